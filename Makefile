@@ -1,0 +1,65 @@
+# Every public command of this repository. `make` alone lists them.
+
+PYTHON ?= python3
+SUITE ?= store
+
+VENV := .venv
+BIN := $(VENV)/bin
+KERNEL_SOURCES := $(wildcard src/contrail/kernels/*.py src/contrail/kernels/*.pxd)
+
+# Stamps: the environment is made once and again when the metadata changes; kernels are rebuilt when
+# a source is newer. The build mode is part of the name, so switching modes rebuilds too.
+INSTALLED := $(VENV)/.installed
+KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup demo test check bench bench-quick torture docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(KERNELS) ## make .venv and build the kernels, when needed and only then
+
+demo: setup ## write, kill, recover and inspect a store in a minute
+	$(BIN)/python scripts/demo.py
+
+test: setup ## every test but the long campaigns, then the kernels' tests again interpreted
+	@scripts/tools.sh java
+	$(BIN)/python -m pytest tests --ignore=tests/bench
+	CONTRAIL_KERNELS=pure $(BIN)/python -m pytest $(wildcard tests/unit tests/property tests/fault)
+
+check: setup ## format, lint, types, import contracts, unit and property tests: about a minute
+	$(BIN)/ruff format --check
+	$(BIN)/ruff check
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-logo
+	$(BIN)/python -m pytest -q $(wildcard tests/unit tests/property)
+
+bench: setup ## one benchmark suite with its reference in the same run: make bench SUITE=store
+	$(BIN)/python -m bench $(SUITE)
+
+bench-quick: setup ## every benchmark suite, small: minutes, not hours
+	$(BIN)/python -m bench --quick
+
+torture: setup ## the long campaigns of crashes and damage
+	$(BIN)/python -m pytest tests -m torture --timeout=0
+
+docs: setup ## check the docs: links resolve, examples run, references are complete
+	$(BIN)/python -m pytest -q tests/house/test_docs.py tests/house/test_documented.py
+
+clean: ## remove everything that was built, the environment included
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -f src/contrail/kernels/*.so
+	find src tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+# Kernels are left to the next rule, which shows what the compiler says; pip would hide it.
+$(INSTALLED): pyproject.toml setup.py
+	@scripts/tools.sh python $(PYTHON)
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	CONTRAIL_KERNELS=pure $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	@touch $@
+
+$(KERNELS): $(INSTALLED) $(KERNEL_SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace --parallel 2
+	@touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks: fixed workloads, each beside a reference measured in the same rounds."""

@@ -1,0 +1,127 @@
+"""``python -m bench SUITE``: run one suite; without a name, list them."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import sys
+import tempfile
+import time
+from importlib import import_module
+from pathlib import Path
+from typing import Protocol, cast
+
+from bench.harness import REPOSITORY, BenchError, Row
+from bench.report import Result, describe_machine, publish, write_json
+
+# suite -> (module, what it measures)
+SUITES = {
+    "store": ("bench.store", "append, sync flush, recovery and start of the message store"),
+}
+
+
+class Suite(Protocol):
+    """What a suite's module offers: its row groups, each measured on its own."""
+
+    def groups(self) -> list[str]: ...
+    def measure(self, group: str, *, size: str, folder: Path) -> list[Row]: ...
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run what was asked for. 1 when a full run missed a target, 2 when it could not run."""
+    options = _options(arguments)
+    if options.suite is None and options.size != "quick":
+        _list_suites()
+        return 0
+    everything = options.suite in (None, "quick")
+    names = list(SUITES) if everything else [options.suite]
+    size = "quick" if everything else options.size
+    try:
+        results = [run_suite(name, size=size, options=options) for name in names]
+        return 1 if size == "full" and any(result.missed for result in results) else 0
+    except BenchError as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 2
+
+
+def run_suite(name: str, *, size: str, options: argparse.Namespace) -> Result:
+    """Measure every group of a suite, then print, write and publish as asked."""
+    suite = cast(Suite, import_module(SUITES[name][0]))
+    kernels = _kernel_states()
+    print(f"suite {name}, {size} run; kernels: {kernels}", file=sys.stderr)
+    parent = Path(options.folder)
+    parent.mkdir(parents=True, exist_ok=True)
+    machine = describe_machine(parent)
+    started = time.monotonic()
+    rows = _measured(suite, size=size, parent=parent, wanted=options.only)
+    result = Result(
+        suite=name,
+        size=size,
+        machine=machine,
+        kernels=kernels,
+        rows=tuple(rows),
+        elapsed_s=time.monotonic() - started,
+    )
+    _hand_over(result, options)
+    return result
+
+
+def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None) -> list[Row]:
+    rows: list[Row] = []
+    for group in suite.groups():
+        if wanted and group not in wanted:
+            continue
+        print(f"  measuring {group} ...", file=sys.stderr, flush=True)
+        folder = Path(tempfile.mkdtemp(prefix=f"{group}-", dir=parent))
+        try:
+            rows += suite.measure(group, size=size, folder=folder)
+        finally:
+            shutil.rmtree(folder)
+    if not rows:
+        raise BenchError(f"no such group: choose of {', '.join(suite.groups())}")
+    return rows
+
+
+def _hand_over(result: Result, options: argparse.Namespace) -> None:
+    print(result.as_text())
+    if options.json is not None:
+        write_json(result, Path(options.json))
+    if options.publish:
+        for path in publish(result):
+            print(f"published {path.relative_to(REPOSITORY)}", file=sys.stderr)
+
+
+def _kernel_states() -> dict[str, str]:
+    from contrail.kernels import compiled_kernels
+
+    found = compiled_kernels()
+    return {name: "compiled" if state else "interpreted" for name, state in found.items()}
+
+
+def _list_suites() -> None:
+    print("python -m bench SUITE [--quick] [--json PATH] [--publish]\n")
+    for name, (_, what) in SUITES.items():
+        print(f"  {name:10} {what}")
+    print(f"  {'quick':10} every suite, in about a minute each")
+
+
+def _options(arguments: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("suite", nargs="?", choices=[*SUITES, "quick"])
+    parser.add_argument("--size", choices=["full", "quick", "tiny"], default="full")
+    parser.add_argument("--quick", dest="size", action="store_const", const="quick")
+    parser.add_argument(
+        "--only", action="append", metavar="GROUP", help="measure these groups only"
+    )
+    parser.add_argument("--json", metavar="PATH", help="also write the result as JSON")
+    parser.add_argument("--publish", action="store_true", help="write docs/benchmarks/SUITE.*")
+    parser.add_argument(
+        "--folder",
+        default=str(REPOSITORY / "build" / "bench"),
+        help="where stores are written; its disk is what sync flush measures",
+    )
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

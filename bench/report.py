@@ -1,0 +1,172 @@
+"""What a run leaves behind: a table for people, JSON for machines, and where it was measured."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+from bench.harness import REPOSITORY, BenchError, Row, Samples
+
+PUBLISHED = REPOSITORY / "docs" / "benchmarks"
+_COLUMNS = ("what", "unit", "ours", "reference", "ratio", "by medians", "target", "result", "guide")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """One suite, run once on one machine."""
+
+    suite: str
+    size: str
+    machine: dict[str, object]
+    kernels: dict[str, str]
+    rows: tuple[Row, ...]
+    elapsed_s: float
+
+    @property
+    def missed(self) -> list[Row]:
+        return [row for row in self.rows if row.passed is False]
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "suite": self.suite,
+            "size": self.size,
+            "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
+            "elapsed_s": round(self.elapsed_s, 1),
+            "machine": self.machine,
+            "kernels": self.kernels,
+            "rows": [_row_as_json(row) for row in self.rows],
+        }
+
+    def as_text(self) -> str:
+        """Machine, kernels, the table and each row's details; also good Markdown."""
+        return "\n".join([*_preamble(self), "", _table(self.rows), "", *_details(self.rows), ""])
+
+
+def publish(result: Result) -> list[Path]:
+    """Write the result into ``docs/benchmarks``: full runs with compiled kernels only."""
+    interpreted = [name for name, state in result.kernels.items() if state != "compiled"]
+    if interpreted:
+        raise BenchError(
+            f"not published: kernels {', '.join(interpreted)} are interpreted; build them with "
+            f"CONTRAIL_KERNELS=required pip install -e ."
+        )
+    if result.size != "full":
+        raise BenchError(f"not published: a {result.size} run says too little; run without --quick")
+    PUBLISHED.mkdir(parents=True, exist_ok=True)
+    as_json, as_text = PUBLISHED / f"{result.suite}.json", PUBLISHED / f"{result.suite}.md"
+    write_json(result, as_json)
+    as_text.write_text(f"# Benchmark: {result.suite}\n\n{result.as_text()}", encoding="utf-8")
+    return [as_json, as_text]
+
+
+def write_json(result: Result, path: Path) -> None:
+    path.write_text(json.dumps(result.as_json(), indent=2) + "\n", encoding="utf-8")
+
+
+def describe_machine(folder: Path) -> dict[str, object]:
+    """What the figures depend on, without naming the host."""
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": _cpu_name(),
+        "cores": os.cpu_count() or 0,
+        "memory_gib": round(memory_bytes / (1 << 30), 1),
+        "system": f"{platform.system()} {platform.release()}",
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "filesystem": filesystem_of(folder),
+        "load_at_start": round(os.getloadavg()[0], 2),
+    }
+
+
+def filesystem_of(folder: Path) -> str:
+    """The type of the file system that holds ``folder``, as the kernel names it."""
+    best, found = "", "unknown"
+    for line in Path("/proc/self/mounts").read_text(encoding="utf-8").splitlines():
+        _, mount_point, kind, *_ = line.split(" ")
+        inside = folder.resolve().is_relative_to(mount_point)
+        if inside and len(mount_point) >= len(best):
+            best, found = mount_point, kind
+    return found
+
+
+def _cpu_name() -> str:
+    for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+        if line.startswith("model name"):
+            return line.partition(":")[2].strip()
+    return platform.machine()
+
+
+def _row_as_json(row: Row) -> dict[str, object]:
+    return {
+        "name": row.name,
+        "unit": row.unit,
+        "ours": _samples_as_json(row.ours),
+        "reference": _samples_as_json(row.reference) if row.reference else None,
+        "reference_name": row.reference_name or None,
+        "ratio": row.ratio,
+        "ratio_of_medians": row.ratio_of_medians,
+        "target": str(row.limit) if row.limit else None,
+        "target_on": row.limit.on if row.limit else None,
+        "passed": row.passed,
+        "guide": row.guide or None,
+        "details": dict(row.details),
+    }
+
+
+def _samples_as_json(samples: Samples) -> dict[str, object]:
+    return {"best": samples.best, "median": samples.median, "values": list(samples.values)}
+
+
+def _preamble(result: Result) -> list[str]:
+    machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
+    kernels = ", ".join(f"{name} {state}" for name, state in result.kernels.items())
+    return [
+        f"Suite {result.suite}, {result.size} run of {result.elapsed_s:.0f} s.",
+        f"Machine: {machine}.",
+        f"Kernels: {kernels}.",
+        "Figures are the best of the rounds; a ratio is ours / reference of the same rounds.",
+    ]
+
+
+def _table(rows: Sequence[Row]) -> str:
+    cells = [list(_COLUMNS), *([*_cells(row)] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(_COLUMNS))]
+    lines = [
+        "| "
+        + " | ".join(cell.ljust(width) for cell, width in zip(line, widths, strict=True))
+        + " |"
+        for line in cells
+    ]
+    lines.insert(1, "| " + " | ".join("-" * width for width in widths) + " |")
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    return (
+        row.name,
+        row.unit,
+        _number(row.ours.best),
+        f"{_number(row.reference.best)} ({row.reference_name})" if row.reference else "",
+        f"{row.ratio:.2f}x" if row.ratio is not None else "",
+        f"{row.ratio_of_medians:.2f}x" if row.ratio_of_medians is not None else "",
+        str(row.limit) if row.limit else "for information",
+        {True: "pass", False: "MISS", None: ""}[row.passed],
+        row.guide,
+    )
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _details(rows: Sequence[Row]) -> list[str]:
+    lines = []
+    for row in rows:
+        if row.details:
+            words = ", ".join(f"{name} {value}" for name, value in row.details.items())
+            lines.append(f"- {row.name}: {words}")
+    return lines

@@ -1,0 +1,40 @@
+#!/bin/sh
+# Say which tool of this machine is missing and the command that installs it.
+#
+#   scripts/tools.sh python PYTHON   a Python of at least 3.11 that can make a venv
+#   scripts/tools.sh java            a JDK and Maven, for the tests against Apache RocketMQ
+#
+# Java is optional unless CONTRAIL_REQUIRE_PEERS=1. The C compiler is checked by setup.py, which
+# tries it.
+set -eu
+
+fail() {
+    printf 'contrail: %s\n  install it with: %s\n' "$1" "$2" >&2
+    exit 1
+}
+
+check_python() {
+    python=$1
+    command -v "$python" >/dev/null 2>&1 ||
+        fail "there is no '$python' here" "apt-get install python3 python3-venv"
+    "$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+        fail "'$python' is $("$python" -V 2>&1), and Contrail needs 3.11 or newer (make PYTHON=python3.12 picks another)" \
+            "apt-get install python3.12 python3.12-venv"
+    "$python" -c 'import ensurepip, venv' >/dev/null 2>&1 ||
+        fail "'$python' cannot make virtual environments" "apt-get install python3-venv"
+}
+
+check_java() {
+    for tool in javac mvn; do
+        command -v "$tool" >/dev/null 2>&1 && continue
+        hint="apt-get install default-jdk-headless maven"
+        [ "${CONTRAIL_REQUIRE_PEERS:-}" = 1 ] && fail "there is no '$tool' here" "$hint"
+        printf 'contrail: no %s here: tests against Apache RocketMQ will be skipped\n  %s\n' "$tool" "$hint" >&2
+    done
+}
+
+case "${1:-}" in
+    python) check_python "$2" ;;
+    java) check_java ;;
+    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+esac

@@ -1,0 +1,1 @@
+"""The ``contrail`` command: one file per command group, each loaded when it is called."""

@@ -1,0 +1,5 @@
+"""``python -m contrail.cli`` is the ``contrail`` command."""
+
+from contrail.cli.app import main
+
+main()

@@ -1,0 +1,92 @@
+"""Every exception family of Contrail. Imports nothing of ours."""
+
+from __future__ import annotations
+
+
+class ContrailError(Exception):
+    """The root of everything Contrail raises on purpose."""
+
+
+class ConfigError(ContrailError):
+    """A setting is unknown, malformed or out of range; the message names it."""
+
+
+class StoreError(ContrailError):
+    """The store cannot do what was asked."""
+
+
+class StoreLocked(StoreError):
+    """Another process has this store folder open."""
+
+
+class StoreLayoutError(StoreError):
+    """A file in the store folder has a name or length that no store of this configuration has."""
+
+
+class StoreCorrupt(StoreError):
+    """Bytes below the durable position are damaged: starting would lose acknowledged messages."""
+
+    def __init__(self, message: str, *, physical_start: int, physical_end: int) -> None:
+        super().__init__(message)
+        self.physical_start = physical_start
+        self.physical_end = physical_end
+
+
+class StorePoisoned(StoreError):
+    """A log write or sync failed; nothing may be acknowledged until the process restarts."""
+
+
+class StoreClosed(StoreError):
+    """The store was closed."""
+
+
+class StoreReadOnly(StoreError):
+    """The store serves reads but refuses appends for now."""
+
+
+class DiskFull(StoreReadOnly):
+    """The disk is past its high-water mark, or the next segment could not be allocated."""
+
+
+class RecordDamaged(StoreError):
+    """The record at a physical offset is not what was written there."""
+
+    def __init__(self, message: str, *, physical_offset: int) -> None:
+        super().__init__(message)
+        self.physical_offset = physical_offset
+
+
+class StateFileDamaged(StoreError):
+    """A small state file and its backup are both unreadable."""
+
+
+class MessageIllegal(StoreError):
+    """A message breaks a limit of the record format; nothing was stored."""
+
+
+class BodyTooLarge(MessageIllegal):
+    """The body, or a batch's bodies together, exceed ``maxMessageSize``."""
+
+
+class PropertiesTooLarge(MessageIllegal):
+    """The encoded properties exceed 32,767 bytes."""
+
+
+class TopicTooLong(MessageIllegal):
+    """The topic exceeds 127 bytes, or 255 for a retry or dead-letter topic."""
+
+
+class TopicMissing(MessageIllegal):
+    """The message names no topic."""
+
+
+class TopicNameIllegal(MessageIllegal):
+    """The topic name has a character that no topic may have."""
+
+
+class HostIllegal(MessageIllegal):
+    """A packed host is neither 8 (IPv4) nor 20 (IPv6) bytes."""
+
+
+class BatchIllegal(MessageIllegal):
+    """A batch breaks a rule that single messages do not have."""

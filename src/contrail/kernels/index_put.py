@@ -1,0 +1,182 @@
+"""Put keys into the image of one index file.
+
+An index file, all integers big-endian and signed:
+
+    place           bytes  part
+    0               40     header: i64 beginTimestamp, i64 endTimestamp, i64 beginPhyOffset,
+                           i64 endPhyOffset, i32 hashSlotCount, i32 indexCount
+    40              4 * s  slots: number of the newest entry of each chain, 0 = none
+    40 + 4 * s      20 * n entries; number 0 is never used, so indexCount starts at 1
+
+    place  bytes  entry
+    0      4      keyHash, never negative; its slot is keyHash mod s
+    4      8      physicalOffset
+    12     4      seconds since beginTimestamp, 0 .. 2^31-1; 0 while beginTimestamp is 0
+    16     4      number of the previous entry of the chain, 0 = none
+
+The rows to put are those of ``derive_rows``: i32 keyHash, i64 physicalOffset, i64 storeTimestamp.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+_ROW_BYTES = 20
+_PAGE_SLOTS = 1024
+_I32_MAX = 0x7FFFFFFF
+
+
+def put_rows(
+    rows: ReadableBuffer,
+    slots: bytearray,
+    slot_count: int,
+    tail: bytearray,
+    header: list[int],
+    entry_limit: int,
+    dirty: bytearray,
+) -> int:
+    """Put ``rows`` into the file until it is full; return how many rows were consumed.
+
+    ``header`` is [begin_timestamp, end_timestamp, begin_physical_offset, end_physical_offset,
+    slot_used, index_count] and is updated. New entries go to the end of ``tail``; ``dirty`` gets
+    a 1 for each 4 KiB page of the slot region that was touched. Rows before the header's end
+    offset are there already and are passed over.
+    """
+    data = memoryview(rows)
+    if len(data) % _ROW_BYTES:
+        raise ValueError(f"{len(data)} bytes are not whole rows of {_ROW_BYTES}")
+    _check_slots(len(slots), slot_count)
+    if len(dirty) * _PAGE_SLOTS < slot_count:
+        raise ValueError(f"{len(dirty)} page marks are too few for {slot_count} slots")
+    return _put(data, slots, slot_count, tail, header, entry_limit, dirty)
+
+
+def rebuild_slots(
+    entries: ReadableBuffer, entry_count: int, slots: bytearray, slot_count: int
+) -> int:
+    """Clear ``slots``, chain entries 1 to ``entry_count - 1`` again and return the slots used.
+
+    ``entries`` starts at entry number 0; the chain links inside it are left as they are.
+    """
+    data = memoryview(entries)
+    _check_slots(len(slots), slot_count)
+    if entry_count * _ROW_BYTES > len(data):
+        raise ValueError(f"{len(data)} bytes do not hold {entry_count} entries")
+    slots[:] = bytes(len(slots))
+    return _chain(data, entry_count, slots, slot_count)
+
+
+def _check_slots(slots_bytes: int, slot_count: int) -> None:
+    if slot_count < 1 or slots_bytes < slot_count * 4:
+        raise ValueError(f"{slots_bytes} bytes do not hold {slot_count} slots")
+
+
+def _put(
+    rows: memoryview,
+    slots: bytearray,
+    slot_count: int,
+    tail: bytearray,
+    header: list[int],
+    entry_limit: int,
+    dirty: bytearray,
+) -> int:
+    begin_timestamp_ms = header[0]
+    end_timestamp_ms = header[1]
+    begin_physical_offset = header[2]
+    end_physical_offset = header[3]
+    slot_used = header[4]
+    index_count = header[5]
+    at = 0
+    rows_bytes = len(rows)
+    # Room for every row at once, and cut to what was used: growing by entry costs twice as much.
+    entry_at = len(tail)
+    tail += bytes(rows_bytes)
+    while at < rows_bytes and index_count < entry_limit:
+        physical_offset = _read_i64(rows, at + 4)
+        if physical_offset < end_physical_offset:
+            at += _ROW_BYTES
+            continue
+        key_hash = _read_i32(rows, at)
+        store_timestamp_ms = _read_i64(rows, at + 12)
+        slot = key_hash % slot_count
+        previous = _slot_value(slots, slot * 4)
+        if previous <= 0 or previous > index_count:
+            previous = 0
+            slot_used += 1
+        seconds = _seconds_since(begin_timestamp_ms, store_timestamp_ms)
+        _put_i32(tail, entry_at, key_hash)
+        _put_i32(tail, entry_at + 4, physical_offset >> 32)
+        _put_i32(tail, entry_at + 8, physical_offset)
+        _put_i32(tail, entry_at + 12, seconds)
+        _put_i32(tail, entry_at + 16, previous)
+        entry_at += _ROW_BYTES
+        _put_i32(slots, slot * 4, index_count)
+        dirty[slot // _PAGE_SLOTS] = 1
+        if index_count <= 1:
+            begin_physical_offset = physical_offset
+            begin_timestamp_ms = store_timestamp_ms
+        index_count += 1
+        end_physical_offset = physical_offset
+        end_timestamp_ms = store_timestamp_ms
+        at += _ROW_BYTES
+    del tail[entry_at:]
+    header[0] = begin_timestamp_ms
+    header[1] = end_timestamp_ms
+    header[2] = begin_physical_offset
+    header[3] = end_physical_offset
+    header[4] = slot_used
+    header[5] = index_count
+    return at // _ROW_BYTES
+
+
+def _chain(entries: memoryview, entry_count: int, slots: bytearray, slot_count: int) -> int:
+    slot_used = 0
+    for number in range(1, entry_count):
+        slot = _read_i32(entries, number * _ROW_BYTES) % slot_count
+        if _slot_value(slots, slot * 4) == 0:
+            slot_used += 1
+        _put_i32(slots, slot * 4, number)
+    return slot_used
+
+
+def _seconds_since(begin_timestamp_ms: int, store_timestamp_ms: int) -> int:
+    if begin_timestamp_ms <= 0 or store_timestamp_ms < begin_timestamp_ms:
+        return 0
+    seconds = (store_timestamp_ms - begin_timestamp_ms) // 1000
+    return seconds if seconds < _I32_MAX else _I32_MAX
+
+
+def _read_i32(view: memoryview, at: int) -> int:
+    value = view[at]
+    if value > 127:
+        value -= 256
+    value = value * 256 + view[at + 1]
+    value = value * 256 + view[at + 2]
+    return value * 256 + view[at + 3]
+
+
+def _read_i64(view: memoryview, at: int) -> int:
+    value = _read_i32(view, at)
+    value = value * 256 + view[at + 4]
+    value = value * 256 + view[at + 5]
+    value = value * 256 + view[at + 6]
+    return value * 256 + view[at + 7]
+
+
+def _slot_value(slots: bytearray, at: int) -> int:
+    value = slots[at]
+    if value > 127:
+        value -= 256
+    value = value * 256 + slots[at + 1]
+    value = value * 256 + slots[at + 2]
+    return value * 256 + slots[at + 3]
+
+
+def _put_i32(target: bytearray, at: int, value: int) -> None:
+    target[at] = value >> 24 & 0xFF
+    target[at + 1] = value >> 16 & 0xFF
+    target[at + 2] = value >> 8 & 0xFF
+    target[at + 3] = value & 0xFF

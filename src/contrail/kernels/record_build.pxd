@@ -1,0 +1,62 @@
+cimport cython
+
+cdef long long _MAGIC_V1
+cdef long long _MAGIC_V2
+cdef Py_ssize_t _HEADER_BYTES
+cdef Py_ssize_t _TOPIC_BYTES_MAX
+cdef Py_ssize_t _LONG_TOPIC_BYTES_MAX
+cdef Py_ssize_t _PROPERTIES_BYTES_MAX
+cdef long long _CRC_MASK
+cdef Py_ssize_t _CRC_PROPERTY_BYTES
+cdef bytes _CRC_NAME
+cdef bytes _CRC_TEMPLATE
+cdef long long _I32_MAX
+cdef long long _I64_MAX
+cdef list _BYTES
+
+@cython.locals(sizes=list)
+cpdef list measure_run(object drafts, Py_ssize_t body_bytes_max, bint record_crc, Py_ssize_t store_host_bytes)
+
+@cython.locals(
+    parts=list, header=bytearray, index=Py_ssize_t, topic=bytes, topic_text=bytes,
+    topic_before=bytes, properties=bytes, born_host=bytes, head=bytes, tail=bytes,
+    body_bytes=Py_ssize_t, properties_bytes=Py_ssize_t, header_bytes=Py_ssize_t,
+    size=Py_ssize_t, at=Py_ssize_t, body_crc=cython.longlong,
+    record_crc32=cython.longlong)
+cpdef list build_run(
+    object drafts, list queue_offsets, long long physical_offset, long long store_timestamp_ms,
+    bytes store_host, bint record_crc)
+
+@cython.locals(
+    topic=bytes, properties=bytes, born_host=bytes, topic_bytes=Py_ssize_t,
+    body_bytes=Py_ssize_t, properties_bytes=Py_ssize_t, numbers_fit=bint,
+    header_bytes=Py_ssize_t, topic_length_bytes=Py_ssize_t)
+cdef Py_ssize_t _measure(
+    object draft, Py_ssize_t body_bytes_max, bint record_crc,
+    Py_ssize_t store_host_bytes) except -1
+
+cdef object _check_topic(bytes topic)
+
+cdef bint _numbers_fit(long long queue_id, long long flag, long long sys_flag, long long times, long long born, long long prepared) except? 0
+
+cdef bint _is_i32(long long value) noexcept
+
+cdef Py_ssize_t _host_extra(Py_ssize_t host_bytes) except -1
+
+cdef long long _with_host_bits(long long sys_flag, Py_ssize_t born_host_bytes, Py_ssize_t store_host_bytes) noexcept
+
+cdef bytes _before_crc(bytes properties)
+
+@cython.locals(text=bytearray, at=Py_ssize_t)
+cdef bytes _crc_property(long long crc)
+
+cdef bytes _length_prefix(Py_ssize_t topic_bytes)
+
+cdef bytes _i16(Py_ssize_t value)
+
+@cython.locals(byte=cython.uchar)
+cdef Py_ssize_t _put_host(bytearray target, Py_ssize_t at, bytes host) except -1
+
+cdef int _put_i32(bytearray target, Py_ssize_t at, long long value) except -1
+
+cdef int _put_i64(bytearray target, Py_ssize_t at, long long value) except -1

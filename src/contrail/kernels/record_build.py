@@ -1,0 +1,278 @@
+"""Lay out a run of messages as commit log records.
+
+A record, all integers big-endian and signed; each IPv6 host before a field moves it by 12:
+
+    place  bytes   field
+    0      4       totalSize, the whole record
+    4      4       magic: V1 0xDAA320A7, V2 0xDAA320AB (topics over 127 bytes)
+    8      4       bodyCRC: CRC-32 of the body & 0x7FFFFFFF
+    12     4       queueId
+    16     4       flag
+    20     8       queueOffset
+    28     8       physicalOffset, the record's own place in the log
+    36     4       sysFlag; 0x10 = bornHost is IPv6, 0x20 = storeHost is IPv6
+    40     8       bornTimestamp
+    48     8 | 20  bornHost: address (4 | 16), port (4)
+    56     8       storeTimestamp
+    64     8 | 20  storeHost
+    72     4       reconsumeTimes
+    76     8       preparedTransactionOffset
+    84     4 + n   bodyLength, body
+           1 | 2   topicLength: one byte in V1, two in V2
+           n       topic
+           2 + n   propertiesLength, properties
+
+With the record CRC switched on the properties end with 20 bytes more:
+
+    9      ``__CRC32#`` and 0x01
+    10     CRC-32 & 0x7FFFFFFF of the record without these 20 bytes, as decimal digits, the least
+           significant first, filled up with ``0``
+    1      0x02
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contrail.errors import (
+    BodyTooLarge,
+    HostIllegal,
+    MessageIllegal,
+    PropertiesTooLarge,
+    TopicMissing,
+    TopicTooLong,
+)
+
+try:
+    # Three to five times faster than zlib's on 1 KB; an optional extra.
+    from isal.isal_zlib import crc32
+except ImportError:
+    from zlib import crc32
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from typing import TypeAlias
+
+    # contrail.model.message.MessageDraft, which kernels may not import.
+    Draft: TypeAlias = tuple[bytes, int, bytes, bytes, int, int, int, bytes, int, int]
+
+__all__ = ["build_run", "crc32", "measure_run"]
+
+_MAGIC_V1 = -626843481
+_MAGIC_V2 = -626843477
+# Fields 1 to 14 and the body length with two IPv4 hosts: what precedes the body.
+_HEADER_BYTES = 88
+_TOPIC_BYTES_MAX = 127
+_LONG_TOPIC_BYTES_MAX = 255
+_PROPERTIES_BYTES_MAX = 32767
+_CRC_MASK = 0x7FFFFFFF
+_CRC_PROPERTY_BYTES = 20
+_CRC_NAME = b"__CRC32#\x01"
+_CRC_TEMPLATE = _CRC_NAME + b"0000000000\x02"
+_I32_MAX = 0x7FFFFFFF
+_I64_MAX = 0x7FFFFFFFFFFFFFFF
+
+
+def measure_run(
+    drafts: Sequence[Draft], body_bytes_max: int, record_crc: bool, store_host_bytes: int
+) -> list[int]:
+    """Check every draft against the record's limits and return each record's size.
+
+    Raises:
+        MessageIllegal: the first draft that cannot be stored; its subclass says which limit.
+    """
+    _host_extra(store_host_bytes)
+    sizes = []
+    for draft in drafts:
+        sizes.append(_measure(draft, body_bytes_max, record_crc, store_host_bytes))
+    return sizes
+
+
+def build_run(
+    drafts: Sequence[Draft],
+    queue_offsets: list[int],
+    physical_offset: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    record_crc: bool,
+) -> list[bytes]:
+    """Return the run's bytes as parts to join: a header, the body and a tail for each draft.
+
+    The drafts were measured before; the first record goes to ``physical_offset``.
+    """
+    if len(queue_offsets) != len(drafts):
+        raise ValueError(f"{len(drafts)} drafts need as many queue offsets, {len(queue_offsets)}")
+    parts: list[bytes] = []
+    header = bytearray()
+    topic_text = b""
+    topic_before: bytes | None = None
+    index = 0
+    for draft in drafts:
+        topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = draft
+        if topic != topic_before:
+            topic_text = _length_prefix(len(topic)) + topic
+            topic_before = topic
+        if record_crc:
+            properties = _before_crc(properties)
+        body_bytes = len(body)
+        properties_bytes = len(properties) + (_CRC_PROPERTY_BYTES if record_crc else 0)
+        header_bytes = _HEADER_BYTES + _host_extra(len(born_host)) + _host_extra(len(store_host))
+        size = header_bytes + body_bytes + len(topic_text) + 2 + properties_bytes
+        if len(header) != header_bytes:
+            header = bytearray(header_bytes)
+        body_crc = crc32(body)
+        _put_i32(header, 0, size)
+        _put_i32(header, 4, _MAGIC_V2 if len(topic) > _TOPIC_BYTES_MAX else _MAGIC_V1)
+        _put_i32(header, 8, body_crc & _CRC_MASK)
+        _put_i32(header, 12, queue_id)
+        _put_i32(header, 16, flag)
+        _put_i64(header, 20, queue_offsets[index])
+        _put_i64(header, 28, physical_offset)
+        _put_i32(header, 36, _with_host_bits(sys_flag, len(born_host), len(store_host)))
+        _put_i64(header, 40, born)
+        at = _put_host(header, 48, born_host)
+        _put_i64(header, at, store_timestamp_ms)
+        at = _put_host(header, at + 8, store_host)
+        _put_i32(header, at, times)
+        _put_i64(header, at + 4, prepared)
+        _put_i32(header, at + 12, body_bytes)
+        head = bytes(header)
+        tail = topic_text + _i16(properties_bytes) + properties
+        if record_crc:
+            record_crc32 = crc32(tail, crc32(body, crc32(head)))
+            tail += _crc_property(record_crc32 & _CRC_MASK)
+        parts.append(head)
+        parts.append(body)
+        parts.append(tail)
+        physical_offset += size
+        index += 1
+    return parts
+
+
+def _measure(draft: Draft, body_bytes_max: int, record_crc: bool, store_host_bytes: int) -> int:
+    topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = draft
+    topic_bytes = len(topic)
+    body_bytes = len(body)
+    if topic_bytes > _TOPIC_BYTES_MAX or topic_bytes == 0:
+        _check_topic(topic)
+    if body_bytes > body_bytes_max:
+        raise BodyTooLarge(
+            f"the body has {body_bytes} bytes; send at most maxMessageSize = {body_bytes_max}"
+        )
+    if record_crc:
+        properties = _before_crc(properties)
+    properties_bytes = len(properties) + (_CRC_PROPERTY_BYTES if record_crc else 0)
+    if properties_bytes > _PROPERTIES_BYTES_MAX:
+        raise PropertiesTooLarge(
+            f"the encoded properties need {properties_bytes} bytes; "
+            f"send at most {_PROPERTIES_BYTES_MAX}"
+        )
+    try:
+        numbers_fit = _numbers_fit(queue_id, flag, sys_flag, times, born, prepared)
+    except OverflowError:  # The compiled twin cannot even pass these numbers on.
+        numbers_fit = False
+    if not numbers_fit:
+        raise MessageIllegal(
+            f"a number is too large for its field: queue_id {queue_id}, flag {flag}, "
+            f"sys_flag {sys_flag}, reconsume_times {times} take 32 bits, "
+            f"born_timestamp_ms {born}, prepared_transaction_offset {prepared} take 64"
+        )
+    header_bytes = _HEADER_BYTES + _host_extra(len(born_host)) + _host_extra(store_host_bytes)
+    topic_length_bytes = 2 if topic_bytes > _TOPIC_BYTES_MAX else 1
+    return header_bytes + body_bytes + topic_length_bytes + topic_bytes + 2 + properties_bytes
+
+
+def _check_topic(topic: bytes) -> None:
+    if not topic:
+        raise TopicMissing("the message names no topic; give it one")
+    is_long_allowed = topic.startswith((b"%RETRY%", b"%DLQ%"))
+    bytes_max = _LONG_TOPIC_BYTES_MAX if is_long_allowed else _TOPIC_BYTES_MAX
+    if len(topic) > bytes_max:
+        raise TopicTooLong(
+            f"topic {topic[:40]!r}... has {len(topic)} bytes; name it with at most {bytes_max}"
+        )
+
+
+def _numbers_fit(
+    queue_id: int, flag: int, sys_flag: int, times: int, born: int, prepared: int
+) -> bool:
+    return (
+        _is_i32(queue_id)
+        and _is_i32(flag)
+        and _is_i32(sys_flag)
+        and _is_i32(times)
+        and -_I64_MAX - 1 <= born <= _I64_MAX
+        and -_I64_MAX - 1 <= prepared <= _I64_MAX
+    )
+
+
+def _is_i32(value: int) -> bool:
+    return -_I32_MAX - 1 <= value <= _I32_MAX
+
+
+def _host_extra(host_bytes: int) -> int:
+    """How many bytes more than an IPv4 host this one takes."""
+    if host_bytes != 8 and host_bytes != 20:
+        raise HostIllegal(
+            f"a packed host has {host_bytes} bytes; use 8 (IPv4 and port) or 20 (IPv6 and port)"
+        )
+    return host_bytes - 8
+
+
+def _with_host_bits(sys_flag: int, born_host_bytes: int, store_host_bytes: int) -> int:
+    sys_flag &= ~0x30
+    if born_host_bytes == 20:
+        sys_flag |= 0x10
+    if store_host_bytes == 20:
+        sys_flag |= 0x20
+    return sys_flag
+
+
+def _before_crc(properties: bytes) -> bytes:
+    """The properties as they stand before the record CRC: without an old one, and closed."""
+    if _CRC_NAME in properties:
+        pairs = properties.split(b"\x02")
+        properties = b"\x02".join([pair for pair in pairs if not pair.startswith(_CRC_NAME)])
+    if properties and properties[len(properties) - 1] != 2:
+        return properties + b"\x02"
+    return properties
+
+
+def _crc_property(crc: int) -> bytes:
+    text = bytearray(_CRC_TEMPLATE)
+    for at in range(len(_CRC_NAME), _CRC_PROPERTY_BYTES - 1):
+        text[at] = 48 + crc % 10
+        crc //= 10
+    return bytes(text)
+
+
+def _length_prefix(topic_bytes: int) -> bytes:
+    if topic_bytes > _TOPIC_BYTES_MAX:
+        return _i16(topic_bytes)
+    return _BYTES[topic_bytes]
+
+
+def _i16(value: int) -> bytes:
+    return _BYTES[value >> 8] + _BYTES[value & 0xFF]
+
+
+def _put_host(target: bytearray, at: int, host: bytes) -> int:
+    for byte in host:
+        target[at] = byte
+        at += 1
+    return at
+
+
+def _put_i32(target: bytearray, at: int, value: int) -> None:
+    target[at] = value >> 24 & 0xFF
+    target[at + 1] = value >> 16 & 0xFF
+    target[at + 2] = value >> 8 & 0xFF
+    target[at + 3] = value & 0xFF
+
+
+def _put_i64(target: bytearray, at: int, value: int) -> None:
+    _put_i32(target, at, value >> 32)
+    _put_i32(target, at + 4, value)
+
+
+_BYTES = [bytes((value,)) for value in range(256)]

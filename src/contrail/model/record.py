@@ -1,0 +1,234 @@
+"""One record of the commit log: its byte layout, and how to read it back.
+
+All integers are big-endian and signed. Positions are for two IPv4 hosts; every IPv6 host adds
+12 bytes to whatever follows it.
+
+    ==  ========  =====  =========================================================
+     #  position  bytes  field
+    ==  ========  =====  =========================================================
+     1         0      4  total size, this field included
+     2         4      4  magic: V1 ``DAA320A7``, V2 ``DAA320AB``
+     3         8      4  body CRC: CRC-32 of the body and 0x7FFFFFFF
+     4        12      4  queue id
+     5        16      4  flag, the application's own
+     6        20      8  queue offset
+     7        28      8  physical offset: where this record starts in the log
+     8        36      4  sysFlag, see the constants below
+     9        40      8  born timestamp, ms, the sender's clock
+    10        48   8/20  born host: IP (4 or 16 bytes) and port (4 bytes)
+    11        56      8  store timestamp, ms
+    12        64   8/20  store host
+    13        72      4  reconsume times
+    14        76      8  prepared transaction offset
+    15        84    4+n  body length and body
+    16             1/2+n  topic length (1 byte in V1, 2 in V2) and topic, UTF-8
+    17               2+n  properties length and properties
+    ==  ========  =====  =========================================================
+
+A segment ends with a blank record: the bytes left in the segment (4), ``CBD43194`` (4), and then
+whatever was there before.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from contrail.errors import RecordDamaged
+from contrail.model.message import StoredMessage
+
+Buffer = bytes | bytearray | memoryview
+
+MAGIC_V1 = 0xDAA320A7
+MAGIC_V2 = 0xDAA320AB
+BLANK_MAGIC = 0xCBD43194
+BLANK_RECORD_BYTES = 8
+
+# The smallest record: V1, two IPv4 hosts, and no body, topic or properties.
+RECORD_BYTES_MIN = 91
+IPV6_HOST_EXTRA_BYTES = 12
+TOPIC_BYTES_MAX_V1 = 127
+PROPERTIES_BYTES_MAX = 32_767
+CRC_MASK = 0x7FFFFFFF
+
+MAGIC_POSITION = 4
+QUEUE_ID_POSITION = 12
+QUEUE_OFFSET_POSITION = 20
+PHYSICAL_OFFSET_POSITION = 28
+SYS_FLAG_POSITION = 36
+BORN_HOST_POSITION = 48
+
+SYS_FLAG_COMPRESSED = 0x1
+SYS_FLAG_MULTI_TAGS = 0x2
+SYS_FLAG_BORN_HOST_V6 = 0x10
+SYS_FLAG_STORE_HOST_V6 = 0x20
+SYS_FLAG_NEED_UNWRAP = 0x40
+SYS_FLAG_INNER_BATCH = 0x80
+
+TRANSACTION_MASK = 0xC
+TRANSACTION_NONE = 0x0
+TRANSACTION_PREPARED = 0x4
+TRANSACTION_COMMIT = 0x8
+TRANSACTION_ROLLBACK = 0xC
+
+COMPRESSION_MASK = 0x700
+COMPRESSION_LZ4 = 0x100
+COMPRESSION_ZSTD = 0x200
+COMPRESSION_ZLIB = 0x300
+
+_HEAD = Struct(">iIiiiqqiq")  # fields 1 to 9
+_INT = Struct(">i")
+_LONG = Struct(">q")
+_SHORT = Struct(">h")
+_BYTE = Struct(">b")
+_RETRIES_AND_BODY_LENGTH = Struct(">iqi")  # fields 13, 14 and the first half of 15
+_BLANK = Struct(">iI")
+
+
+def decode_record(
+    buffer: Buffer,
+    position: int = 0,
+    *,
+    physical_offset: int | None = None,
+    check_body_crc: bool = True,
+) -> StoredMessage:
+    """Decode the record that starts at ``position``.
+
+    ``physical_offset``, when known, is the place the record must claim to be at.
+
+    Raises:
+        RecordDamaged: the bytes are no whole record, or not the record of that place.
+    """
+    try:
+        message = _decode(buffer, position, check_body_crc)
+        if physical_offset not in (None, message.physical_offset):
+            raise _Damage(f"it says it starts at {message.physical_offset}")
+    except _Damage as damage:
+        place = position if physical_offset is None else physical_offset
+        raise RecordDamaged(
+            f"record at physical offset {place} is damaged: {damage}", physical_offset=place
+        ) from None
+    return message
+
+
+def split_record_run(buffer: Buffer) -> Iterator[StoredMessage]:
+    """The records of a pull body, which stand one after the other.
+
+    Raises:
+        RecordDamaged: the bytes from here on are no whole record; those before were yielded.
+    """
+    position = 0
+    while position < len(buffer):
+        message = decode_record(buffer, position)
+        yield message
+        position += message.record_bytes
+
+
+def encode_blank(bytes_left: int) -> bytes:
+    """The blank record that closes a segment with ``bytes_left`` bytes to its end."""
+    assert bytes_left >= BLANK_RECORD_BYTES, "every record leaves room for the blank one"
+    return _BLANK.pack(bytes_left, BLANK_MAGIC)
+
+
+def transaction_type(sys_flag: int) -> int:
+    """One of the ``TRANSACTION_`` constants."""
+    return sys_flag & TRANSACTION_MASK
+
+
+class _Head(NamedTuple):
+    """Fields 1 to 9."""
+
+    total_bytes: int
+    magic: int
+    body_crc: int
+    queue_id: int
+    flag: int
+    queue_offset: int
+    physical_offset: int
+    sys_flag: int
+    born_timestamp_ms: int
+
+
+class _Damage(Exception):
+    """What is wrong with a record; its place is added by the caller."""
+
+
+def _decode(buffer: Buffer, start: int, check_body_crc: bool) -> StoredMessage:
+    cursor = _Cursor(buffer, start, len(buffer))
+    head = _Head(*cursor.unpack(_HEAD))
+    total_bytes, sys_flag = head.total_bytes, head.sys_flag
+    _check_head(head, len(buffer) - start)
+    cursor.end = start + total_bytes
+    born_host = cursor.take(20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8, "born host")
+    (store_timestamp_ms,) = cursor.unpack(_LONG)
+    store_host = cursor.take(20 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 8, "store host")
+    reconsume_times, prepared_transaction_offset, body_length = cursor.unpack(
+        _RETRIES_AND_BODY_LENGTH
+    )
+    body = cursor.take(body_length, "body")
+    (topic_length,) = cursor.unpack(_SHORT if head.magic == MAGIC_V2 else _BYTE)
+    topic = cursor.take(topic_length, "topic")
+    (properties_length,) = cursor.unpack(_SHORT)
+    properties = cursor.take(properties_length, "properties")
+    if cursor.position != cursor.end:
+        raise _Damage(f"its parts take {cursor.position - start} bytes of its {total_bytes}")
+    if check_body_crc and zlib.crc32(body) & CRC_MASK != head.body_crc:
+        raise _Damage("the body does not match its CRC")
+    return StoredMessage(
+        topic=topic.decode("utf-8", "replace"),
+        queue_id=head.queue_id,
+        queue_offset=head.queue_offset,
+        physical_offset=head.physical_offset,
+        record_bytes=total_bytes,
+        body=body,
+        raw_properties=properties,
+        flag=head.flag,
+        sys_flag=sys_flag,
+        body_crc=head.body_crc,
+        born_timestamp_ms=head.born_timestamp_ms,
+        born_host=born_host,
+        store_timestamp_ms=store_timestamp_ms,
+        store_host=store_host,
+        reconsume_times=reconsume_times,
+        prepared_transaction_offset=prepared_transaction_offset,
+    )
+
+
+def _check_head(head: _Head, bytes_available: int) -> None:
+    total_bytes, magic = head.total_bytes, head.magic
+    if magic == BLANK_MAGIC:
+        raise _Damage("this is the blank record that ends a segment")
+    if magic not in (MAGIC_V1, MAGIC_V2):
+        raise _Damage(f"unknown magic {magic:08X}")
+    if total_bytes < RECORD_BYTES_MIN:
+        raise _Damage(f"its size {total_bytes} is below the smallest record, {RECORD_BYTES_MIN}")
+    if total_bytes > bytes_available:
+        raise _Damage(f"it takes {total_bytes} bytes, only {bytes_available} are there")
+
+
+class _Cursor:
+    """Reads forward through a buffer and never past ``end``."""
+
+    def __init__(self, buffer: Buffer, position: int, end: int) -> None:
+        self._buffer = buffer
+        self.position = position
+        self.end = end
+
+    def unpack(self, struct: Struct) -> tuple[int, ...]:
+        start = self._advance(struct.size, "fixed fields")
+        return struct.unpack_from(self._buffer, start)
+
+    def take(self, byte_count: int, what: str) -> bytes:
+        start = self._advance(byte_count, what)
+        return bytes(self._buffer[start : self.position])
+
+    def _advance(self, byte_count: int, what: str) -> int:
+        start = self.position
+        if byte_count < 0:
+            raise _Damage(f"its {what} has the negative length {byte_count}")
+        if start + byte_count > self.end:
+            raise _Damage(f"its {what} reaches {start + byte_count - self.end} bytes past the end")
+        self.position = start + byte_count
+        return start

@@ -1,0 +1,161 @@
+"""The store's settings: one frozen value, under RocketMQ's own property names too.
+
+Sizes may be set freely, but a folder can be opened only with the sizes it was written with:
+a segment's name is its start and its length is the configured one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Any, Self
+
+from contrail.errors import ConfigError
+from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
+
+_QUEUE_ROW_BYTES = 20
+_BATCH_ROW_BYTES = 46
+
+
+class FlushDiskType(StrEnum):
+    """When an append counts as stored."""
+
+    SYNC_FLUSH = "SYNC_FLUSH"
+    ASYNC_FLUSH = "ASYNC_FLUSH"
+
+
+def _setting(apache_name: str, default: Any) -> Any:
+    return dataclasses.field(default=default, metadata={"apache": apache_name})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreConfig:
+    """Everything the store room can be told. Each field names its RocketMQ property."""
+
+    root: Path = dataclasses.field(metadata={"apache": "storePathRootDir"})
+    commit_log_paths: tuple[Path, ...] = _setting("storePathCommitLog", ())
+    read_only_commit_log_paths: tuple[Path, ...] = _setting("readOnlyCommitLogStorePaths", ())
+    segment_bytes: int = _setting("mappedFileSizeCommitLog", 1 << 30)
+    queue_file_bytes: int = _setting("mappedFileSizeConsumeQueue", 300_000 * _QUEUE_ROW_BYTES)
+    batch_queue_file_bytes: int = _setting("mappedFileSizeBatchConsumeQueue", 300_000 * 46)
+    queue_ext_enabled: bool = _setting("enableConsumeQueueExt", False)
+    queue_ext_file_bytes: int = _setting("mappedFileSizeConsumeQueueExt", 48 << 20)
+    index_enabled: bool = _setting("messageIndexEnable", True)
+    index_slot_count: int = _setting("maxHashSlotNum", 5_000_000)
+    index_entry_count: int = _setting("maxIndexNum", 20_000_000)
+    query_results_max: int = _setting("maxMsgsNumBatch", 64)
+
+    flush_disk_type: FlushDiskType = _setting("flushDiskType", FlushDiskType.SYNC_FLUSH)
+    sync_flush_timeout_ms: int = _setting("syncFlushTimeout", 5000)
+    flush_interval_ms: int = _setting("flushIntervalCommitLog", 500)
+    flush_pages_min: int = _setting("flushCommitLogLeastPages", 4)
+    flush_thorough_interval_ms: int = _setting("flushCommitLogThoroughInterval", 10_000)
+    queue_flush_interval_ms: int = _setting("flushIntervalConsumeQueue", 1000)
+    queue_flush_thorough_interval_ms: int = _setting("flushConsumeQueueThoroughInterval", 60_000)
+    segments_prepared_ahead: bool = _setting("contrailPrepareSegments", True)
+
+    body_bytes_max: int = _setting("maxMessageSize", 4 << 20)
+    record_crc_enabled: bool = _setting("enabledAppendPropCRC", False)
+    record_crc_required: bool = _setting("forceVerifyPropCRC", False)
+    crc_checked_on_recover: bool = _setting("checkCRCOnRecover", True)
+    delay_levels: str = _setting("messageDelayLevel", DEFAULT_DELAY_LEVELS)
+
+    file_reserved_hours: int = _setting("fileReservedTime", 72)
+    delete_when: str = _setting("deleteWhen", "04")
+    delete_files_max: int = _setting("deleteFileBatchMax", 10)
+    delete_interval_ms: int = _setting("deleteCommitLogFilesInterval", 100)
+    clean_interval_ms: int = _setting("cleanResourceInterval", 10_000)
+    clean_forcibly: bool = _setting("cleanFileForciblyEnable", True)
+    disk_used_ratio_max: int = _setting("diskMaxUsedSpaceRatio", 75)
+    disk_clean_forcibly_ratio: int = _setting("diskSpaceCleanForciblyRatio", 85)
+    disk_warning_ratio: int = _setting("diskSpaceWarningLevelRatio", 90)
+
+    scrub_bytes_per_second: int = _setting("contrailScrubBytesPerSecond", 8 << 20)
+    open_files_max: int = _setting("contrailOpenFilesMax", 1000)
+
+    def __post_init__(self) -> None:
+        _require(self.segment_bytes >= 4096, "mappedFileSizeCommitLog", "at least 4096 bytes")
+        _require(self.index_slot_count >= 1, "maxHashSlotNum", "at least 1")
+        _require(self.index_entry_count >= 2, "maxIndexNum", "at least 2")
+        _require(self.open_files_max >= 8, "contrailOpenFilesMax", "at least 8")
+        _require(self.body_bytes_max >= 1, "maxMessageSize", "at least 1 byte")
+        _require_whole(self.queue_file_bytes, _QUEUE_ROW_BYTES, "mappedFileSizeConsumeQueue")
+        _require_whole(
+            self.batch_queue_file_bytes, _BATCH_ROW_BYTES, "mappedFileSizeBatchConsumeQueue"
+        )
+        parse_delay_levels(self.delay_levels)
+
+    @classmethod
+    def from_properties(cls, properties: Mapping[str, str]) -> Self:
+        """Read RocketMQ's property names; names that are not the store's are left alone."""
+        values: dict[str, Any] = {}
+        for field in dataclasses.fields(cls):
+            text = properties.get(field.metadata["apache"])
+            if text is not None:
+                values[field.name] = _parsed(field, text)
+        if "root" not in values:
+            raise ConfigError("storePathRootDir is missing: name the folder of the store")
+        if "queue_file_bytes" in values:
+            # RocketMQ rounds this one up to whole rows.
+            values["queue_file_bytes"] = -(-values["queue_file_bytes"] // 20) * 20
+        return cls(**values)
+
+    @property
+    def log_folders(self) -> tuple[Path, ...]:
+        """The folders new segments may go to."""
+        return self.commit_log_paths or (self.root / "commitlog",)
+
+    @property
+    def delay_table(self) -> list[int]:
+        """Milliseconds per delay level; index 0 is unused."""
+        return parse_delay_levels(self.delay_levels)
+
+    @property
+    def record_bytes_max(self) -> int:
+        """The largest record: a body of the limit and 64 KiB of everything else."""
+        return self.body_bytes_max + 65_536
+
+    @property
+    def syncs_before_ack(self) -> bool:
+        return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
+
+
+def apache_name(field_name: str) -> str:
+    """The RocketMQ property behind a field of ``StoreConfig``."""
+    fields = {field.name: field for field in dataclasses.fields(StoreConfig)}
+    return str(fields[field_name].metadata["apache"])
+
+
+def _parsed(field: dataclasses.Field[Any], text: str) -> Any:
+    name = field.metadata["apache"]
+    kind = str(field.type)
+    try:
+        if kind == "bool":
+            return _parsed_bool(text)
+        if kind == "int":
+            return int(text)
+        if kind == "FlushDiskType":
+            return FlushDiskType(text)
+        if kind.startswith("tuple"):
+            return tuple(Path(piece) for piece in text.split(",") if piece)
+        return Path(text) if kind == "Path" else text
+    except ValueError as error:
+        raise ConfigError(f"{name}={text!r} is not a value of that setting: {error}") from error
+
+
+def _parsed_bool(text: str) -> bool:
+    if text.lower() not in ("true", "false"):
+        raise ValueError("write true or false")
+    return text.lower() == "true"
+
+
+def _require(holds: bool, name: str, rule: str) -> None:
+    if not holds:
+        raise ConfigError(f"{name} is out of range: it must be {rule}")
+
+
+def _require_whole(value: int, row_bytes: int, name: str) -> None:
+    _require(value >= row_bytes and value % row_bytes == 0, name, f"a multiple of {row_bytes}")

@@ -1,0 +1,310 @@
+"""The queue of a topic that keeps a batch in one record: 46-byte rows, ``batchconsumequeue/``.
+
+    place  bytes  field
+    0      8      physicalOffset of the record
+    8      4      size of the record
+    12     8      tagsCode
+    20     8      storeTimestamp
+    28     8      baseQueueOffset: queue offset of the batch's first message
+    36     2      messages in the batch
+    38     4      compactOffset, always -1 here
+    42     4      reserved, 0
+
+A row's place says nothing about its queue offset, so rows are found by binary search.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from pathlib import Path
+
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.disk.consume_queue import PENDING_BYTES_MAX, QueueMark
+from contrail.store.disk.handles import FileHandles, RowFiles, UnsyncedPaths
+from contrail.store.state.time_search import Boundary, search_batches
+
+BATCH_ROW_BYTES = 46
+_SCAN_BYTES = BATCH_ROW_BYTES * 1024
+
+_ROW = struct.Struct(">qiqqqhii")
+_log = logging.getLogger(__name__)
+
+
+def base_offset(rows: bytes | bytearray, at: int = 0) -> int:
+    """The queue offset of the first message of the row at byte ``at``."""
+    return int.from_bytes(rows[at + 28 : at + 36], "big", signed=True)
+
+
+class BatchQueue:
+    """The rows of one queue, appended in log order. Belongs to one thread, but for ``sync``."""
+
+    __slots__ = (
+        "_files",
+        "_mark",
+        "_rows",
+        "_unsynced",
+        "_write_at_bytes",
+        "physical_end",
+        "queue_offset_max",
+        "queue_offset_min",
+    )
+
+    row_bytes = BATCH_ROW_BYTES
+    queue_offset_min: int
+    queue_offset_max: int
+    physical_end: int
+    _mark: QueueMark
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        config: StoreConfig,
+        files: FileSystem,
+        handles: FileHandles,
+        unsynced: UnsyncedPaths | None = None,
+    ) -> None:
+        self._files = files
+        self._unsynced = unsynced or UnsyncedPaths()
+        self._rows = RowFiles(
+            folder,
+            config.batch_queue_file_bytes,
+            files=files,
+            handles=handles,
+            unsynced=self._unsynced,
+        )
+        self._become_empty()
+
+    @property
+    def folder(self) -> Path:
+        return self._rows.folder
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._rows.pending_bytes
+
+    @property
+    def row_count(self) -> int:
+        """How many rows the files and the tail hold."""
+        return (self._rows.end - self._rows.start) // BATCH_ROW_BYTES
+
+    def load(self, *, physical_limit: int, expected: QueueMark | None) -> str | None:
+        """Find the files and the end of the rows below ``physical_limit``; None when sound."""
+        problem = self._rows.find()
+        if problem is not None:
+            return problem
+        end = self._sound_end(self._last_begun_file(physical_limit), physical_limit)
+        beyond = self._rows.settle(end)
+        if expected is None and _has_row_below(beyond, physical_limit):
+            return f"{self.folder} has rows after a hole at byte {end}"
+        self._read_ends()
+        if expected is not None and expected.physical_end <= physical_limit:
+            problem = self._compared(expected)
+        self._note_mark()
+        return problem
+
+    def reset(self) -> None:
+        """Delete every file; the queue is as if it had never been."""
+        self._rows.remove_all()
+        self._become_empty()
+
+    def put(self, first_queue_offset: int, count: int, rows: bytearray, physical_end: int) -> int:
+        """Append a run of rows, passing over those already here; returns how many were new."""
+        if (
+            first_queue_offset < self.queue_offset_max
+            or int.from_bytes(rows[:8], "big") < self.physical_end
+        ):
+            rows = rows[self._stale_bytes(rows) :]
+            if not rows:
+                return 0
+        if self._rows.is_untouched:
+            self.queue_offset_min = base_offset(rows)
+        self._rows.append(rows)
+        self.queue_offset_max = first_queue_offset + count
+        self.physical_end = physical_end
+        if self._rows.pending_bytes >= self._write_at_bytes:
+            self._write_early()
+        return len(rows) // BATCH_ROW_BYTES
+
+    def write_pending(self) -> None:
+        """Put all rows into the files. On an error the rest stays pending."""
+        self._rows.write_pending()
+        self._write_at_bytes = PENDING_BYTES_MAX
+        self._note_mark()
+
+    def cool(self) -> None:
+        """Give back memory kept for readers near the end; for queues that went idle."""
+        self._rows.cool()
+
+    def sync(self) -> None:
+        """Make written rows durable. Any thread, after ``write_pending``."""
+        self._unsynced.sync(self._files, self._rows.folder)
+
+    def mark(self) -> QueueMark:
+        """What is in the files, for the next start to hold them to."""
+        return self._mark
+
+    def rows(self, queue_offset: int, count_max: int) -> bytes:
+        """Up to ``count_max`` rows of one file, the first being that of ``queue_offset``."""
+        if not self.queue_offset_min <= queue_offset < self.queue_offset_max:
+            return b""
+        number = self._number_with(queue_offset)
+        raw = self._rows.read(
+            self._rows.start + number * BATCH_ROW_BYTES, count_max * BATCH_ROW_BYTES
+        )
+        return raw[: len(raw) // BATCH_ROW_BYTES * BATCH_ROW_BYTES]
+
+    def raw_rows(self, queue_offset: int, count_max: int) -> bytes:
+        """The same as ``rows``: these have no extension."""
+        return self.rows(queue_offset, count_max)
+
+    def offset_by_time(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
+        """The base offset of the batch at ``timestamp_ms``, as RocketMQ answers it."""
+        number = search_batches(self.row_count, lambda at: self._row(at)[3], timestamp_ms, boundary)
+        found = self.queue_offset_min if number is None else self._row(number)[4]
+        return max(found, self.queue_offset_min)
+
+    def truncate(self, physical_end: int) -> None:
+        """Durably forget the rows of records at or above ``physical_end``."""
+        if self.physical_end <= physical_end:
+            return
+        number = self._first_at_or_above(physical_end)
+        if number == self.row_count:
+            return
+        minimum, next_offset = self.queue_offset_min, self._row(number)[4]
+        self._rows.cut(self._rows.start + number * BATCH_ROW_BYTES)
+        self._read_ends()
+        self.queue_offset_max = next_offset
+        self.queue_offset_min = min(minimum, next_offset)
+        self._note_mark()
+
+    def correct_minimum(self, physical_min: int) -> None:
+        """The minimum is what follows the last batch the log no longer has."""
+        number = self._first_at_or_above(physical_min)
+        if number == 0:
+            return
+        below = self._row(number - 1)
+        self.queue_offset_min = below[4] + below[5]
+        self._mark = self._mark._replace(
+            queue_offset_min=min(self.queue_offset_min, self._mark.queue_offset_max)
+        )
+
+    def drop_files_before(self, physical_min: int) -> list[Path]:
+        """Unlink leading files of which the log has no record left; never the last one."""
+        dropped: list[Path] = []
+        rows = self._rows
+        while rows.start + rows.file_bytes < rows.created:
+            last = rows.read_file(rows.start + rows.file_bytes - BATCH_ROW_BYTES, BATCH_ROW_BYTES)
+            if len(last) == BATCH_ROW_BYTES and _ROW.unpack(last)[0] >= physical_min:
+                break
+            dropped.append(rows.drop_first())
+        if dropped:
+            self.queue_offset_min = max(self.queue_offset_min, self._row(0)[4])
+            self.correct_minimum(physical_min)
+        return dropped
+
+    def _become_empty(self) -> None:
+        self.queue_offset_min = self.queue_offset_max = self.physical_end = 0
+        self._mark = QueueMark(0, 0, 0)
+        self._write_at_bytes = PENDING_BYTES_MAX
+
+    def _note_mark(self) -> None:
+        self._mark = QueueMark(self.queue_offset_min, self.queue_offset_max, self.physical_end)
+
+    def _row(self, number: int) -> tuple[int, ...]:
+        raw = self._rows.read(self._rows.start + number * BATCH_ROW_BYTES, BATCH_ROW_BYTES)
+        return _ROW.unpack(raw)
+
+    def _last_begun_file(self, physical_limit: int) -> int:
+        file_start = self._rows.created
+        while file_start > self._rows.start:
+            file_start -= self._rows.file_bytes
+            if _has_row_below(self._rows.read_file(file_start, BATCH_ROW_BYTES), physical_limit):
+                return file_start
+        return self._rows.start
+
+    def _sound_end(self, position: int, physical_limit: int) -> int:
+        """Walk on from ``position`` to the first row that does not follow the one before."""
+        rows, physical_end, next_base = self._rows, 0, 0
+        while position < rows.created:
+            room = rows.file_bytes - position % rows.file_bytes
+            raw = rows.read_file(position, min(_SCAN_BYTES, room))
+            for at in range(0, len(raw) - BATCH_ROW_BYTES + 1, BATCH_ROW_BYTES):
+                physical_offset, size, _, _, base, count, _, _ = _ROW.unpack_from(raw, at)
+                if size <= 0 or count <= 0 or base < next_base or physical_offset < physical_end:
+                    return position
+                if physical_offset + size > physical_limit:
+                    return position
+                physical_end, next_base = physical_offset + size, base + count
+                position += BATCH_ROW_BYTES
+            if len(raw) < BATCH_ROW_BYTES:
+                break
+        return position
+
+    def _read_ends(self) -> None:
+        """Take minimum, maximum and physical end from the first and the last row."""
+        self.queue_offset_min = self.queue_offset_max = self.physical_end = 0
+        if self.row_count:
+            physical_offset, size, _, _, base, count, _, _ = self._row(self.row_count - 1)
+            self.queue_offset_min = self._row(0)[4]
+            self.queue_offset_max = base + count
+            self.physical_end = physical_offset + size
+
+    def _compared(self, expected: QueueMark) -> str | None:
+        if not expected.queue_offset_max:
+            return None
+        if self.queue_offset_max < expected.queue_offset_max:
+            return f"{self.folder} does not reach queue offset {expected.queue_offset_max}"
+        number = self._number_with(expected.queue_offset_max - 1)
+        physical_offset, size, _, _, base, count, _, _ = self._row(number)
+        ends = (base + count, physical_offset + size)
+        if ends != (expected.queue_offset_max, expected.physical_end):
+            return f"{self.folder} has another row before {expected.queue_offset_max}"
+        self.queue_offset_min = max(self.queue_offset_min, expected.queue_offset_min)
+        return None
+
+    def _stale_bytes(self, rows: bytearray) -> int:
+        for at in range(0, len(rows), BATCH_ROW_BYTES):
+            physical_offset, size, _, _, base, _, _, _ = _ROW.unpack_from(rows, at)
+            if physical_offset + size > self.physical_end and base >= self.queue_offset_max:
+                return at
+        return len(rows)
+
+    def _write_early(self) -> None:
+        try:
+            self.write_pending()
+        except OSError as error:
+            # As in ConsumeQueue: the regular ``write_pending`` meets the error again and raises.
+            _log.debug("%s: rows stay in memory: %s", self.folder, error)
+            self._write_at_bytes = self._rows.pending_bytes + PENDING_BYTES_MAX
+
+    def _number_with(self, queue_offset: int) -> int:
+        """The number of the last row whose base is at or below ``queue_offset``."""
+        low, high = 0, self.row_count - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self._row(middle)[4] <= queue_offset:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    def _first_at_or_above(self, physical_offset: int) -> int:
+        low, high = 0, self.row_count
+        while low < high:
+            middle = (low + high) // 2
+            if self._row(middle)[0] >= physical_offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
+
+
+def _has_row_below(raw: bytes, physical_limit: int) -> bool:
+    for at in range(0, len(raw) - BATCH_ROW_BYTES + 1, BATCH_ROW_BYTES):
+        physical_offset, size, _, _, base, count, _, _ = _ROW.unpack_from(raw, at)
+        if size > 0 and count > 0 and base >= 0 and 0 <= physical_offset < physical_limit:
+            return True
+    return False

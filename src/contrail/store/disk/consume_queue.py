@@ -1,0 +1,480 @@
+"""One topic queue's index into the log: 20-byte rows, ``consumequeue/<topic>/<queueId>/``.
+
+    place  bytes  field
+    0      8      physicalOffset of the record
+    8      4      size of the record
+    12     8      tagsCode: hash of the tags, deliver time of a delayed message, or, with the
+                  extension on, the address of its unit (see ``queue_ext``)
+
+The row of queue offset N lies at byte N * 20 of the queue's address space. Rows that no message
+has (before the first one of a queue that starts above zero, or where the log lost some) are
+pre-blank: physicalOffset 0, size 0x7FFFFFFF, tagsCode 0. RocketMQ fills the first kind the same
+way; it appends after the second kind of gap out of place, which we do not.
+"""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.disk.handles import FileHandles, RowFiles, UnsyncedPaths
+from contrail.store.disk.queue_ext import ExtUnit, QueueExt, is_ext_address
+
+ROW_BYTES = 20
+TIMED_ROW_BYTES = 28
+BLANK_SIZE = 0x7FFFFFFF
+BLANK_ROW = struct.pack(">qiq", 0, BLANK_SIZE, 0)
+# More unwritten rows than this are written by ``put`` itself.
+PENDING_BYTES_MAX = 8192
+# A larger gap is a damaged queue offset, not a loss: each lost record was larger than its row.
+GAP_FILES_MAX = 64
+_FIRST_READ_BYTES = 4000
+_SCAN_BYTES = 60_000
+_BLANKS_PER_WRITE = 50_000
+
+_ROW = struct.Struct(">qiq")
+_TIMED_ROW = struct.Struct(">qiqq")
+_log = logging.getLogger(__name__)
+
+BitmapOf = Callable[[int, int], bytes]
+
+
+class QueueMark(NamedTuple):
+    """Where a queue stood on disk: next offset, and the end of the last record it knows."""
+
+    queue_offset_min: int
+    queue_offset_max: int
+    physical_end: int
+
+
+class ConsumeQueue:
+    """The rows of one queue, appended in log order. Belongs to one thread, but for ``sync``."""
+
+    __slots__ = (
+        "_bitmap_of",
+        "_ext",
+        "_files",
+        "_mark",
+        "_rows",
+        "_unsynced",
+        "_write_at_bytes",
+        "physical_end",
+        "queue_offset_max",
+        "queue_offset_min",
+    )
+
+    row_bytes = ROW_BYTES
+    queue_offset_min: int
+    queue_offset_max: int
+    physical_end: int
+    _mark: QueueMark
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        config: StoreConfig,
+        files: FileSystem,
+        handles: FileHandles,
+        unsynced: UnsyncedPaths | None = None,
+        bitmap_of: BitmapOf | None = None,
+    ) -> None:
+        self._files = files
+        self._unsynced = unsynced or UnsyncedPaths()
+        self._rows = RowFiles(
+            folder,
+            config.queue_file_bytes,
+            files=files,
+            handles=handles,
+            unsynced=self._unsynced,
+        )
+        self._ext: QueueExt | None = None
+        self._bitmap_of = bitmap_of
+        if config.queue_ext_enabled:
+            self._ext = QueueExt(
+                config.root / "consumequeue_ext" / folder.parent.name / folder.name,
+                config=config,
+                files=files,
+                handles=handles,
+                unsynced=self._unsynced,
+            )
+        self._become_empty()
+
+    @property
+    def folder(self) -> Path:
+        return self._rows.folder
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._rows.pending_bytes
+
+    # Starting.
+
+    def load(self, *, physical_limit: int, expected: QueueMark | None) -> str | None:
+        """Find the files and the end of the rows below ``physical_limit``.
+
+        Returns None when sound, else what is wrong; the caller then calls ``reset`` and feeds
+        the queue from the log again.
+        """
+        problem = self._rows.find()
+        if problem is not None:
+            return problem
+        if expected is not None and expected.physical_end > physical_limit:
+            # The log itself lost what the mark speaks of: only the rows can tell what is left.
+            expected = None
+        problem = self._find_rows(physical_limit, expected)
+        if problem is None and self._ext is not None:
+            problem = self._load_ext(self._ext)
+        return problem
+
+    def reset(self) -> None:
+        """Delete every file; the queue is as if it had never been."""
+        self._rows.remove_all()
+        if self._ext is not None:
+            self._ext.reset()
+        self._become_empty()
+
+    # Writing.
+
+    def put(self, first_queue_offset: int, count: int, rows: bytearray, physical_end: int) -> int:
+        """Append a run of rows, passing over those already here; returns how many were new."""
+        if (
+            first_queue_offset != self.queue_offset_max
+            or int.from_bytes(rows[:8], "big") < self.physical_end
+        ):
+            stale = self._stale_count(first_queue_offset, count, rows)
+            if stale == count:
+                return 0
+            rows = rows[len(rows) // count * stale :]
+            count -= stale
+            first_queue_offset += stale
+            if not self._reach(first_queue_offset, rows):
+                return 0
+        self._rows.append(rows if self._ext is None else self._with_addresses(rows))
+        self.queue_offset_max = first_queue_offset + count
+        self.physical_end = physical_end
+        if self._rows.pending_bytes >= self._write_at_bytes:
+            self._write_early()
+        return count
+
+    def write_pending(self) -> None:
+        """Put all rows into the files. On an error the rest stays pending."""
+        if self._ext is not None:
+            # Before the rows, so that no row on disk points at a unit that is not there.
+            self._ext.write_pending()
+        self._rows.write_pending()
+        self._write_at_bytes = PENDING_BYTES_MAX
+        self._note_mark()
+
+    def cool(self) -> None:
+        """Give back memory kept for readers near the end; for queues that went idle."""
+        self._rows.cool()
+
+    def sync(self) -> None:
+        """Make written rows durable. Any thread, after ``write_pending``."""
+        self._unsynced.sync(self._files, self._rows.folder)
+
+    def mark(self) -> QueueMark:
+        """What is in the files, for the next start to hold them to."""
+        return self._mark
+
+    # Reading.
+
+    def rows(self, queue_offset: int, count_max: int) -> bytes:
+        """Up to ``count_max`` rows of one file from ``queue_offset``; empty outside the queue."""
+        raw = self.raw_rows(queue_offset, count_max)
+        return raw if self._ext is None else self._resolved(raw, self._ext)
+
+    def raw_rows(self, queue_offset: int, count_max: int) -> bytes:
+        """The rows as stored: tagsCode may be an extension address."""
+        if queue_offset < self.queue_offset_min:
+            return b""
+        raw = self._rows.read(queue_offset * ROW_BYTES, count_max * ROW_BYTES)
+        return raw if len(raw) % ROW_BYTES == 0 else raw[: len(raw) // ROW_BYTES * ROW_BYTES]
+
+    def ext_unit(self, queue_offset: int) -> ExtUnit | None:
+        """The extension unit of a row, if it has one."""
+        raw = self.raw_rows(queue_offset, 1)
+        return self._ext.read(_ROW.unpack(raw)[2]) if raw and self._ext is not None else None
+
+    # Cutting at either end.
+
+    def truncate(self, physical_end: int) -> None:
+        """Durably forget the rows of records at or above ``physical_end``."""
+        if self.physical_end <= physical_end:
+            return
+        first_gone = self._first_at_or_above(
+            physical_end, self._rows.start // ROW_BYTES, self.queue_offset_max
+        )
+        self._rows.cut(first_gone * ROW_BYTES)
+        self.queue_offset_max = first_gone
+        self.queue_offset_min = min(self.queue_offset_min, first_gone)
+        self.physical_end = self._last_physical_end()
+        if self._ext is not None:
+            self._cut_ext(self._ext)
+        self._note_mark()
+
+    def correct_minimum(self, physical_min: int) -> None:
+        """Move the minimum up to the first row whose record the log still has."""
+        low, high = self.queue_offset_min, self.queue_offset_max
+        if low >= high:
+            return
+        if self.physical_end <= physical_min:
+            # Nothing left; the maximum stays, so that offsets go on from there.
+            self.queue_offset_min = high
+        else:
+            physical_offset, size, _ = self._row(low)
+            if physical_offset >= physical_min and size != BLANK_SIZE:
+                return
+            self.queue_offset_min = self._first_at_or_above(physical_min, low, high)
+            self._drop_ext_before(self.queue_offset_min)
+        self._mark = self._mark._replace(
+            queue_offset_min=min(self.queue_offset_min, self._mark.queue_offset_max)
+        )
+
+    def drop_files_before(self, physical_min: int) -> list[Path]:
+        """Unlink leading files of which the log has no record left; never the last one."""
+        dropped: list[Path] = []
+        rows = self._rows
+        while rows.start + rows.file_bytes < rows.created:
+            last = rows.read_file(rows.start + rows.file_bytes - ROW_BYTES, ROW_BYTES)
+            if len(last) == ROW_BYTES and _ROW.unpack(last)[0] >= physical_min:
+                break
+            dropped.append(rows.drop_first())
+        if dropped:
+            self.queue_offset_min = max(self.queue_offset_min, rows.start // ROW_BYTES)
+            self.correct_minimum(physical_min)
+        return dropped
+
+    # Private.
+
+    def _become_empty(self) -> None:
+        self.queue_offset_min = self.queue_offset_max = self.physical_end = 0
+        self._mark = QueueMark(0, 0, 0)
+        self._write_at_bytes = PENDING_BYTES_MAX
+
+    def _note_mark(self) -> None:
+        self._mark = QueueMark(self.queue_offset_min, self.queue_offset_max, self.physical_end)
+
+    def _row(self, queue_offset: int) -> tuple[int, int, int]:
+        """One row, or a pre-blank one where the file cannot be read."""
+        raw = self._rows.read(queue_offset * ROW_BYTES, ROW_BYTES)
+        physical_offset, size, tags_code = _ROW.unpack(raw if len(raw) == ROW_BYTES else BLANK_ROW)
+        return physical_offset, size, tags_code
+
+    # Private: starting.
+
+    def _find_rows(self, physical_limit: int, expected: QueueMark | None) -> str | None:
+        begun = self._scan_start(physical_limit, expected)
+        if isinstance(begun, str):
+            return begun
+        end, physical_end = self._sound_end(*begun, physical_limit)
+        beyond = self._rows.settle(end)
+        if expected is None and _has_row_below(beyond, physical_limit):
+            return f"{self.folder} has rows after a hole at byte {end}"
+        self.queue_offset_max = end // ROW_BYTES
+        self.physical_end = physical_end
+        self.queue_offset_min = self._first_offset(expected)
+        self._note_mark()
+        return None
+
+    def _scan_start(self, physical_limit: int, expected: QueueMark | None) -> tuple[int, int] | str:
+        """A byte position before which rows need no look, and the physical end there."""
+        if expected is None:
+            return self._last_begun_file(physical_limit), 0
+        position = expected.queue_offset_max * ROW_BYTES
+        if not self._rows.start <= position <= self._rows.created:
+            return f"{self.folder} does not reach queue offset {expected.queue_offset_max}"
+        if position > self._rows.start:
+            raw = self._rows.read_file(position - ROW_BYTES, ROW_BYTES)
+            if not _row_ends_at(raw, expected.physical_end):
+                return f"{self.folder} has another row before {expected.queue_offset_max}"
+        return position, expected.physical_end
+
+    def _last_begun_file(self, physical_limit: int) -> int:
+        file_start = self._rows.created
+        while file_start > self._rows.start:
+            file_start -= self._rows.file_bytes
+            if _has_row_below(self._rows.read_file(file_start, ROW_BYTES), physical_limit):
+                return file_start
+        return self._rows.start
+
+    def _sound_end(self, position: int, physical_end: int, physical_limit: int) -> tuple[int, int]:
+        """Walk on from ``position`` to the first row that does not follow the one before."""
+        rows, step = self._rows, _FIRST_READ_BYTES
+        while position < rows.created:
+            room = rows.file_bytes - position % rows.file_bytes
+            raw = rows.read_file(position, min(step, room))
+            for physical_offset, size, _ in _ROW.iter_unpack(raw[: len(raw) // 20 * 20]):
+                if size == BLANK_SIZE and physical_offset == 0:
+                    position += ROW_BYTES
+                    continue
+                if size <= 0 or physical_offset < physical_end:
+                    return position, physical_end
+                if physical_offset + size > physical_limit:
+                    return position, physical_end
+                physical_end = physical_offset + size
+                position += ROW_BYTES
+            if len(raw) < ROW_BYTES:
+                break
+            step = _SCAN_BYTES
+        return position, physical_end
+
+    def _first_offset(self, expected: QueueMark | None) -> int:
+        """The first row of the files that is not pre-blank."""
+        low, high = self._rows.start // ROW_BYTES, self.queue_offset_max
+        if expected is not None:
+            return min(max(low, expected.queue_offset_min), high)
+        if low == high or self._row(low)[1] != BLANK_SIZE:
+            return low
+        return self._first_at_or_above(1, low, high) if self.physical_end else high
+
+    def _load_ext(self, ext: QueueExt) -> str | None:
+        problem = ext.load()
+        if problem is None and not self._cut_ext(ext):
+            problem = f"{ext.folder} lacks the unit of the last row"
+        return problem
+
+    # Private: writing.
+
+    def _stale_count(self, first_queue_offset: int, count: int, rows: bytearray) -> int:
+        row_bytes = len(rows) // count
+        stale = 0
+        for at in range(0, len(rows), row_bytes):
+            physical_end = int.from_bytes(rows[at : at + 8], "big") + int.from_bytes(
+                rows[at + 8 : at + 12], "big"
+            )
+            if (
+                physical_end > self.physical_end
+                and first_queue_offset + stale >= self.queue_offset_max
+            ):
+                break
+            stale += 1
+        return stale
+
+    def _reach(self, queue_offset: int, rows: bytearray) -> bool:
+        """Fill with pre-blank rows up to ``queue_offset``; False when it cannot be meant."""
+        if self._rows.is_untouched:
+            self._rows.begin_at(queue_offset * ROW_BYTES)
+            self.queue_offset_max = self._rows.start // ROW_BYTES
+        gap = queue_offset - self.queue_offset_max
+        if gap * ROW_BYTES > GAP_FILES_MAX * self._rows.file_bytes:
+            _log.error(
+                "%s: the record at %d claims queue offset %d after %d; it is left out",
+                self.folder,
+                int.from_bytes(rows[:8], "big"),
+                queue_offset,
+                self.queue_offset_max,
+            )
+            return False
+        if gap and self.physical_end:
+            _log.warning(
+                "%s: queue offsets %d to %d are missing from the log",
+                self.folder,
+                self.queue_offset_max,
+                queue_offset - 1,
+            )
+        elif gap:
+            self.queue_offset_min = queue_offset
+        self._fill(gap)
+        return True
+
+    def _fill(self, gap: int) -> None:
+        while gap > 0:
+            step = min(gap, _BLANKS_PER_WRITE)
+            self._rows.append(BLANK_ROW * step)
+            self.queue_offset_max += step
+            gap -= step
+            if gap:
+                self.write_pending()
+
+    def _write_early(self) -> None:
+        try:
+            self.write_pending()
+        except OSError as error:
+            # The rows stay pending and the regular ``write_pending`` meets the same error, in a
+            # place where the caller can act on it; here it would lose the news of an arrival.
+            _log.debug("%s: rows stay in memory: %s", self.folder, error)
+            self._write_at_bytes = self._rows.pending_bytes + PENDING_BYTES_MAX
+
+    def _with_addresses(self, rows: bytearray) -> bytearray:
+        """Store each row's tags and time in the extension and its address in the row."""
+        assert self._ext is not None
+        converted = bytearray()
+        for physical_offset, size, tags_code, store_timestamp_ms in _TIMED_ROW.iter_unpack(rows):
+            bitmap = self._bitmap_of(physical_offset, size) if self._bitmap_of else b""
+            address = self._ext.append(tags_code, store_timestamp_ms, bitmap)
+            stored = tags_code if address is None else address
+            converted += _ROW.pack(physical_offset, size, stored)
+        return converted
+
+    # Private: reading and cutting.
+
+    def _resolved(self, raw: bytes, ext: QueueExt) -> bytes:
+        resolved = bytearray(raw)
+        for at in range(0, len(raw), ROW_BYTES):
+            unit = ext.read(int.from_bytes(raw[at + 12 : at + 20], "big", signed=True))
+            if unit is not None:
+                resolved[at + 12 : at + 20] = unit.tags_code.to_bytes(8, "big", signed=True)
+        return bytes(resolved)
+
+    def _first_at_or_above(self, physical_offset: int, low: int, high: int) -> int:
+        """The first row in [low, high) of a record at or above ``physical_offset``, else ``high``.
+
+        Pre-blank rows belong to no record and are passed over.
+        """
+        answer = high
+        while low < high:
+            middle = probe = (low + high) // 2
+            while probe < high and self._row(probe)[1] == BLANK_SIZE:
+                probe += 1
+            if probe == high:
+                high = middle
+            elif self._row(probe)[0] >= physical_offset:
+                answer, high = probe, middle
+            else:
+                low = probe + 1
+        return answer
+
+    def _last_physical_end(self) -> int:
+        first = self._rows.start // ROW_BYTES
+        for queue_offset in range(self.queue_offset_max - 1, first - 1, -1):
+            physical_offset, size, _ = self._row(queue_offset)
+            if size != BLANK_SIZE:
+                return physical_offset + size
+        return 0
+
+    def _cut_ext(self, ext: QueueExt) -> bool:
+        """End the extension after the last row's unit; False when that unit is not there."""
+        first = self._rows.start // ROW_BYTES
+        for queue_offset in range(self.queue_offset_max - 1, first - 1, -1):
+            address = self._row(queue_offset)[2]
+            if is_ext_address(address):
+                return ext.truncate(address)
+        ext.truncate(None)
+        return True
+
+    def _drop_ext_before(self, queue_offset: int) -> None:
+        if self._ext is not None and queue_offset < self.queue_offset_max:
+            address = self._row(queue_offset)[2]
+            if is_ext_address(address):
+                self._ext.drop_before(address)
+
+
+def _has_row_below(raw: bytes, physical_limit: int) -> bool:
+    for physical_offset, size, _ in _ROW.iter_unpack(raw[: len(raw) // ROW_BYTES * ROW_BYTES]):
+        if size > 0 and 0 <= physical_offset < physical_limit:
+            return True
+    return False
+
+
+def _row_ends_at(raw: bytes, physical_end: int) -> bool:
+    if len(raw) != ROW_BYTES:
+        return False
+    physical_offset, size, _ = _ROW.unpack(raw)
+    return bool(size == BLANK_SIZE or (size > 0 and physical_offset + size == physical_end))

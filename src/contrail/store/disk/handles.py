@@ -1,0 +1,381 @@
+"""Open descriptors of derived files, and the row of equal files that a queue is made of.
+
+``FileHandles`` bounds how many files are open, ``UnsyncedPaths`` remembers what the next sync
+must cover, and ``RowFiles`` is an append-only run of bytes kept in files of one length, each named
+by the position of its first byte. Everything here is used by one owner thread, except
+``UnsyncedPaths.sync``, which a worker may call.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections import OrderedDict
+from pathlib import Path
+
+from contrail.runtime.crashpoints import crashpoint
+from contrail.runtime.files import FileSystem, opened, write_fully, write_zeros
+
+NAME_DIGITS = 20
+SYNC_FILES_MAX = 64
+_PAGE_BYTES = 4096
+# A whole number of rows of either length (20 and 46 bytes).
+_SCAN_BYTES = 20 * 46 * 64
+_KEPT_TAIL_BYTES = 4096
+_NO_FILES: dict[int, int] = {}
+
+
+class FileHandles:
+    """The descriptors used most recently, never more than ``open_files_max`` of them."""
+
+    def __init__(self, files: FileSystem, open_files_max: int) -> None:
+        self._files = files
+        self._open_files_max = open_files_max
+        self._open: OrderedDict[Path, int] = OrderedDict()
+
+    @property
+    def open_count(self) -> int:
+        return len(self._open)
+
+    def fd(self, path: Path, *, create_bytes: int | None = None) -> int:
+        """A descriptor for ``path``, good until the next call here."""
+        fd = self._open.get(path)
+        if fd is None:
+            return self._opened(path, create_bytes)
+        self._open.move_to_end(path)
+        return fd
+
+    def close(self, path: Path) -> None:
+        """Close ``path`` if it is open; unlink first, so that nobody opens it again."""
+        fd = self._open.pop(path, None)
+        if fd is not None:
+            self._files.close(fd)
+
+    def close_all(self) -> None:
+        while self._open:
+            self._files.close(self._open.popitem()[1])
+
+    def _opened(self, path: Path, create_bytes: int | None) -> int:
+        while len(self._open) >= self._open_files_max:
+            self._files.close(self._open.popitem(last=False)[1])
+        fd = self._files.open(path, create=create_bytes is not None)
+        try:
+            if create_bytes is not None and self._files.size(fd) == 0:
+                self._files.truncate(fd, create_bytes)
+        except OSError:
+            self._files.close(fd)
+            raise
+        self._open[path] = fd
+        return fd
+
+
+class UnsyncedPaths:
+    """Files written and folders changed since the last sync."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._written: set[Path] = set()
+        self._folders: set[Path] = set()
+
+    def wrote(self, path: Path) -> None:
+        with self._lock:
+            self._written.add(path)
+
+    def changed(self, folder: Path) -> None:
+        with self._lock:
+            self._folders.add(folder)
+
+    def sync(self, files: FileSystem, root: Path) -> None:
+        """Make everything noted so far durable; what failed is noted again and raises."""
+        with self._lock:
+            written, self._written = self._written, set()
+            folders, self._folders = self._folders, set()
+        try:
+            _sync_paths(files, root, written, folders)
+        except OSError:
+            with self._lock:
+                self._written |= written
+                self._folders |= folders
+            raise
+
+
+def _sync_paths(files: FileSystem, root: Path, written: set[Path], folders: set[Path]) -> None:
+    if len(written) + len(folders) > SYNC_FILES_MAX:
+        files.sync_everything(root)
+        return
+    for path in written:
+        # The owner may delete a file or a topic meanwhile; then there is nothing to keep.
+        with contextlib.suppress(FileNotFoundError), opened(files, path) as fd:
+            files.fdatasync(fd)
+    for folder in folders:
+        with contextlib.suppress(FileNotFoundError):
+            files.sync_folder(folder)
+
+
+class RowFiles:
+    """Bytes ``start`` to ``end`` of one queue: files on disk plus a tail in memory.
+
+    Bytes below ``written`` are in the files; the tail holds the rest and, for readers near the
+    end, a little of what was written last. On disk everything past ``end`` is zero.
+    """
+
+    __slots__ = (
+        "_allocated",
+        "_files",
+        "_handles",
+        "_tail",
+        "_tail_start",
+        "_unsynced",
+        "created",
+        "file_bytes",
+        "folder",
+        "start",
+        "written",
+    )
+
+    start: int
+    created: int
+    written: int
+    _allocated: dict[int, int]
+
+    def __init__(
+        self,
+        folder: Path,
+        file_bytes: int,
+        *,
+        files: FileSystem,
+        handles: FileHandles,
+        unsynced: UnsyncedPaths,
+    ) -> None:
+        self.folder = folder
+        self.file_bytes = file_bytes
+        self._files = files
+        self._handles = handles
+        self._unsynced = unsynced
+        self._become_empty(0)
+
+    @property
+    def end(self) -> int:
+        return self._tail_start + len(self._tail)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._tail_start + len(self._tail) - self.written
+
+    @property
+    def is_untouched(self) -> bool:
+        """No file, no row: the first row may still choose where the queue starts."""
+        return self.created == self.start and not self._tail
+
+    def find(self) -> str | None:
+        """Take stock of the folder; the text of the first problem, or None.
+
+        After it ``created`` is the end of the last file; the caller finds the true end and calls
+        ``settle``.
+        """
+        allocated: dict[int, int] = {}
+        entries = [entry for entry in self._files.entries(self.folder) if not entry.is_dir()]
+        for entry in entries:
+            if len(entry.name) != NAME_DIGITS or not entry.name.isdecimal():
+                return f"{entry.path} is not a file of a queue"
+            stat = entry.stat()
+            length = stat.st_size
+            if length == 0 and entry is entries[-1]:
+                self._files.unlink(Path(entry.path))
+                continue
+            if length != self.file_bytes:
+                return f"{entry.path} has {length} bytes, not {self.file_bytes}"
+            allocated[int(entry.name)] = stat.st_blocks * 512
+        return self._adopt(allocated)
+
+    def settle(self, end: int) -> bytes:
+        """Accept ``end`` as the true end; durably clear what lies beyond it.
+
+        Returns the first piece with something in it, a whole number of rows after ``end``; it is
+        empty when nothing but zeros followed, as after every clean stop.
+        """
+        beyond = b""
+        file_start = end - end % self.file_bytes
+        if end > file_start or end == self.start:
+            beyond = self._clear_after(end, file_start + self.file_bytes)
+            file_start += self.file_bytes
+        self._unlink_from(max(file_start, self.start))
+        self._tail = bytearray()
+        self._tail_start = self.written = end
+        self._allocated = _NO_FILES
+        return beyond
+
+    def begin_at(self, position: int) -> None:
+        """Start an untouched queue in the file that holds ``position``."""
+        assert self.is_untouched
+        self._become_empty(position - position % self.file_bytes)
+
+    def append(self, data: bytes | bytearray) -> None:
+        self._tail += data
+
+    def read(self, position: int, byte_count: int) -> bytes:
+        """Up to ``byte_count`` bytes from ``position``, from one file only."""
+        stop = min(position + byte_count, position - position % self.file_bytes + self.file_bytes)
+        tail_start = self._tail_start
+        if position >= tail_start:
+            return bytes(self._tail[position - tail_start : stop - tail_start])
+        if position < self.start:
+            return b""
+        data = self.read_file(position, min(stop, tail_start) - position)
+        return data if stop <= tail_start else data + self._tail[: stop - tail_start]
+
+    def read_file(self, position: int, byte_count: int) -> bytes:
+        """Read what is on disk, whatever ``end`` says."""
+        file_start = position - position % self.file_bytes
+        fd = self._handles.fd(self.path_at(file_start))
+        return self._files.pread(fd, byte_count, position - file_start)
+
+    def write_pending(self) -> None:
+        """Put the tail into the files. On an error what was not written stays pending."""
+        end = self.end
+        if self.written == end:
+            return
+        while self.written < end:
+            file_start = self.written - self.written % self.file_bytes
+            stop = min(end, file_start + self.file_bytes)
+            self._write_span(file_start, stop)
+        self._forget_tail(_KEPT_TAIL_BYTES)
+
+    def cool(self) -> None:
+        """Give back the memory of rows that are on disk."""
+        self._forget_tail(0)
+
+    def cut(self, position: int) -> None:
+        """Forget everything from ``position`` on, so that no crash brings it back."""
+        end = self.end
+        if position >= end:
+            return
+        if position < self.created:
+            self._cut_files(position, end)
+        if position >= self._tail_start:
+            del self._tail[position - self._tail_start :]
+        else:
+            self._tail = bytearray()
+            self._tail_start = position
+        self.written = min(self.written, position)
+
+    def drop_first(self) -> Path:
+        """Unlink the oldest file; readers that hold it keep it until they let go."""
+        path = self.path_at(self.start)
+        self._unlink(path)
+        self.start += self.file_bytes
+        self._unsynced.changed(self.folder)
+        crashpoint("queue.file_dropped")
+        return path
+
+    def remove_all(self) -> None:
+        """Delete every file of the folder and be empty."""
+        for entry in self._files.entries(self.folder):
+            if not entry.is_dir(follow_symlinks=False):
+                self._unlink(Path(entry.path))
+        if self._files.exists(self.folder):
+            self._unsynced.changed(self.folder)
+        self._become_empty(0)
+
+    def path_at(self, file_start: int) -> Path:
+        return self.folder / f"{file_start:020d}"
+
+    def _become_empty(self, start: int) -> None:
+        self.start = self.created = self.written = self._tail_start = start
+        self._tail = bytearray()
+        self._allocated = _NO_FILES
+
+    def _adopt(self, allocated: dict[int, int]) -> str | None:
+        first = min(allocated, default=0)
+        for index, start in enumerate(allocated):
+            if start % self.file_bytes or start != first + index * self.file_bytes:
+                return f"{self.path_at(start)} does not continue the file before it"
+        self._become_empty(first)
+        self.created = first + len(allocated) * self.file_bytes
+        self._allocated = allocated
+        return None
+
+    def _write_span(self, file_start: int, stop: int) -> None:
+        path = self.path_at(file_start)
+        if file_start >= self.created:
+            self._create(path, file_start)
+        data = bytes(self._tail[self.written - self._tail_start : stop - self._tail_start])
+        write_fully(self._files, self._handles.fd(path), data, self.written - file_start)
+        self._unsynced.wrote(path)
+        self.written = stop
+        crashpoint("queue.rows_written")
+
+    def _create(self, path: Path, file_start: int) -> None:
+        if self.created == self.start:
+            self._make_folder()
+        self._handles.fd(path, create_bytes=self.file_bytes)
+        self._unsynced.changed(self.folder)
+        crashpoint("queue.file_created" if self.created == self.start else "queue.file_rolled")
+        self.created = file_start + self.file_bytes
+
+    def _make_folder(self) -> None:
+        if not self._files.exists(self.folder):
+            self._files.make_folder(self.folder)
+            for folder in list(self.folder.parents)[:3]:
+                self._unsynced.changed(folder)
+            crashpoint("queue.folder_created")
+
+    def _forget_tail(self, kept_bytes: int) -> None:
+        surplus = min(self.written - self._tail_start, len(self._tail) - kept_bytes)
+        if surplus > 0:
+            del self._tail[:surplus]
+            self._tail_start += surplus
+
+    def _cut_files(self, position: int, end: int) -> None:
+        file_start = position - position % self.file_bytes
+        if position > file_start or position == self.start:
+            file_start += self.file_bytes
+        self._unlink_from(file_start)
+        stop = min(end, file_start, self.created)
+        if position < stop:
+            self._zero(position, stop)
+        else:
+            self._files.sync_folder(self.folder)
+        crashpoint("queue.truncated")
+
+    def _unlink_from(self, file_start: int) -> None:
+        # From the last one backwards, so that a crash in between leaves no gap in the names.
+        while self.created > file_start:
+            self.created -= self.file_bytes
+            self._unlink(self.path_at(self.created))
+            self._unsynced.changed(self.folder)
+
+    def _unlink(self, path: Path) -> None:
+        self._files.unlink(path)
+        self._handles.close(path)
+
+    def _zero(self, position: int, stop: int) -> None:
+        file_start = position - position % self.file_bytes
+        fd = self._handles.fd(self.path_at(file_start))
+        for _ in write_zeros(self._files, fd, position - file_start, stop - position):
+            pass
+        self._files.fdatasync(fd)
+
+    def _clear_after(self, end: int, file_end: int) -> bytes:
+        """Zero old rows between ``end`` and ``file_end``; they would count again one day."""
+        if file_end > self.created or not self._may_hold_more(end, file_end):
+            return b""
+        first = b""
+        position = end
+        while position < file_end:
+            data = self.read_file(position, min(_SCAN_BYTES, file_end - position))
+            if not data:
+                break
+            if any(data):
+                first = first or data
+                self._zero(position, position + len(data))
+            position += len(data)
+        return first
+
+    def _may_hold_more(self, end: int, file_end: int) -> bool:
+        """Whether the sparse file has blocks past ``end``: reading all its holes is slow."""
+        file_start = file_end - self.file_bytes
+        used_pages = -(-(end - file_start) // _PAGE_BYTES)
+        if self._allocated.get(file_start, self.file_bytes) > used_pages * _PAGE_BYTES:
+            return True
+        return any(self.read_file(end, min(_PAGE_BYTES, file_end - end)))

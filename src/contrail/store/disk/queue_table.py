@@ -1,0 +1,345 @@
+"""All queues of a store: found at the start, made on the first message, fed by the dispatcher.
+
+Only queues with news cost anything: a set of dirty queues is what a write visits, and a queue that
+had no news between two writes gives back the memory of its tail.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from contrail.errors import StoreLayoutError
+from contrail.runtime.crashpoints import crashpoint
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.disk.batch_queue import BATCH_ROW_BYTES, BatchQueue, base_offset
+from contrail.store.disk.consume_queue import ConsumeQueue, QueueMark
+from contrail.store.disk.handles import FileHandles, UnsyncedPaths
+
+__all__ = ["Arrival", "QueueMark", "QueueProblem", "QueueTable"]
+
+_QUEUE_ID = re.compile(r"0|-?[1-9][0-9]*")
+_log = logging.getLogger(__name__)
+
+Queue = ConsumeQueue | BatchQueue
+# derive_rows' runs: [first_queue_offset, count, rows, last_physical_end, last_store_timestamp_ms].
+Run = list[Any]
+# From topic, physical offset and size of a record to the bitmap of its extension unit.
+TopicBitmapOf = Callable[[bytes, int, int], bytes]
+
+
+class Arrival(NamedTuple):
+    """Messages that became visible in one queue."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset_max: int
+    rows: int
+
+
+class QueueProblem(NamedTuple):
+    """A queue that could not be used as found and was emptied, to be fed from the log again."""
+
+    topic: bytes
+    queue_id: int
+    text: str
+
+    def __str__(self) -> str:
+        return f"queue {self.queue_id} of {os.fsdecode(self.topic)} is rebuilt: {self.text}"
+
+
+class QueueTable:
+    """Every queue by topic and queue id. Belongs to one thread, but for ``sync``."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        files: FileSystem,
+        *,
+        batch_topics: frozenset[bytes] = frozenset(),
+        bitmap_of: TopicBitmapOf | None = None,
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._bitmap_of = bitmap_of
+        self._handles = FileHandles(files, config.open_files_max)
+        self._unsynced = UnsyncedPaths()
+        self._folder = config.root / "consumequeue"
+        self._batch_folder = config.root / "batchconsumequeue"
+        self._topics: dict[bytes, dict[int, Queue]] = {}
+        self._dirty: dict[Queue, tuple[bytes, int]] = {}
+        self._warm: set[Queue] = set()
+        self._marks: dict[tuple[bytes, int], QueueMark] = {}
+        self._refused: set[bytes] = set()
+        self.batch_topics = batch_topics
+        self.tombstones: dict[bytes, int] = {}
+        self.physical_end_max = 0
+
+    # Starting and stopping.
+
+    def load(
+        self, *, physical_limit: int, marks: dict[tuple[bytes, int], QueueMark] | None
+    ) -> list[QueueProblem]:
+        """Find every queue on disk and hold it to its mark; queues with a problem are emptied."""
+        problems: list[QueueProblem] = []
+        missing = dict(marks or {})
+        # All are found before the first is opened: ending a deletion removes folders.
+        for topic, queue_id in list(self._found()):
+            mark = missing.pop((topic, queue_id), None)
+            queue = self._made(topic, queue_id)
+            problem = _load(queue, physical_limit, mark)
+            if problem is not None:
+                queue.reset()
+                problems.append(QueueProblem(topic, queue_id, problem))
+            self._marks[topic, queue_id] = queue.mark()
+        self._end_deletions()
+        self.physical_end_max = self._highest_end()
+        for (topic, queue_id), mark in missing.items():
+            if mark.queue_offset_max and topic not in self.tombstones:
+                problems.append(QueueProblem(topic, queue_id, "its folder is missing"))
+        return problems
+
+    def close(self) -> None:
+        """Close every file; what was not written is lost, as the caller knows."""
+        self._handles.close_all()
+
+    @property
+    def open_count(self) -> int:
+        return self._handles.open_count
+
+    # Feeding.
+
+    def put(self, queues: dict[bytes, dict[int, list[Run]]]) -> list[Arrival]:
+        """Take what ``derive_rows`` found; returns the queues that really grew."""
+        arrivals: list[Arrival] = []
+        for topic, by_queue in queues.items():
+            dead_below = self.tombstones.get(topic, 0)
+            for queue_id, runs in by_queue.items():
+                if dead_below:
+                    runs = _alive(runs, dead_below, topic in self.batch_topics)
+                queue = self.get(topic, queue_id) or (runs and self._created(topic, queue_id))
+                if not queue:
+                    continue
+                added = 0
+                for run in runs:
+                    added += queue.put(run[0], run[1], run[2], run[3])
+                if added:
+                    self._dirty[queue] = (topic, queue_id)
+                    arrivals.append(Arrival(topic, queue_id, queue.queue_offset_max, added))
+                    if queue.physical_end > self.physical_end_max:
+                        self.physical_end_max = queue.physical_end
+        return arrivals
+
+    def write_pending(self, *, bytes_min: int = 0) -> None:
+        """Write the rows of every queue with at least ``bytes_min`` of them unwritten."""
+        for queue in self._warm - self._dirty.keys():
+            queue.cool()
+        self._warm = set(self._dirty)
+        for queue, key in list(self._dirty.items()):
+            pending_bytes = queue.pending_bytes
+            # None pending: ``put`` wrote early and only the mark is news.
+            if pending_bytes >= bytes_min or not pending_bytes:
+                queue.write_pending()
+                self._marks[key] = queue.mark()
+                del self._dirty[queue]
+
+    def sync(self) -> None:
+        """Make written rows durable. Any thread, after ``write_pending``."""
+        self._unsynced.sync(self._files, self._config.root)
+        crashpoint("queue.synced")
+
+    def marks(self) -> dict[tuple[bytes, int], QueueMark]:
+        """Where every queue stands in its files; true once the next ``sync`` returned."""
+        return dict(self._marks)
+
+    # Finding.
+
+    def get(self, topic: bytes, queue_id: int) -> Queue | None:
+        by_queue = self._topics.get(topic)
+        return by_queue.get(queue_id) if by_queue is not None else None
+
+    def topics(self) -> list[bytes]:
+        return list(self._topics)
+
+    def queues(self) -> Iterator[tuple[bytes, int, Queue]]:
+        """Every queue with its topic and id; the table may change while this is walked."""
+        for topic, by_queue in list(self._topics.items()):
+            for queue_id, queue in list(by_queue.items()):
+                yield topic, queue_id, queue
+
+    def add_batch_topic(self, topic: bytes) -> None:
+        """From now on ``topic`` keeps batches in one row each."""
+        by_queue = self._topics.get(topic, {})
+        if any(isinstance(queue, ConsumeQueue) for queue in by_queue.values()):
+            raise _other_type(topic, self._folder)
+        self.batch_topics |= {topic}
+
+    # Forgetting.
+
+    def truncate(self, physical_end: int) -> None:
+        """Durably forget the rows of records at or above ``physical_end``."""
+        for topic, queue_id, queue in self.queues():
+            if queue.physical_end > physical_end:
+                queue.truncate(physical_end)
+                self._marks[topic, queue_id] = queue.mark()
+        self.physical_end_max = self._highest_end()
+
+    def correct_minimums(self, physical_min: int) -> None:
+        """Move every queue's minimum up to what the log still has."""
+        if physical_min <= 0:
+            return
+        for topic, queue_id, queue in self.queues():
+            minimum = queue.queue_offset_min
+            queue.correct_minimum(physical_min)
+            if queue.queue_offset_min != minimum:
+                self._marks[topic, queue_id] = queue.mark()
+        for topic in [t for t, end in self.tombstones.items() if end <= physical_min]:
+            del self.tombstones[topic]
+
+    def drop_files_before(self, physical_min: int) -> list[Path]:
+        """Unlink the queue files of which the log has no record left."""
+        dropped: list[Path] = []
+        for topic, queue_id, queue in self.queues():
+            gone = queue.drop_files_before(physical_min)
+            if gone:
+                dropped += gone
+                self._marks[topic, queue_id] = queue.mark()
+        return dropped
+
+    def delete_topic(self, topic: bytes, physical_offset: int) -> None:
+        """Forget ``topic`` and every record of it below ``physical_offset``."""
+        self.tombstones[topic] = max(physical_offset, self.tombstones.get(topic, 0))
+        crashpoint("queue.topic_tombstoned")
+        for queue_id, queue in self._topics.pop(topic, {}).items():
+            self._dirty.pop(queue, None)
+            self._warm.discard(queue)
+            self._marks.pop((topic, queue_id), None)
+            queue.reset()
+            crashpoint("queue.files_removed")
+        self._remove_folders(topic)
+        self.batch_topics -= {topic}
+        self.physical_end_max = self._highest_end()
+        crashpoint("queue.topic_removed")
+
+    # Private.
+
+    def _found(self) -> Iterator[tuple[bytes, int]]:
+        for folder in (self._folder, self._batch_folder):
+            for entry in self._files.entries(folder):
+                if entry.is_dir():
+                    yield from self._found_queues(folder, entry.path, os.fsencode(entry.name))
+
+    def _found_queues(self, folder: Path, path: str, topic: bytes) -> Iterator[tuple[bytes, int]]:
+        for entry in self._files.entries(Path(path)):
+            if entry.is_dir() and _QUEUE_ID.fullmatch(entry.name):
+                if (topic in self.batch_topics) == (folder is self._batch_folder):
+                    yield topic, int(entry.name)
+                elif topic in self.tombstones:
+                    self._remove_tree(Path(entry.path))
+                else:
+                    raise _other_type(topic, folder)
+
+    def _end_deletions(self) -> None:
+        """Remove what is left of topics whose deletion a crash cut short."""
+        for topic, physical_offset in list(self.tombstones.items()):
+            queues = self._topics.get(topic, {}).values()
+            if queues and all(queue.physical_end <= physical_offset for queue in queues):
+                self.delete_topic(topic, physical_offset)
+
+    def _created(self, topic: bytes, queue_id: int) -> Queue | None:
+        """A new queue, or None for a topic that cannot be a folder's name."""
+        if _is_folder_name(topic):
+            return self._made(topic, queue_id)
+        if topic not in self._refused:
+            self._refused.add(topic)
+            _log.error("messages of topic %r get no queue: it is not a folder's name", topic)
+        return None
+
+    def _made(self, topic: bytes, queue_id: int) -> Queue:
+        name = os.fsdecode(topic)
+        if topic in self.batch_topics:
+            queue: Queue = BatchQueue(
+                self._batch_folder / name / str(queue_id),
+                config=self._config,
+                files=self._files,
+                handles=self._handles,
+                unsynced=self._unsynced,
+            )
+        else:
+            queue = ConsumeQueue(
+                self._folder / name / str(queue_id),
+                config=self._config,
+                files=self._files,
+                handles=self._handles,
+                unsynced=self._unsynced,
+                bitmap_of=self._bitmap_for(topic),
+            )
+        self._topics.setdefault(topic, {})[queue_id] = queue
+        return queue
+
+    def _bitmap_for(self, topic: bytes) -> Callable[[int, int], bytes] | None:
+        bitmap_of = self._bitmap_of
+        if bitmap_of is None:
+            return None
+        return lambda physical_offset, size: bitmap_of(topic, physical_offset, size)
+
+    def _remove_folders(self, topic: bytes) -> None:
+        name = os.fsdecode(topic)
+        if not _is_folder_name(topic):
+            return
+        for folder in (self._folder, self._batch_folder, self._config.root / "consumequeue_ext"):
+            self._remove_tree(folder / name)
+            self._unsynced.changed(folder)
+
+    def _remove_tree(self, folder: Path) -> None:
+        for entry in self._files.entries(folder):
+            path = Path(entry.path)
+            if not entry.is_dir(follow_symlinks=False):
+                self._files.unlink(path)
+                self._handles.close(path)
+            else:
+                self._remove_tree(path)
+        with contextlib.suppress(FileNotFoundError):
+            self._files.remove_folder(folder)
+
+    def _highest_end(self) -> int:
+        return max((queue.physical_end for _, _, queue in self.queues()), default=0)
+
+
+def _load(queue: Queue, physical_limit: int, mark: QueueMark | None) -> str | None:
+    try:
+        return queue.load(physical_limit=physical_limit, expected=mark)
+    except OSError as error:
+        return f"it cannot be read: {error}"
+
+
+def _alive(runs: list[Run], dead_below: int, batches: bool) -> list[Run]:
+    """What is left of a deleted topic's runs: the records after the deletion."""
+    alive: list[Run] = []
+    for first, count, rows, physical_end, store_timestamp_ms in runs:
+        row_bytes = BATCH_ROW_BYTES if batches else len(rows) // count
+        at = 0
+        while at < len(rows) and int.from_bytes(rows[at : at + 8], "big") < dead_below:
+            at += row_bytes
+        if at < len(rows):
+            end = first + count
+            first = base_offset(rows, at) if batches else first + at // row_bytes
+            alive.append([first, end - first, rows[at:], physical_end, store_timestamp_ms])
+    return alive
+
+
+def _is_folder_name(topic: bytes) -> bool:
+    return topic not in (b"", b".", b"..") and b"/" not in topic and b"\0" not in topic
+
+
+def _other_type(topic: bytes, folder: Path) -> StoreLayoutError:
+    return StoreLayoutError(
+        f"{folder / os.fsdecode(topic)} does not fit the type of the topic: correct queue.type "
+        f"of the topic in topics.json, or move the folder away to have it rebuilt"
+    )

@@ -1,0 +1,450 @@
+"""The one door of the store room: open a folder, append, read, keep it well, close it.
+
+One thread, the owner, calls everything here except ``wait_flushed``. What may block for long runs
+on the store's own threads: the flusher (``fdatasync``), the segment preparer, the checkpointer.
+After an append the bytes are written; they are durable once ``flushed_end`` passes them. Under
+SYNC_FLUSH that is also when readers may see them.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Literal, Self
+
+from contrail.clock import Clock, SystemClock
+from contrail.errors import DiskFull, StoreClosed, StorePoisoned
+from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
+from contrail.runtime.crashpoints import crashpoint
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.disk.key_index import KeyIndex
+from contrail.store.disk.marker_files import ApacheCheckpoint, StoreLock, remove_abort, write_abort
+from contrail.store.disk.queue_table import QueueTable
+from contrail.store.disk.segments import SegmentList
+from contrail.store.services.append import AppendedRun, Appender
+from contrail.store.services.checkpoint import CheckpointFiles
+from contrail.store.services.dispatch import ArrivalListener, Dispatcher
+from contrail.store.services.flush import Flusher
+from contrail.store.services.lookup import Lookup
+from contrail.store.services.reading import GetResult, QueueReading
+from contrail.store.services.recovery import RecoveredLog, Recovery
+from contrail.store.services.retention import Retention
+from contrail.store.services.scrub import Scrubber
+from contrail.store.services.upkeep import Upkeep
+from contrail.store.state.append import AppendState
+from contrail.store.state.time_search import Boundary
+
+_FOREVER_MS = (1 << 63) - 1
+
+
+class MessageStore:
+    """A store folder, open for reading and writing."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        *,
+        clock: Clock,
+        files: FileSystem,
+        on_arrival: ArrivalListener | None,
+        on_flushed: Callable[[int], None] | None,
+        on_poisoned: Callable[[StorePoisoned], None] | None,
+        accept_loss: bool,
+        store_host: bytes,
+        batch_topics: frozenset[bytes],
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._files = files
+        self._on_poisoned = on_poisoned
+        self._closed = False
+        self.poisoned: StorePoisoned | None = None
+        self._abort_path = config.root / "abort"
+        self._checkpoints = CheckpointFiles(files, config.root)
+        self._segments = SegmentList(
+            files,
+            folders=config.log_folders,
+            read_only_folders=config.read_only_commit_log_paths,
+            segment_bytes=config.segment_bytes,
+            full_ratio=config.disk_clean_forcibly_ratio / 100,
+        )
+        self._queues = QueueTable(config, files, batch_topics=batch_topics)
+        self._index = (
+            KeyIndex(config.root / "index", config=config, files=files, clock=clock)
+            if config.index_enabled
+            else None
+        )
+        self._dispatcher = Dispatcher(config, self._segments, self._queues, self._index)
+        recovered, apache = self._recover(accept_loss)
+        self._dispatcher.on_arrival = on_arrival
+        self._wire(recovered, apache, store_host, on_flushed)
+
+    @classmethod
+    def open(
+        cls,
+        config: StoreConfig,
+        *,
+        clock: Clock | None = None,
+        files: FileSystem | None = None,
+        on_arrival: ArrivalListener | None = None,
+        on_flushed: Callable[[int], None] | None = None,
+        on_poisoned: Callable[[StorePoisoned], None] | None = None,
+        accept_loss: bool = False,
+        store_host: bytes = LOOPBACK_HOST,
+        batch_topics: frozenset[bytes] = frozenset(),
+    ) -> Self:
+        """Lock the folder, recover it and make it ready.
+
+        ``on_arrival`` is called on the owner's thread from ``dispatch``; ``on_flushed`` and
+        ``on_poisoned`` may be called on the flusher's.
+
+        Raises:
+            StoreLocked: another process has it open.
+            StoreCorrupt: durable messages are damaged or missing, and loss was not accepted.
+            StoreLayoutError: a file has a name or length that does not belong there.
+        """
+        files = files or FileSystem()
+        files.make_folder(config.root)
+        lock = StoreLock(files, config.root / "lock")
+        lock.take()
+        try:
+            store = cls(
+                config,
+                clock=clock or SystemClock(),
+                files=files,
+                on_arrival=on_arrival,
+                on_flushed=on_flushed,
+                on_poisoned=on_poisoned,
+                accept_loss=accept_loss,
+                store_host=store_host,
+                batch_topics=batch_topics,
+            )
+        except BaseException:
+            lock.release()
+            raise
+        store._lock = lock
+        return store
+
+    _lock: StoreLock
+
+    def _recover(self, accept_loss: bool) -> tuple[RecoveredLog, ApacheCheckpoint]:
+        tidied = self._segments.load()
+        known = self._checkpoints.read()
+        recovery = Recovery(
+            self._config,
+            self._files,
+            self._segments,
+            self._queues,
+            self._index,
+            self._dispatcher,
+            accept_loss=accept_loss,
+        )
+        was_clean = not self._files.exists(self._abort_path)
+        recovered, self.recovery = recovery.run(known, was_clean=was_clean)
+        self.recovery.problems += tidied
+        return recovered, known.apache or ApacheCheckpoint()
+
+    def _wire(
+        self,
+        recovered: RecoveredLog,
+        apache: ApacheCheckpoint,
+        store_host: bytes,
+        on_flushed: Callable[[int], None] | None,
+    ) -> None:
+        config, files, clock = self._config, self._files, self._clock
+        self._state = AppendState(
+            segment_bytes=config.segment_bytes, physical_end=recovered.physical_end
+        )
+        self._restore_next_offsets(recovered)
+        self._flusher = Flusher(
+            files,
+            self._segments,
+            config,
+            physical_end=recovered.physical_end,
+            on_flushed=on_flushed,
+            on_failed=self._poison,
+        )
+        self._appender = Appender(
+            config,
+            files,
+            clock,
+            self._segments,
+            self._state,
+            store_host=store_host,
+            on_written=self._flusher.written,
+            on_failed=self._poison,
+        )
+        self._appender.last_record_offset = recovered.last_record_offset
+        self._appender.last_store_timestamp_ms = (
+            recovered.last_store_timestamp_ms or apache.physic_timestamp_ms
+        )
+        self._reading = QueueReading(
+            config, self._segments, self._queues, trusted_from=recovered.trusted_from
+        )
+        self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
+        self.retention = Retention(
+            config,
+            files,
+            self._segments,
+            self._queues,
+            self._index,
+            on_disk_full=self._set_disk_full,
+            before_removal=lambda end: end <= min(self.flushed_end, self.dispatched_end),
+        )
+        self.scrubber = Scrubber(
+            config,
+            files,
+            self._segments,
+            self._queues,
+            self._index,
+            dispatched_end=lambda: self.dispatched_end,
+            clock=clock,
+        )
+        self._upkeep = Upkeep(
+            config,
+            self._state,
+            self._appender,
+            self._flusher,
+            self._dispatcher,
+            self._queues,
+            self._index,
+            self._checkpoints,
+            self.retention,
+            self.scrubber,
+            apache=apache,
+            on_failed=self._poison,
+            on_full=self._set_rows_full,
+        )
+        self._disk_full: str | None = None
+        self._rows_full: str | None = None
+        write_abort(files, self._abort_path, os.getpid())
+        self._upkeep.checkpoint()
+        self._flusher.start()
+
+    def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
+        """A queue goes on where it stood, even when retention took all its messages."""
+        for topic, queue_id, queue in self._queues.queues():
+            self._state.set_next_offset(topic, queue_id, queue.queue_offset_max)
+        for (topic, queue_id), mark in recovered.marks.items():
+            if mark.queue_offset_max > self._state.next_offset(topic, queue_id):
+                self._state.set_next_offset(topic, queue_id, mark.queue_offset_max)
+
+    # Writing.
+
+    def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
+        """Append independent messages in order and return where each landed.
+
+        Returns once the records are written; see ``wait_flushed`` for durable.
+
+        Raises:
+            MessageIllegal: one breaks a limit (its subclasses say which); none was stored.
+            DiskFull: there is no room now; reads go on.
+            StorePoisoned: an earlier write or sync failed.
+        """
+        return self._appender.append(drafts)
+
+    def append_one(self, draft: MessageDraft) -> AppendedRun:
+        return self._appender.append([draft])
+
+    def append_batch(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
+        """Append a split batch: one queue, consecutive offsets, within one segment."""
+        return self._appender.append_batch(drafts)
+
+    def append_inner_batch(self, draft: MessageDraft) -> AppendedRun:
+        """Append a batch that stays whole in one record (topics of type BatchCQ)."""
+        self._queues.add_batch_topic(draft.topic)
+        return self._appender.append_inner_batch(draft)
+
+    def wait_flushed(self, physical_end: int, timeout_ms: int | None = None) -> bool:
+        """Block until the log is durable up to there; False when the time ran out first.
+
+        Raises:
+            StorePoisoned: it never will be.
+        """
+        return self._flusher.wait(physical_end, timeout_ms)
+
+    # Deriving.
+
+    def dispatch(self) -> int:
+        """Derive queues and index up to what readers may see; returns the bytes passed."""
+        try:
+            return self._dispatcher.advance(self.readable_end)
+        except OSError as error:
+            self._upkeep.derived_failed(error)
+            return 0
+
+    @property
+    def readable_end(self) -> int:
+        """Readers see flushed bytes under SYNC_FLUSH, written ones under ASYNC_FLUSH."""
+        if self._config.syncs_before_ack:
+            return self._flusher.flushed_end
+        return self._state.physical_end
+
+    # Reading.
+
+    def get(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int = 32,
+        bytes_max: int = 256 * 1024,
+        tag_codes: frozenset[int] | None = None,
+    ) -> GetResult:
+        """Read a queue from ``queue_offset`` on; never hands out a record its row does not prove."""
+        return self._reading.get(
+            topic,
+            queue_id,
+            queue_offset,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            tag_codes=tag_codes,
+        )
+
+    def record(self, physical_offset: int) -> StoredMessage:
+        """The message stored at a physical offset.
+
+        Raises:
+            RecordDamaged: no whole record starts there.
+        """
+        return self._reading.record(physical_offset)
+
+    def query(
+        self,
+        topic: bytes,
+        key: bytes,
+        *,
+        count_max: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> list[StoredMessage]:
+        """Messages of a topic with this key or unique id, in log order; keys are compared whole."""
+        count_max = min(count_max, self._config.query_results_max)
+        return self._lookup.by_key(
+            topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+        )
+
+    def queue_offset_min(self, topic: bytes, queue_id: int) -> int:
+        queue = self._queues.get(topic, queue_id)
+        return queue.queue_offset_min if queue is not None else 0
+
+    def queue_offset_max(self, topic: bytes, queue_id: int) -> int:
+        """The offset the next message readers will see is going to have."""
+        queue = self._queues.get(topic, queue_id)
+        return queue.queue_offset_max if queue is not None else 0
+
+    def queue_offset_by_time(
+        self,
+        topic: bytes,
+        queue_id: int,
+        timestamp_ms: int,
+        boundary: Literal["lower", "upper"] = "lower",
+    ) -> int:
+        """The first message stored at or after a time (lower), or the last at or before (upper)."""
+        return self._lookup.by_time(topic, queue_id, timestamp_ms, Boundary(boundary))
+
+    def queues(self) -> list[tuple[bytes, int]]:
+        return [(topic, queue_id) for topic, queue_id, _ in self._queues.queues()]
+
+    @property
+    def physical_min(self) -> int:
+        return self._segments.physical_min
+
+    @property
+    def physical_end(self) -> int:
+        return self._state.physical_end
+
+    @property
+    def flushed_end(self) -> int:
+        return self._flusher.flushed_end
+
+    @property
+    def dispatched_end(self) -> int:
+        return self._dispatcher.dispatched_end
+
+    # Upkeep.
+
+    def tick(self, now_ms: int | None = None) -> None:
+        """Do the periodic duties that are due."""
+        if self.poisoned is None:
+            self._upkeep.tick(self._clock.now_ms() if now_ms is None else now_ms)
+
+    def checkpoint(self) -> None:
+        """Make everything durable now, derived files included, and note it down."""
+        self._upkeep.checkpoint()
+
+    def delete_topic(self, topic: bytes) -> None:
+        """Remove a topic's queues; its records stay in the log until retention takes them."""
+        self.dispatch()
+        # The deletion is durable before the first file goes: a crash half way must not end in a
+        # rebuild that brings the topic back.
+        self._queues.tombstones[topic] = self.dispatched_end
+        self._upkeep.checkpoint()
+        self._queues.delete_topic(topic, self.dispatched_end)
+        self._state.forget_topic(topic)
+        crashpoint("store.topic_deleted")
+        self._upkeep.checkpoint()
+
+    def _set_disk_full(self, reason: str | None) -> None:
+        self._disk_full = reason
+        self._set_refusal()
+
+    def _set_rows_full(self, reason: str | None) -> None:
+        self._rows_full = reason
+        self._set_refusal()
+
+    def _set_refusal(self) -> None:
+        reason = self._disk_full or self._rows_full
+        full = DiskFull(f"{reason}; appends resume by themselves") if reason else None
+        self._appender.refusal = self.poisoned or full
+
+    def _poison(self, failure: StorePoisoned) -> None:
+        """From now on nothing is acknowledged; the process should end and be looked at."""
+        if self.poisoned is None:
+            self.poisoned = failure
+            self._appender.refusal = failure
+            self._flusher.fail(failure)
+            if self._on_poisoned is not None:
+                self._on_poisoned(failure)
+
+    def close(self) -> None:
+        """Flush, derive, checkpoint and mark the folder as cleanly closed. Twice is once.
+
+        A poisoned store is only let go of: its ``abort`` file stays, and the next start recovers.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        try:
+            if self.poisoned is None:
+                self._close_cleanly()
+        finally:
+            self._release()
+
+    def _close_cleanly(self) -> None:
+        self._flusher.wait(self._state.physical_end)
+        crashpoint("close.flushed")
+        self._dispatcher.advance(self._state.physical_end)
+        crashpoint("close.dispatched")
+        self._appender.close()
+        self._upkeep.checkpoint(clean=True)
+        crashpoint("close.checkpointed")
+        remove_abort(self._files, self._abort_path)
+
+    def _release(self) -> None:
+        self._appender.refusal = self.poisoned or StoreClosed("the store is closed")
+        self._upkeep.stop()
+        self._flusher.stop()
+        self._queues.close()
+        if self._index is not None:
+            self._index.close()
+        self._segments.close()
+        self._lock.release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

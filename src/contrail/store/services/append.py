@@ -1,0 +1,209 @@
+"""Writes runs of records to the end of the log: one ``pwrite`` per segment touched.
+
+A run is measured, placed, given its segments and built before the first byte is written, so
+whatever can be refused is refused with nothing changed. From the first byte on there is no way
+back: a failed or short write poisons the store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from contrail.clock import Clock
+from contrail.errors import BatchIllegal, BodyTooLarge, MessageIllegal, StoreError, StorePoisoned
+from contrail.kernels.record_build import build_run, measure_run
+from contrail.model.batch import inner_batch_count, put_inner_base
+from contrail.model.message import MessageDraft
+from contrail.model.properties import DELAY, read_property
+from contrail.model.record import SYS_FLAG_INNER_BATCH, TRANSACTION_MASK, encode_blank
+from contrail.model.topic import check_topic_folder
+from contrail.runtime.crashpoints import crashpoint
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.prepare import SegmentPreparer
+from contrail.store.state.append import AppendPlan, AppendState, Chunk
+
+
+class AppendedRun(NamedTuple):
+    """Where a run of messages landed."""
+
+    queue_offsets: list[int]
+    physical_offsets: list[int]
+    record_sizes: list[int]
+    store_timestamp_ms: int
+    physical_end: int
+
+
+class Appender:
+    """The log's one writer."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        files: FileSystem,
+        clock: Clock,
+        segments: SegmentList,
+        state: AppendState,
+        *,
+        store_host: bytes,
+        on_written: Callable[[int], None],
+        on_failed: Callable[[StorePoisoned], None],
+    ) -> None:
+        self._body_bytes_max = config.body_bytes_max
+        self._record_crc = config.record_crc_enabled
+        self._files = files
+        self._clock = clock
+        self._segments = segments
+        self._state = state
+        self._store_host = store_host
+        self._on_written = on_written
+        self._on_failed = on_failed
+        self._preparer = SegmentPreparer(
+            files,
+            segment_bytes=config.segment_bytes,
+            path_for=segments.path_for,
+            ahead=config.segments_prepared_ahead,
+        )
+        self._active: Segment | None = segments.at(state.physical_end)
+        self._prepare_behind = self._half_way()
+        self.refusal: StoreError | None = None
+        self.last_record_offset: int | None = None
+        self.last_store_timestamp_ms = 0
+
+    def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
+        """Independent messages in order; a segment may end between two of them."""
+        return self._append(drafts if isinstance(drafts, list) else list(drafts))
+
+    def append_batch(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
+        """A split batch: one queue, consecutive offsets, never across a segment's end."""
+        self._require_batch(drafts)
+        return self._append(list(drafts), whole=True)
+
+    def append_inner_batch(self, draft: MessageDraft) -> AppendedRun:
+        """A batch kept whole in one record; it takes as many queue offsets as it has messages."""
+        if not draft.sys_flag & SYS_FLAG_INNER_BATCH:
+            raise BatchIllegal("an inner batch carries sysFlag 0x80: use mark_inner_batch")
+        base = self._state.next_offset(draft.topic, draft.queue_id)
+        count = inner_batch_count(draft.properties)
+        return self._append([put_inner_base(draft, base)], weight=count)
+
+    def _append(
+        self, drafts: list[MessageDraft], *, whole: bool = False, weight: int = 1
+    ) -> AppendedRun:
+        if self.refusal is not None:
+            raise self.refusal
+        sizes = measure_run(drafts, self._body_bytes_max, self._record_crc, len(self._store_host))
+        if not sizes:
+            return AppendedRun([], [], [], self._clock.now_ms(), self._state.physical_end)
+        plan = self._state.plan_append(drafts, sizes, whole=whole, weight=weight)
+        for key in plan.new_queues:
+            _require_queue(*key)
+        if len(plan.chunks) > 1 or self._active is None or plan.chunks[0].blank_at is not None:
+            self._secure_segments(plan.chunks)
+        now_ms = self._clock.now_ms()
+        for chunk in plan.chunks:
+            self._write(chunk, drafts, plan, now_ms)
+        self._state.commit_append(plan)
+        self.last_record_offset = plan.physical_offsets[-1]
+        self.last_store_timestamp_ms = now_ms
+        self._on_written(plan.physical_end)
+        if plan.physical_end >= self._prepare_behind:
+            self._prepare_next()
+        return AppendedRun(
+            plan.queue_offsets, plan.physical_offsets, sizes, now_ms, plan.physical_end
+        )
+
+    def _write(
+        self, chunk: Chunk, drafts: list[MessageDraft], plan: AppendPlan, now_ms: int
+    ) -> None:
+        whole_run = chunk.first == 0 and chunk.last == len(drafts)
+        parts = build_run(
+            drafts if whole_run else drafts[chunk.first : chunk.last],
+            plan.queue_offsets if whole_run else plan.queue_offsets[chunk.first : chunk.last],
+            chunk.physical_offset,
+            now_ms,
+            self._store_host,
+            self._record_crc,
+        )
+        if chunk.blank_at is not None:
+            self._roll(chunk.blank_at, chunk.physical_offset)
+        crashpoint("append.before_write")
+        self._pwrite(b"".join(parts), chunk.physical_offset)
+        crashpoint("append.after_write")
+
+    def _pwrite(self, data: bytes, physical_offset: int) -> None:
+        segment = self._active
+        assert segment is not None, "segments are secured before anything is written"
+        try:
+            written = self._files.pwrite(segment.fd, data, physical_offset - segment.start)
+        except OSError as error:
+            raise self._poisoned(f"writing the commit log failed: {error}") from error
+        if written != len(data):
+            raise self._poisoned(
+                f"only {written} of {len(data)} bytes were written to the commit log"
+            )
+
+    def _poisoned(self, problem: str) -> StorePoisoned:
+        failure = StorePoisoned(f"{problem}; restart the broker once the disk is sound")
+        self._on_failed(failure)
+        return failure
+
+    def _roll(self, blank_at: int, next_start: int) -> None:
+        """End the active segment with a blank record and go to the next one."""
+        crashpoint("append.before_blank")
+        if self._active is not None and self._active.start <= blank_at < self._active.end:
+            self._pwrite(encode_blank(self._active.end - blank_at), blank_at)
+        crashpoint("append.after_blank")
+        self._active = self._segments.at(next_start)
+        self._prepare_behind = self._half_way()
+
+    def _secure_segments(self, chunks: Sequence[Chunk]) -> None:
+        """Have every segment the plan needs, or refuse before anything is written."""
+        for chunk in chunks:
+            if self._segments.at(chunk.physical_offset) is None:
+                start = chunk.physical_offset // self._segments.segment_bytes
+                self._segments.add(self._preparer.take(start * self._segments.segment_bytes))
+                crashpoint("append.segment_taken")
+        if self._active is None:
+            self._active = self._segments.at(self._state.physical_end)
+            self._prepare_behind = self._half_way()
+
+    def _half_way(self) -> int:
+        if self._active is None:
+            return 0
+        return self._active.start + self._active.byte_count // 2
+
+    def _prepare_next(self) -> None:
+        if self._active is not None:
+            self._preparer.prepare(self._active.end)
+            self._prepare_behind = self._active.end
+
+    def _require_batch(self, drafts: Sequence[MessageDraft]) -> None:
+        if len({(draft.topic, draft.queue_id) for draft in drafts}) > 1:
+            raise BatchIllegal("a batch goes to one queue: send its messages separately")
+        for draft in drafts:
+            if draft.sys_flag & TRANSACTION_MASK:
+                raise BatchIllegal("a batch cannot be part of a transaction")
+            if (read_property(draft.properties, DELAY) or "0") != "0":
+                raise BatchIllegal("a batch cannot be delayed: send its messages singly")
+        body_bytes = sum(len(draft.body) for draft in drafts)
+        if body_bytes > self._body_bytes_max:
+            raise BodyTooLarge(
+                f"the batch has {body_bytes} bytes of bodies, maxMessageSize is "
+                f"{self._body_bytes_max}: send it in parts"
+            )
+
+    def close(self) -> None:
+        self._preparer.close()
+
+
+def _require_queue(topic: bytes, queue_id: int) -> None:
+    """A queue becomes a folder: its topic must be a plain name and its id no sign or size."""
+    try:
+        check_topic_folder(topic.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        raise MessageIllegal(f"the topic {topic!r} is not UTF-8 text") from error
+    if not 0 <= queue_id < 1 << 31:
+        raise MessageIllegal(f"queue id {queue_id} of {topic!r} is not in 0..2147483647")

@@ -1,0 +1,98 @@
+"""Derives consume queues and key index from the log, in log order, from where it left off.
+
+What is derived is a function of the log: after any loss the dispatcher is set back and fed
+again, and queues and index skip what they already have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from contrail.errors import RecordDamaged
+from contrail.kernels.derive_rows import derive_rows
+from contrail.kernels.record_scan import REASON_BLANK, REASON_END, scan_records
+from contrail.runtime.crashpoints import crashpoint
+from contrail.store.config import StoreConfig
+from contrail.store.disk.key_index import KeyIndex
+from contrail.store.disk.queue_table import Arrival, QueueTable
+from contrail.store.disk.segments import Segment, SegmentList
+
+# Large enough to amortise the calls, small enough to stay in the processor's cache between the
+# verifying and the deriving pass.
+CHUNK_BYTES = 1 << 20
+
+ArrivalListener = Callable[[list[Arrival]], None]
+
+
+class Dispatcher:
+    """Owns ``dispatched_end``: queues and index hold everything below it."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        segments: SegmentList,
+        queues: QueueTable,
+        index: KeyIndex | None,
+    ) -> None:
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self._delay_table = config.delay_table
+        self._with_times = config.queue_ext_enabled
+        # Set once recovery is over: what is derived again then is no news to anybody.
+        self.on_arrival: ArrivalListener | None = None
+        self.dispatched_end = 0
+        self.last_store_timestamp_ms = 0
+
+    def advance(self, physical_limit: int) -> int:
+        """Derive everything up to ``physical_limit``; returns the bytes passed."""
+        begun_at = self.dispatched_end
+        while self.dispatched_end < physical_limit:
+            segment = self._segments.at(self.dispatched_end)
+            if segment is None:
+                # Retention passed us by: what is gone cannot be derived any more.
+                self.dispatched_end = max(self.dispatched_end, self._segments.physical_min)
+                if self._segments.at(self.dispatched_end) is None:
+                    break
+                continue
+            self._advance_in(segment, physical_limit)
+        return self.dispatched_end - begun_at
+
+    def _advance_in(self, segment: Segment, physical_limit: int) -> None:
+        start = self.dispatched_end - segment.start
+        limit = min(physical_limit - segment.start, segment.byte_count)
+        position, reason, count, _, _ = scan_records(
+            segment.map, start, limit, segment.start, False, 0
+        )
+        if count:
+            self.feed(segment, start, position)
+        if reason == REASON_BLANK:
+            self.dispatched_end = segment.end
+        elif reason != REASON_END:
+            raise RecordDamaged(
+                f"the log cannot be read at {segment.start + position} (reason {reason}): run "
+                f"`contrail store verify`",
+                physical_offset=segment.start + position,
+            )
+
+    def feed(self, segment: Segment, start: int, end: int) -> None:
+        """Derive from whole, verified records at ``start`` to ``end`` of one segment."""
+        queues, index_rows, _, store_timestamp_ms = derive_rows(
+            segment.map,
+            start,
+            end,
+            segment.start,
+            self._delay_table,
+            self._queues.batch_topics,
+            self._with_times,
+            self._index is not None,
+        )
+        arrivals = self._queues.put(queues)
+        crashpoint("dispatch.queues_put")
+        if self._index is not None and index_rows:
+            self._index.put(index_rows)
+            crashpoint("dispatch.index_put")
+        self.last_store_timestamp_ms = store_timestamp_ms or self.last_store_timestamp_ms
+        self.dispatched_end = segment.start + end
+        if arrivals and self.on_arrival is not None:
+            self.on_arrival(arrivals)

@@ -1,0 +1,292 @@
+"""The files of a store folder as they lie there, for those who only look.
+
+Nothing here writes, locks, maps or believes a length: sizes are taken from the files, what is odd
+about names and lengths is noted in words, and a place that cannot be read reads as zeros.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple
+
+from contrail.runtime.files import FileSystem, opened
+
+ROW_BYTES = 20
+BATCH_ROW_BYTES = 46
+BLANK_SIZE = 0x7FFFFFFF
+INDEX_HEADER_BYTES = 40
+INDEX_ENTRY_BYTES = 20
+
+_NAME = re.compile(r"[0-9]{20}")
+_INDEX_NAME = re.compile(r"[0-9]{17}")
+_QUEUE_ID = re.compile(r"0|-?[1-9][0-9]*")
+_PLACE = Struct(">qi")
+_BATCH_PLACE = Struct(">qh")
+_INDEX_HEADER = Struct(">qqqqii")
+_INDEX_ENTRY = Struct(">iqii")
+
+
+class UntouchedFiles(FileSystem):
+    """The file system without its writing half: whoever holds this cannot change a byte."""
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
+        return super().open(path, create=False, writable=False)
+
+    def rename(self, source: Path, target: Path) -> None:
+        """Leave a damaged state file where it is; a writer would set it aside."""
+
+    def unlink(self, path: Path) -> None:
+        raise PermissionError(f"{path} was opened to be read only")
+
+    remove_folder = make_folder = unlink
+
+
+class LogFile(NamedTuple):
+    """One segment, as long as it is rather than as it should be."""
+
+    path: Path
+    start: int
+    byte_count: int
+
+    @property
+    def end(self) -> int:
+        return self.start + self.byte_count
+
+
+class FoundLog(NamedTuple):
+    """The segments in order, the length they share, and what is odd about them."""
+
+    segments: list[LogFile]
+    segment_bytes: int
+    notes: list[str]
+
+
+def find_log(files: FileSystem, folders: Iterable[Path]) -> FoundLog:
+    """The segments of every folder; the length most of them have is taken for the right one."""
+    notes: list[str] = []
+    found: list[LogFile] = []
+    for folder in folders:
+        for entry in files.entries(folder):
+            if entry.is_dir() or not _NAME.fullmatch(entry.name):
+                notes.append(f"{entry.path} is not a commit log segment")
+                continue
+            found.append(LogFile(Path(entry.path), int(entry.name), entry.stat().st_size))
+    found.sort(key=lambda segment: segment.start)
+    if found and found[-1].byte_count == 0:
+        notes.append(f"{found.pop().path} is empty: its creation was interrupted")
+    lengths = Counter(segment.byte_count for segment in found)
+    segment_bytes = lengths.most_common(1)[0][0] if lengths else 0
+    notes += [
+        f"{segment.path} has {segment.byte_count} bytes, the others have {segment_bytes}"
+        for segment in found
+        if segment.byte_count != segment_bytes
+    ]
+    return FoundLog(found, segment_bytes, notes)
+
+
+class QueueFiles:
+    """One queue's rows on disk, by row number: the byte position divided by the row's length."""
+
+    def __init__(
+        self, files: FileSystem, topic: bytes, queue_id: int, folder: Path, *, is_batch: bool = False
+    ) -> None:
+        self._files = files
+        self.topic = topic
+        self.queue_id = queue_id
+        self.folder = folder
+        self.is_batch = is_batch
+        self.row_bytes = BATCH_ROW_BYTES if is_batch else ROW_BYTES
+        self.problems: list[str] = []
+        self._starts: set[int] = set()
+        self._file_bytes = 0
+        self._find()
+
+    def _find(self) -> None:
+        entries = [entry for entry in self._files.entries(self.folder) if not entry.is_dir()]
+        lengths = Counter(entry.stat().st_size for entry in entries if _NAME.fullmatch(entry.name))
+        lengths.pop(0, None)
+        self._file_bytes = lengths.most_common(1)[0][0] if lengths else 0
+        for entry in entries:
+            if not _NAME.fullmatch(entry.name):
+                self.problems.append(f"{entry.path} is not a file of a queue")
+            elif entry.stat().st_size != self._file_bytes or self._file_bytes % self.row_bytes:
+                self.problems.append(f"{entry.path} has an odd length, {entry.stat().st_size} bytes")
+            elif int(entry.name) % self._file_bytes:
+                self.problems.append(f"{entry.path} does not continue the file before it")
+            else:
+                self._starts.add(int(entry.name))
+        if self._starts:
+            files_expected = (max(self._starts) - min(self._starts)) // self._file_bytes + 1
+            if files_expected != len(self._starts):
+                self.problems.append(f"{self.folder} lacks a file between two others")
+
+    @property
+    def first(self) -> int:
+        """The number of the first row there is room for."""
+        return min(self._starts, default=0) // self.row_bytes
+
+    @property
+    def limit(self) -> int:
+        """One past the last row there is room for."""
+        if not self._starts:
+            return 0
+        return (max(self._starts) + self._file_bytes) // self.row_bytes
+
+    def rows(self, number: int, count: int) -> bytes:
+        """Rows from ``number`` on, always ``count`` of them: what is not there is zero."""
+        position, end = number * self.row_bytes, (number + count) * self.row_bytes
+        parts: list[bytes] = []
+        while position < end:
+            file_start = position - position % self._file_bytes if self._file_bytes else position
+            stop = min(end, file_start + self._file_bytes) if self._file_bytes else end
+            parts.append(self._read(file_start, position, stop - position))
+            position = stop
+        return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _read(self, file_start: int, position: int, byte_count: int) -> bytes:
+        data = b""
+        if file_start in self._starts:
+            path = self.folder / f"{file_start:020d}"
+            try:
+                with opened(self._files, path, writable=False) as fd:
+                    data = self._files.pread(fd, byte_count, position - file_start)
+            except OSError as error:
+                self._note(f"{path} cannot be read: {error.strerror}")
+        return data.ljust(byte_count, b"\0")
+
+    def _note(self, problem: str) -> None:
+        if problem not in self.problems:
+            self.problems.append(problem)
+
+    def place(self, number: int) -> tuple[int, int]:
+        """Physical offset and size in a row."""
+        physical_offset, size = _PLACE.unpack_from(self.rows(number, 1))
+        return physical_offset, size
+
+    def queue_offsets(self, number: int) -> tuple[int, int]:
+        """The queue offset of a row's first message, and the one behind its last."""
+        if not self.is_batch:
+            return number, number + 1
+        base, count = _BATCH_PLACE.unpack_from(self.rows(number, 1), 28)
+        return base, base + count
+
+    def live_rows(self, physical_min: int, physical_limit: int) -> range:
+        """The rows whose records the log still has, by binary search, as a store finds them."""
+        low, high = self.first, self.limit
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size = self.place(middle)
+            if size > 0 and 0 <= physical_offset < physical_limit:
+                low = middle + 1
+            else:
+                high = middle
+        end, low = low, self.first
+        high = end
+        while low < high:
+            middle = (low + high) // 2
+            physical_offset, size = self.place(middle)
+            if size == BLANK_SIZE or physical_offset < physical_min:
+                low = middle + 1
+            else:
+                high = middle
+        return range(low, end)
+
+
+def find_queues(files: FileSystem, root: Path) -> Iterator[QueueFiles]:
+    """Every queue of the folder; sub-folders that are no queue are passed over, as by a store."""
+    for name, is_batch in (("consumequeue", False), ("batchconsumequeue", True)):
+        for topic in files.entries(root / name):
+            if not topic.is_dir():
+                continue
+            for queue in files.entries(Path(topic.path)):
+                if queue.is_dir() and _QUEUE_ID.fullmatch(queue.name):
+                    yield QueueFiles(
+                        files,
+                        os.fsencode(topic.name),
+                        int(queue.name),
+                        Path(queue.path),
+                        is_batch=is_batch,
+                    )
+
+
+class IndexHeader(NamedTuple):
+    begin_timestamp_ms: int
+    end_timestamp_ms: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    slot_used: int
+    index_count: int
+
+
+class IndexReader:
+    """One index file, read place by place."""
+
+    def __init__(self, files: FileSystem, path: Path, slot_count: int) -> None:
+        self._files = files
+        self.path = path
+        self.slot_count = slot_count
+        self.header = IndexHeader(*_INDEX_HEADER.unpack(self.read(0, INDEX_HEADER_BYTES)))
+
+    def read(self, position: int, byte_count: int) -> bytes:
+        """Bytes of the file, zeros where it has none."""
+        with opened(self._files, self.path, writable=False) as fd:
+            data = bytearray()
+            while len(data) < byte_count:
+                part = self._files.pread(fd, byte_count - len(data), position + len(data))
+                if not part:
+                    break
+                data += part
+        return bytes(data.ljust(byte_count, b"\0"))
+
+    @property
+    def entries_start(self) -> int:
+        return INDEX_HEADER_BYTES + 4 * self.slot_count
+
+    def slots(self) -> bytes:
+        return self.read(INDEX_HEADER_BYTES, 4 * self.slot_count)
+
+    def entries(self, first: int, count: int) -> bytes:
+        """Entries from number ``first`` on; number 0 is never used."""
+        return self.read(self.entries_start + first * INDEX_ENTRY_BYTES, count * INDEX_ENTRY_BYTES)
+
+    def find(self, key_hash: int) -> list[int]:
+        """Physical offsets of the entries with this hash, the newest first."""
+        slot = int.from_bytes(self.read(INDEX_HEADER_BYTES + key_hash % self.slot_count * 4, 4), "big")
+        found: list[int] = []
+        number = slot
+        while number > 0:
+            entry_hash, physical_offset, _, previous = _INDEX_ENTRY.unpack(self.entries(number, 1))
+            if entry_hash == key_hash:
+                found.append(physical_offset)
+            # A chain only ever leads to older entries; anything else is damage and would go round.
+            number = previous if previous < number else 0
+        return found
+
+
+def find_index(files: FileSystem, root: Path, slot_count: int) -> list[IndexReader]:
+    """The index files, oldest first."""
+    return [
+        IndexReader(files, Path(entry.path), slot_count)
+        for entry in files.entries(root / "index")
+        if not entry.is_dir() and _INDEX_NAME.fullmatch(entry.name)
+    ]
+
+
+def is_in_use(files: FileSystem, root: Path) -> bool | None:
+    """Whether a process holds the folder's lock; None where the system does not tell.
+
+    The lock file is not opened: closing it would release the lock of a store in this process.
+    """
+    try:
+        inode = (root / "lock").stat().st_ino
+        held = files.read_bytes(Path("/proc/locks")).decode("ascii", "replace")
+    except FileNotFoundError:
+        return False if not files.exists(root / "lock") else None
+    except OSError:
+        return None
+    return re.search(rf" POSIX .* WRITE \d+ [0-9a-f]+:[0-9a-f]+:{inode} ", held) is not None

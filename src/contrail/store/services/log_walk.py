@@ -1,0 +1,228 @@
+"""Walks the bytes of a log from disk: chunks of whole, verified records, and what is damaged.
+
+The files are read with ``pread`` into memory of our own, never through a map: a file that shrinks
+or fails while it is read is then an answer and not a signal. Below the durable end whatever is not
+a record is damage, and the walk goes on at the next record that is; at or above it, it is the end.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from contrail.kernels.record_scan import (
+    REASON_BAD_SIZE,
+    REASON_BLANK,
+    REASON_CUT_SHORT,
+    REASON_EMPTY,
+    REASON_END,
+    check_record,
+    scan_records,
+)
+from contrail.runtime.files import FileSystem, opened
+
+WALK_BYTES = 1 << 20
+# No record is larger: a size above it is damage, not a reason to read half the segment.
+RECORD_BYTES_SANE = 256 << 20
+REASONS = (
+    "no segment file holds these bytes",
+    "a blank record of the wrong length",
+    "nothing was written there",
+    "an unknown magic number",
+    "lengths that do not add up",
+    "a record that belongs elsewhere",
+    "a body whose checksum is wrong",
+    "a record whose checksum is wrong",
+    "a record that is cut short",
+)
+UNREADABLE = "the disk cannot read it"
+
+# The magic of either record version, or of the blank record, four bytes into it.
+_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
+_MAGIC_PLACE = 4
+_MAGIC_BYTES = 4
+_HEAD_BYTES = 8
+
+
+class LogPiece(Protocol):
+    """One file of the log."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+
+
+class LogChunk(NamedTuple):
+    """Whole records: ``data[start:end]``, whose byte 0 is at physical offset ``base``."""
+
+    data: bytes
+    start: int
+    end: int
+    base: int
+    record_count: int
+    store_timestamp_ms: int
+
+
+class DamagedRange(NamedTuple):
+    """Bytes of the log that are not what was written there."""
+
+    physical_start: int
+    physical_end: int
+    reason: str
+
+
+class LogWalk:
+    """One pass. ``position`` is where it stands; ``end_reason`` says why it ended there."""
+
+    def __init__(
+        self,
+        files: FileSystem,
+        pieces: Sequence[LogPiece],
+        *,
+        physical_start: int,
+        durable_end: int,
+        physical_limit: int | None = None,
+        check_crc: bool = True,
+        record_crc: int = 1,
+        chunk_bytes: int = WALK_BYTES,
+    ) -> None:
+        self._files = files
+        self._pieces = pieces
+        self._durable_end = durable_end
+        self._limit = physical_limit
+        self._check_crc = check_crc
+        self._record_crc = record_crc
+        self._chunk_bytes = chunk_bytes
+        self.position = physical_start
+        self.end_reason = REASON_END
+
+    def __iter__(self) -> Iterator[LogChunk | DamagedRange]:
+        for piece in self._pieces:
+            if piece.end <= self.position:
+                continue
+            if self._is_over():
+                return
+            if piece.start > self.position:
+                yield self._damage(piece.start, REASONS[0])
+            yield from self._walk_file(piece)
+            if self.end_reason != REASON_END:
+                return
+        if self.position < self._lasting_end():
+            yield self._damage(self._lasting_end(), REASONS[0])
+
+    def _lasting_end(self) -> int:
+        return self._durable_end if self._limit is None else min(self._durable_end, self._limit)
+
+    def _is_over(self) -> bool:
+        return self._limit is not None and self.position >= self._limit
+
+    def _damage(self, physical_end: int, reason: str) -> DamagedRange:
+        found = DamagedRange(self.position, physical_end, reason)
+        self.position = physical_end
+        return found
+
+    def _walk_file(self, piece: LogPiece) -> Iterator[LogChunk | DamagedRange]:
+        try:
+            with opened(self._files, piece.path, writable=False) as fd:
+                yield from self._walk_piece(_Window(self._files, fd, piece))
+        except FileNotFoundError:
+            # Retention was faster: what it removed is no part of the log any more.
+            self.position = max(self.position, piece.end)
+
+    def _walk_piece(self, window: _Window) -> Iterator[LogChunk | DamagedRange]:
+        end = window.end if self._limit is None else min(window.end, self._limit)
+        wanted = self._chunk_bytes
+        while self.position < end and self.end_reason == REASON_END:
+            base = self.position
+            data, reason, count = window.read(base, min(wanted, end - base)), UNREADABLE, 0
+            wanted = self._chunk_bytes
+            if data:
+                position, code, count, _, timestamp_ms = scan_records(
+                    data, 0, len(data), base, self._check_crc, self._record_crc
+                )
+                if count:
+                    yield LogChunk(data, 0, position, base, count, timestamp_ms)
+                self.position = base + position
+                if code == REASON_CUT_SHORT and base + len(data) < end:
+                    size = window.record_bytes(self.position)
+                    if size and size <= end - self.position:
+                        wanted = max(size, self._chunk_bytes)
+                        continue
+                    code = REASON_BAD_SIZE
+                elif code == REASON_BLANK and window.is_blank(self.position):
+                    self.position = window.end
+                    continue
+                if code == REASON_END:
+                    continue
+                reason = REASONS[code]
+                if self.position >= self._durable_end:
+                    self.end_reason = code
+                    return
+            elif base >= self._durable_end:
+                self.end_reason = REASON_EMPTY
+                return
+            yield self._damage(self._next_sound(window, end), reason)
+
+    def _next_sound(self, window: _Window, end: int) -> int:
+        """Where the log can be read again; the durable end, or the file's, when nowhere."""
+        found = window.next_sound(self.position + 1, end)
+        return found if found is not None else max(min(end, self._durable_end), self.position + 1)
+
+
+class _Window:
+    """Reads of one file by physical offset; an unreadable place reads as nothing."""
+
+    def __init__(self, files: FileSystem, fd: int, piece: LogPiece) -> None:
+        self._files = files
+        self._fd = fd
+        self._start = piece.start
+        self.end = piece.end
+
+    def read(self, physical_offset: int, byte_count: int) -> bytes:
+        try:
+            return self._files.pread(self._fd, byte_count, physical_offset - self._start)
+        except OSError:
+            return b""
+
+    def record_bytes(self, physical_offset: int) -> int:
+        """The size a record claims, 0 when no record has that size."""
+        size = int.from_bytes(self.read(physical_offset, 4), "big", signed=True)
+        return size if _HEAD_BYTES < size <= RECORD_BYTES_SANE else 0
+
+    def is_blank(self, physical_offset: int) -> bool:
+        """Whether a blank record there ends exactly where its file does."""
+        size = int.from_bytes(self.read(physical_offset, 4), "big")
+        return size == self.end - physical_offset
+
+    def next_sound(self, physical_start: int, physical_end: int) -> int | None:
+        """The next place with a record of right shape and place, or the closing blank one.
+
+        Checksums are left to the walk, so that a damaged neighbour is reported on its own.
+        """
+        position = physical_start
+        while position < physical_end:
+            data = self.read(position, min(WALK_BYTES, physical_end - position))
+            for found in _MAGIC.finditer(data):
+                candidate = position + found.start() - _MAGIC_PLACE
+                if candidate >= physical_start and self._is_sound(candidate, physical_end):
+                    return candidate
+            # An unreadable block is passed over in steps of a page.
+            position += max(len(data) - _MAGIC_BYTES + 1, 1) if data else 4096
+        return None
+
+    def _is_sound(self, physical_offset: int, physical_end: int) -> bool:
+        head = self.read(physical_offset, _HEAD_BYTES)
+        if len(head) < _HEAD_BYTES:
+            return False
+        reason, size = check_record(head, 0, len(head), physical_offset, False, 0)
+        if reason == REASON_BLANK:
+            return self.is_blank(physical_offset)
+        if reason != REASON_CUT_SHORT or not self.record_bytes(physical_offset):
+            return False
+        data = self.read(physical_offset, min(size, physical_end - physical_offset))
+        return check_record(data, 0, len(data), physical_offset, False, 0)[0] == REASON_END

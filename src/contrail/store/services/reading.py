@@ -1,0 +1,248 @@
+"""Reads messages through a queue's rows, and never hands out what the rows do not prove.
+
+Every record is compared with the row that led to it: size, magic, place, queue, queue offset and
+topic. Records older than this run has seen whole have their checksum verified as well, since only
+they come from the disk rather than from memory we filled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from struct import Struct
+
+from contrail.errors import RecordDamaged
+from contrail.kernels.queue_select import coalesce, match_records, select_rows
+from contrail.kernels.record_scan import REASON_BLANK, REASON_EMPTY, REASON_END, check_record
+from contrail.model.message import StoredMessage
+from contrail.model.record import BLANK_RECORD_BYTES, decode_record
+from contrail.store.config import StoreConfig
+from contrail.store.disk.batch_queue import BatchQueue
+from contrail.store.disk.consume_queue import ConsumeQueue
+from contrail.store.disk.queue_table import QueueTable
+from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.state.reading import GetStatus, place_of
+
+# RocketMQ scans at most this many bytes of rows for one read that matches nothing.
+_SCAN_BYTES_MAX = 16_000
+_ROW_BYTES = 20
+_BATCH_ROW_BYTES = 46
+_BATCH_PLACE = Struct(">qh")
+_BYTES_FLOOR = 100
+_BYTES_CEILING = 128 << 20
+
+
+@dataclass(slots=True)
+class GetResult:
+    """What a read found. ``ranges`` are views of the log, neighbours joined."""
+
+    status: GetStatus
+    next_queue_offset: int
+    queue_offset_min: int
+    queue_offset_max: int
+    ranges: list[memoryview] = field(default_factory=list)
+    message_count: int = 0
+    byte_count: int = 0
+    damaged: list[int] = field(default_factory=list)
+
+    @property
+    def records(self) -> list[memoryview]:
+        """One view per record."""
+        return list(_split(self.ranges))
+
+    @property
+    def messages(self) -> list[StoredMessage]:
+        return [decode_record(view, 0) for view in self.records]
+
+
+def _split(ranges: list[memoryview]) -> Iterator[memoryview]:
+    for view in ranges:
+        position = 0
+        while position < len(view):
+            size = int.from_bytes(view[position : position + 4], "big")
+            yield view[position : position + size]
+            position += size
+
+
+class QueueReading:
+    """Answers reads by queue and by physical offset."""
+
+    def __init__(
+        self, config: StoreConfig, segments: SegmentList, queues: QueueTable, *, trusted_from: int
+    ) -> None:
+        self._segments = segments
+        self._queues = queues
+        self._trusted_from = trusted_from
+        self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
+
+    def get(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> GetResult:
+        queue = self._queues.get(topic, queue_id)
+        if queue is None:
+            return GetResult(GetStatus.NO_MATCHED_LOGIC_QUEUE, 0, 0, 0)
+        low, high = queue.queue_offset_min, queue.queue_offset_max
+        outside = place_of(queue_offset, minimum=low, maximum=high)
+        if outside is not None:
+            return GetResult(outside[0], outside[1], low, high)
+        rows, offsets = _rows_from(
+            queue, queue_offset, max(_SCAN_BYTES_MAX // _ROW_BYTES, count_max)
+        )
+        if not rows:
+            next_file = (queue_offset // self._rows_per_file + 1) * self._rows_per_file
+            return GetResult(GetStatus.OFFSET_FOUND_NULL, next_file, low, high)
+        bytes_max = min(max(bytes_max, _BYTES_FLOOR), _BYTES_CEILING)
+        selected, scanned, _ = select_rows(rows, 0, len(rows), count_max, bytes_max, tag_codes)
+        result = GetResult(GetStatus.FOUND, offsets[scanned], low, high)
+        if not selected:
+            result.status = GetStatus.NO_MATCHED_MESSAGE
+            return result
+        self._collect(result, selected, offsets, topic, queue_id)
+        return result
+
+    def _collect(
+        self,
+        result: GetResult,
+        selected: list[int],
+        offsets: range | list[int],
+        topic: bytes,
+        queue_id: int,
+    ) -> None:
+        """Fill in the ranges of every record up to the first that is not what its row says."""
+        sound, bad = self._count_sound(selected, offsets, topic, queue_id)
+        self._add_ranges(result, selected[: sound * 3])
+        if bad is None:
+            return
+        result.next_queue_offset = offsets[selected[sound * 3 + 2]]
+        if sound:
+            return
+        result.status, skip = bad
+        if skip:
+            result.next_queue_offset = max(offsets[selected[2] + 1], result.queue_offset_min)
+        if result.status is GetStatus.MESSAGE_DAMAGED:
+            result.damaged.append(selected[0])
+
+    def _count_sound(
+        self, selected: list[int], offsets: range | list[int], topic: bytes, queue_id: int
+    ) -> tuple[int, tuple[GetStatus, bool] | None]:
+        """How many records from the front are sound, and what is wrong with the next one."""
+        sound, total = 0, len(selected) // 3
+        while sound < total:
+            segment = self._segments.at(selected[sound * 3])
+            if segment is None:
+                return sound, self._gone(selected[sound * 3])
+            flat, wanted = _of_segment(selected, sound, segment, offsets)
+            mismatch = match_records(segment.map, flat, segment.start, queue_id, topic, wanted)
+            good = len(wanted) if mismatch < 0 else mismatch
+            checked = self._count_checked(segment, flat[: good * 2])
+            sound += checked
+            if checked < good:
+                return sound, (GetStatus.MESSAGE_DAMAGED, True)
+            if mismatch >= 0:
+                position, size = flat[mismatch * 2 : mismatch * 2 + 2]
+                return sound, self._mismatch(segment, segment.start + position, size)
+        return sound, None
+
+    def _gone(self, physical_offset: int) -> tuple[GetStatus, bool]:
+        if physical_offset < self._segments.physical_min:
+            return GetStatus.MESSAGE_WAS_REMOVING, True
+        return GetStatus.QUEUE_ENTRY_DAMAGED, False
+
+    def _mismatch(
+        self, segment: Segment, physical_offset: int, size: int
+    ) -> tuple[GetStatus, bool]:
+        """A row and a record disagree: whose fault is it?
+
+        A sound record clears itself, so the row is wrong. Where no sound record is but the next
+        one begins exactly where the row says this one ends, the row is right and the message is
+        lost: a reader may go on behind it. Otherwise nothing is proven and nobody moves until the
+        scrubber has derived the row again.
+        """
+        reason, _ = self._check(segment, physical_offset)
+        if reason != REASON_END and self._is_boundary(segment, physical_offset + size):
+            return GetStatus.MESSAGE_DAMAGED, True
+        return GetStatus.QUEUE_ENTRY_DAMAGED, False
+
+    def _is_boundary(self, segment: Segment, physical_offset: int) -> bool:
+        if not segment.start < physical_offset <= segment.end - BLANK_RECORD_BYTES:
+            return False
+        reason, _ = self._check(segment, physical_offset)
+        return reason in (REASON_END, REASON_BLANK, REASON_EMPTY)
+
+    def _count_checked(self, segment: Segment, flat: list[int]) -> int:
+        """How many of the records pass their checksum, where that must be asked."""
+        for index in range(0, len(flat), 2):
+            physical_offset = segment.start + flat[index]
+            if physical_offset >= self._trusted_from:
+                continue
+            reason, _ = self._check(segment, physical_offset)
+            if reason != REASON_END:
+                return index // 2
+        return len(flat) // 2
+
+    def _check(self, segment: Segment, physical_offset: int) -> tuple[int, int]:
+        position = physical_offset - segment.start
+        return check_record(segment.map, position, segment.byte_count, segment.start, True, 1)
+
+    def _add_ranges(self, result: GetResult, selected: list[int]) -> None:
+        flat = coalesce(selected, self._segments.segment_bytes)
+        for index in range(0, len(flat), 2):
+            segment = self._segments.at(flat[index])
+            assert segment is not None, "a matched record lies in a segment"
+            result.ranges.append(segment.view(flat[index], flat[index + 1]))
+            result.byte_count += flat[index + 1]
+        result.message_count = len(selected) // 3
+
+    def record(self, physical_offset: int) -> StoredMessage:
+        """The record that starts there.
+
+        Raises:
+            RecordDamaged: nothing whole starts there.
+        """
+        segment = self._segments.at(physical_offset)
+        if segment is not None:
+            reason, size = self._check(segment, physical_offset)
+            if reason == REASON_END:
+                return decode_record(segment.view(physical_offset, size), 0)
+        raise RecordDamaged(
+            f"no whole record starts at physical offset {physical_offset}",
+            physical_offset=physical_offset,
+        )
+
+
+def _rows_from(
+    queue: ConsumeQueue | BatchQueue, queue_offset: int, count_max: int
+) -> tuple[bytes, range | list[int]]:
+    """Rows in the 20-byte form, and the queue offset of each and of the one behind the last."""
+    rows = queue.rows(queue_offset, count_max)
+    if isinstance(queue, ConsumeQueue):
+        return rows, range(queue_offset, queue_offset + len(rows) // _ROW_BYTES + 1)
+    simple, offsets, behind = bytearray(), [], queue_offset
+    for start in range(0, len(rows), _BATCH_ROW_BYTES):
+        simple += rows[start : start + _ROW_BYTES]
+        base, count = _BATCH_PLACE.unpack_from(rows, start + 28)
+        offsets.append(base)
+        behind = base + count
+    return bytes(simple), [*offsets, behind]
+
+
+def _of_segment(
+    selected: list[int], first: int, segment: Segment, offsets: range | list[int]
+) -> tuple[list[int], list[int]]:
+    """[position, size, ...] of the records from ``first`` on in one segment; their queue offsets."""
+    flat: list[int] = []
+    wanted: list[int] = []
+    for index in range(first * 3, len(selected), 3):
+        physical_offset = selected[index]
+        if not segment.start <= physical_offset < segment.end:
+            break
+        flat += (physical_offset - segment.start, selected[index + 1])
+        wanted.append(offsets[selected[index + 2]])
+    return flat, wanted

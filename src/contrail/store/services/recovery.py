@@ -1,0 +1,376 @@
+"""Brings a store folder back to one consistent state, whoever wrote it and however it stopped.
+
+The log is the truth. From the last position known to be durable it is verified record by record;
+the first thing that is not a whole record ends it. Below the durable position that is corruption
+and the store refuses to start; at or above it, it is the torn tail of a crash and is cut off, with
+a durable write, so that no stale record can come back behind what is appended next. Queues and
+index are then fed from the first record they may have missed.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from contrail.errors import StoreCorrupt
+from contrail.kernels.record_scan import (
+    REASON_BLANK,
+    REASON_CUT_SHORT,
+    REASON_EMPTY,
+    REASON_END,
+    check_record,
+    scan_records,
+)
+from contrail.runtime.crashpoints import crashpoint
+from contrail.runtime.files import FileSystem, write_fully
+from contrail.store.config import StoreConfig
+from contrail.store.disk.key_index import IndexMark, KeyIndex
+from contrail.store.disk.marker_files import ApacheCheckpoint
+from contrail.store.disk.queue_table import QueueTable
+from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.checkpoint import Known, LogMark, QueueMarks
+from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
+
+_ZERO_CHUNK = bytes(1 << 20)
+_STORE_TIME_POSITION = 56
+_REASONS = {
+    0: "the log ends there",
+    1: "a blank record of the wrong length",
+    2: "nothing was written there",
+    3: "an unknown magic number",
+    4: "lengths that do not add up",
+    5: "a record that belongs elsewhere",
+    6: "a body whose checksum is wrong",
+    7: "a record whose checksum is wrong",
+    8: "a record that is cut short",
+}
+
+
+@dataclass
+class RecoveryReport:
+    """What a start found and did, for people and for metrics."""
+
+    was_clean: bool
+    foreign: bool = False
+    scanned_bytes: int = 0
+    record_count: int = 0
+    cut_at: int | None = None
+    cut_bytes: int = 0
+    redispatched_from: int | None = None
+    problems: list[str] = field(default_factory=list)
+    elapsed_ms: int = 0
+
+
+@dataclass
+class RecoveredLog:
+    """Where the log ends and from which byte on this run has seen every record whole."""
+
+    physical_end: int
+    trusted_from: int
+    last_record_offset: int | None
+    last_store_timestamp_ms: int
+    marks: QueueMarks
+
+
+@dataclass
+class _Plan:
+    """From where to scan, from where to derive, and below which byte damage is corruption."""
+
+    scan_from: int
+    derive_from: int
+    durable_end: int
+    marks: QueueMarks = field(default_factory=dict)
+    last_record: int | None = None
+
+
+class Recovery:
+    """One start of one folder."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        files: FileSystem,
+        segments: SegmentList,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        dispatcher: Dispatcher,
+        *,
+        accept_loss: bool = False,
+    ) -> None:
+        self._config = config
+        self._files = files
+        self._segments = segments
+        self._queues = queues
+        self._index = index
+        self._dispatcher = dispatcher
+        self._accept_loss = accept_loss
+        self._last_record: int | None = None
+        self._last_timestamp_ms = 0
+        self._bad_reason = REASON_EMPTY
+
+    def run(self, known: Known, *, was_clean: bool) -> tuple[RecoveredLog, RecoveryReport]:
+        begun = time.monotonic()
+        report = RecoveryReport(was_clean, foreign=known.log is None and len(self._segments) > 0)
+        report.problems += known.notes
+        self._close_gap(report)
+        plan = self._plan(known, report)
+        physical_end = self._scan(plan, report)
+        physical_end = self._judge(physical_end, plan, report)
+        self._cut(physical_end, report, known.log, was_clean)
+        self._sync_scanned(plan.durable_end, physical_end)
+        if self._queues.physical_end_max > physical_end:
+            self._queues.truncate(physical_end)
+        self._queues.correct_minimums(self._segments.physical_min)
+        self._dispatcher.dispatched_end = physical_end
+        report.elapsed_ms = int((time.monotonic() - begun) * 1000)
+        last_record = self._last_record if self._last_record is not None else plan.last_record
+        return (
+            RecoveredLog(
+                physical_end, plan.scan_from, last_record, self._last_timestamp_ms, plan.marks
+            ),
+            report,
+        )
+
+    # Where to begin.
+
+    def _plan(self, known: Known, report: RecoveryReport) -> _Plan:
+        if known.log is not None:
+            return self._plan_own(known, known.log, report)
+        if report.was_clean:
+            return self._plan_foreign_clean(report)
+        return self._plan_foreign_crashed(known.apache, report)
+
+    def _plan_own(self, known: Known, log: LogMark, report: RecoveryReport) -> _Plan:
+        """We wrote it last: byte positions count."""
+        limit, lowest = self._segments.physical_limit, self._segments.physical_min
+        durable_end = log.physical_end
+        if durable_end > limit and not self._accept_loss:
+            raise _missing_segments(limit, durable_end)
+        if log.last_record_offset is not None and durable_end <= limit:
+            self._require_last_record(log.last_record_offset, durable_end)
+        derived = known.derived
+        position = min(derived.dispatched_end, limit) if derived else lowest
+        marks = derived.queues if derived else {}
+        self._queues.tombstones.update(derived.tombstones if derived else {})
+        problems = self._queues.load(physical_limit=position, marks=marks if derived else None)
+        derive_from = self._load_index(position, derived.index_files if derived else [], False)
+        if problems or derived is None:
+            derive_from = lowest
+        report.problems += [str(problem) for problem in problems]
+        derive_from = max(min(derive_from, position), lowest)
+        scan_from = min(derive_from, durable_end)
+        last = log.last_record_offset if durable_end <= limit else None
+        return _Plan(scan_from, derive_from, min(durable_end, limit), marks, last)
+
+    def _plan_foreign_clean(self, report: RecoveryReport) -> _Plan:
+        """RocketMQ closed it in order: its queues say how far the log was read."""
+        limit, lowest = self._segments.physical_limit, self._segments.physical_min
+        problems = self._queues.load(physical_limit=limit, marks=None)
+        report.problems += [str(problem) for problem in problems]
+        queued_end = max(self._queues.physical_end_max, lowest)
+        derive_from = self._load_index(limit, None, True)
+        derive_from = lowest if problems else min(queued_end, derive_from)
+        segment = self._segments.at(max(derive_from - 1, lowest))
+        scan_from = min(segment.start if segment else lowest, derive_from)
+        return _Plan(scan_from, max(derive_from, lowest), min(queued_end, limit))
+
+    def _plan_foreign_crashed(
+        self, apache: ApacheCheckpoint | None, report: RecoveryReport
+    ) -> _Plan:
+        """RocketMQ crashed: its checkpoint names a time before which all is durable."""
+        start = self._start_by_time(apache)
+        problems = self._queues.load(physical_limit=start, marks=None)
+        report.problems += [str(problem) for problem in problems]
+        derive_from = self._load_index(start, None, False)
+        lowest = self._segments.physical_min
+        derive_from = lowest if problems else max(min(start, derive_from), lowest)
+        return _Plan(derive_from, derive_from, 0)
+
+    def _start_by_time(self, apache: ApacheCheckpoint | None) -> int:
+        """The newest segment whose first record is old enough to have been checkpointed."""
+        safe_ms = apache.safe_timestamp_ms if apache else 0
+        for segment in reversed(self._segments.snapshot()):
+            reason, _ = check_record(segment.map, 0, segment.byte_count, segment.start, False, 0)
+            timestamp_ms = int.from_bytes(segment.map[56:64], "big", signed=True)
+            if reason == REASON_END and 0 < timestamp_ms <= safe_ms:
+                return segment.start
+        return self._segments.physical_min
+
+    def _load_index(self, physical_limit: int, marks: list[IndexMark] | None, trusted: bool) -> int:
+        if self._index is None:
+            return physical_limit
+        return self._index.load(physical_limit=physical_limit, marks=marks, trusted=trusted)
+
+    def _require_last_record(self, last_record: int, durable_end: int) -> None:
+        """The record that ended the durable log must still be there, whole."""
+        segment = self._segments.at(last_record)
+        if segment is None:
+            if last_record < self._segments.physical_min or self._accept_loss:
+                return
+            raise _missing_segments(self._segments.physical_limit, durable_end)
+        reason, size = check_record(
+            segment.map, last_record - segment.start, segment.byte_count, segment.start, True, 1
+        )
+        sound = reason == REASON_END and last_record + size == durable_end
+        if not sound and not self._accept_loss:
+            raise _corrupt(last_record, durable_end, reason)
+
+    # Walking the log.
+
+    def _scan(self, plan: _Plan, report: RecoveryReport) -> int:
+        """Verify from the plan's start, feeding what must be derived; returns the log's end."""
+        physical_offset, chunk_bytes = plan.scan_from, CHUNK_BYTES
+        self._dispatcher.dispatched_end = plan.derive_from
+        if plan.derive_from < self._segments.physical_limit:
+            report.redispatched_from = plan.derive_from
+        while (segment := self._segments.at(physical_offset)) is not None:
+            start = physical_offset - segment.start
+            limit = min(start + chunk_bytes, segment.byte_count)
+            if physical_offset < plan.derive_from < segment.start + limit:
+                limit = plan.derive_from - segment.start
+            position, reason, count = self._scan_chunk(segment, start, limit, report)
+            if count and segment.start + start >= plan.derive_from:
+                self._dispatcher.feed(segment, start, position)
+            physical_offset = segment.start + position
+            if reason == REASON_CUT_SHORT and limit < segment.byte_count:
+                chunk_bytes = CHUNK_BYTES if count else chunk_bytes * 2
+            elif reason == REASON_BLANK and self._blank_is_sound(segment, position):
+                physical_offset = segment.end
+            elif reason != REASON_END:
+                self._bad_reason = reason
+                break
+            crashpoint("recovery.chunk_scanned")
+        return physical_offset
+
+    def _scan_chunk(
+        self, segment: Segment, start: int, limit: int, report: RecoveryReport
+    ) -> tuple[int, int, int]:
+        crc_mode = 2 if self._config.record_crc_required else 1
+        position, reason, count, last, timestamp_ms = scan_records(
+            segment.map,
+            start,
+            limit,
+            segment.start,
+            self._config.crc_checked_on_recover,
+            crc_mode if self._config.crc_checked_on_recover else 0,
+        )
+        report.scanned_bytes += position - start
+        report.record_count += count
+        if count:
+            self._last_record = segment.start + last
+            self._last_timestamp_ms = timestamp_ms
+        return position, reason, count
+
+    def _blank_is_sound(self, segment: Segment, position: int) -> bool:
+        written = int.from_bytes(segment.map[position : position + 4], "big")
+        return written == segment.byte_count - position
+
+    # What the end found means.
+
+    def _judge(self, physical_end: int, plan: _Plan, report: RecoveryReport) -> int:
+        if physical_end < plan.durable_end:
+            if not self._accept_loss:
+                raise _corrupt(physical_end, plan.durable_end, self._bad_reason)
+            report.problems.append(
+                f"cut at {physical_end} on request: {plan.durable_end - physical_end} durable bytes lost"
+            )
+        elif report.foreign and not self._accept_loss and self._continues_after(physical_end):
+            raise _corrupt(physical_end, self._segments.physical_limit, self._bad_reason)
+        return physical_end
+
+    def _continues_after(self, physical_end: int) -> bool:
+        """Whether a later segment begins with a sound record: then the end found is a hole."""
+        for segment in self._segments.snapshot():
+            if segment.start > physical_end:
+                reason, _ = check_record(segment.map, 0, segment.byte_count, segment.start, True, 1)
+                if reason == REASON_END:
+                    return True
+        return False
+
+    def _close_gap(self, report: RecoveryReport) -> None:
+        gap = self._segments.gap()
+        if gap is None:
+            return
+        if not self._accept_loss:
+            raise _missing_segments(*gap)
+        self._set_aside(gap[0], report)
+
+    # Cutting off what is not part of the log.
+
+    def _cut(
+        self, physical_end: int, report: RecoveryReport, log: LogMark | None, was_clean: bool
+    ) -> None:
+        if self._accept_loss:
+            self._set_aside(physical_end, report)
+        self._segments.remove_after(physical_end + 1)
+        segment = self._segments.at(physical_end)
+        if segment is None or (was_clean and log is not None and log.clean):
+            # Closed in order by us: everything behind the end is the zeros we put there.
+            return
+        crashpoint("recovery.before_cut")
+        report.cut_bytes = self._zero_tail(segment, physical_end - segment.start)
+        if report.cut_bytes:
+            report.cut_at = physical_end
+            self._files.fdatasync(segment.fd)
+        crashpoint("recovery.after_cut")
+
+    def _sync_scanned(self, durable_end: int, physical_end: int) -> None:
+        """What a killed process left in the page cache was read just now, but is not on disk yet."""
+        for segment in self._segments.between(durable_end, physical_end):
+            self._files.fdatasync(segment.fd)
+        crashpoint("recovery.synced")
+
+    def _zero_tail(self, segment: Segment, position: int) -> int:
+        """Overwrite with zeros whatever is not zero behind ``position``; returns how many bytes."""
+        zeroed = 0
+        while position < segment.byte_count:
+            step = min(len(_ZERO_CHUNK), segment.byte_count - position)
+            found = segment.map[position : position + step]
+            if found != _ZERO_CHUNK[:step]:
+                write_fully(self._files, segment.fd, _ZERO_CHUNK[:step], position)
+                zeroed += len(found.rstrip(b"\0"))
+            position += step
+        return zeroed
+
+    def _set_aside(self, physical_end: int, report: RecoveryReport) -> None:
+        """Accepted loss destroys nothing: what is cut off is kept beside the store."""
+        folder = self._config.root / "contrail.lost"
+        segment = self._segments.at(physical_end)
+        if segment is not None:
+            tail = segment.map[physical_end - segment.start :].rstrip(b"\0")
+            if tail:
+                self._keep(folder / f"{physical_end:020d}.tail", tail, report)
+        for later in self._segments.snapshot():
+            if later.start > physical_end:
+                self._keep(folder / later.path.name, later.map[:], report)
+        self._segments.remove_after(physical_end + 1)
+
+    def _keep(self, path: Path, data: bytes, report: RecoveryReport) -> None:
+        self._files.make_folder(path.parent)
+        fd = self._files.open(path, create=True)
+        try:
+            write_fully(self._files, fd, data, 0)
+            self._files.fsync(fd)
+        finally:
+            self._files.close(fd)
+        report.problems.append(f"{len(data)} bytes were set aside in {path}")
+
+
+def _corrupt(physical_start: int, physical_end: int, reason: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the commit log is damaged from byte {physical_start} to {physical_end} "
+        f"({_REASONS[reason]}), where acknowledged messages are: restore the segment from a copy, "
+        f"or start with --accept-loss to cut the log there and keep the rest aside",
+        physical_start=physical_start,
+        physical_end=physical_end,
+    )
+
+
+def _missing_segments(physical_start: int, physical_end: int) -> StoreCorrupt:
+    return StoreCorrupt(
+        f"the commit log has no segment for bytes {physical_start} to {physical_end}: restore the "
+        f"missing files, or start with --accept-loss to go on without those messages",
+        physical_start=physical_start,
+        physical_end=physical_end,
+    )

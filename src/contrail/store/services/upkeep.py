@@ -1,0 +1,212 @@
+"""The store's periodic duties: writing rows out, checkpoints, retention, scrubbing.
+
+``tick`` is called by the owner as often as it likes and does what is due. Syncing and the
+checkpoint files are handed to one worker thread; what they describe is captured first.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import NamedTuple
+
+from contrail.errors import StorePoisoned
+from contrail.runtime.crashpoints import crashpoint
+from contrail.store.config import StoreConfig
+from contrail.store.disk.key_index import KeyIndex
+from contrail.store.disk.marker_files import ApacheCheckpoint
+from contrail.store.disk.queue_table import QueueTable
+from contrail.store.services.append import Appender
+from contrail.store.services.checkpoint import CheckpointFiles, DerivedMark
+from contrail.store.services.dispatch import Dispatcher
+from contrail.store.services.flush import Flusher
+from contrail.store.services.retention import Retention
+from contrail.store.services.scrub import Scrubber
+from contrail.store.state.append import AppendState
+
+_CHECKPOINT_INTERVAL_MS = 1000
+_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
+
+
+class _LogSnapshot(NamedTuple):
+    physical_end: int
+    last_record_offset: int | None
+    store_timestamp_ms: int
+
+
+class Upkeep:
+    """Knows what is due and what the last checkpoint said."""
+
+    def __init__(
+        self,
+        config: StoreConfig,
+        state: AppendState,
+        appender: Appender,
+        flusher: Flusher,
+        dispatcher: Dispatcher,
+        queues: QueueTable,
+        index: KeyIndex | None,
+        checkpoints: CheckpointFiles,
+        retention: Retention,
+        scrubber: Scrubber,
+        *,
+        apache: ApacheCheckpoint,
+        on_failed: Callable[[StorePoisoned], None],
+        on_full: Callable[[str | None], None],
+    ) -> None:
+        self._config = config
+        self._state = state
+        self._appender = appender
+        self._flusher = flusher
+        self._dispatcher = dispatcher
+        self._queues = queues
+        self._index = index
+        self._checkpoints = checkpoints
+        self._retention = retention
+        self._scrubber = scrubber
+        self._apache = apache
+        self._on_failed = on_failed
+        self._on_full = on_full
+        self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
+        self._running: Future[None] | None = None
+        self._marked_end = -1
+        self._due: dict[str, int] = {}
+        self._scrubbed_ms = 0
+
+    def tick(self, now_ms: int) -> None:
+        """Do what is due. Cheap when nothing is."""
+        config = self._config
+        if self._is_due("rows", now_ms, config.queue_flush_interval_ms):
+            self.write_rows()
+            self._retention.judge_disk()
+        if self._is_due("thorough", now_ms, config.queue_flush_thorough_interval_ms):
+            self._hand_over(self._captured_derived())
+        elif self._is_due("mark", now_ms, _CHECKPOINT_INTERVAL_MS):
+            self._hand_over(None)
+        if self._is_due("clean", now_ms, config.clean_interval_ms):
+            self._retention.run_once(now_ms)
+        self._scrub(now_ms)
+
+    def _is_due(self, duty: str, now_ms: int, interval_ms: int) -> bool:
+        due_ms = self._due.setdefault(duty, now_ms + interval_ms)
+        # A clock set back must not put a duty off for as long as it was set back.
+        if now_ms < due_ms and due_ms - now_ms <= interval_ms:
+            return False
+        self._due[duty] = now_ms + interval_ms
+        return True
+
+    def _scrub(self, now_ms: int) -> None:
+        elapsed_ms = now_ms - self._scrubbed_ms if self._scrubbed_ms else 0
+        self._scrubbed_ms = now_ms
+        budget = self._config.scrub_bytes_per_second * min(max(elapsed_ms, 0), 1000) // 1000
+        if budget:
+            self._scrubber.run_once(budget)
+
+    def write_rows(self) -> None:
+        """Put what was derived since the last time into its files; out of space is not fatal."""
+        try:
+            self._queues.write_pending()
+            if self._index is not None:
+                self._index.write_pending()
+        except OSError as error:
+            self.derived_failed(error)
+        else:
+            self._on_full(None)
+
+    def derived_failed(self, error: OSError) -> None:
+        """A derived file could not be written: wait for space, or stop for anything else."""
+        if error.errno in _OUT_OF_SPACE:
+            self._on_full(f"no room for consume queues or index: {error}")
+            return
+        failure = StorePoisoned(f"writing a derived file failed: {error}")
+        failure.__cause__ = error
+        self._on_failed(failure)
+
+    def _captured_log(self) -> _LogSnapshot:
+        return _LogSnapshot(
+            self._state.physical_end,
+            self._appender.last_record_offset,
+            self._appender.last_store_timestamp_ms,
+        )
+
+    def _captured_derived(self) -> DerivedMark:
+        return DerivedMark(
+            self._dispatcher.dispatched_end,
+            self._queues.marks(),
+            self._index.marks() if self._index is not None else [],
+            dict(self._queues.tombstones),
+        )
+
+    def _hand_over(self, derived: DerivedMark | None) -> None:
+        if self._running is not None and not self._running.done():
+            return
+        log = self._captured_log()
+        if derived is None and log.physical_end == self._marked_end:
+            return
+        apache = self._next_apache(log, derived)
+        self._running = self._worker.submit(self._write_reporting, log, derived, apache)
+
+    def _next_apache(self, log: _LogSnapshot, derived: DerivedMark | None) -> ApacheCheckpoint:
+        apache = self._apache._replace(
+            physic_timestamp_ms=log.store_timestamp_ms,
+            confirm_physical_offset=log.last_record_offset or 0,
+        )
+        if derived is None:
+            return apache
+        index_ms = self._index.last_timestamp_ms if self._index is not None else 0
+        return apache._replace(
+            logics_timestamp_ms=self._dispatcher.last_store_timestamp_ms,
+            index_timestamp_ms=index_ms,
+        )
+
+    def _write_reporting(
+        self, log: _LogSnapshot, derived: DerivedMark | None, apache: ApacheCheckpoint
+    ) -> None:
+        try:
+            self._write(log, derived, apache, clean=False)
+        except StorePoisoned:
+            return  # Whoever poisoned the store has reported it.
+        except OSError as error:
+            self.derived_failed(error)
+
+    def _write(
+        self,
+        log: _LogSnapshot,
+        derived: DerivedMark | None,
+        apache: ApacheCheckpoint,
+        *,
+        clean: bool,
+    ) -> None:
+        """Log, then queues and index, then the files that vouch for them: never another order."""
+        self._flusher.wait(log.physical_end)
+        crashpoint("checkpoint.log_flushed")
+        if derived is not None:
+            self._queues.sync()
+            crashpoint("checkpoint.queues_synced")
+            if self._index is not None:
+                self._index.sync()
+            crashpoint("checkpoint.index_synced")
+            self._checkpoints.write_derived(derived)
+        self._checkpoints.write_log(log.physical_end, log.last_record_offset, apache, clean=clean)
+        self._apache = apache
+        self._marked_end = log.physical_end
+
+    def checkpoint(self, *, clean: bool = False) -> None:
+        """Everything to disk now, on this thread.
+
+        Raises:
+            StorePoisoned: the log could not be made durable.
+            OSError: a derived file could not be written.
+        """
+        if self._running is not None:
+            self._running.result()
+        self._queues.write_pending()
+        if self._index is not None:
+            self._index.write_pending()
+        crashpoint("checkpoint.rows_written")
+        log, derived = self._captured_log(), self._captured_derived()
+        self._write(log, derived, self._next_apache(log, derived), clean=clean)
+
+    def stop(self) -> None:
+        self._worker.shutdown(wait=True)

@@ -1,0 +1,159 @@
+"""Decides where a run of records goes: queue offsets, segment positions, rolls.
+
+Plan first, write, then commit: a plan changes nothing, so a write that fails leaves the old
+truth. Each segment keeps 8 bytes for the blank record that ends it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from contrail.errors import MessageIllegal
+from contrail.model.message import MessageDraft
+
+BLANK_RECORD_BYTES = 8
+_TRANSACTION_MASK = 0xC
+_PREPARED = 0x4
+_ROLLED_BACK = 0xC
+
+QueueKey = tuple[bytes, int]
+
+
+class Chunk(NamedTuple):
+    """Consecutive drafts that go to one segment, and the blank that is written before a roll."""
+
+    first: int
+    last: int
+    physical_offset: int
+    byte_count: int
+    blank_at: int | None
+
+
+class AppendPlan(NamedTuple):
+    """What an append will do, if it is committed."""
+
+    queue_offsets: list[int]
+    physical_offsets: list[int]
+    chunks: list[Chunk]
+    physical_end: int
+    next_offsets: dict[QueueKey, int]
+    new_queues: list[QueueKey]
+
+
+class AppendState:
+    """The end of the log and the next offset of every queue."""
+
+    def __init__(self, *, segment_bytes: int, physical_end: int) -> None:
+        self._segment_bytes = segment_bytes
+        self.physical_end = physical_end
+        self._next_offsets: dict[QueueKey, int] = {}
+
+    def set_next_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
+        """Recovery's word on a queue: its next message gets this offset."""
+        self._next_offsets[topic, queue_id] = queue_offset
+
+    def next_offset(self, topic: bytes, queue_id: int) -> int:
+        return self._next_offsets.get((topic, queue_id), 0)
+
+    def forget_topic(self, topic: bytes) -> None:
+        """A deleted topic that comes back starts again at 0."""
+        for key in [key for key in self._next_offsets if key[0] == topic]:
+            del self._next_offsets[key]
+
+    def plan_append(
+        self,
+        drafts: Sequence[MessageDraft],
+        sizes: Sequence[int],
+        *,
+        whole: bool = False,
+        weight: int = 1,
+    ) -> AppendPlan:
+        """Place the drafts in order. ``whole`` keeps them in one segment (a split batch);
+        ``weight`` is how many queue offsets a record takes (an inner batch takes several)."""
+        next_offsets: dict[QueueKey, int] = {}
+        new_queues: list[QueueKey] = []
+        queue_offsets = self._plan_queue_offsets(drafts, next_offsets, new_queues, weight)
+        total = sum(sizes)
+        end = self.physical_end
+        if total <= self._room(end):
+            chunks = [Chunk(0, len(drafts), end, total, None)]
+        else:
+            chunks = self._plan_chunks(sizes, whole)
+        physical_offsets = _positions(chunks, sizes)
+        physical_end = chunks[-1].physical_offset + chunks[-1].byte_count
+        return AppendPlan(
+            queue_offsets, physical_offsets, chunks, physical_end, next_offsets, new_queues
+        )
+
+    def commit_append(self, plan: AppendPlan) -> None:
+        """The plan's bytes are written: believe it."""
+        self._next_offsets.update(plan.next_offsets)
+        self.physical_end = plan.physical_end
+
+    def _plan_queue_offsets(
+        self,
+        drafts: Sequence[MessageDraft],
+        planned: dict[QueueKey, int],
+        new_queues: list[QueueKey],
+        weight: int,
+    ) -> list[int]:
+        known = self._next_offsets
+        queue_offsets = []
+        for draft in drafts:
+            transaction = draft[5] & _TRANSACTION_MASK
+            if transaction == _PREPARED or transaction == _ROLLED_BACK:
+                # Stored without a place in any queue, as RocketMQ does.
+                queue_offsets.append(0)
+                continue
+            key = (draft[0], draft[1])
+            queue_offset = planned.get(key)
+            if queue_offset is None:
+                queue_offset = known.get(key)
+                if queue_offset is None:
+                    queue_offset = 0
+                    new_queues.append(key)
+            queue_offsets.append(queue_offset)
+            planned[key] = queue_offset + weight
+        return queue_offsets
+
+    def _room(self, physical_offset: int) -> int:
+        used = physical_offset % self._segment_bytes
+        return self._segment_bytes - used - BLANK_RECORD_BYTES
+
+    def _plan_chunks(self, sizes: Sequence[int], whole: bool) -> list[Chunk]:
+        groups = [sum(sizes)] if whole else sizes
+        self._require_fitting(groups)
+        step = len(sizes) if whole else 1
+        chunks: list[Chunk] = []
+        start, begin, taken, blank_at = self.physical_end, 0, 0, None
+        for number, group_bytes in enumerate(groups):
+            if group_bytes > self._room(start + taken):
+                if taken:
+                    chunks.append(Chunk(begin, number * step, start, taken, blank_at))
+                blank_at = start + taken
+                start, begin, taken = self._next_segment(blank_at), number * step, 0
+            taken += group_bytes
+        chunks.append(Chunk(begin, len(sizes), start, taken, blank_at))
+        return chunks
+
+    def _next_segment(self, physical_offset: int) -> int:
+        return (physical_offset // self._segment_bytes + 1) * self._segment_bytes
+
+    def _require_fitting(self, groups: Sequence[int]) -> None:
+        largest = max(groups)
+        if largest > self._segment_bytes - BLANK_RECORD_BYTES:
+            raise MessageIllegal(
+                f"a record or batch of {largest} bytes does not fit a segment of "
+                f"{self._segment_bytes} bytes: send less at once or raise mappedFileSizeCommitLog"
+            )
+
+
+def _positions(chunks: Sequence[Chunk], sizes: Sequence[int]) -> list[int]:
+    positions = []
+    for chunk in chunks:
+        position = chunk.physical_offset
+        for size in sizes[chunk.first : chunk.last]:
+            positions.append(position)
+            position += size
+    return positions

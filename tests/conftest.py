@@ -1,0 +1,21 @@
+"""What every test run shares: Hypothesis profiles, and a line about the kernels under test."""
+
+from __future__ import annotations
+
+import os
+
+from hypothesis import settings
+
+from contrail.kernels import compiled_kernels
+
+# No deadline: a shared two-core machine makes single examples slow without making them wrong.
+# The blob printed with a failure replays it.
+settings.register_profile("house", deadline=None, print_blob=True)
+settings.register_profile("long", settings.get_profile("house"), max_examples=5000)
+settings.load_profile(os.environ.get("CONTRAIL_HYPOTHESIS_PROFILE", "house"))
+
+
+def pytest_report_header() -> str:
+    found = compiled_kernels()
+    compiled = [name for name, is_compiled in found.items() if is_compiled]
+    return f"kernels: {len(compiled)} of {len(found)} compiled"

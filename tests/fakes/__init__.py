@@ -1,0 +1,1 @@
+"""Stand-ins for the outside world; each passes the same contract test as the real thing."""
