@@ -6,6 +6,11 @@ import time
 from typing import Protocol
 
 
+def monotonic_ms() -> int:
+    """For measuring how long something took; means nothing by itself."""
+    return time.monotonic_ns() // 1_000_000
+
+
 class Clock(Protocol):
     """Wall time in epoch milliseconds; a test hands in one it can move."""
 

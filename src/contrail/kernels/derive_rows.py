@@ -26,7 +26,6 @@ A DELAY, INNER_NUM or INNER_BASE that is no number counts as absent.
 
 from __future__ import annotations
 
-from array import array
 from typing import TYPE_CHECKING
 
 from contrail.kernels.java_hash import java_hash
@@ -38,26 +37,21 @@ if TYPE_CHECKING:
 
     # [first_queue_offset, count, rows, last_physical_end, last_store_timestamp_ms]
     Run: TypeAlias = list[Any]
-    Queues: TypeAlias = dict[bytes, dict[int, list[Run]]]
+    TopicQueues: TypeAlias = dict[int, list[Run]]
 
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
 _HEADER_BYTES = 88
+_BATCH_ROW_BYTES = 46
+_INDEX_ROW_BYTES = 20
+_ROOM = bytes(64 * _INDEX_ROW_BYTES)
 _U32_MASK = 0xFFFFFFFF
 _I32_MAX = 0x7FFFFFFF
 _U32_SPAN = 0x100000000
 _I16_MAX = 32767
-_I63_TENTH = 0x7FFFFFFFFFFFFFFF // 10 - 1
+# Far above any queue offset, and ten times this still fits 64 bits.
+_QUEUE_OFFSET_MAX = 0x7FFFFFFFFFFFFFFF // 10 - 1
 _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
-
-# Where each wanted property's value is noted: its start here, its end one further.
-_UNIQ_KEY = 0
-_KEYS = 2
-_TAGS = 4
-_DELAY = 6
-_INNER_NUM = 8
-_INNER_BASE = 10
-_PLACES = 12
 
 
 def derive_rows(
@@ -69,7 +63,7 @@ def derive_rows(
     batch_topics: frozenset[bytes],
     with_times: bool,
     with_index: bool,
-) -> tuple[Queues, bytearray, int, int]:
+) -> tuple[dict[bytes, TopicQueues], bytearray, int, int]:
     """Return the rows of the records in ``buffer[start:end]``, which were validated before.
 
     The result is the queue rows (by topic and queue, as runs of consecutive queue offsets), the
@@ -82,251 +76,215 @@ def derive_rows(
     data = memoryview(buffer)
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"the range {start}..{end} is outside the buffer's {len(data)} bytes")
-    return _derive(
-        data, data, start, end, base_offset, delay_table, batch_topics, with_times, with_index
-    )
-
-
-def _derive(
-    view: memoryview,
-    data: memoryview,
-    start: int,
-    end: int,
-    base_offset: int,
-    delay_table: list[int],
-    batch_topics: frozenset[bytes],
-    with_times: bool,
-    with_index: bool,
-) -> tuple[Queues, bytearray, int, int]:
-    """``view`` and ``data`` are one buffer: C reads the first, slices are cut from the second."""
-    queues: Queues = {}
-    topic_queues: dict[int, list[Run]] = {}
+    record = _Record(data)
+    topics: dict[bytes, tuple[int, bytearray, TopicQueues]] = {}
     index_rows = bytearray()
     plain_row = bytearray(28 if with_times else 20)
-    plain_view = plain_row
-    batch_row = bytearray(46)
-    batch_view = batch_row
-    places = array("q", bytes(8 * _PLACES))
-    topic = b""
-    topic_seed = java_hash(b"#")
-    is_batch = False
-    is_scheduled = False
+    batch_row = bytearray(_BATCH_ROW_BYTES)
+    row = plain_row
+    topic: bytes | None = None
+    topic_seed = 0
+    topic_queues: TopicQueues = {}
+    index_bytes = 0
     record_count = 0
-    store_timestamp_ms = 0
     position = start
     while position < end:
-        limit = _record_limit(view, position, end)
-        topic_at = _topic_position(view, position)
-        topic_end = topic_at + _topic_bytes(view, position, topic_at)
-        _find_properties(view, topic_end + 2, limit, places)
-        transaction = view[position + 39] & 0x0C
-        store_timestamp_ms = _store_timestamp(view, position)
-        if record_count == 0 or not _equals(view, topic_at, topic_end, topic):
-            topic = bytes(data[topic_at:topic_end])
-            topic_seed = java_hash(topic + b"#")
-            is_batch = topic in batch_topics
-            is_scheduled = topic == _SCHEDULE_TOPIC
-            topic_queues = queues.get(topic) or {}
-        if transaction == 0 or transaction == 8:
-            if not topic_queues:
-                queues[topic] = topic_queues
-            tags_code = _tags_code(view, data, places)
-            if is_scheduled:
-                tags_code = _deliver_time(view, places, delay_table, store_timestamp_ms, tags_code)
-            _add_queue_row(
-                topic_queues,
-                view,
-                position,
-                base_offset + position,
-                limit - position,
-                tags_code,
-                store_timestamp_ms,
-                batch_row if is_batch else plain_row,
-                batch_view if is_batch else plain_view,
-                places,
-            )
-        if with_index and transaction != 12:
-            _add_index_rows(
-                index_rows,
-                view,
-                data,
-                topic,
-                topic_seed,
-                base_offset + position,
-                store_timestamp_ms,
-                places,
-            )
+        _read_record(record, position, end)
+        if topic is None or not _equals(record, record.topic_at, record.topic_end, topic):
+            topic = bytes(data[record.topic_at : record.topic_end])
+            if topic not in topics:
+                seed = java_hash(topic + b"#")
+                topics[topic] = (seed, batch_row if topic in batch_topics else plain_row, {})
+            topic_seed, row, topic_queues = topics[topic]
+        if record.transaction == 0 or record.transaction == 8:
+            _fill_row(row, record, base_offset, _tags_code(record, topic, delay_table))
+            _add_row(topic_queues, record, base_offset, row)
+        if with_index and record.transaction != 12:
+            index_bytes = _add_keys(index_rows, index_bytes, record, base_offset, topic, topic_seed)
         record_count += 1
-        position = limit
-    return (queues, index_rows, record_count, store_timestamp_ms)
+        position = record.limit
+    del index_rows[index_bytes:]
+    queues = {topic: known[2] for topic, known in topics.items() if known[2]}
+    return (queues, index_rows, record_count, record.store_timestamp_ms)
 
 
-def _record_limit(view: memoryview, position: int, end: int) -> int:
-    """Where the record at ``position`` ends; all its lengths lie within."""
+class _Record:
+    """The buffer, and of the record read last what its rows need.
+
+    One object rather than many arguments: compiled, a view is copied each time it is handed on,
+    which costs more than most of the functions here. An absent property starts and ends at 0.
+    """
+
+    def __init__(self, view: memoryview) -> None:
+        self.view = view
+        self.position = 0
+        self.limit = 0
+        self.transaction = 0
+        self.queue_id = 0
+        self.queue_offset = 0
+        self.message_count = 0
+        self.store_timestamp_ms = 0
+        self.topic_at = 0
+        self.topic_end = 0
+        self.unique_key_at = 0
+        self.unique_key_end = 0
+        self.keys_at = 0
+        self.keys_end = 0
+        self.tags_at = 0
+        self.tags_end = 0
+        self.delay_at = 0
+        self.delay_end = 0
+        self.inner_count_at = 0
+        self.inner_count_end = 0
+        self.inner_base_at = 0
+        self.inner_base_end = 0
+
+
+def _read_record(record: _Record, position: int, end: int) -> None:
+    """Take in the record at ``position``; every length is checked before it is used."""
     if end - position < _HEADER_BYTES + 3:
         raise ValueError(f"no whole record fits in the {end - position} bytes at {position}")
-    limit = position + _read_i32(view, position)
-    magic = _read_i32(view, position + 4)
+    magic = _read_i32(record, position + 4)
     if magic != _MAGIC_V1 and magic != _MAGIC_V2:
         raise ValueError(f"no record starts at byte {position}; scan the range first")
-    body_at = _body_position(view, position)
-    topic_length_bytes = 1 if magic == _MAGIC_V1 else 2
-    if limit > end or limit - body_at < topic_length_bytes + 2:
-        raise ValueError(f"the record at byte {position} has a wrong size; scan the range first")
-    body_bytes = _read_i32(view, body_at - 4)
-    left = limit - body_at - topic_length_bytes - 2 - body_bytes
+    sys_flag = record.view[position + 39]
+    timestamp_at = position + (68 if sys_flag & 0x10 else 56)
+    body_at = timestamp_at + (44 if sys_flag & 0x20 else 32)
+    record.position = position
+    record.limit = position + _read_i32(record, position)
+    if record.limit > end:
+        raise ValueError(f"the record at byte {position} is cut short; scan the range first")
+    record.transaction = sys_flag & 0x0C
+    record.queue_id = _read_i32(record, position + 12)
+    record.queue_offset = _read_i64(record, position + 20)
+    record.message_count = 1
+    record.store_timestamp_ms = _read_i64(record, timestamp_at)
+    _read_topic(record, body_at, 1 if magic == _MAGIC_V1 else 2)
+    _find_properties(record, record.topic_end + 2, record.limit)
+
+
+def _read_topic(record: _Record, body_at: int, topic_length_bytes: int) -> None:
+    left = record.limit - body_at - topic_length_bytes - 2
+    # The body length is read only once it is known to lie within the record.
+    body_bytes = _read_i32(record, body_at - 4) if left >= 0 else -1
+    left -= body_bytes
     if body_bytes < 0 or left < 0:
-        raise ValueError(f"the record at byte {position} has a wrong body length")
+        raise ValueError(f"the record at byte {record.position} is smaller than its body")
     topic_at = body_at + body_bytes + topic_length_bytes
-    topic_bytes = _topic_bytes(view, position, topic_at)
+    topic_bytes = record.view[topic_at - 1]
+    topic_bytes_max = 127
+    if topic_length_bytes == 2:
+        topic_bytes += record.view[topic_at - 2] * 256
+        topic_bytes_max = _I16_MAX
     left -= topic_bytes
-    if topic_bytes < 0 or left < 0 or left > _I16_MAX:
-        raise ValueError(f"the record at byte {position} has a wrong topic length")
-    at = topic_at + topic_bytes
-    if view[at] * 256 + view[at + 1] != left:
-        raise ValueError(f"the record at byte {position} has a wrong properties length")
-    return limit
+    if topic_bytes > topic_bytes_max or left < 0 or left > _I16_MAX:
+        raise ValueError(f"the record at byte {record.position} has a wrong topic length")
+    topic_end = topic_at + topic_bytes
+    if record.view[topic_end] * 256 + record.view[topic_end + 1] != left:
+        raise ValueError(f"the record at byte {record.position} has a wrong properties length")
+    record.topic_at = topic_at
+    record.topic_end = topic_end
 
 
-def _body_position(view: memoryview, position: int) -> int:
-    sys_flag = view[position + 39]
-    body_at = position + _HEADER_BYTES
-    if sys_flag & 0x10:
-        body_at += 12
-    if sys_flag & 0x20:
-        body_at += 12
-    return body_at
-
-
-def _topic_position(view: memoryview, position: int) -> int:
-    body_at = _body_position(view, position)
-    topic_length_bytes = 1 if _read_i32(view, position + 4) == _MAGIC_V1 else 2
-    return body_at + _read_i32(view, body_at - 4) + topic_length_bytes
-
-
-def _topic_bytes(view: memoryview, position: int, topic_at: int) -> int:
-    """The topic's length, -1 when it is negative as the signed number it is."""
-    length = view[topic_at - 1]
-    if _read_i32(view, position + 4) == _MAGIC_V1:
-        return length if length <= 127 else -1
-    length += view[topic_at - 2] * 256
-    return length if length <= _I16_MAX else -1
-
-
-def _store_timestamp(view: memoryview, position: int) -> int:
-    return _read_i64(view, position + (68 if view[position + 39] & 0x10 else 56))
-
-
-def _find_properties(view: memoryview, start: int, end: int, places: array[int]) -> None:
-    """Note the value's place of each property that rows depend on; 0, 0 when it is absent."""
-    for place in range(_PLACES):
-        places[place] = 0
+def _find_properties(record: _Record, start: int, end: int) -> None:
+    record.unique_key_at = record.unique_key_end = 0
+    record.keys_at = record.keys_end = 0
+    record.tags_at = record.tags_end = 0
+    record.delay_at = record.delay_end = 0
+    record.inner_count_at = record.inner_count_end = 0
+    record.inner_base_at = record.inner_base_end = 0
     name_at = start
     while name_at < end:
-        separator_at = name_at
-        while separator_at < end and view[separator_at] != 1 and view[separator_at] != 2:
-            separator_at += 1
-        at = separator_at
-        while at < end and view[at] != 2:
-            at += 1
-        if name_at < separator_at < at - 1:
-            place = _place_of(view, name_at, separator_at)
-            if place >= 0:
-                places[place] = separator_at + 1
-                places[place + 1] = at
-        name_at = at + 1
+        name_end = name_at
+        while name_end < end and record.view[name_end] != 1 and record.view[name_end] != 2:
+            name_end += 1
+        value_end = name_end
+        while value_end < end and record.view[value_end] != 2:
+            value_end += 1
+        if name_at < name_end < value_end - 1:
+            _note_property(record, name_at, name_end, value_end)
+        name_at = value_end + 1
 
 
-def _place_of(view: memoryview, start: int, end: int) -> int:
-    """Where the value of the property named by ``view[start:end]`` is noted, -1: not wanted."""
-    length = end - start
+def _note_property(record: _Record, name_at: int, name_end: int, value_end: int) -> None:
+    length = name_end - name_at
     if length == 4:
-        if _equals(view, start, end, b"TAGS"):
-            return _TAGS
-        if _equals(view, start, end, b"KEYS"):
-            return _KEYS
+        if _equals(record, name_at, name_end, b"TAGS"):
+            record.tags_at = name_end + 1
+            record.tags_end = value_end
+        elif _equals(record, name_at, name_end, b"KEYS"):
+            record.keys_at = name_end + 1
+            record.keys_end = value_end
     elif length == 8:
-        if _equals(view, start, end, b"UNIQ_KEY"):
-            return _UNIQ_KEY
+        if _equals(record, name_at, name_end, b"UNIQ_KEY"):
+            record.unique_key_at = name_end + 1
+            record.unique_key_end = value_end
     elif length == 5:
-        if _equals(view, start, end, b"DELAY"):
-            return _DELAY
+        if _equals(record, name_at, name_end, b"DELAY"):
+            record.delay_at = name_end + 1
+            record.delay_end = value_end
     elif length == 9:
-        if _equals(view, start, end, b"INNER_NUM"):
-            return _INNER_NUM
-    elif length == 10 and _equals(view, start, end, b"INNER_BASE"):
-        return _INNER_BASE
-    return -1
+        if _equals(record, name_at, name_end, b"INNER_NUM"):
+            record.inner_count_at = name_end + 1
+            record.inner_count_end = value_end
+    elif length == 10 and _equals(record, name_at, name_end, b"INNER_BASE"):
+        record.inner_base_at = name_end + 1
+        record.inner_base_end = value_end
 
 
-def _tags_code(view: memoryview, data: memoryview, places: array[int]) -> int:
-    start = places[_TAGS]
-    end = places[_TAGS + 1]
-    value = _hash_on(view, start, end, 0)
+def _tags_code(record: _Record, topic: bytes, delay_table: list[int]) -> int:
+    if record.delay_at and topic == _SCHEDULE_TOPIC:
+        level = _number(record, record.delay_at, record.delay_end, _I32_MAX)
+        if level >= len(delay_table):
+            level = len(delay_table) - 1
+        if level > 0:
+            return record.store_timestamp_ms + delay_table[level]
+    value = _hash_on(record, record.tags_at, record.tags_end, 0)
     if value < 0:
-        return java_hash(bytes(data[start:end]))
+        return java_hash(_cut(record, record.tags_at, record.tags_end))
     return value - _U32_SPAN if value > _I32_MAX else value
 
 
-def _deliver_time(
-    view: memoryview,
-    places: array[int],
-    delay_table: list[int],
-    store_timestamp_ms: int,
-    tags_code: int,
-) -> int:
-    level = _number(view, places[_DELAY], places[_DELAY + 1])
-    if level > _I32_MAX:
-        return tags_code
-    level = min(level, len(delay_table) - 1)
-    return store_timestamp_ms + delay_table[level] if level > 0 else tags_code
-
-
-def _add_queue_row(
-    topic_queues: dict[int, list[Run]],
-    view: memoryview,
-    position: int,
-    physical_offset: int,
-    size: int,
-    tags_code: int,
-    store_timestamp_ms: int,
-    row: bytearray,
-    row_view: bytearray,
-    places: array[int],
-) -> None:
-    queue_offset = _read_i64(view, position + 20)
-    count = 1
-    _put_i64(row_view, 0, physical_offset)
-    _put_i32(row_view, 8, size)
-    _put_i64(row_view, 12, tags_code)
+def _fill_row(row: bytearray, record: _Record, base_offset: int, tags_code: int) -> None:
+    _put_i64(row, 0, base_offset + record.position)
+    _put_i32(row, 8, record.limit - record.position)
+    _put_i64(row, 12, tags_code)
     if len(row) > 20:
-        _put_i64(row_view, 20, store_timestamp_ms)
-    if len(row) > 28:
-        base = _number(view, places[_INNER_BASE], places[_INNER_BASE + 1])
-        inner_count = _number(view, places[_INNER_NUM], places[_INNER_NUM + 1])
-        # RocketMQ believes the two together or not at all.
-        if base >= 0 and 0 < inner_count <= _I16_MAX:
-            queue_offset = base
-            count = inner_count
-        _put_i64(row_view, 28, queue_offset)
-        _put_i32(row_view, 36, count * 65536 + 0xFFFF)
-        _put_i32(row_view, 40, -65536)
-        row_view[44] = 0
-        row_view[45] = 0
-    queue_id = _read_i32(view, position + 12)
-    runs = topic_queues.get(queue_id)
+        _put_i64(row, 20, record.store_timestamp_ms)
+    if len(row) == _BATCH_ROW_BYTES:
+        _take_inner_batch(record)
+        _put_i64(row, 28, record.queue_offset)
+        row[36] = record.message_count >> 8
+        row[37] = record.message_count & 0xFF
+        _put_i32(row, 38, -1)
+        _put_i32(row, 42, 0)
+
+
+def _take_inner_batch(record: _Record) -> None:
+    """Believe a batch's base and count: both, or as RocketMQ does, none."""
+    base = _number(record, record.inner_base_at, record.inner_base_end, _QUEUE_OFFSET_MAX)
+    count = _number(record, record.inner_count_at, record.inner_count_end, _I16_MAX)
+    if base >= 0 and count > 0:
+        record.queue_offset = base
+        record.message_count = count
+
+
+def _add_row(topic_queues: TopicQueues, record: _Record, base_offset: int, row: bytearray) -> None:
+    runs = topic_queues.get(record.queue_id)
     if runs is None:
         runs = []
-        topic_queues[queue_id] = runs
-    run = runs[-1] if runs else None
-    if run is not None and _follows(queue_offset, run[0], run[1]):
-        run[1] += count
+        topic_queues[record.queue_id] = runs
+    run = runs[len(runs) - 1] if runs else None
+    if run is not None and _follows(record.queue_offset, run[0], run[1]):
+        run[1] += record.message_count
         run[2] += row
-        run[3] = physical_offset + size
-        run[4] = store_timestamp_ms
+        run[3] = base_offset + record.limit
+        run[4] = record.store_timestamp_ms
     else:
-        physical_end = physical_offset + size
-        runs.append([queue_offset, count, bytearray(row), physical_end, store_timestamp_ms])
+        physical_end = base_offset + record.limit
+        first = record.queue_offset
+        count = record.message_count
+        runs.append([first, count, bytearray(row), physical_end, record.store_timestamp_ms])
 
 
 def _follows(queue_offset: int, first_queue_offset: int, count: int) -> bool:
@@ -334,120 +292,120 @@ def _follows(queue_offset: int, first_queue_offset: int, count: int) -> bool:
     return queue_offset >= count and queue_offset - count == first_queue_offset
 
 
-def _add_index_rows(
+def _add_keys(
     index_rows: bytearray,
-    view: memoryview,
-    data: memoryview,
+    index_bytes: int,
+    record: _Record,
+    base_offset: int,
     topic: bytes,
     topic_seed: int,
-    physical_offset: int,
-    store_timestamp_ms: int,
-    places: array[int],
-) -> None:
-    at = places[_UNIQ_KEY]
-    if at:
-        key_hash = _key_hash(view, data, at, places[_UNIQ_KEY + 1], topic, topic_seed)
-        _add_index_row(index_rows, key_hash, physical_offset, store_timestamp_ms)
-    at = places[_KEYS]
-    end = places[_KEYS + 1]
-    while at < end:
+) -> int:
+    """Write a row for each key behind the first ``index_bytes``; return how many those are now."""
+    physical_offset = base_offset + record.position
+    if record.unique_key_at:
+        key_hash = _key_hash(record, record.unique_key_at, record.unique_key_end, topic, topic_seed)
+        index_bytes = _add_index_row(index_rows, index_bytes, record, key_hash, physical_offset)
+    at = record.keys_at
+    while at < record.keys_end:
         key_at = at
-        while at < end and view[at] != 32:
+        while at < record.keys_end and record.view[at] != 32:
             at += 1
         if at > key_at:
-            key_hash = _key_hash(view, data, key_at, at, topic, topic_seed)
-            _add_index_row(index_rows, key_hash, physical_offset, store_timestamp_ms)
+            key_hash = _key_hash(record, key_at, at, topic, topic_seed)
+            index_bytes = _add_index_row(index_rows, index_bytes, record, key_hash, physical_offset)
         at += 1
+    return index_bytes
 
 
 def _add_index_row(
-    index_rows: bytearray, key_hash: int, physical_offset: int, store_timestamp_ms: int
-) -> None:
-    for shift in range(24, -8, -8):
-        index_rows.append(key_hash >> shift & 0xFF)
-    for shift in range(56, -8, -8):
-        index_rows.append(physical_offset >> shift & 0xFF)
-    for shift in range(56, -8, -8):
-        index_rows.append(store_timestamp_ms >> shift & 0xFF)
-
-
-def _key_hash(
-    view: memoryview, data: memoryview, start: int, end: int, topic: bytes, topic_seed: int
+    index_rows: bytearray, at: int, record: _Record, key_hash: int, physical_offset: int
 ) -> int:
+    if at == len(index_rows):
+        index_rows += _ROOM
+    _put_i32(index_rows, at, key_hash)
+    _put_i64(index_rows, at + 4, physical_offset)
+    _put_i64(index_rows, at + 12, record.store_timestamp_ms)
+    return at + _INDEX_ROW_BYTES
+
+
+def _key_hash(record: _Record, start: int, end: int, topic: bytes, topic_seed: int) -> int:
     """The index's hash of ``topic#key``: never negative."""
-    value = _hash_on(view, start, end, topic_seed & _U32_MASK)
+    value = _hash_on(record, start, end, topic_seed)
     if value < 0:
-        value = java_hash(topic + b"#" + bytes(data[start:end]))
-        value = -value if value < 0 else value
-    elif value > _I32_MAX:
+        value = java_hash(topic + b"#" + _cut(record, start, end)) & _U32_MASK
+    if value > _I32_MAX:
         value = _U32_SPAN - value
     # Java's Math.abs leaves the smallest integer negative; RocketMQ then takes 0.
     return value if value <= _I32_MAX else 0
 
 
-def _hash_on(view: memoryview, start: int, end: int, seed: int) -> int:
+def _hash_on(record: _Record, start: int, end: int, seed: int) -> int:
     """Go on hashing from ``seed``: the unsigned hash, or -1 when the text is not ASCII."""
-    value = seed
+    value = seed & _U32_MASK
     for at in range(start, end):
-        byte = view[at]
+        byte = record.view[at]
         if byte > 127:
             return -1
         value = (value * 31 + byte) & _U32_MASK
     return value
 
 
-def _number(view: memoryview, start: int, end: int) -> int:
-    """The decimal number in the text, or -1 when there is none or it is negative or huge."""
+def _number(record: _Record, start: int, end: int, number_max: int) -> int:
+    """The decimal number in the text; -1 when it is none, negative or above ``number_max``."""
     at = start
-    if at < end and view[at] == 43:
+    if at < end and record.view[at] == 43:
         at += 1
-    if at >= end:
-        return -1
-    value = 0
+    value = 0 if at < end else -1
     while at < end:
-        digit = view[at] - 48
-        if digit < 0 or digit > 9 or value > _I63_TENTH:
+        digit = record.view[at] - 48
+        if digit < 0 or digit > 9:
             return -1
         value = value * 10 + digit
+        if value > number_max:
+            return -1
         at += 1
     return value
 
 
-def _equals(view: memoryview, start: int, end: int, text: bytes) -> bool:
+def _equals(record: _Record, start: int, end: int, text: bytes) -> bool:
     if end - start != len(text):
         return False
     at = start
     for byte in text:
-        if view[at] != byte:
+        if record.view[at] != byte:
             return False
         at += 1
     return True
 
 
-def _read_i32(view: memoryview, at: int) -> int:
-    value = view[at]
+def _cut(record: _Record, start: int, end: int) -> bytes:
+    return bytes(record.view[start:end])
+
+
+def _read_i32(record: _Record, at: int) -> int:
+    value = record.view[at]
     if value > 127:
         value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
+    value = value * 256 + record.view[at + 1]
+    value = value * 256 + record.view[at + 2]
+    return value * 256 + record.view[at + 3]
 
 
-def _read_i64(view: memoryview, at: int) -> int:
-    value = _read_i32(view, at)
-    value = value * 256 + view[at + 4]
-    value = value * 256 + view[at + 5]
-    value = value * 256 + view[at + 6]
-    return value * 256 + view[at + 7]
+def _read_i64(record: _Record, at: int) -> int:
+    value = _read_i32(record, at)
+    value = value * 256 + record.view[at + 4]
+    value = value * 256 + record.view[at + 5]
+    value = value * 256 + record.view[at + 6]
+    return value * 256 + record.view[at + 7]
 
 
-def _put_i32(view: bytearray, at: int, value: int) -> None:
-    view[at] = value >> 24 & 0xFF
-    view[at + 1] = value >> 16 & 0xFF
-    view[at + 2] = value >> 8 & 0xFF
-    view[at + 3] = value & 0xFF
+def _put_i32(target: bytearray, at: int, value: int) -> None:
+    target[at] = value >> 24 & 0xFF
+    target[at + 1] = value >> 16 & 0xFF
+    target[at + 2] = value >> 8 & 0xFF
+    target[at + 3] = value & 0xFF
 
 
-def _put_i64(view: bytearray, at: int, value: int) -> None:
-    _put_i32(view, at, value >> 32)
-    _put_i32(view, at + 4, value)
+def _put_i64(target: bytearray, at: int, value: int) -> None:
+    _put_i32(target, at, value >> 32)
+    _put_i32(target, at + 4, value)

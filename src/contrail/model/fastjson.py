@@ -16,12 +16,14 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
+from typing import NoReturn, TypeGuard
 
 JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "JsonValue"]
 
 DOCUMENT_BYTES_MAX = 256 << 20
 DEPTH_MAX = 32
+
+_LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
 _SPACE = re.compile(r"[ \t\r\n\f\b]*+")
 _DOUBLE_QUOTED = re.compile(r'"([^"\\]*+(?:\\.[^"\\]*+)*+)"', re.DOTALL)
@@ -140,8 +142,9 @@ class Fields:
 
     def as_integers(self) -> dict[str, int]:
         """This object's fields, all of them whole numbers."""
+        # Tables of offsets have many entries: the place of one is named only if it is refused.
         return {
-            key: whole_number(value, f"{self._place}.{key}")
+            key: value if _is_long(value) else whole_number(value, f"{self._place}.{key}")
             for key, value in self._values.items()
             if value is not None
         }
@@ -165,9 +168,14 @@ def whole_number(value: JsonValue, place: str) -> int:
     """``value`` as a 64-bit integer; ``place`` is named if it is none."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
-    if type(value) is not int or not -(2**63) <= value < 2**63:
+    if not _is_long(value):
         raise FastJsonError(f"{place} must be a 64-bit whole number, it is {_describe(value)}")
     return value
+
+
+def _is_long(value: object) -> TypeGuard[int]:
+    """Whether ``value`` is a Java ``long``; a boolean is none."""
+    return type(value) is int and _LONG_MIN <= value <= _LONG_MAX
 
 
 def _describe(value: JsonValue) -> str:
@@ -315,9 +323,10 @@ class _Parser:
 
     def _peek(self) -> str:
         """The next character that is no space, or nothing at the end."""
-        match = _SPACE.match(self._text, self._position)
-        if match is not None:
-            self._position = match.end()
+        first = self._text[self._position : self._position + 1]
+        if first > " ":
+            return first
+        self._take(_SPACE)
         return self._text[self._position : self._position + 1]
 
     def _fail(self, problem: str) -> NoReturn:
@@ -388,6 +397,8 @@ def _render(value: object, indent: int | None, depth: int) -> str:
     """One value as text; ``indent`` is None for the compact form."""
     if isinstance(value, str):
         return _quote(value)
+    if _is_long(value):
+        return repr(value)
     if value is None or isinstance(value, (bool, int, float)):
         return _render_scalar(value)
     if depth >= DEPTH_MAX:
@@ -411,14 +422,20 @@ def _render_object(fields: Mapping[object, object], indent: int | None, depth: i
     inner = None if indent is None else indent + 1
     items = [
         f"{_render_key(key)}:{_render(fields[key], inner, depth + 1)}"
-        for key in sorted(fields, key=_key_order)
+        for key in _sorted_keys(fields)
         if fields[key] is not None
     ]
     return _bracket("{", items, "}", indent)
 
 
-def _key_order(key: object) -> tuple[bool, int, str]:
+def _sorted_keys(fields: Mapping[object, object]) -> list[object]:
     """Numbers first and by size, then text."""
+    if {type(key) for key in fields} in ({str}, {int}):
+        return sorted(fields)  # type: ignore[type-var]  # They are all of one kind.
+    return sorted(fields, key=_key_order)
+
+
+def _key_order(key: object) -> tuple[bool, int, str]:
     if isinstance(key, str):
         return (True, 0, key)
     if type(key) is int:

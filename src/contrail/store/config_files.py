@@ -17,6 +17,7 @@ caller replaces a table rather than a part of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +32,8 @@ from contrail.runtime.state_file import StateRead, read_state, write_state
 
 CONFIG_FOLDER = "config"
 OFFSET_KEY_SEPARATOR = "@"
+
+_SMALL_NUMBER = re.compile(r"[0-9]{1,9}")
 
 T = TypeVar("T")
 Unknown = Mapping[str, JsonValue]
@@ -294,7 +297,7 @@ def _by_number(fields: Fields, place: str) -> dict[int, int]:
 
 
 def _key_number(key: str, place: str) -> int:
-    number = whole_number(key, f"a key of {place}")
+    number = int(key) if _SMALL_NUMBER.fullmatch(key) else whole_number(key, f"a key of {place}")
     if not 0 <= number < 2**31:
         raise FastJsonError(f"a key of {place} must be a number from 0 to 2147483647, it is {key}")
     return number

@@ -293,7 +293,7 @@ class MessageStore:
         bytes_max: int = 256 * 1024,
         tag_codes: frozenset[int] | None = None,
     ) -> GetResult:
-        """Read a queue from ``queue_offset`` on; never hands out a record its row does not prove."""
+        """Read a queue from ``queue_offset`` on; only records that their rows prove are handed out."""
         return self._reading.get(
             topic,
             queue_id,

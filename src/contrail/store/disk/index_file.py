@@ -101,6 +101,10 @@ class IndexFile:
     def has_slots_in_memory(self) -> bool:
         return self._slots is not None
 
+    @property
+    def has_pending(self) -> bool:
+        return self._mark != self._current_mark()
+
     def mark(self) -> IndexMark | None:
         """What is in the file; None before the first write."""
         return self._mark
@@ -190,7 +194,7 @@ class IndexFile:
     def write_pending(self) -> None:
         """Bring the file up to date: entries, slots, then the header."""
         self.write_entries()
-        if self._mark == self._current_mark():
+        if not self.has_pending:
             return
         self._write_slots()
         write_fully(self._files, self._fd(), _HEADER.pack(*self.header), 0)

@@ -74,7 +74,7 @@ class KeyIndex:
             answer = self._load_marked(found, marks, physical_limit, trusted)
         else:
             answer = self._load_unmarked(found, physical_limit, trusted)
-        self._cut_before(physical_limit)
+        self.truncate(physical_limit)
         if self._indexed_through < 0 and self._index_files:
             self._indexed_through = self.physical_end
         return answer
@@ -104,6 +104,12 @@ class KeyIndex:
             self._unwritten.pop(0).release()
         if self._index_files:
             self._index_files[-1].write_pending()
+
+    @property
+    def has_pending(self) -> bool:
+        """Whether keys wait in memory: then ``marks`` are older than what was put."""
+        active = self._index_files[-1] if self._index_files else None
+        return bool(self._unwritten) or (active is not None and active.has_pending)
 
     def sync(self) -> None:
         """Make what was written durable. Any thread, after ``write_pending``."""
@@ -213,7 +219,7 @@ class KeyIndex:
             if path not in kept:
                 self._unlink(path)
 
-    def _cut_before(self, physical_limit: int) -> None:
+    def truncate(self, physical_limit: int) -> None:
         """Forget what the log no longer has at its end."""
         while self._index_files and self.physical_end >= physical_limit:
             file = self._index_files[-1]

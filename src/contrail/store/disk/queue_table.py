@@ -149,6 +149,11 @@ class QueueTable:
                 self._marks[key] = queue.mark()
                 del self._dirty[queue]
 
+    @property
+    def has_pending(self) -> bool:
+        """Whether rows wait in memory: then ``marks`` are older than what was put."""
+        return bool(self._dirty)
+
     def sync(self) -> None:
         """Make written rows durable. Any thread, after ``write_pending``."""
         self._unsynced.sync(self._files, self._config.root)

@@ -8,9 +8,9 @@ final: the flushed position stays, every waiter learns of it and the store is po
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable
 
+from contrail.clock import monotonic_ms
 from contrail.errors import StorePoisoned
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
@@ -91,12 +91,12 @@ class Flusher:
             self._thread.join()
 
     def _run(self) -> None:
-        thorough_at = time.monotonic() + self._config.flush_thorough_interval_ms / 1000
+        thorough_at_ms = monotonic_ms() + self._config.flush_thorough_interval_ms
         while self._failure is None:
             stopping = self._await_work()
-            thorough = stopping or time.monotonic() >= thorough_at
+            thorough = stopping or monotonic_ms() >= thorough_at_ms
             if thorough:
-                thorough_at = time.monotonic() + self._config.flush_thorough_interval_ms / 1000
+                thorough_at_ms = monotonic_ms() + self._config.flush_thorough_interval_ms
             if self._is_due(thorough):
                 self._flush()
             elif stopping:

@@ -93,7 +93,13 @@ class QueueFiles:
     """One queue's rows on disk, by row number: the byte position divided by the row's length."""
 
     def __init__(
-        self, files: FileSystem, topic: bytes, queue_id: int, folder: Path, *, is_batch: bool = False
+        self,
+        files: FileSystem,
+        topic: bytes,
+        queue_id: int,
+        folder: Path,
+        *,
+        is_batch: bool = False,
     ) -> None:
         self._files = files
         self.topic = topic
@@ -115,7 +121,9 @@ class QueueFiles:
             if not _NAME.fullmatch(entry.name):
                 self.problems.append(f"{entry.path} is not a file of a queue")
             elif entry.stat().st_size != self._file_bytes or self._file_bytes % self.row_bytes:
-                self.problems.append(f"{entry.path} has an odd length, {entry.stat().st_size} bytes")
+                self.problems.append(
+                    f"{entry.path} has an odd length, {entry.stat().st_size} bytes"
+                )
             elif int(entry.name) % self._file_bytes:
                 self.problems.append(f"{entry.path} does not continue the file before it")
             else:
@@ -256,7 +264,9 @@ class IndexReader:
 
     def find(self, key_hash: int) -> list[int]:
         """Physical offsets of the entries with this hash, the newest first."""
-        slot = int.from_bytes(self.read(INDEX_HEADER_BYTES + key_hash % self.slot_count * 4, 4), "big")
+        slot = int.from_bytes(
+            self.read(INDEX_HEADER_BYTES + key_hash % self.slot_count * 4, 4), "big"
+        )
         found: list[int] = []
         number = slot
         while number > 0:

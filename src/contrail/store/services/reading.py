@@ -27,6 +27,10 @@ from contrail.store.state.reading import GetStatus, place_of
 _SCAN_BYTES_MAX = 16_000
 _ROW_BYTES = 20
 _BATCH_ROW_BYTES = 46
+# Rows that stand for messages the log never had or no longer has: no record is that large, so
+# such a row is only ever the first one selected.
+_BLANK_ROW_SIZE = 0x7FFFFFFF
+_BLANK_ROW_START = Struct(">qi").pack(0, _BLANK_ROW_SIZE)
 _BATCH_PLACE = Struct(">qh")
 _BYTES_FLOOR = 100
 _BYTES_CEILING = 128 << 20
@@ -103,6 +107,10 @@ class QueueReading:
         result = GetResult(GetStatus.FOUND, offsets[scanned], low, high)
         if not selected:
             result.status = GetStatus.NO_MATCHED_MESSAGE
+            return result
+        if selected[1] == _BLANK_ROW_SIZE:
+            result.status = GetStatus.MESSAGE_WAS_REMOVING
+            result.next_queue_offset = offsets[_blank_rows_end(rows, selected[2])]
             return result
         self._collect(result, selected, offsets, topic, queue_id)
         return result
@@ -233,10 +241,17 @@ def _rows_from(
     return bytes(simple), [*offsets, behind]
 
 
+def _blank_rows_end(rows: bytes, index: int) -> int:
+    """The index of the first row from ``index`` on that names a message, or of the end."""
+    while rows.startswith(_BLANK_ROW_START, index * _ROW_BYTES):
+        index += 1
+    return index
+
+
 def _of_segment(
     selected: list[int], first: int, segment: Segment, offsets: range | list[int]
 ) -> tuple[list[int], list[int]]:
-    """[position, size, ...] of the records from ``first`` on in one segment; their queue offsets."""
+    """[position, size, ...] of the records from ``first`` on in one segment, and their offsets."""
     flat: list[int] = []
     wanted: list[int] = []
     for index in range(first * 3, len(selected), 3):

@@ -9,10 +9,10 @@ index are then fed from the first record they may have missed.
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from contrail.clock import monotonic_ms
 from contrail.errors import StoreCorrupt
 from contrail.kernels.record_scan import (
     REASON_BLANK,
@@ -110,7 +110,7 @@ class Recovery:
         self._bad_reason = REASON_EMPTY
 
     def run(self, known: Known, *, was_clean: bool) -> tuple[RecoveredLog, RecoveryReport]:
-        begun = time.monotonic()
+        begun_ms = monotonic_ms()
         report = RecoveryReport(was_clean, foreign=known.log is None and len(self._segments) > 0)
         report.problems += known.notes
         self._close_gap(report)
@@ -121,9 +121,11 @@ class Recovery:
         self._sync_scanned(plan.durable_end, physical_end)
         if self._queues.physical_end_max > physical_end:
             self._queues.truncate(physical_end)
+        if self._index is not None:
+            self._index.truncate(physical_end)
         self._queues.correct_minimums(self._segments.physical_min)
         self._dispatcher.dispatched_end = physical_end
-        report.elapsed_ms = int((time.monotonic() - begun) * 1000)
+        report.elapsed_ms = monotonic_ms() - begun_ms
         last_record = self._last_record if self._last_record is not None else plan.last_record
         return (
             RecoveredLog(
@@ -147,8 +149,9 @@ class Recovery:
         durable_end = log.physical_end
         if durable_end > limit and not self._accept_loss:
             raise _missing_segments(limit, durable_end)
+        verified_end = durable_end
         if log.last_record_offset is not None and durable_end <= limit:
-            self._require_last_record(log.last_record_offset, durable_end)
+            verified_end = self._require_last_record(log.last_record_offset, durable_end)
         derived = known.derived
         position = min(derived.dispatched_end, limit) if derived else lowest
         marks = derived.queues if derived else {}
@@ -159,7 +162,7 @@ class Recovery:
             derive_from = lowest
         report.problems += [str(problem) for problem in problems]
         derive_from = max(min(derive_from, position), lowest)
-        scan_from = min(derive_from, durable_end)
+        scan_from = min(derive_from, verified_end)
         last = log.last_record_offset if durable_end <= limit else None
         return _Plan(scan_from, derive_from, min(durable_end, limit), marks, last)
 
@@ -202,12 +205,15 @@ class Recovery:
             return physical_limit
         return self._index.load(physical_limit=physical_limit, marks=marks, trusted=trusted)
 
-    def _require_last_record(self, last_record: int, durable_end: int) -> None:
-        """The record that ended the durable log must still be there, whole."""
+    def _require_last_record(self, last_record: int, durable_end: int) -> int:
+        """The record that ended the durable log must still be there, whole.
+
+        Returns how far the log may be believed: up to that record when its loss was accepted.
+        """
         segment = self._segments.at(last_record)
         if segment is None:
             if last_record < self._segments.physical_min or self._accept_loss:
-                return
+                return durable_end
             raise _missing_segments(self._segments.physical_limit, durable_end)
         reason, size = check_record(
             segment.map, last_record - segment.start, segment.byte_count, segment.start, True, 1
@@ -215,6 +221,7 @@ class Recovery:
         sound = reason == REASON_END and last_record + size == durable_end
         if not sound and not self._accept_loss:
             raise _corrupt(last_record, durable_end, reason)
+        return durable_end if sound else last_record
 
     # Walking the log.
 
@@ -273,7 +280,7 @@ class Recovery:
             if not self._accept_loss:
                 raise _corrupt(physical_end, plan.durable_end, self._bad_reason)
             report.problems.append(
-                f"cut at {physical_end} on request: {plan.durable_end - physical_end} durable bytes lost"
+                f"cut at {physical_end} on request: bytes up to {plan.durable_end} are lost"
             )
         elif report.foreign and not self._accept_loss and self._continues_after(physical_end):
             raise _corrupt(physical_end, self._segments.physical_limit, self._bad_reason)
@@ -316,7 +323,7 @@ class Recovery:
         crashpoint("recovery.after_cut")
 
     def _sync_scanned(self, durable_end: int, physical_end: int) -> None:
-        """What a killed process left in the page cache was read just now, but is not on disk yet."""
+        """What a killed process left in the page cache was read just now, but may not be on disk."""
         for segment in self._segments.between(durable_end, physical_end):
             self._files.fdatasync(segment.fd)
         crashpoint("recovery.synced")

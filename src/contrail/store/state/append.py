@@ -14,8 +14,8 @@ from contrail.model.message import MessageDraft
 
 BLANK_RECORD_BYTES = 8
 _TRANSACTION_MASK = 0xC
-_PREPARED = 0x4
-_ROLLED_BACK = 0xC
+# Prepared (half) and rolled-back records.
+_QUEUELESS = (0x4, 0xC)
 
 QueueKey = tuple[bytes, int]
 
@@ -102,7 +102,7 @@ class AppendState:
         queue_offsets = []
         for draft in drafts:
             transaction = draft[5] & _TRANSACTION_MASK
-            if transaction == _PREPARED or transaction == _ROLLED_BACK:
+            if transaction in _QUEUELESS:
                 # Stored without a place in any queue, as RocketMQ does.
                 queue_offsets.append(0)
                 continue

@@ -109,7 +109,9 @@ class RetentionState:
         """Why nothing may be appended, in words; None while there is room."""
         if not self._full:
             return None
-        where = " and ".join(f"the {name} is {self._full[name]} % full" for name in sorted(self._full))
+        where = " and ".join(
+            f"the {name} is {self._full[name]} % full" for name in sorted(self._full)
+        )
         return (
             f"{where} (diskSpaceWarningLevelRatio is {self._rules.full_percent}): free space, or "
             f"wait for retention to bring it to {self._rules.forced_percent} %"

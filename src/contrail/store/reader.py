@@ -1,0 +1,535 @@
+"""Read-only access to a store folder: live, stopped, copied, ours or RocketMQ's.
+
+Nothing is locked, written or mapped, so a reader works on a read-only copy and beside a running
+broker. What it sees is a snapshot: the log's end is found when the folder is opened. Queue rows
+reach the disk about a second after their messages, so whatever the files may still lack is derived
+from the end of the log in memory.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+from typing import NamedTuple, Self
+
+from contrail.errors import RecordDamaged, StateFileDamaged, StoreLayoutError
+from contrail.kernels.derive_rows import derive_rows
+from contrail.kernels.java_hash import java_hash
+from contrail.kernels.record_scan import REASON_END, check_record
+from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from contrail.model.message import StoredMessage
+from contrail.model.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from contrail.model.record import (
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    decode_record,
+    transaction_type,
+)
+from contrail.model.topic import is_system_topic
+from contrail.runtime.files import FileSystem, opened
+from contrail.store.disk.marker_files import ApacheCheckpoint
+from contrail.store.services.checkpoint import CheckpointFiles, Known
+from contrail.store.services.folder_files import (
+    BLANK_SIZE,
+    FoundLog,
+    IndexReader,
+    LogFile,
+    QueueFiles,
+    UntouchedFiles,
+    find_index,
+    find_log,
+    find_queues,
+    is_in_use,
+)
+from contrail.store.services.log_walk import DamagedRange, LogChunk, LogWalk
+
+_FOREVER_MS = (1 << 63) - 1
+_ROWS_A_READ = 1000
+_STORE_TIME_POSITION = 56
+_INDEX_FILE_BYTES_PER_SLOT = 84
+_PLACE = Struct(">qi")
+_BATCH_PLACE = Struct(">qh")
+_INDEX_ROW = Struct(">iqq")
+
+QueueKey = tuple[bytes, int]
+
+
+class QueueSummary(NamedTuple):
+    """One queue: its offsets, and when its first and last message were stored."""
+
+    queue_id: int
+    queue_offset_min: int
+    queue_offset_max: int
+    first_store_timestamp_ms: int | None
+    last_store_timestamp_ms: int | None
+
+
+class RowPlace(NamedTuple):
+    """Where a queue row leads."""
+
+    queue_offset: int
+    next_queue_offset: int
+    physical_offset: int
+    size: int
+
+
+class StoreReader:
+    """A folder as it was when it was opened. ``damaged`` collects what could not be read."""
+
+    def __init__(
+        self, root: Path, found: FoundLog, files: FileSystem, *, index_slot_count: int | None
+    ) -> None:
+        self.root = root
+        self.files = files
+        self.segments: list[LogFile] = found.segments
+        self.segment_bytes = found.segment_bytes
+        self.notes = list(found.notes)
+        self.damaged: list[DamagedRange] = []
+        self._index_slot_count = index_slot_count
+        self.known = self._read_known()
+        self.was_clean = not files.exists(root / "abort")
+        self.queues = {(queue.topic, queue.queue_id): queue for queue in find_queues(files, root)}
+        self.batch_topics = frozenset(q.topic for q in self.queues.values() if q.is_batch)
+        self.physical_min = self.segments[0].start if self.segments else 0
+        self.durable_end = self._durable_end()
+        self.physical_end = self._find_end()
+        self.derived_end = self._derived_end()
+        self._tail: _Tail | None = None
+
+    @classmethod
+    def open(
+        cls,
+        root: Path,
+        *,
+        segment_bytes: int | None = None,
+        log_folders: tuple[Path, ...] = (),
+        index_slot_count: int | None = None,
+        files: FileSystem | None = None,
+    ) -> Self:
+        """Take stock of ``root``.
+
+        ``log_folders`` names the commit log's folders when they are not ``root/commitlog``. Sizes
+        are taken from the files; ``segment_bytes`` and ``index_slot_count`` are for those who
+        know better.
+
+        Raises:
+            StoreLayoutError: there is no store there, or its segments have another length.
+        """
+        files = files or UntouchedFiles()
+        folders = log_folders or (root / "commitlog",)
+        _require_store(root, folders)
+        found = find_log(files, folders)
+        if segment_bytes is not None and found.segments and segment_bytes != found.segment_bytes:
+            raise StoreLayoutError(
+                f"{root}: its segments have {found.segment_bytes} bytes, not {segment_bytes}: leave "
+                f"the segment size out, or name the one the folder was written with"
+            )
+        return cls(root, found, files, index_slot_count=index_slot_count)
+
+    # The log.
+
+    def walk(
+        self, *, physical_start: int | None = None, physical_end: int | None = None
+    ) -> Iterator[LogChunk | DamagedRange]:
+        """Chunks of verified records in log order, and the damaged ranges between them."""
+        start = self.physical_min if physical_start is None else physical_start
+        limit = self.physical_end if physical_end is None else min(physical_end, self.physical_end)
+        return iter(
+            LogWalk(
+                self.files,
+                self.segments,
+                physical_start=max(start, self.physical_min),
+                durable_end=limit,
+                physical_limit=limit,
+            )
+        )
+
+    def scan(
+        self, *, physical_start: int | None = None, physical_end: int | None = None
+    ) -> Iterator[LogChunk]:
+        """Chunks of whole records, for bulk work; what is damaged is noted and passed over."""
+        for found in self.walk(physical_start=physical_start, physical_end=physical_end):
+            if isinstance(found, DamagedRange):
+                self.damaged.append(found)
+            else:
+                yield found
+
+    def record(self, physical_offset: int) -> StoredMessage:
+        """The record that starts there.
+
+        Raises:
+            RecordDamaged: nothing whole starts there.
+        """
+        size = int.from_bytes(self._read(physical_offset, 4), "big", signed=True)
+        return self._record(physical_offset, min(size, self.segment_bytes))
+
+    def _record(self, physical_offset: int, size: int) -> StoredMessage:
+        data = self._read(physical_offset, max(size, 0))
+        if check_record(data, 0, len(data), physical_offset, True, 1)[0] != REASON_END:
+            raise RecordDamaged(
+                f"no whole record starts at physical offset {physical_offset}",
+                physical_offset=physical_offset,
+            )
+        return decode_record(data, 0, physical_offset=physical_offset)
+
+    def _read(self, physical_offset: int, byte_count: int) -> bytes:
+        index = bisect_left(self.segments, physical_offset + 1, key=lambda file: file.start) - 1
+        if index < 0 or physical_offset >= self.segments[index].end:
+            return b""
+        file = self.segments[index]
+        try:
+            with opened(self.files, file.path, writable=False) as fd:
+                return self.files.pread(fd, byte_count, physical_offset - file.start)
+        except OSError:
+            return b""
+
+    # Messages.
+
+    def topics(self) -> dict[str, list[QueueSummary]]:
+        """Every topic's queues with their offsets and times."""
+        found: dict[str, list[QueueSummary]] = {}
+        for topic, queue_id in sorted({*self.queues, *self._the_tail().runs}):
+            summary = self._summary((topic, queue_id))
+            found.setdefault(topic.decode("utf-8", "replace"), []).append(summary)
+        return found
+
+    def messages(
+        self,
+        *,
+        topic: str | None = None,
+        queue_id: int | None = None,
+        queue_offset_start: int = 0,
+        queue_offset_end: int | None = None,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+        internal: bool = False,
+    ) -> Iterator[StoredMessage]:
+        """Messages of one topic by queue, or of all topics in log order.
+
+        Times are store times, inclusive. Without a topic the system's own topics and the first
+        halves of transactions are left out unless ``internal``.
+        """
+        if topic is None:
+            yield from self._in_log_order(begin_ms, end_ms, internal)
+            return
+        name = topic.encode()
+        for key in sorted({*self.queues, *self._the_tail().runs}):
+            if key[0] == name and queue_id in (None, key[1]):
+                for message in self._in_queue(key, queue_offset_start, begin_ms):
+                    if message.store_timestamp_ms > end_ms or (
+                        queue_offset_end is not None and message.queue_offset >= queue_offset_end
+                    ):
+                        break
+                    if message.store_timestamp_ms >= begin_ms:
+                        yield message
+
+    def by_key(self, topic: str, key: str) -> list[StoredMessage]:
+        """Messages of a topic that carry a key or unique id, in log order; keys are compared."""
+        text = f"{topic}#{key}".encode()
+        key_hash = abs(java_hash(text))
+        key_hash = key_hash if key_hash < 1 << 31 else 0
+        index = self.index_files()
+        offsets = {place for file in index for place in file.find(key_hash)}
+        offsets |= self._the_tail().find(key_hash)
+        if not index:
+            offsets |= self._scan_for(key_hash)
+        found = []
+        for physical_offset in sorted(offsets):
+            if not self.physical_min <= physical_offset < self.physical_end:
+                continue
+            try:
+                message = self.record(physical_offset)
+            except RecordDamaged as damage:
+                self._note(physical_offset, physical_offset, str(damage))
+                continue
+            if message.topic == topic and key in keys_of(message):
+                found.append(message)
+        return found
+
+    def _scan_for(self, key_hash: int) -> set[int]:
+        """Without an index: every key of the log is looked at."""
+        found: set[int] = set()
+        for chunk in self.scan(physical_end=self.derived_end):
+            keys = _Tail()
+            keys.add(chunk, self.batch_topics)
+            found |= keys.find(key_hash)
+        return found
+
+    def index_files(self) -> list[IndexReader]:
+        return find_index(self.files, self.root, self.index_slot_count)
+
+    @property
+    def index_slot_count(self) -> int:
+        """Slots of an index file: as told, or as its length says at four entries a slot."""
+        if self._index_slot_count is None:
+            lengths = [entry.stat().st_size for entry in self.files.entries(self.root / "index")]
+            self._index_slot_count = (max(lengths, default=0) - 40) // _INDEX_FILE_BYTES_PER_SLOT
+        return max(self._index_slot_count, 1)
+
+    def is_in_use(self) -> bool | None:
+        """Whether a process has the store open; None where the system does not tell."""
+        return is_in_use(self.files, self.root)
+
+    # Private: where things end.
+
+    def _read_known(self) -> Known:
+        try:
+            known = CheckpointFiles(self.files, self.root).read()
+        except StateFileDamaged as damage:
+            self.notes.append(str(damage))
+            return Known(None, None, None, [str(damage)])
+        self.notes += known.notes
+        return known
+
+    def _durable_end(self) -> int:
+        """Below this byte whatever is not a record is damage; above it, it may be the end."""
+        if self.known.log is not None:
+            return self.known.log.physical_end
+        proven = [self._proven_end(queue) for queue in self.queues.values()]
+        begun = [file.start for file in self.segments if self._store_time(file.start) is not None]
+        return max([*proven, *begun], default=0)
+
+    def _proven_end(self, queue: QueueFiles) -> int:
+        """The end of the last record a queue knows, if that record is there."""
+        limit = self.segments[-1].end if self.segments else 0
+        rows = queue.live_rows(0, limit)
+        if not rows:
+            return 0
+        physical_offset, size = queue.place(rows[-1])
+        data = self._read(physical_offset, size) if 0 < size < BLANK_SIZE else b""
+        sound = check_record(data, 0, len(data), physical_offset, False, 0)[0] == REASON_END
+        return physical_offset + size if sound and data else 0
+
+    def _find_end(self) -> int:
+        """Walk from the durable end to the first thing that is not a record."""
+        start = min(max(self.durable_end, self.physical_min), self._file_end())
+        walk = LogWalk(
+            self.files, self.segments, physical_start=start, durable_end=0, check_crc=True
+        )
+        for _ in walk:
+            pass
+        return max(walk.position, self.durable_end)
+
+    def _file_end(self) -> int:
+        return self.segments[-1].end if self.segments else 0
+
+    def _derived_end(self) -> int:
+        """Up to where queues and index are certainly in their files."""
+        if self.known.derived is not None:
+            return max(min(self.known.derived.dispatched_end, self.physical_end), self.physical_min)
+        if self.known.log is not None:
+            return self.physical_min
+        if self.was_clean and self.queues:
+            return max(self.physical_min, *(self._proven_end(q) for q in self.queues.values()))
+        return self._start_by_time(self.known.apache)
+
+    def _start_by_time(self, apache: ApacheCheckpoint | None) -> int:
+        safe_ms = apache.safe_timestamp_ms if apache else 0
+        for file in reversed(self.segments):
+            store_ms = self._store_time(file.start)
+            if store_ms is not None and 0 < store_ms <= safe_ms:
+                return file.start
+        return self.physical_min
+
+    def _store_time(self, physical_offset: int) -> int | None:
+        """The store time of the record there, without reading its body; None if there is none."""
+        head = self._read(physical_offset, 91)
+        if len(head) < 91 or head[4:7] != b"\xda\xa3\x20":
+            return None
+        at = _STORE_TIME_POSITION + (12 if head[39] & 0x10 else 0)
+        return int.from_bytes(head[at : at + 8], "big", signed=True)
+
+    def _the_tail(self) -> _Tail:
+        if self._tail is None:
+            tail = self._tail = _Tail()
+            for chunk in self.scan(physical_start=self.derived_end):
+                tail.add(chunk, self.batch_topics)
+            dead = self.known.derived.tombstones if self.known.derived else {}
+            tail.drop_dead(dead)
+        return self._tail
+
+    # Private: rows.
+
+    def rows(self, key: QueueKey, queue_offset_start: int = 0) -> Iterator[RowPlace]:
+        """A queue's rows in order: those on disk, then those derived from the log's end."""
+        queue, reached = self.queues.get(key), 0
+        if queue is not None:
+            for place in self._disk_rows(queue, queue_offset_start):
+                reached = place.next_queue_offset
+                yield place
+        for place in self._the_tail().rows(key, key[0] in self.batch_topics):
+            if place.queue_offset >= reached and place.next_queue_offset > queue_offset_start:
+                yield place
+
+    def _disk_rows(self, queue: QueueFiles, queue_offset_start: int) -> Iterator[RowPlace]:
+        live = queue.live_rows(self.physical_min, self.physical_end)
+        first = live.start + bisect_left(
+            live, queue_offset_start + 1, key=lambda number: queue.queue_offsets(number)[1]
+        )
+        for number in range(first, live.stop, _ROWS_A_READ):
+            count = min(_ROWS_A_READ, live.stop - number)
+            data = queue.rows(number, count)
+            for place in _places(data, number, queue.is_batch):
+                if 0 < place.size < BLANK_SIZE:
+                    yield place
+
+    def _summary(self, key: QueueKey) -> QueueSummary:
+        queue = self.queues.get(key)
+        live = queue.live_rows(self.physical_min, self.physical_end) if queue else range(0)
+        places = [self._disk_place(queue, n) for n in (live[0], live[-1])] if queue and live else []
+        reached = places[-1].next_queue_offset if places else 0
+        tail = self._the_tail().ends(key, key[0] in self.batch_topics)
+        places += [place for place in tail if place.queue_offset >= reached]
+        if not places:
+            # Retention took every message; the next one still gets the next offset.
+            spent = queue.queue_offsets(live.stop - 1)[1] if queue and live.stop else 0
+            return QueueSummary(key[1], spent, spent, None, None)
+        return QueueSummary(
+            key[1],
+            places[0].queue_offset,
+            places[-1].next_queue_offset,
+            self._store_time(places[0].physical_offset),
+            self._store_time(places[-1].physical_offset),
+        )
+
+    def _disk_place(self, queue: QueueFiles, number: int) -> RowPlace:
+        return next(_places(queue.rows(number, 1), number, queue.is_batch))
+
+    def _in_queue(
+        self, key: QueueKey, queue_offset_start: int, begin_ms: int
+    ) -> Iterator[StoredMessage]:
+        start = max(queue_offset_start, self._first_since(key, begin_ms))
+        for place in self.rows(key, start):
+            try:
+                message = self._record(place.physical_offset, place.size)
+            except RecordDamaged as damage:
+                self._note(place.physical_offset, place.physical_offset + place.size, str(damage))
+                continue
+            if (message.topic.encode(), message.queue_id) != key:
+                self._note(
+                    place.physical_offset,
+                    place.physical_offset + place.size,
+                    f"row {place.queue_offset} of queue {key[1]} leads to another queue's record",
+                )
+                continue
+            yield message
+
+    def _first_since(self, key: QueueKey, begin_ms: int) -> int:
+        """The queue offset to begin at for a time; store times rise along a queue."""
+        queue = self.queues.get(key)
+        if queue is None or begin_ms <= 0:
+            return 0
+        live = queue.live_rows(self.physical_min, self.physical_end)
+        number = live.start + bisect_left(
+            live, begin_ms, key=lambda n: self._store_time(queue.place(n)[0]) or 0
+        )
+        return queue.queue_offsets(number)[0] if number < live.stop else number
+
+    def _in_log_order(self, begin_ms: int, end_ms: int, internal: bool) -> Iterator[StoredMessage]:
+        starts = [file.start for file in self.segments]
+        earlier = bisect_left(starts, begin_ms, key=lambda start: self._store_time(start) or 0)
+        start = starts[max(earlier - 1, 0)] if begin_ms > 0 and starts else None
+        for chunk in self.scan(physical_start=start):
+            position = chunk.start
+            while position < chunk.end:
+                message = decode_record(chunk.data, position, check_body_crc=False)
+                position += message.record_bytes
+                if begin_ms <= message.store_timestamp_ms <= end_ms and (
+                    internal or not is_internal(message)
+                ):
+                    yield message
+
+    def _note(self, physical_start: int, physical_end: int, reason: str) -> None:
+        self.damaged.append(DamagedRange(physical_start, physical_end, reason))
+
+
+class _Tail:
+    """What the end of the log says that queue and index files may not say yet."""
+
+    def __init__(self) -> None:
+        self.runs: dict[QueueKey, list[tuple[int, int, bytearray]]] = {}
+        self._index_rows = bytearray()
+        self._delay_table = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+
+    def add(self, chunk: LogChunk, batch_topics: frozenset[bytes]) -> None:
+        queues, index_rows, _, _ = derive_rows(
+            chunk.data,
+            chunk.start,
+            chunk.end,
+            chunk.base,
+            self._delay_table,
+            batch_topics,
+            False,
+            True,
+        )
+        self._index_rows += index_rows
+        for topic, by_queue in queues.items():
+            for queue_id, runs in by_queue.items():
+                known = self.runs.setdefault((topic, queue_id), [])
+                known += [(run[0], run[1], run[2]) for run in runs]
+
+    def drop_dead(self, tombstones: dict[bytes, int]) -> None:
+        """Forget deleted topics' messages."""
+        for key, runs in list(self.runs.items()):
+            dead_below = tombstones.get(key[0], 0)
+            kept = [run for run in runs if int.from_bytes(run[2][:8], "big") >= dead_below]
+            if kept:
+                self.runs[key] = kept
+            else:
+                del self.runs[key]
+
+    def rows(self, key: QueueKey, is_batch: bool) -> Iterator[RowPlace]:
+        for first, _, data in self.runs.get(key, []):
+            yield from _places(data, first, is_batch)
+
+    def ends(self, key: QueueKey, is_batch: bool) -> list[RowPlace]:
+        """The first and the last row of a queue, if it has any."""
+        runs = self.runs.get(key)
+        if not runs:
+            return []
+        row_bytes = 46 if is_batch else 20
+        last = runs[-1]
+        return [
+            next(_places(runs[0][2][:row_bytes], runs[0][0], is_batch)),
+            next(_places(last[2][-row_bytes:], last[0] + last[1] - 1, is_batch)),
+        ]
+
+    def find(self, key_hash: int) -> set[int]:
+        rows = _INDEX_ROW.iter_unpack(self._index_rows)
+        return {physical_offset for found, physical_offset, _ in rows if found == key_hash}
+
+
+def keys_of(message: StoredMessage) -> list[str]:
+    """What a message can be found by: its unique id and each of its keys."""
+    properties = message.properties
+    keys = [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key]
+    return [*keys, properties[UNIQ_KEY]] if UNIQ_KEY in properties else keys
+
+
+def is_internal(message: StoredMessage) -> bool:
+    """Whether a message is the broker's own business: system topics, open transactions."""
+    halves = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
+    return is_system_topic(message.topic) or transaction_type(message.sys_flag) in halves
+
+
+def _places(data: bytes | bytearray, first: int, is_batch: bool) -> Iterator[RowPlace]:
+    row_bytes = 46 if is_batch else 20
+    for number, at in enumerate(range(0, len(data), row_bytes)):
+        physical_offset, size = _PLACE.unpack_from(data, at)
+        base, count = _BATCH_PLACE.unpack_from(data, at + 28) if is_batch else (first + number, 1)
+        yield RowPlace(base, base + count, physical_offset, size)
+
+
+def _require_store(root: Path, folders: tuple[Path, ...]) -> None:
+    if not root.exists():
+        raise StoreLayoutError(f"{root} does not exist: name the folder of a store")
+    if not root.is_dir():
+        raise StoreLayoutError(f"{root} is a file: name the folder of a store")
+    for folder in folders:
+        if not folder.is_dir():
+            raise StoreLayoutError(
+                f"{root} is not a store: it has no folder {folder.name} "
+                f"(name the commit log's folders if they are elsewhere)"
+            )
