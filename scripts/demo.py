@@ -155,11 +155,9 @@ def inspect(root: Path) -> int:
     """What an operator would type."""
     console.print("\n[bold]$ contrail store verify DIR[/]")
     command = [sys.executable, "-m", "contrail.cli", "store"]
-    sizes = ["--segment-bytes", str(1 << 20)]
     verified = subprocess.run([*command, "verify", str(root)], check=False)
     console.print("\n[bold]$ contrail store inspect DIR[/]")
     inspected = subprocess.run([*command, "inspect", str(root)], check=False)
-    del sizes
     return verified.returncode + inspected.returncode
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import struct
 from pathlib import Path
 
@@ -27,11 +26,11 @@ def ext_at(root: Path) -> QueueExt:
     return QueueExt(root / "0", config=config_at(root), files=files, handles=FileHandles(files, 8))
 
 
-def queue_at(root: Path, *, enabled: bool = True) -> ConsumeQueue:
+def queue_at(root: Path) -> ConsumeQueue:
     files = FileSystem()
     return ConsumeQueue(
         root / "consumequeue" / "orders" / "0",
-        config=dataclasses.replace(config_at(root), queue_ext_enabled=enabled),
+        config=config_at(root),
         files=files,
         handles=FileHandles(files, 8),
         bitmap_of=lambda physical_offset, size: bytes([physical_offset % 251, size]),

@@ -17,12 +17,12 @@ def draft(topic: bytes = b"orders", queue_id: int = 0, sys_flag: int = 0) -> Mes
     return MessageDraft(topic, queue_id, b"body", sys_flag=sys_flag)
 
 
-def test_a_run_that_fits_is_one_chunk_at_the_end_of_the_log() -> None:
+def test_a_run_that_fits_goes_to_the_end_of_the_log_in_one_piece() -> None:
     state = AppendState(segment_bytes=SEGMENT, physical_end=100)
     plan = state.plan_append([draft(), draft()], [200, 300])
     assert plan.physical_offsets == [100, 300]
     assert plan.physical_end == 600
-    assert [chunk.blank_at for chunk in plan.chunks] == [None]
+    assert plan.chunks == ()
 
 
 def test_a_plan_changes_nothing_until_it_is_committed() -> None:

@@ -160,6 +160,29 @@ class BatchQueue:
         """The same as ``rows``: these have no extension."""
         return self.rows(queue_offset, count_max)
 
+    def repair_rows(self, queue_offset: int, rows: bytes | bytearray, row_bytes: int) -> int:
+        """Write again the rows in the files that are not ``rows``; returns how many were not."""
+        number = self._number_of_run(queue_offset, rows)
+        if number is None:
+            return 0
+        found = self._rows.repair(self._rows.start + number * row_bytes, rows)
+        places = range(0, len(found), row_bytes)
+        return sum(found[at : at + row_bytes] != rows[at : at + row_bytes] for at in places)
+
+    def _number_of_run(self, queue_offset: int, rows: bytes | bytearray) -> int | None:
+        """Where a run of rows stands. A damaged row misleads the search; any sound one will do."""
+        if not self.row_count:
+            return None
+        number = self._number_with(queue_offset)
+        if self._row(number)[4] == queue_offset:
+            return number
+        places = {base_offset(rows, at): at for at in range(0, len(rows), BATCH_ROW_BYTES)}
+        for number in range(self.row_count):
+            at = places.get(self._row(number)[4])
+            if at is not None and number >= at // BATCH_ROW_BYTES:
+                return number - at // BATCH_ROW_BYTES
+        return None
+
     def offset_by_time(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
         """The base offset of the batch at ``timestamp_ms``, as RocketMQ answers it."""
         number = search_batches(self.row_count, lambda at: self._row(at)[3], timestamp_ms, boundary)

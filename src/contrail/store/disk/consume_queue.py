@@ -202,6 +202,35 @@ class ConsumeQueue:
         raw = self.raw_rows(queue_offset, 1)
         return self._ext.read(_ROW.unpack(raw)[2]) if raw and self._ext is not None else None
 
+    def repair_rows(self, queue_offset: int, rows: bytes | bytearray, row_bytes: int) -> int:
+        """Write again the rows in the files that are not ``rows``; returns how many were not.
+
+        ``rows`` are as ``put`` takes them. Rows of messages that are not in the files yet, or no
+        longer, are passed over.
+        """
+        skipped = max(self._rows.start // ROW_BYTES - queue_offset, 0)
+        queue_offset, rows = queue_offset + skipped, rows[skipped * row_bytes :]
+        if self._ext is not None and row_bytes == TIMED_ROW_BYTES:
+            rows = self._stored_form(queue_offset, rows, self._ext)
+        found = self._rows.repair(queue_offset * ROW_BYTES, rows)
+        if found == rows[: len(found)]:
+            return 0
+        places = range(0, len(found), ROW_BYTES)
+        return sum(found[at : at + ROW_BYTES] != rows[at : at + ROW_BYTES] for at in places)
+
+    def _stored_form(self, queue_offset: int, rows: bytes | bytearray, ext: QueueExt) -> bytes:
+        """Rows with the addresses they have; a unit that is wrong or gone is stored anew."""
+        stored = bytearray()
+        count = self._rows.written // ROW_BYTES - queue_offset
+        for at, timed in enumerate(_TIMED_ROW.iter_unpack(rows[: max(count, 0) * TIMED_ROW_BYTES])):
+            address = self._row(queue_offset + at)[2]
+            unit = ext.read(address)
+            if unit is None or unit[:2] != timed[2:]:
+                address = ext.append(timed[2], timed[3]) or timed[2]
+            stored += _ROW.pack(timed[0], timed[1], address)
+        ext.write_pending()
+        return bytes(stored)
+
     # Cutting at either end.
 
     def truncate(self, physical_end: int) -> None:

@@ -245,6 +245,33 @@ class RowFiles:
         """Give back the memory of rows that are on disk."""
         self._forget_tail(0)
 
+    def repair(self, position: int, data: bytes | bytearray) -> bytes:
+        """Make the files hold ``data`` from ``position`` on; returns what they held instead.
+
+        Only what was written is looked at: the answer is as long as that, and equal to its part
+        of ``data`` when nothing was wrong. A file that is gone or too short is made whole.
+        """
+        found, end = bytearray(), min(position + len(data), self.written)
+        while position + len(found) < end:
+            at = position + len(found)
+            file_start = at - at % self.file_bytes
+            stop = min(end, file_start + self.file_bytes)
+            wanted = bytes(data[at - position : stop - position])
+            found += self._repair_span(file_start, at - file_start, wanted)
+        return bytes(found)
+
+    def _repair_span(self, file_start: int, place: int, wanted: bytes) -> bytes:
+        path = self.path_at(file_start)
+        fd = self._handles.fd(path, create_bytes=self.file_bytes)
+        found = self._files.pread(fd, len(wanted), place).ljust(len(wanted), b"\0")
+        if found != wanted:
+            if self._files.size(fd) != self.file_bytes:
+                self._files.truncate(fd, self.file_bytes)
+            write_fully(self._files, fd, wanted, place)
+            self._unsynced.wrote(path)
+            crashpoint("queue.rows_repaired")
+        return found
+
     def cut(self, position: int) -> None:
         """Forget everything from ``position`` on, so that no crash brings it back."""
         end = self.end

@@ -232,6 +232,15 @@ class IndexFile:
                 return
             number = previous
 
+    def count_of_last(self) -> int:
+        """How many of the last entries belong to the last message."""
+        count = 0
+        while count + 1 < self.index_count:
+            if self._entry(self.index_count - 1 - count)[1] != self.end_physical_offset:
+                break
+            count += 1
+        return count
+
     # Private.
 
     def _current_mark(self) -> IndexMark:

@@ -43,6 +43,8 @@ class KeyIndex:
         # Files that rolled but could not be written yet.
         self._unwritten: list[IndexFile] = []
         self._indexed_through = -1
+        # Keys of the last indexed message that are there already, when it is fed again.
+        self._keys_kept = 0
 
     @property
     def physical_end(self) -> int:
@@ -88,6 +90,8 @@ class KeyIndex:
     def put(self, index_rows: bytearray) -> None:
         """Take the keys of whole messages, passing over messages already here."""
         rows = memoryview(bytes(index_rows[self._known_bytes(index_rows) :]))
+        if self._keys_kept and rows:
+            rows = self._without_kept(rows)
         if not rows:
             return
         self._indexed_through = int.from_bytes(rows[-16:-8], "big", signed=True)
@@ -132,6 +136,18 @@ class KeyIndex:
             dropped.append(self._index_files.pop(0).path)
             crashpoint("index.file_dropped")
         return dropped
+
+    def drop_from(self, name: str) -> int:
+        """Unlink that file and every later one; returns from where to feed the log again."""
+        while self._index_files and self._index_files[-1].path.name >= name:
+            file = self._index_files.pop()
+            if file in self._unwritten:
+                self._unwritten.remove(file)
+            if self._files.exists(file.path):
+                self._unlink(file.path)
+            crashpoint("index.file_distrusted")
+        self._indexed_through = -1
+        return self._after_last()
 
     # Asking.
 
@@ -211,6 +227,7 @@ class KeyIndex:
         if not self._index_files:
             return 0
         self._indexed_through = self.physical_end - 1
+        self._keys_kept = self._index_files[-1].count_of_last()
         return self.physical_end
 
     def _keep_only(self, found: list[Path]) -> None:
@@ -239,6 +256,16 @@ class KeyIndex:
             if int.from_bytes(index_rows[at + 4 : at + 12], "big") > self._indexed_through:
                 return at
         return len(index_rows)
+
+    def _without_kept(self, rows: memoryview) -> memoryview:
+        """Pass over the keys of the last indexed message that did not get lost."""
+        at, end = 0, self.physical_end
+        while at < min(len(rows), self._keys_kept * _ROW_BYTES) and (
+            int.from_bytes(rows[at + 4 : at + 12], "big") == end
+        ):
+            at += _ROW_BYTES
+        self._keys_kept = 0
+        return rows[at:]
 
     def _active(self) -> IndexFile:
         previous = self._index_files[-1] if self._index_files else None

@@ -86,6 +86,8 @@ def create_segment(files: FileSystem, path: Path, start: int, byte_count: int) -
             files.unlink(path)
             raise
     files.sync_folder(path.parent)
+    # The folder may be new as well, and a durable file in a lost folder is lost.
+    files.sync_folder(path.parent.parent)
     crashpoint("segment.durable")
     return segment
 

@@ -68,6 +68,8 @@ class Appender:
         )
         self._active: Segment | None = segments.at(state.physical_end)
         self._prepare_behind = self._half_way()
+        if self._active is None:
+            self._preparer.prepare(self._segment_start(state.physical_end))
         self.refusal: StoreError | None = None
         self.last_record_offset: int | None = None
         self.last_store_timestamp_ms = 0
@@ -100,11 +102,11 @@ class Appender:
         plan = self._state.plan_append(drafts, sizes, whole=whole, weight=weight)
         for key in plan.new_queues:
             _require_queue(*key)
-        if len(plan.chunks) > 1 or self._active is None or plan.chunks[0].blank_at is not None:
-            self._secure_segments(plan.chunks)
         now_ms = self._clock.now_ms()
-        for chunk in plan.chunks:
-            self._write(chunk, drafts, plan, now_ms)
+        if plan.chunks or self._active is None:
+            self._write_chunks(plan, drafts, now_ms)
+        else:
+            self._write(drafts, plan.queue_offsets, self._state.physical_end, now_ms)
         self._state.commit_append(plan)
         self.last_record_offset = plan.physical_offsets[-1]
         self.last_store_timestamp_ms = now_ms
@@ -116,22 +118,28 @@ class Appender:
         )
 
     def _write(
-        self, chunk: Chunk, drafts: list[MessageDraft], plan: AppendPlan, now_ms: int
+        self,
+        drafts: list[MessageDraft],
+        queue_offsets: list[int],
+        physical_offset: int,
+        now_ms: int,
     ) -> None:
-        whole_run = chunk.first == 0 and chunk.last == len(drafts)
         parts = build_run(
-            drafts if whole_run else drafts[chunk.first : chunk.last],
-            plan.queue_offsets if whole_run else plan.queue_offsets[chunk.first : chunk.last],
-            chunk.physical_offset,
-            now_ms,
-            self._store_host,
-            self._record_crc,
+            drafts, queue_offsets, physical_offset, now_ms, self._store_host, self._record_crc
         )
-        if chunk.blank_at is not None:
-            self._roll(chunk.blank_at, chunk.physical_offset)
         crashpoint("append.before_write")
-        self._pwrite(b"".join(parts), chunk.physical_offset)
+        self._pwrite(b"".join(parts), physical_offset)
         crashpoint("append.after_write")
+
+    def _write_chunks(self, plan: AppendPlan, drafts: list[MessageDraft], now_ms: int) -> None:
+        """The run needs a segment that is not there yet, or goes over a segment's end."""
+        chunks = plan.chunks or [Chunk(0, len(drafts), self._state.physical_end, 0, None)]
+        self._secure_segments(chunks)
+        for chunk in chunks:
+            if chunk.blank_at is not None:
+                self._roll(chunk.blank_at, chunk.physical_offset)
+            part = slice(chunk.first, chunk.last)
+            self._write(drafts[part], plan.queue_offsets[part], chunk.physical_offset, now_ms)
 
     def _pwrite(self, data: bytes, physical_offset: int) -> None:
         segment = self._active
@@ -163,12 +171,15 @@ class Appender:
         """Have every segment the plan needs, or refuse before anything is written."""
         for chunk in chunks:
             if self._segments.at(chunk.physical_offset) is None:
-                start = chunk.physical_offset // self._segments.segment_bytes
-                self._segments.add(self._preparer.take(start * self._segments.segment_bytes))
+                start = self._segment_start(chunk.physical_offset)
+                self._segments.add(self._preparer.take(start))
                 crashpoint("append.segment_taken")
         if self._active is None:
             self._active = self._segments.at(self._state.physical_end)
             self._prepare_behind = self._half_way()
+
+    def _segment_start(self, physical_offset: int) -> int:
+        return physical_offset - physical_offset % self._segments.segment_bytes
 
     def _half_way(self) -> int:
         if self._active is None:

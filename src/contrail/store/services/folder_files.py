@@ -238,7 +238,38 @@ class IndexReader:
         self._files = files
         self.path = path
         self.slot_count = slot_count
-        self.header = IndexHeader(*_INDEX_HEADER.unpack(self.read(0, INDEX_HEADER_BYTES)))
+        self.header = self.reloaded()
+
+    def reloaded(self) -> IndexHeader:
+        """The header as it is now; a running store moves it."""
+        header = IndexHeader(*_INDEX_HEADER.unpack(self.read(0, INDEX_HEADER_BYTES)))
+        return header._replace(index_count=max(header.index_count, 1))
+
+    def count_now(self) -> int:
+        """How many entries there are now, number 0 included."""
+        return min(self.reloaded().index_count, self.entry_limit)
+
+    @property
+    def entry_limit(self) -> int:
+        """How many entries the file has room for."""
+        room = self.path.stat().st_size - self.entries_start
+        return max(room // INDEX_ENTRY_BYTES, 1)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the header names entries the file can hold."""
+        return min(self.header) >= 0 and self.header.index_count <= self.entry_limit
+
+    def first_at_or_above(self, physical_offset: int) -> int:
+        """The number of the first entry of a record at or above there, else the count."""
+        low, high = 1, min(self.header.index_count, self.entry_limit)
+        while low < high and physical_offset > 0:
+            middle = (low + high) // 2
+            if _INDEX_ENTRY.unpack(self.entries(middle, 1))[1] >= physical_offset:
+                high = middle
+            else:
+                low = middle + 1
+        return low
 
     def read(self, position: int, byte_count: int) -> bytes:
         """Bytes of the file, zeros where it has none."""

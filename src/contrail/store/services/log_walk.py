@@ -145,9 +145,9 @@ class LogWalk:
                 position, code, count, _, timestamp_ms = scan_records(
                     data, 0, len(data), base, self._check_crc, self._record_crc
                 )
+                self.position = base + position
                 if count:
                     yield LogChunk(data, 0, position, base, count, timestamp_ms)
-                self.position = base + position
                 if code == REASON_CUT_SHORT and base + len(data) < end:
                     size = window.record_bytes(self.position)
                     if size and size <= end - self.position:

@@ -1,25 +1,37 @@
-"""Re-reads cold files in small steps and repairs what can be derived again."""
+"""Re-reads cold files in small steps, finds what the disk changed, and repairs what is derived.
+
+A pass walks the log from its first byte to where it was dispatched to. Records are read from the
+files, not through the shared map, and verified; what they say is compared with their queue rows,
+and wrong rows are written again. Their keys are replayed against the index, whose wrong files are
+dropped and fed from the log. Damage in the log itself is reported: nobody else has those bytes.
+"""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from contrail.clock import Clock
+from contrail.kernels.derive_rows import derive_rows
+from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
+from contrail.store.services.folder_files import IndexReader
+from contrail.store.services.index_check import IndexCheck
+from contrail.store.services.log_walk import WALK_BYTES, DamagedRange, LogChunk, LogWalk
 
+__all__ = ["DamagedRange", "ScrubCounters", "ScrubReport", "Scrubber"]
 
-class DamagedRange(NamedTuple):
-    """Bytes of the log that are not what was written there."""
-
-    physical_start: int
-    physical_end: int
-    reason: str
+_CHUNK_BYTES_MIN = 64 << 10
+_BATCH_ROW_BYTES = 46
+_TIMED_ROW_BYTES = 28
+_ROW_BYTES = 20
+_log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -36,7 +48,7 @@ class ScrubReport:
 
 @dataclass(slots=True)
 class ScrubCounters:
-    """The sums since the start, for metrics."""
+    """The sums since the start, for metrics. A range found damaged in every pass counts once."""
 
     bytes_checked: int = 0
     records_checked: int = 0
@@ -44,10 +56,11 @@ class ScrubCounters:
     repaired_rows: int = 0
     repaired_index_files: int = 0
     passes: int = 0
+    pass_ended_ms: int = 0
 
 
 class Scrubber:
-    """Walks the log again and again, a little at a time."""
+    """Walks the log again and again, a little at a time. Belongs to the store's owner thread."""
 
     def __init__(
         self,
@@ -67,8 +80,165 @@ class Scrubber:
         self._index = index
         self._dispatched_end = dispatched_end
         self._clock = clock
+        self._position = -1
+        self._index_check: IndexCheck | None = None
+        self._known_damage: set[DamagedRange] = set()
         self.counters = ScrubCounters()
 
     def run_once(self, bytes_max: int) -> ScrubReport:
         """Check the next ``bytes_max`` bytes of the log and what was derived from them."""
-        return ScrubReport()
+        report = ScrubReport()
+        end = self._dispatched_end()
+        self._take_place(end)
+        self._write_index()
+        chunk_bytes = max(min(bytes_max, WALK_BYTES), _CHUNK_BYTES_MIN)
+        walk = self._walk(self._position, end, chunk_bytes)
+        with closing(iter(walk)) as found_ones:
+            for found in found_ones:
+                self._check(found, report)
+                self._position = walk.position
+                if report.bytes_checked >= bytes_max:
+                    break
+            else:
+                self._position = walk.position
+        if self._position >= end:
+            self._finish_pass(end, report)
+        self._count(report)
+        return report
+
+    def _take_place(self, end: int) -> None:
+        """Begin a pass, or go on with it; retention may have moved the log's minimum past us."""
+        lowest = self._segments.physical_min
+        if lowest <= self._position <= end:
+            return
+        begins = self._position < 0 or self._position > end
+        self._position = lowest
+        self._index_check = None
+        if begins and self._index is not None:
+            self._index_check = IndexCheck(
+                self._index_readers, physical_start=lowest, required_end=end
+            )
+
+    def _index_readers(self) -> list[IndexReader]:
+        assert self._index is not None
+        slot_count = self._config.index_slot_count
+        return [IndexReader(self._files, path, slot_count) for path in self._index.paths]
+
+    def _write_index(self) -> None:
+        """The check compares files, so what is still in memory is put there first."""
+        if self._index is None or self._index_check is None:
+            return
+        try:
+            self._index.write_pending()
+        except OSError as error:
+            # The regular write meets the same error and acts on it; this pass goes without.
+            _log.debug("the index is left out of this scrub pass: %s", error)
+            self._index_check = None
+
+    def _walk(self, physical_start: int, physical_end: int, chunk_bytes: int) -> LogWalk:
+        return LogWalk(
+            self._files,
+            self._segments.snapshot(),
+            physical_start=physical_start,
+            durable_end=physical_end,
+            physical_limit=physical_end,
+            record_crc=2 if self._config.record_crc_required else 1,
+            chunk_bytes=chunk_bytes,
+        )
+
+    def _check(self, found: LogChunk | DamagedRange, report: ScrubReport) -> None:
+        if isinstance(found, DamagedRange):
+            report.damaged.append(found)
+            report.bytes_checked += found.physical_end - found.physical_start
+            # Its keys cannot be known, so the index cannot be judged in this pass.
+            self._index_check = None
+            return
+        report.bytes_checked += found.end - found.start
+        report.records_checked += found.record_count
+        queues, index_rows = self._derive(found)
+        for topic, by_queue in queues.items():
+            for queue_id, runs in by_queue.items():
+                for run in runs:
+                    report.repaired_rows += self._repair(topic, queue_id, run)
+        if self._index_check is not None:
+            self._feed_check(self._index_check, index_rows)
+
+    def _derive(self, chunk: LogChunk) -> tuple[dict[bytes, dict[int, list[list]]], bytearray]:  # type: ignore[type-arg]
+        queues, index_rows, _, _ = derive_rows(
+            chunk.data,
+            chunk.start,
+            chunk.end,
+            chunk.base,
+            self._config.delay_table,
+            self._queues.batch_topics,
+            self._config.queue_ext_enabled,
+            self._index is not None,
+        )
+        return queues, index_rows
+
+    def _repair(self, topic: bytes, queue_id: int, run: list) -> int:  # type: ignore[type-arg]
+        """Compare a run of rows with the queue's files; returns how many rows were put right."""
+        queue = self._queues.get(topic, queue_id)
+        first_queue_offset, rows = run[0], run[2]
+        if queue is None or int.from_bytes(rows[:8], "big") < self._queues.tombstones.get(topic, 0):
+            return 0
+        row_bytes = _TIMED_ROW_BYTES if self._config.queue_ext_enabled else _ROW_BYTES
+        if topic in self._queues.batch_topics:
+            row_bytes = _BATCH_ROW_BYTES
+        repaired = queue.repair_rows(first_queue_offset, rows, row_bytes)
+        if repaired:
+            _log.warning(
+                "%d rows of queue %d of %s from queue offset %d on were damaged and written again",
+                repaired,
+                queue_id,
+                topic.decode("utf-8", "replace"),
+                first_queue_offset,
+            )
+        return repaired
+
+    def _feed_check(self, check: IndexCheck, index_rows: bytearray) -> None:
+        try:
+            check.feed(index_rows)
+        except FileNotFoundError:
+            # Retention dropped an index file under the check; the next pass looks again.
+            self._index_check = None
+
+    def _finish_pass(self, end: int, report: ScrubReport) -> None:
+        report.finished_pass = True
+        check, self._index_check, self._position = self._index_check, None, -1
+        if check is not None and self._index is not None:
+            try:
+                check.finish()
+            except FileNotFoundError:
+                return
+            if check.problems or check.missing_keys:
+                report.repaired_index_files = self._rebuild_index(self._index, check, end)
+
+    def _rebuild_index(self, index: KeyIndex, check: IndexCheck, end: int) -> int:
+        """Drop the index from its first wrong file on and feed it from the log again."""
+        names = [path.name for path in index.paths]
+        first = min(check.problems, default=names[-1] if names else "")
+        _log.warning(
+            "the index is rebuilt from file %s on: %s",
+            first,
+            check.problems.get(first, f"{check.missing_keys} keys are missing"),
+        )
+        start = max(index.drop_from(first), self._segments.physical_min)
+        crashpoint("scrub.index_dropped")
+        for found in self._walk(start, end, WALK_BYTES):
+            if isinstance(found, LogChunk):
+                index.put(self._derive(found)[1])
+        index.write_pending()
+        return max(sum(name >= first for name in names), 1)
+
+    def _count(self, report: ScrubReport) -> None:
+        counters = self.counters
+        counters.bytes_checked += report.bytes_checked
+        counters.records_checked += report.records_checked
+        counters.repaired_rows += report.repaired_rows
+        counters.repaired_index_files += report.repaired_index_files
+        self._known_damage.update(report.damaged)
+        counters.damaged_ranges = len(self._known_damage)
+        if report.finished_pass:
+            counters.passes += 1
+            counters.pass_ended_ms = self._clock.now_ms()

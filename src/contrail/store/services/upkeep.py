@@ -77,15 +77,18 @@ class Upkeep:
     def tick(self, now_ms: int) -> None:
         """Do what is due. Cheap when nothing is."""
         config = self._config
+        removed = False
+        if self._is_due("clean", now_ms, config.clean_interval_ms):
+            removed = bool(self._retention.run_once(now_ms))
         if self._is_due("rows", now_ms, config.queue_flush_interval_ms):
             self.write_rows()
             self._retention.judge_disk()
-        if self._is_due("thorough", now_ms, config.queue_flush_thorough_interval_ms):
-            self._hand_over(self._captured_derived())
+        # What retention removed must not stand in the marks of a crash for a minute.
+        if self._is_due("thorough", now_ms, config.queue_flush_thorough_interval_ms) or removed:
+            if self.write_rows():
+                self._hand_over(self._captured_derived())
         elif self._is_due("mark", now_ms, _CHECKPOINT_INTERVAL_MS):
             self._hand_over(None)
-        if self._is_due("clean", now_ms, config.clean_interval_ms):
-            self._retention.run_once(now_ms)
         self._scrub(now_ms)
 
     def _is_due(self, duty: str, now_ms: int, interval_ms: int) -> bool:
@@ -103,16 +106,20 @@ class Upkeep:
         if budget:
             self._scrubber.run_once(budget)
 
-    def write_rows(self) -> None:
+    def write_rows(self) -> bool:
         """Put what was derived since the last time into its files; out of space is not fatal."""
         try:
-            self._queues.write_pending()
-            if self._index is not None:
-                self._index.write_pending()
+            self._write_pending()
         except OSError as error:
             self.derived_failed(error)
-        else:
-            self._on_full(None)
+            return False
+        self._on_full(None)
+        return True
+
+    def _write_pending(self) -> None:
+        self._queues.write_pending()
+        if self._index is not None:
+            self._index.write_pending()
 
     def derived_failed(self, error: OSError) -> None:
         """A derived file could not be written: wait for space, or stop for anything else."""
@@ -131,6 +138,7 @@ class Upkeep:
         )
 
     def _captured_derived(self) -> DerivedMark:
+        """True only right after everything pending was written: the marks are of the files."""
         return DerivedMark(
             self._dispatcher.dispatched_end,
             self._queues.marks(),
@@ -201,9 +209,7 @@ class Upkeep:
         """
         if self._running is not None:
             self._running.result()
-        self._queues.write_pending()
-        if self._index is not None:
-            self._index.write_pending()
+        self._write_pending()
         crashpoint("checkpoint.rows_written")
         log, derived = self._captured_log(), self._captured_derived()
         self._write(log, derived, self._next_apache(log, derived), clean=clean)

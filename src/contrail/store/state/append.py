@@ -10,12 +10,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from contrail.errors import MessageIllegal
+from contrail.kernels.place_run import place_run
 from contrail.model.message import MessageDraft
 
 BLANK_RECORD_BYTES = 8
-_TRANSACTION_MASK = 0xC
-# Prepared (half) and rolled-back records.
-_QUEUELESS = (0x4, 0xC)
 
 QueueKey = tuple[bytes, int]
 
@@ -31,11 +29,11 @@ class Chunk(NamedTuple):
 
 
 class AppendPlan(NamedTuple):
-    """What an append will do, if it is committed."""
+    """What an append will do, if it is committed. Without chunks the run fits where the log ends."""
 
     queue_offsets: list[int]
     physical_offsets: list[int]
-    chunks: list[Chunk]
+    chunks: Sequence[Chunk]
     physical_end: int
     next_offsets: dict[QueueKey, int]
     new_queues: list[QueueKey]
@@ -64,24 +62,22 @@ class AppendState:
     def plan_append(
         self,
         drafts: Sequence[MessageDraft],
-        sizes: Sequence[int],
+        sizes: list[int],
         *,
         whole: bool = False,
         weight: int = 1,
     ) -> AppendPlan:
         """Place the drafts in order. ``whole`` keeps them in one segment (a split batch);
         ``weight`` is how many queue offsets a record takes (an inner batch takes several)."""
-        next_offsets: dict[QueueKey, int] = {}
-        new_queues: list[QueueKey] = []
-        queue_offsets = self._plan_queue_offsets(drafts, next_offsets, new_queues, weight)
-        total = sum(sizes)
         end = self.physical_end
-        if total <= self._room(end):
-            chunks = [Chunk(0, len(drafts), end, total, None)]
-        else:
+        queue_offsets, physical_offsets, physical_end, next_offsets, new_queues = place_run(
+            drafts, sizes, self._next_offsets, end, weight
+        )
+        chunks: Sequence[Chunk] = ()
+        if physical_end - end > self._room(end):
             chunks = self._plan_chunks(sizes, whole)
-        physical_offsets = _positions(chunks, sizes)
-        physical_end = chunks[-1].physical_offset + chunks[-1].byte_count
+            physical_offsets = _positions(chunks, sizes)
+            physical_end = chunks[-1].physical_offset + chunks[-1].byte_count
         return AppendPlan(
             queue_offsets, physical_offsets, chunks, physical_end, next_offsets, new_queues
         )
@@ -90,32 +86,6 @@ class AppendState:
         """The plan's bytes are written: believe it."""
         self._next_offsets.update(plan.next_offsets)
         self.physical_end = plan.physical_end
-
-    def _plan_queue_offsets(
-        self,
-        drafts: Sequence[MessageDraft],
-        planned: dict[QueueKey, int],
-        new_queues: list[QueueKey],
-        weight: int,
-    ) -> list[int]:
-        known = self._next_offsets
-        queue_offsets = []
-        for draft in drafts:
-            transaction = draft[5] & _TRANSACTION_MASK
-            if transaction in _QUEUELESS:
-                # Stored without a place in any queue, as RocketMQ does.
-                queue_offsets.append(0)
-                continue
-            key = (draft[0], draft[1])
-            queue_offset = planned.get(key)
-            if queue_offset is None:
-                queue_offset = known.get(key)
-                if queue_offset is None:
-                    queue_offset = 0
-                    new_queues.append(key)
-            queue_offsets.append(queue_offset)
-            planned[key] = queue_offset + weight
-        return queue_offsets
 
     def _room(self, physical_offset: int) -> int:
         used = physical_offset % self._segment_bytes

@@ -1,0 +1,52 @@
+"""A power cut loses what was not synced; nothing acknowledged under sync flush is among it."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from tests.fault.campaigns.crash_states import Disk, materialise, nothing_survives
+from tests.fault.campaigns.history import History
+from tests.fault.campaigns.lost_writes import (
+    _replayed,
+    forget_log_syncs,
+    judge_state,
+    record_run,
+    run_campaign,
+)
+from tests.fault.campaigns.workload import small_config
+
+
+def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(tmp_path: Path) -> None:
+    figures = run_campaign(tmp_path, seed=21, steps=60, states=100)
+    assert figures.problems == []
+    assert figures.states >= 99
+    assert figures.nested_states >= 9
+    assert figures.acknowledged > 1000
+
+
+def test_the_campaign_notices_a_disk_that_lies_about_syncing_the_log(tmp_path: Path) -> None:
+    files = forget_log_syncs(record_run(tmp_path / "recorded", seed=22, steps=30))
+    rng = random.Random(22)
+    noticed = 0
+    for _, disk, history in _replayed(files, files.operations, 22, 10, rng):
+        materialise(disk.crash(nothing_survives), source=files.root, target=tmp_path / "state")
+        noticed += _is_noticed(tmp_path / "state", history)
+        (tmp_path / "state").rename(tmp_path / f"state{rng.random()}")
+    assert noticed >= 5
+
+
+def _is_noticed(state: Path, history: History) -> bool:
+    return bool(judge_state(small_config(state), history).problems)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("seed", range(500, 510))
+def test_power_cuts_at_every_place_of_long_runs_lose_nothing(seed: int, tmp_path: Path) -> None:
+    figures = run_campaign(tmp_path, seed=seed, steps=150, states=300)
+    assert figures.problems == []
+
+

@@ -1,0 +1,171 @@
+"""Row selection: compiled equals pure on any bytes, and both equal a model."""
+
+from __future__ import annotations
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrail.model.message import MessageDraft
+from tests.unit.kernels.material import (
+    damaged_logs,
+    drafts,
+    i32,
+    i64,
+    log_of,
+    outcome,
+    record_positions,
+    twins,
+)
+
+KERNEL, PURE = twins("queue_select")
+
+tag_codes = st.integers(-3, 3) | i32 | st.sampled_from([1024, 2048, -1024])
+tag_sets = st.none() | st.frozensets(tag_codes, max_size=4)
+rows = st.lists(
+    st.tuples(i64, st.integers(1, 50) | i32, st.integers(-3, 3) | tag_codes | i64), max_size=12
+)
+limits = st.integers(-1, 15) | st.just(10**6)
+
+
+def packed(entries: list[tuple[int, int, int]]) -> bytes:
+    return b"".join(struct.pack(">qiq", *entry) for entry in entries)
+
+
+def select(
+    entries: list[tuple[int, int, int]], count_max: int, bytes_max: int, codes: frozenset[int] | None
+) -> tuple[list[int], int, int]:
+    selected: list[int] = []
+    total_bytes = 0
+    for index, (physical_offset, size, code) in enumerate(entries):
+        if selected and len(selected) // 3 >= count_max:
+            return selected, index, total_bytes
+        if codes is not None and (code + 2**31) % 2**32 - 2**31 not in codes:
+            continue
+        if selected and total_bytes + size > bytes_max:
+            return selected, index, total_bytes
+        selected += [physical_offset, size, index]
+        total_bytes += size
+    return selected, len(entries), total_bytes
+
+
+@given(rows, limits, st.integers(-1, 200), tag_sets, st.integers(0, 3), st.integers(0, 19))
+def test_the_rows_selected_are_those_of_the_model(
+    entries: list[tuple[int, int, int]],
+    count_max: int,
+    bytes_max: int,
+    codes: frozenset[int] | None,
+    skipped: int,
+    part_of_a_row: int,
+) -> None:
+    skipped = min(skipped, len(entries))
+    data = packed(entries) + bytes(part_of_a_row)
+    found = KERNEL.select_rows(data, skipped * 20, len(data), count_max, bytes_max, codes)
+    assert found == select(entries[skipped:], count_max, bytes_max, codes)
+
+
+@given(
+    rows.map(packed) | st.binary(max_size=100),
+    st.integers(-1, 300),
+    st.integers(-1, 300) | st.none(),
+    limits,
+    st.integers(-1, 200),
+    tag_sets,
+)
+def test_compiled_and_pure_select_alike_from_any_bytes(
+    data: bytes,
+    start: int,
+    end: int | None,
+    count_max: int,
+    bytes_max: int,
+    codes: frozenset[int] | None,
+) -> None:
+    last = len(data) if end is None else end
+    arguments = (data, start, last, count_max, bytes_max, codes)
+    assert outcome(KERNEL.select_rows, *arguments) == outcome(PURE.select_rows, *arguments)
+
+
+@given(
+    st.lists(st.tuples(st.integers(1, 60), st.sampled_from([0, 0, 0, 7])), max_size=12),
+    st.integers(50, 200),
+)
+def test_coalesced_ranges_hold_exactly_the_selected_bytes_and_cross_no_segment(
+    steps: list[tuple[int, int]], segment_bytes: int
+) -> None:
+    selected: list[int] = []
+    position = 0
+    for index, (size, gap) in enumerate(steps):
+        position += gap
+        if position % segment_bytes + size > segment_bytes:
+            position += segment_bytes - position % segment_bytes
+        size = min(size, segment_bytes)
+        selected += [position, size, index]
+        position += size
+    ranges = KERNEL.coalesce(selected, segment_bytes)
+    assert ranges == PURE.coalesce(selected, segment_bytes)
+    pairs = list(zip(ranges[::2], ranges[1::2], strict=True))
+    wanted = [
+        byte
+        for at, size in zip(selected[::3], selected[1::3], strict=True)
+        for byte in range(at, at + size)
+    ]
+    assert [byte for at, size in pairs for byte in range(at, at + size)] == wanted
+    for at, size in pairs:
+        assert at // segment_bytes == (at + size - 1) // segment_bytes
+    for (at, size), (next_at, _) in zip(pairs, pairs[1:], strict=False):
+        assert at + size < next_at or next_at % segment_bytes == 0
+
+
+@given(st.lists(st.integers(-(2**62), 2**62), max_size=12), st.integers(-1, 2**40))
+def test_compiled_and_pure_coalesce_alike(numbers: list[int], segment_bytes: int) -> None:
+    selected = numbers[: len(numbers) // 3 * 3]
+    assert outcome(KERNEL.coalesce, selected, segment_bytes) == outcome(
+        PURE.coalesce, selected, segment_bytes
+    )
+
+
+@given(st.lists(drafts, min_size=1, max_size=4), st.data())
+def test_the_first_record_that_is_not_the_named_one_is_found(
+    messages: list[MessageDraft], data: st.DataObject
+) -> None:
+    messages = [message._replace(topic=b"T", queue_id=3) for message in messages]
+    log = log_of(messages, base_offset=500)
+    places = [number for pair in record_positions(log) for number in pair]
+    queue_offsets = list(range(len(messages)))
+    assert KERNEL.match_records(log, places, 500, 3, b"T", queue_offsets) == -1
+    wrong = data.draw(st.integers(0, len(messages) - 1))
+    position, size = places[2 * wrong], places[2 * wrong + 1]
+    damaged = bytearray(log)
+    named = [*range(0, 8), *range(12, 16), *range(20, 36), size_of_front(log, position)]
+    damaged[position + data.draw(st.sampled_from(named))] ^= data.draw(st.integers(1, 255))
+    assert KERNEL.match_records(damaged, places, 500, 3, b"T", queue_offsets) == wrong
+    assert size > 0
+
+
+def size_of_front(log: bytes, position: int) -> int:
+    """How far into the record the first byte of its topic is."""
+    sys_flag = log[position + 39]
+    body_at = 88 + (12 if sys_flag & 0x10 else 0) + (12 if sys_flag & 0x20 else 0)
+    return body_at + int.from_bytes(log[position + body_at - 4 : position + body_at], "big") + 1
+
+
+@given(
+    damaged_logs() | st.tuples(st.binary(max_size=300), st.just(0)),
+    st.lists(st.integers(-5, 400) | i64, max_size=6),
+    st.integers(0, 3),
+    st.sampled_from([b"T", b"TopicTest", b""]),
+    st.lists(st.integers(0, 2) | i64, max_size=3),
+)
+def test_compiled_and_pure_match_alike_on_any_bytes(
+    damaged: tuple[bytes, int],
+    places: list[int],
+    queue_id: int,
+    topic: bytes,
+    queue_offsets: list[int],
+) -> None:
+    log, base_offset = damaged
+    arguments = (log, places, base_offset, queue_id, topic, queue_offsets)
+    found = outcome(KERNEL.match_records, *arguments)
+    assert found == outcome(PURE.match_records, *arguments)
+    assert found[0] in ("returned", "ValueError")

@@ -1,0 +1,124 @@
+"""Record building: compiled equals pure, and what is built is found again by a scan."""
+
+from __future__ import annotations
+
+import zlib
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrail.kernels.record_scan import REASON_END, scan_records
+from contrail.model.message import MessageDraft
+from tests.unit.kernels.material import (
+    IPV4,
+    IPV6,
+    drafts,
+    i32,
+    i64,
+    log_of,
+    outcome,
+    properties,
+    record_positions,
+    twins,
+)
+
+KERNEL, PURE = twins("record_build")
+
+huge = i64 | st.integers(-(2**70), 2**70)
+any_drafts = st.builds(
+    MessageDraft,
+    topic=st.binary(max_size=3)
+    | st.sampled_from([b"t" * 127, b"t" * 128, b"%RETRY%" + b"t" * 248, b"%DLQ%" + b"t" * 251]),
+    queue_id=i32 | huge,
+    body=st.binary(max_size=20),
+    properties=properties | st.integers(32_740, 32_770).map(lambda count: b"k\x01" + b"v" * count),
+    flag=i32 | huge,
+    sys_flag=i32 | huge,
+    born_timestamp_ms=huge,
+    born_host=st.sampled_from([IPV4, IPV6, b"", b"1234567"]),
+    reconsume_times=i32 | huge,
+    prepared_transaction_offset=huge,
+)
+
+
+@given(
+    st.lists(drafts | any_drafts, max_size=3),
+    st.sampled_from([0, 10, 4096]),
+    st.booleans(),
+    st.sampled_from([8, 20, 8, 20, 0, 9]),
+)
+def test_compiled_and_pure_measure_and_refuse_alike(
+    messages: list[MessageDraft], body_bytes_max: int, record_crc: bool, store_host_bytes: int
+) -> None:
+    arguments = (messages, body_bytes_max, record_crc, store_host_bytes)
+    assert outcome(KERNEL.measure_run, *arguments) == outcome(PURE.measure_run, *arguments)
+
+
+@given(
+    st.lists(drafts, max_size=4),
+    st.lists(i64, min_size=4, max_size=4),
+    st.integers(0, 2**62),
+    i64,
+    st.sampled_from([IPV4, IPV6]),
+    st.booleans(),
+)
+def test_compiled_and_pure_build_the_same_parts_of_the_measured_size(
+    messages: list[MessageDraft],
+    queue_offsets: list[int],
+    physical_offset: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    record_crc: bool,
+) -> None:
+    arguments = (
+        messages,
+        queue_offsets[: len(messages)],
+        physical_offset,
+        store_timestamp_ms,
+        store_host,
+        record_crc,
+    )
+    parts = KERNEL.build_run(*arguments)
+    assert parts == PURE.build_run(*arguments)
+    assert all(type(part) is bytes for part in parts)
+    sizes = KERNEL.measure_run(messages, 4096, record_crc, len(store_host))
+    assert [sum(map(len, parts[at : at + 3])) for at in range(0, len(parts), 3)] == sizes
+
+
+@given(
+    st.lists(drafts, max_size=4),
+    st.sampled_from([IPV4, IPV6]),
+    st.booleans(),
+    st.integers(0, 2**62),
+    i64,
+)
+def test_every_record_built_passes_the_strictest_scan(
+    messages: list[MessageDraft],
+    store_host: bytes,
+    record_crc: bool,
+    base_offset: int,
+    store_timestamp_ms: int,
+) -> None:
+    log = log_of(
+        messages,
+        base_offset=base_offset,
+        store_host=store_host,
+        record_crc=record_crc,
+        store_timestamp_ms=store_timestamp_ms,
+    )
+    found = scan_records(log, 0, len(log), base_offset, True, 2 if record_crc else 0)
+    last_position = record_positions(log)[-1][0] if messages else -1
+    last_timestamp_ms = store_timestamp_ms if messages else 0
+    assert found == (len(log), REASON_END, len(messages), last_position, last_timestamp_ms)
+
+
+@given(st.lists(drafts, min_size=1, max_size=3), st.sampled_from([IPV4, IPV6]))
+def test_the_record_crc_is_the_crc_of_the_record_before_it(
+    messages: list[MessageDraft], store_host: bytes
+) -> None:
+    log = log_of(messages, store_host=store_host, record_crc=True)
+    for position, size in record_positions(log):
+        record = log[position : position + size]
+        name, digits, end = record[-20:-11], record[-11:-1], record[-1:]
+        assert (name, end) == (b"__CRC32#\x01", b"\x02")
+        assert int(digits[::-1]) == zlib.crc32(record[:-20]) & 0x7FFFFFFF
