@@ -9,8 +9,10 @@ import pytest
 from tests.fault.campaigns.torn_tail import OVERWRITES, run_campaign
 
 
-def test_with_the_record_checksum_any_tear_is_cut_exactly(memory_path: Path) -> None:
-    figures = run_campaign(memory_path, seed=31, record_crc=True, every=29)
+def test_with_the_record_checksum_required_any_tear_is_cut_exactly(memory_path: Path) -> None:
+    figures = run_campaign(
+        memory_path, seed=31, record_crc=True, record_crc_required=True, every=29
+    )
     assert figures.problems == []
     assert figures.cases >= 10 * len(OVERWRITES)
     assert figures.cut > figures.kept

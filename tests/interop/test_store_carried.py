@@ -59,7 +59,7 @@ SEED = int(os.environ.get("CONTRAIL_INTEROP_SEED", "20240229"))
 SEGMENT_BYTES = 8 << 20
 QUEUE_FILE_BYTES = 1000 * 20
 BATCH_QUEUE_FILE_BYTES = 1000 * 46
-INDEX_SLOTS = 20_000
+INDEX_SLOTS = 60_000
 
 # Both sides read these: Contrail takes Apache's names.
 SETTINGS = {
@@ -67,7 +67,7 @@ SETTINGS = {
     "mappedFileSizeConsumeQueue": str(QUEUE_FILE_BYTES),
     "mapperFileSizeBatchConsumeQueue": str(BATCH_QUEUE_FILE_BYTES),
     "maxHashSlotNum": str(INDEX_SLOTS),
-    "maxIndexNum": "60000",
+    "maxIndexNum": "80000",
     "flushDiskType": "ASYNC_FLUSH",
     "fileReservedTime": "100000",
     "diskMaxUsedSpaceRatio": "99",
@@ -293,8 +293,9 @@ def read_queue(store: MessageStore, topic: bytes, queue_id: int) -> Iterator[Sto
     queue_offset = store.queue_offset_min(topic, queue_id)
     while queue_offset < store.queue_offset_max(topic, queue_id):
         result = store.get(topic, queue_id, queue_offset, count_max=512, bytes_max=1 << 24)
-        assert result.messages, f"{topic!r}-{queue_id} at {queue_offset}: {result.status}"
-        yield from result.messages
+        messages = result.messages
+        assert messages, f"{topic!r}-{queue_id} at {queue_offset}: {result.status}"
+        yield from messages
         queue_offset = result.next_queue_offset
 
 

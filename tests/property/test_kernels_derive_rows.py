@@ -16,6 +16,7 @@ from tests.unit.kernels.material import (
     damaged_logs,
     drafts,
     i64,
+    java_text,
     log_of,
     outcome,
     record_positions,
@@ -43,7 +44,9 @@ class Record:
 
 
 def decode(log: bytes, position: int, size: int, base_offset: int) -> Record:
-    magic, _, queue_id, _, queue_offset, _, sys_flag = struct.unpack_from(">iiiiqqi", log, position + 4)
+    magic, _, queue_id, _, queue_offset, _, sys_flag = struct.unpack_from(
+        ">iiiiqqi", log, position + 4
+    )
     at = position + 48 + (20 if sys_flag & 0x10 else 8)
     (store_timestamp_ms,) = struct.unpack_from(">q", log, at)
     at += 8 + (20 if sys_flag & 0x20 else 8) + 12
@@ -54,7 +57,7 @@ def decode(log: bytes, position: int, size: int, base_offset: int) -> Record:
     at += struct.calcsize(length)
     topic = log[at : at + topic_bytes]
     at += topic_bytes + 2
-    pairs = decode_properties(log[at : position + size].decode("utf-8", "replace"))
+    pairs = decode_properties(java_text(log[at : position + size]))
     return Record(
         topic,
         queue_id,
@@ -150,7 +153,7 @@ def index_rows_of(record: Record) -> bytes:
     keys += [key for key in record.properties.get("KEYS", "").split(" ") if key]
     rows = b""
     for key in keys:
-        key_hash = abs(hash_of(record.topic.decode("utf-8", "replace") + "#" + key))
+        key_hash = abs(hash_of(java_text(record.topic) + "#" + key))
         key_hash = 0 if key_hash == 2**31 else key_hash
         rows += struct.pack(">iqq", key_hash, record.physical_offset, record.store_timestamp_ms)
     return rows

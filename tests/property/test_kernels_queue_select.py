@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 
 from hypothesis import given
@@ -34,7 +35,10 @@ def packed(entries: list[tuple[int, int, int]]) -> bytes:
 
 
 def select(
-    entries: list[tuple[int, int, int]], count_max: int, bytes_max: int, codes: frozenset[int] | None
+    entries: list[tuple[int, int, int]],
+    count_max: int,
+    bytes_max: int,
+    codes: frozenset[int] | None,
 ) -> tuple[list[int], int, int]:
     selected: list[int] = []
     total_bytes = 0
@@ -113,7 +117,7 @@ def test_coalesced_ranges_hold_exactly_the_selected_bytes_and_cross_no_segment(
     assert [byte for at, size in pairs for byte in range(at, at + size)] == wanted
     for at, size in pairs:
         assert at // segment_bytes == (at + size - 1) // segment_bytes
-    for (at, size), (next_at, _) in zip(pairs, pairs[1:], strict=False):
+    for (at, size), (next_at, _) in itertools.pairwise(pairs):
         assert at + size < next_at or next_at % segment_bytes == 0
 
 
@@ -137,7 +141,7 @@ def test_the_first_record_that_is_not_the_named_one_is_found(
     wrong = data.draw(st.integers(0, len(messages) - 1))
     position, size = places[2 * wrong], places[2 * wrong + 1]
     damaged = bytearray(log)
-    named = [*range(0, 8), *range(12, 16), *range(20, 36), size_of_front(log, position)]
+    named = [*range(8), *range(12, 16), *range(20, 36), size_of_front(log, position)]
     damaged[position + data.draw(st.sampled_from(named))] ^= data.draw(st.integers(1, 255))
     assert KERNEL.match_records(damaged, places, 500, 3, b"T", queue_offsets) == wrong
     assert size > 0

@@ -62,7 +62,9 @@ def test_a_log_cut_anywhere_ends_at_the_last_whole_record(
 ) -> None:
     log = log_of(messages)
     cut = data.draw(st.integers(0, len(log)))
-    whole_end = max((at + size for at, size in record_positions(log) if at + size <= cut), default=0)
+    whole_end = max(
+        (at + size for at, size in record_positions(log) if at + size <= cut), default=0
+    )
     position, reason, *_ = KERNEL.scan_records(log, 0, cut, 0, True, 0)
     assert position == whole_end
     assert reason == (REASON_END if cut == whole_end else REASON_CUT_SHORT)
@@ -75,7 +77,9 @@ def test_one_flipped_bit_anywhere_in_a_record_with_a_crc_is_found(
     log = bytearray(log_of(messages, record_crc=True))
     bit = data.draw(st.integers(0, len(log) * 8 - 1))
     log[bit // 8] ^= 1 << bit % 8
-    start = max(at for at, _ in record_positions(log_of(messages, record_crc=True)) if at <= bit // 8)
+    start = max(
+        at for at, _ in record_positions(log_of(messages, record_crc=True)) if at <= bit // 8
+    )
     position, reason, *_ = KERNEL.scan_records(log, 0, len(log), 0, True, 2)
     assert (position, reason != REASON_END) == (start, True)
 

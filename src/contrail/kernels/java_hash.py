@@ -8,6 +8,11 @@ two code units (a surrogate pair), so the hash cannot be taken over code points 
 
 from __future__ import annotations
 
+import re
+
+# Java decodes an encoded surrogate, whole or cut, to one replacement character, Python to several.
+_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
+_REPLACEMENT = b"\xef\xbf\xbd"
 _I32_MAX = 0x7FFFFFFF
 _U32_MASK = 0xFFFFFFFF
 _U32_SPAN = 0x100000000
@@ -18,9 +23,16 @@ def java_hash(text: bytes) -> int:
     value = 0
     for byte in text:
         if byte > 127:
-            return _hash_code_units(text.decode("utf-8", "replace").encode("utf-16-be"))
+            return _hash_code_units(_decode(text).encode("utf-16-be"))
         value = (value * 31 + byte) & _U32_MASK
     return _signed(value)
+
+
+def _decode(text: bytes) -> str:
+    try:
+        return text.decode("utf-8")
+    except UnicodeDecodeError:
+        return _SURROGATE.sub(_REPLACEMENT, text).decode("utf-8", "replace")
 
 
 def _hash_code_units(units: bytes) -> int:

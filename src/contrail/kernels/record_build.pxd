@@ -15,7 +15,8 @@ cdef long long _I64_MAX
 cdef list _BYTES
 
 @cython.locals(sizes=list)
-cpdef list measure_run(object drafts, Py_ssize_t body_bytes_max, bint record_crc, Py_ssize_t store_host_bytes)
+cpdef list measure_run(
+    object drafts, Py_ssize_t body_bytes_max, bint record_crc, Py_ssize_t store_host_bytes)
 
 @cython.locals(
     parts=list, header=bytearray, index=Py_ssize_t, topic=bytes, topic_text=bytes,
@@ -37,13 +38,16 @@ cdef Py_ssize_t _measure(
 
 cdef object _check_topic(bytes topic)
 
-cdef bint _numbers_fit(long long queue_id, long long flag, long long sys_flag, long long times, long long born, long long prepared) except? 0
+cdef bint _numbers_fit(
+    long long queue_id, long long flag, long long sys_flag, long long times, long long born, long
+    long prepared) except? 0
 
 cdef bint _is_i32(long long value) noexcept
 
 cdef Py_ssize_t _host_extra(Py_ssize_t host_bytes) except -1
 
-cdef long long _with_host_bits(long long sys_flag, Py_ssize_t born_host_bytes, Py_ssize_t store_host_bytes) noexcept
+cdef long long _with_host_bits(
+    long long sys_flag, Py_ssize_t born_host_bytes, Py_ssize_t store_host_bytes) noexcept
 
 cdef bytes _before_crc(bytes properties)
 

@@ -85,6 +85,7 @@ class StoreReader:
         self.files = files
         self.segments: list[LogFile] = found.segments
         self.segment_bytes = found.segment_bytes
+        self.problems = list(found.problems)
         self.notes = list(found.notes)
         self.damaged: list[DamagedRange] = []
         self._index_slot_count = index_slot_count
@@ -278,8 +279,8 @@ class StoreReader:
         try:
             known = CheckpointFiles(self.files, self.root).read()
         except StateFileDamaged as damage:
-            self.notes.append(str(damage))
-            return Known(None, None, None, [str(damage)])
+            self.problems.append(str(damage))
+            return Known(None, None, None, [])
         self.notes += known.notes
         return known
 

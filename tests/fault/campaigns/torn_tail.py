@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from contrail.clock import ManualClock
 from contrail.errors import StoreError
@@ -57,9 +57,9 @@ class TornFigures:
     problems: list[str] = field(default_factory=list)
 
 
-def make_template(folder: Path, *, seed: int, record_crc: bool) -> Template:
+def make_template(folder: Path, *, seed: int, record_crc: bool, **settings: Any) -> Template:
     """Messages, a checkpoint, more messages, and the folder copied as it stands."""
-    config = small_config(folder / "live", record_crc_enabled=record_crc, flush_interval_ms=500)
+    config = small_config(folder / "live", record_crc_enabled=record_crc, **settings)
     with MessageStore.open(config, clock=ManualClock(CLOCK_MS)) as store:
         for sequence in range(MESSAGE_COUNT):
             if sequence == MESSAGE_COUNT // 2:
@@ -82,10 +82,10 @@ def _record(store: MessageStore, sequence: int, seed: int) -> Found:
 
 
 def run_campaign(
-    folder: Path, *, seed: int, record_crc: bool, every: int = 1
+    folder: Path, *, seed: int, record_crc: bool, every: int = 1, **settings: Any
 ) -> TornFigures:
     """Tear the last record at each ``every``th byte, in each way."""
-    template = make_template(folder, seed=seed, record_crc=record_crc)
+    template = make_template(folder, seed=seed, record_crc=record_crc, **settings)
     path = template.config.root / "commitlog" / template.segment
     whole = path.read_bytes()
     assert template.end <= len(whole), "the template fits one segment"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Callable
 from importlib import import_module
@@ -30,7 +31,9 @@ _names = st.sampled_from(
 )
 _values = (
     st.sampled_from(["", "a", "TagA", "order-1 order-2", "  x  ", "0", "1", "+3", "-3", "18", "99"])
-    | st.sampled_from(["32767", "32768", "00012", "9" * 30, "1 2", "grüße", "𝄞", "polygenelubricants"])
+    | st.sampled_from(
+        ["32767", "32768", "00012", "9" * 30, "1 2", "grüße", "𝄞", "polygenelubricants"]
+    )
     | st.text(max_size=12)
 )
 _pairs = st.builds("{}\x01{}\x02".format, _names, _values)
@@ -80,6 +83,11 @@ def outcome(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
         return ("returned", function(*arguments))
     except Exception as error:
         return (type(error).__name__, str(error))
+
+
+def java_text(data: bytes) -> str:
+    """``data`` as Java decodes it: one replacement for an encoded surrogate, whole or cut."""
+    return re.sub(rb"\xed[\xa0-\xbf][\x80-\xbf]?", b"\xef\xbf\xbd", data).decode("utf-8", "replace")
 
 
 def log_of(

@@ -7,6 +7,7 @@ import struct
 import pytest
 
 from contrail.kernels.derive_rows import derive_rows
+from contrail.kernels.java_hash import java_hash
 from contrail.model.message import MessageDraft
 from tests.unit.kernels.material import STORE_TIMESTAMP_MS, log_of, record_positions
 
@@ -114,7 +115,9 @@ def test_the_tags_code_is_the_hash_of_the_last_tags_pair(properties: bytes, code
         (b"2147483648", 2598919),
     ],
 )
-def test_a_delayed_message_carries_its_deliver_time_for_a_tags_code(level: bytes, code: int) -> None:
+def test_a_delayed_message_carries_its_deliver_time_for_a_tags_code(
+    level: bytes, code: int
+) -> None:
     properties = b"DELAY\x01" + level + b"\x02TAGS\x01TagA\x02"
     message = MESSAGE._replace(topic=b"SCHEDULE_TOPIC_XXXX", properties=properties)
     assert tags_code(message) == code
@@ -122,15 +125,16 @@ def test_a_delayed_message_carries_its_deliver_time_for_a_tags_code(level: bytes
 
 def test_the_unique_key_comes_first_and_each_key_between_spaces_after_it() -> None:
     message = MESSAGE._replace(properties=b"KEYS\x01 a  b \x02UNIQ_KEY\x01u\x02")
-    # "TopicTest#" hashes to -577840983 in Java.
-    hashes = [-577840983 * 31 + ord(key) for key in "uab"]
+    # "TopicTest#" hashes to 1148604930 in Java.
+    hashes = [1148604930 * 31 + ord(key) for key in "uab"]
     wrapped = [abs((value + 2**31) % 2**32 - 2**31) for value in hashes]
     assert index_rows(message) == [(value, 0, STORE_TIMESTAMP_MS) for value in wrapped]
 
 
 def test_a_key_whose_hash_has_no_absolute_value_is_filed_under_zero() -> None:
-    # "poly#genelub" is as good as any here: find the key that brings the hash to the minimum.
-    message = MESSAGE._replace(topic=b"t", properties=b"UNIQ_KEY\x01%s\x02" % key_of_minimum(b"t#"))
+    key = key_of_minimum(b"t#")
+    assert java_hash(b"t#" + key) == -(2**31)
+    message = MESSAGE._replace(topic=b"t", properties=b"UNIQ_KEY\x01%s\x02" % key)
     assert index_rows(message) == [(0, 0, STORE_TIMESTAMP_MS)]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -24,7 +25,7 @@ from contrail.model.record import SYS_FLAG_INNER_BATCH, SYS_FLAG_NEED_UNWRAP, TR
 UNITS = [BatchUnit(b"one", b"UNIQ_KEY\x01a\x02", 7), BatchUnit(b""), BatchUnit(b"three", flag=-1)]
 
 
-def batch_draft(**changes: object) -> MessageDraft:
+def batch_draft(**changes: Any) -> MessageDraft:
     draft = MessageDraft(b"orders", 2, encode_batch(UNITS), b"UNIQ_KEY\x01all\x02")
     return draft._replace(**changes)
 

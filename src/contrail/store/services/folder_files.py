@@ -43,7 +43,11 @@ class UntouchedFiles(FileSystem):
     def unlink(self, path: Path) -> None:
         raise PermissionError(f"{path} was opened to be read only")
 
-    remove_folder = make_folder = unlink
+    def remove_folder(self, folder: Path) -> None:
+        self.unlink(folder)
+
+    def make_folder(self, folder: Path) -> None:
+        self.unlink(folder)
 
 
 class LogFile(NamedTuple):
@@ -59,21 +63,25 @@ class LogFile(NamedTuple):
 
 
 class FoundLog(NamedTuple):
-    """The segments in order, the length they share, and what is odd about them."""
+    """The segments in order, the length they share, and what is wrong or odd about them."""
 
     segments: list[LogFile]
     segment_bytes: int
+    problems: list[str]
     notes: list[str]
 
 
 def find_log(files: FileSystem, folders: Iterable[Path]) -> FoundLog:
     """The segments of every folder; the length most of them have is taken for the right one."""
+    problems: list[str] = []
     notes: list[str] = []
     found: list[LogFile] = []
     for folder in folders:
         for entry in files.entries(folder):
-            if entry.is_dir() or not _NAME.fullmatch(entry.name):
-                notes.append(f"{entry.path} is not a commit log segment")
+            if entry.is_dir():
+                continue
+            if not _NAME.fullmatch(entry.name):
+                problems.append(f"{entry.path} is not a commit log segment")
                 continue
             found.append(LogFile(Path(entry.path), int(entry.name), entry.stat().st_size))
     found.sort(key=lambda segment: segment.start)
@@ -81,12 +89,12 @@ def find_log(files: FileSystem, folders: Iterable[Path]) -> FoundLog:
         notes.append(f"{found.pop().path} is empty: its creation was interrupted")
     lengths = Counter(segment.byte_count for segment in found)
     segment_bytes = lengths.most_common(1)[0][0] if lengths else 0
-    notes += [
+    problems += [
         f"{segment.path} has {segment.byte_count} bytes, the others have {segment_bytes}"
         for segment in found
         if segment.byte_count != segment_bytes
     ]
-    return FoundLog(found, segment_bytes, notes)
+    return FoundLog(found, segment_bytes, problems, notes)
 
 
 class QueueFiles:
@@ -170,6 +178,23 @@ class QueueFiles:
     def _note(self, problem: str) -> None:
         if problem not in self.problems:
             self.problems.append(problem)
+
+    @property
+    def file_bytes(self) -> int:
+        """The length of its files; 0 when there is none."""
+        return self._file_bytes
+
+    def holds_more_than(self, number: int) -> bool:
+        """Whether the files have disk blocks beyond the row: reading their holes would be slow."""
+        if not self._starts:
+            return False
+        end = number * self.row_bytes
+        file_start = end - end % self._file_bytes
+        if any(start > file_start for start in self._starts):
+            return True
+        path = self.folder / f"{file_start:020d}"
+        used_pages = -(-(end - file_start) // _PAGE_BYTES)
+        return file_start in self._starts and path.stat().st_blocks * 512 > used_pages * _PAGE_BYTES
 
     def place(self, number: int) -> tuple[int, int]:
         """Physical offset and size in a row."""

@@ -8,7 +8,7 @@ a record is damage, and the walk goes on at the next record that is; at or above
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
@@ -102,6 +102,10 @@ class LogWalk:
         self.end_reason = REASON_END
 
     def __iter__(self) -> Iterator[LogChunk | DamagedRange]:
+        return self.steps()
+
+    def steps(self) -> Generator[LogChunk | DamagedRange, None, None]:
+        """The pass; close it when leaving early, so that the file is let go of at once."""
         for piece in self._pieces:
             if piece.end <= self.position:
                 continue

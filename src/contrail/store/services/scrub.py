@@ -93,8 +93,8 @@ class Scrubber:
         self._write_index()
         chunk_bytes = max(min(bytes_max, WALK_BYTES), _CHUNK_BYTES_MIN)
         walk = self._walk(self._position, end, chunk_bytes)
-        with closing(iter(walk)) as found_ones:
-            for found in found_ones:
+        with closing(walk.steps()) as steps:
+            for found in steps:
                 self._check(found, report)
                 self._position = walk.position
                 if report.bytes_checked >= bytes_max:

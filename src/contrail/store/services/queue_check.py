@@ -1,0 +1,195 @@
+"""Compares a queue's files with the rows that the log says they hold.
+
+Rows are gathered until there is enough to compare in one go; only where two blocks differ is each
+row looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from struct import Struct
+
+from contrail.runtime.files import FileSystem, opened
+from contrail.store.services.folder_files import BLANK_SIZE, QueueFiles
+
+GATHERED_BYTES_MAX = 32 << 10
+_BLOCK_ROWS = 3000
+_PAGE_BYTES = 4096
+_PLACE_BYTES = 12
+_PLACE = Struct(">qi")
+_BASE = Struct(">q")
+_BASE_PLACE = 28
+_BLANK = _PLACE.pack(0, BLANK_SIZE)
+_EXT_BASE = -(1 << 63)
+_EXT_ADDRESS_MAX = -(1 << 31) - 1
+
+
+class QueueCheck:
+    """One queue in one pass. Counts are rows."""
+
+    def __init__(self, queue: QueueFiles | None, *, row_bytes: int, ext: ExtFiles | None) -> None:
+        self._queue = queue
+        self._row_bytes = row_bytes
+        self._ext = ext
+        self._gathered = bytearray()
+        self._gathered_from = 0
+        self._next_offset = -1
+        self._next_number = -1
+        self._first_number = -1
+        self.gaps: list[tuple[int, int]] = []
+        self.checked = self.missing = self.wrong = self.extra = 0
+        self.first_bad: int | None = None
+
+    @property
+    def gathered_bytes(self) -> int:
+        return len(self._gathered)
+
+    @property
+    def is_sound(self) -> bool:
+        problems = self._queue.problems if self._queue is not None else []
+        return not (self.missing or self.wrong or self.extra or problems)
+
+    def feed(self, first_queue_offset: int, count: int, rows: bytes | bytearray) -> None:
+        """Take the next run of rows the log has for this queue."""
+        if first_queue_offset != self._next_offset:
+            self._jump(first_queue_offset)
+        if self._first_number < 0:
+            self._first_number = self._gathered_from
+        self._gathered += rows
+        self._next_offset = first_queue_offset + count
+        if len(self._gathered) >= GATHERED_BYTES_MAX:
+            self.flush()
+
+    def _jump(self, queue_offset: int) -> None:
+        self.flush()
+        if queue_offset < self._next_offset:
+            # The topic was deleted and made again: only its last life has rows.
+            self.__init__(self._queue, row_bytes=self._row_bytes, ext=self._ext)  # type: ignore[misc]
+        is_batch = self._queue is not None and self._queue.is_batch
+        if not is_batch and self._next_offset >= 0:
+            self.gaps.append((self._next_offset, queue_offset))
+        if is_batch and self._next_number >= 0:
+            # Rows of batches follow each other whatever their offsets do.
+            self._gathered_from = self._next_number
+        else:
+            self._gathered_from = self._number_of(queue_offset)
+
+    def _number_of(self, queue_offset: int) -> int:
+        """The row that holds a queue offset; for batches it has to be looked for."""
+        queue = self._queue
+        if queue is None or not queue.is_batch:
+            return queue_offset
+        for number, row in _rows_of(queue, queue.first, queue.limit):
+            if _BASE.unpack_from(row, _BASE_PLACE)[0] == queue_offset:
+                return number
+        return queue.first
+
+    def flush(self) -> None:
+        """Compare what was gathered."""
+        wanted, number = bytes(self._gathered), self._gathered_from
+        count = len(wanted) // self._row_bytes
+        self._gathered = bytearray()
+        self._gathered_from = self._next_number = number + count
+        self.checked += count
+        if not count:
+            return
+        if self._queue is None:
+            self.missing += count
+            self._note_bad(number)
+            return
+        found = self._queue.rows(number, count)
+        if found != wanted:
+            self._judge(number, found, wanted)
+
+    def _judge(self, number: int, found: bytes, wanted: bytes) -> None:
+        for at in range(0, len(wanted), self._row_bytes):
+            row, right = found[at : at + self._row_bytes], wanted[at : at + self._row_bytes]
+            if row == right or self._is_extended(row, right):
+                continue
+            if _PLACE.unpack_from(row)[1] == 0 or row[:_PLACE_BYTES] == _BLANK:
+                self.missing += 1
+            else:
+                self.wrong += 1
+            self._note_bad(number + at // self._row_bytes)
+
+    def _is_extended(self, row: bytes, right: bytes) -> bool:
+        """Whether the tags code stands in the queue's extension instead, and is right there."""
+        if self._ext is None or row[:_PLACE_BYTES] != right[:_PLACE_BYTES]:
+            return False
+        address = int.from_bytes(row[12:20], "big", signed=True)
+        return address <= _EXT_ADDRESS_MAX and self._ext.tags_code(address) == right[12:20]
+
+    def _note_bad(self, number: int) -> None:
+        if self.first_bad is None:
+            self.first_bad = number
+
+    def finish(self, *, physical_min: int, physical_limit: int, log_is_whole: bool) -> None:
+        """The log has no more rows: look before the first, into gaps, and behind the last."""
+        self.flush()
+        queue = self._queue
+        if queue is None:
+            return
+        begin = self._first_number if self._first_number >= 0 else queue.limit
+        self._check_history(queue, begin, physical_min)
+        if log_is_whole:
+            for start, end in self.gaps:
+                self._check_gap(queue, start, end)
+        if self._next_number >= 0:
+            self._check_behind(queue, self._next_number, physical_limit)
+
+    def _check_history(self, queue: QueueFiles, end: int, physical_min: int) -> None:
+        """Rows before the first live one are blank, or lead to what retention took."""
+        for number, row in _rows_of(queue, queue.first, end):
+            physical_offset, size = _PLACE.unpack_from(row)
+            if size == BLANK_SIZE or (size > 0 and 0 <= physical_offset < physical_min):
+                continue
+            if self._first_number < 0 and size == 0 and physical_offset == 0:
+                # The end of a queue that has no live row at all.
+                return
+            self.wrong += 1
+            self._note_bad(number)
+
+    def _check_gap(self, queue: QueueFiles, start: int, end: int) -> None:
+        for number, row in _rows_of(queue, start, end):
+            if row[:_PLACE_BYTES] != _BLANK:
+                self.wrong += 1
+                self._note_bad(number)
+
+    def _check_behind(self, queue: QueueFiles, start: int, physical_limit: int) -> None:
+        """Behind the last row there is nothing; with a crash, rows the log has not got yet."""
+        limit = queue.limit if queue.holds_more_than(start) else min(start + _BLOCK_ROWS, queue.limit)
+        for number, row in _rows_of(queue, start, limit):
+            physical_offset, size = _PLACE.unpack_from(row)
+            if any(row) and not (size > 0 and physical_offset >= physical_limit):
+                self.extra += 1
+                self._note_bad(number)
+
+
+def _rows_of(queue: QueueFiles, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+    for number in range(start, end, _BLOCK_ROWS):
+        data = queue.rows(number, min(_BLOCK_ROWS, end - number))
+        for at in range(0, len(data), queue.row_bytes):
+            yield number + at // queue.row_bytes, data[at : at + queue.row_bytes]
+
+
+class ExtFiles:
+    """The units of one queue's extension, read one by one."""
+
+    def __init__(self, files: FileSystem, folder: Path) -> None:
+        self._files = files
+        self._folder = folder
+        lengths = [entry.stat().st_size for entry in files.entries(folder)]
+        self._file_bytes = max(lengths, default=0)
+
+    def tags_code(self, address: int) -> bytes:
+        """The tags code of a unit as it is stored; empty when there is no such unit."""
+        position = address - _EXT_BASE
+        if not self._file_bytes:
+            return b""
+        file_start = position - position % self._file_bytes
+        try:
+            with opened(self._files, self._folder / f"{file_start:020d}", writable=False) as fd:
+                return self._files.pread(fd, 8, position - file_start + 2)
+        except FileNotFoundError:
+            return b""

@@ -1,0 +1,105 @@
+"""EIO and short writes: the first error is the last word, and a restart has all that was promised."""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from pathlib import Path
+
+import pytest
+
+from contrail.clock import ManualClock
+from contrail.errors import DiskFull
+from contrail.store.log import MessageStore
+from tests.fakes.failing_files import FOREVER, FailingFileSystem, Fault
+from tests.fault.campaigns.history import CLOCK_MS, Verdict, read_everything
+from tests.fault.campaigns.io_errors import ErrorFigures, build_shim, run_around, run_campaign
+from tests.fault.campaigns.workload import draft_of, small_config
+
+AROUND = [
+    ("pwrite", "commitlog", "eio"),
+    ("pwrite", "commitlog", "short"),
+    ("pwrite", "commitlog", "enospc"),
+    ("fdatasync", "commitlog", "eio"),
+]
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler (cc) to build the fault library with")
+    return build_shim(tmp_path)
+
+
+def test_nothing_is_acknowledged_after_a_failed_log_write_or_sync(memory_path: Path) -> None:
+    figures = run_campaign(memory_path, seed=41, cases=12)
+    assert figures.problems == []
+    assert figures.acknowledged_after == 0
+    assert figures.struck >= 8
+
+
+@pytest.mark.parametrize(("operation", "path", "mode"), AROUND)
+def test_a_real_process_stops_acknowledging_at_the_first_error(
+    operation: str, path: str, mode: str, library: Path, memory_path: Path
+) -> None:
+    figures = ErrorFigures()
+    code = run_around(
+        memory_path / "case", library, operation=operation, path=path, nth=9, mode=mode,
+        seed=42, figures=figures,
+    )  # fmt: skip
+    assert figures.problems == []
+    assert figures.struck == 1
+    assert code != 0
+
+
+def test_no_room_for_the_next_segment_refuses_appends_and_heals_by_itself(
+    memory_path: Path,
+) -> None:
+    fault = Fault("allocate", "commitlog", nth=2, times=FOREVER, error=errno.ENOSPC)
+    files = FailingFileSystem(fault)
+    with MessageStore.open(
+        small_config(memory_path / "store"), clock=ManualClock(CLOCK_MS), files=files
+    ) as store:
+        kept = _append_until_full(store)
+        assert fault.fired and store.poisoned is None
+        verdict = Verdict()
+        read_everything(store, verdict)
+        assert verdict.problems == []
+        files.faults.clear()
+        run = store.append_one(draft_of(43, kept))
+        assert store.wait_flushed(run.physical_end, 60_000)
+
+
+def _append_until_full(store: MessageStore) -> int:
+    for sequence in range(10_000):
+        try:
+            run = store.append_one(draft_of(43, sequence))
+        except DiskFull:
+            return sequence
+        assert store.wait_flushed(run.physical_end, 60_000)
+    raise AssertionError("the log never needed a second segment")
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+def test_many_faults_inside_the_process_acknowledge_nothing_after_the_error(
+    memory_path: Path,
+) -> None:
+    figures = run_campaign(memory_path, seed=4000, cases=200)
+    assert figures.problems == []
+    assert figures.acknowledged_after == 0
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize(("operation", "path", "mode"), AROUND)
+def test_many_faults_around_a_real_process(
+    operation: str, path: str, mode: str, library: Path, memory_path: Path
+) -> None:
+    figures = ErrorFigures()
+    for nth in (1, 2, 3, 5, 8, 13, 21, 34):
+        run_around(
+            memory_path / f"case{nth}", library, operation=operation, path=path, nth=nth,
+            mode=mode, seed=nth, figures=figures,
+        )  # fmt: skip
+    assert figures.problems == []
