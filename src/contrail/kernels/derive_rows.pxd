@@ -73,11 +73,9 @@ cdef int _fill_row(
 cdef int _take_inner_batch(_Record record) except -1
 
 @cython.locals(runs=list, run=list)
-cdef int _add_row(
-    dict topic_queues, _Record record, long long base_offset, bytearray row) except -1
+cdef int _add_row(dict topic_queues, _Record record, long long base_offset, bytearray row) except -1
 
-cdef bint _follows(
-    long long queue_offset, long long first_queue_offset, long long count) noexcept
+cdef bint _follows(long long queue_offset, long long first_queue_offset, long long count) noexcept
 
 @cython.locals(
     physical_offset=cython.longlong, key_hash=cython.longlong, at=Py_ssize_t, key_at=Py_ssize_t)
@@ -91,12 +89,10 @@ cdef Py_ssize_t _add_index_row(
 
 @cython.locals(value=cython.longlong)
 cdef long long _key_hash(
-    _Record record, Py_ssize_t start, Py_ssize_t end, bytes topic,
-    long long topic_seed) except -1
+    _Record record, Py_ssize_t start, Py_ssize_t end, bytes topic, long long topic_seed) except -1
 
 @cython.locals(value=cython.longlong, at=Py_ssize_t, byte=cython.uchar)
-cdef long long _hash_on(
-    _Record record, Py_ssize_t start, Py_ssize_t end, long long seed) except? -1
+cdef long long _hash_on(_Record record, Py_ssize_t start, Py_ssize_t end, long long seed) except? -1
 
 @cython.locals(at=Py_ssize_t, value=cython.longlong, digit=cython.int)
 cdef long long _number(

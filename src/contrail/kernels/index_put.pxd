@@ -5,8 +5,8 @@ cdef Py_ssize_t _PAGE_SLOTS
 cdef long long _I32_MAX
 
 cpdef Py_ssize_t put_rows(
-    object rows, bytearray slots, Py_ssize_t slot_count, bytearray tail, list header, long long
-    entry_limit, bytearray dirty) except? -1
+    object rows, bytearray slots, Py_ssize_t slot_count, bytearray tail, list header,
+    long long entry_limit, bytearray dirty) except? -1
 
 cpdef Py_ssize_t rebuild_slots(
     object entries, Py_ssize_t entry_count, bytearray slots, Py_ssize_t slot_count) except? -1
@@ -21,13 +21,13 @@ cdef object _check_slots(Py_ssize_t slots_bytes, Py_ssize_t slot_count)
     store_timestamp_ms=cython.longlong, slot=Py_ssize_t, previous=cython.longlong,
     seconds=cython.longlong)
 cdef Py_ssize_t _put(
-    const unsigned char[::1] rows, bytearray slots, Py_ssize_t slot_count, bytearray tail, list
-    header, long long entry_limit, bytearray dirty) except? -1
+    const unsigned char[::1] rows, bytearray slots, Py_ssize_t slot_count, bytearray tail,
+    list header, long long entry_limit, bytearray dirty) except? -1
 
 @cython.locals(slot_used=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t)
 cdef Py_ssize_t _chain(
-    const unsigned char[::1] entries, Py_ssize_t entry_count, bytearray slots, Py_ssize_t
-    slot_count) except? -1
+    const unsigned char[::1] entries, Py_ssize_t entry_count, bytearray slots,
+    Py_ssize_t slot_count) except? -1
 
 @cython.locals(seconds=cython.longlong)
 cdef long long _seconds_since(long long begin_timestamp_ms, long long store_timestamp_ms) except? -1

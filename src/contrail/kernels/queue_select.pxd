@@ -8,8 +8,8 @@ cdef Py_ssize_t _HEADER_BYTES
 
 @cython.locals(sieve=bytearray)
 cpdef tuple select_rows(
-    object rows, Py_ssize_t start, Py_ssize_t end, long long count_max, long long bytes_max, object
-    tag_codes)
+    object rows, Py_ssize_t start, Py_ssize_t end, long long count_max, long long bytes_max,
+    object tag_codes)
 
 @cython.locals(
     ranges=list, range_start=cython.longlong, range_bytes=cython.longlong,
@@ -22,19 +22,19 @@ cpdef Py_ssize_t match_records(
 
 @cython.locals(
     selected=list, count=cython.longlong, total_bytes=cython.longlong, row_index=Py_ssize_t,
-    at=Py_ssize_t, size=cython.longlong, take_all=bint)
+    at=Py_ssize_t, size=cython.longlong)
 cdef tuple _select(
-    const unsigned char[::1] rows, Py_ssize_t start, Py_ssize_t end, long long count_max, long long
-    bytes_max, object tag_codes, bytearray sieve)
+    const unsigned char[::1] rows, Py_ssize_t start, Py_ssize_t end, long long count_max,
+    long long bytes_max, object tag_codes, bytearray sieve)
 
 @cython.locals(index=Py_ssize_t, position=cython.longlong, size=cython.longlong)
 cdef Py_ssize_t _match(
-    const unsigned char[::1] view, list position_and_sizes, long long base_offset, long long
-    queue_id, bytes topic, list queue_offsets) except? -1
+    const unsigned char[::1] view, list position_and_sizes, long long base_offset,
+    long long queue_id, bytes topic, list queue_offsets) except? -1
 
 cdef bint _has_place(
-    const unsigned char[::1] view, long long position, long long size, long long base_offset) except
-    -1
+    const unsigned char[::1] view, long long position, long long size,
+    long long base_offset) except -1
 
 @cython.locals(
     sys_flag=cython.int, body_at=Py_ssize_t, body_bytes=Py_ssize_t, topic_length_bytes=Py_ssize_t,

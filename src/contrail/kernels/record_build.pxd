@@ -21,17 +21,16 @@ cpdef list measure_run(
 @cython.locals(
     parts=list, header=bytearray, index=Py_ssize_t, topic=bytes, topic_text=bytes,
     topic_before=bytes, properties=bytes, born_host=bytes, head=bytes, tail=bytes,
-    body_bytes=Py_ssize_t, properties_bytes=Py_ssize_t, header_bytes=Py_ssize_t,
-    size=Py_ssize_t, at=Py_ssize_t, body_crc=cython.longlong,
-    record_crc32=cython.longlong)
+    body_bytes=Py_ssize_t, properties_bytes=Py_ssize_t, header_bytes=Py_ssize_t, size=Py_ssize_t,
+    at=Py_ssize_t, body_crc=cython.longlong, record_crc32=cython.longlong)
 cpdef list build_run(
     object drafts, list queue_offsets, long long physical_offset, long long store_timestamp_ms,
     bytes store_host, bint record_crc)
 
 @cython.locals(
-    topic=bytes, properties=bytes, born_host=bytes, topic_bytes=Py_ssize_t,
-    body_bytes=Py_ssize_t, properties_bytes=Py_ssize_t, numbers_fit=bint,
-    header_bytes=Py_ssize_t, topic_length_bytes=Py_ssize_t)
+    topic=bytes, properties=bytes, born_host=bytes, topic_bytes=Py_ssize_t, body_bytes=Py_ssize_t,
+    properties_bytes=Py_ssize_t, numbers_fit=bint, header_bytes=Py_ssize_t,
+    topic_length_bytes=Py_ssize_t)
 cdef Py_ssize_t _measure(
     object draft, Py_ssize_t body_bytes_max, bint record_crc,
     Py_ssize_t store_host_bytes) except -1
@@ -39,8 +38,8 @@ cdef Py_ssize_t _measure(
 cdef object _check_topic(bytes topic)
 
 cdef bint _numbers_fit(
-    long long queue_id, long long flag, long long sys_flag, long long times, long long born, long
-    long prepared) except? 0
+    long long queue_id, long long flag, long long sys_flag, long long times, long long born,
+    long long prepared) except? 0
 
 cdef bint _is_i32(long long value) noexcept
 

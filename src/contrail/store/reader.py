@@ -48,6 +48,7 @@ from contrail.store.services.log_walk import DamagedRange, LogChunk, LogWalk
 _FOREVER_MS = (1 << 63) - 1
 _ROWS_A_READ = 1000
 _STORE_TIME_POSITION = 56
+INDEX_SLOT_COUNT_DEFAULT = 5_000_000
 _INDEX_FILE_BYTES_PER_SLOT = 84
 _PLACE = Struct(">qi")
 _BATCH_PLACE = Struct(">qh")
@@ -163,11 +164,11 @@ class StoreReader:
         Raises:
             RecordDamaged: nothing whole starts there.
         """
-        size = int.from_bytes(self._read(physical_offset, 4), "big", signed=True)
+        size = int.from_bytes(self.read(physical_offset, 4), "big", signed=True)
         return self._record(physical_offset, min(size, self.segment_bytes))
 
     def _record(self, physical_offset: int, size: int) -> StoredMessage:
-        data = self._read(physical_offset, max(size, 0))
+        data = self.read(physical_offset, max(size, 0))
         if check_record(data, 0, len(data), physical_offset, True, 1)[0] != REASON_END:
             raise RecordDamaged(
                 f"no whole record starts at physical offset {physical_offset}",
@@ -175,7 +176,7 @@ class StoreReader:
             )
         return decode_record(data, 0, physical_offset=physical_offset)
 
-    def _read(self, physical_offset: int, byte_count: int) -> bytes:
+    def read(self, physical_offset: int, byte_count: int) -> bytes:
         index = bisect_left(self.segments, physical_offset + 1, key=lambda file: file.start) - 1
         if index < 0 or physical_offset >= self.segments[index].end:
             return b""
@@ -266,8 +267,9 @@ class StoreReader:
         """Slots of an index file: as told, or as its length says at four entries a slot."""
         if self._index_slot_count is None:
             lengths = [entry.stat().st_size for entry in self.files.entries(self.root / "index")]
-            self._index_slot_count = (max(lengths, default=0) - 40) // _INDEX_FILE_BYTES_PER_SLOT
-        return max(self._index_slot_count, 1)
+            slots = (max(lengths, default=0) - 40) // _INDEX_FILE_BYTES_PER_SLOT
+            self._index_slot_count = slots if slots > 0 else INDEX_SLOT_COUNT_DEFAULT
+        return self._index_slot_count
 
     def is_in_use(self) -> bool | None:
         """Whether a process has the store open; None where the system does not tell."""
@@ -299,7 +301,7 @@ class StoreReader:
         if not rows:
             return 0
         physical_offset, size = queue.place(rows[-1])
-        data = self._read(physical_offset, size) if 0 < size < BLANK_SIZE else b""
+        data = self.read(physical_offset, size) if 0 < size < BLANK_SIZE else b""
         sound = check_record(data, 0, len(data), physical_offset, False, 0)[0] == REASON_END
         return physical_offset + size if sound and data else 0
 
@@ -336,7 +338,7 @@ class StoreReader:
 
     def _store_time(self, physical_offset: int) -> int | None:
         """The store time of the record there, without reading its body; None if there is none."""
-        head = self._read(physical_offset, 91)
+        head = self.read(physical_offset, 91)
         if len(head) < 91 or head[4:7] != b"\xda\xa3\x20":
             return None
         at = _STORE_TIME_POSITION + (12 if head[39] & 0x10 else 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from typing import Any
 
 import pytest
 
@@ -15,18 +16,14 @@ MESSAGE = MessageDraft(topic=b"TopicTest", queue_id=1, body=b"hello")
 DELAYS = [0, 1000, 5000]
 
 
-def derive(log: bytes, **choices: object) -> tuple[dict, bytearray, int, int]:  # type: ignore[type-arg]
-    options = {"batch_topics": frozenset(), "with_times": False, "with_index": True, **choices}
-    return derive_rows(
-        log,
-        0,
-        len(log),
-        0,
-        DELAYS,
-        options["batch_topics"],
-        options["with_times"],
-        options["with_index"],
-    )
+def derive(
+    log: bytes,
+    *,
+    batch_topics: frozenset[bytes] = frozenset(),
+    with_times: bool = False,
+    with_index: bool = True,
+) -> tuple[dict[bytes, Any], bytearray, int, int]:
+    return derive_rows(log, 0, len(log), 0, DELAYS, batch_topics, with_times, with_index)
 
 
 def tags_code(message: MessageDraft) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import zlib
+from typing import Any
 
 import pytest
 
@@ -146,7 +147,7 @@ def test_an_old_record_crc_is_removed_and_open_properties_are_closed(
     ],
 )
 def test_each_limit_has_its_own_error(
-    change: dict[str, object], error: type[ContrailError], words: str
+    change: dict[str, Any], error: type[ContrailError], words: str
 ) -> None:
     with pytest.raises(error, match=words):
         measure_run([DRAFT, DRAFT._replace(**change)], 5, False, 8)
@@ -162,7 +163,7 @@ def test_each_limit_has_its_own_error(
         {"queue_id": 2**31 - 1, "flag": -(2**31), "born_timestamp_ms": -(2**63)},
     ],
 )
-def test_the_largest_that_is_allowed_is_stored(change: dict[str, object]) -> None:
+def test_the_largest_that_is_allowed_is_stored(change: dict[str, Any]) -> None:
     draft = DRAFT._replace(**change)
     assert measure_run([draft], 5, False, 8) == [len(built(draft))]
 

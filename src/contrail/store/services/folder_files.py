@@ -22,6 +22,7 @@ BLANK_SIZE = 0x7FFFFFFF
 INDEX_HEADER_BYTES = 40
 INDEX_ENTRY_BYTES = 20
 
+_PAGE_BYTES = 4096
 _NAME = re.compile(r"[0-9]{20}")
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]*")

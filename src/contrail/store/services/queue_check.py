@@ -32,12 +32,15 @@ class QueueCheck:
         self._queue = queue
         self._row_bytes = row_bytes
         self._ext = ext
+        self._begin()
+
+    def _begin(self) -> None:
         self._gathered = bytearray()
         self._gathered_from = 0
         self._next_offset = -1
         self._next_number = -1
         self._first_number = -1
-        self.gaps: list[tuple[int, int]] = []
+        self._gaps: list[tuple[int, int]] = []
         self.checked = self.missing = self.wrong = self.extra = 0
         self.first_bad: int | None = None
 
@@ -65,10 +68,10 @@ class QueueCheck:
         self.flush()
         if queue_offset < self._next_offset:
             # The topic was deleted and made again: only its last life has rows.
-            self.__init__(self._queue, row_bytes=self._row_bytes, ext=self._ext)  # type: ignore[misc]
+            self._begin()
         is_batch = self._queue is not None and self._queue.is_batch
         if not is_batch and self._next_offset >= 0:
-            self.gaps.append((self._next_offset, queue_offset))
+            self._gaps.append((self._next_offset, queue_offset))
         if is_batch and self._next_number >= 0:
             # Rows of batches follow each other whatever their offsets do.
             self._gathered_from = self._next_number
@@ -133,7 +136,7 @@ class QueueCheck:
         begin = self._first_number if self._first_number >= 0 else queue.limit
         self._check_history(queue, begin, physical_min)
         if log_is_whole:
-            for start, end in self.gaps:
+            for start, end in self._gaps:
                 self._check_gap(queue, start, end)
         if self._next_number >= 0:
             self._check_behind(queue, self._next_number, physical_limit)

@@ -1,0 +1,125 @@
+"""Rebuilds damaged queues and index files of a stopped store from its log."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from pathlib import Path
+from typing import Any
+
+from contrail.clock import SystemClock
+from contrail.kernels.derive_rows import derive_rows
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.disk.key_index import KeyIndex
+from contrail.store.disk.marker_files import StoreLock
+from contrail.store.disk.queue_table import QueueTable
+from contrail.store.services.checkpoint import CheckpointFiles, DerivedMark, Known
+from contrail.store.services.log_walk import LogChunk, LogPiece, LogWalk
+
+QueueKey = tuple[bytes, int]
+
+
+class Repair:
+    """Holds the store's lock from construction to ``close``.
+
+    Raises:
+        StoreLocked: a broker has the store open; its scrubber repairs what it finds.
+    """
+
+    def __init__(self, root: Path, files: FileSystem) -> None:
+        self._root = root
+        self._files = files
+        self._lock = StoreLock(files, root / "lock")
+        self._lock.take()
+
+    def close(self) -> None:
+        self._lock.release()
+
+    def rebuild(
+        self,
+        config: StoreConfig,
+        pieces: Collection[LogPiece],
+        *,
+        known: Known,
+        batch_topics: frozenset[bytes],
+        damaged_queues: Collection[QueueKey],
+        damaged_index: bool,
+        physical_min: int,
+        physical_end: int,
+        progress: Callable[[int], None],
+    ) -> None:
+        """Empty what is damaged and feed it from the log; then say so in ``contrail.queues``."""
+        queues = QueueTable(config, self._files, batch_topics=batch_topics)
+        queues.tombstones.update(known.derived.tombstones if known.derived else {})
+        problems = queues.load(physical_limit=physical_end, marks=None)
+        wanted = {*damaged_queues, *((problem.topic, problem.queue_id) for problem in problems)}
+        for topic, queue_id in wanted:
+            queue = queues.get(topic, queue_id)
+            if queue is not None:
+                queue.reset()
+        index = self._load_index(config, physical_end, emptied=damaged_index)
+        walk = LogWalk(
+            self._files,
+            list(pieces),
+            physical_start=physical_min,
+            durable_end=physical_end,
+            physical_limit=physical_end,
+        )
+        for found in walk if wanted or damaged_index else ():
+            if isinstance(found, LogChunk):
+                rows, index_rows = _derived(config, queues.batch_topics, found, damaged_index)
+                queues.put(_only(rows, wanted))
+                index.put(index_rows)
+            progress(walk.position)
+        self._make_durable(queues, index, known, physical_end)
+
+    def _load_index(self, config: StoreConfig, physical_end: int, *, emptied: bool) -> KeyIndex:
+        index = KeyIndex(self._root / "index", config=config, files=self._files, clock=SystemClock())
+        if emptied:
+            for entry in self._files.entries(self._root / "index"):
+                if entry.name.isdecimal() and not entry.is_dir():
+                    self._files.unlink(Path(entry.path))
+        index.load(physical_limit=physical_end, marks=None, trusted=True)
+        return index
+
+    def _make_durable(
+        self, queues: QueueTable, index: KeyIndex, known: Known, physical_end: int
+    ) -> None:
+        queues.write_pending()
+        index.write_pending()
+        queues.sync()
+        index.sync()
+        if known.log is not None:
+            CheckpointFiles(self._files, self._root).write_derived(
+                DerivedMark(physical_end, queues.marks(), index.marks(), dict(queues.tombstones))
+            )
+        queues.close()
+        index.close()
+
+
+def _derived(
+    config: StoreConfig, batch_topics: frozenset[bytes], chunk: LogChunk, with_index: bool
+) -> tuple[dict[bytes, dict[int, list[Any]]], bytearray]:
+    queues, index_rows, _, _ = derive_rows(
+        chunk.data,
+        chunk.start,
+        chunk.end,
+        chunk.base,
+        config.delay_table,
+        batch_topics,
+        config.queue_ext_enabled,
+        with_index,
+    )
+    return queues, index_rows
+
+
+def _only(
+    queues: dict[bytes, dict[int, list[Any]]], wanted: Collection[QueueKey]
+) -> dict[bytes, dict[int, list[Any]]]:
+    """The rows of the queues that are rebuilt; the others have theirs."""
+    kept: dict[bytes, dict[int, list[Any]]] = {}
+    for topic, by_queue in queues.items():
+        runs = {queue_id: run for queue_id, run in by_queue.items() if (topic, queue_id) in wanted}
+        if runs:
+            kept[topic] = runs
+    return kept

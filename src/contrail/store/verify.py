@@ -1,0 +1,393 @@
+"""Checks a whole store: every record, every queue row, every key, and the small files beside them.
+
+What was derived from the log can be derived again, and ``repair`` does. Damage in the log is only
+ever reported, with its bytes and, where it can still be read, whose message it was.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from contrail.errors import RecordDamaged
+from contrail.kernels.derive_rows import derive_rows
+from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from contrail.model.record import decode_record
+from contrail.model.topic import LMQ_PREFIX
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.reader import QueueKey, StoreReader
+from contrail.store.services.folder_files import BATCH_ROW_BYTES, ROW_BYTES
+from contrail.store.services.index_check import IndexCheck
+from contrail.store.services.log_walk import DamagedRange, LogChunk
+from contrail.store.services.queue_check import ExtFiles, QueueCheck
+from contrail.store.services.repair import Repair
+
+_GATHERED_BYTES_MAX = 32 << 20
+_INDEX_ENTRIES_PER_SLOT = 4
+
+Progress = Callable[[int, int], None]
+
+
+@dataclass(slots=True)
+class LogFinding:
+    """A damaged range of the log; the message's place if it can still be told."""
+
+    physical_start: int
+    physical_end: int
+    reason: str
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+
+
+@dataclass(slots=True)
+class QueueFinding:
+    """What is wrong with one queue's files, in rows."""
+
+    topic: str
+    queue_id: int
+    missing: int
+    wrong: int
+    extra: int
+    first_row: int | None
+    problems: list[str]
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class IndexFinding:
+    """What is wrong with one index file, or with the index as a whole."""
+
+    file: str
+    problem: str
+    repaired: bool = False
+
+
+@dataclass(slots=True)
+class VerifyReport:
+    """What a verification saw. ``notes`` are no damage; ``files`` are."""
+
+    root: str
+    physical_min: int = 0
+    physical_end: int = 0
+    derived_end: int = 0
+    was_clean: bool = True
+    bytes_checked: int = 0
+    record_count: int = 0
+    queue_count: int = 0
+    row_count: int = 0
+    key_count: int = 0
+    log: list[LogFinding] = field(default_factory=list)
+    queues: list[QueueFinding] = field(default_factory=list)
+    index: list[IndexFinding] = field(default_factory=list)
+    files: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    elapsed_ms: int = 0
+
+    @property
+    def is_sound(self) -> bool:
+        """Nothing is wrong, or all that was wrong has been put right."""
+        wrong = any(not queue.repaired for queue in self.queues)
+        wrong = wrong or any(not file.repaired for file in self.index)
+        return not (wrong or self.log or self.files)
+
+    def to_json(self) -> str:
+        return json.dumps({"sound": self.is_sound, **asdict(self)}, indent=2)
+
+
+def verify_store(
+    root: Path,
+    *,
+    repair: bool = False,
+    progress: Progress | None = None,
+    log_folders: tuple[Path, ...] = (),
+    segment_bytes: int | None = None,
+    index_slot_count: int | None = None,
+    delay_levels: str = DEFAULT_DELAY_LEVELS,
+    files: FileSystem | None = None,
+) -> VerifyReport:
+    """Check everything under ``root``; with ``repair`` rebuild what was derived and is wrong.
+
+    A folder in use, or left by a crash, is held only to what its last checkpoint vouches for.
+
+    Raises:
+        StoreLayoutError: there is no store there.
+        StoreLocked: ``repair`` was asked for and a broker has the store open.
+    """
+
+    def opened() -> StoreReader:
+        return StoreReader.open(
+            root,
+            segment_bytes=segment_bytes,
+            log_folders=log_folders,
+            index_slot_count=index_slot_count,
+        )
+
+    reader = opened()
+    if not repair:
+        return _Verification(reader, delay_levels, progress).run()
+    holder = Repair(root, files or FileSystem())
+    try:
+        verification = _Verification(reader, delay_levels, progress)
+        report = verification.run()
+        if report.queues or report.index:
+            verification.repair(holder, log_folders)
+            after = _Verification(opened(), delay_levels, progress).run()
+            _mark_repaired(report, after)
+    finally:
+        holder.close()
+    return report
+
+
+def _mark_repaired(report: VerifyReport, after: VerifyReport) -> None:
+    still = {(finding.topic, finding.queue_id) for finding in after.queues}
+    for queue in report.queues:
+        queue.repaired = (queue.topic, queue.queue_id) not in still
+    for file in report.index:
+        file.repaired = not after.index
+    report.files = after.files
+
+
+class _Verification:
+    """One pass over one folder."""
+
+    def __init__(self, reader: StoreReader, delay_levels: str, progress: Progress | None) -> None:
+        self._reader = reader
+        self._delay_levels = delay_levels
+        self._delay_table = parse_delay_levels(delay_levels)
+        self._progress = progress or (lambda done, total: None)
+        known = reader.known
+        self._dead = known.derived.tombstones if known.derived else {}
+        # A store that was closed in order has derived everything; otherwise its last word counts.
+        self._required_end = reader.physical_end if reader.was_clean else reader.derived_end
+        self._checks: dict[QueueKey, QueueCheck] = {}
+        self._gathered = 0
+        self._index = IndexCheck(
+            reader.index_files, physical_start=reader.physical_min, required_end=self._required_end
+        )
+        self._report = VerifyReport(
+            str(reader.root),
+            reader.physical_min,
+            reader.physical_end,
+            self._required_end,
+            reader.was_clean,
+            files=list(reader.problems),
+            notes=list(reader.notes),
+        )
+
+    def run(self) -> VerifyReport:
+        begun = time.monotonic()
+        reader, report = self._reader, self._report
+        for found in reader.walk(physical_end=self._required_end):
+            self._take(found, derive=True)
+        for found in reader.walk(physical_start=max(self._required_end, reader.physical_min)):
+            self._take(found, derive=False)
+        self._finish_queues()
+        self._finish_index()
+        self._check_last_record()
+        if not report.was_clean:
+            report.notes.append(
+                "the store is in use, or was not closed in order: queues and index are held to "
+                f"byte {self._required_end} of the log, where they were last checkpointed"
+            )
+        report.elapsed_ms = int((time.monotonic() - begun) * 1000)
+        return report
+
+    # The log.
+
+    def _take(self, found: LogChunk | DamagedRange, *, derive: bool) -> None:
+        report = self._report
+        if isinstance(found, DamagedRange):
+            report.log.append(self._described(found))
+            report.bytes_checked += found.physical_end - found.physical_start
+        else:
+            report.bytes_checked += found.end - found.start
+            report.record_count += found.record_count
+            if derive:
+                self._compare(found)
+        total = self._reader.physical_end - self._reader.physical_min
+        self._progress(min(report.bytes_checked, total), total)
+
+    def _described(self, found: DamagedRange) -> LogFinding:
+        """Say whose message it was, if the head of the record can still be believed."""
+        finding = LogFinding(*found)
+        data = self._reader.read(found.physical_start, found.physical_end - found.physical_start)
+        try:
+            message = decode_record(
+                data, 0, physical_offset=found.physical_start, check_body_crc=False
+            )
+        except RecordDamaged:
+            return finding
+        finding.topic, finding.queue_id = message.topic, message.queue_id
+        finding.queue_offset = message.queue_offset
+        return finding
+
+    def _check_last_record(self) -> None:
+        """The record the checkpoint names as last must end where it says the log was durable."""
+        log = self._reader.known.log
+        if log is None or log.last_record_offset is None or self._report.log:
+            return
+        if log.last_record_offset < self._reader.physical_min:
+            return
+        try:
+            message = self._reader.record(log.last_record_offset)
+            ends_at = message.physical_offset + message.record_bytes
+        except RecordDamaged:
+            ends_at = -1
+        if ends_at != log.physical_end:
+            self._report.files.append(
+                f"contrail.checkpoint says the log ends at {log.physical_end} with the record at "
+                f"{log.last_record_offset}, which does not end there"
+            )
+
+    # Queues.
+
+    def _compare(self, chunk: LogChunk) -> None:
+        queues, index_rows, _, _ = derive_rows(
+            chunk.data,
+            chunk.start,
+            chunk.end,
+            chunk.base,
+            self._delay_table,
+            self._reader.batch_topics,
+            False,
+            True,
+        )
+        for topic, by_queue in queues.items():
+            for queue_id, runs in by_queue.items():
+                self._compare_runs((topic, queue_id), runs)
+        self._report.key_count += len(index_rows) // 20
+        self._index.feed(index_rows)
+        if self._gathered > _GATHERED_BYTES_MAX:
+            for check in self._checks.values():
+                check.flush()
+            self._gathered = 0
+
+    def _compare_runs(self, key: QueueKey, runs: list) -> None:  # type: ignore[type-arg]
+        check = self._checks.get(key)
+        if check is None:
+            check = self._checks[key] = self._new_check(key)
+        dead_below = self._dead.get(key[0], 0)
+        for run in runs:
+            if int.from_bytes(run[2][:8], "big") >= dead_below:
+                check.feed(run[0], run[1], run[2])
+                self._gathered += len(run[2])
+
+    def _new_check(self, key: QueueKey) -> QueueCheck:
+        queue = self._reader.queues.get(key)
+        ext_folder = self._ext_folder(key)
+        ext = ExtFiles(self._reader.files, ext_folder) if ext_folder.exists() else None
+        row_bytes = BATCH_ROW_BYTES if key[0] in self._reader.batch_topics else ROW_BYTES
+        return QueueCheck(queue, row_bytes=row_bytes, ext=ext)
+
+    def _ext_folder(self, key: QueueKey) -> Path:
+        root = self._reader.root / "consumequeue_ext"
+        return root / key[0].decode("utf-8", "surrogateescape") / str(key[1])
+
+    def _finish_queues(self) -> None:
+        report, log_is_whole = self._report, not self._report.log
+        limit = self._required_end if not report.was_clean else (1 << 63) - 1
+        for key in self._reader.queues.keys() - self._checks.keys():
+            self._checks[key] = self._new_check(key)
+        for key, check in sorted(self._checks.items()):
+            check.finish(
+                physical_min=self._reader.physical_min if log_is_whole else self._required_end,
+                physical_limit=limit,
+                log_is_whole=log_is_whole,
+            )
+            report.row_count += check.checked
+            report.queue_count += key in self._reader.queues
+            if not check.is_sound and self._is_ours(key):
+                report.queues.append(self._finding(key, check))
+
+    def _is_ours(self, key: QueueKey) -> bool:
+        """Whether the log must account for a queue; RocketMQ deletes topics without a trace."""
+        topic = key[0].decode("utf-8", "replace")
+        if topic.startswith(LMQ_PREFIX):
+            return False
+        known_topics = {queue_key[0] for queue_key in self._reader.queues}
+        if self._reader.known.log is None and key[0] not in known_topics and known_topics:
+            self._report.notes.append(f"topic {topic} has messages but no queues: was it deleted?")
+            return False
+        return True
+
+    def _finding(self, key: QueueKey, check: QueueCheck) -> QueueFinding:
+        queue = self._reader.queues.get(key)
+        topic = key[0].decode("utf-8", "surrogateescape")
+        problems = list(queue.problems) if queue is not None else ["its folder is missing"]
+        return QueueFinding(
+            topic, key[1], check.missing, check.wrong, check.extra, check.first_bad, problems
+        )
+
+    # The index.
+
+    def _finish_index(self) -> None:
+        report, check = self._report, self._index
+        if not self._reader.index_files():
+            self._note_missing_index()
+            return
+        if report.log:
+            report.notes.append("the index was not judged: keys of damaged messages are unknown")
+            return
+        if report.was_clean:
+            check.finish()
+        for name, problem in sorted(check.problems.items()):
+            report.index.append(IndexFinding(name, problem))
+        if check.missing_keys:
+            report.index.append(
+                IndexFinding("index", f"{check.missing_keys} keys of the log are missing")
+            )
+
+    def _note_missing_index(self) -> None:
+        derived = self._reader.known.derived
+        if derived is not None and derived.index:
+            self._report.index.append(IndexFinding("index", "its files are missing"))
+        elif self._report.key_count:
+            self._report.notes.append("there is no index; messages can be found by queue only")
+
+    # Repair.
+
+    def repair(self, holder: Repair, log_folders: tuple[Path, ...]) -> None:
+        """Rebuild whatever the report names."""
+        reader = self._reader
+        total = reader.physical_end - reader.physical_min
+        holder.rebuild(
+            self._config(log_folders),
+            list(reader.segments),
+            known=reader.known,
+            batch_topics=reader.batch_topics,
+            damaged_queues=[
+                (finding.topic.encode("utf-8", "surrogateescape"), finding.queue_id)
+                for finding in self._report.queues
+            ],
+            damaged_index=bool(self._report.index),
+            physical_min=reader.physical_min,
+            physical_end=self._required_end,
+            progress=lambda position: self._progress(position - reader.physical_min, total),
+        )
+
+    def _config(self, log_folders: tuple[Path, ...]) -> StoreConfig:
+        """The settings the folder was written with, as far as its files tell."""
+        reader = self._reader
+        queue_bytes = max((q.file_bytes for q in reader.queues.values() if not q.is_batch), default=0)
+        batch_bytes = max((q.file_bytes for q in reader.queues.values() if q.is_batch), default=0)
+        slot_count = reader.index_slot_count
+        entry_counts = [file.entry_limit for file in reader.index_files()]
+        config = StoreConfig(
+            root=reader.root,
+            commit_log_paths=log_folders,
+            segment_bytes=max(reader.segment_bytes, 4096),
+            queue_ext_enabled=(reader.root / "consumequeue_ext").exists(),
+            delay_levels=self._delay_levels,
+        )
+        return replace(
+            config,
+            queue_file_bytes=queue_bytes or config.queue_file_bytes,
+            batch_queue_file_bytes=batch_bytes or config.batch_queue_file_bytes,
+            index_slot_count=slot_count,
+            index_entry_count=max(entry_counts, default=slot_count * _INDEX_ENTRIES_PER_SLOT),
+        )
