@@ -292,8 +292,16 @@ def _start_rows(sizes: Sizes, folder: Path) -> list[Row]:
 
 
 def _many_queue_rows(sizes: Sizes, folder: Path) -> list[Row]:
-    clean = _reopened(sizes, folder / "closed", killed=False)
-    killed = _reopened(sizes, folder / "killed", killed=True)
+    root = folder / "many"
+    in_killed_child(
+        f"{_PARTS}:build_many_queues",
+        folder=str(root),
+        segment_bytes=sizes.segment_bytes,
+        topic_count=sizes.topics,
+        queue_count=4,
+    )
+    killed = _reopened(sizes, root, after_kill=True)
+    clean = _reopened(sizes, root, after_kill=False)
     most_open = max(clean["open_files"], killed["open_files"])
     return [
         _restart_row(sizes, "restart", clean),
@@ -308,25 +316,15 @@ def _many_queue_rows(sizes: Sizes, folder: Path) -> list[Row]:
     ]
 
 
-def _reopened(sizes: Sizes, root: Path, *, killed: bool) -> Figures:
-    build = in_killed_child if killed else in_child
-    build(
-        f"{_PARTS}:build_many_queues",
-        folder=str(root),
-        segment_bytes=sizes.segment_bytes,
-        topic_count=sizes.topics,
-        queue_count=4,
-        killed=killed,
-    )
+def _reopened(sizes: Sizes, root: Path, *, after_kill: bool) -> Figures:
     taken = in_child(
         f"{_PARTS}:reopen_many_queues",
         folder=str(root),
         segment_bytes=sizes.segment_bytes,
         queue_total=sizes.topics * 4,
     )
-    if taken["was_clean"] == killed:
-        raise BenchError(f"{root} was {'killed' if killed else 'closed'}, yet opened otherwise")
-    shutil.rmtree(root)
+    if taken["was_clean"] == after_kill:
+        raise BenchError(f"{root} was {'killed' if after_kill else 'closed'}, yet opened otherwise")
     return taken
 
 

@@ -12,12 +12,11 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-from contrail.store.log import MessageStore
-
 from bench.harness import BenchError, Figures, Stopwatch, wait_until_idle
 from contrail.model.message import MessageDraft
 from contrail.runtime.files import FileSystem
 from contrail.store.config import FlushDiskType, StoreConfig
+from contrail.store.log import MessageStore
 
 BODY_BYTES = 1024
 RUN_RECORDS = 64
@@ -177,19 +176,18 @@ def fill_cold_segments(
 
 
 def build_many_queues(
-    folder: str, segment_bytes: int, topic_count: int, queue_count: int, killed: bool
+    folder: str, segment_bytes: int, topic_count: int, queue_count: int
 ) -> Figures:
-    """A store with so many topics, a message or two in each queue; may end by SIGKILL."""
+    """A store with two messages in each of so many queues, killed before a checkpoint."""
     store = MessageStore.open(_config(Path(folder), segment_bytes=segment_bytes))
     for _ in range(2):
         for number in range(topic_count):
             topic = b"Topic-%06d" % number
             store.append([MessageDraft(topic, queue, b"x" * 200) for queue in range(queue_count)])
         store.dispatch()
-    if killed:
-        print("{}", flush=True)
-        os.kill(os.getpid(), signal.SIGKILL)
-    return _closed(store, {"open_files": _open_file_count()})
+    print("{}", flush=True)
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("SIGKILL returned")
 
 
 def reopen_many_queues(folder: str, segment_bytes: int, queue_total: int) -> Figures:

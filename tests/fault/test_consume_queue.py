@@ -155,6 +155,21 @@ def test_a_queue_that_starts_above_zero_is_filled_up_to_its_first_row(tmp_path: 
     assert (again.queue_offset_min, again.queue_offset_max) == (310, 320)
 
 
+@pytest.mark.parametrize("first", [0, 10, 310])
+def test_a_queue_made_after_the_last_mark_is_fed_again_to_the_same_bytes(
+    tmp_path: Path, first: int
+) -> None:
+    queue = filled(tmp_path, first, first + 50)
+    before = [path.read_bytes() for path in files_of(queue)]
+    for mark in (None, QueueMark(0, 0, 0)):
+        again = reloaded(tmp_path, limit=physical(first), mark=mark)
+        assert again.physical_end == 0
+        assert again.put(*run(first, first + 50)) == 50
+        again.write_pending()
+        assert [path.read_bytes() for path in files_of(again)] == before
+        assert (again.queue_offset_min, again.queue_offset_max) == (first, first + 50)
+
+
 def test_a_gap_in_the_middle_keeps_later_rows_in_their_place(tmp_path: Path) -> None:
     queue = filled(tmp_path, 0, 10)
     queue.put(*run(400, 410))

@@ -55,7 +55,7 @@ def hash_of(key: bytes) -> int:
 
 
 def rows(first: int, last: int, keys_each: int = 1) -> bytearray:
-    """Message n lies at n * 100, was stored at BEGIN_MS + n seconds and has the keys n.0, n.1 ..."""
+    """Message n lies at n * 100, was stored n seconds after BEGIN_MS, has the keys n.0, n.1 ..."""
     found = bytearray()
     for number in range(first, last):
         for key in range(keys_each):

@@ -90,7 +90,7 @@ def test_every_kind_of_buffer_is_scanned_alike(messages: list[MessageDraft], kin
     for reason, ending in ends.items():
         log = log_of(messages) + ending
         buffer: object = kind(log) if callable(kind) else mapped(log)
-        found = KERNEL.scan_records(buffer, 0, len(log), 0, True, 1)
+        found = KERNEL.scan_records(buffer, 0, len(log), 0, True, 0)
         assert found[:3] == (len(log) - 8, reason, len(messages))
 
 

@@ -179,9 +179,7 @@ class MessageStore:
         self._appender.last_store_timestamp_ms = (
             recovered.last_store_timestamp_ms or apache.physic_timestamp_ms
         )
-        self._reading = QueueReading(
-            config, self._segments, self._queues, trusted_from=recovered.trusted_from
-        )
+        self._reading = QueueReading(config, self._segments, self._queues)
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
         self.retention = Retention(
             config,

@@ -344,7 +344,7 @@ class _Verification:
 
     def _note_missing_index(self) -> None:
         derived = self._reader.known.derived
-        if derived is not None and derived.index:
+        if derived is not None and derived.index_files:
             self._report.index.append(IndexFinding("index", "its files are missing"))
         elif self._report.key_count:
             self._report.notes.append("there is no index; messages can be found by queue only")

@@ -124,8 +124,8 @@ class ConsumeQueue:
         problem = self._rows.find()
         if problem is not None:
             return problem
-        if expected is not None and expected.physical_end > physical_limit:
-            # The log itself lost what the mark speaks of: only the rows can tell what is left.
+        if expected is not None and not 0 < expected.physical_end <= physical_limit:
+            # The mark speaks of nothing, or of what the log itself lost: only the rows can tell.
             expected = None
         problem = self._find_rows(physical_limit, expected)
         if problem is None and self._ext is not None:
@@ -224,7 +224,7 @@ class ConsumeQueue:
         count = self._rows.written // ROW_BYTES - queue_offset
         for at, timed in enumerate(_TIMED_ROW.iter_unpack(rows[: max(count, 0) * TIMED_ROW_BYTES])):
             address = self._row(queue_offset + at)[2]
-            unit = ext.read(address)
+            unit = ext.read_file(address)
             if unit is None or unit[:2] != timed[2:]:
                 address = ext.append(timed[2], timed[3]) or timed[2]
             stored += _ROW.pack(timed[0], timed[1], address)
@@ -304,7 +304,7 @@ class ConsumeQueue:
             return begun
         end, physical_end = self._sound_end(*begun, physical_limit)
         beyond = self._rows.settle(end)
-        if expected is None and _has_row_below(beyond, physical_limit):
+        if expected is None and _has_row_below(beyond, physical_limit, blank_counts=False):
             return f"{self.folder} has rows after a hole at byte {end}"
         self.queue_offset_max = end // ROW_BYTES
         self.physical_end = physical_end
@@ -495,9 +495,12 @@ class ConsumeQueue:
                 self._ext.drop_before(address)
 
 
-def _has_row_below(raw: bytes, physical_limit: int) -> bool:
+def _has_row_below(raw: bytes, physical_limit: int, *, blank_counts: bool = True) -> bool:
     for physical_offset, size, _ in _ROW.iter_unpack(raw[: len(raw) // ROW_BYTES * ROW_BYTES]):
-        if size > 0 and 0 <= physical_offset < physical_limit:
+        if size == BLANK_SIZE and physical_offset == 0:
+            if blank_counts:
+                return True
+        elif size > 0 and 0 <= physical_offset < physical_limit:
             return True
     return False
 

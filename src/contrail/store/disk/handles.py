@@ -9,20 +9,22 @@ by the position of its first byte. Everything here is used by one owner thread, 
 from __future__ import annotations
 
 import contextlib
+import re
 import threading
 from collections import OrderedDict
 from pathlib import Path
 
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem, opened, write_fully, write_zeros
+from contrail.runtime.files import FileSystem, opened, write_fully
 
-NAME_DIGITS = 20
 SYNC_FILES_MAX = 64
 _PAGE_BYTES = 4096
 # A whole number of rows of either length (20 and 46 bytes).
 _SCAN_BYTES = 20 * 46 * 64
 _KEPT_TAIL_BYTES = 4096
 _NO_FILES: dict[int, int] = {}
+_FILE_NAME = re.compile(r"[0-9]{20}")
+_ZEROS = bytes(_SCAN_BYTES)
 
 
 class FileHandles:
@@ -123,6 +125,8 @@ class RowFiles:
         "_allocated",
         "_files",
         "_handles",
+        "_path",
+        "_path_start",
         "_tail",
         "_tail_start",
         "_unsynced",
@@ -137,6 +141,8 @@ class RowFiles:
     created: int
     written: int
     _allocated: dict[int, int]
+    _path: Path | None
+    _path_start: int
 
     def __init__(
         self,
@@ -176,7 +182,7 @@ class RowFiles:
         allocated: dict[int, int] = {}
         entries = [entry for entry in self._files.entries(self.folder) if not entry.is_dir()]
         for entry in entries:
-            if len(entry.name) != NAME_DIGITS or not entry.name.isdecimal():
+            if not _FILE_NAME.fullmatch(entry.name):
                 return f"{entry.path} is not a file of a queue"
             stat = entry.stat()
             length = stat.st_size
@@ -196,9 +202,14 @@ class RowFiles:
         """
         beyond = b""
         file_start = end - end % self.file_bytes
-        if end > file_start or end == self.start:
-            beyond = self._clear_after(end, file_start + self.file_bytes)
-            file_start += self.file_bytes
+        if self.created > file_start and (end > file_start or end == self.start):
+            file_end = file_start + self.file_bytes
+            if self._may_hold_more(end, file_end):
+                beyond = self._first_beyond(end, file_end)
+            # A queue of which nothing is left may as well have no file.
+            if end:
+                self._clear(end, file_end if beyond else end)
+                file_start = file_end
         self._unlink_from(max(file_start, self.start))
         self._tail = bytearray()
         self._tail_start = self.written = end
@@ -244,6 +255,7 @@ class RowFiles:
     def cool(self) -> None:
         """Give back the memory of rows that are on disk."""
         self._forget_tail(0)
+        self._path = None
 
     def repair(self, position: int, data: bytes | bytearray) -> bytes:
         """Make the files hold ``data`` from ``position`` on; returns what they held instead.
@@ -258,6 +270,11 @@ class RowFiles:
             stop = min(end, file_start + self.file_bytes)
             wanted = bytes(data[at - position : stop - position])
             found += self._repair_span(file_start, at - file_start, wanted)
+        # Memory must not go on saying what the files no longer do.
+        low = max(position, self._tail_start)
+        if low < end:
+            tail_at = low - self._tail_start
+            self._tail[tail_at : tail_at + end - low] = data[low - position : end - position]
         return bytes(found)
 
     def _repair_span(self, file_start: int, place: int, wanted: bytes) -> bytes:
@@ -305,12 +322,17 @@ class RowFiles:
         self._become_empty(0)
 
     def path_at(self, file_start: int) -> Path:
-        return self.folder / f"{file_start:020d}"
+        # Making a path costs more than reading a row, and the last file is the one in use.
+        if self._path is None or file_start != self._path_start:
+            self._path = self.folder / f"{file_start:020d}"
+            self._path_start = file_start
+        return self._path
 
     def _become_empty(self, start: int) -> None:
         self.start = self.created = self.written = self._tail_start = start
         self._tail = bytearray()
         self._allocated = _NO_FILES
+        self._path = None
 
     def _adopt(self, allocated: dict[int, int]) -> str | None:
         first = min(allocated, default=0)
@@ -360,7 +382,7 @@ class RowFiles:
         self._unlink_from(file_start)
         stop = min(end, file_start, self.created)
         if position < stop:
-            self._zero(position, stop)
+            self._clear(position, stop)
         else:
             self._files.sync_folder(self.folder)
         crashpoint("queue.truncated")
@@ -376,28 +398,24 @@ class RowFiles:
         self._files.unlink(path)
         self._handles.close(path)
 
-    def _zero(self, position: int, stop: int) -> None:
+    def _first_beyond(self, end: int, file_end: int) -> bytes:
+        for position in range(end, file_end, _SCAN_BYTES):
+            data = self.read_file(position, min(_SCAN_BYTES, file_end - position))
+            if _holds_more(data):
+                return data
+        return b""
+
+    def _clear(self, position: int, stop: int) -> None:
+        """Durably zero what is not zero; old rows would count again one day."""
+        if position >= stop:
+            return
         file_start = position - position % self.file_bytes
         fd = self._handles.fd(self.path_at(file_start))
-        for _ in write_zeros(self._files, fd, position - file_start, stop - position):
-            pass
+        for at in range(position - file_start, stop - file_start, _SCAN_BYTES):
+            byte_count = min(_SCAN_BYTES, stop - file_start - at)
+            if _holds_more(self._files.pread(fd, byte_count, at)):
+                write_fully(self._files, fd, _ZEROS[:byte_count], at)
         self._files.fdatasync(fd)
-
-    def _clear_after(self, end: int, file_end: int) -> bytes:
-        """Zero old rows between ``end`` and ``file_end``; they would count again one day."""
-        if file_end > self.created or not self._may_hold_more(end, file_end):
-            return b""
-        first = b""
-        position = end
-        while position < file_end:
-            data = self.read_file(position, min(_SCAN_BYTES, file_end - position))
-            if not data:
-                break
-            if any(data):
-                first = first or data
-                self._zero(position, position + len(data))
-            position += len(data)
-        return first
 
     def _may_hold_more(self, end: int, file_end: int) -> bool:
         """Whether the sparse file has blocks past ``end``: reading all its holes is slow."""
@@ -405,4 +423,9 @@ class RowFiles:
         used_pages = -(-(end - file_start) // _PAGE_BYTES)
         if self._allocated.get(file_start, self.file_bytes) > used_pages * _PAGE_BYTES:
             return True
-        return any(self.read_file(end, min(_PAGE_BYTES, file_end - end)))
+        return _holds_more(self.read_file(end, min(_PAGE_BYTES, file_end - end)))
+
+
+def _holds_more(data: bytes) -> bool:
+    # Comparing is thirty times faster than any().
+    return data != _ZEROS[: len(data)]

@@ -225,6 +225,7 @@ class KeyIndex:
     def _after_last(self) -> int:
         """Feed from the last message of the last file again: its keys may have gone on."""
         if not self._index_files:
+            self._keys_kept = 0
             return 0
         self._indexed_through = self.physical_end - 1
         self._keys_kept = self._index_files[-1].count_of_last()
@@ -241,6 +242,8 @@ class KeyIndex:
         while self._index_files and self.physical_end >= physical_limit:
             file = self._index_files[-1]
             file.cut_before(physical_limit)
+            # What is left ends with a whole message; the one that was counted is gone.
+            self._keys_kept = 0
             if file.index_count > 1:
                 break
             self._unlink(file.path)

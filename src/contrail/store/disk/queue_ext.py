@@ -14,6 +14,7 @@ consume queue; tag codes are 32-bit hashes or times, so the two cannot be confus
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -107,13 +108,23 @@ class QueueExt:
         position = address - _ADDRESS_BASE
         if not self._units.start <= position < self._units.end:
             return None
-        raw = self._units.read(position, UNIT_BYTES_MIN)
+        return self._read(position, self._units.read)
+
+    def read_file(self, address: int) -> ExtUnit | None:
+        """The unit as it is on disk, where memory may still hold a sound copy of it."""
+        position = address - _ADDRESS_BASE
+        if not (is_ext_address(address) and self._units.start <= position < self._units.written):
+            return None
+        return self._read(position, self._units.read_file)
+
+    def _read(self, position: int, read: Callable[[int, int], bytes]) -> ExtUnit | None:
+        raw = read(position, UNIT_BYTES_MIN)
         if len(raw) < UNIT_BYTES_MIN:
             return None
         size, tags_code, store_timestamp_ms, bitmap_bytes = _UNIT.unpack(raw)
         if bitmap_bytes < 0 or size != UNIT_BYTES_MIN + bitmap_bytes:
             return None
-        bitmap = self._units.read(position + UNIT_BYTES_MIN, bitmap_bytes) if bitmap_bytes else b""
+        bitmap = read(position + UNIT_BYTES_MIN, bitmap_bytes) if bitmap_bytes else b""
         return ExtUnit(tags_code, store_timestamp_ms, bitmap)
 
     def write_pending(self) -> None:

@@ -79,6 +79,7 @@ class QueueTable:
         self._refused: set[bytes] = set()
         self.batch_topics = batch_topics
         self.tombstones: dict[bytes, int] = {}
+        # Not lowered by deleting a topic: a bound is all that is asked of it.
         self.physical_end_max = 0
 
     # Starting and stopping.
@@ -97,6 +98,7 @@ class QueueTable:
             if problem is not None:
                 queue.reset()
                 problems.append(QueueProblem(topic, queue_id, problem))
+            queue.cool()
             self._marks[topic, queue_id] = queue.mark()
         self._end_deletions()
         self.physical_end_max = self._highest_end()
@@ -138,7 +140,7 @@ class QueueTable:
 
     def write_pending(self, *, bytes_min: int = 0) -> None:
         """Write the rows of every queue with at least ``bytes_min`` of them unwritten."""
-        for queue in self._warm - self._dirty.keys():
+        for queue in self._warm.difference(self._dirty):
             queue.cool()
         self._warm = set(self._dirty)
         for queue, key in list(self._dirty.items()):
@@ -229,7 +231,6 @@ class QueueTable:
             crashpoint("queue.files_removed")
         self._remove_folders(topic)
         self.batch_topics -= {topic}
-        self.physical_end_max = self._highest_end()
         crashpoint("queue.topic_removed")
 
     # Private.
@@ -270,7 +271,7 @@ class QueueTable:
         name = os.fsdecode(topic)
         if topic in self.batch_topics:
             queue: Queue = BatchQueue(
-                self._batch_folder / name / str(queue_id),
+                self._batch_folder / f"{name}/{queue_id}",
                 config=self._config,
                 files=self._files,
                 handles=self._handles,
@@ -278,7 +279,7 @@ class QueueTable:
             )
         else:
             queue = ConsumeQueue(
-                self._folder / name / str(queue_id),
+                self._folder / f"{name}/{queue_id}",
                 config=self._config,
                 files=self._files,
                 handles=self._handles,

@@ -1,8 +1,8 @@
 """Reads messages through a queue's rows, and never hands out what the rows do not prove.
 
 Every record is compared with the row that led to it: size, magic, place, queue, queue offset and
-topic. Records older than this run has seen whole have their checksum verified as well, since only
-they come from the disk rather than from memory we filled.
+topic. Then its checksum is verified, whoever wrote it and when: a page that left memory comes back
+from the disk, and a bit may have turned there.
 """
 
 from __future__ import annotations
@@ -71,12 +71,9 @@ def _split(ranges: list[memoryview]) -> Iterator[memoryview]:
 class QueueReading:
     """Answers reads by queue and by physical offset."""
 
-    def __init__(
-        self, config: StoreConfig, segments: SegmentList, queues: QueueTable, *, trusted_from: int
-    ) -> None:
+    def __init__(self, config: StoreConfig, segments: SegmentList, queues: QueueTable) -> None:
         self._segments = segments
         self._queues = queues
-        self._trusted_from = trusted_from
         self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
 
     def get(
@@ -185,12 +182,9 @@ class QueueReading:
         return reason in (REASON_END, REASON_BLANK, REASON_EMPTY)
 
     def _count_checked(self, segment: Segment, flat: list[int]) -> int:
-        """How many of the records pass their checksum, where that must be asked."""
+        """How many of the records pass their checksum."""
         for index in range(0, len(flat), 2):
-            physical_offset = segment.start + flat[index]
-            if physical_offset >= self._trusted_from:
-                continue
-            reason, _ = self._check(segment, physical_offset)
+            reason, _ = self._check(segment, segment.start + flat[index])
             if reason != REASON_END:
                 return index // 2
         return len(flat) // 2

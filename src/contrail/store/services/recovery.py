@@ -64,10 +64,9 @@ class RecoveryReport:
 
 @dataclass
 class RecoveredLog:
-    """Where the log ends and from which byte on this run has seen every record whole."""
+    """Where the log ends, what its last record is and where each queue stood."""
 
     physical_end: int
-    trusted_from: int
     last_record_offset: int | None
     last_store_timestamp_ms: int
     marks: QueueMarks
@@ -128,9 +127,7 @@ class Recovery:
         report.elapsed_ms = monotonic_ms() - begun_ms
         last_record = self._last_record if self._last_record is not None else plan.last_record
         return (
-            RecoveredLog(
-                physical_end, plan.scan_from, last_record, self._last_timestamp_ms, plan.marks
-            ),
+            RecoveredLog(physical_end, last_record, self._last_timestamp_ms, plan.marks),
             report,
         )
 
@@ -157,7 +154,8 @@ class Recovery:
         marks = derived.queues if derived else {}
         self._queues.tombstones.update(derived.tombstones if derived else {})
         problems = self._queues.load(physical_limit=position, marks=marks if derived else None)
-        derive_from = self._load_index(position, derived.index_files if derived else [], False)
+        in_order = log.clean and report.was_clean
+        derive_from = self._load_index(position, derived.index_files if derived else [], in_order)
         if problems or derived is None:
             derive_from = lowest
         report.problems += [str(problem) for problem in problems]

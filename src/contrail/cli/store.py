@@ -1,0 +1,488 @@
+"""``contrail store``: look into a store folder, check and repair it, print its messages.
+
+Exit codes: 0 all is well, 1 damage was found, 2 the input cannot be used.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from enum import StrEnum
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+
+import typer
+
+from contrail.errors import ContrailError
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from contrail.model.message import StoredMessage
+    from contrail.store.reader import StoreReader
+    from contrail.store.verify import VerifyReport
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+_DAMAGE = 1
+_UNUSABLE = 2
+_FINDINGS_SHOWN_MAX = 50
+_BODY_SHOWN_MAX = 60
+_FOREVER_MS = (1 << 63) - 1
+
+Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the store.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
+LogPaths = Annotated[
+    list[Path] | None,
+    typer.Option("--log-path", help="A folder of the commit log, if not DIR/commitlog; repeatable."),
+]
+SegmentBytes = Annotated[
+    int | None,
+    typer.Option("--segment-bytes", help="The length segments must have; else as the files are."),
+]
+IndexSlots = Annotated[
+    int | None,
+    typer.Option("--index-slots", help="maxHashSlotNum, if an index file has not 4 keys a slot."),
+]
+
+
+class DumpFormat(StrEnum):
+    """How messages are printed: a line for people, or a JSON object a line."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Inspection:
+    """What ``inspect`` says about a folder."""
+
+    root: str
+    written_by: str
+    in_use: bool | None
+    closed_cleanly: bool
+    segment_bytes: int
+    segments: int
+    physical_min: int
+    physical_end: int
+    durable_end: int
+    disk_bytes: int
+    index_files: int
+    first_store_timestamp_ms: int | None
+    last_store_timestamp_ms: int | None
+    message_count: int
+    topics: dict[str, list[dict[str, Any]]]
+    damage_hints: list[str]
+    notes: list[str]
+
+
+@app.callback()
+def store() -> None:
+    """Look into a store folder of Contrail or RocketMQ: live, stopped or copied."""
+
+
+@app.command()
+def inspect(
+    folder: Folder,
+    as_json: AsJson = False,
+    log_path: LogPaths = None,
+    segment_bytes: SegmentBytes = None,
+    index_slots: IndexSlots = None,
+) -> None:
+    """Show sizes, offsets, queues and times. Reads little, writes nothing."""
+    with _refusals():
+        reader = _opened(folder, log_path, segment_bytes, index_slots)
+        found = _inspected(reader)
+    if as_json:
+        typer.echo(json.dumps(asdict(found), indent=2))
+    else:
+        _print_inspection(found)
+    raise typer.Exit(_DAMAGE if found.damage_hints else 0)
+
+
+@app.command()
+def verify(
+    folder: Folder,
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Rebuild damaged queues and index; the store must be stopped."),
+    ] = False,
+    as_json: AsJson = False,
+    log_path: LogPaths = None,
+    segment_bytes: SegmentBytes = None,
+    index_slots: IndexSlots = None,
+    delay_levels: Annotated[
+        str | None,
+        typer.Option("--delay-levels", help="messageDelayLevel, if it is not RocketMQ's default."),
+    ] = None,
+) -> None:
+    """Check every record, queue row and key; optionally rebuild what can be."""
+    from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS
+    from contrail.store.verify import verify_store
+
+    with _refusals(), _progress("verifying") as progress:
+        report = verify_store(
+            folder,
+            repair=repair,
+            progress=progress,
+            log_folders=tuple(log_path or ()),
+            segment_bytes=segment_bytes,
+            index_slot_count=index_slots,
+            delay_levels=delay_levels or DEFAULT_DELAY_LEVELS,
+        )
+    if as_json:
+        typer.echo(report.to_json())
+    else:
+        _print_verification(report)
+    raise typer.Exit(0 if report.is_sound else _DAMAGE)
+
+
+@app.command()
+def dump(
+    folder: Folder,
+    topic: Annotated[str | None, typer.Option("--topic", help="Only this topic, by queue.")] = None,
+    queue: Annotated[int | None, typer.Option("--queue", help="Only this queue.")] = None,
+    from_offset: Annotated[
+        int, typer.Option("--from-offset", help="Begin at this queue offset.")
+    ] = 0,
+    key: Annotated[str | None, typer.Option("--key", help="Only messages with this key.")] = None,
+    begin: Annotated[
+        str | None, typer.Option("--begin", help="Stored at or after: ms, or 2026-01-31T12:00.")
+    ] = None,
+    end: Annotated[str | None, typer.Option("--end", help="Stored at or before; as --begin.")] = None,
+    limit: Annotated[int | None, typer.Option("--limit", help="At most so many messages.")] = None,
+    internal: Annotated[
+        bool, typer.Option("--internal", help="Also the broker's own topics and open transactions.")
+    ] = False,
+    output: Annotated[
+        DumpFormat, typer.Option("--format", help="A line for people, or a JSON object a line.")
+    ] = DumpFormat.TEXT,
+    as_json: Annotated[bool, typer.Option("--json", help="Short for --format json.")] = False,
+    log_path: LogPaths = None,
+    segment_bytes: SegmentBytes = None,
+    index_slots: IndexSlots = None,
+) -> None:
+    """Print messages: all in log order, or those of a topic, queue, key or time."""
+    _require_topic(topic, {"--queue": queue, "--from-offset": from_offset or None, "--key": key})
+    with _refusals():
+        reader = _opened(folder, log_path, segment_bytes, index_slots)
+        begin_ms, end_ms = _moment(begin, 0, "--begin"), _moment(end, _FOREVER_MS, "--end")
+        messages: Iterator[StoredMessage]
+        if key is not None and topic is not None:
+            found = reader.by_key(topic, key)
+            messages = (m for m in found if begin_ms <= m.store_timestamp_ms <= end_ms)
+        else:
+            messages = reader.messages(
+                topic=topic,
+                queue_id=queue,
+                queue_offset_start=from_offset,
+                begin_ms=begin_ms,
+                end_ms=end_ms,
+                internal=internal,
+            )
+        _write_messages(islice(messages, limit), as_json or output is DumpFormat.JSON)
+    for damage in reader.damaged:
+        _complain(f"bytes {damage.physical_start} to {damage.physical_end}: {damage.reason}")
+    raise typer.Exit(_DAMAGE if reader.damaged else 0)
+
+
+# Input.
+
+
+def _opened(
+    folder: Path, log_path: list[Path] | None, segment_bytes: int | None, index_slots: int | None
+) -> StoreReader:
+    from contrail.store.reader import StoreReader
+
+    return StoreReader.open(
+        folder,
+        segment_bytes=segment_bytes,
+        log_folders=tuple(log_path or ()),
+        index_slot_count=index_slots,
+    )
+
+
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """What cannot be used as input becomes one line and exit code 2."""
+    try:
+        yield
+    except BrokenPipeError:
+        # Whoever read our output has seen enough; nothing must be flushed into the closed pipe.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        raise typer.Exit(0) from None
+    except (ContrailError, OSError) as error:
+        _refuse(str(error))
+
+
+def _refuse(message: str) -> NoReturn:
+    _complain(message)
+    raise typer.Exit(_UNUSABLE)
+
+
+def _complain(message: str) -> None:
+    typer.echo(f"contrail: {_shown(message)}", err=True)
+
+
+def _require_topic(topic: str | None, options: dict[str, object]) -> None:
+    given = [name for name, value in options.items() if value is not None]
+    if topic is None and given:
+        _refuse(f"{given[0]} needs --topic: say whose queue or key is meant")
+
+
+def _moment(text: str | None, default_ms: int, option: str) -> int:
+    if text is None:
+        return default_ms
+    if text.lstrip("-").isdecimal():
+        return int(text)
+    try:
+        return int(datetime.fromisoformat(text).timestamp() * 1000)
+    except ValueError:
+        _refuse(f"{option} {text!r} is no time: give milliseconds or 2026-01-31T12:00")
+
+
+# Inspecting.
+
+
+def _inspected(reader: StoreReader) -> Inspection:
+    topics = reader.topics()
+    queues = [queue for found in topics.values() for queue in found]
+    firsts = [q.first_store_timestamp_ms for q in queues if q.first_store_timestamp_ms is not None]
+    lasts = [q.last_store_timestamp_ms for q in queues if q.last_store_timestamp_ms is not None]
+    problems = [problem for queue in reader.queues.values() for problem in queue.problems]
+    damaged = [f"bytes {d.physical_start} to {d.physical_end}: {d.reason}" for d in reader.damaged]
+    return Inspection(
+        root=str(reader.root),
+        written_by=_writer(reader),
+        in_use=reader.is_in_use(),
+        closed_cleanly=reader.was_clean,
+        segment_bytes=reader.segment_bytes,
+        segments=len(reader.segments),
+        physical_min=reader.physical_min,
+        physical_end=reader.physical_end,
+        durable_end=min(reader.durable_end, reader.physical_end),
+        disk_bytes=_disk_bytes(reader.root, [segment.path for segment in reader.segments]),
+        index_files=len(reader.index_files()),
+        first_store_timestamp_ms=min(firsts, default=None),
+        last_store_timestamp_ms=max(lasts, default=None),
+        message_count=sum(q.queue_offset_max - q.queue_offset_min for q in queues),
+        topics={topic: [queue._asdict() for queue in found] for topic, found in topics.items()},
+        damage_hints=[*reader.problems, *problems, *damaged],
+        notes=list(reader.notes),
+    )
+
+
+def _writer(reader: StoreReader) -> str:
+    if reader.known.log is not None:
+        return "Contrail"
+    return "RocketMQ, or nobody yet" if not reader.segments else "RocketMQ"
+
+
+def _disk_bytes(root: Path, segments: list[Path]) -> int:
+    """What the files really occupy; a file that goes meanwhile counts nothing."""
+    total = 0
+    for path in {*root.rglob("*"), *segments}:
+        try:
+            total += path.lstat().st_blocks * 512
+        except FileNotFoundError:
+            continue
+    return total
+
+
+def _print_inspection(found: Inspection) -> None:
+    from rich.table import Table
+
+    console = _console()
+    facts = Table.grid(padding=(0, 2))
+    for name, value in _facts(found):
+        facts.add_row(name, value)
+    console.print(facts)
+    if found.topics:
+        console.print(_queue_table(found))
+    for hint in found.damage_hints:
+        console.print(f"damage: {_shown(hint)}", style="red")
+    for note in found.notes:
+        console.print(f"note: {_shown(note)}", style="yellow")
+    if found.damage_hints:
+        console.print("Run `contrail store verify` to learn what can be repaired.")
+
+
+def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
+    state = {True: "in use", False: "not in use", None: "unknown whether in use"}[found.in_use]
+    exit_words = "closed in order" if found.closed_cleanly else "not closed in order"
+    yield "folder", _shown(found.root)
+    yield "written by", found.written_by
+    yield "state", state if found.in_use else f"{state}, {exit_words}"
+    yield "commit log", (
+        f"{found.segments} segments of {_size(found.segment_bytes)}, "
+        f"bytes {found.physical_min:,} to {found.physical_end:,}"
+    )
+    yield "certainly durable", f"up to byte {found.durable_end:,}"
+    yield "on disk", _size(found.disk_bytes)
+    yield "index files", str(found.index_files)
+    yield "messages in queues", f"{found.message_count:,}"
+    yield "first stored", _time(found.first_store_timestamp_ms)
+    yield "last stored", _time(found.last_store_timestamp_ms)
+
+
+def _queue_table(found: Inspection) -> Any:
+    from rich.table import Table
+
+    table = Table("topic", "queue", "min", "max", "first stored", "last stored")
+    for topic, queues in found.topics.items():
+        for queue in queues:
+            table.add_row(
+                _shown(topic),
+                str(queue["queue_id"]),
+                f"{queue['queue_offset_min']:,}",
+                f"{queue['queue_offset_max']:,}",
+                _time(queue["first_store_timestamp_ms"], "seconds"),
+                _time(queue["last_store_timestamp_ms"], "seconds"),
+            )
+    return table
+
+
+# Verifying.
+
+
+@contextmanager
+def _progress(what: str) -> Iterator[Callable[[int, int], None] | None]:
+    """A bar on stderr when somebody watches."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn
+
+    columns = (what, BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=None)
+        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+
+def _print_verification(report: VerifyReport) -> None:
+    console = _console()
+    seconds = report.elapsed_ms / 1000
+    console.print(
+        f"{report.record_count:,} records ({_size(report.bytes_checked)}), {report.row_count:,} rows "
+        f"of {report.queue_count:,} queues and {report.key_count:,} keys checked in {seconds:.1f} s"
+    )
+    lines = list(_findings(report))
+    for line in lines[:_FINDINGS_SHOWN_MAX]:
+        console.print(_shown(line), style="red")
+    if len(lines) > _FINDINGS_SHOWN_MAX:
+        console.print(f"... and {len(lines) - _FINDINGS_SHOWN_MAX} more; --json lists all")
+    for note in report.notes:
+        console.print(f"note: {_shown(note)}", style="yellow")
+    console.print(_verdict(report, bool(lines)))
+
+
+def _findings(report: VerifyReport) -> Iterator[str]:
+    for damage in report.log:
+        whose = ""
+        if damage.topic is not None:
+            whose = f", message {damage.queue_offset} of queue {damage.queue_id} of {damage.topic}"
+        yield f"log: bytes {damage.physical_start} to {damage.physical_end}: {damage.reason}{whose}"
+    for queue in report.queues:
+        counts = f"{queue.missing} rows missing, {queue.wrong} wrong, {queue.extra} too many"
+        more = "".join(f"; {problem}" for problem in queue.problems)
+        fixed = " (rebuilt)" if queue.repaired else ""
+        yield f"queue {queue.queue_id} of {queue.topic}: {counts}{more}{fixed}"
+    for file in report.index:
+        yield f"index file {file.file}: {file.problem}{' (rebuilt)' if file.repaired else ''}"
+    yield from (f"file: {problem}" for problem in report.files)
+
+
+def _verdict(report: VerifyReport, found: bool) -> str:
+    if report.is_sound:
+        return "All damage was repaired." if found else "The store is sound."
+    if report.log:
+        return "Damage in the log cannot be rebuilt: restore those segments from a copy."
+    if report.queues or report.index:
+        return "Stop the broker and run `contrail store verify --repair` to rebuild what is damaged."
+    return "Move away or restore the files named above."
+
+
+# Dumping.
+
+
+def _write_messages(messages: Iterator[StoredMessage], as_json: bool) -> None:
+    write = _json_line if as_json else _text_line
+    for message in messages:
+        sys.stdout.write(write(message) + "\n")
+    sys.stdout.flush()
+
+
+def _text_line(message: StoredMessage) -> str:
+    properties = message.properties
+    labels = [f"{name}={properties[name]}" for name in ("TAGS", "KEYS", "UNIQ_KEY") if name in properties]
+    body = message.body[:_BODY_SHOWN_MAX].decode("utf-8", "replace")
+    more = f"... ({len(message.body)} bytes)" if len(message.body) > _BODY_SHOWN_MAX else ""
+    place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
+    when = _time(message.store_timestamp_ms)
+    return _shown(f"{message.physical_offset:>12} {when} {place} {' '.join(labels)} {body}{more}")
+
+
+def _json_line(message: StoredMessage) -> str:
+    from contrail.model.host import unpack_host
+
+    return json.dumps(
+        {
+            "topic": message.topic,
+            "queueId": message.queue_id,
+            "queueOffset": message.queue_offset,
+            "physicalOffset": message.physical_offset,
+            "recordBytes": message.record_bytes,
+            "storeTimestamp": message.store_timestamp_ms,
+            "bornTimestamp": message.born_timestamp_ms,
+            "bornHost": str(unpack_host(message.born_host)),
+            "storeHost": str(unpack_host(message.store_host)),
+            "flag": message.flag,
+            "sysFlag": message.sys_flag,
+            "reconsumeTimes": message.reconsume_times,
+            "preparedTransactionOffset": message.prepared_transaction_offset,
+            "properties": message.properties,
+            "bodyBase64": base64.b64encode(message.body).decode(),
+        },
+        ensure_ascii=False,
+    )
+
+
+# Words.
+
+
+def _console() -> Console:
+    from rich.console import Console
+
+    return Console(highlight=False, markup=False, soft_wrap=True)
+
+
+def _shown(text: str) -> str:
+    """Text from a file, without what would move the cursor or change colours."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def _size(byte_count: int) -> str:
+    size = float(byte_count)
+    for unit in ("bytes", "KiB", "MiB", "GiB"):
+        if size < 1024 or unit == "GiB":
+            break
+        size /= 1024
+    return f"{size:,.0f} bytes" if unit == "bytes" else f"{size:,.1f} {unit}"
+
+
+def _time(timestamp_ms: int | None, precision: str = "milliseconds") -> str:
+    if timestamp_ms is None:
+        return "-"
+    try:
+        moment = datetime.fromtimestamp(timestamp_ms / 1000)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_ms} ms"
+    return moment.isoformat(" ", precision)
