@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from bench.harness import REPOSITORY, BenchError, Row
-from bench.report import Result, describe_machine, publish, write_json
+from bench.report import Result, describe_machine, publish, require_publishable, write_json
 
 # suite -> (module, what it measures)
 SUITES = {
@@ -49,6 +49,8 @@ def run_suite(name: str, *, size: str, options: argparse.Namespace) -> Result:
     suite = cast(Suite, import_module(SUITES[name][0]))
     kernels = _kernel_states()
     print(f"suite {name}, {size} run; kernels: {kernels}", file=sys.stderr)
+    if options.publish:
+        require_publishable(size if not options.only else "partial", kernels)
     parent = Path(options.folder)
     parent.mkdir(parents=True, exist_ok=True)
     machine = describe_machine(parent)

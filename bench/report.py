@@ -47,16 +47,21 @@ class Result:
         return "\n".join([*_preamble(self), "", _table(self.rows), "", *_details(self.rows), ""])
 
 
-def publish(result: Result) -> list[Path]:
-    """Write the result into ``docs/benchmarks``: full runs with compiled kernels only."""
-    interpreted = [name for name, state in result.kernels.items() if state != "compiled"]
+def require_publishable(size: str, kernels: dict[str, str]) -> None:
+    """Refuse what would mislead: a small run, or one with interpreted kernels."""
+    interpreted = [name for name, state in kernels.items() if state != "compiled"]
     if interpreted:
         raise BenchError(
             f"not published: kernels {', '.join(interpreted)} are interpreted; build them with "
-            f"CONTRAIL_KERNELS=required pip install -e ."
+            f"CONTRAIL_KERNELS=required make setup"
         )
-    if result.size != "full":
-        raise BenchError(f"not published: a {result.size} run says too little; run without --quick")
+    if size != "full":
+        raise BenchError(f"not published: a {size} run says too little; run without --quick")
+
+
+def publish(result: Result) -> list[Path]:
+    """Write the result into ``docs/benchmarks``, misses included."""
+    require_publishable(result.size, result.kernels)
     PUBLISHED.mkdir(parents=True, exist_ok=True)
     as_json, as_text = PUBLISHED / f"{result.suite}.json", PUBLISHED / f"{result.suite}.md"
     write_json(result, as_json)

@@ -19,22 +19,22 @@ from tests.fault.campaigns.lost_writes import (
 from tests.fault.campaigns.workload import small_config
 
 
-def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(tmp_path: Path) -> None:
-    figures = run_campaign(tmp_path, seed=21, steps=60, states=100)
+def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(memory_path: Path) -> None:
+    figures = run_campaign(memory_path, seed=21, steps=60, states=100)
     assert figures.problems == []
     assert figures.states >= 99
     assert figures.nested_states >= 9
     assert figures.acknowledged > 1000
 
 
-def test_the_campaign_notices_a_disk_that_lies_about_syncing_the_log(tmp_path: Path) -> None:
-    files = forget_log_syncs(record_run(tmp_path / "recorded", seed=22, steps=30))
+def test_the_campaign_notices_a_disk_that_lies_about_syncing_the_log(memory_path: Path) -> None:
+    files = forget_log_syncs(record_run(memory_path / "recorded", seed=22, steps=30))
     rng = random.Random(22)
     noticed = 0
     for _, disk, history in _replayed(files, files.operations, 22, 10, rng):
-        materialise(disk.crash(nothing_survives), source=files.root, target=tmp_path / "state")
-        noticed += _is_noticed(tmp_path / "state", history)
-        (tmp_path / "state").rename(tmp_path / f"state{rng.random()}")
+        materialise(disk.crash(nothing_survives), source=files.root, target=memory_path / "state")
+        noticed += _is_noticed(memory_path / "state", history)
+        (memory_path / "state").rename(memory_path / f"state{rng.random()}")
     assert noticed >= 5
 
 
@@ -45,8 +45,8 @@ def _is_noticed(state: Path, history: History) -> bool:
 @pytest.mark.torture
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", range(500, 510))
-def test_power_cuts_at_every_place_of_long_runs_lose_nothing(seed: int, tmp_path: Path) -> None:
-    figures = run_campaign(tmp_path, seed=seed, steps=150, states=300)
+def test_power_cuts_at_every_place_of_long_runs_lose_nothing(seed: int, memory_path: Path) -> None:
+    figures = run_campaign(memory_path, seed=seed, steps=150, states=300)
     assert figures.problems == []
 
 

@@ -39,11 +39,13 @@ def place_run(
         physical_offsets.append(position)
         position += sizes[index]
         index += 1
-        transaction = draft[5] & _TRANSACTION_MASK
+        # A slice of a named tuple is a plain tuple, which C indexes without asking anybody.
+        fields = draft[:6]
+        transaction = fields[5] & _TRANSACTION_MASK
         if transaction == _PREPARED or transaction == _ROLLED_BACK:
             queue_offsets.append(0)
             continue
-        key = (draft[0], draft[1])
+        key = (fields[0], fields[1])
         queue_offset = planned.get(key)
         if queue_offset is None:
             queue_offset = next_offsets.get(key)

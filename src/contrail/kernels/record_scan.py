@@ -53,6 +53,7 @@ def scan_records(
     Returns where the walk ended, the ``REASON_`` it ended for, how many records it passed, where
     the last of them starts (-1: none) and its store timestamp (0: none). ``record_crc`` is 0 to
     ignore the record CRC, 1 to verify it where there is one, 2 to also refuse records without.
+    A client can send a property of that name: 1 is safe only where such properties are removed.
     """
     data = memoryview(buffer)
     if not 0 <= start <= end <= len(data):

@@ -40,7 +40,7 @@ class StoreConfig:
     read_only_commit_log_paths: tuple[Path, ...] = _setting("readOnlyCommitLogStorePaths", ())
     segment_bytes: int = _setting("mappedFileSizeCommitLog", 1 << 30)
     queue_file_bytes: int = _setting("mappedFileSizeConsumeQueue", 300_000 * _QUEUE_ROW_BYTES)
-    batch_queue_file_bytes: int = _setting("mappedFileSizeBatchConsumeQueue", 300_000 * 46)
+    batch_queue_file_bytes: int = _setting("mapperFileSizeBatchConsumeQueue", 300_000 * 46)
     queue_ext_enabled: bool = _setting("enableConsumeQueueExt", False)
     queue_ext_file_bytes: int = _setting("mappedFileSizeConsumeQueueExt", 48 << 20)
     index_enabled: bool = _setting("messageIndexEnable", True)
@@ -84,7 +84,7 @@ class StoreConfig:
         _require(self.body_bytes_max >= 1, "maxMessageSize", "at least 1 byte")
         _require_whole(self.queue_file_bytes, _QUEUE_ROW_BYTES, "mappedFileSizeConsumeQueue")
         _require_whole(
-            self.batch_queue_file_bytes, _BATCH_ROW_BYTES, "mappedFileSizeBatchConsumeQueue"
+            self.batch_queue_file_bytes, _BATCH_ROW_BYTES, "mapperFileSizeBatchConsumeQueue"
         )
         parse_delay_levels(self.delay_levels)
 

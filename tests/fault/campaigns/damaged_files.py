@@ -1,24 +1,25 @@
 """Every file beside the log, removed, emptied, halved, doubled or swapped with another.
 
-A case says what must happen: the store ``starts`` with every message in its queue and every key in
-its index, or it ``refuses`` with a named error, having changed nothing that could be mended.
+A case says what must come of it; see ``Outcome``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import random
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
 from contrail.clock import ManualClock
-from contrail.errors import StateFileDamaged, StoreError, StoreLayoutError
+from contrail.errors import StoreError
+from contrail.kernels.java_hash import java_hash
 from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
 from tests.fault.campaigns.history import CLOCK_MS, Verdict, check_index, read_everything
+from tests.fault.campaigns.oracle import QueueKey
 from tests.fault.campaigns.workload import draft_of, sequence_of, small_config
 
 MESSAGE_COUNT = 160
@@ -59,38 +60,73 @@ DAMAGES: dict[str, Damage] = {
 }
 
 
+class Outcome(Enum):
+    """What a case must lead to. Whichever it is, no read returns a body that was not sent."""
+
+    WHOLE = "starts, with every message in its queue and every key in the index"
+    HEALS = "starts; the first scrub pass makes everything whole"
+    REFUSES = "refuses to start with a named error"
+    REPORTS = "refuses, or starts and the scrubber names the damaged bytes"
+    SHORTER = "starts without the messages of that file, as if they had never been there"
+
+
 class Target(NamedTuple):
-    """A kind of file, which ones of it to damage, and the errors allowed per damage."""
+    """A kind of file, and what comes of it. ``differs`` names the damages with another outcome."""
 
     name: str
     pattern: str
-    after_kill: bool = True
-    refusals: tuple[type[StoreError], ...] = ()
+    outcome: Outcome = Outcome.WHOLE
+    differs: dict[str, Outcome] = {}  # noqa: RUF012
+    differs_after_kill: dict[str, Outcome] = {}  # noqa: RUF012
 
+    def expected(self, damage: str, *, killed: bool) -> Outcome:
+        outcome = self.differs.get(damage, self.outcome)
+        return self.differs_after_kill.get(damage, outcome) if killed else outcome
+
+
+_SWAP_HEALS = {"swapped": Outcome.HEALS}
+_REFUSED_WHEN_DAMAGED = {
+    "emptied": Outcome.REFUSES,
+    "halved": Outcome.REFUSES,
+    "doubled": Outcome.REFUSES,
+}
 
 # Derived files never keep a store from starting. The sealed files of our own have a backup from
-# the write before; with both gone wrong the store refuses, because it can no longer tell a torn
-# tail from lost messages.
+# the write before; with content in both but neither readable the store refuses, because it can no
+# longer tell a torn tail from lost messages.
 TARGETS = (
-    Target("consume queue, first file", "consumequeue/orders/*/00000000000000000000"),
-    Target("consume queue, last file", "consumequeue/orders/*/last"),
-    Target("consume queue ext, first file", "consumequeue_ext/orders/*/00000000000000000000"),
-    Target("consume queue ext, last file", "consumequeue_ext/orders/*/last"),
-    Target("index, first file", "index/first"),
-    Target("index, last file", "index/last"),
+    Target("consume queue, first file", "consumequeue/orders/*/first", differs=_SWAP_HEALS),
+    Target("consume queue, last file", "consumequeue/orders/*/last", differs=_SWAP_HEALS),
+    Target("consume queue ext, first file", "consumequeue_ext/orders/*/first", Outcome.HEALS),
+    Target("consume queue ext, last file", "consumequeue_ext/orders/*/last", Outcome.HEALS),
+    Target("index, first file", "index/first", differs=_SWAP_HEALS),
+    Target("index, last file", "index/last", differs=_SWAP_HEALS),
     Target("checkpoint", "checkpoint"),
     Target("contrail.checkpoint", "contrail.checkpoint"),
-    Target("contrail.checkpoint and its backup", "contrail.checkpoint*", refusals=(StateFileDamaged,)),
+    Target(
+        "contrail.checkpoint and its backup",
+        "contrail.checkpoint*",
+        differs=_REFUSED_WHEN_DAMAGED,
+    ),
     Target("contrail.queues", "contrail.queues"),
-    Target("contrail.queues and its backup", "contrail.queues*", refusals=(StateFileDamaged,)),
+    Target("contrail.queues and its backup", "contrail.queues*", differs=_REFUSED_WHEN_DAMAGED),
     Target("abort", "abort"),
     Target("lock", "lock"),
 )
 
-# The log itself is not derived: a segment of another length cannot be what was written.
+# The log itself is not derived. A segment of another length cannot be what was written. One that
+# is missing at the front is what retention leaves; one missing at the end is refused when it held
+# durable bytes, and after a kill that is known only up to the last checkpoint.
+_SEGMENT_DIFFERS = {"removed": Outcome.SHORTER, "swapped": Outcome.REPORTS}
 LOG_TARGETS = (
-    Target("segment, first", "commitlog/first", refusals=(StoreError,)),
-    Target("segment, last", "commitlog/last", refusals=(StoreError,)),
+    Target("segment, first", "commitlog/first", Outcome.REFUSES, differs=_SEGMENT_DIFFERS),
+    Target(
+        "segment, last",
+        "commitlog/last",
+        Outcome.REFUSES,
+        differs={"swapped": Outcome.REPORTS},
+        differs_after_kill={"removed": Outcome.SHORTER, "emptied": Outcome.SHORTER},
+    ),
 )
 
 
@@ -162,51 +198,84 @@ def _run_case(
     if paths:
         figures.cases += 1
         where = f"{target.name} {damage} after a {'kill' if killed else 'clean stop'}"
-        _judge(config, target, seed, figures, where)
+        _judge(config, target.expected(damage, killed=killed), seed, figures, where)
     shutil.rmtree(config.root)
 
 
 def _partners(root: Path, paths: list[Path]) -> Iterator[Path]:
-    """For each path another file to swap with: its neighbour, or the lock file."""
+    """For each path another file of its kind to swap with, or any other where there is none."""
+    kinds = ("consumequeue", "consumequeue_ext", "index", "commitlog")
     for path in paths:
-        others = [other for other in sorted(path.parent.iterdir()) if other.is_file()]
-        others = [other for other in others if other not in paths and other.name != "lock"]
-        yield others[0] if others else root / "checkpoint"
+        kind = path.relative_to(root).parts[0]
+        pool = (root / kind).rglob("*") if kind in kinds else root.glob("c*")
+        others = [other for other in sorted(pool) if other.is_file() and other not in paths]
+        yield others[0]
 
 
 def _judge(
-    config: StoreConfig, target: Target, seed: int, figures: DamageFigures, where: str
+    config: StoreConfig, expected: Outcome, seed: int, figures: DamageFigures, where: str
 ) -> None:
-    try:
-        store = MessageStore.open(config, clock=ManualClock(CLOCK_MS))
-    except target.refusals as error:
-        figures.refused += 1
-        if not str(error):
-            figures.problems.append(f"{where}: refused without a word")
-        return
-    except Exception as error:
-        figures.problems.append(f"{where}: {error!r}")
-        return
-    figures.started += 1
     verdict = Verdict()
     try:
-        _require_everything(store, seed, verdict)
-        store.close()
+        with MessageStore.open(config, clock=ManualClock(CLOCK_MS)) as store:
+            figures.started += 1
+            verdict.require(expected is not Outcome.REFUSES, "started")
+            _judge_open(store, expected, seed, verdict)
+    except StoreError as error:
+        figures.refused += 1
+        may_refuse = expected in (Outcome.REFUSES, Outcome.REPORTS)
+        verdict.require(may_refuse and bool(str(error)), f"refused: {error!r}")
     except Exception as error:
-        verdict.problems.append(repr(error))
+        verdict.problems.append(f"failed: {error!r}")
     figures.problems += [f"{where}: {problem}" for problem in verdict.problems]
 
 
-def _require_everything(store: MessageStore, seed: int, verdict: Verdict) -> None:
+def _judge_open(store: MessageStore, expected: Outcome, seed: int, verdict: Verdict) -> None:
+    _require_true_bodies(store, seed, verdict)
+    if expected is Outcome.WHOLE:
+        _require_everything(store, verdict)
+    report = store.scrubber.run_once(1 << 30)
+    if expected is Outcome.REPORTS:
+        verdict.require(bool(report.damaged), "the scrubber found nothing")
+    if expected in (Outcome.WHOLE, Outcome.HEALS):
+        _require_everything(store, verdict)
+        _require_true_tags(store, verdict)
+    run = store.append_one(draft_of(seed, MESSAGE_COUNT))
+    verdict.require(store.wait_flushed(run.physical_end, 60_000), "appends do not go on")
+
+
+def _require_true_bodies(store: MessageStore, seed: int, verdict: Verdict) -> None:
+    content = read_everything(store, Verdict())
+    for queue in content.values():
+        for message in queue.values():
+            sent = draft_of(seed, sequence_of(message.body))
+            verdict.require(message.body == sent.body, "a body that was never sent")
+
+
+def _require_everything(store: MessageStore, verdict: Verdict) -> None:
     content = read_everything(store, verdict)
     sequences = sorted(
         sequence_of(message.body) for queue in content.values() for message in queue.values()
     )
     verdict.require(sequences == list(range(MESSAGE_COUNT)), f"{len(sequences)} messages are there")
-    for queue in content.values():
-        for message in queue.values():
-            sent = draft_of(seed, sequence_of(message.body))
-            verdict.require(message.body == sent.body, "a body that was never sent")
     check_index(store, content, verdict)
-    run = store.append_one(draft_of(seed, MESSAGE_COUNT))
-    verdict.require(store.wait_flushed(run.physical_end, 60_000), "appends do not go on")
+
+
+def _require_true_tags(store: MessageStore, verdict: Verdict) -> None:
+    """A read by tag finds every message with it: the codes in rows and ext units are right."""
+    for number in range(5):
+        codes = frozenset({java_hash(b"tag%d" % number)})
+        found = 0
+        for key in store.queues():
+            found += _count_tagged(store, key, codes)
+        expected = len(range(number, MESSAGE_COUNT, 5))
+        verdict.require(found == expected, f"tag{number}: {found} found, {expected} sent")
+
+
+def _count_tagged(store: MessageStore, key: QueueKey, codes: frozenset[int]) -> int:
+    found, queue_offset = 0, store.queue_offset_min(*key)
+    while queue_offset < store.queue_offset_max(*key):
+        result = store.get(*key, queue_offset, tag_codes=codes)
+        found += len(result.records)
+        queue_offset = max(result.next_queue_offset, queue_offset + 1)
+    return found

@@ -316,6 +316,10 @@ class ConsumeQueue:
         """A byte position before which rows need no look, and the physical end there."""
         if expected is None:
             return self._last_begun_file(physical_limit), 0
+        first = expected.queue_offset_min * ROW_BYTES
+        if self._rows.start > first:
+            # Lost, or taken by retention just before a crash: only the log can tell.
+            return f"{self.folder} lacks the file of queue offset {expected.queue_offset_min}"
         position = expected.queue_offset_max * ROW_BYTES
         if not self._rows.start <= position <= self._rows.created:
             return f"{self.folder} does not reach queue offset {expected.queue_offset_max}"

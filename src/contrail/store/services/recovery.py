@@ -191,12 +191,22 @@ class Recovery:
     def _start_by_time(self, apache: ApacheCheckpoint | None) -> int:
         """The newest segment whose first record is old enough to have been checkpointed."""
         safe_ms = apache.safe_timestamp_ms if apache else 0
+        if safe_ms > self._newest_time():
+            safe_ms = 0  # A time the log never reached: the checkpoint is damaged.
         for segment in reversed(self._segments.snapshot()):
             reason, _ = check_record(segment.map, 0, segment.byte_count, segment.start, False, 0)
             timestamp_ms = int.from_bytes(segment.map[56:64], "big", signed=True)
             if reason == REASON_END and 0 < timestamp_ms <= safe_ms:
                 return segment.start
         return self._segments.physical_min
+
+    def _newest_time(self) -> int:
+        """The store time of the last record that can be read without doubt."""
+        for segment in reversed(self._segments.snapshot()):
+            found = scan_records(segment.map, 0, segment.byte_count, segment.start, False, 0)
+            if found[2]:
+                return found[4]
+        return 0
 
     def _load_index(self, physical_limit: int, marks: list[IndexMark] | None, trusted: bool) -> int:
         if self._index is None:
