@@ -183,7 +183,9 @@ class RecordingFileSystem(WatchedFileSystem):
 
 
 def _read_baseline(root: Path) -> Baseline:
-    folders, names, contents = {root}, {}, {}
+    folders = {root}
+    names: dict[Path, int] = {}
+    contents: dict[int, bytes] = {}
     for place, folder_names, file_names in os.walk(root):
         folders.update(Path(place, name) for name in folder_names)
         for name in sorted(file_names):

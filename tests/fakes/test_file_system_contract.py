@@ -150,14 +150,16 @@ def test_the_recording_starts_from_what_was_there(tmp_path: Path) -> None:
 
 def test_a_fault_strikes_the_nth_matching_operation_only(tmp_path: Path) -> None:
     files = FailingFileSystem(Fault("pwrite", "log", nth=2))
-    with opened(files, tmp_path / "log", create=True) as log:
-        with opened(files, tmp_path / "queue", create=True) as queue:
-            files.pwrite(log, b"1", 0)
-            files.pwrite(queue, b"1", 0)
-            with pytest.raises(OSError) as caught:
-                files.pwrite(log, b"2", 1)
-            assert caught.value.errno == errno.EIO
-            files.pwrite(log, b"3", 1)
+    with (
+        opened(files, tmp_path / "log", create=True) as log,
+        opened(files, tmp_path / "queue", create=True) as queue,
+    ):
+        files.pwrite(log, b"1", 0)
+        files.pwrite(queue, b"1", 0)
+        with pytest.raises(OSError) as caught:
+            files.pwrite(log, b"2", 1)
+        assert caught.value.errno == errno.EIO
+        files.pwrite(log, b"3", 1)
     assert (tmp_path / "log").read_bytes() == b"13"
 
 

@@ -15,7 +15,7 @@ _MEMORY = Path("/dev/shm")
 
 @pytest.fixture
 def memory_path(tmp_path: Path) -> Iterator[Path]:
-    """A folder in memory where there is one, for campaigns whose crashes never reach a real disk."""
+    """A folder in memory where there is one, for crashes that never reach a real disk."""
     if not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)):
         yield tmp_path
         return

@@ -1,7 +1,4 @@
-"""Single flipped bits: noticed where a check covers them, repaired where the log can tell, and
-
-never a wrong body.
-"""
+"""Single flipped bits: noticed where covered, repaired where derived, never a wrong body."""
 
 from __future__ import annotations
 

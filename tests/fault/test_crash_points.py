@@ -6,14 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.campaigns.crash_points import run_campaign
+from tests.fault.campaigns.crash_points import Case, crash_server, run_campaign, run_case
+from tests.fault.campaigns.history import check_folder
+from tests.fault.campaigns.workload import small_config
 
 POINT_COUNT_MIN = 60
 
 
 def test_a_kill_at_any_crash_point_loses_no_acknowledged_message(memory_path: Path) -> None:
     figures = run_campaign(
-        memory_path, seed=11, flushes=("sync", "async"), hits=(1,), both_lives=False
+        memory_path, seed=11, flushes=("sync", "async"), hits=(1,), every_life=False
     )
     assert figures.problems == []
     assert len(figures.points) >= POINT_COUNT_MIN
@@ -22,9 +24,24 @@ def test_a_kill_at_any_crash_point_loses_no_acknowledged_message(memory_path: Pa
 
 @pytest.mark.torture
 @pytest.mark.timeout(7200)
-def test_every_crash_point_in_both_modes_at_several_passages_loses_nothing(memory_path: Path) -> None:
+def test_every_crash_point_in_both_modes_at_several_passages_loses_nothing(
+    memory_path: Path,
+) -> None:
     figures = run_campaign(
-        memory_path, seed=1000, flushes=("sync", "async"), hits=(1, 2, 5), both_lives=True
+        memory_path, seed=1000, flushes=("sync", "async"), hits=(1, 2, 5), every_life=True
     )
     assert figures.problems == []
     assert len(figures.points) >= POINT_COUNT_MIN
+
+
+def test_a_mark_in_a_segment_that_retention_removed_since_does_not_end_the_log_there(
+    memory_path: Path,
+) -> None:
+    folder = memory_path / "case"
+    with crash_server() as server:
+        case = Case("retention.segment_removed", 1, "sync")
+        died, history = run_case(server, folder, case, seed=1044)
+    assert died
+    verdict = check_folder(small_config(folder / "store"), history, 900_000)
+    assert verdict.problems == []
+    assert 0 < verdict.expired_acks < verdict.checked_acks

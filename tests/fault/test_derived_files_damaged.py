@@ -1,4 +1,4 @@
-"""Every file beside the log removed, emptied, halved, doubled or swapped: starts, or says why not."""
+"""Any file removed, emptied, halved, doubled or swapped: the store starts, or says why not."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_a_damaged_config_file_falls_back_to_the_one_before(
         file.save(files, tmp_path, CONFIG_FILES[file](data_version=version))
     DAMAGES[damage](tmp_path / "config" / file.name, tmp_path / "config" / file.name)
     read = file.load(files, tmp_path)
-    assert read.source == "backup"
+    assert read.source == "backup" and read.value is not None
     assert read.value.data_version == OLDER
     assert read.problem
 

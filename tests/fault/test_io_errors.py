@@ -1,4 +1,4 @@
-"""EIO and short writes: the first error is the last word, and a restart has all that was promised."""
+"""EIO and short writes: the first error is the last word; a restart has what was promised."""
 
 from __future__ import annotations
 

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
 
 import pytest
 
-from tests.fault.campaigns.crash_states import Disk, materialise, nothing_survives
+from tests.fault.campaigns.crash_states import materialise, nothing_survives
 from tests.fault.campaigns.history import History
 from tests.fault.campaigns.lost_writes import (
-    _replayed,
     forget_log_syncs,
     judge_state,
     record_run,
+    replayed,
     run_campaign,
 )
 from tests.fault.campaigns.workload import small_config
@@ -29,12 +28,11 @@ def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(memory_path
 
 def test_the_campaign_notices_a_disk_that_lies_about_syncing_the_log(memory_path: Path) -> None:
     files = forget_log_syncs(record_run(memory_path / "recorded", seed=22, steps=30))
-    rng = random.Random(22)
     noticed = 0
-    for _, disk, history in _replayed(files, files.operations, 22, 10, rng):
-        materialise(disk.crash(nothing_survives), source=files.root, target=memory_path / "state")
-        noticed += _is_noticed(memory_path / "state", history)
-        (memory_path / "state").rename(memory_path / f"state{rng.random()}")
+    for place, disk, history in replayed(files, seed=22, states=10):
+        state = memory_path / f"state{place}"
+        materialise(disk.crash(nothing_survives), source=files.root, target=state)
+        noticed += _is_noticed(state, history)
     assert noticed >= 5
 
 
@@ -48,5 +46,3 @@ def _is_noticed(state: Path, history: History) -> bool:
 def test_power_cuts_at_every_place_of_long_runs_lose_nothing(seed: int, memory_path: Path) -> None:
     figures = run_campaign(memory_path, seed=seed, steps=150, states=300)
     assert figures.problems == []
-
-

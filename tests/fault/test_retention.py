@@ -22,7 +22,9 @@ def files() -> FailingFileSystem:
     return made
 
 
-def old_store(root: Path, files: FailingFileSystem, count: int = 300, **settings: object) -> MessageStore:
+def old_store(
+    root: Path, files: FailingFileSystem, count: int = 300, **settings: object
+) -> MessageStore:
     """A store of several segments; ``later`` is a time at which all of them are past their age."""
     config = small_config(root, delete_interval_ms=0, **settings)
     store = MessageStore.open(config, clock=ManualClock(), files=files)
@@ -75,7 +77,10 @@ def test_queue_and_index_files_below_the_minimum_go_too(
     with old_store(tmp_path, files) as store:
         store.checkpoint()
         queue_folder, index_folder = tmp_path / "consumequeue/orders/0", tmp_path / "index"
-        queue_files, index_files = len(list(queue_folder.iterdir())), len(list(index_folder.iterdir()))
+        queue_files, index_files = (
+            len(list(queue_folder.iterdir())),
+            len(list(index_folder.iterdir())),
+        )
         files.usage = 0.95
         store.retention.run_once(later(store))
         assert len(list(queue_folder.iterdir())) < queue_files

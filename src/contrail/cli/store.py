@@ -41,7 +41,9 @@ Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the s
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 LogPaths = Annotated[
     list[Path] | None,
-    typer.Option("--log-path", help="A folder of the commit log, if not DIR/commitlog; repeatable."),
+    typer.Option(
+        "--log-path", help="A folder of the commit log, if not DIR/commitlog; repeatable."
+    ),
 ]
 SegmentBytes = Annotated[
     int | None,
@@ -112,7 +114,9 @@ def verify(
     folder: Folder,
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Rebuild damaged queues and index; the store must be stopped."),
+        typer.Option(
+            "--repair", help="Rebuild damaged queues and index; the store must be stopped."
+        ),
     ] = False,
     as_json: AsJson = False,
     log_path: LogPaths = None,
@@ -156,7 +160,9 @@ def dump(
     begin: Annotated[
         str | None, typer.Option("--begin", help="Stored at or after: ms, or 2026-01-31T12:00.")
     ] = None,
-    end: Annotated[str | None, typer.Option("--end", help="Stored at or before; as --begin.")] = None,
+    end: Annotated[
+        str | None, typer.Option("--end", help="Stored at or before; as --begin.")
+    ] = None,
     limit: Annotated[int | None, typer.Option("--limit", help="At most so many messages.")] = None,
     internal: Annotated[
         bool, typer.Option("--internal", help="Also the broker's own topics and open transactions.")
@@ -320,9 +326,12 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "folder", _shown(found.root)
     yield "written by", found.written_by
     yield "state", state if found.in_use else f"{state}, {exit_words}"
-    yield "commit log", (
-        f"{found.segments} segments of {_size(found.segment_bytes)}, "
-        f"bytes {found.physical_min:,} to {found.physical_end:,}"
+    yield (
+        "commit log",
+        (
+            f"{found.segments} segments of {_size(found.segment_bytes)}, "
+            f"bytes {found.physical_min:,} to {found.physical_end:,}"
+        ),
     )
     yield "certainly durable", f"up to byte {found.durable_end:,}"
     yield "on disk", _size(found.disk_bytes)
@@ -406,7 +415,9 @@ def _verdict(report: VerifyReport, found: bool) -> str:
     if report.log:
         return "Damage in the log cannot be rebuilt: restore those segments from a copy."
     if report.queues or report.index:
-        return "Stop the broker and run `contrail store verify --repair` to rebuild what is damaged."
+        return (
+            "Stop the broker and run `contrail store verify --repair` to rebuild what is damaged."
+        )
     return "Move away or restore the files named above."
 
 
@@ -422,7 +433,9 @@ def _write_messages(messages: Iterator[StoredMessage], as_json: bool) -> None:
 
 def _text_line(message: StoredMessage) -> str:
     properties = message.properties
-    labels = [f"{name}={properties[name]}" for name in ("TAGS", "KEYS", "UNIQ_KEY") if name in properties]
+    labels = [
+        f"{name}={properties[name]}" for name in ("TAGS", "KEYS", "UNIQ_KEY") if name in properties
+    ]
     body = message.body[:_BODY_SHOWN_MAX].decode("utf-8", "replace")
     more = f"... ({len(message.body)} bytes)" if len(message.body) > _BODY_SHOWN_MAX else ""
     place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"

@@ -48,7 +48,9 @@ cdef Py_ssize_t _host_extra(Py_ssize_t host_bytes) except -1
 cdef long long _with_host_bits(
     long long sys_flag, Py_ssize_t born_host_bytes, Py_ssize_t store_host_bytes) noexcept
 
-cdef bytes _before_crc(bytes properties)
+cdef bytes _without_crc(bytes properties)
+
+cdef bytes _closed(bytes properties)
 
 @cython.locals(text=bytearray, at=Py_ssize_t)
 cdef bytes _crc_property(long long crc)

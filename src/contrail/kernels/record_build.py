@@ -112,8 +112,10 @@ def build_run(
         if topic != topic_before:
             topic_text = _length_prefix(len(topic)) + topic
             topic_before = topic
+        if _CRC_NAME in properties:
+            properties = _without_crc(properties)
         if record_crc:
-            properties = _before_crc(properties)
+            properties = _closed(properties)
         body_bytes = len(body)
         properties_bytes = len(properties) + (_CRC_PROPERTY_BYTES if record_crc else 0)
         header_bytes = _HEADER_BYTES + _host_extra(len(born_host)) + _host_extra(len(store_host))
@@ -159,8 +161,10 @@ def _measure(draft: Draft, body_bytes_max: int, record_crc: bool, store_host_byt
         raise BodyTooLarge(
             f"the body has {body_bytes} bytes; send at most maxMessageSize = {body_bytes_max}"
         )
+    if _CRC_NAME in properties:
+        properties = _without_crc(properties)
     if record_crc:
-        properties = _before_crc(properties)
+        properties = _closed(properties)
     properties_bytes = len(properties) + (_CRC_PROPERTY_BYTES if record_crc else 0)
     if properties_bytes > _PROPERTIES_BYTES_MAX:
         raise PropertiesTooLarge(
@@ -228,11 +232,14 @@ def _with_host_bits(sys_flag: int, born_host_bytes: int, store_host_bytes: int) 
     return sys_flag
 
 
-def _before_crc(properties: bytes) -> bytes:
-    """The properties as they stand before the record CRC: without an old one, and closed."""
-    if _CRC_NAME in properties:
-        pairs = properties.split(b"\x02")
-        properties = b"\x02".join([pair for pair in pairs if not pair.startswith(_CRC_NAME)])
+def _without_crc(properties: bytes) -> bytes:
+    """Nobody but the store vouches for a record: a sender's own record CRC is dropped."""
+    pairs = properties.split(b"\x02")
+    return b"\x02".join([pair for pair in pairs if not pair.startswith(_CRC_NAME)])
+
+
+def _closed(properties: bytes) -> bytes:
+    """The properties with the byte that ends the last pair, so that one more can follow."""
     if properties and properties[len(properties) - 1] != 2:
         return properties + b"\x02"
     return properties

@@ -119,6 +119,13 @@ class StoreConfig:
         return self.body_bytes_max + 65_536
 
     @property
+    def record_crc_check(self) -> int:
+        """How strictly record CRCs are looked at: 0 not at all, 1 where they are, 2 everywhere."""
+        if self.record_crc_required:
+            return 2
+        return 1 if self.record_crc_enabled else 0
+
+    @property
     def syncs_before_ack(self) -> bool:
         return self.flush_disk_type is FlushDiskType.SYNC_FLUSH
 

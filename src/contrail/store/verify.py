@@ -373,7 +373,9 @@ class _Verification:
     def _config(self, log_folders: tuple[Path, ...]) -> StoreConfig:
         """The settings the folder was written with, as far as its files tell."""
         reader = self._reader
-        queue_bytes = max((q.file_bytes for q in reader.queues.values() if not q.is_batch), default=0)
+        queue_bytes = max(
+            (q.file_bytes for q in reader.queues.values() if not q.is_batch), default=0
+        )
         batch_bytes = max((q.file_bytes for q in reader.queues.values() if q.is_batch), default=0)
         slot_count = reader.index_slot_count
         entry_counts = [file.entry_limit for file in reader.index_files()]

@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import random
+import shutil
 import signal
 import subprocess
 import sys
@@ -14,23 +15,29 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tests.fault.campaigns.history import History, check_folder
+from contrail.errors import StoreError
+from tests.fault.campaigns.history import History, Verdict, check_folder
 from tests.fault.campaigns.workload import read_journal, small_config
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 STEP_COUNT = 120
+LIVES = ("", "torn", "damaged")
 _SECOND_LIFE = 100_000
 _CHECKER = 900_000
 
 
 @dataclass(frozen=True)
 class Case:
-    """One death: where, at which passage, in which flush mode, in the first life or the second."""
+    """One death: where, at which passage, in which flush mode, and what came before.
+
+    ``after`` is empty for a first life on a new folder; after another death it is ``torn`` when
+    that left half a record behind, ``damaged`` when derived files were damaged as well.
+    """
 
     point: str
     hit: int
     flush: str
-    second_life: bool
+    after: str = ""
 
 
 @dataclass
@@ -88,55 +95,73 @@ def crash_server() -> Iterator[CrashServer]:
         server.close()
 
 
-def discover(server: CrashServer, folder: Path, seed: int) -> dict[str, bool]:
-    """Which points the workload passes; True for those only a start after a crash passes."""
-    order = {"seed": seed, "flush": "sync", "trace": str(folder / "first.trace")}
-    code = server.run(folder, sequence=0, **order)
-    assert code == 0, (folder / "victim.log").read_text()
-    first = set((folder / "first.trace").read_text().split())
-    _die_first(server, folder / "again", seed, "sync")
-    trace = folder / "second.trace"
-    code = server.run(
-        folder / "again", sequence=_SECOND_LIFE, **(order | {"trace": str(trace)})
-    )
-    assert code == 0, (folder / "again" / "victim.log").read_text()
-    second = set(trace.read_text().split())
-    return dict.fromkeys(sorted(first), False) | dict.fromkeys(sorted(second - first), True)
+def discover(server: CrashServer, folder: Path, seed: int) -> dict[str, str]:
+    """Which points the workload passes, and after what it first does; see ``Case``."""
+    reached: dict[str, str] = {}
+    for after in LIVES:
+        place = folder / (after or "first")
+        _prepare(server, place, seed, "sync", after)
+        code = server.run(
+            place, seed=seed, sequence=_sequence(after), flush="sync", trace=str(place / "trace")
+        )
+        assert code == 0, (place / "victim.log").read_text()
+        for point in sorted((place / "trace").read_text().split()):
+            reached.setdefault(point, after)
+    return reached
 
 
-def _die_first(server: CrashServer, folder: Path, seed: int, flush: str) -> None:
-    """A first life that ends in mid-work, with half a record at the end of the log."""
+def _sequence(after: str) -> int:
+    return _SECOND_LIFE if after else 0
+
+
+def _prepare(server: CrashServer, folder: Path, seed: int, flush: str, after: str) -> None:
+    """A folder for a first life, or one in which another life ended in mid-work."""
     folder.mkdir(parents=True)
-    rng = random.Random(seed)
-    crash_at = f"append.after_write:{rng.randint(40, 70)}"
+    if not after:
+        return
+    crash_at = f"append.after_write:{random.Random(seed).randint(40, 70)}"
     code = server.run(folder, seed=seed, sequence=0, flush=flush, crash_at=crash_at)
     assert code == -signal.SIGKILL, (folder / "victim.log").read_text()
-    _scribble_behind_the_end(folder)
+    _scribble_behind_the_end(folder / "store")
+    if after == "damaged":
+        _damage_derived(folder / "store")
 
 
-def _scribble_behind_the_end(folder: Path) -> None:
+def _scribble_behind_the_end(root: Path) -> None:
     """As a write cut short would leave it: a plausible header and then too little."""
-    segments = sorted((folder / "store" / "commitlog").iterdir())
-    for path in segments:
+    for path in sorted((root / "commitlog").iterdir()):
         data = path.read_bytes()
         end = len(data.rstrip(b"\0"))
         if end + 200 < len(data):
-            with open(path, "r+b") as file:
-                file.seek(end)
-                file.write((500).to_bytes(4, "big") + bytes.fromhex("daa320a7") + b"\x55" * 100)
+            torn = (500).to_bytes(4, "big") + bytes.fromhex("daa320a7") + b"\x55" * 100
+            _overwrite(path, end, torn)
             return
+
+
+def _damage_derived(root: Path) -> None:
+    """A segment more than was used, a queue less, wrong rows in another, a wrong index entry."""
+    last = max((root / "commitlog").iterdir())
+    segment_bytes = last.stat().st_size
+    (last.parent / f"{int(last.name) + segment_bytes:020d}").write_bytes(bytes(segment_bytes))
+    shutil.rmtree(root / "consumequeue" / "orders" / "0", ignore_errors=True)
+    _overwrite(min((root / "consumequeue" / "payments" / "1").iterdir()), 3 * 20, b"\0\0\0\1" * 5)
+    first_index = min((root / "index").iterdir())
+    _overwrite(first_index, first_index.stat().st_size - 100, b"\1" * 20)
+
+
+def _overwrite(path: Path, position: int, data: bytes) -> None:
+    with open(path, "r+b") as file:
+        file.seek(position)
+        file.write(data)
 
 
 def run_case(server: CrashServer, folder: Path, case: Case, seed: int) -> tuple[bool, History]:
     """Run one case up to its death; tells whether it died and what it had been promised."""
-    if case.second_life:
-        _die_first(server, folder, seed, case.flush)
-    else:
-        folder.mkdir(parents=True)
+    _prepare(server, folder, seed, case.flush, case.after)
     code = server.run(
         folder,
         seed=seed,
-        sequence=_SECOND_LIFE if case.second_life else 0,
+        sequence=_sequence(case.after),
         flush=case.flush,
         crash_at=f"{case.point}:{case.hit}",
     )
@@ -146,29 +171,29 @@ def run_case(server: CrashServer, folder: Path, case: Case, seed: int) -> tuple[
 
 
 def run_campaign(
-    folder: Path, *, seed: int, flushes: tuple[str, ...], hits: tuple[int, ...], both_lives: bool
+    folder: Path, *, seed: int, flushes: tuple[str, ...], hits: tuple[int, ...], every_life: bool
 ) -> CrashFigures:
     """Every point, in every mode, at every hit count asked for."""
     figures = CrashFigures()
     with crash_server() as server:
         (folder / "discovery").mkdir()
         reached = discover(server, folder / "discovery", seed)
-        for number, case in enumerate(_cases(reached, flushes, hits, both_lives)):
+        for number, case in enumerate(_cases(reached, flushes, hits, every_life)):
             _run_and_judge(server, folder / f"case{number}", case, seed + number, figures)
     return figures
 
 
 def _cases(
-    reached: dict[str, bool], flushes: tuple[str, ...], hits: tuple[int, ...], both_lives: bool
+    reached: dict[str, str], flushes: tuple[str, ...], hits: tuple[int, ...], every_life: bool
 ) -> Iterator[Case]:
-    for number, (point, late) in enumerate(reached.items()):
-        lives = (False, True) if both_lives and not late else (late,)
+    for number, (point, first) in enumerate(reached.items()):
+        lives = LIVES[LIVES.index(first) :] if every_life else (first,)
         # A quick run asks for one mode only: the points take turns.
-        modes = flushes if both_lives else (flushes[number % len(flushes)],)
+        modes = flushes if every_life else (flushes[number % len(flushes)],)
         for flush in modes:
-            for life in lives:
+            for after in lives:
                 for hit in hits:
-                    yield Case(point, hit, flush, life)
+                    yield Case(point, hit, flush, after)
 
 
 def _run_and_judge(
@@ -179,6 +204,16 @@ def _run_and_judge(
     figures.survived += not died
     if died:
         figures.points.add(case.point)
-    verdict = check_folder(small_config(folder / "store", case.flush), history, _CHECKER)
+    try:
+        verdict = check_folder(
+            small_config(folder / "store", case.flush),
+            history,
+            _CHECKER,
+            scrubbed=case.after == "damaged",
+        )
+    except StoreError as error:
+        verdict = Verdict(problems=[f"did not start: {error!r}"])
     figures.acknowledged += verdict.checked_acks
     figures.problems += [f"{case} seed {seed}: {problem}" for problem in verdict.problems]
+    if not verdict.problems:
+        shutil.rmtree(folder)

@@ -167,9 +167,7 @@ def _folder_of(change: NameChange) -> Path:
 
 def _reachable(path: Path, folders: set[Path]) -> bool:
     root = min(folders, key=lambda folder: len(folder.parts))
-    return all(
-        parent in folders for parent in path.parents if len(parent.parts) >= len(root.parts)
-    )
+    return all(parent in folders for parent in path.parents if len(parent.parts) >= len(root.parts))
 
 
 def _apply(content: bytearray, step: Wrote | Resized) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Iterable
@@ -185,13 +186,18 @@ def check_writable(store: MessageStore, history: History, sequence: int, verdict
     verdict.require(bodies == [draft.body], f"a new message reads back as {result.status}")
 
 
-def check_folder(config: StoreConfig, history: History, sequence: int) -> Verdict:
-    """Everything a folder must satisfy after a crash: opens, holds all promises, takes more,
+def check_folder(
+    config: StoreConfig, history: History, sequence: int, *, scrubbed: bool = False
+) -> Verdict:
+    """Everything a folder must satisfy after a crash.
 
-    and what was derived equals what a rebuild from the log alone derives.
+    It opens, holds every promise, takes more, and what was derived equals what a rebuild from the
+    log alone derives. With ``scrubbed``, a scrub pass may first repair what was derived.
     """
     store = MessageStore.open(config, clock=ManualClock(CLOCK_MS))
     try:
+        if scrubbed:
+            store.scrubber.run_once(1 << 30)
         verdict = check_history(store, history)
         check_writable(store, history, sequence, verdict)
         content = read_everything(store, verdict)
@@ -209,7 +215,7 @@ def check_rebuild(config: StoreConfig, content: Content, verdict: Verdict) -> No
     shutil.copytree(config.root, copy)
     for derived in ("consumequeue", "consumequeue_ext", "index"):
         shutil.rmtree(copy / derived, ignore_errors=True)
-    store = MessageStore.open(_moved(config, copy), clock=ManualClock(CLOCK_MS))
+    store = MessageStore.open(dataclasses.replace(config, root=copy), clock=ManualClock(CLOCK_MS))
     try:
         again = read_everything(store, verdict)
         check_index(store, again, verdict)
@@ -231,9 +237,3 @@ def _compare_rows(root: Path, copy: Path, first: Content, again: Content, verdic
             queue_rows(root, key, low, high) == queue_rows(copy, key, low, high),
             f"{key} has other rows after a rebuild",
         )
-
-
-def _moved(config: StoreConfig, root: Path) -> StoreConfig:
-    import dataclasses
-
-    return dataclasses.replace(config, root=root)

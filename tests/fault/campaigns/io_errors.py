@@ -49,9 +49,7 @@ def run_inside(folder: Path, fault: Fault, *, seed: int, flush: str, figures: Er
     files, journal = FailingFileSystem(fault), MemoryJournal()
     where = f"{fault.operation} {fault.nth} short={fault.short_bytes} {flush} seed {seed}"
     figures.cases += 1
-    workload = Workload(
-        small_config(root, flush), journal, seed=seed, files=files, retention=False
-    )
+    workload = Workload(small_config(root, flush), journal, seed=seed, files=files, retention=False)
     try:
         workload.run(60)
         _await_async_error(workload.store)
@@ -111,7 +109,9 @@ def run_campaign(folder: Path, *, seed: int, cases: int) -> ErrorFigures:
     rng = random.Random(seed)
     for number, fault in enumerate(inside_faults(rng, cases)):
         flush = "sync" if number % 4 < 3 else "async"
-        run_inside(folder / f"case{number}", fault, seed=seed + number, flush=flush, figures=figures)
+        run_inside(
+            folder / f"case{number}", fault, seed=seed + number, flush=flush, figures=figures
+        )
     return figures
 
 

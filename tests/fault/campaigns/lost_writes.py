@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import random
 import shutil
 from collections.abc import Iterator
@@ -11,10 +10,9 @@ from pathlib import Path
 
 from contrail.clock import ManualClock
 from contrail.errors import StoreError
-from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
-from tests.fakes.recording_files import Marked, Operation, RecordingFileSystem, Synced
+from tests.fakes.recording_files import Created, Marked, RecordingFileSystem, Synced
 from tests.fault.campaigns.crash_states import (
     Disk,
     Survival,
@@ -72,14 +70,14 @@ def record_run(root: Path, *, seed: int, steps: int) -> RecordingFileSystem:
 def run_campaign(
     folder: Path, *, seed: int, steps: int, states: int, nested_every: int = 10
 ) -> LostWriteFigures:
-    """Judge about ``states`` crash states, spread over the run; each tenth crashes again inside
+    """Judge about ``states`` crash states, spread over the run.
 
-    the recovery from the first crash.
+    Each ``nested_every``th crashes again inside the recovery from the first crash.
     """
     files = record_run(folder / "recorded", seed=seed, steps=steps)
     figures = LostWriteFigures(operations=len(files.operations))
     rng = random.Random(seed)
-    for place, disk, history in _replayed(files, files.operations, seed, states, rng):
+    for place, disk, history in replayed(files, seed=seed, states=states):
         survival = _survival(figures.states, rng)
         found = disk.crash(survival)
         state = folder / "state"
@@ -101,25 +99,21 @@ def _survival(number: int, rng: random.Random) -> Survival:
     return everything_survives if number % 5 == 1 else some_survive(rng)
 
 
-def _replayed(
-    files: RecordingFileSystem,
-    operations: list[Operation],
-    seed: int,
-    states: int,
-    rng: random.Random,
+def replayed(
+    files: RecordingFileSystem, *, seed: int, states: int
 ) -> Iterator[tuple[int, Disk, History]]:
-    """The disk and the promises at each chosen place of the trace, several times per place if
+    """The disk and the promises at each chosen place of the trace.
 
-    more states are wanted than there are operations.
+    A place comes several times if more states are wanted than there are operations.
     """
     disk, history = Disk(files.baseline), History(seed)
-    owed = 0.0
-    for index, operation in enumerate(operations):
+    owed, count = 0.0, sum(not isinstance(step, Marked) for step in files.operations)
+    for index, operation in enumerate(files.operations):
         disk.follow(index, operation)
         if isinstance(operation, Marked):
             history.take(_event(operation))
             continue
-        owed += states / max(1, sum(not isinstance(step, Marked) for step in operations))
+        owed += states / count
         while owed >= 1:
             owed -= 1
             yield index, disk, history
@@ -177,9 +171,7 @@ def _crash_again(
 
 def forget_log_syncs(files: RecordingFileSystem) -> RecordingFileSystem:
     """The same trace as a disk that lies about syncing the log would have it."""
-    log_inodes = {
-        inode for path, inode in _created(files) if path.parent.name == "commitlog"
-    }
+    log_inodes = {inode for path, inode in _created(files) if path.parent.name == "commitlog"}
     files.operations = [
         operation._replace(covers=0)
         if isinstance(operation, Synced) and operation.inode in log_inodes
@@ -190,8 +182,6 @@ def forget_log_syncs(files: RecordingFileSystem) -> RecordingFileSystem:
 
 
 def _created(files: RecordingFileSystem) -> Iterator[tuple[Path, int]]:
-    from tests.fakes.recording_files import Created
-
     for operation in files.operations:
         if isinstance(operation, Created):
             yield operation.path, operation.inode

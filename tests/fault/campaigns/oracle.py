@@ -87,7 +87,7 @@ def _ext_bytes(root: Path, key: QueueKey) -> dict[int, bytes]:
 
 
 def _resolved(row: bytes, ext: dict[int, bytes]) -> bytes:
-    """The row itself, or with the code and store time its ext unit holds in place of the address."""
+    """The row, or with the code and store time of its ext unit in place of the address."""
     physical_offset, size, tags_code = _ROW.unpack(row)
     if not ext or tags_code > _EXT_ADDRESS_BELOW:
         return row

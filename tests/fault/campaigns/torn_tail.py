@@ -141,9 +141,9 @@ def _problems(
 
 
 def covered_change(whole: bytes, torn: bytes, record: Found, *, record_crc: bool) -> bool:
-    """Whether a byte changed that some check covers: all of them with the record checksum, else
+    """Whether a byte changed that some check covers.
 
-    size, magic, body checksum, physical offset, the lengths and the body.
+    With the record checksum all are; else size, magic, body checksum, physical offset and body.
     """
     start = record.physical_offset
     changed = [at for at in range(record.record_bytes) if whole[start + at] != torn[start + at]]

@@ -151,7 +151,7 @@ class Workload:
         retain = (self._retain,) if self._retention else ()
         return (
             self._checkpoint, self._write_config, *retain, self._dispatch, self._checkpoint,
-            self._delete_topic, self._tick, self._reopen,
+            self._delete_topic, self._tick, self._scrub, self._reopen,
         )  # fmt: skip
 
     def _single(self) -> None:
@@ -198,6 +198,10 @@ class Workload:
     def _checkpoint(self) -> None:
         self.store.dispatch()
         self.store.checkpoint()
+
+    def _scrub(self) -> None:
+        self.store.dispatch()
+        self.store.scrubber.run_once(1 << 30)
 
     def _retain(self) -> None:
         self._journal.note("retention begun")

@@ -131,6 +131,13 @@ def test_an_old_record_crc_is_removed_and_open_properties_are_closed(
     assert measure_run([draft], 5, True, 8) == [len(record)]
 
 
+def test_a_record_crc_of_the_senders_is_dropped_even_when_the_store_adds_none() -> None:
+    draft = DRAFT._replace(properties=b"a\x01b\x02__CRC32#\x011234\x02c\x01d")
+    record = built(draft, record_crc=False)
+    assert record[103:] == b"\0\7a\x01b\x02c\x01d"
+    assert measure_run([draft], 5, False, 8) == [len(record)]
+
+
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [

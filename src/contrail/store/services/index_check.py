@@ -157,7 +157,8 @@ class _Image:
         """What is wrong with slots and header once every key is in."""
         header = self.reader.reloaded()
         if header.index_count != self.header[_INDEX_COUNT]:
-            return f"it counts {header.index_count - 1} entries, the log {self.header[_INDEX_COUNT] - 1}"
+            expected = self.header[_INDEX_COUNT] - 1
+            return f"it counts {header.index_count - 1} entries, the log {expected}"
         if self.reader.slots() != self._slots:
             return "a chain does not begin at its newest entry"
         own = IndexHeader(*self.header)

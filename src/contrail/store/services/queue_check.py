@@ -161,17 +161,25 @@ class QueueCheck:
 
     def _check_behind(self, queue: QueueFiles, start: int, physical_limit: int) -> None:
         """Behind the last row there is nothing; with a crash, rows the log has not got yet."""
-        limit = queue.limit if queue.holds_more_than(start) else min(start + _BLOCK_ROWS, queue.limit)
-        for number, row in _rows_of(queue, start, limit):
+        limit = (
+            queue.limit if queue.holds_more_than(start) else min(start + _BLOCK_ROWS, queue.limit)
+        )
+        for number, row in _rows_of(queue, start, limit, passing_zeros=True):
             physical_offset, size = _PLACE.unpack_from(row)
             if any(row) and not (size > 0 and physical_offset >= physical_limit):
                 self.extra += 1
                 self._note_bad(number)
 
 
-def _rows_of(queue: QueueFiles, start: int, end: int) -> Iterator[tuple[int, bytes]]:
+def _rows_of(
+    queue: QueueFiles, start: int, end: int, *, passing_zeros: bool = False
+) -> Iterator[tuple[int, bytes]]:
+    """Rows one by one; blocks of nothing but zeros may be passed over as a whole."""
+    zeros = bytes(_BLOCK_ROWS * queue.row_bytes)
     for number in range(start, end, _BLOCK_ROWS):
         data = queue.rows(number, min(_BLOCK_ROWS, end - number))
+        if passing_zeros and data == zeros[: len(data)]:
+            continue
         for at in range(0, len(data), queue.row_bytes):
             yield number + at // queue.row_bytes, data[at : at + queue.row_bytes]
 

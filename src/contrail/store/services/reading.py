@@ -74,6 +74,7 @@ class QueueReading:
     def __init__(self, config: StoreConfig, segments: SegmentList, queues: QueueTable) -> None:
         self._segments = segments
         self._queues = queues
+        self._record_crc = config.record_crc_check
         self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
 
     def get(
@@ -191,7 +192,9 @@ class QueueReading:
 
     def _check(self, segment: Segment, physical_offset: int) -> tuple[int, int]:
         position = physical_offset - segment.start
-        return check_record(segment.map, position, segment.byte_count, segment.start, True, 1)
+        return check_record(
+            segment.map, position, segment.byte_count, segment.start, True, self._record_crc
+        )
 
     def _add_ranges(self, result: GetResult, selected: list[int]) -> None:
         flat = coalesce(selected, self._segments.segment_bytes)

@@ -160,7 +160,8 @@ class Recovery:
             derive_from = lowest
         report.problems += [str(problem) for problem in problems]
         derive_from = max(min(derive_from, position), lowest)
-        scan_from = min(derive_from, verified_end)
+        # Retention may have removed the segment the mark is in since it was written.
+        scan_from = max(min(derive_from, verified_end), lowest)
         last = log.last_record_offset if durable_end <= limit else None
         return _Plan(scan_from, derive_from, min(durable_end, limit), marks, last)
 
@@ -223,9 +224,7 @@ class Recovery:
             if last_record < self._segments.physical_min or self._accept_loss:
                 return durable_end
             raise _missing_segments(self._segments.physical_limit, durable_end)
-        reason, size = check_record(
-            segment.map, last_record - segment.start, segment.byte_count, segment.start, True, 1
-        )
+        reason, size = self._check(segment, last_record - segment.start)
         sound = reason == REASON_END and last_record + size == durable_end
         if not sound and not self._accept_loss:
             raise _corrupt(last_record, durable_end, reason)
@@ -261,14 +260,13 @@ class Recovery:
     def _scan_chunk(
         self, segment: Segment, start: int, limit: int, report: RecoveryReport
     ) -> tuple[int, int, int]:
-        crc_mode = 2 if self._config.record_crc_required else 1
         position, reason, count, last, timestamp_ms = scan_records(
             segment.map,
             start,
             limit,
             segment.start,
             self._config.crc_checked_on_recover,
-            crc_mode if self._config.crc_checked_on_recover else 0,
+            self._config.record_crc_check if self._config.crc_checked_on_recover else 0,
         )
         report.scanned_bytes += position - start
         report.record_count += count
@@ -276,6 +274,16 @@ class Recovery:
             self._last_record = segment.start + last
             self._last_timestamp_ms = timestamp_ms
         return position, reason, count
+
+    def _check(self, segment: Segment, position: int) -> tuple[int, int]:
+        return check_record(
+            segment.map,
+            position,
+            segment.byte_count,
+            segment.start,
+            True,
+            self._config.record_crc_check,
+        )
 
     def _blank_is_sound(self, segment: Segment, position: int) -> bool:
         written = int.from_bytes(segment.map[position : position + 4], "big")
@@ -298,7 +306,7 @@ class Recovery:
         """Whether a later segment begins with a sound record: then the end found is a hole."""
         for segment in self._segments.snapshot():
             if segment.start > physical_end:
-                reason, _ = check_record(segment.map, 0, segment.byte_count, segment.start, True, 1)
+                reason, _ = self._check(segment, 0)
                 if reason == REASON_END:
                     return True
         return False
@@ -316,6 +324,7 @@ class Recovery:
     def _cut(
         self, physical_end: int, report: RecoveryReport, log: LogMark | None, was_clean: bool
     ) -> None:
+        assert physical_end >= self._segments.physical_min, "the log cannot end before it begins"
         if self._accept_loss:
             self._set_aside(physical_end, report)
         self._segments.remove_after(physical_end + 1)

@@ -74,7 +74,9 @@ class Repair:
         self._make_durable(queues, index, known, physical_end)
 
     def _load_index(self, config: StoreConfig, physical_end: int, *, emptied: bool) -> KeyIndex:
-        index = KeyIndex(self._root / "index", config=config, files=self._files, clock=SystemClock())
+        index = KeyIndex(
+            self._root / "index", config=config, files=self._files, clock=SystemClock()
+        )
         if emptied:
             for entry in self._files.entries(self._root / "index"):
                 if entry.name.isdecimal() and not entry.is_dir():

@@ -142,7 +142,7 @@ class Scrubber:
             physical_start=physical_start,
             durable_end=physical_end,
             physical_limit=physical_end,
-            record_crc=2 if self._config.record_crc_required else 1,
+            record_crc=self._config.record_crc_check,
             chunk_bytes=chunk_bytes,
         )
 
