@@ -19,7 +19,14 @@ from setuptools.command.build_ext import build_ext
 
 KERNELS_FOLDER = Path("src/contrail/kernels")
 MODES = ("auto", "pure", "required")
-DIRECTIVES = {"language_level": 3, "annotation_typing": False, "boundscheck": True}
+DIRECTIVES = {
+    "language_level": 3,
+    "annotation_typing": False,
+    "boundscheck": True,
+    # Kernels count forward only: a negative index is a bug, and raises like any other bad one.
+    "wraparound": False,
+    "initializedcheck": False,
+}
 INSTALL_HINT = "apt-get install build-essential python3-dev"
 
 
@@ -42,7 +49,7 @@ def kernel_extensions() -> list[Extension]:
     """One extension for each kernel that has its C types beside it."""
     sources = [path for path in sorted(KERNELS_FOLDER.glob("*.py")) if _has_c_types(path)]
     # Without -g0 some Pythons add debug information, which makes an extension five times as large.
-    flags = ["-O2", "-g0"]
+    flags = ["-O3", "-g0"]
     return [
         Extension(f"contrail.kernels.{path.stem}", [str(path)], extra_compile_args=flags)
         for path in sources

@@ -222,3 +222,25 @@ def test_control_characters_of_a_message_do_not_reach_the_terminal(tmp_path: Pat
     done = contrail("dump", tmp_path)
     assert "\x1b" not in done.stdout
     assert "\\x1b[31mred" in done.stdout
+
+
+def test_recover_opens_a_store_once_and_says_what_that_took(root: Path) -> None:
+    (root / "abort").write_text("1")
+    done = contrail("recover", root, *SLOTS)
+    assert done.returncode == 0, done.stderr
+    assert "not closed in order" in done.stdout
+    assert not (root / "abort").exists()
+    report = json.loads(contrail("recover", root, "--json", *SLOTS).stdout)
+    assert report["was_clean"] is True and report["problems"] == []
+
+
+def test_recover_refuses_damage_and_accepts_it_on_request(root: Path) -> None:
+    segment = sorted((root / "commitlog").iterdir())[-1]
+    flip(segment, len(segment.read_bytes().rstrip(b"\0")) - 100)
+    refused = contrail("recover", root, *SLOTS)
+    assert refused.returncode == 1
+    assert "--accept-loss" in refused.stderr and "Traceback" not in refused.stderr
+    accepted = contrail("recover", root, "--accept-loss", *SLOTS)
+    assert accepted.returncode == 0, accepted.stderr
+    assert "contrail.lost" in accepted.stdout
+    assert contrail("verify", root, *SLOTS).returncode == 0

@@ -13,7 +13,6 @@ from contrail.errors import StorePoisoned
 from contrail.runtime.files import FileSystem
 from contrail.store.config import FlushDiskType
 from contrail.store.log import MessageStore
-
 from tests.fault.store_setup import draft, numbers_of, small_config
 
 

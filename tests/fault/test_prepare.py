@@ -13,7 +13,6 @@ from contrail.runtime.files import FileSystem
 from contrail.store.disk.segments import segment_name
 from contrail.store.log import MessageStore
 from contrail.store.services.prepare import SegmentPreparer
-
 from tests.fault.store_setup import append_numbers, numbers_of, small_config
 
 SEGMENT_BYTES = 4 << 20

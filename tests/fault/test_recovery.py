@@ -11,7 +11,6 @@ import pytest
 from contrail.errors import StoreCorrupt, StoreLayoutError
 from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
-
 from tests.fault.store_setup import append_numbers, draft, numbers_of, small_config
 
 

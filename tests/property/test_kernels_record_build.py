@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from contrail.kernels.record_scan import REASON_END, scan_records
 from contrail.model.message import MessageDraft
+from contrail.store.state.append import AppendState
 from tests.unit.kernels.material import (
     IPV4,
     IPV6,
@@ -80,9 +81,9 @@ def test_compiled_and_pure_build_the_same_parts_of_the_measured_size(
     )
     parts = KERNEL.build_run(*arguments)
     assert parts == PURE.build_run(*arguments)
-    assert all(type(part) is bytes for part in parts)
     sizes = KERNEL.measure_run(messages, 4096, record_crc, len(store_host))
-    assert [sum(map(len, parts[at : at + 3])) for at in range(0, len(parts), 3)] == sizes
+    step = 5 if record_crc else 4
+    assert [sum(map(len, parts[at : at + step])) for at in range(0, len(parts), step)] == sizes
 
 
 @given(
@@ -122,3 +123,45 @@ def test_the_record_crc_is_the_crc_of_the_record_before_it(
         name, digits, end = record[-20:-11], record[-11:-1], record[-1:]
         assert (name, end) == (b"__CRC32#\x01", b"\x02")
         assert int(digits[::-1]) == zlib.crc32(record[:-20]) & 0x7FFFFFFF
+
+
+@given(
+    st.lists(drafts | any_drafts, max_size=6),
+    st.dictionaries(st.tuples(st.sampled_from([b"orders", b"t"]), st.integers(0, 3)), i32),
+    st.integers(0, 1 << 40),
+    st.integers(0, 4000) | st.just(1 << 30),
+    st.integers(1, 5),
+    st.sampled_from([IPV4, IPV6]),
+    st.booleans(),
+)
+def test_a_run_built_in_one_pass_is_the_run_measured_placed_and_built(
+    run: list[MessageDraft],
+    next_offsets: dict[tuple[bytes, int], int],
+    physical_end: int,
+    room_bytes: int,
+    weight: int,
+    store_host: bytes,
+    record_crc: bool,
+) -> None:
+    arguments = (run, next_offsets, physical_end, room_bytes, weight, 7, store_host, 99, record_crc)
+    compiled = outcome(KERNEL.build_fitting_run, *arguments)
+    assert compiled == outcome(PURE.build_fitting_run, *arguments)
+    if compiled[0] != "returned" or compiled[1] is None or not run:
+        return
+    parts, sizes, queue_offsets, physical_offsets, end, planned, fresh = compiled[1]
+    state = AppendState(segment_bytes=1 << 50, physical_end=physical_end)
+    for (topic, queue_id), queue_offset in next_offsets.items():
+        state.set_next_offset(topic, queue_id, queue_offset)
+    plan = state.plan_append(run, sizes, weight=weight)
+    assert sizes == KERNEL.measure_run(run, 99, record_crc, len(store_host))
+    assert (queue_offsets, physical_offsets) == (plan.queue_offsets, plan.physical_offsets)
+    assert (end, planned, fresh) == (plan.physical_end, plan.next_offsets, plan.new_queues)
+    built = KERNEL.build_run(run, queue_offsets, physical_end, 7, store_host, record_crc)
+    assert b"".join(parts) == b"".join(built)
+
+
+@given(st.lists(drafts, min_size=1, max_size=4), st.integers(0, 2000))
+def test_a_run_over_the_room_is_not_built(run: list[MessageDraft], room_bytes: int) -> None:
+    total = sum(KERNEL.measure_run(run, 1 << 20, False, 8))
+    built = KERNEL.build_fitting_run(run, {}, 0, room_bytes, 1, 7, IPV4, 1 << 20, False)
+    assert (built is None) == (total > room_bytes)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from contrail.errors import ContrailError
+from contrail.errors import ContrailError, StoreCorrupt
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -146,6 +146,43 @@ def verify(
     else:
         _print_verification(report)
     raise typer.Exit(0 if report.is_sound else _DAMAGE)
+
+
+@app.command()
+def recover(
+    folder: Folder,
+    accept_loss: Annotated[
+        bool,
+        typer.Option(
+            "--accept-loss",
+            help="Go on without messages that are damaged or missing; what is cut off is kept.",
+        ),
+    ] = False,
+    as_json: AsJson = False,
+    log_path: LogPaths = None,
+    segment_bytes: SegmentBytes = None,
+    index_slots: IndexSlots = None,
+) -> None:
+    """Open a stopped store once, as a broker would, and say what that took."""
+    from contrail.store.inferred_config import inferred_config
+    from contrail.store.log import MessageStore
+
+    with _refusals():
+        reader = _opened(folder, log_path, segment_bytes, index_slots)
+        config = inferred_config(reader, log_folders=tuple(log_path or ()))
+        try:
+            store = MessageStore.open(
+                config, accept_loss=accept_loss, batch_topics=reader.batch_topics
+            )
+        except StoreCorrupt as corrupt:
+            _complain(str(corrupt))
+            raise typer.Exit(_DAMAGE) from None
+        with store:
+            report = {**asdict(store.recovery), "physical_end": store.physical_end}
+    if as_json:
+        typer.echo(json.dumps(report, indent=2))
+    else:
+        _print_recovery(report)
 
 
 @app.command()
@@ -358,6 +395,23 @@ def _queue_table(found: Inspection) -> Any:
     return table
 
 
+# Recovering.
+
+
+def _print_recovery(report: dict[str, Any]) -> None:
+    console = _console()
+    exit_words = "closed in order" if report["was_clean"] else "not closed in order"
+    console.print(
+        f"The store was {exit_words}. {report['record_count']:,} records "
+        f"({_size(report['scanned_bytes'])}) were verified in {report['elapsed_ms']:,} ms; "
+        f"the log ends at byte {report['physical_end']:,}."
+    )
+    if report["cut_at"] is not None:
+        console.print(f"Cut off behind byte {report['cut_at']:,}: {report['cut_bytes']:,} bytes.")
+    for problem in report["problems"]:
+        console.print(f"note: {_shown(problem)}", style="yellow")
+
+
 # Verifying.
 
 
@@ -380,8 +434,9 @@ def _print_verification(report: VerifyReport) -> None:
     console = _console()
     seconds = report.elapsed_ms / 1000
     console.print(
-        f"{report.record_count:,} records ({_size(report.bytes_checked)}), {report.row_count:,} rows "
-        f"of {report.queue_count:,} queues and {report.key_count:,} keys checked in {seconds:.1f} s"
+        f"{report.record_count:,} records ({_size(report.bytes_checked)}), "
+        f"{report.row_count:,} rows of {report.queue_count:,} queues and "
+        f"{report.key_count:,} keys checked in {seconds:.1f} s"
     )
     lines = list(_findings(report))
     for line in lines[:_FINDINGS_SHOWN_MAX]:

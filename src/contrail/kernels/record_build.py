@@ -55,13 +55,26 @@ if TYPE_CHECKING:
 
     # contrail.model.message.MessageDraft, which kernels may not import.
     Draft: TypeAlias = tuple[bytes, int, bytes, bytes, int, int, int, bytes, int, int]
+    BuiltRun: TypeAlias = tuple[
+        list[bytes],
+        list[int],
+        list[int],
+        list[int],
+        int,
+        dict[tuple[bytes, int], int],
+        list[tuple[bytes, int]],
+    ]
 
-__all__ = ["build_run", "crc32", "measure_run"]
+__all__ = ["build_fitting_run", "build_run", "crc32", "measure_run"]
 
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
 # Fields 1 to 14 and the body length with two IPv4 hosts: what precedes the body.
 _HEADER_BYTES = 88
+_HEADER_BYTES_MAX = 112
+_TRANSACTION_MASK = 0xC
+_PREPARED = 0x4
+_ROLLED_BACK = 0xC
 _TOPIC_BYTES_MAX = 127
 _LONG_TOPIC_BYTES_MAX = 255
 _PROPERTIES_BYTES_MAX = 32767
@@ -81,10 +94,19 @@ def measure_run(
     Raises:
         MessageIllegal: the first draft that cannot be stored; its subclass says which limit.
     """
-    _host_extra(store_host_bytes)
+    store_extra = _host_extra(store_host_bytes)
     sizes = []
     for draft in drafts:
-        sizes.append(_measure(draft, body_bytes_max, record_crc, store_host_bytes))
+        # A slice of a named tuple is a plain tuple, which C takes apart without an iterator.
+        fields = draft[:]
+        topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = fields
+        _check_numbers(queue_id, flag, sys_flag, times, born, prepared)
+        properties_bytes = len(_kept(properties, record_crc)) + _crc_bytes(record_crc)
+        sizes.append(
+            _size_of(
+                topic, len(body), properties_bytes, len(born_host), store_extra, body_bytes_max
+            )
+        )
     return sizes
 
 
@@ -96,81 +118,216 @@ def build_run(
     store_host: bytes,
     record_crc: bool,
 ) -> list[bytes]:
-    """Return the run's bytes as parts to join: a header, the body and a tail for each draft.
+    """Return the run's bytes as parts to join.
 
     The drafts were measured before; the first record goes to ``physical_offset``.
     """
     if len(queue_offsets) != len(drafts):
         raise ValueError(f"{len(drafts)} drafts need as many queue offsets, {len(queue_offsets)}")
     parts: list[bytes] = []
-    header = bytearray()
-    topic_text = b""
-    topic_before: bytes | None = None
+    header = bytearray(_HEADER_BYTES_MAX)
     index = 0
     for draft in drafts:
-        topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = draft
-        if topic != topic_before:
-            topic_text = _length_prefix(len(topic)) + topic
-            topic_before = topic
-        if _CRC_NAME in properties:
-            properties = _without_crc(properties)
-        if record_crc:
-            properties = _closed(properties)
-        body_bytes = len(body)
-        properties_bytes = len(properties) + (_CRC_PROPERTY_BYTES if record_crc else 0)
-        header_bytes = _HEADER_BYTES + _host_extra(len(born_host)) + _host_extra(len(store_host))
-        size = header_bytes + body_bytes + len(topic_text) + 2 + properties_bytes
-        if len(header) != header_bytes:
-            header = bytearray(header_bytes)
-        body_crc = crc32(body)
-        _put_i32(header, 0, size)
-        _put_i32(header, 4, _MAGIC_V2 if len(topic) > _TOPIC_BYTES_MAX else _MAGIC_V1)
-        _put_i32(header, 8, body_crc & _CRC_MASK)
-        _put_i32(header, 12, queue_id)
-        _put_i32(header, 16, flag)
-        _put_i64(header, 20, queue_offsets[index])
-        _put_i64(header, 28, physical_offset)
-        _put_i32(header, 36, _with_host_bits(sys_flag, len(born_host), len(store_host)))
-        _put_i64(header, 40, born)
-        at = _put_host(header, 48, born_host)
-        _put_i64(header, at, store_timestamp_ms)
-        at = _put_host(header, at + 8, store_host)
-        _put_i32(header, at, times)
-        _put_i64(header, at + 4, prepared)
-        _put_i32(header, at + 12, body_bytes)
-        head = bytes(header)
-        tail = topic_text + _i16(properties_bytes) + properties
-        if record_crc:
-            record_crc32 = crc32(tail, crc32(body, crc32(head)))
-            tail += _crc_property(record_crc32 & _CRC_MASK)
-        parts.append(head)
-        parts.append(body)
-        parts.append(tail)
-        physical_offset += size
+        # A slice of a named tuple is a plain tuple, which C takes apart without an iterator.
+        fields = draft[:]
+        topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = fields
+        properties = _kept(properties, record_crc)
+        physical_offset += _lay_out(
+            parts,
+            header,
+            _topic_text(topic, len(properties) + _crc_bytes(record_crc)),
+            queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born,
+            born_host,
+            times,
+            prepared,
+            queue_offsets[index],
+            physical_offset,
+            store_timestamp_ms,
+            store_host,
+            record_crc,
+        )
         index += 1
     return parts
 
 
-def _measure(draft: Draft, body_bytes_max: int, record_crc: bool, store_host_bytes: int) -> int:
-    topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = draft
-    topic_bytes = len(topic)
+def build_fitting_run(
+    drafts: Sequence[Draft],
+    next_offsets: dict[tuple[bytes, int], int],
+    physical_end: int,
+    room_bytes: int,
+    weight: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    body_bytes_max: int,
+    record_crc: bool,
+) -> BuiltRun | None:
+    """Check, place and build a run in one pass; None when it exceeds ``room_bytes``.
+
+    Every message gets the next offset of its queue by ``next_offsets``, which is only read, and
+    takes ``weight`` of them; prepared (half) and rolled-back messages take none. Returns parts to
+    join, sizes, queue offsets, physical offsets, the end, changed next offsets and new queues.
+
+    Raises:
+        MessageIllegal: the first draft that cannot be stored; its subclass says which limit.
+    """
+    store_extra = _host_extra(len(store_host))
+    parts: list[bytes] = []
+    sizes: list[int] = []
+    queue_offsets: list[int] = []
+    physical_offsets: list[int] = []
+    planned: dict[tuple[bytes, int], int] = {}
+    new_queues: list[tuple[bytes, int]] = []
+    header = bytearray(_HEADER_BYTES_MAX)
+    topic_before: bytes | None = None
+    topic_text = b""
+    properties_bytes_before = -1
+    position = physical_end
+    for draft in drafts:
+        # A slice of a named tuple is a plain tuple, which C takes apart without an iterator.
+        fields = draft[:]
+        topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = fields
+        _check_numbers(queue_id, flag, sys_flag, times, born, prepared)
+        properties = _kept(properties, record_crc)
+        properties_bytes = len(properties) + _crc_bytes(record_crc)
+        size = _size_of(
+            topic, len(body), properties_bytes, len(born_host), store_extra, body_bytes_max
+        )
+        if position + size > physical_end + room_bytes:
+            return None
+        queue_offset = 0
+        transaction = sys_flag & _TRANSACTION_MASK
+        if transaction != _PREPARED and transaction != _ROLLED_BACK:
+            key = (topic, queue_id)
+            known = planned.get(key)
+            if known is None:
+                known = next_offsets.get(key)
+                if known is None:
+                    known = 0
+                    new_queues.append(key)
+            queue_offset = known
+            planned[key] = queue_offset + weight
+        if properties_bytes != properties_bytes_before or topic != topic_before:
+            topic_text = _topic_text(topic, properties_bytes)
+            topic_before = topic
+            properties_bytes_before = properties_bytes
+        _lay_out(
+            parts,
+            header,
+            topic_text,
+            queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born,
+            born_host,
+            times,
+            prepared,
+            queue_offset,
+            position,
+            store_timestamp_ms,
+            store_host,
+            record_crc,
+        )
+        sizes.append(size)
+        queue_offsets.append(queue_offset)
+        physical_offsets.append(position)
+        position += size
+    return (parts, sizes, queue_offsets, physical_offsets, position, planned, new_queues)
+
+
+def _lay_out(
+    parts: list[bytes],
+    header: bytearray,
+    topic_text: bytes,
+    queue_id: int,
+    body: bytes,
+    properties: bytes,
+    flag: int,
+    sys_flag: int,
+    born: int,
+    born_host: bytes,
+    times: int,
+    prepared: int,
+    queue_offset: int,
+    physical_offset: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    record_crc: bool,
+) -> int:
+    """Add one record's parts and return its size. ``topic_text`` is field 16 and a length.
+
+    C writes to the header through a bare pointer: it is always ``_HEADER_BYTES_MAX`` long, and the
+    hosts, the only variable parts, were measured.
+    """
+    view = header
+    header_bytes = _HEADER_BYTES + _host_extra(len(born_host)) + _host_extra(len(store_host))
     body_bytes = len(body)
+    topic_length_bytes = len(topic_text) - 2
+    size = header_bytes + body_bytes + len(topic_text) + len(properties) + _crc_bytes(record_crc)
+    _put_i32(view, 0, size)
+    # One byte of length and at most 127 of topic; anything longer has two bytes of length.
+    _put_i32(view, 4, _MAGIC_V2 if topic_length_bytes > _TOPIC_BYTES_MAX + 1 else _MAGIC_V1)
+    body_crc = crc32(body)
+    _put_i32(view, 8, body_crc & _CRC_MASK)
+    _put_i32(view, 12, queue_id)
+    _put_i32(view, 16, flag)
+    _put_i64(view, 20, queue_offset)
+    _put_i64(view, 28, physical_offset)
+    _put_i32(view, 36, _with_host_bits(sys_flag, len(born_host), len(store_host)))
+    _put_i64(view, 40, born)
+    at = _put_host(view, 48, born_host)
+    _put_i64(view, at, store_timestamp_ms)
+    at = _put_host(view, at + 8, store_host)
+    _put_i32(view, at, times)
+    _put_i64(view, at + 4, prepared)
+    _put_i32(view, at + 12, body_bytes)
+    head = view[:header_bytes]
+    # In C a slice of the pointer is bytes; interpreted it is a bytearray, which joins as well.
+    parts.append(head)  # type: ignore[arg-type]
+    parts.append(body)
+    parts.append(topic_text)
+    parts.append(properties)
+    if record_crc:
+        record_crc32 = crc32(properties, crc32(topic_text, crc32(body, crc32(head))))
+        parts.append(_crc_property(record_crc32 & _CRC_MASK))
+    return size
+
+
+def _size_of(
+    topic: bytes,
+    body_bytes: int,
+    properties_bytes: int,
+    born_host_bytes: int,
+    store_extra: int,
+    body_bytes_max: int,
+) -> int:
+    """The record's size, or the error that names the limit it breaks."""
+    topic_bytes = len(topic)
     if topic_bytes > _TOPIC_BYTES_MAX or topic_bytes == 0:
         _check_topic(topic)
     if body_bytes > body_bytes_max:
         raise BodyTooLarge(
             f"the body has {body_bytes} bytes; send at most maxMessageSize = {body_bytes_max}"
         )
-    if _CRC_NAME in properties:
-        properties = _without_crc(properties)
-    if record_crc:
-        properties = _closed(properties)
-    properties_bytes = len(properties) + (_CRC_PROPERTY_BYTES if record_crc else 0)
     if properties_bytes > _PROPERTIES_BYTES_MAX:
         raise PropertiesTooLarge(
             f"the encoded properties need {properties_bytes} bytes; "
             f"send at most {_PROPERTIES_BYTES_MAX}"
         )
+    header_bytes = _HEADER_BYTES + _host_extra(born_host_bytes) + store_extra
+    topic_length_bytes = 2 if topic_bytes > _TOPIC_BYTES_MAX else 1
+    return header_bytes + body_bytes + topic_length_bytes + topic_bytes + 2 + properties_bytes
+
+
+def _check_numbers(
+    queue_id: int, flag: int, sys_flag: int, times: int, born: int, prepared: int
+) -> None:
     try:
         numbers_fit = _numbers_fit(queue_id, flag, sys_flag, times, born, prepared)
     except OverflowError:  # The compiled twin cannot even pass these numbers on.
@@ -181,9 +338,26 @@ def _measure(draft: Draft, body_bytes_max: int, record_crc: bool, store_host_byt
             f"sys_flag {sys_flag}, reconsume_times {times} take 32 bits, "
             f"born_timestamp_ms {born}, prepared_transaction_offset {prepared} take 64"
         )
-    header_bytes = _HEADER_BYTES + _host_extra(len(born_host)) + _host_extra(store_host_bytes)
-    topic_length_bytes = 2 if topic_bytes > _TOPIC_BYTES_MAX else 1
-    return header_bytes + body_bytes + topic_length_bytes + topic_bytes + 2 + properties_bytes
+
+
+def _kept(properties: bytes, record_crc: bool) -> bytes:
+    """The properties as they are stored: without a sender's record CRC, closed if one follows."""
+    if record_crc:
+        return _closed(_without_crc(properties))
+    # Without a record CRC of ours only a forged one at the very end could be taken for one.
+    at = len(properties) - _CRC_PROPERTY_BYTES
+    if at >= 0 and properties[at] == 95 and properties[at + 1] == 95:
+        return _without_crc(properties)
+    return properties
+
+
+def _crc_bytes(record_crc: bool) -> int:
+    return _CRC_PROPERTY_BYTES if record_crc else 0
+
+
+def _topic_text(topic: bytes, properties_bytes: int) -> bytes:
+    """The topic between its length and that of the properties."""
+    return _length_prefix(len(topic)) + topic + _i16(properties_bytes)
 
 
 def _check_topic(topic: bytes) -> None:
@@ -234,6 +408,8 @@ def _with_host_bits(sys_flag: int, born_host_bytes: int, store_host_bytes: int) 
 
 def _without_crc(properties: bytes) -> bytes:
     """Nobody but the store vouches for a record: a sender's own record CRC is dropped."""
+    if _CRC_NAME not in properties:
+        return properties
     pairs = properties.split(b"\x02")
     return b"\x02".join([pair for pair in pairs if not pair.startswith(_CRC_NAME)])
 

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
 
+from contrail.model.properties import decode_properties
+
 LOOPBACK_HOST = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 
 
@@ -52,6 +54,4 @@ class StoredMessage:
     @cached_property
     def properties(self) -> dict[str, str]:
         """The properties as a mapping; decoded on first use, since most readers never ask."""
-        from contrail.model.properties import decode_properties
-
         return decode_properties(self.raw_properties)

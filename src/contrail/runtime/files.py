@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import fcntl
 import mmap
 import os
@@ -64,6 +65,15 @@ class FileSystem:
     def allocate(self, fd: int, byte_count: int) -> None:
         """Reserve disk blocks now, so that a later write cannot run out of space."""
         os.posix_fallocate(fd, 0, byte_count)
+
+    def next_data(self, fd: int, position: int) -> int | None:
+        """The first byte from ``position`` on that is not in a hole; None when all the rest is."""
+        try:
+            return os.lseek(fd, position, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
 
     def size(self, fd: int) -> int:
         return os.fstat(fd).st_size

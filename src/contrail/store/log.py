@@ -217,8 +217,8 @@ class MessageStore:
         self._disk_full: str | None = None
         self._rows_full: str | None = None
         write_abort(files, self._abort_path, os.getpid())
-        self._upkeep.checkpoint()
         self._flusher.start()
+        self._upkeep.begin()
 
     def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
         """A queue goes on where it stood, even when retention took all its messages."""
@@ -291,7 +291,7 @@ class MessageStore:
         bytes_max: int = 256 * 1024,
         tag_codes: frozenset[int] | None = None,
     ) -> GetResult:
-        """Read a queue from ``queue_offset`` on; only records that their rows prove are handed out."""
+        """Read a queue from ``queue_offset`` on: only records that their rows prove."""
         return self._reading.get(
             topic,
             queue_id,

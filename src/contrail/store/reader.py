@@ -125,8 +125,8 @@ class StoreReader:
         found = find_log(files, folders)
         if segment_bytes is not None and found.segments and segment_bytes != found.segment_bytes:
             raise StoreLayoutError(
-                f"{root}: its segments have {found.segment_bytes} bytes, not {segment_bytes}: leave "
-                f"the segment size out, or name the one the folder was written with"
+                f"{root}: its segments have {found.segment_bytes} bytes, not {segment_bytes}: "
+                f"leave the segment size out, or name the one the folder was written with"
             )
         return cls(root, found, files, index_slot_count=index_slot_count)
 
@@ -177,13 +177,16 @@ class StoreReader:
         return decode_record(data, 0, physical_offset=physical_offset)
 
     def read(self, physical_offset: int, byte_count: int) -> bytes:
+        """Bytes of the log from one segment; fewer, or none, where there are no more."""
         index = bisect_left(self.segments, physical_offset + 1, key=lambda file: file.start) - 1
         if index < 0 or physical_offset >= self.segments[index].end:
             return b""
         file = self.segments[index]
         try:
             with opened(self.files, file.path, writable=False) as fd:
-                return self.files.pread(fd, byte_count, physical_offset - file.start)
+                # A damaged row may ask for gigabytes; its segment is all there can be.
+                room = min(byte_count, file.end - physical_offset)
+                return self.files.pread(fd, room, physical_offset - file.start)
         except OSError:
             return b""
 

@@ -7,18 +7,18 @@ ever reported, with its bytes and, where it can still be read, whose message it 
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.record import decode_record
 from contrail.model.topic import LMQ_PREFIX
 from contrail.runtime.files import FileSystem
-from contrail.store.config import StoreConfig
+from contrail.store.inferred_config import inferred_config
 from contrail.store.reader import QueueKey, StoreReader
 from contrail.store.services.folder_files import BATCH_ROW_BYTES, ROW_BYTES
 from contrail.store.services.index_check import IndexCheck
@@ -27,7 +27,6 @@ from contrail.store.services.queue_check import ExtFiles, QueueCheck
 from contrail.store.services.repair import Repair
 
 _GATHERED_BYTES_MAX = 32 << 20
-_INDEX_ENTRIES_PER_SLOT = 4
 
 Progress = Callable[[int, int], None]
 
@@ -180,7 +179,7 @@ class _Verification:
         )
 
     def run(self) -> VerifyReport:
-        begun = time.monotonic()
+        begun_ms = monotonic_ms()
         reader, report = self._reader, self._report
         for found in reader.walk(physical_end=self._required_end):
             self._take(found, derive=True)
@@ -194,7 +193,7 @@ class _Verification:
                 "the store is in use, or was not closed in order: queues and index are held to "
                 f"byte {self._required_end} of the log, where they were last checkpointed"
             )
-        report.elapsed_ms = int((time.monotonic() - begun) * 1000)
+        report.elapsed_ms = monotonic_ms() - begun_ms
         return report
 
     # The log.
@@ -356,7 +355,7 @@ class _Verification:
         reader = self._reader
         total = reader.physical_end - reader.physical_min
         holder.rebuild(
-            self._config(log_folders),
+            inferred_config(reader, log_folders=log_folders, delay_levels=self._delay_levels),
             list(reader.segments),
             known=reader.known,
             batch_topics=reader.batch_topics,
@@ -368,28 +367,4 @@ class _Verification:
             physical_min=reader.physical_min,
             physical_end=self._required_end,
             progress=lambda position: self._progress(position - reader.physical_min, total),
-        )
-
-    def _config(self, log_folders: tuple[Path, ...]) -> StoreConfig:
-        """The settings the folder was written with, as far as its files tell."""
-        reader = self._reader
-        queue_bytes = max(
-            (q.file_bytes for q in reader.queues.values() if not q.is_batch), default=0
-        )
-        batch_bytes = max((q.file_bytes for q in reader.queues.values() if q.is_batch), default=0)
-        slot_count = reader.index_slot_count
-        entry_counts = [file.entry_limit for file in reader.index_files()]
-        config = StoreConfig(
-            root=reader.root,
-            commit_log_paths=log_folders,
-            segment_bytes=max(reader.segment_bytes, 4096),
-            queue_ext_enabled=(reader.root / "consumequeue_ext").exists(),
-            delay_levels=self._delay_levels,
-        )
-        return replace(
-            config,
-            queue_file_bytes=queue_bytes or config.queue_file_bytes,
-            batch_queue_file_bytes=batch_bytes or config.batch_queue_file_bytes,
-            index_slot_count=slot_count,
-            index_entry_count=max(entry_counts, default=slot_count * _INDEX_ENTRIES_PER_SLOT),
         )

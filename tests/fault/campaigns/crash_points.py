@@ -139,12 +139,11 @@ def _scribble_behind_the_end(root: Path) -> None:
 
 
 def _damage_derived(root: Path) -> None:
-    """A segment more than was used, a queue less, wrong rows in another, a wrong index entry."""
+    """A segment more than was used, a queue less, a wrong index entry."""
     last = max((root / "commitlog").iterdir())
     segment_bytes = last.stat().st_size
     (last.parent / f"{int(last.name) + segment_bytes:020d}").write_bytes(bytes(segment_bytes))
     shutil.rmtree(root / "consumequeue" / "orders" / "0", ignore_errors=True)
-    _overwrite(min((root / "consumequeue" / "payments" / "1").iterdir()), 3 * 20, b"\0\0\0\1" * 5)
     first_index = min((root / "index").iterdir())
     _overwrite(first_index, first_index.stat().st_size - 100, b"\1" * 20)
 

@@ -57,6 +57,8 @@ class _Names:
             self.folders.add(change.folder)
         else:
             self.folders.discard(change.folder)
+            for path in [path for path in self.files if change.folder in path.parents]:
+                del self.files[path]
 
     def copy(self) -> _Names:
         return _Names(dict(self.files), set(self.folders))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from contrail.errors import StoreError, StorePoisoned
+from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
 from tests.fakes.failing_files import FOREVER, FailingFileSystem, Fault
 from tests.fault.campaigns.crash_points import REPOSITORY
@@ -43,13 +44,18 @@ class ErrorFigures:
     problems: list[str] = field(default_factory=list)
 
 
+def fault_config(root: Path, flush: str = "sync") -> StoreConfig:
+    """No zeros are written ahead of need, so that every write to the log is one of records."""
+    return small_config(root, flush, segments_prepared_ahead=False)
+
+
 def run_inside(folder: Path, fault: Fault, *, seed: int, flush: str, figures: ErrorFigures) -> None:
     """One fault in this process: work until it strikes, insist on silence, let go, start again."""
     root = folder / "store"
     files, journal = FailingFileSystem(fault), MemoryJournal()
     where = f"{fault.operation} {fault.nth} short={fault.short_bytes} {flush} seed {seed}"
     figures.cases += 1
-    workload = Workload(small_config(root, flush), journal, seed=seed, files=files, retention=False)
+    workload = Workload(fault_config(root, flush), journal, seed=seed, files=files, retention=False)
     try:
         workload.run(60)
         _await_async_error(workload.store)
@@ -171,7 +177,7 @@ def _work_until_poisoned(folder: Path, seed: int) -> int:
     from tests.fault.campaigns.workload import FileJournal
 
     journal = FileJournal(folder / "journal")
-    workload = Workload(small_config(folder / "store"), journal, seed=seed, retention=False)
+    workload = Workload(fault_config(folder / "store"), journal, seed=seed, retention=False)
     try:
         workload.run(60)
     except StorePoisoned:

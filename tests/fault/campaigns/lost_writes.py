@@ -29,9 +29,10 @@ from tests.fault.campaigns.history import (
     check_history,
     check_index,
     check_writable,
+    only_acknowledged,
     read_everything,
 )
-from tests.fault.campaigns.workload import Event, Workload, small_config
+from tests.fault.campaigns.workload import BATCH_TOPICS, Event, Workload, small_config
 
 _CHECKER = 900_000
 
@@ -133,12 +134,13 @@ def _judge(state: Path, history: History, figures: LostWriteFigures, where: str)
 def judge_state(config: StoreConfig, history: History) -> Verdict:
     """Open a crash state and hold it against what was promised."""
     try:
-        store = MessageStore.open(config, clock=ManualClock(CLOCK_MS))
+        store = MessageStore.open(config, clock=ManualClock(CLOCK_MS), batch_topics=BATCH_TOPICS)
     except (StoreError, OSError) as error:
         return Verdict(problems=[f"refused to start: {error!r}"])
     try:
         verdict = check_history(store, history)
-        check_index(store, read_everything(store, verdict), verdict, every=5)
+        content = only_acknowledged(read_everything(store, verdict), history)
+        check_index(store, content, verdict, every=5)
         check_writable(store, history, _CHECKER, verdict)
     finally:
         store.close()
@@ -147,12 +149,21 @@ def judge_state(config: StoreConfig, history: History) -> Verdict:
 
 
 def _crash_again(
-    state: Path, history: History, rng: random.Random, figures: LostWriteFigures, where: str
+    state: Path,
+    history: History,
+    rng: random.Random,
+    figures: LostWriteFigures,
+    where: str,
 ) -> None:
     """Record the recovery itself, cut the power in the middle of it, and judge what that leaves."""
     files = RecordingFileSystem(state)
     try:
-        store = MessageStore.open(small_config(state), clock=ManualClock(CLOCK_MS), files=files)
+        store = MessageStore.open(
+            small_config(state),
+            clock=ManualClock(CLOCK_MS),
+            files=files,
+            batch_topics=BATCH_TOPICS,
+        )
         recovered = len(files.operations)
         store.close()
     except (StoreError, OSError) as error:
@@ -164,7 +175,12 @@ def _crash_again(
         disk.follow(index, operation)
     again = state.with_name("again")
     materialise(disk.crash(some_survive(rng)), source=state, target=again)
-    _judge(again, history, figures, f"{where}, again after operation {place} of the recovery")
+    _judge(
+        again,
+        history,
+        figures,
+        f"{where}, again after operation {place} of the recovery",
+    )
     shutil.rmtree(again)
     figures.nested_states += 1
 

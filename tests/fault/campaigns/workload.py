@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from contrail.clock import ManualClock
+from contrail.model.batch import BatchUnit, encode_batch, mark_inner_batch
 from contrail.model.message import MessageDraft
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import write_state
@@ -25,6 +26,10 @@ from contrail.store.services.append import AppendedRun
 DOOMED = b"doomed"
 TOPICS = (b"orders", b"payments", b"audit", DOOMED, b"%RETRY%" + b"long" * 34)
 QUEUE_COUNT = 3
+# This topic keeps batches whole, in queues of another kind; its sequence numbers are its own.
+BULK = b"bulk"
+BATCH_TOPICS = frozenset({BULK})
+BULK_FROM = 10_000_000
 CONFIG_NAME = "campaign.json"
 LONG_AFTER_MS = 2_000_000_000_000
 
@@ -67,6 +72,7 @@ def small_config(root: Path, flush: str = "sync", **changes: Any) -> StoreConfig
         "root": root,
         "segment_bytes": 32 << 10,
         "queue_file_bytes": 16 * 20,
+        "batch_queue_file_bytes": 4 * 46,
         "queue_ext_enabled": True,
         "queue_ext_file_bytes": 512,
         "index_slot_count": 16,
@@ -86,6 +92,8 @@ def _flush_type(flush: str) -> FlushDiskType:
 
 def draft_of(seed: int, sequence: int) -> MessageDraft:
     """The message with this sequence number."""
+    if sequence >= BULK_FROM:
+        return _bulk_of(seed, sequence)
     rng = random.Random(seed * 1_000_003 + sequence)
     topic = rng.choices(TOPICS, (30, 25, 20, 10, 15))[0]
     filler = rng.randbytes(3000 if rng.random() < 0.03 else rng.randint(0, 600))
@@ -99,9 +107,19 @@ def draft_of(seed: int, sequence: int) -> MessageDraft:
     )
 
 
+def _bulk_of(seed: int, sequence: int) -> MessageDraft:
+    rng = random.Random(seed * 1_000_003 + sequence)
+    body = b"%d:%d:" % (seed, sequence)
+    units = [BatchUnit(body + rng.randbytes(50)) for _ in range(rng.randint(1, 6))]
+    properties = f"KEYS\x01k{sequence}\x02UNIQ_KEY\x01u{sequence}\x02".encode()
+    draft = MessageDraft(BULK, rng.randrange(2), encode_batch(units), properties)
+    return mark_inner_batch(draft)
+
+
 def sequence_of(body: bytes) -> int:
-    """The sequence number a body claims to have."""
-    return int(body.split(b":", 2)[1])
+    """The sequence number a body, or the first message of a whole batch, claims to have."""
+    text = body[20:] if body[:1] == b"\0" else body
+    return int(text.split(b":", 2)[1])
 
 
 class Workload:
@@ -122,6 +140,7 @@ class Workload:
         self._seed = seed
         self._rng = random.Random(f"{seed}/{sequence}")
         self.sequence = sequence
+        self._bulk_sequence = BULK_FROM + sequence
         self.files = files or FileSystem()
         self.clock = ManualClock(1_760_000_000_000 + sequence * 1000)
         self._config_version = sequence
@@ -129,7 +148,9 @@ class Workload:
         self.store = self._opened()
 
     def _opened(self) -> MessageStore:
-        return MessageStore.open(self._config, clock=self.clock, files=self.files)
+        return MessageStore.open(
+            self._config, clock=self.clock, files=self.files, batch_topics=BATCH_TOPICS
+        )
 
     def run(self, step_count: int) -> None:
         """A spell of random steps, with each rarer one at least once in a long run."""
@@ -144,8 +165,15 @@ class Workload:
         self._journal.note("closed")
 
     def _common_step(self) -> Callable[[], None]:
-        steps = (self._single, self._run, self._batch, self._dispatch, self._tick)
-        return self._rng.choices(steps, (30, 25, 12, 25, 8))[0]
+        steps = (
+            self._single,
+            self._run,
+            self._batch,
+            self._bulk,
+            self._dispatch,
+            self._tick,
+        )
+        return self._rng.choices(steps, (27, 25, 10, 10, 20, 8))[0]
 
     def _rare_steps(self) -> tuple[Callable[[], None], ...]:
         retain = (self._retain,) if self._retention else ()
@@ -168,13 +196,20 @@ class Workload:
                 one_queue.append(draft)
         self._append(one_queue, lambda d: self.store.append_batch(d))
 
+    def _bulk(self) -> None:
+        draft = draft_of(self._seed, self._bulk_sequence)
+        self._bulk_sequence += 1
+        self._append([draft], lambda drafts: self.store.append_inner_batch(drafts[0]))
+
     def _drafts(self, count: int) -> list[MessageDraft]:
         first = self.sequence
         self.sequence += count
         return [draft_of(self._seed, sequence) for sequence in range(first, first + count)]
 
     def _append(
-        self, drafts: list[MessageDraft], append: Callable[[Sequence[MessageDraft]], AppendedRun]
+        self,
+        drafts: list[MessageDraft],
+        append: Callable[[Sequence[MessageDraft]], AppendedRun],
     ) -> None:
         self.clock.advance(ms=self._rng.randint(0, 40))
         run = append(drafts)
@@ -217,7 +252,12 @@ class Workload:
         self._config_version += 1
         self._journal.note("config begun", self._config_version)
         content = json.dumps({"version": self._config_version, "filler": "x" * 500}).encode()
-        write_state(self.files, self._config.root / "config" / CONFIG_NAME, content, sealed=False)
+        write_state(
+            self.files,
+            self._config.root / "config" / CONFIG_NAME,
+            content,
+            sealed=False,
+        )
         self._journal.note("config done", self._config_version)
 
     def _reopen(self) -> None:

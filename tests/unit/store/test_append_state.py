@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from contrail.errors import MessageIllegal
 from contrail.model.message import MessageDraft
-from contrail.store.state.append import BLANK_RECORD_BYTES, AppendState
+from contrail.model.record import BLANK_RECORD_BYTES
+from contrail.store.state.append import AppendState
 
 SEGMENT = 4096
 
@@ -22,7 +23,7 @@ def test_a_run_that_fits_goes_to_the_end_of_the_log_in_one_piece() -> None:
     plan = state.plan_append([draft(), draft()], [200, 300])
     assert plan.physical_offsets == [100, 300]
     assert plan.physical_end == 600
-    assert plan.chunks == ()
+    assert [chunk.blank_at for chunk in plan.chunks] == [None]
 
 
 def test_a_plan_changes_nothing_until_it_is_committed() -> None:
@@ -30,7 +31,7 @@ def test_a_plan_changes_nothing_until_it_is_committed() -> None:
     plan = state.plan_append([draft()], [200])
     assert state.physical_end == 0
     assert state.next_offset(b"orders", 0) == 0
-    state.commit_append(plan)
+    state.commit_append(plan.next_offsets, plan.physical_end)
     assert state.physical_end == 200
     assert state.next_offset(b"orders", 0) == 1
 
@@ -72,7 +73,8 @@ def test_a_record_larger_than_a_segment_is_refused_with_the_setting_to_raise() -
 
 def test_an_inner_batch_takes_as_many_offsets_as_it_has_messages() -> None:
     state = AppendState(segment_bytes=SEGMENT, physical_end=0)
-    state.commit_append(state.plan_append([draft()], [100], weight=5))
+    plan = state.plan_append([draft()], [100], weight=5)
+    state.commit_append(plan.next_offsets, plan.physical_end)
     assert state.next_offset(b"orders", 0) == 5
 
 

@@ -50,7 +50,7 @@ class StoreLock:
         if not self._files.lock_exclusively(self._fd):
             self._files.close(self._fd)
             raise self._refusal(
-                "in another process: stop that broker, or give this one a storePathRootDir of its own"
+                "in another process: stop that broker, or give this one another storePathRootDir"
             )
         self._held.add(self._path)
         write_fully(self._files, self._fd, b"lock", 0)
@@ -75,7 +75,7 @@ def read_checkpoint(files: FileSystem, path: Path) -> ApacheCheckpoint | None:
 
 
 def write_checkpoint(files: FileSystem, path: Path, checkpoint: ApacheCheckpoint) -> None:
-    """Overwrite in place, as RocketMQ does: 40 bytes of one sector tear as a whole or not at all."""
+    """Overwrite in place, as RocketMQ does: 40 bytes of one sector do not tear."""
     with opened(files, path, create=True) as fd:
         files.truncate(fd, _CHECKPOINT_BYTES)
         write_fully(files, fd, _CHECKPOINT.pack(*checkpoint), 0)

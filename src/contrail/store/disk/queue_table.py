@@ -98,6 +98,9 @@ class QueueTable:
             if problem is not None:
                 queue.reset()
                 problems.append(QueueProblem(topic, queue_id, problem))
+            elif 0 < queue.physical_end <= self.tombstones.get(topic, 0):
+                # Its removal was not durable yet; the topic may have begun anew beside it.
+                queue.reset()
             queue.cool()
             self._marks[topic, queue_id] = queue.mark()
         self._end_deletions()

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from contrail.clock import Clock
 from contrail.errors import BatchIllegal, BodyTooLarge, MessageIllegal, StoreError, StorePoisoned
-from contrail.kernels.record_build import build_run, measure_run
+from contrail.kernels.record_build import build_fitting_run, build_run, measure_run
 from contrail.model.batch import inner_batch_count, put_inner_base
 from contrail.model.message import MessageDraft
 from contrail.model.properties import DELAY, read_property
@@ -23,7 +23,7 @@ from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.prepare import SegmentPreparer
-from contrail.store.state.append import AppendPlan, AppendState, Chunk
+from contrail.store.state.append import AppendState, Chunk
 
 
 class AppendedRun(NamedTuple):
@@ -96,50 +96,69 @@ class Appender:
     ) -> AppendedRun:
         if self.refusal is not None:
             raise self.refusal
+        state = self._state
+        now_ms = self._clock.now_ms()
+        built = build_fitting_run(
+            drafts,
+            state.next_offsets,
+            state.physical_end,
+            state.room() if self._active is not None else 0,
+            weight,
+            now_ms,
+            self._store_host,
+            self._body_bytes_max,
+            self._record_crc,
+        )
+        if built is None:
+            return self._append_in_chunks(drafts, now_ms, whole, weight)
+        parts, sizes, queue_offsets, physical_offsets, physical_end, next_offsets, fresh = built
+        for key in fresh:
+            _require_queue(*key)
+        if sizes:
+            self._write(parts, physical_offsets[0])
+            state.commit_append(next_offsets, physical_end)
+            self._written(physical_offsets[-1], now_ms)
+        return AppendedRun(queue_offsets, physical_offsets, sizes, now_ms, physical_end)
+
+    def _append_in_chunks(
+        self, drafts: list[MessageDraft], now_ms: int, whole: bool, weight: int
+    ) -> AppendedRun:
+        """The run needs a segment that is not there yet, or goes over a segment's end."""
         sizes = measure_run(drafts, self._body_bytes_max, self._record_crc, len(self._store_host))
-        if not sizes:
-            return AppendedRun([], [], [], self._clock.now_ms(), self._state.physical_end)
         plan = self._state.plan_append(drafts, sizes, whole=whole, weight=weight)
         for key in plan.new_queues:
             _require_queue(*key)
-        now_ms = self._clock.now_ms()
-        if plan.chunks or self._active is None:
-            self._write_chunks(plan, drafts, now_ms)
-        else:
-            self._write(drafts, plan.queue_offsets, self._state.physical_end, now_ms)
-        self._state.commit_append(plan)
-        self.last_record_offset = plan.physical_offsets[-1]
-        self.last_store_timestamp_ms = now_ms
-        self._on_written(plan.physical_end)
-        if plan.physical_end >= self._prepare_behind:
-            self._prepare_next()
+        self._secure_segments(plan.chunks)
+        for chunk in plan.chunks:
+            if chunk.blank_at is not None:
+                self._roll(chunk.blank_at, chunk.physical_offset)
+            parts = build_run(
+                drafts[chunk.first : chunk.last],
+                plan.queue_offsets[chunk.first : chunk.last],
+                chunk.physical_offset,
+                now_ms,
+                self._store_host,
+                self._record_crc,
+            )
+            self._write(parts, chunk.physical_offset)
+        self._state.commit_append(plan.next_offsets, plan.physical_end)
+        self._written(plan.physical_offsets[-1], now_ms)
         return AppendedRun(
             plan.queue_offsets, plan.physical_offsets, sizes, now_ms, plan.physical_end
         )
 
-    def _write(
-        self,
-        drafts: list[MessageDraft],
-        queue_offsets: list[int],
-        physical_offset: int,
-        now_ms: int,
-    ) -> None:
-        parts = build_run(
-            drafts, queue_offsets, physical_offset, now_ms, self._store_host, self._record_crc
-        )
+    def _written(self, last_record_offset: int, now_ms: int) -> None:
+        physical_end = self._state.physical_end
+        self.last_record_offset = last_record_offset
+        self.last_store_timestamp_ms = now_ms
+        self._on_written(physical_end)
+        if physical_end >= self._prepare_behind:
+            self._prepare_next()
+
+    def _write(self, parts: list[bytes], physical_offset: int) -> None:
         crashpoint("append.before_write")
         self._pwrite(b"".join(parts), physical_offset)
         crashpoint("append.after_write")
-
-    def _write_chunks(self, plan: AppendPlan, drafts: list[MessageDraft], now_ms: int) -> None:
-        """The run needs a segment that is not there yet, or goes over a segment's end."""
-        chunks = plan.chunks or [Chunk(0, len(drafts), self._state.physical_end, 0, None)]
-        self._secure_segments(chunks)
-        for chunk in chunks:
-            if chunk.blank_at is not None:
-                self._roll(chunk.blank_at, chunk.physical_offset)
-            part = slice(chunk.first, chunk.last)
-            self._write(drafts[part], plan.queue_offsets[part], chunk.physical_offset, now_ms)
 
     def _pwrite(self, data: bytes, physical_offset: int) -> None:
         segment = self._active

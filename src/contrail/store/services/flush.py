@@ -38,7 +38,11 @@ class Flusher:
         self._config = config
         self._on_flushed = on_flushed
         self._on_failed = on_failed
-        self._condition = threading.Condition()
+        self._syncs_before_ack = config.syncs_before_ack
+        # One lock, two crowds: the flusher waits for work, everybody else for the flusher.
+        lock = threading.Lock()
+        self._work = threading.Condition(lock)
+        self._done = threading.Condition(lock)
         self._written = self._wanted = self.flushed_end = physical_end
         self._failure: StorePoisoned | None = None
         self._stopping = False
@@ -49,10 +53,10 @@ class Flusher:
 
     def written(self, physical_end: int) -> None:
         """The log now reaches ``physical_end``; under SYNC_FLUSH a sync begins at once."""
-        if self._config.syncs_before_ack:
-            with self._condition:
+        if self._syncs_before_ack:
+            with self._work:
                 self._written = self._wanted = physical_end
-                self._condition.notify_all()
+                self._work.notify()
         else:
             self._written = physical_end
 
@@ -63,11 +67,11 @@ class Flusher:
             StorePoisoned: a write or sync failed before that position became durable.
         """
         timeout = None if timeout_ms is None else timeout_ms / 1000
-        with self._condition:
+        with self._done:
             if self._wanted < physical_end:
                 self._wanted = physical_end
-                self._condition.notify_all()
-            self._condition.wait_for(
+                self._work.notify()
+            self._done.wait_for(
                 lambda: self.flushed_end >= physical_end or self._failure is not None, timeout
             )
             if self.flushed_end >= physical_end:
@@ -78,15 +82,16 @@ class Flusher:
 
     def fail(self, failure: StorePoisoned) -> None:
         """Stop for good and tell everyone who waits."""
-        with self._condition:
+        with self._done:
             self._failure = self._failure or failure
-            self._condition.notify_all()
+            self._work.notify()
+            self._done.notify_all()
 
     def stop(self) -> None:
         """Flush what was written, then end the thread."""
-        with self._condition:
+        with self._work:
             self._stopping = True
-            self._condition.notify_all()
+            self._work.notify()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -103,9 +108,9 @@ class Flusher:
                 return
 
     def _await_work(self) -> bool:
-        interval = None if self._config.syncs_before_ack else self._config.flush_interval_ms / 1000
-        with self._condition:
-            self._condition.wait_for(
+        interval = None if self._syncs_before_ack else self._config.flush_interval_ms / 1000
+        with self._work:
+            self._work.wait_for(
                 lambda: (
                     self._wanted > self.flushed_end or self._stopping or self._failure is not None
                 ),
@@ -133,8 +138,8 @@ class Flusher:
             self._on_failed(failure)
             return
         crashpoint("flush.after_sync")
-        with self._condition:
+        with self._done:
             self.flushed_end = target
-            self._condition.notify_all()
+            self._done.notify_all()
         if self._on_flushed is not None:
             self._on_flushed(target)

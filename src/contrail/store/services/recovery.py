@@ -126,6 +126,8 @@ class Recovery:
         self._dispatcher.dispatched_end = physical_end
         report.elapsed_ms = monotonic_ms() - begun_ms
         last_record = self._last_record if self._last_record is not None else plan.last_record
+        if last_record is not None and last_record >= physical_end:
+            last_record = None  # It was cut off.
         return (
             RecoveredLog(physical_end, last_record, self._last_timestamp_ms, plan.marks),
             report,
@@ -340,7 +342,7 @@ class Recovery:
         crashpoint("recovery.after_cut")
 
     def _sync_scanned(self, durable_end: int, physical_end: int) -> None:
-        """What a killed process left in the page cache was read just now, but may not be on disk."""
+        """What a killed process left in the page cache was read, but may not be on disk."""
         for segment in self._segments.between(durable_end, physical_end):
             self._files.fdatasync(segment.fd)
         crashpoint("recovery.synced")
@@ -349,12 +351,15 @@ class Recovery:
         """Overwrite with zeros whatever is not zero behind ``position``; returns how many bytes."""
         zeroed = 0
         while position < segment.byte_count:
-            step = min(len(_ZERO_CHUNK), segment.byte_count - position)
-            found = segment.map[position : position + step]
-            if found != _ZERO_CHUNK[:step]:
-                write_fully(self._files, segment.fd, _ZERO_CHUNK[:step], position)
+            # Read rather than mapped: a gigabyte of zeros would be mapped page by page.
+            found = self._files.pread(segment.fd, len(_ZERO_CHUNK), position)
+            if found != _ZERO_CHUNK[: len(found)]:
+                write_fully(self._files, segment.fd, _ZERO_CHUNK[: len(found)], position)
                 zeroed += len(found.rstrip(b"\0"))
-            position += step
+            next_position = self._files.next_data(segment.fd, position + len(found))
+            if next_position is None:
+                break
+            position = next_position
         return zeroed
 
     def _set_aside(self, physical_end: int, report: RecoveryReport) -> None:
@@ -385,7 +390,8 @@ def _corrupt(physical_start: int, physical_end: int, reason: int) -> StoreCorrup
     return StoreCorrupt(
         f"the commit log is damaged from byte {physical_start} to {physical_end} "
         f"({_REASONS[reason]}), where acknowledged messages are: restore the segment from a copy, "
-        f"or start with --accept-loss to cut the log there and keep the rest aside",
+        f"or run `contrail store recover --accept-loss` to cut the log there and keep the rest "
+        f"aside",
         physical_start=physical_start,
         physical_end=physical_end,
     )
@@ -394,7 +400,7 @@ def _corrupt(physical_start: int, physical_end: int, reason: int) -> StoreCorrup
 def _missing_segments(physical_start: int, physical_end: int) -> StoreCorrupt:
     return StoreCorrupt(
         f"the commit log has no segment for bytes {physical_start} to {physical_end}: restore the "
-        f"missing files, or start with --accept-loss to go on without those messages",
+        f"missing files, or run `contrail store recover --accept-loss` to go on without them",
         physical_start=physical_start,
         physical_end=physical_end,
     )

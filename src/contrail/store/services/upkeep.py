@@ -78,7 +78,10 @@ class Upkeep:
         """Do what is due. Cheap when nothing is."""
         config = self._config
         removed = False
-        if self._is_due("clean", now_ms, config.clean_interval_ms):
+        again_ms = self._retention.due_again_ms
+        if self._is_due("clean", now_ms, config.clean_interval_ms) or (
+            again_ms is not None and again_ms <= now_ms
+        ):
             removed = bool(self._retention.run_once(now_ms))
         if self._is_due("rows", now_ms, config.queue_flush_interval_ms):
             self.write_rows()
@@ -199,6 +202,11 @@ class Upkeep:
         self._checkpoints.write_log(log.physical_end, log.last_record_offset, apache, clean=clean)
         self._apache = apache
         self._marked_end = log.physical_end
+
+    def begin(self) -> None:
+        """Note what recovery found, behind the back of whoever waits for the store to open."""
+        if self.write_rows():
+            self._hand_over(self._captured_derived())
 
     def checkpoint(self, *, clean: bool = False) -> None:
         """Everything to disk now, on this thread.

@@ -1,7 +1,8 @@
 """Decides where a run of records goes: queue offsets, segment positions, rolls.
 
 Plan first, write, then commit: a plan changes nothing, so a write that fails leaves the old
-truth. Each segment keeps 8 bytes for the blank record that ends it.
+truth. Each segment keeps 8 bytes for the blank record that ends it. Runs that fit where the log
+ends, nearly all of them, are placed by the same rules in the kernel that builds them.
 """
 
 from __future__ import annotations
@@ -10,10 +11,13 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from contrail.errors import MessageIllegal
-from contrail.kernels.place_run import place_run
 from contrail.model.message import MessageDraft
-
-BLANK_RECORD_BYTES = 8
+from contrail.model.record import (
+    BLANK_RECORD_BYTES,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
 
 QueueKey = tuple[bytes, int]
 
@@ -29,11 +33,11 @@ class Chunk(NamedTuple):
 
 
 class AppendPlan(NamedTuple):
-    """What an append will do, if it is committed. Without chunks the run fits where the log ends."""
+    """What an append will do, if it is committed."""
 
     queue_offsets: list[int]
     physical_offsets: list[int]
-    chunks: Sequence[Chunk]
+    chunks: list[Chunk]
     physical_end: int
     next_offsets: dict[QueueKey, int]
     new_queues: list[QueueKey]
@@ -45,47 +49,60 @@ class AppendState:
     def __init__(self, *, segment_bytes: int, physical_end: int) -> None:
         self._segment_bytes = segment_bytes
         self.physical_end = physical_end
-        self._next_offsets: dict[QueueKey, int] = {}
+        # Read by the kernel that places a run which fits; changed here only.
+        self.next_offsets: dict[QueueKey, int] = {}
 
     def set_next_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
         """Recovery's word on a queue: its next message gets this offset."""
-        self._next_offsets[topic, queue_id] = queue_offset
+        self.next_offsets[topic, queue_id] = queue_offset
 
     def next_offset(self, topic: bytes, queue_id: int) -> int:
-        return self._next_offsets.get((topic, queue_id), 0)
+        return self.next_offsets.get((topic, queue_id), 0)
 
     def forget_topic(self, topic: bytes) -> None:
         """A deleted topic that comes back starts again at 0."""
-        for key in [key for key in self._next_offsets if key[0] == topic]:
-            del self._next_offsets[key]
+        for key in [key for key in self.next_offsets if key[0] == topic]:
+            del self.next_offsets[key]
 
     def plan_append(
         self,
         drafts: Sequence[MessageDraft],
-        sizes: list[int],
+        sizes: Sequence[int],
         *,
         whole: bool = False,
         weight: int = 1,
     ) -> AppendPlan:
         """Place the drafts in order. ``whole`` keeps them in one segment (a split batch);
         ``weight`` is how many queue offsets a record takes (an inner batch takes several)."""
-        end = self.physical_end
-        queue_offsets, physical_offsets, physical_end, next_offsets, new_queues = place_run(
-            drafts, sizes, self._next_offsets, end, weight
-        )
-        chunks: Sequence[Chunk] = ()
-        if physical_end - end > self._room(end):
-            chunks = self._plan_chunks(sizes, whole)
-            physical_offsets = _positions(chunks, sizes)
-            physical_end = chunks[-1].physical_offset + chunks[-1].byte_count
+        next_offsets: dict[QueueKey, int] = {}
+        queue_offsets = [self._place(draft, next_offsets, weight) for draft in drafts]
+        chunks = self._plan_chunks(sizes, whole)
         return AppendPlan(
-            queue_offsets, physical_offsets, chunks, physical_end, next_offsets, new_queues
+            queue_offsets,
+            _positions(chunks, sizes),
+            chunks,
+            chunks[-1].physical_offset + chunks[-1].byte_count,
+            next_offsets,
+            [key for key in next_offsets if key not in self.next_offsets],
         )
 
-    def commit_append(self, plan: AppendPlan) -> None:
-        """The plan's bytes are written: believe it."""
-        self._next_offsets.update(plan.next_offsets)
-        self.physical_end = plan.physical_end
+    def commit_append(self, next_offsets: dict[QueueKey, int], physical_end: int) -> None:
+        """The planned bytes are written: believe it."""
+        self.next_offsets.update(next_offsets)
+        self.physical_end = physical_end
+
+    def room(self) -> int:
+        """How many bytes of records the segment at the end of the log still takes."""
+        return self._room(self.physical_end)
+
+    def _place(self, draft: MessageDraft, planned: dict[QueueKey, int], weight: int) -> int:
+        if draft.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+            # Stored without a place in any queue, as RocketMQ does.
+            return 0
+        key = (draft.topic, draft.queue_id)
+        queue_offset = planned.get(key, self.next_offsets.get(key, 0))
+        planned[key] = queue_offset + weight
+        return queue_offset
 
     def _room(self, physical_offset: int) -> int:
         used = physical_offset % self._segment_bytes
