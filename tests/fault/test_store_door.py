@@ -58,6 +58,7 @@ def test_a_second_opener_is_refused_before_anything_is_touched(tmp_path: Path) -
     )
     with MessageStore.open(small_config(tmp_path)) as store:
         append_numbers(store, 0, 3)
+        store.checkpoint()
         before = sorted(os.listdir(tmp_path))
         child = subprocess.run(
             [sys.executable, "-c", code, str(tmp_path)], capture_output=True, text=True

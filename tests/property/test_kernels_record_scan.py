@@ -98,3 +98,21 @@ def mapped(log: bytes) -> mmap.mmap:
     memory = mmap.mmap(-1, len(log))
     memory[:] = log
     return memory
+
+
+@given(any_logs, st.integers(0, 2), st.lists(st.integers(-5, 400), max_size=6))
+def test_whole_records_are_counted_up_to_the_first_that_is_not(
+    damaged: tuple[bytes, int], record_crc: int, numbers: list[int]
+) -> None:
+    log, base_offset = damaged
+    position, places = 0, []
+    while position < len(log):
+        reason, size = KERNEL.check_record(log, position, len(log), base_offset, True, record_crc)
+        if reason != REASON_END:
+            break
+        places += [position, size]
+        position += size
+    assert KERNEL.count_whole(log, places, base_offset, record_crc) == len(places) // 2
+    for flat in (places + [position, 91], places + numbers, numbers):
+        arguments = (log, flat, base_offset, record_crc)
+        assert outcome(KERNEL.count_whole, *arguments) == outcome(PURE.count_whole, *arguments)

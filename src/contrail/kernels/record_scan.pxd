@@ -16,6 +16,14 @@ cpdef tuple check_record(
     object buffer, Py_ssize_t position, Py_ssize_t end, long long base_offset, bint check_crc,
     int record_crc)
 
+cpdef Py_ssize_t count_whole(
+    object buffer, list position_and_sizes, long long base_offset, int record_crc) except -1
+
+@cython.locals(end=Py_ssize_t, index=Py_ssize_t, position=cython.longlong)
+cdef Py_ssize_t _count_whole(
+    const unsigned char[::1] view, object data, list position_and_sizes, long long base_offset,
+    int record_crc) except -1
+
 @cython.locals(
     position=Py_ssize_t, last_position=Py_ssize_t, record_count=Py_ssize_t,
     store_timestamp_ms=cython.longlong, reason=cython.int, born_host_extra=Py_ssize_t)

@@ -80,6 +80,38 @@ def check_record(
     return _check_one(data, data, position, end, base_offset, check_crc, record_crc)
 
 
+def count_whole(
+    buffer: ReadableBuffer,
+    position_and_sizes: list[int],
+    base_offset: int,
+    record_crc: int,
+) -> int:
+    """How many of the records at [position, size, ...] are whole, up to the first that is not."""
+    data = memoryview(buffer)
+    return _count_whole(data, data, position_and_sizes, base_offset, record_crc)
+
+
+def _count_whole(
+    view: memoryview,
+    data: memoryview,
+    position_and_sizes: list[int],
+    base_offset: int,
+    record_crc: int,
+) -> int:
+    end = len(data)
+    index = 0
+    while index < len(position_and_sizes) - 1:
+        position = position_and_sizes[index]
+        if not 0 <= position <= end:
+            break
+        if _check(view, data, position, end, base_offset, True, record_crc) != 0:
+            break
+        if _read_i32(view, position) != position_and_sizes[index + 1]:
+            break
+        index += 2
+    return index // 2
+
+
 def _scan(
     view: memoryview,
     data: memoryview,

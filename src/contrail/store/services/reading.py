@@ -13,7 +13,13 @@ from struct import Struct
 
 from contrail.errors import RecordDamaged
 from contrail.kernels.queue_select import coalesce, match_records, select_rows
-from contrail.kernels.record_scan import REASON_BLANK, REASON_EMPTY, REASON_END, check_record
+from contrail.kernels.record_scan import (
+    REASON_BLANK,
+    REASON_EMPTY,
+    REASON_END,
+    check_record,
+    count_whole,
+)
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, decode_record
 from contrail.store.config import StoreConfig
@@ -147,7 +153,7 @@ class QueueReading:
             flat, wanted = _of_segment(selected, sound, segment, offsets)
             mismatch = match_records(segment.map, flat, segment.start, queue_id, topic, wanted)
             good = len(wanted) if mismatch < 0 else mismatch
-            checked = self._count_checked(segment, flat[: good * 2])
+            checked = count_whole(segment.map, flat[: good * 2], segment.start, self._record_crc)
             sound += checked
             if checked < good:
                 return sound, (GetStatus.MESSAGE_DAMAGED, True)
@@ -181,14 +187,6 @@ class QueueReading:
             return False
         reason, _ = self._check(segment, physical_offset)
         return reason in (REASON_END, REASON_BLANK, REASON_EMPTY)
-
-    def _count_checked(self, segment: Segment, flat: list[int]) -> int:
-        """How many of the records pass their checksum."""
-        for index in range(0, len(flat), 2):
-            reason, _ = self._check(segment, segment.start + flat[index])
-            if reason != REASON_END:
-                return index // 2
-        return len(flat) // 2
 
     def _check(self, segment: Segment, physical_offset: int) -> tuple[int, int]:
         position = physical_offset - segment.start
