@@ -240,6 +240,18 @@ def test_the_next_segment_is_prepared_ahead_and_an_unused_one_removed_at_close(
     assert len(list((tmp_path / "commitlog").iterdir())) == used
 
 
+def test_a_long_backlog_is_read_with_few_segments_mapped_at_a_time(tmp_path: Path) -> None:
+    with MessageStore.open(small_config(tmp_path, segment_bytes=4096)) as store:
+        for first in range(0, 1500, 100):
+            append_numbers(store, first, first + 100)
+        before = len(os.listdir("/proc/self/fd"))
+        early = store.get(b"orders", 0, 0)
+        assert numbers_of(store) == list(range(1500))
+        assert store.physical_end // 4096 > 80
+        assert len(os.listdir("/proc/self/fd")) - before <= 64
+        assert int(early.messages[0].body[:8]) == 0, "views outlive the map they came from"
+
+
 def test_ipv6_hosts_and_long_retry_topics_are_stored_and_read(tmp_path: Path) -> None:
     topic = "%RETRY%" + "g" * 180
     host = bytes(range(16)) + (10911).to_bytes(4, "big")

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Self
 
 from contrail.clock import Clock, SystemClock
-from contrail.errors import DiskFull, StoreClosed, StorePoisoned
+from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned
 from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
@@ -120,6 +120,9 @@ class MessageStore:
                 store_host=store_host,
                 batch_topics=batch_topics,
             )
+        except OSError as error:
+            lock.release()
+            raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error
         except BaseException:
             lock.release()
             raise

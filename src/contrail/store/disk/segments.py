@@ -17,6 +17,8 @@ from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem, opened
 
 _NAME_DIGITS = 20
+# A map holds a descriptor; readers of a long backlog pass through thousands of segments.
+_MAPS_MAX = 64
 
 
 def segment_name(physical_start: int) -> str:
@@ -26,12 +28,19 @@ def segment_name(physical_start: int) -> str:
 class Segment:
     """One file of the log. Its descriptor and map are opened when first needed."""
 
-    __slots__ = ("_fd", "_files", "_map", "byte_count", "path", "start")
+    __slots__ = ("_fd", "_files", "_map", "_mapped", "byte_count", "path", "start")
 
-    def __init__(self, files: FileSystem, path: Path, start: int, byte_count: int) -> None:
+    def __init__(
+        self,
+        files: FileSystem,
+        path: Path,
+        start: int,
+        byte_count: int,
+    ) -> None:
         self._files = files
         self._fd = -1
         self._map: mmap.mmap | None = None
+        self._mapped: list[Segment] | None = None
         self.path = path
         self.start = start
         self.byte_count = byte_count
@@ -52,7 +61,15 @@ class Segment:
         if self._map is None:
             with opened(self._files, self.path, writable=False) as fd:
                 self._map = self._files.map_read(fd, self.byte_count)
+            if self._mapped is not None:
+                self._mapped.append(self)
+                if len(self._mapped) > _MAPS_MAX:
+                    self._mapped.pop(0)._map = None
         return self._map
+
+    def share_maps(self, mapped: list[Segment]) -> None:
+        """Count this segment's map among those of its log: the oldest goes when there are many."""
+        self._mapped = mapped
 
     def view(self, physical_offset: int, byte_count: int) -> memoryview:
         position = physical_offset - self.start
@@ -63,6 +80,8 @@ class Segment:
         if self._fd >= 0:
             self._files.close(self._fd)
             self._fd = -1
+        if self._map is not None and self._mapped is not None:
+            self._mapped.remove(self)
         self._map = None
 
 
@@ -111,6 +130,7 @@ class SegmentList:
         self.segment_bytes = segment_bytes
         self._segments: list[Segment] = []
         self._starts: list[int] = []
+        self._mapped: list[Segment] = []
 
     def load(self) -> list[str]:
         """Find the segments of every folder; returns what was tidied up, in words."""
@@ -118,8 +138,9 @@ class SegmentList:
         tidied = self._drop_empty_last(found)
         for segment in found:
             self._require_length(segment)
-        self._segments = found
-        self._starts = [segment.start for segment in found]
+        self._segments, self._starts = [], []
+        for segment in found:
+            self.add(segment)
         return tidied
 
     def _found(self) -> Iterator[Segment]:
@@ -175,6 +196,7 @@ class SegmentList:
         return self._files.usage_ratio(folder) > self._full_ratio
 
     def add(self, segment: Segment) -> None:
+        segment.share_maps(self._mapped)
         self._segments.append(segment)
         self._starts.append(segment.start)
 
