@@ -17,7 +17,8 @@ class Fault:
     """Which operation goes wrong, where, when and how.
 
     ``nth`` counts matching operations from 1; ``times`` is how many in a row go wrong from there.
-    With ``short_bytes`` a ``pwrite`` stores that many bytes and says so instead of raising.
+    With ``short_bytes`` a ``pwrite`` stores at most that many bytes, and always fewer than asked,
+    and says so instead of raising.
     """
 
     operation: str
@@ -53,7 +54,8 @@ class FailingFileSystem(WatchedFileSystem):
             return super().pwrite(fd, data, position)
         if fault.short_bytes is None:
             raise _error(fault)
-        part = memoryview(data).cast("B")[: fault.short_bytes]
+        whole = memoryview(data).cast("B")
+        part = whole[: min(fault.short_bytes, len(whole) - 1)]
         return super().pwrite(fd, part, position) if part else 0
 
     def fdatasync(self, fd: int) -> None:

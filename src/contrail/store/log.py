@@ -221,7 +221,6 @@ class MessageStore:
         self._rows_full: str | None = None
         write_abort(files, self._abort_path, os.getpid())
         self._flusher.start()
-        self._upkeep.begin()
 
     def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
         """A queue goes on where it stood, even when retention took all its messages."""

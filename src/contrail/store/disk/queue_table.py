@@ -106,7 +106,8 @@ class QueueTable:
         self._end_deletions()
         self.physical_end_max = self._highest_end()
         for (topic, queue_id), mark in missing.items():
-            if mark.queue_offset_max and topic not in self.tombstones:
+            # A topic deleted and begun anew has marks above its tombstone: those rows are alive.
+            if mark.queue_offset_max and mark.physical_end > self.tombstones.get(topic, -1):
                 problems.append(QueueProblem(topic, queue_id, "its folder is missing"))
         return problems
 

@@ -71,7 +71,8 @@ class Upkeep:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
         self._running: Future[None] | None = None
         self._marked_end = -1
-        self._due: dict[str, int] = {}
+        # What recovery found is noted down by the first tick: whoever opens a store is waiting.
+        self._due: dict[str, int] = {"thorough": 0}
         self._scrubbed_ms = 0
 
     def tick(self, now_ms: int) -> None:
@@ -202,11 +203,6 @@ class Upkeep:
         self._checkpoints.write_log(log.physical_end, log.last_record_offset, apache, clean=clean)
         self._apache = apache
         self._marked_end = log.physical_end
-
-    def begin(self) -> None:
-        """Note what recovery found, behind the back of whoever waits for the store to open."""
-        if self.write_rows():
-            self._hand_over(self._captured_derived())
 
     def checkpoint(self, *, clean: bool = False) -> None:
         """Everything to disk now, on this thread.
