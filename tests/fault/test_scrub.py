@@ -221,3 +221,16 @@ def test_an_empty_store_passes(tmp_path: Path) -> None:
         store.append([draft(0)])
         store.dispatch()
         assert whole_pass(store).records_checked == 1
+
+
+def test_a_damaged_row_whose_record_retention_took_stands_in_nobodys_way(
+    store: MessageStore, tmp_path: Path
+) -> None:
+    overwrite(tmp_path / QUEUE_FILE, 0, b"\x7f" * 20 * 5)
+    while store.physical_min < 8192 * 2:
+        store._segments.remove_first()
+    store._queues.correct_minimums(store.physical_min)
+    first_left = next(n for n in range(200) if store.query(b"orders", f"ID{n:06d}".encode()))
+    whole_pass(store)
+    assert store.queue_offset_min(b"orders", 0) == first_left
+    assert numbers_of(store) == list(range(first_left, 200))

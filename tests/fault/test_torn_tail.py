@@ -24,6 +24,11 @@ def test_without_the_record_checksum_any_tear_of_covered_bytes_is_cut(memory_pat
     assert figures.cut > figures.kept
 
 
+def test_with_the_record_checksum_only_enabled_any_tear_is_cut_exactly(memory_path: Path) -> None:
+    figures = run_campaign(memory_path, seed=31, record_crc=True, every=29)
+    assert figures.problems == []
+
+
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("record_crc", [True, False])

@@ -113,6 +113,6 @@ def test_whole_records_are_counted_up_to_the_first_that_is_not(
         places += [position, size]
         position += size
     assert KERNEL.count_whole(log, places, base_offset, record_crc) == len(places) // 2
-    for flat in (places + [position, 91], places + numbers, numbers):
+    for flat in ([*places, position, 91], places + numbers, numbers):
         arguments = (log, flat, base_offset, record_crc)
         assert outcome(KERNEL.count_whole, *arguments) == outcome(PURE.count_whole, *arguments)

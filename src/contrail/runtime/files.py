@@ -15,6 +15,8 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+# What a full disk answers; anything else is a failing one.
+OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 _ZERO_CHUNK = bytes(1 << 20)
 
 

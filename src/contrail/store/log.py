@@ -105,7 +105,9 @@ class MessageStore:
             StoreLayoutError: a file has a name or length that does not belong there.
         """
         files = files or FileSystem()
-        files.make_folder(config.root)
+        if not files.exists(config.root):
+            files.make_folder(config.root)
+            files.sync_folder(config.root.parent)
         lock = StoreLock(files, config.root / "lock")
         lock.take()
         try:
@@ -182,7 +184,9 @@ class MessageStore:
         self._appender.last_store_timestamp_ms = (
             recovered.last_store_timestamp_ms or apache.physic_timestamp_ms
         )
-        self._reading = QueueReading(config, self._segments, self._queues)
+        self._reading = QueueReading(
+            config, self._segments, self._queues, crc_rule=recovered.crc_rule
+        )
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
         self.retention = Retention(
             config,
@@ -200,6 +204,7 @@ class MessageStore:
             self._queues,
             self._index,
             dispatched_end=lambda: self.dispatched_end,
+            crc_rule=recovered.crc_rule,
             clock=clock,
         )
         self._upkeep = Upkeep(
@@ -214,6 +219,7 @@ class MessageStore:
             self.retention,
             self.scrubber,
             apache=apache,
+            crc_rule=recovered.crc_rule,
             on_failed=self._poison,
             on_full=self._set_rows_full,
         )

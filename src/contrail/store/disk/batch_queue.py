@@ -203,6 +203,10 @@ class BatchQueue:
         self.queue_offset_min = min(minimum, next_offset)
         self._note_mark()
 
+    def raise_minimum(self, queue_offset: int) -> None:
+        """The log was read whole and has no earlier message of this queue."""
+        self.queue_offset_min = min(queue_offset, self.queue_offset_max)
+
     def correct_minimum(self, physical_min: int) -> None:
         """The minimum is what follows the last batch the log no longer has."""
         number = self._first_at_or_above(physical_min)

@@ -248,6 +248,10 @@ class ConsumeQueue:
             self._cut_ext(self._ext)
         self._note_mark()
 
+    def raise_minimum(self, queue_offset: int) -> None:
+        """The log was read whole and has no earlier message of this queue."""
+        self.queue_offset_min = min(queue_offset, self.queue_offset_max)
+
     def correct_minimum(self, physical_min: int) -> None:
         """Move the minimum up to the first row whose record the log still has."""
         low, high = self.queue_offset_min, self.queue_offset_max

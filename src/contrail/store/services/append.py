@@ -191,7 +191,11 @@ class Appender:
         for chunk in chunks:
             if self._segments.at(chunk.physical_offset) is None:
                 start = self._segment_start(chunk.physical_offset)
-                self._segments.add(self._preparer.take(start))
+                try:
+                    segment = self._preparer.take(start)
+                except OSError as error:
+                    raise self._poisoned(f"creating a segment failed: {error}") from error
+                self._segments.add(segment)
                 crashpoint("append.segment_taken")
         if self._active is None:
             self._active = self._segments.at(self._state.physical_end)

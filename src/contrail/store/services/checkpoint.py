@@ -40,6 +40,7 @@ class LogMark(NamedTuple):
     last_record_offset: int | None
     clean: bool
     apache_fingerprints: tuple[str, ...]
+    record_crc_from: int | None = None
 
 
 class DerivedMark(NamedTuple):
@@ -99,10 +100,12 @@ class CheckpointFiles:
         apache: ApacheCheckpoint,
         *,
         clean: bool = False,
+        record_crc_from: int | None = None,
     ) -> None:
         """Write both log marks. Either fingerprint is accepted later: a crash may fall between."""
         upcoming = fingerprint(apache)
-        mark = LogMark(physical_end, last_record_offset, clean, (self._fingerprint, upcoming))
+        fingerprints = (self._fingerprint, upcoming)
+        mark = LogMark(physical_end, last_record_offset, clean, fingerprints, record_crc_from)
         write_state(self._files, self._log_path, _format_log(mark), sealed=True)
         crashpoint("checkpoint.log_written")
         write_checkpoint(self._files, self._apache_path, apache)
@@ -117,6 +120,7 @@ def _format_log(mark: LogMark) -> bytes:
             "lastRecord": mark.last_record_offset,
             "clean": mark.clean,
             "apacheCheckpoints": list(mark.apache_fingerprints),
+            "recordCrcFrom": mark.record_crc_from,
         }
     ).encode()
 
@@ -128,6 +132,7 @@ def _parse_log(data: bytes) -> LogMark:
         fields["lastRecord"],
         bool(fields["clean"]),
         tuple(fields["apacheCheckpoints"]),
+        fields["recordCrcFrom"],
     )
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from contrail.errors import DiskFull
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem, write_zeros
+from contrail.runtime.files import OUT_OF_SPACE, FileSystem, write_zeros
 from contrail.store.disk.segments import Segment, create_segment
 
 
@@ -72,6 +72,7 @@ class SegmentPreparer:
 
         Raises:
             DiskFull: there is no room for it; nothing was written, and a later call tries again.
+            OSError: the disk failed in another way.
         """
         job, self._job = self._job, None
         if job is not None and job.start == start:
@@ -82,6 +83,8 @@ class SegmentPreparer:
         try:
             return create_segment(self._files, self._path_for(start), start, self._segment_bytes)
         except OSError as error:
+            if error.errno not in OUT_OF_SPACE:
+                raise
             raise DiskFull(
                 f"no room for the next segment of {self._segment_bytes} bytes at {start}: {error}; "
                 f"free disk space or shorten fileReservedTime"

@@ -28,6 +28,7 @@ from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.state.reading import GetStatus, place_of
+from contrail.store.state.record_crc import RecordCrcRule
 
 # RocketMQ scans at most this many bytes of rows for one read that matches nothing.
 _SCAN_BYTES_MAX = 16_000
@@ -77,10 +78,17 @@ def _split(ranges: list[memoryview]) -> Iterator[memoryview]:
 class QueueReading:
     """Answers reads by queue and by physical offset."""
 
-    def __init__(self, config: StoreConfig, segments: SegmentList, queues: QueueTable) -> None:
+    def __init__(
+        self,
+        config: StoreConfig,
+        segments: SegmentList,
+        queues: QueueTable,
+        *,
+        crc_rule: RecordCrcRule,
+    ) -> None:
         self._segments = segments
         self._queues = queues
-        self._record_crc = config.record_crc_check
+        self._crc_rule = crc_rule
         self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
 
     def get(
@@ -153,7 +161,8 @@ class QueueReading:
             flat, wanted = _of_segment(selected, sound, segment, offsets)
             mismatch = match_records(segment.map, flat, segment.start, queue_id, topic, wanted)
             good = len(wanted) if mismatch < 0 else mismatch
-            checked = count_whole(segment.map, flat[: good * 2], segment.start, self._record_crc)
+            mode = self._crc_rule.mode(segment.start + flat[0])
+            checked = count_whole(segment.map, flat[: good * 2], segment.start, mode)
             sound += checked
             if checked < good:
                 return sound, (GetStatus.MESSAGE_DAMAGED, True)
@@ -190,9 +199,8 @@ class QueueReading:
 
     def _check(self, segment: Segment, physical_offset: int) -> tuple[int, int]:
         position = physical_offset - segment.start
-        return check_record(
-            segment.map, position, segment.byte_count, segment.start, True, self._record_crc
-        )
+        mode = self._crc_rule.mode(physical_offset)
+        return check_record(segment.map, position, segment.byte_count, segment.start, True, mode)
 
     def _add_ranges(self, result: GetResult, selected: list[int]) -> None:
         flat = coalesce(selected, self._segments.segment_bytes)

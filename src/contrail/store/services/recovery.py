@@ -9,7 +9,7 @@ index are then fed from the first record they may have missed.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from contrail.clock import monotonic_ms
@@ -31,6 +31,7 @@ from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.checkpoint import Known, LogMark, QueueMarks
 from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
+from contrail.store.state.record_crc import RecordCrcRule
 
 _ZERO_CHUNK = bytes(1 << 20)
 _STORE_TIME_POSITION = 56
@@ -70,6 +71,7 @@ class RecoveredLog:
     last_record_offset: int | None
     last_store_timestamp_ms: int
     marks: QueueMarks
+    crc_rule: RecordCrcRule
 
 
 @dataclass
@@ -107,11 +109,14 @@ class Recovery:
         self._last_record: int | None = None
         self._last_timestamp_ms = 0
         self._bad_reason = REASON_EMPTY
+        self._crc_rule = RecordCrcRule(config.record_crc_check)
 
     def run(self, known: Known, *, was_clean: bool) -> tuple[RecoveredLog, RecoveryReport]:
         begun_ms = monotonic_ms()
         report = RecoveryReport(was_clean, foreign=known.log is None and len(self._segments) > 0)
         report.problems += known.notes
+        if known.log is not None:
+            self._crc_rule = replace(self._crc_rule, present_from=known.log.record_crc_from)
         self._close_gap(report)
         plan = self._plan(known, report)
         physical_end = self._scan(plan, report)
@@ -129,7 +134,13 @@ class Recovery:
         if last_record is not None and last_record >= physical_end:
             last_record = None  # It was cut off.
         return (
-            RecoveredLog(physical_end, last_record, self._last_timestamp_ms, plan.marks),
+            RecoveredLog(
+                physical_end,
+                last_record,
+                self._last_timestamp_ms,
+                plan.marks,
+                self._crc_rule.after_start(physical_end),
+            ),
             report,
         )
 
@@ -243,8 +254,9 @@ class Recovery:
         while (segment := self._segments.at(physical_offset)) is not None:
             start = physical_offset - segment.start
             limit = min(start + chunk_bytes, segment.byte_count)
-            if physical_offset < plan.derive_from < segment.start + limit:
-                limit = plan.derive_from - segment.start
+            for boundary in (plan.derive_from, self._crc_rule.present_from or 0):
+                if physical_offset < boundary < segment.start + limit:
+                    limit = boundary - segment.start
             position, reason, count = self._scan_chunk(segment, start, limit, report)
             if count and segment.start + start >= plan.derive_from:
                 self._dispatcher.feed(segment, start, position)
@@ -268,7 +280,9 @@ class Recovery:
             limit,
             segment.start,
             self._config.crc_checked_on_recover,
-            self._config.record_crc_check if self._config.crc_checked_on_recover else 0,
+            self._crc_rule.mode(segment.start + start)
+            if self._config.crc_checked_on_recover
+            else 0,
         )
         report.scanned_bytes += position - start
         report.record_count += count
@@ -284,7 +298,7 @@ class Recovery:
             segment.byte_count,
             segment.start,
             True,
-            self._config.record_crc_check,
+            self._crc_rule.mode(segment.start + position),
         )
 
     def _blank_is_sound(self, segment: Segment, position: int) -> bool:

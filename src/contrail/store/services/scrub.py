@@ -24,6 +24,7 @@ from contrail.store.disk.segments import SegmentList
 from contrail.store.services.folder_files import IndexReader
 from contrail.store.services.index_check import IndexCheck
 from contrail.store.services.log_walk import WALK_BYTES, DamagedRange, LogChunk, LogWalk
+from contrail.store.state.record_crc import RecordCrcRule
 
 __all__ = ["DamagedRange", "ScrubCounters", "ScrubReport", "Scrubber"]
 
@@ -71,9 +72,11 @@ class Scrubber:
         index: KeyIndex | None,
         *,
         dispatched_end: Callable[[], int],
+        crc_rule: RecordCrcRule,
         clock: Clock,
     ) -> None:
         self._config = config
+        self._crc_rule = crc_rule
         self._files = files
         self._segments = segments
         self._queues = queues
@@ -83,6 +86,8 @@ class Scrubber:
         self._position = -1
         self._index_check: IndexCheck | None = None
         self._known_damage: set[DamagedRange] = set()
+        self._first_seen: dict[tuple[bytes, int], int] = {}
+        self._passed_damage = False
         self.counters = ScrubCounters()
 
     def run_once(self, bytes_max: int) -> ScrubReport:
@@ -114,6 +119,8 @@ class Scrubber:
         begins = self._position < 0 or self._position > end
         self._position = lowest
         self._index_check = None
+        if begins:
+            self._first_seen, self._passed_damage = {}, False
         if begins and self._index is not None:
             self._index_check = IndexCheck(
                 self._index_readers, physical_start=lowest, required_end=end
@@ -142,7 +149,7 @@ class Scrubber:
             physical_start=physical_start,
             durable_end=physical_end,
             physical_limit=physical_end,
-            record_crc=self._config.record_crc_check,
+            record_crc=self._crc_rule.mode(physical_start),
             chunk_bytes=chunk_bytes,
         )
 
@@ -150,6 +157,7 @@ class Scrubber:
         if isinstance(found, DamagedRange):
             report.damaged.append(found)
             report.bytes_checked += found.physical_end - found.physical_start
+            self._passed_damage = True
             # Its keys cannot be known, so the index cannot be judged in this pass.
             self._index_check = None
             return
@@ -182,6 +190,7 @@ class Scrubber:
         first_queue_offset, rows = run[0], run[2]
         if queue is None or int.from_bytes(rows[:8], "big") < self._queues.tombstones.get(topic, 0):
             return 0
+        self._first_seen.setdefault((topic, queue_id), first_queue_offset)
         row_bytes = _TIMED_ROW_BYTES if self._config.queue_ext_enabled else _ROW_BYTES
         if topic in self._queues.batch_topics:
             row_bytes = _BATCH_ROW_BYTES
@@ -205,6 +214,7 @@ class Scrubber:
 
     def _finish_pass(self, end: int, report: ScrubReport) -> None:
         report.finished_pass = True
+        self._raise_minimums()
         check, self._index_check, self._position = self._index_check, None, -1
         if check is not None and self._index is not None:
             try:
@@ -213,6 +223,15 @@ class Scrubber:
                 return
             if check.problems or check.missing_keys:
                 report.repaired_index_files = self._rebuild_index(self._index, check, end)
+
+    def _raise_minimums(self) -> None:
+        """A damaged row whose record is gone may have held a minimum too low for good."""
+        if self._passed_damage:
+            return
+        for (topic, queue_id), first_queue_offset in self._first_seen.items():
+            queue = self._queues.get(topic, queue_id)
+            if queue is not None and queue.queue_offset_min < first_queue_offset:
+                queue.raise_minimum(first_queue_offset)
 
     def _rebuild_index(self, index: KeyIndex, check: IndexCheck, end: int) -> int:
         """Drop the index from its first wrong file on and feed it from the log again."""

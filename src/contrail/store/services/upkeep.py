@@ -6,13 +6,13 @@ checkpoint files are handed to one worker thread; what they describe is captured
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
 from contrail.errors import StorePoisoned
 from contrail.runtime.crashpoints import crashpoint
+from contrail.runtime.files import OUT_OF_SPACE
 from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.marker_files import ApacheCheckpoint
@@ -24,9 +24,9 @@ from contrail.store.services.flush import Flusher
 from contrail.store.services.retention import Retention
 from contrail.store.services.scrub import Scrubber
 from contrail.store.state.append import AppendState
+from contrail.store.state.record_crc import RecordCrcRule
 
 _CHECKPOINT_INTERVAL_MS = 1000
-_OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class _LogSnapshot(NamedTuple):
@@ -52,6 +52,7 @@ class Upkeep:
         scrubber: Scrubber,
         *,
         apache: ApacheCheckpoint,
+        crc_rule: RecordCrcRule,
         on_failed: Callable[[StorePoisoned], None],
         on_full: Callable[[str | None], None],
     ) -> None:
@@ -66,6 +67,7 @@ class Upkeep:
         self._retention = retention
         self._scrubber = scrubber
         self._apache = apache
+        self._crc_rule = crc_rule
         self._on_failed = on_failed
         self._on_full = on_full
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
@@ -127,7 +129,7 @@ class Upkeep:
 
     def derived_failed(self, error: OSError) -> None:
         """A derived file could not be written: wait for space, or stop for anything else."""
-        if error.errno in _OUT_OF_SPACE:
+        if error.errno in OUT_OF_SPACE:
             self._on_full(f"no room for consume queues or index: {error}")
             return
         failure = StorePoisoned(f"writing a derived file failed: {error}")
@@ -200,7 +202,13 @@ class Upkeep:
                 self._index.sync()
             crashpoint("checkpoint.index_synced")
             self._checkpoints.write_derived(derived)
-        self._checkpoints.write_log(log.physical_end, log.last_record_offset, apache, clean=clean)
+        self._checkpoints.write_log(
+            log.physical_end,
+            log.last_record_offset,
+            apache,
+            clean=clean,
+            record_crc_from=self._crc_rule.present_from,
+        )
         self._apache = apache
         self._marked_end = log.physical_end
 
