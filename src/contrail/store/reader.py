@@ -91,6 +91,9 @@ class StoreReader:
         self.damaged: list[DamagedRange] = []
         self._index_slot_count = index_slot_count
         self.known = self._read_known()
+        log = self.known.log
+        # Only a store that switched it on vouches for record CRCs; a sender's own means nothing.
+        self._record_crc = 1 if log is not None and log.record_crc_from is not None else 0
         self.was_clean = not files.exists(root / "abort")
         self.queues = {(queue.topic, queue.queue_id): queue for queue in find_queues(files, root)}
         self.batch_topics = frozenset(q.topic for q in self.queues.values() if q.is_batch)
@@ -145,6 +148,7 @@ class StoreReader:
                 physical_start=max(start, self.physical_min),
                 durable_end=limit,
                 physical_limit=limit,
+                record_crc=self._record_crc,
             )
         )
 
@@ -169,7 +173,8 @@ class StoreReader:
 
     def _record(self, physical_offset: int, size: int) -> StoredMessage:
         data = self.read(physical_offset, max(size, 0))
-        if check_record(data, 0, len(data), physical_offset, True, 1)[0] != REASON_END:
+        mode = self._record_crc
+        if check_record(data, 0, len(data), physical_offset, True, mode)[0] != REASON_END:
             raise RecordDamaged(
                 f"no whole record starts at physical offset {physical_offset}",
                 physical_offset=physical_offset,

@@ -88,7 +88,7 @@ class LogWalk:
         durable_end: int,
         physical_limit: int | None = None,
         check_crc: bool = True,
-        record_crc: int = 1,
+        record_crc: int = 0,
         chunk_bytes: int = WALK_BYTES,
     ) -> None:
         self._files = files
