@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.batch_queue import BATCH_ROW_BYTES, BatchQueue
-from contrail.store.disk.consume_queue import QueueMark
 from contrail.store.disk.handles import FileHandles
+from contrail.store.disk.row_queue import QueueMark
 from contrail.store.state.time_search import Boundary
 
 ROWS_PER_FILE = 100

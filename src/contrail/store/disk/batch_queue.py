@@ -21,8 +21,8 @@ from pathlib import Path
 
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
-from contrail.store.disk.consume_queue import PENDING_BYTES_MAX, QueueMark
-from contrail.store.disk.handles import FileHandles, RowFiles, UnsyncedPaths
+from contrail.store.disk.handles import FileHandles, UnsyncedPaths
+from contrail.store.disk.row_queue import QueueMark, RowQueue
 from contrail.store.state.time_search import Boundary, search_batches
 
 BATCH_ROW_BYTES = 46
@@ -37,25 +37,12 @@ def base_offset(rows: bytes | bytearray, at: int = 0) -> int:
     return int.from_bytes(rows[at + 28 : at + 36], "big", signed=True)
 
 
-class BatchQueue:
-    """The rows of one queue, appended in log order. Belongs to one thread, but for ``sync``."""
+class BatchQueue(RowQueue):
+    """A queue whose rows stand for one record of several messages each."""
 
-    __slots__ = (
-        "_files",
-        "_mark",
-        "_rows",
-        "_unsynced",
-        "_write_at_bytes",
-        "physical_end",
-        "queue_offset_max",
-        "queue_offset_min",
-    )
+    __slots__ = ()
 
     row_bytes = BATCH_ROW_BYTES
-    queue_offset_min: int
-    queue_offset_max: int
-    physical_end: int
-    _mark: QueueMark
 
     def __init__(
         self,
@@ -66,24 +53,9 @@ class BatchQueue:
         handles: FileHandles,
         unsynced: UnsyncedPaths | None = None,
     ) -> None:
-        self._files = files
-        self._unsynced = unsynced or UnsyncedPaths()
-        self._rows = RowFiles(
-            folder,
-            config.batch_queue_file_bytes,
-            files=files,
-            handles=handles,
-            unsynced=self._unsynced,
+        super().__init__(
+            folder, config.batch_queue_file_bytes, files=files, handles=handles, unsynced=unsynced
         )
-        self._become_empty()
-
-    @property
-    def folder(self) -> Path:
-        return self._rows.folder
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._rows.pending_bytes
 
     @property
     def row_count(self) -> int:
@@ -105,11 +77,6 @@ class BatchQueue:
         self._note_mark()
         return problem
 
-    def reset(self) -> None:
-        """Delete every file; the queue is as if it had never been."""
-        self._rows.remove_all()
-        self._become_empty()
-
     def put(self, first_queue_offset: int, count: int, rows: bytearray, physical_end: int) -> int:
         """Append a run of rows, passing over those already here; returns how many were new."""
         if (
@@ -122,29 +89,8 @@ class BatchQueue:
         if self._rows.is_untouched:
             self.queue_offset_min = base_offset(rows)
         self._rows.append(rows)
-        self.queue_offset_max = first_queue_offset + count
-        self.physical_end = physical_end
-        if self._rows.pending_bytes >= self._write_at_bytes:
-            self._write_early()
+        self._appended(first_queue_offset + count, physical_end)
         return len(rows) // BATCH_ROW_BYTES
-
-    def write_pending(self) -> None:
-        """Put all rows into the files. On an error the rest stays pending."""
-        self._rows.write_pending()
-        self._write_at_bytes = PENDING_BYTES_MAX
-        self._note_mark()
-
-    def cool(self) -> None:
-        """Give back memory kept for readers near the end; for queues that went idle."""
-        self._rows.cool()
-
-    def sync(self) -> None:
-        """Make written rows durable. Any thread, after ``write_pending``."""
-        self._unsynced.sync(self._files, self._rows.folder)
-
-    def mark(self) -> QueueMark:
-        """What is in the files, for the next start to hold them to."""
-        return self._mark
 
     def rows(self, queue_offset: int, count_max: int) -> bytes:
         """Up to ``count_max`` rows of one file, the first being that of ``queue_offset``."""
@@ -203,10 +149,6 @@ class BatchQueue:
         self.queue_offset_min = min(minimum, next_offset)
         self._note_mark()
 
-    def raise_minimum(self, queue_offset: int) -> None:
-        """The log was read whole and has no earlier message of this queue."""
-        self.queue_offset_min = min(queue_offset, self.queue_offset_max)
-
     def correct_minimum(self, physical_min: int) -> None:
         """The minimum is what follows the last batch the log no longer has."""
         number = self._first_at_or_above(physical_min)
@@ -231,14 +173,6 @@ class BatchQueue:
             self.queue_offset_min = max(self.queue_offset_min, self._row(0)[4])
             self.correct_minimum(physical_min)
         return dropped
-
-    def _become_empty(self) -> None:
-        self.queue_offset_min = self.queue_offset_max = self.physical_end = 0
-        self._mark = QueueMark(0, 0, 0)
-        self._write_at_bytes = PENDING_BYTES_MAX
-
-    def _note_mark(self) -> None:
-        self._mark = QueueMark(self.queue_offset_min, self.queue_offset_max, self.physical_end)
 
     def _row(self, number: int) -> tuple[int, ...]:
         raw = self._rows.read(self._rows.start + number * BATCH_ROW_BYTES, BATCH_ROW_BYTES)
@@ -298,14 +232,6 @@ class BatchQueue:
             if physical_offset + size > self.physical_end and base >= self.queue_offset_max:
                 return at
         return len(rows)
-
-    def _write_early(self) -> None:
-        try:
-            self.write_pending()
-        except OSError as error:
-            # As in ConsumeQueue: the regular ``write_pending`` meets the error again and raises.
-            _log.debug("%s: rows stay in memory: %s", self.folder, error)
-            self._write_at_bytes = self._rows.pending_bytes + PENDING_BYTES_MAX
 
     def _number_with(self, queue_offset: int) -> int:
         """The number of the last row whose base is at or below ``queue_offset``."""

@@ -18,19 +18,17 @@ import logging
 import struct
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
-from contrail.store.disk.handles import FileHandles, RowFiles, UnsyncedPaths
+from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.queue_ext import ExtUnit, QueueExt, is_ext_address
+from contrail.store.disk.row_queue import QueueMark, RowQueue
 
 ROW_BYTES = 20
 TIMED_ROW_BYTES = 28
 BLANK_SIZE = 0x7FFFFFFF
 BLANK_ROW = struct.pack(">qiq", 0, BLANK_SIZE, 0)
-# More unwritten rows than this are written by ``put`` itself.
-PENDING_BYTES_MAX = 8192
 # A larger gap is a damaged queue offset, not a loss: each lost record was larger than its row.
 GAP_FILES_MAX = 64
 _FIRST_READ_BYTES = 4000
@@ -44,35 +42,12 @@ _log = logging.getLogger(__name__)
 BitmapOf = Callable[[int, int], bytes]
 
 
-class QueueMark(NamedTuple):
-    """Where a queue stood on disk: next offset, and the end of the last record it knows."""
+class ConsumeQueue(RowQueue):
+    """A queue of single messages, with or without an extension."""
 
-    queue_offset_min: int
-    queue_offset_max: int
-    physical_end: int
-
-
-class ConsumeQueue:
-    """The rows of one queue, appended in log order. Belongs to one thread, but for ``sync``."""
-
-    __slots__ = (
-        "_bitmap_of",
-        "_ext",
-        "_files",
-        "_mark",
-        "_rows",
-        "_unsynced",
-        "_write_at_bytes",
-        "physical_end",
-        "queue_offset_max",
-        "queue_offset_min",
-    )
+    __slots__ = ("_bitmap_of", "_ext")
 
     row_bytes = ROW_BYTES
-    queue_offset_min: int
-    queue_offset_max: int
-    physical_end: int
-    _mark: QueueMark
 
     def __init__(
         self,
@@ -84,14 +59,8 @@ class ConsumeQueue:
         unsynced: UnsyncedPaths | None = None,
         bitmap_of: BitmapOf | None = None,
     ) -> None:
-        self._files = files
-        self._unsynced = unsynced or UnsyncedPaths()
-        self._rows = RowFiles(
-            folder,
-            config.queue_file_bytes,
-            files=files,
-            handles=handles,
-            unsynced=self._unsynced,
+        super().__init__(
+            folder, config.queue_file_bytes, files=files, handles=handles, unsynced=unsynced
         )
         self._ext: QueueExt | None = None
         self._bitmap_of = bitmap_of
@@ -103,15 +72,6 @@ class ConsumeQueue:
                 handles=handles,
                 unsynced=self._unsynced,
             )
-        self._become_empty()
-
-    @property
-    def folder(self) -> Path:
-        return self._rows.folder
-
-    @property
-    def pending_bytes(self) -> int:
-        return self._rows.pending_bytes
 
     # Starting.
 
@@ -134,10 +94,9 @@ class ConsumeQueue:
 
     def reset(self) -> None:
         """Delete every file; the queue is as if it had never been."""
-        self._rows.remove_all()
+        super().reset()
         if self._ext is not None:
             self._ext.reset()
-        self._become_empty()
 
     # Writing.
 
@@ -156,10 +115,7 @@ class ConsumeQueue:
             if not self._reach(first_queue_offset, rows):
                 return 0
         self._rows.append(rows if self._ext is None else self._with_addresses(rows))
-        self.queue_offset_max = first_queue_offset + count
-        self.physical_end = physical_end
-        if self._rows.pending_bytes >= self._write_at_bytes:
-            self._write_early()
+        self._appended(first_queue_offset + count, physical_end)
         return count
 
     def write_pending(self) -> None:
@@ -167,21 +123,7 @@ class ConsumeQueue:
         if self._ext is not None:
             # Before the rows, so that no row on disk points at a unit that is not there.
             self._ext.write_pending()
-        self._rows.write_pending()
-        self._write_at_bytes = PENDING_BYTES_MAX
-        self._note_mark()
-
-    def cool(self) -> None:
-        """Give back memory kept for readers near the end; for queues that went idle."""
-        self._rows.cool()
-
-    def sync(self) -> None:
-        """Make written rows durable. Any thread, after ``write_pending``."""
-        self._unsynced.sync(self._files, self._rows.folder)
-
-    def mark(self) -> QueueMark:
-        """What is in the files, for the next start to hold them to."""
-        return self._mark
+        super().write_pending()
 
     # Reading.
 
@@ -248,10 +190,6 @@ class ConsumeQueue:
             self._cut_ext(self._ext)
         self._note_mark()
 
-    def raise_minimum(self, queue_offset: int) -> None:
-        """The log was read whole and has no earlier message of this queue."""
-        self.queue_offset_min = min(queue_offset, self.queue_offset_max)
-
     def correct_minimum(self, physical_min: int) -> None:
         """Move the minimum up to the first row whose record the log still has."""
         low, high = self.queue_offset_min, self.queue_offset_max
@@ -285,14 +223,6 @@ class ConsumeQueue:
         return dropped
 
     # Private.
-
-    def _become_empty(self) -> None:
-        self.queue_offset_min = self.queue_offset_max = self.physical_end = 0
-        self._mark = QueueMark(0, 0, 0)
-        self._write_at_bytes = PENDING_BYTES_MAX
-
-    def _note_mark(self) -> None:
-        self._mark = QueueMark(self.queue_offset_min, self.queue_offset_max, self.physical_end)
 
     def _row(self, queue_offset: int) -> tuple[int, int, int]:
         """One row, or a pre-blank one where the file cannot be read."""
@@ -429,15 +359,6 @@ class ConsumeQueue:
             gap -= step
             if gap:
                 self.write_pending()
-
-    def _write_early(self) -> None:
-        try:
-            self.write_pending()
-        except OSError as error:
-            # The rows stay pending and the regular ``write_pending`` meets the same error, in a
-            # place where the caller can act on it; here it would lose the news of an arrival.
-            _log.debug("%s: rows stay in memory: %s", self.folder, error)
-            self._write_at_bytes = self._rows.pending_bytes + PENDING_BYTES_MAX
 
     def _with_addresses(self, rows: bytearray) -> bytearray:
         """Store each row's tags and time in the extension and its address in the row."""

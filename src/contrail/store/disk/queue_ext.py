@@ -21,7 +21,8 @@ from typing import NamedTuple
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
-from contrail.store.disk.handles import FileHandles, RowFiles, UnsyncedPaths
+from contrail.store.disk.handles import FileHandles, UnsyncedPaths
+from contrail.store.disk.row_files import RowFiles
 
 UNIT_BYTES_MIN = 20
 UNIT_BYTES_MAX = 0x7FFF

@@ -19,8 +19,9 @@ from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.batch_queue import BATCH_ROW_BYTES, BatchQueue, base_offset
-from contrail.store.disk.consume_queue import ConsumeQueue, QueueMark
+from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
+from contrail.store.disk.row_queue import QueueMark
 
 __all__ = ["Arrival", "QueueMark", "QueueProblem", "QueueTable"]
 

@@ -1,0 +1,339 @@
+"""The row of equal files that a queue is made of: an append-only run of bytes.
+
+Files have one length and are named by the position of their first byte. Rows wait in memory until
+they are written; on disk everything past the end is zero.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from contrail.runtime.crashpoints import crashpoint
+from contrail.runtime.files import FileSystem, write_fully
+from contrail.store.disk.handles import FileHandles, UnsyncedPaths
+
+_PAGE_BYTES = 4096
+# A whole number of rows of either length (20 and 46 bytes).
+_SCAN_BYTES = 20 * 46 * 64
+_KEPT_TAIL_BYTES = 4096
+_NO_FILES: dict[int, int] = {}
+_FILE_NAME = re.compile(r"[0-9]{20}")
+_ZEROS = bytes(_SCAN_BYTES)
+
+
+class RowFiles:
+    """Bytes ``start`` to ``end`` of one queue: files on disk plus a tail in memory.
+
+    Bytes below ``written`` are in the files; the tail holds the rest and, for readers near the
+    end, a little of what was written last. On disk everything past ``end`` is zero.
+    """
+
+    __slots__ = (
+        "_allocated",
+        "_files",
+        "_handles",
+        "_path",
+        "_path_start",
+        "_tail",
+        "_tail_start",
+        "_unsynced",
+        "created",
+        "file_bytes",
+        "folder",
+        "start",
+        "written",
+    )
+
+    start: int
+    created: int
+    written: int
+    _allocated: dict[int, int]
+    _path: Path | None
+    _path_start: int
+
+    def __init__(
+        self,
+        folder: Path,
+        file_bytes: int,
+        *,
+        files: FileSystem,
+        handles: FileHandles,
+        unsynced: UnsyncedPaths,
+    ) -> None:
+        self.folder = folder
+        self.file_bytes = file_bytes
+        self._files = files
+        self._handles = handles
+        self._unsynced = unsynced
+        self._become_empty(0)
+
+    @property
+    def end(self) -> int:
+        return self._tail_start + len(self._tail)
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._tail_start + len(self._tail) - self.written
+
+    @property
+    def is_untouched(self) -> bool:
+        """No file, no row: the first row may still choose where the queue starts."""
+        return self.created == self.start and not self._tail
+
+    def find(self) -> str | None:
+        """Take stock of the folder; the text of the first problem, or None.
+
+        After it ``created`` is the end of the last file; the caller finds the true end and calls
+        ``settle``.
+        """
+        allocated: dict[int, int] = {}
+        entries = [entry for entry in self._files.entries(self.folder) if not entry.is_dir()]
+        for entry in entries:
+            if not _FILE_NAME.fullmatch(entry.name):
+                return f"{entry.path} is not a file of a queue"
+            stat = entry.stat()
+            length = stat.st_size
+            if length == 0 and entry is entries[-1]:
+                self._files.unlink(Path(entry.path))
+                continue
+            if length != self.file_bytes:
+                return f"{entry.path} has {length} bytes, not {self.file_bytes}"
+            allocated[int(entry.name)] = stat.st_blocks * 512
+        return self._adopt(allocated)
+
+    def settle(self, end: int) -> bytes:
+        """Accept ``end`` as the true end; durably clear what lies beyond it.
+
+        Returns the first piece with something in it, a whole number of rows after ``end``; it is
+        empty when nothing but zeros followed, as after every clean stop.
+        """
+        beyond = b""
+        file_start = end - end % self.file_bytes
+        if self.created > file_start and (end > file_start or end == self.start):
+            file_end = file_start + self.file_bytes
+            if self._may_hold_more(end, file_end):
+                beyond = self._first_beyond(end, file_end)
+            # A queue of which nothing is left may as well have no file.
+            if end:
+                self._clear(end, file_end if beyond else end)
+                file_start = file_end
+        self._unlink_from(max(file_start, self.start))
+        self._tail = bytearray()
+        self._tail_start = self.written = end
+        self._allocated = _NO_FILES
+        return beyond
+
+    def begin_at(self, position: int) -> None:
+        """Start an untouched queue in the file that holds ``position``."""
+        assert self.is_untouched
+        self._become_empty(position - position % self.file_bytes)
+
+    def append(self, data: bytes | bytearray) -> None:
+        self._tail += data
+
+    def read(self, position: int, byte_count: int) -> bytes:
+        """Up to ``byte_count`` bytes from ``position``, from one file only."""
+        stop = min(position + byte_count, position - position % self.file_bytes + self.file_bytes)
+        tail_start = self._tail_start
+        if position >= tail_start:
+            return bytes(self._tail[position - tail_start : stop - tail_start])
+        if position < self.start:
+            return b""
+        data = self.read_file(position, min(stop, tail_start) - position)
+        return data if stop <= tail_start else data + self._tail[: stop - tail_start]
+
+    def read_file(self, position: int, byte_count: int) -> bytes:
+        """Read what is on disk, whatever ``end`` says."""
+        file_start = position - position % self.file_bytes
+        fd = self._handles.fd(self.path_at(file_start))
+        return self._files.pread(fd, byte_count, position - file_start)
+
+    def write_pending(self) -> None:
+        """Put the tail into the files. On an error what was not written stays pending."""
+        end = self.end
+        if self.written == end:
+            return
+        while self.written < end:
+            file_start = self.written - self.written % self.file_bytes
+            stop = min(end, file_start + self.file_bytes)
+            self._write_span(file_start, stop)
+        self._forget_tail(_KEPT_TAIL_BYTES)
+
+    def cool(self) -> None:
+        """Give back the memory of rows that are on disk."""
+        self._forget_tail(0)
+        self._path = None
+
+    def repair(self, position: int, data: bytes | bytearray) -> bytes:
+        """Make the files hold ``data`` from ``position`` on; returns what they held instead.
+
+        Only what was written is looked at: the answer is as long as that, and equal to its part
+        of ``data`` when nothing was wrong. A file that is gone or too short is made whole.
+        """
+        found, end = bytearray(), min(position + len(data), self.written)
+        while position + len(found) < end:
+            at = position + len(found)
+            file_start = at - at % self.file_bytes
+            stop = min(end, file_start + self.file_bytes)
+            wanted = bytes(data[at - position : stop - position])
+            found += self._repair_span(file_start, at - file_start, wanted)
+        # Memory must not go on saying what the files no longer do.
+        low = max(position, self._tail_start)
+        if low < end:
+            tail_at = low - self._tail_start
+            self._tail[tail_at : tail_at + end - low] = data[low - position : end - position]
+        return bytes(found)
+
+    def _repair_span(self, file_start: int, place: int, wanted: bytes) -> bytes:
+        path = self.path_at(file_start)
+        fd = self._handles.fd(path, create_bytes=self.file_bytes)
+        found = self._files.pread(fd, len(wanted), place).ljust(len(wanted), b"\0")
+        if found != wanted:
+            if self._files.size(fd) != self.file_bytes:
+                self._files.truncate(fd, self.file_bytes)
+            write_fully(self._files, fd, wanted, place)
+            self._unsynced.wrote(path)
+            crashpoint("queue.rows_repaired")
+        return found
+
+    def cut(self, position: int) -> None:
+        """Forget everything from ``position`` on, so that no crash brings it back."""
+        end = self.end
+        if position >= end:
+            return
+        if position < self.created:
+            self._cut_files(position, end)
+        if position >= self._tail_start:
+            del self._tail[position - self._tail_start :]
+        else:
+            self._tail = bytearray()
+            self._tail_start = position
+        self.written = min(self.written, position)
+
+    def drop_first(self) -> Path:
+        """Unlink the oldest file; readers that hold it keep it until they let go."""
+        path = self.path_at(self.start)
+        self._unlink(path)
+        self.start += self.file_bytes
+        self._unsynced.changed(self.folder)
+        crashpoint("queue.file_dropped")
+        return path
+
+    def remove_all(self) -> None:
+        """Delete every file of the folder and be empty."""
+        for entry in self._files.entries(self.folder):
+            if not entry.is_dir(follow_symlinks=False):
+                self._unlink(Path(entry.path))
+        if self._files.exists(self.folder):
+            self._unsynced.changed(self.folder)
+        self._become_empty(0)
+
+    def path_at(self, file_start: int) -> Path:
+        # Making a path costs more than reading a row, and the last file is the one in use.
+        if self._path is None or file_start != self._path_start:
+            self._path = self.folder / f"{file_start:020d}"
+            self._path_start = file_start
+        return self._path
+
+    def _become_empty(self, start: int) -> None:
+        self.start = self.created = self.written = self._tail_start = start
+        self._tail = bytearray()
+        self._allocated = _NO_FILES
+        self._path = None
+
+    def _adopt(self, allocated: dict[int, int]) -> str | None:
+        first = min(allocated, default=0)
+        for index, start in enumerate(allocated):
+            if start % self.file_bytes or start != first + index * self.file_bytes:
+                return f"{self.path_at(start)} does not continue the file before it"
+        self._become_empty(first)
+        self.created = first + len(allocated) * self.file_bytes
+        self._allocated = allocated
+        return None
+
+    def _write_span(self, file_start: int, stop: int) -> None:
+        path = self.path_at(file_start)
+        if file_start >= self.created:
+            self._create(path, file_start)
+        data = bytes(self._tail[self.written - self._tail_start : stop - self._tail_start])
+        write_fully(self._files, self._handles.fd(path), data, self.written - file_start)
+        self._unsynced.wrote(path)
+        self.written = stop
+        crashpoint("queue.rows_written")
+
+    def _create(self, path: Path, file_start: int) -> None:
+        if self.created == self.start:
+            self._make_folder()
+        self._handles.fd(path, create_bytes=self.file_bytes)
+        self._unsynced.changed(self.folder)
+        crashpoint("queue.file_created" if self.created == self.start else "queue.file_rolled")
+        self.created = file_start + self.file_bytes
+
+    def _make_folder(self) -> None:
+        if not self._files.exists(self.folder):
+            self._files.make_folder(self.folder)
+            for folder in list(self.folder.parents)[:3]:
+                self._unsynced.changed(folder)
+            crashpoint("queue.folder_created")
+
+    def _forget_tail(self, kept_bytes: int) -> None:
+        surplus = min(self.written - self._tail_start, len(self._tail) - kept_bytes)
+        if surplus > 0:
+            del self._tail[:surplus]
+            self._tail_start += surplus
+
+    def _cut_files(self, position: int, end: int) -> None:
+        file_start = position - position % self.file_bytes
+        if position > file_start or position == self.start:
+            file_start += self.file_bytes
+        self._unlink_from(file_start)
+        stop = min(end, file_start, self.created)
+        if position < stop:
+            self._clear(position, stop)
+        else:
+            self._files.sync_folder(self.folder)
+        crashpoint("queue.truncated")
+
+    def _unlink_from(self, file_start: int) -> None:
+        # From the last one backwards, so that a crash in between leaves no gap in the names.
+        while self.created > file_start:
+            self.created -= self.file_bytes
+            self._unlink(self.path_at(self.created))
+            self._unsynced.changed(self.folder)
+
+    def _unlink(self, path: Path) -> None:
+        self._files.unlink(path)
+        self._handles.close(path)
+
+    def _first_beyond(self, end: int, file_end: int) -> bytes:
+        for position in range(end, file_end, _SCAN_BYTES):
+            data = self.read_file(position, min(_SCAN_BYTES, file_end - position))
+            if _holds_more(data):
+                return data
+        return b""
+
+    def _clear(self, position: int, stop: int) -> None:
+        """Durably zero what is not zero; old rows would count again one day."""
+        if position >= stop:
+            return
+        file_start = position - position % self.file_bytes
+        fd = self._handles.fd(self.path_at(file_start))
+        for at in range(position - file_start, stop - file_start, _SCAN_BYTES):
+            byte_count = min(_SCAN_BYTES, stop - file_start - at)
+            if _holds_more(self._files.pread(fd, byte_count, at)):
+                write_fully(self._files, fd, _ZEROS[:byte_count], at)
+        self._files.fdatasync(fd)
+
+    def _may_hold_more(self, end: int, file_end: int) -> bool:
+        """Whether the sparse file has blocks past ``end``: reading all its holes is slow."""
+        file_start = file_end - self.file_bytes
+        used_pages = -(-(end - file_start) // _PAGE_BYTES)
+        if self._allocated.get(file_start, self.file_bytes) > used_pages * _PAGE_BYTES:
+            return True
+        return _holds_more(self.read_file(end, min(_PAGE_BYTES, file_end - end)))
+
+
+def _holds_more(data: bytes) -> bool:
+    # Comparing is thirty times faster than any().
+    return data != _ZEROS[: len(data)]
