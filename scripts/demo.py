@@ -60,7 +60,8 @@ def write_forever(root: Path) -> None:
     number = 0
     while True:
         run = store.append([order(n) for n in range(number, number + 32)])
-        store.wait_flushed(run.physical_end)
+        if not store.wait_acknowledged(run):
+            raise SystemExit("the disk is too slow to acknowledge anything")
         store.dispatch()
         store.tick()
         number += 32

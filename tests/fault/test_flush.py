@@ -54,6 +54,24 @@ def test_a_waiter_is_released_only_when_its_bytes_are_synced(tmp_path: Path) -> 
         assert numbers_of(store) == [1]
 
 
+def test_a_producer_is_told_by_the_flush_policy(tmp_path: Path) -> None:
+    files = GatedSync()
+    config = small_config(
+        tmp_path / "sync", flush_disk_type=FlushDiskType.SYNC_FLUSH, sync_flush_timeout_ms=20
+    )
+    with MessageStore.open(config, files=files) as store:
+        files.gate.clear()
+        run = store.append_one(draft(1))
+        assert not store.wait_acknowledged(run), "the sync did not return in time"
+        files.gate.set()
+        assert store.wait_flushed(run.physical_end, 30_000)
+        assert store.wait_acknowledged(run)
+    with MessageStore.open(small_config(tmp_path / "async"), files=files) as store:
+        files.gate.clear()
+        assert store.wait_acknowledged(store.append_one(draft(1)))
+        files.gate.set()
+
+
 def test_what_arrives_during_a_sync_shares_the_next_one(tmp_path: Path) -> None:
     files = GatedSync()
     with sync_store(tmp_path, files) as store:

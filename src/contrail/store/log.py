@@ -270,6 +270,19 @@ class MessageStore:
         """
         return self._flusher.wait(physical_end, timeout_ms)
 
+    def wait_acknowledged(self, run: AppendedRun) -> bool:
+        """Block until a producer may be told that ``run`` is stored, by the flush policy.
+
+        At once under ASYNC_FLUSH; under SYNC_FLUSH after the sync, or False once
+        ``syncFlushTimeout`` has passed: the run is in the log then, but perhaps not on the disk.
+
+        Raises:
+            StorePoisoned: it never will be.
+        """
+        if not self._config.syncs_before_ack:
+            return True
+        return self._flusher.wait(run.physical_end, self._config.sync_flush_timeout_ms)
+
     # Deriving.
 
     def dispatch(self) -> int:
