@@ -114,11 +114,6 @@ class StoreConfig:
         return parse_delay_levels(self.delay_levels)
 
     @property
-    def record_bytes_max(self) -> int:
-        """The largest record: a body of the limit and 64 KiB of everything else."""
-        return self.body_bytes_max + 65_536
-
-    @property
     def record_crc_check(self) -> int:
         """How strictly record CRCs are looked at: 0 not at all, 1 where they are, 2 everywhere."""
         if self.record_crc_required:

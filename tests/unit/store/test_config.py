@@ -35,7 +35,6 @@ def test_the_defaults_are_rocketmqs_but_for_the_flush() -> None:
     assert config.queue_file_bytes == 6_000_000
     assert (config.index_slot_count, config.index_entry_count) == (5_000_000, 20_000_000)
     assert config.body_bytes_max == 4 << 20
-    assert config.record_bytes_max == (4 << 20) + 65_536
     assert config.log_folders == (Path("data/store/commitlog"),)
     assert config.flush_disk_type is FlushDiskType.SYNC_FLUSH
     assert len(config.delay_table) == 19

@@ -45,10 +45,6 @@ class QueueCheck:
         self.first_bad: int | None = None
 
     @property
-    def gathered_bytes(self) -> int:
-        return len(self._gathered)
-
-    @property
     def is_sound(self) -> bool:
         problems = self._queue.problems if self._queue is not None else []
         return not (self.missing or self.wrong or self.extra or problems)
