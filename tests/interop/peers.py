@@ -95,11 +95,12 @@ def java_peer(name: str) -> JavaPeer:
     pins = tomllib.loads((HERE / "versions.toml").read_text(encoding="utf-8"))
     pin = pins[name]
     cache = _cache_folder()
-    coordinates = [f"{artifact}:{pin['version']}" for artifact in pin["artifacts"]]
+    whole = [_coordinate(artifact, pin["version"]) for artifact in pin["artifacts"]]
+    alone = [_coordinate(artifact, pin["version"]) for artifact in pin.get("alone", [])]
     try:
-        class_path = _class_path(coordinates, pins["maven"]["dependency-plugin"], cache)
+        class_path = _class_path(_pom(whole, alone), pins["maven"]["dependency-plugin"], cache)
     except PeerFailed as problem:
-        _unavailable(f"Maven could not resolve {', '.join(coordinates)}:\n{problem}")
+        _unavailable(f"Maven could not resolve {', '.join(whole + alone)}:\n{problem}")
     return JavaPeer(name, pin["version"], class_path, cache)
 
 
@@ -118,9 +119,12 @@ def _cache_folder() -> Path:
     return folder.absolute()
 
 
-def _class_path(coordinates: list[str], plugin_version: str, cache: Path) -> str:
+def _coordinate(artifact: str, version: str) -> str:
+    return artifact if artifact.count(":") == 2 else f"{artifact}:{version}"
+
+
+def _class_path(pom: str, plugin_version: str, cache: Path) -> str:
     """Ask Maven once; later runs read the answer as long as every jar is still there."""
-    pom = _pom(coordinates)
     project = cache / "class-paths" / _digest(pom.encode())
     answer = project / "class-path.txt"
     if answer.exists() and _all_present(answer.read_text(encoding="utf-8")):
@@ -141,16 +145,25 @@ def _all_present(class_path: str) -> bool:
     return all(Path(jar).exists() for jar in class_path.strip().split(os.pathsep))
 
 
-def _pom(coordinates: list[str]) -> str:
-    dependencies = "".join(
-        "<dependency><groupId>{}</groupId><artifactId>{}</artifactId><version>{}</version>"
-        "</dependency>".format(*coordinate.split(":"))
-        for coordinate in coordinates
+def _pom(whole: list[str], alone: list[str]) -> str:
+    nothing_else = (
+        "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion>"
+        "</exclusions>"
     )
+    dependencies = "".join(_dependency(coordinate) for coordinate in whole)
+    dependencies += "".join(_dependency(coordinate, nothing_else) for coordinate in alone)
     return (
         '<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>'
         "<groupId>contrail</groupId><artifactId>peer</artifactId><version>1</version>"
         f"<dependencies>{dependencies}</dependencies></project>\n"
+    )
+
+
+def _dependency(coordinate: str, exclusions: str = "") -> str:
+    group, artifact, version = coordinate.split(":")
+    return (
+        f"<dependency><groupId>{group}</groupId><artifactId>{artifact}</artifactId>"
+        f"<version>{version}</version>{exclusions}</dependency>"
     )
 
 

@@ -190,6 +190,10 @@ class ConsumeQueue(RowQueue):
             self._cut_ext(self._ext)
         self._note_mark()
 
+    def raise_minimum(self, queue_offset: int) -> None:
+        """The rows before ``queue_offset`` lead nowhere: the log has no such messages."""
+        self.queue_offset_min = min(queue_offset, self.queue_offset_max)
+
     def correct_minimum(self, physical_min: int) -> None:
         """Move the minimum up to the first row whose record the log still has."""
         low, high = self.queue_offset_min, self.queue_offset_max

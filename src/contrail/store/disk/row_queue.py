@@ -89,10 +89,6 @@ class RowQueue:
         """What is in the files, for the next start to hold them to."""
         return self._mark
 
-    def raise_minimum(self, queue_offset: int) -> None:
-        """The log was read whole and has no earlier message of this queue."""
-        self.queue_offset_min = min(queue_offset, self.queue_offset_max)
-
     def _appended(self, queue_offset_max: int, physical_end: int) -> None:
         """Rows were added: note the new ends, and write when many wait."""
         self.queue_offset_max = queue_offset_max

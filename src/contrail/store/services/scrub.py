@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 
 from contrail.clock import Clock
 from contrail.kernels.derive_rows import derive_rows
+from contrail.kernels.record_scan import REASON_END, check_record
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
+from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
@@ -190,7 +192,8 @@ class Scrubber:
         first_queue_offset, rows = run[0], run[2]
         if queue is None or int.from_bytes(rows[:8], "big") < self._queues.tombstones.get(topic, 0):
             return 0
-        self._first_seen.setdefault((topic, queue_id), first_queue_offset)
+        seen = self._first_seen.get((topic, queue_id), first_queue_offset)
+        self._first_seen[topic, queue_id] = min(seen, first_queue_offset)
         row_bytes = _TIMED_ROW_BYTES if self._config.queue_ext_enabled else _ROW_BYTES
         if topic in self._queues.batch_topics:
             row_bytes = _BATCH_ROW_BYTES
@@ -225,13 +228,33 @@ class Scrubber:
                 report.repaired_index_files = self._rebuild_index(self._index, check, end)
 
     def _raise_minimums(self) -> None:
-        """A damaged row whose record is gone may have held a minimum too low for good."""
+        """A damaged row whose record is gone may have held a minimum too low for good.
+
+        Only rows that lead to no sound record are passed, and only below the first message that
+        the whole log has of the queue.
+        """
         if self._passed_damage:
             return
         for (topic, queue_id), first_queue_offset in self._first_seen.items():
             queue = self._queues.get(topic, queue_id)
-            if queue is not None and queue.queue_offset_min < first_queue_offset:
-                queue.raise_minimum(first_queue_offset)
+            if not isinstance(queue, ConsumeQueue):
+                continue
+            while queue.queue_offset_min < min(first_queue_offset, queue.queue_offset_max):
+                if self._leads_to_a_record(queue.raw_rows(queue.queue_offset_min, 1)):
+                    break
+                queue.raise_minimum(queue.queue_offset_min + 1)
+
+    def _leads_to_a_record(self, row: bytes) -> bool:
+        physical_offset = int.from_bytes(row[:8], "big", signed=True)
+        segment = self._segments.at(physical_offset)
+        if segment is None:
+            return False
+        position = physical_offset - segment.start
+        mode = self._crc_rule.mode(physical_offset)
+        reason, _ = check_record(
+            segment.map, position, segment.byte_count, segment.start, True, mode
+        )
+        return reason == REASON_END
 
     def _rebuild_index(self, index: KeyIndex, check: IndexCheck, end: int) -> int:
         """Drop the index from its first wrong file on and feed it from the log again."""
