@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from contrail.clock import ManualClock
+from contrail.model.message import MessageDraft
+from contrail.model.properties import encode_properties
 from contrail.store.log import MessageStore
 from tests.fault.store_setup import append_numbers, small_config
 
@@ -91,6 +93,29 @@ def test_inspect_hints_at_damage(root: Path) -> None:
     done = contrail("inspect", root, *SLOTS)
     assert done.returncode == 1
     assert "odd length" in done.stdout
+
+
+@pytest.mark.parametrize("which", [1, -1])
+def test_inspect_hints_at_a_missing_segment(root: Path, which: int) -> None:
+    gone = sorted((root / "commitlog").iterdir())[which]
+    gone.unlink()
+    done = contrail("inspect", root, *SLOTS)
+    assert done.returncode == 1
+    assert f"damage: bytes {int(gone.name)} to" in done.stdout
+    assert done.stdout.count("no segment") == 1
+
+
+def test_inspect_does_not_guess_who_wrote_a_store_without_a_checkpoint(tmp_path: Path) -> None:
+    with MessageStore.open(small_config(tmp_path / "live")) as store:
+        append_numbers(store, 0, 3)
+        copy = shutil.copytree(tmp_path / "live", tmp_path / "copy")
+    for path in [*copy.glob("contrail.*"), *copy.glob("checkpoint*")]:
+        path.unlink()
+    told = json.loads(contrail("inspect", copy, "--json", *SLOTS).stdout)
+    assert told["written_by"] == "not known yet"
+    (copy / "checkpoint").write_bytes(bytes(4096))
+    told = json.loads(contrail("inspect", copy, "--json", *SLOTS).stdout)
+    assert told["written_by"] == "RocketMQ"
 
 
 def test_verify_of_a_sound_store_says_so(root: Path) -> None:
@@ -206,6 +231,14 @@ def test_a_wrong_segment_size_is_answered_with_the_right_one(root: Path, command
         (["--queue", "0"], "--queue needs --topic"),
         (["--key", "k"], "--key needs --topic"),
         (["--begin", "yesterday"], "--begin 'yesterday'"),
+        (["--begin=--5"], "--begin '--5'"),
+        (["--end", "0001-01-01T00:00+14:00"], "--end '0001"),
+        (["--limit", "-1"], "--limit must be 0 or more, not -1"),
+        (["--topic", "orders", "--queue", "-1"], "--queue must be 0 or more, not -1"),
+        (["--topic", "orders", "--from-offset", "-5"], "--from-offset must be 0 or more, not -5"),
+        (["--segment-bytes", "0"], "--segment-bytes must be 1 or more, not 0"),
+        (["--index-slots", "0"], "--index-slots must be 1 or more, not 0"),
+        (["--index-slots", "-1"], "--index-slots must be 1 or more, not -1"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_by_name(
@@ -214,6 +247,53 @@ def test_options_that_make_no_sense_are_refused_by_name(
     done = contrail("dump", root, *options)
     assert done.returncode == 2
     assert named in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "recover"])
+@pytest.mark.parametrize("option", ["--segment-bytes", "--index-slots"])
+def test_sizes_below_one_are_refused_by_every_command(
+    root: Path, command: str, option: str
+) -> None:
+    done = contrail(command, root, option, "-1")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"contrail: {option} must be 1 or more, not -1\n"
+
+
+def test_delay_levels_that_cannot_be_read_are_one_line(root: Path) -> None:
+    done = contrail("verify", root, "--delay-levels", "1x")
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "recover", "dump"])
+@pytest.mark.parametrize("name", ["consumequeue", "index", "checkpoint"])
+def test_a_file_for_a_folder_or_a_folder_for_a_file_is_one_line(
+    root: Path, command: str, name: str
+) -> None:
+    path = root / name
+    if path.is_dir():
+        shutil.rmtree(path)
+        path.write_text("no folder")
+    else:
+        path.unlink()
+        path.mkdir()
+    done = contrail(command, root)
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"contrail: {path} ")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="permissions do not bind root")
+@pytest.mark.parametrize("command", ["inspect", "verify", "recover", "dump"])
+def test_a_folder_without_permission_is_one_line(root: Path, command: str) -> None:
+    root.chmod(0)
+    try:
+        done = contrail(command, root)
+    finally:
+        root.chmod(0o755)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1
 
 
 def test_control_characters_of_a_message_do_not_reach_the_terminal(tmp_path: Path) -> None:
@@ -232,6 +312,22 @@ def test_recover_opens_a_store_once_and_says_what_that_took(root: Path) -> None:
     assert not (root / "abort").exists()
     report = json.loads(contrail("recover", root, "--json", *SLOTS).stdout)
     assert report["was_clean"] is True and report["problems"] == []
+
+
+def test_recover_makes_the_queue_of_batches_that_a_kill_left_out(tmp_path: Path) -> None:
+    config = small_config(tmp_path / "live")
+    with MessageStore.open(config, batch_topics=frozenset({b"batches"})) as store:
+        append_numbers(store, 0, 3)
+        store.append_inner_batch(
+            MessageDraft(b"batches", 0, b"x", encode_properties({"INNER_NUM": "4"}), sys_flag=0xC0)
+        )
+        killed = shutil.copytree(tmp_path / "live", tmp_path / "killed")
+    shutil.rmtree(killed / "batchconsumequeue", ignore_errors=True)
+    done = contrail("recover", killed, *SLOTS)
+    assert done.returncode == 0, done.stderr
+    assert (killed / "batchconsumequeue/batches/0").is_dir()
+    assert not (killed / "consumequeue/batches").exists()
+    assert contrail("verify", killed, *SLOTS).returncode == 0
 
 
 def test_recover_refuses_damage_and_accepts_it_on_request(root: Path) -> None:

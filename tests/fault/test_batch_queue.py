@@ -156,3 +156,15 @@ def test_a_reset_queue_is_empty(tmp_path: Path) -> None:
     assert list(queue.folder.iterdir()) == []
     assert (queue.row_count, queue.queue_offset_max, queue.physical_end) == (0, 0, 0)
     assert queue.put(*run(0, 5)) == 5
+
+
+def test_the_minimum_is_a_batch_that_is_there_even_when_rows_between_are_missing(
+    tmp_path: Path,
+) -> None:
+    queue = queue_at(tmp_path)
+    queue.put(*run(0, 3))
+    queue.put(*run(6, 8))
+    queue.correct_minimum(4 * RECORD_BYTES)
+    assert queue.queue_offset_min == base_of(6)
+    queue.correct_minimum(8 * RECORD_BYTES)
+    assert queue.queue_offset_min == queue.queue_offset_max == base_of(8)

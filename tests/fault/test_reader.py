@@ -13,8 +13,12 @@ from contrail.clock import ManualClock
 from contrail.errors import RecordDamaged, StoreLayoutError
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
+from contrail.model.topic import TopicConfig
+from contrail.runtime.files import FileSystem
+from contrail.store.config_files import TopicTable, save_topics
 from contrail.store.log import MessageStore
 from contrail.store.reader import StoreReader
+from contrail.store.services.folder_files import UntouchedFiles
 from tests.fault.store_setup import append_numbers, draft, small_config
 
 BEGIN_MS = 1_760_000_000_000
@@ -113,6 +117,33 @@ def test_first_and_last_times_are_those_of_the_messages(stopped: Path) -> None:
     (orders,) = opened(stopped).topics()["orders"]
     assert orders.first_store_timestamp_ms == BEGIN_MS
     assert orders.last_store_timestamp_ms == BEGIN_MS + 1490
+
+
+def test_times_are_found_in_a_log_with_a_segment_prepared_ahead(
+    live: MessageStore, tmp_path: Path
+) -> None:
+    start = (live.physical_end // 8192 + 1) * 8192
+    (tmp_path / "store/commitlog" / f"{start:020d}").write_bytes(bytes(8192))
+    reader = opened(tmp_path / "store")
+    assert numbers(reader, begin_ms=BEGIN_MS + 1000) == list(range(200, 300))
+    assert numbers(reader, topic="orders", begin_ms=BEGIN_MS + 1480) == [296, 298]
+
+
+def test_no_message_is_lost_to_a_clock_that_was_set_back(tmp_path: Path) -> None:
+    clock = ManualClock(BEGIN_MS)
+    with MessageStore.open(small_config(tmp_path), clock=clock) as store:
+        append_numbers(store, 0, 100)
+        clock.set_back(ms=50_000)
+        append_numbers(store, 100, 200)
+        clock.advance(ms=60_000)
+        append_numbers(store, 200, 300)
+    reader = opened(tmp_path)
+    late = [*range(100), *range(200, 300)]
+    assert len({message.store_timestamp_ms for message in reader.messages()}) == 3
+    for topic in (None, "orders"):
+        assert numbers(reader, topic=topic, begin_ms=BEGIN_MS) == late
+        assert numbers(reader, topic=topic, end_ms=BEGIN_MS - 1) == list(range(100, 200))
+        assert numbers(reader, topic=topic, begin_ms=BEGIN_MS, end_ms=BEGIN_MS) == late[:100]
 
 
 @pytest.mark.parametrize("index", ["kept", "removed"])
@@ -224,6 +255,112 @@ def test_batches_are_read_from_their_own_queue(tmp_path: Path) -> None:
     (queue,) = reader.topics()["batches"]
     assert (queue.queue_offset_min, queue.queue_offset_max) == (0, 12)
     assert numbers(reader, topic="batches", queue_offset_start=4) == [1, 2]
+
+
+def killed_with_batches(tmp_path: Path) -> Path:
+    """A folder whose process was killed before the first queue was made."""
+    config = small_config(tmp_path / "live")
+    with MessageStore.open(config, batch_topics=frozenset({b"batches"})) as store:
+        append_numbers(store, 0, 3)
+        store.append([draft(3, topic="batches")])
+        properties = encode_properties({"UNIQ_KEY": "U4", "INNER_NUM": "4"})
+        store.append_inner_batch(
+            MessageDraft(b"batches", 0, b"00000004", properties, sys_flag=0xC0)
+        )
+        copy = Path(shutil.copytree(tmp_path / "live", tmp_path / "killed"))
+    for name in ("consumequeue", "batchconsumequeue"):
+        shutil.rmtree(copy / name, ignore_errors=True)
+    return copy
+
+
+def configure(root: Path, topic: str, **attributes: str) -> None:
+    named = {name.replace("_", "."): value for name, value in attributes.items()}
+    save_topics(FileSystem(), root, TopicTable({topic: TopicConfig(topic, attributes=named)}))
+
+
+def test_inner_batches_at_the_end_of_the_log_tell_their_topic(tmp_path: Path) -> None:
+    reader = opened(killed_with_batches(tmp_path))
+    assert reader.batch_topics == {b"batches"}
+    (queue,) = reader.topics()["batches"]
+    assert (queue.queue_offset_min, queue.queue_offset_max) == (0, 5)
+    assert numbers(reader, topic="batches") == [3, 4]
+
+
+def test_the_config_tells_topics_of_batches_before_their_first_message(tmp_path: Path) -> None:
+    MessageStore.open(small_config(tmp_path)).close()
+    configure(tmp_path, "batches", queue_type="BatchCQ")
+    (tmp_path / "commitlog").mkdir(exist_ok=True)
+    assert opened(tmp_path).batch_topics == {b"batches"}
+
+
+def test_the_config_outweighs_what_old_records_say_of_a_topic(tmp_path: Path) -> None:
+    root = killed_with_batches(tmp_path)
+    configure(root, "batches", queue_type="SimpleCQ")
+    assert opened(root).batch_topics == frozenset()
+
+
+@pytest.mark.parametrize("content", [b"{", b"", None])
+def test_a_topic_config_that_cannot_be_read_is_a_note(stopped: Path, content: bytes | None) -> None:
+    path = stopped / "config/topics.json"
+    path.parent.mkdir()
+    path.mkdir() if content is None else path.write_bytes(content)
+    reader = opened(stopped)
+    assert any("topics.json" in note for note in reader.notes)
+    assert numbers(reader, topic="orders") == list(range(0, 300, 2))
+
+
+def test_a_queue_of_messages_for_a_topic_of_batches_is_a_problem(tmp_path: Path) -> None:
+    with MessageStore.open(small_config(tmp_path)) as store:
+        append_numbers(store, 0, 5)
+    configure(tmp_path, "orders", queue_type="BatchCQ")
+    reader = opened(tmp_path)
+    assert reader.queues == {}
+    assert "consumequeue/orders/0 does not fit" in reader.problems[0]
+
+
+class CountedFiles(UntouchedFiles):
+    """Counts how often a file is opened."""
+
+    def __init__(self) -> None:
+        self.open_count = 0
+
+    def open(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
+        self.open_count += 1
+        return super().open(path, create=create, writable=writable)
+
+
+def test_the_search_for_a_queues_rows_opens_its_file_once(tmp_path: Path) -> None:
+    config = small_config(tmp_path, queue_file_bytes=300_000 * 20)
+    with MessageStore.open(config) as store:
+        append_numbers(store, 0, 50)
+    files = CountedFiles()
+    (queue,) = StoreReader.open(tmp_path, files=files).queues.values()
+    files.open_count = 0
+    assert queue.live_rows(0, 1 << 40) == range(50)
+    assert files.open_count == 1
+
+
+def test_a_missing_segment_is_known_without_reading_the_log(stopped: Path) -> None:
+    (stopped / "commitlog" / f"{8192:020d}").unlink()
+    (found,) = opened(stopped).missing_ranges()
+    assert (found.physical_start, found.physical_end) == (8192, 16384)
+
+
+def test_a_missing_last_segment_is_known_from_the_checkpoint(stopped: Path) -> None:
+    assert opened(stopped).missing_ranges() == []
+    last = sorted((stopped / "commitlog").iterdir())[-1]
+    last.unlink()
+    reader = opened(stopped)
+    (found,) = reader.missing_ranges()
+    assert (found.physical_start, found.physical_end) == (int(last.name), reader.durable_end)
+
+
+@pytest.mark.parametrize("slot_count", [0, -7, 999_999_999])
+def test_an_index_of_more_slots_than_it_has_bytes_for_is_refused(
+    stopped: Path, slot_count: int
+) -> None:
+    with pytest.raises(StoreLayoutError, match="maxHashSlotNum"):
+        StoreReader.open(stopped, index_slot_count=slot_count)
 
 
 def test_an_empty_store_has_no_topics(tmp_path: Path) -> None:

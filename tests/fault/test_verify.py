@@ -170,6 +170,16 @@ def test_rows_of_batches_are_compared_and_rebuilt(root: Path) -> None:
     assert contents(root, "batchconsumequeue") == before
 
 
+def test_a_queue_of_batches_whose_folder_is_gone_is_rebuilt_as_one(root: Path) -> None:
+    before = contents(root, "batchconsumequeue")
+    removed(root / "batchconsumequeue")
+    (finding,) = verified(root).queues
+    assert (finding.topic, finding.missing) == ("batches", 10)
+    assert verified(root, repair=True).is_sound
+    assert contents(root, "batchconsumequeue") == before
+    assert not (root / "consumequeue/batches").exists()
+
+
 def test_rows_behind_the_last_are_too_many(root: Path) -> None:
     path = sorted((root / "consumequeue/bills/2").iterdir())[-1]
     data = bytearray(path.read_bytes())

@@ -53,6 +53,11 @@ class StoreConfig:
     flush_interval_ms: int = _setting("flushIntervalCommitLog", 500)
     flush_pages_min: int = _setting("flushCommitLogLeastPages", 4)
     flush_thorough_interval_ms: int = _setting("flushCommitLogThoroughInterval", 10_000)
+    transient_pool_enabled: bool = _setting("transientStorePoolEnable", False)
+    transient_pool_size: int = _setting("transientStorePoolSize", 5)
+    commit_interval_ms: int = _setting("commitIntervalCommitLog", 200)
+    commit_pages_min: int = _setting("commitCommitLogLeastPages", 4)
+    commit_thorough_interval_ms: int = _setting("commitCommitLogThoroughInterval", 200)
     queue_flush_interval_ms: int = _setting("flushIntervalConsumeQueue", 1000)
     queue_flush_thorough_interval_ms: int = _setting("flushConsumeQueueThoroughInterval", 60_000)
     segments_prepared_ahead: bool = _setting("contrailPrepareSegments", True)
@@ -74,7 +79,7 @@ class StoreConfig:
     disk_warning_ratio: int = _setting("diskSpaceWarningLevelRatio", 90)
 
     scrub_bytes_per_second: int = _setting("contrailScrubBytesPerSecond", 8 << 20)
-    open_files_max: int = _setting("contrailOpenFilesMax", 1000)
+    open_files_max: int = _setting("contrailOpenFilesMax", 800)
 
     def __post_init__(self) -> None:
         _require(self.segment_bytes >= 4096, "mappedFileSizeCommitLog", "at least 4096 bytes")
@@ -87,6 +92,12 @@ class StoreConfig:
             self.batch_queue_file_bytes, _BATCH_ROW_BYTES, "mapperFileSizeBatchConsumeQueue"
         )
         parse_delay_levels(self.delay_levels)
+        _require(
+            not (self.transient_pool_enabled and self.syncs_before_ack),
+            "transientStorePoolEnable",
+            "false with SYNC_FLUSH: what waits in memory cannot be on the disk",
+        )
+        _require(self.transient_pool_size >= 1, "transientStorePoolSize", "at least 1")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

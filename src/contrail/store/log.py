@@ -18,6 +18,7 @@ from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
+from contrail.store.disk.buffer_pool import BufferPool
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.marker_files import ApacheCheckpoint, StoreLock, remove_abort, write_abort
 from contrail.store.disk.queue_table import QueueTable
@@ -27,6 +28,7 @@ from contrail.store.services.checkpoint import CheckpointFiles
 from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.lookup import Lookup
+from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.reading import GetResult, QueueReading
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.retention import Retention
@@ -59,6 +61,7 @@ class MessageStore:
         self._files = files
         self._on_poisoned = on_poisoned
         self._closed = False
+        self._pool: BufferPool | None = None
         self.poisoned: StorePoisoned | None = None
         self._abort_path = config.root / "abort"
         self._checkpoints = CheckpointFiles(files, config.root)
@@ -105,11 +108,14 @@ class MessageStore:
             StoreLayoutError: a file has a name or length that does not belong there.
         """
         files = files or FileSystem()
-        if not files.exists(config.root):
-            files.make_folder(config.root)
-            files.sync_folder(config.root.parent)
         lock = StoreLock(files, config.root / "lock")
-        lock.take()
+        try:
+            if not files.exists(config.root):
+                files.make_folder(config.root)
+                files.sync_folder(config.root.parent)
+            lock.take()
+        except OSError as error:
+            raise StoreError(f"the store in {config.root} cannot be opened: {error}") from error
         try:
             store = cls(
                 config,
@@ -162,11 +168,13 @@ class MessageStore:
             segment_bytes=config.segment_bytes, physical_end=recovered.physical_end
         )
         self._restore_next_offsets(recovered)
+        pooled = self._pooled_writes()
         self._flusher = Flusher(
             files,
             self._segments,
             config,
             physical_end=recovered.physical_end,
+            pooled=pooled,
             on_flushed=on_flushed,
             on_failed=self._poison,
         )
@@ -177,6 +185,7 @@ class MessageStore:
             self._segments,
             self._state,
             store_host=store_host,
+            pooled=pooled,
             on_written=self._flusher.written,
             on_failed=self._poison,
         )
@@ -185,7 +194,11 @@ class MessageStore:
             recovered.last_store_timestamp_ms or apache.physic_timestamp_ms
         )
         self._reading = QueueReading(
-            config, self._segments, self._queues, crc_rule=recovered.crc_rule
+            config,
+            self._segments,
+            self._queues,
+            crc_rule=recovered.crc_rule,
+            readable_end=lambda: self.readable_end,
         )
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
         self.retention = Retention(
@@ -220,6 +233,7 @@ class MessageStore:
             self.scrubber,
             apache=apache,
             crc_rule=recovered.crc_rule,
+            offset_floors=self._floors_above_queues(recovered),
             on_failed=self._poison,
             on_full=self._set_rows_full,
         )
@@ -232,9 +246,23 @@ class MessageStore:
         """A queue goes on where it stood, even when retention took all its messages."""
         for topic, queue_id, queue in self._queues.queues():
             self._state.set_next_offset(topic, queue_id, queue.queue_offset_max)
-        for (topic, queue_id), mark in recovered.marks.items():
-            if mark.queue_offset_max > self._state.next_offset(topic, queue_id):
-                self._state.set_next_offset(topic, queue_id, mark.queue_offset_max)
+        for (topic, queue_id), floor in self._floors_above_queues(recovered).items():
+            self._state.set_next_offset(topic, queue_id, floor)
+
+    def _floors_above_queues(self, recovered: RecoveredLog) -> dict[tuple[bytes, int], int]:
+        floors = recovered.offset_floors.items()
+        return {key: floor for key, floor in floors if floor > self.queue_offset_max(*key)}
+
+    def _pooled_writes(self) -> PooledWrites | None:
+        if not self._config.transient_pool_enabled:
+            return None
+        self._pool = BufferPool(self._config.transient_pool_size, self._config.segment_bytes)
+        return PooledWrites(self._files, self._pool)
+
+    @property
+    def notes(self) -> list[str]:
+        """What an operator should know about this run that is no error."""
+        return [self._pool.note] if self._pool is not None and self._pool.note else []
 
     # Writing.
 
@@ -287,6 +315,7 @@ class MessageStore:
 
     def dispatch(self) -> int:
         """Derive queues and index up to what readers may see; returns the bytes passed."""
+        self._require_open()
         try:
             return self._dispatcher.advance(self.readable_end)
         except OSError as error:
@@ -295,10 +324,10 @@ class MessageStore:
 
     @property
     def readable_end(self) -> int:
-        """Readers see flushed bytes under SYNC_FLUSH, written ones under ASYNC_FLUSH."""
+        """Readers see flushed bytes under SYNC_FLUSH, those in the file under ASYNC_FLUSH."""
         if self._config.syncs_before_ack:
             return self._flusher.flushed_end
-        return self._state.physical_end
+        return self._flusher.committed_end
 
     # Reading.
 
@@ -387,24 +416,35 @@ class MessageStore:
 
     def tick(self, now_ms: int | None = None) -> None:
         """Do the periodic duties that are due."""
+        self._require_open()
         if self.poisoned is None:
             self._upkeep.tick(self._clock.now_ms() if now_ms is None else now_ms)
 
     def checkpoint(self) -> None:
         """Make everything durable now, derived files included, and note it down."""
+        self._require_open()
         self._upkeep.checkpoint()
 
     def delete_topic(self, topic: bytes) -> None:
         """Remove a topic's queues; its records stay in the log until retention takes them."""
-        self.dispatch()
+        self._require_open()
+        # Everything of the topic that was appended so far dies with it, flushed or not.
+        self._flusher.wait(self._state.physical_end)
+        self._dispatcher.advance(self._state.physical_end)
         # The deletion is durable before the first file goes: a crash half way must not end in a
         # rebuild that brings the topic back.
         self._queues.tombstones[topic] = self.dispatched_end
         self._upkeep.checkpoint()
         self._queues.delete_topic(topic, self.dispatched_end)
         self._state.forget_topic(topic)
+        for key in [key for key in self._upkeep.offset_floors if key[0] == topic]:
+            del self._upkeep.offset_floors[key]
         crashpoint("store.topic_deleted")
         self._upkeep.checkpoint()
+
+    def _require_open(self) -> None:
+        if self._closed:
+            raise StoreClosed(f"the store in {self._config.root} is closed: open it again")
 
     def _set_disk_full(self, reason: str | None) -> None:
         self._disk_full = reason

@@ -150,12 +150,17 @@ class BatchQueue(RowQueue):
         self._note_mark()
 
     def correct_minimum(self, physical_min: int) -> None:
-        """The minimum is what follows the last batch the log no longer has."""
+        """The minimum is the first batch the log still has, or what follows the last it had.
+
+        RocketMQ takes what follows the last batch below; the two differ only where a crash fell
+        between retention and the next mark, and rows of batches that came and went are missing.
+        """
         number = self._first_at_or_above(physical_min)
         if number == 0:
             return
         below = self._row(number - 1)
-        self.queue_offset_min = below[4] + below[5]
+        live = number < self.row_count
+        self.queue_offset_min = self._row(number)[4] if live else below[4] + below[5]
         self._mark = self._mark._replace(
             queue_offset_min=min(self.queue_offset_min, self._mark.queue_offset_max)
         )

@@ -52,8 +52,12 @@ class StoreLock:
             raise self._refusal(
                 "in another process: stop that broker, or give this one another storePathRootDir"
             )
+        try:
+            write_fully(self._files, self._fd, b"lock", 0)
+        except OSError:
+            self._files.close(self._fd)
+            raise
         self._held.add(self._path)
-        write_fully(self._files, self._fd, b"lock", 0)
         crashpoint("lock.taken")
 
     def _refusal(self, where: str) -> StoreLocked:

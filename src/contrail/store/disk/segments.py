@@ -75,11 +75,15 @@ class Segment:
         position = physical_offset - self.start
         return memoryview(self.map)[position : position + byte_count]
 
+    def close_descriptor(self) -> None:
+        """For a full and durable segment: nobody writes to it again."""
+        if self._fd >= 0:
+            fd, self._fd = self._fd, -1
+            self._files.close(fd)
+
     def rest(self) -> None:
         """Let go of descriptor and map; readers that hold views keep theirs."""
-        if self._fd >= 0:
-            self._files.close(self._fd)
-            self._fd = -1
+        self.close_descriptor()
         if self._map is not None and self._mapped is not None:
             self._mapped.remove(self)
         self._map = None

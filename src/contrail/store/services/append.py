@@ -7,11 +7,19 @@ back: a failed or short write poisons the store.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from contrail.clock import Clock
-from contrail.errors import BatchIllegal, BodyTooLarge, MessageIllegal, StoreError, StorePoisoned
+from contrail.errors import (
+    BatchIllegal,
+    BodyTooLarge,
+    MessageIllegal,
+    StoreError,
+    StorePoisoned,
+    StoreReadOnly,
+)
 from contrail.kernels.record_build import build_fitting_run, build_run, measure_run
 from contrail.model.batch import inner_batch_count, put_inner_base
 from contrail.model.message import MessageDraft
@@ -22,6 +30,7 @@ from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.prepare import SegmentPreparer
 from contrail.store.state.append import AppendState, Chunk
 
@@ -48,6 +57,7 @@ class Appender:
         state: AppendState,
         *,
         store_host: bytes,
+        pooled: PooledWrites | None = None,
         on_written: Callable[[int], None],
         on_failed: Callable[[StorePoisoned], None],
     ) -> None:
@@ -58,6 +68,7 @@ class Appender:
         self._segments = segments
         self._state = state
         self._store_host = store_host
+        self._pooled = pooled
         self._on_written = on_written
         self._on_failed = on_failed
         self._preparer = SegmentPreparer(
@@ -95,7 +106,8 @@ class Appender:
         self, drafts: list[MessageDraft], *, whole: bool = False, weight: int = 1
     ) -> AppendedRun:
         if self.refusal is not None:
-            raise self.refusal
+            # A new one each time: an exception that is raised again and again grows a traceback.
+            raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
         state = self._state
         now_ms = self._clock.now_ms()
         built = build_fitting_run(
@@ -163,8 +175,12 @@ class Appender:
     def _pwrite(self, data: bytes, physical_offset: int) -> None:
         segment = self._active
         assert segment is not None, "segments are secured before anything is written"
+        position = physical_offset - segment.start
         try:
-            written = self._files.pwrite(segment.fd, data, physical_offset - segment.start)
+            if self._pooled is None:
+                written = self._files.pwrite(segment.fd, data, position)
+            else:
+                written = self._pooled.write(segment, data, position)
         except OSError as error:
             raise self._poisoned(f"writing the commit log failed: {error}") from error
         if written != len(data):
@@ -194,12 +210,18 @@ class Appender:
                 try:
                     segment = self._preparer.take(start)
                 except OSError as error:
-                    raise self._poisoned(f"creating a segment failed: {error}") from error
+                    raise self._no_segment(error) from error
                 self._segments.add(segment)
                 crashpoint("append.segment_taken")
         if self._active is None:
             self._active = self._segments.at(self._state.physical_end)
             self._prepare_behind = self._half_way()
+
+    def _no_segment(self, error: OSError) -> StoreError:
+        """The process may be short of something for now; otherwise the disk has failed."""
+        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+            return StoreReadOnly(f"the next segment cannot be opened now: {error}")
+        return self._poisoned(f"creating a segment failed: {error}")
 
     def _segment_start(self, physical_offset: int) -> int:
         return physical_offset - physical_offset % self._segments.segment_bytes

@@ -50,6 +50,8 @@ class DerivedMark(NamedTuple):
     queues: QueueMarks
     index_files: list[IndexMark]
     tombstones: dict[bytes, int]
+    # Offsets below these were given to messages that are lost: they are not used again.
+    offset_floors: dict[tuple[bytes, int], int]
 
 
 class Known(NamedTuple):
@@ -84,7 +86,13 @@ class CheckpointFiles:
         return Known(log, derived, apache, notes)
 
     def _read(self, path: Path, parse: Any, notes: list[str]) -> Any:
-        found = read_state(self._files, path, sealed=True, parse=parse)
+        def checked(data: bytes) -> Any:
+            try:
+                return parse(data)
+            except (KeyError, TypeError, AttributeError) as error:
+                raise ValueError(f"{path.name} lacks a field or has an odd one: {error}") from error
+
+        found = read_state(self._files, path, sealed=True, parse=checked)
         if found.problem:
             notes.append(found.problem)
         return found.value
@@ -132,7 +140,7 @@ def _parse_log(data: bytes) -> LogMark:
         fields["lastRecord"],
         bool(fields["clean"]),
         tuple(fields["apacheCheckpoints"]),
-        fields["recordCrcFrom"],
+        fields.get("recordCrcFrom"),
     )
 
 
@@ -147,6 +155,10 @@ def _format_derived(mark: DerivedMark) -> bytes:
             "queues": topics,
             "index": [list(index_mark) for index_mark in mark.index_files],
             "tombstones": {topic.decode(): end for topic, end in mark.tombstones.items()},
+            "offsetFloors": [
+                [topic.decode(), queue_id, floor]
+                for (topic, queue_id), floor in mark.offset_floors.items()
+            ],
         }
     ).encode()
 
@@ -160,7 +172,11 @@ def _parse_derived(data: bytes) -> DerivedMark:
     }
     tombstones = {topic.encode(): end for topic, end in fields["tombstones"].items()}
     index = [IndexMark(*mark) for mark in fields["index"]]
-    return DerivedMark(int(fields["dispatchedEnd"]), queues, index, tombstones)
+    floors = {
+        (topic.encode(), int(queue_id)): int(floor)
+        for topic, queue_id, floor in fields.get("offsetFloors", [])
+    }
+    return DerivedMark(int(fields["dispatchedEnd"]), queues, index, tombstones, floors)
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

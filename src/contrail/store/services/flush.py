@@ -1,8 +1,9 @@
 """Makes the log durable: one thread, ``fdatasync``, and nobody acknowledged before it returned.
 
 Under SYNC_FLUSH the next sync starts as soon as anything waits, so a crowd of waiters shares one
-sync and a lone one never idles. Under ASYNC_FLUSH the thread wakes by interval. A failed sync is
-final: the flushed position stays, every waiter learns of it and the store is poisoned.
+sync and a lone one never idles. Under ASYNC_FLUSH the thread wakes by interval. With the transient
+pool it also commits memory to the file, more often than it syncs. A failed write or sync is final:
+the flushed position stays, every waiter learns of it and the store is poisoned.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.segments import SegmentList
-
-_PAGE_BYTES = 4096
+from contrail.store.services.pooled_writes import PooledWrites
+from contrail.store.state.flush import Rounds, is_due
 
 
 class Flusher:
@@ -30,12 +31,14 @@ class Flusher:
         config: StoreConfig,
         *,
         physical_end: int,
+        pooled: PooledWrites | None = None,
         on_flushed: Callable[[int], None] | None = None,
         on_failed: Callable[[StorePoisoned], None],
     ) -> None:
         self._files = files
         self._segments = segments
         self._config = config
+        self._pooled = pooled
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._syncs_before_ack = config.syncs_before_ack
@@ -43,7 +46,7 @@ class Flusher:
         lock = threading.Lock()
         self._work = threading.Condition(lock)
         self._done = threading.Condition(lock)
-        self._written = self._wanted = self.flushed_end = physical_end
+        self._written = self._wanted = self.flushed_end = self._committed = physical_end
         self._failure: StorePoisoned | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
@@ -59,6 +62,11 @@ class Flusher:
                 self._work.notify()
         else:
             self._written = physical_end
+
+    @property
+    def committed_end(self) -> int:
+        """Up to where the log is in its files, durable or not."""
+        return self._committed if self._pooled is not None else self._written
 
     def wait(self, physical_end: int, timeout_ms: int | None = None) -> bool:
         """Block until the log is durable up to there. False when the time ran out.
@@ -77,7 +85,7 @@ class Flusher:
             if self.flushed_end >= physical_end:
                 return True
             if self._failure is not None:
-                raise self._failure
+                raise StorePoisoned(*self._failure.args) from self._failure.__cause__
             return False
 
     def fail(self, failure: StorePoisoned) -> None:
@@ -96,50 +104,100 @@ class Flusher:
             self._thread.join()
 
     def _run(self) -> None:
-        thorough_at_ms = monotonic_ms() + self._config.flush_thorough_interval_ms
+        config = self._config
+        commits = Rounds(config.commit_thorough_interval_ms, monotonic_ms())
+        intervals = Rounds(config.flush_interval_ms, monotonic_ms())
+        thorough_rounds = Rounds(config.flush_thorough_interval_ms, monotonic_ms())
         while self._failure is None:
             stopping = self._await_work()
-            thorough = stopping or monotonic_ms() >= thorough_at_ms
-            if thorough:
-                thorough_at_ms = monotonic_ms() + self._config.flush_thorough_interval_ms
-            if self._is_due(thorough):
+            now_ms = monotonic_ms()
+            asked = stopping or self._is_asked()
+            if self._pooled is not None and (asked or self._commit_is_due(commits, now_ms)):
+                self._commit(self._pooled)
+            # With the pool the thread wakes for commits more often than for syncs.
+            on_time = self._pooled is None or intervals.is_thorough(now_ms)
+            thorough = thorough_rounds.is_thorough(now_ms)
+            if asked or (on_time and self._flush_is_due(thorough)):
                 self._flush()
-            elif stopping:
+            if stopping and self.flushed_end >= self._written:
                 return
 
     def _await_work(self) -> bool:
-        interval = None if self._syncs_before_ack else self._config.flush_interval_ms / 1000
         with self._work:
             self._work.wait_for(
-                lambda: (
-                    self._wanted > self.flushed_end or self._stopping or self._failure is not None
-                ),
-                interval,
+                lambda: self._is_asked() or self._stopping or self._failure is not None,
+                self._pause_s(),
             )
             return self._stopping
 
-    def _is_due(self, thorough: bool) -> bool:
-        if self._wanted > self.flushed_end:
-            return True
-        pages = self._written // _PAGE_BYTES - self.flushed_end // _PAGE_BYTES
-        least = 1 if thorough else self._config.flush_pages_min
-        return self._written > self.flushed_end and (thorough or pages >= least)
+    def _pause_s(self) -> float | None:
+        if self._syncs_before_ack:
+            return None
+        if self._pooled is not None:
+            return self._config.commit_interval_ms / 1000
+        return self._config.flush_interval_ms / 1000
+
+    def _is_asked(self) -> bool:
+        """Somebody waits for bytes that are there to be synced."""
+        return min(self._wanted, self._written) > self.flushed_end
+
+    def _commit_is_due(self, commits: Rounds, now_ms: int) -> bool:
+        return is_due(
+            self._committed,
+            self._written,
+            pages_min=self._config.commit_pages_min,
+            thorough=commits.is_thorough(now_ms),
+        )
+
+    def _flush_is_due(self, thorough: bool) -> bool:
+        return is_due(
+            self.flushed_end,
+            self.committed_end,
+            pages_min=self._config.flush_pages_min,
+            thorough=thorough,
+        )
+
+    def _commit(self, pooled: PooledWrites) -> None:
+        target = self._written
+        try:
+            pooled.commit()
+        except OSError as error:
+            self._give_up(f"committing the transient pool to the log failed: {error}", error)
+            return
+        self._committed = target
 
     def _flush(self) -> None:
-        target = self._written
+        if self._failure is not None:
+            return
+        target = self.committed_end
         crashpoint("flush.before_sync")
         try:
-            for segment in self._segments.between(self.flushed_end, target):
+            synced = self._segments.between(self.flushed_end, target)
+            for segment in synced:
                 self._files.fdatasync(segment.fd)
         except OSError as error:
-            failure = StorePoisoned(f"fdatasync of the commit log failed: {error}")
-            failure.__cause__ = error
-            self.fail(failure)
-            self._on_failed(failure)
+            self._give_up(f"fdatasync of the commit log failed: {error}", error)
             return
         crashpoint("flush.after_sync")
         with self._done:
             self.flushed_end = target
             self._done.notify_all()
-        if self._on_flushed is not None:
+        for segment in synced:
+            if segment.end <= target:
+                segment.close_descriptor()
+        self._tell(target)
+
+    def _tell(self, target: int) -> None:
+        if self._on_flushed is None:
+            return
+        try:
             self._on_flushed(target)
+        except Exception as error:
+            # Whoever hangs on these calls would wait for ever: better a store that says so.
+            self._give_up(f"the listener for flushes raised {error!r}", error)
+
+    def _give_up(self, problem: str, error: Exception) -> None:
+        failure = StorePoisoned(problem)
+        failure.__cause__ = error
+        self.fail(failure)
+        self._on_failed(failure)

@@ -7,7 +7,7 @@ from the disk, and a bit may have turned there.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
 
@@ -85,10 +85,12 @@ class QueueReading:
         queues: QueueTable,
         *,
         crc_rule: RecordCrcRule,
+        readable_end: Callable[[], int],
     ) -> None:
         self._segments = segments
         self._queues = queues
         self._crc_rule = crc_rule
+        self._readable_end = readable_end
         self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
 
     def get(
@@ -218,7 +220,7 @@ class QueueReading:
             RecordDamaged: nothing whole starts there.
         """
         segment = self._segments.at(physical_offset)
-        if segment is not None:
+        if segment is not None and physical_offset < self._readable_end():
             reason, size = self._check(segment, physical_offset)
             if reason == REASON_END:
                 return decode_record(segment.view(physical_offset, size), 0)

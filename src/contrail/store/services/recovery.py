@@ -29,7 +29,7 @@ from contrail.store.disk.key_index import IndexMark, KeyIndex
 from contrail.store.disk.marker_files import ApacheCheckpoint
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
-from contrail.store.services.checkpoint import Known, LogMark, QueueMarks
+from contrail.store.services.checkpoint import Known, LogMark
 from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
 from contrail.store.state.record_crc import RecordCrcRule
 
@@ -70,7 +70,7 @@ class RecoveredLog:
     physical_end: int
     last_record_offset: int | None
     last_store_timestamp_ms: int
-    marks: QueueMarks
+    offset_floors: dict[tuple[bytes, int], int]
     crc_rule: RecordCrcRule
 
 
@@ -81,7 +81,7 @@ class _Plan:
     scan_from: int
     derive_from: int
     durable_end: int
-    marks: QueueMarks = field(default_factory=dict)
+    offset_floors: dict[tuple[bytes, int], int] = field(default_factory=dict)
     last_record: int | None = None
 
 
@@ -138,7 +138,7 @@ class Recovery:
                 physical_end,
                 last_record,
                 self._last_timestamp_ms,
-                plan.marks,
+                plan.offset_floors,
                 self._crc_rule.after_start(physical_end),
             ),
             report,
@@ -176,7 +176,9 @@ class Recovery:
         # Retention may have removed the segment the mark is in since it was written.
         scan_from = max(min(derive_from, verified_end), lowest)
         last = log.last_record_offset if durable_end <= limit else None
-        return _Plan(scan_from, derive_from, min(durable_end, limit), marks, last)
+        floors = {key: mark.queue_offset_max for key, mark in marks.items()}
+        floors |= derived.offset_floors if derived else {}
+        return _Plan(scan_from, derive_from, min(durable_end, limit), floors, last)
 
     def _plan_foreign_clean(self, report: RecoveryReport) -> _Plan:
         """RocketMQ closed it in order: its queues say how far the log was read."""

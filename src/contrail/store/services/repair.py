@@ -93,7 +93,13 @@ class Repair:
         index.sync()
         if known.log is not None:
             CheckpointFiles(self._files, self._root).write_derived(
-                DerivedMark(physical_end, queues.marks(), index.marks(), dict(queues.tombstones))
+                DerivedMark(
+                    physical_end,
+                    queues.marks(),
+                    index.marks(),
+                    dict(queues.tombstones),
+                    known.derived.offset_floors if known.derived else {},
+                )
             )
         queues.close()
         index.close()

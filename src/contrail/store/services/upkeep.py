@@ -53,6 +53,7 @@ class Upkeep:
         *,
         apache: ApacheCheckpoint,
         crc_rule: RecordCrcRule,
+        offset_floors: dict[tuple[bytes, int], int],
         on_failed: Callable[[StorePoisoned], None],
         on_full: Callable[[str | None], None],
     ) -> None:
@@ -68,6 +69,7 @@ class Upkeep:
         self._scrubber = scrubber
         self._apache = apache
         self._crc_rule = crc_rule
+        self.offset_floors = offset_floors
         self._on_failed = on_failed
         self._on_full = on_full
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
@@ -150,7 +152,16 @@ class Upkeep:
             self._queues.marks(),
             self._index.marks() if self._index is not None else [],
             dict(self._queues.tombstones),
+            {
+                (topic, queue_id): floor
+                for (topic, queue_id), floor in self.offset_floors.items()
+                if floor > self._queue_offset_max(topic, queue_id)
+            },
         )
+
+    def _queue_offset_max(self, topic: bytes, queue_id: int) -> int:
+        queue = self._queues.get(topic, queue_id)
+        return queue.queue_offset_max if queue is not None else 0
 
     def _hand_over(self, derived: DerivedMark | None) -> None:
         if self._running is not None and not self._running.done():
