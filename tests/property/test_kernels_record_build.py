@@ -148,12 +148,12 @@ def test_a_run_built_in_one_pass_is_the_run_measured_placed_and_built(
     assert compiled == outcome(PURE.build_fitting_run, *arguments)
     if compiled[0] != "returned" or compiled[1] is None or not run:
         return
-    parts, sizes, queue_offsets, physical_offsets, end, planned, fresh = compiled[1]
+    parts, queue_offsets, physical_offsets, end, planned, fresh = compiled[1]
+    sizes = KERNEL.measure_run(run, 99, record_crc, len(store_host))
     state = AppendState(segment_bytes=1 << 50, physical_end=physical_end)
     for (topic, queue_id), queue_offset in next_offsets.items():
         state.set_next_offset(topic, queue_id, queue_offset)
     plan = state.plan_append(run, sizes, weight=weight)
-    assert sizes == KERNEL.measure_run(run, 99, record_crc, len(store_host))
     assert (queue_offsets, physical_offsets) == (plan.queue_offsets, plan.physical_offsets)
     assert (end, planned, fresh) == (plan.physical_end, plan.next_offsets, plan.new_queues)
     built = KERNEL.build_run(run, queue_offsets, physical_end, 7, store_host, record_crc)

@@ -32,7 +32,7 @@ cpdef list build_run(
     bytes store_host, bint record_crc)
 
 @cython.locals(
-    store_extra=Py_ssize_t, parts=list, sizes=list, queue_offsets=list, physical_offsets=list,
+    store_extra=Py_ssize_t, parts=list, queue_offsets=list, physical_offsets=list,
     planned=dict, new_queues=list, header=bytearray, topic_before=bytes, topic_text=bytes,
     properties_bytes_before=Py_ssize_t, position=cython.longlong, fields=tuple, topic=bytes,
     body=bytes, properties=bytes, born_host=bytes, properties_bytes=Py_ssize_t, size=Py_ssize_t,

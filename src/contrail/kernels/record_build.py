@@ -59,7 +59,6 @@ if TYPE_CHECKING:
         list[bytes],
         list[int],
         list[int],
-        list[int],
         int,
         dict[tuple[bytes, int], int],
         list[tuple[bytes, int]],
@@ -170,14 +169,13 @@ def build_fitting_run(
 
     Every message gets the next offset of its queue by ``next_offsets``, which is only read, and
     takes ``weight`` of them; prepared (half) and rolled-back messages take none. Returns parts to
-    join, sizes, queue offsets, physical offsets, the end, changed next offsets and new queues.
+    join, queue offsets, physical offsets, the end, changed next offsets and new queues.
 
     Raises:
         MessageIllegal: the first draft that cannot be stored; its subclass says which limit.
     """
     store_extra = _host_extra(len(store_host))
     parts: list[bytes] = []
-    sizes: list[int] = []
     queue_offsets: list[int] = []
     physical_offsets: list[int] = []
     planned: dict[tuple[bytes, int], int] = {}
@@ -234,11 +232,10 @@ def build_fitting_run(
             store_host,
             record_crc,
         )
-        sizes.append(size)
         queue_offsets.append(queue_offset)
         physical_offsets.append(position)
         position += size
-    return (parts, sizes, queue_offsets, physical_offsets, position, planned, new_queues)
+    return (parts, queue_offsets, physical_offsets, position, planned, new_queues)
 
 
 def _lay_out(

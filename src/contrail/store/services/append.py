@@ -40,7 +40,6 @@ class AppendedRun(NamedTuple):
 
     queue_offsets: list[int]
     physical_offsets: list[int]
-    record_sizes: list[int]
     store_timestamp_ms: int
     physical_end: int
 
@@ -123,14 +122,14 @@ class Appender:
         )
         if built is None:
             return self._append_in_chunks(drafts, now_ms, whole, weight)
-        parts, sizes, queue_offsets, physical_offsets, physical_end, next_offsets, fresh = built
+        parts, queue_offsets, physical_offsets, physical_end, next_offsets, fresh = built
         for key in fresh:
             _require_queue(*key)
-        if sizes:
+        if parts:
             self._write(parts, physical_offsets[0])
             state.commit_append(next_offsets, physical_end)
             self._written(physical_offsets[-1], now_ms)
-        return AppendedRun(queue_offsets, physical_offsets, sizes, now_ms, physical_end)
+        return AppendedRun(queue_offsets, physical_offsets, now_ms, physical_end)
 
     def _append_in_chunks(
         self, drafts: list[MessageDraft], now_ms: int, whole: bool, weight: int
@@ -155,9 +154,7 @@ class Appender:
             self._write(parts, chunk.physical_offset)
         self._state.commit_append(plan.next_offsets, plan.physical_end)
         self._written(plan.physical_offsets[-1], now_ms)
-        return AppendedRun(
-            plan.queue_offsets, plan.physical_offsets, sizes, now_ms, plan.physical_end
-        )
+        return AppendedRun(plan.queue_offsets, plan.physical_offsets, now_ms, plan.physical_end)
 
     def _written(self, last_record_offset: int, now_ms: int) -> None:
         physical_end = self._state.physical_end
