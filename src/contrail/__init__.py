@@ -11,17 +11,23 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from contrail.errors import ContrailError as ContrailError
     from contrail.model.message import MessageDraft as MessageDraft
+    from contrail.model.properties import encode_properties as encode_properties
+    from contrail.store.config import FlushDiskType as FlushDiskType
     from contrail.store.config import StoreConfig as StoreConfig
     from contrail.store.log import MessageStore as MessageStore
+    from contrail.store.reader import StoreReader as StoreReader
 
 __version__ = "0.1.0.dev0"
 
 # public name -> the module that defines it
 _PUBLIC: dict[str, str] = {
     "ContrailError": "contrail.errors",
+    "FlushDiskType": "contrail.store.config",
     "MessageDraft": "contrail.model.message",
     "MessageStore": "contrail.store.log",
     "StoreConfig": "contrail.store.config",
+    "StoreReader": "contrail.store.reader",
+    "encode_properties": "contrail.model.properties",
 }
 
 __all__ = ["__version__", *_PUBLIC]

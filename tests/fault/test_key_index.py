@@ -66,7 +66,7 @@ def rows(first: int, last: int, keys_each: int = 1) -> bytearray:
 
 def asked(index: KeyIndex, number: int, key: int = 0, **span: int) -> list[int]:
     options = {**FOREVER, **span}
-    return index.query(b"orders", b"%d.%d" % (number, key), count_max=10, **options)
+    return sorted(index.candidates(b"orders", b"%d.%d" % (number, key), **options))
 
 
 def filled(root: Path, last: int, files: FileSystem | None = None) -> KeyIndex:
@@ -123,25 +123,26 @@ def test_nothing_is_allocated_or_written_before_the_first_key(tmp_path: Path) ->
     assert (index.marks(), index.physical_end, index.last_timestamp_ms) == ([], 0, 0)
 
 
-def test_offsets_come_back_ascending_and_no_more_than_asked_for(tmp_path: Path) -> None:
+def test_candidates_come_the_newest_first_and_each_entry_once(tmp_path: Path) -> None:
     index = index_at(tmp_path)
     same = bytearray()
     for number in range(250):
         same += struct.pack(">iqq", hash_of(b"same"), number * 100, BEGIN_MS + number)
     index.put(same)
-    found = index.query(b"orders", b"same", count_max=7, **FOREVER)
-    assert found == [number * 100 for number in range(243, 250)]
-    assert len(index.query(b"orders", b"same", count_max=1000, **FOREVER)) == 64
+    found = list(index.candidates(b"orders", b"same", **FOREVER))
+    assert found == [number * 100 for number in range(249, -1, -1)]
 
 
 def test_a_time_span_limits_what_is_found(tmp_path: Path) -> None:
     index = filled(tmp_path, 250)
-    # 99 and 198 are the first of their files, and RocketMQ counts those a second late.
-    for number in (0, 98, 100, 197, 199, 249):
+    for number in (0, 98, 99, 100, 197, 198, 199, 249):
         stored_ms = BEGIN_MS + number * 1000
-        assert asked(index, number, begin_ms=stored_ms, end_ms=stored_ms) == [number * 100]
-        assert asked(index, number, begin_ms=stored_ms + 1000) == []
-        assert asked(index, number, end_ms=stored_ms - 1000) == []
+        physical_offset = number * 100
+        for begin_ms in (stored_ms - 1, stored_ms):
+            for end_ms in (stored_ms, stored_ms + 1):
+                assert physical_offset in asked(index, number, begin_ms=begin_ms, end_ms=end_ms)
+        assert physical_offset not in asked(index, number, begin_ms=stored_ms + 3000)
+        assert physical_offset not in asked(index, number, end_ms=stored_ms - 3000)
 
 
 def test_a_full_file_is_followed_by_one_that_begins_where_it_ended(tmp_path: Path) -> None:
@@ -350,7 +351,7 @@ def test_a_chain_that_goes_round_ends(tmp_path: Path) -> None:
     path.write_bytes(image)
     again = index_at(tmp_path)
     again.load(physical_limit=LOG_END, marks=index.marks(), trusted=True)
-    assert again.query(b"orders", b"x", count_max=60, **FOREVER) == [0, 100, 200]
+    assert list(again.candidates(b"orders", b"x", **FOREVER)) == [200, 100, 0]
 
 
 def test_marks_name_what_is_in_the_files(tmp_path: Path) -> None:

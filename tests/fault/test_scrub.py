@@ -12,7 +12,7 @@ from contrail.clock import ManualClock
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
 from contrail.store.log import MessageStore
-from contrail.store.services.scrub import ScrubReport
+from contrail.store.services.scrub import CHUNK_BYTES_MIN, ScrubBudget, ScrubReport
 from tests.fault.store_setup import append_numbers, draft, numbers_of, small_config
 
 QUEUE_FILE = f"consumequeue/orders/0/{0:020d}"
@@ -234,3 +234,61 @@ def test_a_damaged_row_whose_record_retention_took_stands_in_nobodys_way(
     whole_pass(store)
     assert store.queue_offset_min(b"orders", 0) == first_left
     assert numbers_of(store) == list(range(first_left, 200))
+
+
+SECOND = 1000
+
+
+@pytest.mark.parametrize("rate", [1_000, 300_000, 8 << 20])
+@pytest.mark.parametrize("interval_ms", [1, 7, 100, 1000])
+def test_the_rate_is_kept_whatever_the_interval_and_the_size_of_a_step(
+    rate: int, interval_ms: int
+) -> None:
+    budget, spent, seconds = ScrubBudget(rate), 0, 200
+    for now_ms in range(5, seconds * SECOND, interval_ms):
+        bytes_max = budget.available(now_ms)
+        if bytes_max:
+            # A step checks whole records, so more than it was given.
+            spent += bytes_max + 5_000
+            budget.spend(bytes_max + 5_000)
+    slack = max(rate, CHUNK_BYTES_MIN) + 5_000
+    assert rate * seconds - slack <= spent <= rate * seconds + slack
+
+
+def test_a_clock_set_back_neither_stalls_nor_bursts() -> None:
+    budget = ScrubBudget(1 << 20)
+    assert budget.available(10_000_000) == 0
+    assert budget.available(9_000_000) == 0
+    assert budget.available(9_000_500) == 1 << 19
+    budget.spend(1 << 19)
+    # A long pause, or a clock set forward, is worth one second.
+    assert budget.available(99_000_000) == 1 << 20
+
+
+def test_a_rate_of_nothing_checks_nothing() -> None:
+    budget = ScrubBudget(0)
+    assert [budget.available(now_ms) for now_ms in range(0, 100_000, 1000)] == [0] * 100
+
+
+@pytest.mark.parametrize("interval_ms", [1, 50])
+def test_ticks_scrub_at_the_configured_rate(tmp_path: Path, interval_ms: int) -> None:
+    rate = 200_000
+    clock = ManualClock()
+    config = small_config(tmp_path, segment_bytes=1 << 20, scrub_bytes_per_second=rate)
+    with MessageStore.open(config, clock=clock) as store:
+        append_numbers(store, 0, 3000, body_bytes=200)
+        for _ in range(4 * SECOND // interval_ms):
+            clock.advance(ms=interval_ms)
+            store.tick()
+        checked = store.scrubber.counters.bytes_checked
+    assert 3 * rate <= checked <= 5 * rate
+
+
+def test_an_empty_store_is_not_passed_over_at_every_tick(tmp_path: Path) -> None:
+    clock = ManualClock()
+    config = small_config(tmp_path, scrub_bytes_per_second=CHUNK_BYTES_MIN)
+    with MessageStore.open(config, clock=clock) as store:
+        for _ in range(500):
+            clock.advance(ms=10)
+            store.tick()
+        assert 3 <= store.scrubber.counters.passes <= 6

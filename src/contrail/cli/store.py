@@ -1,6 +1,6 @@
 """``contrail store``: look into a store folder, check and repair it, print its messages.
 
-Exit codes: 0 all is well, 1 damage was found, 2 the input cannot be used.
+Exit codes: 0 all is well or was repaired, 1 damage was found, 2 the input cannot be used.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import json
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from enum import StrEnum
@@ -131,6 +131,7 @@ def verify(
     from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS
     from contrail.store.verify import verify_store
 
+    _require_at_least(1, {"--segment-bytes": segment_bytes, "--index-slots": index_slots})
     with _refusals(), _progress("verifying") as progress:
         report = verify_store(
             folder,
@@ -213,6 +214,7 @@ def dump(
     index_slots: IndexSlots = None,
 ) -> None:
     """Print messages: all in log order, or those of a topic, queue, key or time."""
+    _require_at_least(0, {"--limit": limit, "--queue": queue, "--from-offset": from_offset})
     _require_topic(topic, {"--queue": queue, "--from-offset": from_offset or None, "--key": key})
     with _refusals():
         reader = _opened(folder, log_path, segment_bytes, index_slots)
@@ -244,6 +246,7 @@ def _opened(
 ) -> StoreReader:
     from contrail.store.reader import StoreReader
 
+    _require_at_least(1, {"--segment-bytes": segment_bytes, "--index-slots": index_slots})
     return StoreReader.open(
         folder,
         segment_bytes=segment_bytes,
@@ -261,8 +264,11 @@ def _refusals() -> Iterator[None]:
         # Whoever read our output has seen enough; nothing must be flushed into the closed pipe.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         raise typer.Exit(0) from None
-    except (ContrailError, OSError) as error:
+    except ContrailError as error:
         _refuse(str(error))
+    except OSError as error:
+        named = error.filename is not None
+        _refuse(f"{error.filename} cannot be used: {error.strerror}" if named else str(error))
 
 
 def _refuse(message: str) -> NoReturn:
@@ -280,14 +286,20 @@ def _require_topic(topic: str | None, options: dict[str, object]) -> None:
         _refuse(f"{given[0]} needs --topic: say whose queue or key is meant")
 
 
+def _require_at_least(lowest: int, options: dict[str, int | None]) -> None:
+    for name, value in options.items():
+        if value is not None and value < lowest:
+            _refuse(f"{name} must be {lowest} or more, not {value}")
+
+
 def _moment(text: str | None, default_ms: int, option: str) -> int:
     if text is None:
         return default_ms
-    if text.lstrip("-").isdecimal():
-        return int(text)
     try:
+        if text.removeprefix("-").isdecimal():
+            return int(text)
         return int(datetime.fromisoformat(text).timestamp() * 1000)
-    except ValueError:
+    except (ValueError, OverflowError):
         _refuse(f"{option} {text!r} is no time: give milliseconds or 2026-01-31T12:00")
 
 
@@ -300,7 +312,8 @@ def _inspected(reader: StoreReader) -> Inspection:
     firsts = [q.first_store_timestamp_ms for q in queues if q.first_store_timestamp_ms is not None]
     lasts = [q.last_store_timestamp_ms for q in queues if q.last_store_timestamp_ms is not None]
     problems = [problem for queue in reader.queues.values() for problem in queue.problems]
-    damaged = [f"bytes {d.physical_start} to {d.physical_end}: {d.reason}" for d in reader.damaged]
+    ranges = dict.fromkeys([*reader.missing_ranges(), *reader.damaged])
+    damaged = [f"bytes {d.physical_start} to {d.physical_end}: {d.reason}" for d in ranges]
     return Inspection(
         root=str(reader.root),
         written_by=_writer(reader),
@@ -325,17 +338,19 @@ def _inspected(reader: StoreReader) -> Inspection:
 def _writer(reader: StoreReader) -> str:
     if reader.known.log is not None:
         return "Contrail"
-    return "RocketMQ, or nobody yet" if not reader.segments else "RocketMQ"
+    if reader.known.apache is not None:
+        return "RocketMQ"
+    ours = any(path.is_file() for path in reader.root.glob("contrail.*"))
+    return "not known: a checkpoint is missing or damaged" if ours else "not known yet"
 
 
 def _disk_bytes(root: Path, segments: list[Path]) -> int:
     """What the files really occupy; a file that goes meanwhile counts nothing."""
     total = 0
-    for path in {*root.rglob("*"), *segments}:
-        try:
-            total += path.lstat().st_blocks * 512
-        except FileNotFoundError:
-            continue
+    inside = (os.path.join(at, name) for at, _, names in os.walk(root) for name in names)
+    for path in {*inside, *map(str, segments)}:
+        with suppress(FileNotFoundError):
+            total += os.lstat(path).st_blocks * 512
     return total
 
 

@@ -27,6 +27,38 @@ class FlushDiskType(StrEnum):
     ASYNC_FLUSH = "ASYNC_FLUSH"
 
 
+_I32_MAX = (1 << 31) - 1
+# The lowest and highest value of each number that has them.
+_RANGES: dict[str, tuple[int, int | None]] = {
+    "segment_bytes": (4096, _I32_MAX),
+    # One unit and the mark that ends a file.
+    "queue_ext_file_bytes": (24, None),
+    "index_slot_count": (1, _I32_MAX),
+    "index_entry_count": (2, _I32_MAX),
+    "query_results_max": (1, None),
+    "sync_flush_timeout_ms": (1, None),
+    "flush_interval_ms": (1, None),
+    "flush_pages_min": (0, None),
+    "flush_thorough_interval_ms": (1, None),
+    "transient_pool_size": (1, None),
+    "commit_interval_ms": (1, None),
+    "commit_pages_min": (0, None),
+    "commit_thorough_interval_ms": (1, None),
+    "queue_flush_interval_ms": (1, None),
+    "queue_flush_thorough_interval_ms": (1, None),
+    "body_bytes_max": (1, _I32_MAX),
+    "file_reserved_hours": (0, None),
+    "delete_files_max": (1, None),
+    "delete_interval_ms": (0, None),
+    "clean_interval_ms": (1, None),
+    "disk_used_ratio_max": (0, 100),
+    "disk_clean_forcibly_ratio": (0, 100),
+    "disk_warning_ratio": (0, 100),
+    "scrub_bytes_per_second": (0, None),
+    "open_files_max": (8, None),
+}
+
+
 def _setting(apache_name: str, default: Any) -> Any:
     return dataclasses.field(default=default, metadata={"apache": apache_name})
 
@@ -82,22 +114,21 @@ class StoreConfig:
     open_files_max: int = _setting("contrailOpenFilesMax", 800)
 
     def __post_init__(self) -> None:
-        _require(self.segment_bytes >= 4096, "mappedFileSizeCommitLog", "at least 4096 bytes")
-        _require(self.index_slot_count >= 1, "maxHashSlotNum", "at least 1")
-        _require(self.index_entry_count >= 2, "maxIndexNum", "at least 2")
-        _require(self.open_files_max >= 8, "contrailOpenFilesMax", "at least 8")
-        _require(self.body_bytes_max >= 1, "maxMessageSize", "at least 1 byte")
+        for field in dataclasses.fields(self):
+            value = _coerced(field, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+            _require_range(field, value)
         _require_whole(self.queue_file_bytes, _QUEUE_ROW_BYTES, "mappedFileSizeConsumeQueue")
         _require_whole(
             self.batch_queue_file_bytes, _BATCH_ROW_BYTES, "mapperFileSizeBatchConsumeQueue"
         )
         parse_delay_levels(self.delay_levels)
+        parse_delete_hours(self.delete_when)
         _require(
             not (self.transient_pool_enabled and self.syncs_before_ack),
             "transientStorePoolEnable",
             "false with SYNC_FLUSH: what waits in memory cannot be on the disk",
         )
-        _require(self.transient_pool_size >= 1, "transientStorePoolSize", "at least 1")
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
@@ -125,6 +156,11 @@ class StoreConfig:
         return parse_delay_levels(self.delay_levels)
 
     @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of the day in which old segments go."""
+        return parse_delete_hours(self.delete_when)
+
+    @property
     def record_crc_check(self) -> int:
         """How strictly record CRCs are looked at: 0 not at all, 1 where they are, 2 everywhere."""
         if self.record_crc_required:
@@ -142,6 +178,19 @@ def apache_name(field_name: str) -> str:
     return str(fields[field_name].metadata["apache"])
 
 
+def parse_delete_hours(text: str) -> frozenset[int]:
+    """The hours of ``deleteWhen``: one or several, separated by semicolons.
+
+    Raises:
+        ConfigError: a piece is not an hour of the day.
+    """
+    pieces = [piece.strip() for piece in text.split(";") if piece.strip()]
+    for piece in pieces:
+        if not (piece.isdecimal() and int(piece) < 24):
+            raise ConfigError(f"deleteWhen={text!r}: {piece!r} is not an hour from 00 to 23")
+    return frozenset(int(piece) for piece in pieces)
+
+
 def _parsed(field: dataclasses.Field[Any], text: str) -> Any:
     name = field.metadata["apache"]
     kind = str(field.type)
@@ -150,11 +199,8 @@ def _parsed(field: dataclasses.Field[Any], text: str) -> Any:
             return _parsed_bool(text)
         if kind == "int":
             return int(text)
-        if kind == "FlushDiskType":
-            return FlushDiskType(text)
-        if kind.startswith("tuple"):
-            return tuple(Path(piece) for piece in text.split(",") if piece)
-        return Path(text) if kind == "Path" else text
+        # The rest is read by the settings themselves.
+        return text
     except ValueError as error:
         raise ConfigError(f"{name}={text!r} is not a value of that setting: {error}") from error
 
@@ -163,6 +209,57 @@ def _parsed_bool(text: str) -> bool:
     if text.lower() not in ("true", "false"):
         raise ValueError("write true or false")
     return text.lower() == "true"
+
+
+def _coerced(field: dataclasses.Field[Any], value: Any) -> Any:
+    """The value as the field's own type, where text can only mean one thing; else refused."""
+    kind = str(field.type)
+    if kind == "FlushDiskType":
+        return _coerced_flush(field, value)
+    if kind == "Path":
+        _require_kind(field, value, isinstance(value, str | Path), "a path")
+        return Path(value)
+    if kind.startswith("tuple"):
+        return _coerced_paths(field, value)
+    if kind == "bool":
+        _require_kind(field, value, isinstance(value, bool), "True or False")
+    elif kind == "int":
+        is_number = isinstance(value, int) and not isinstance(value, bool)
+        _require_kind(field, value, is_number, "a whole number")
+    else:
+        _require_kind(field, value, isinstance(value, str), "text")
+    return value
+
+
+def _coerced_flush(field: dataclasses.Field[Any], value: Any) -> FlushDiskType:
+    # A text that merely looks like the flush type would silently not be it.
+    _require_kind(field, value, value in list(FlushDiskType), " or ".join(FlushDiskType))
+    return FlushDiskType(value)
+
+
+def _coerced_paths(field: dataclasses.Field[Any], value: Any) -> tuple[Path, ...]:
+    if isinstance(value, str):
+        value = [piece for piece in value.split(",") if piece]
+    elif isinstance(value, Path):
+        value = [value]
+    sound = isinstance(value, list | tuple) and all(isinstance(p, str | Path) for p in value)
+    _require_kind(field, value, sound, "paths")
+    return tuple(Path(piece) for piece in value)
+
+
+def _require_kind(field: dataclasses.Field[Any], value: Any, holds: bool, rule: str) -> None:
+    if not holds:
+        raise ConfigError(f"{field.metadata['apache']}={value!r} is refused: it must be {rule}")
+
+
+def _require_range(field: dataclasses.Field[Any], value: Any) -> None:
+    if field.name not in _RANGES:
+        return
+    lowest, highest = _RANGES[field.name]
+    if value < lowest or (highest is not None and value > highest):
+        rule = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
+        name = field.metadata["apache"]
+        raise ConfigError(f"{name}={value} is out of range: it must be {rule}")
 
 
 def _require(holds: bool, name: str, rule: str) -> None:

@@ -20,19 +20,22 @@ from contrail.kernels.java_hash import java_hash
 from contrail.kernels.record_scan import REASON_END, check_record
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.message import StoredMessage
-from contrail.model.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
+from contrail.model.properties import INNER_NUM, KEY_SEPARATOR, KEYS, UNIQ_KEY
 from contrail.model.record import (
+    SYS_FLAG_INNER_BATCH,
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
     decode_record,
     transaction_type,
 )
-from contrail.model.topic import is_system_topic
+from contrail.model.topic import QUEUE_TYPE_ATTRIBUTE, QueueType, is_system_topic
 from contrail.runtime.files import FileSystem, opened
+from contrail.store.config_files import load_topics
 from contrail.store.disk.marker_files import ApacheCheckpoint
 from contrail.store.services.checkpoint import CheckpointFiles, Known
 from contrail.store.services.folder_files import (
     BLANK_SIZE,
+    INDEX_HEADER_BYTES,
     FoundLog,
     IndexReader,
     LogFile,
@@ -43,13 +46,14 @@ from contrail.store.services.folder_files import (
     find_queues,
     is_in_use,
 )
-from contrail.store.services.log_walk import DamagedRange, LogChunk, LogWalk
+from contrail.store.services.log_walk import REASONS, DamagedRange, LogChunk, LogWalk
 
 _FOREVER_MS = (1 << 63) - 1
 _ROWS_A_READ = 1000
 _STORE_TIME_POSITION = 56
 INDEX_SLOT_COUNT_DEFAULT = 5_000_000
 _INDEX_FILE_BYTES_PER_SLOT = 84
+_INDEX_SLOT_BYTES = 4
 _PLACE = Struct(">qi")
 _BATCH_PLACE = Struct(">qh")
 _INDEX_ROW = Struct(">iqq")
@@ -95,13 +99,19 @@ class StoreReader:
         # Only a store that switched it on vouches for record CRCs; a sender's own means nothing.
         self._record_crc = 1 if log is not None and log.record_crc_from is not None else 0
         self.was_clean = not files.exists(root / "abort")
-        self.queues = {(queue.topic, queue.queue_id): queue for queue in find_queues(files, root)}
-        self.batch_topics = frozenset(q.topic for q in self.queues.values() if q.is_batch)
+        found_queues = list(find_queues(files, root))
+        self._configured = self._read_topic_types()
+        self.known_batch_topics = frozenset(
+            {q.topic for q in found_queues if q.is_batch}
+            | {topic for topic, is_batch in self._configured.items() if is_batch}
+        )
+        self.queues = self._fitting(found_queues)
         self.physical_min = self.segments[0].start if self.segments else 0
         self.durable_end = self._durable_end()
         self.physical_end = self._find_end()
         self.derived_end = self._derived_end()
         self._tail: _Tail | None = None
+        self._batch_topics = self.known_batch_topics
 
     @classmethod
     def open(
@@ -120,11 +130,13 @@ class StoreReader:
         know better.
 
         Raises:
-            StoreLayoutError: there is no store there, or its segments have another length.
+            StoreLayoutError: there is no store there, its segments have another length, or its
+                index files have no room for that many slots.
         """
         files = files or UntouchedFiles()
         folders = log_folders or (root / "commitlog",)
         _require_store(root, folders)
+        _require_slots_that_fit(files, root, index_slot_count)
         found = find_log(files, folders)
         if segment_bytes is not None and found.segments and segment_bytes != found.segment_bytes:
             raise StoreLayoutError(
@@ -158,9 +170,16 @@ class StoreReader:
         """Chunks of whole records, for bulk work; what is damaged is noted and passed over."""
         for found in self.walk(physical_start=physical_start, physical_end=physical_end):
             if isinstance(found, DamagedRange):
-                self.damaged.append(found)
+                self._note(found)
             else:
                 yield found
+
+    def missing_ranges(self) -> list[DamagedRange]:
+        """Bytes of the log that no segment holds: between two of them, or behind the last."""
+        ends = [self.physical_min, *(file.end for file in self.segments)]
+        starts = [*(file.start for file in self.segments), self.durable_end]
+        pairs = zip(ends, starts, strict=True)
+        return [DamagedRange(end, start, REASONS[0]) for end, start in pairs if start > end]
 
     def record(self, physical_offset: int) -> StoredMessage:
         """The record that starts there.
@@ -218,8 +237,9 @@ class StoreReader:
     ) -> Iterator[StoredMessage]:
         """Messages of one topic by queue, or of all topics in log order.
 
-        Times are store times, inclusive. Without a topic the system's own topics and the first
-        halves of transactions are left out unless ``internal``.
+        Times are store times, inclusive. A clock may have been set back, so they need not rise
+        along the log: every message is looked at. Without a topic the system's own topics and
+        the first halves of transactions are left out unless ``internal``.
         """
         if topic is None:
             yield from self._in_log_order(begin_ms, end_ms, internal)
@@ -227,12 +247,10 @@ class StoreReader:
         name = topic.encode()
         for key in sorted({*self.queues, *self._the_tail().runs}):
             if key[0] == name and queue_id in (None, key[1]):
-                for message in self._in_queue(key, queue_offset_start, begin_ms):
-                    if message.store_timestamp_ms > end_ms or (
-                        queue_offset_end is not None and message.queue_offset >= queue_offset_end
-                    ):
+                for message in self._in_queue(key, queue_offset_start):
+                    if queue_offset_end is not None and message.queue_offset >= queue_offset_end:
                         break
-                    if message.store_timestamp_ms >= begin_ms:
+                    if begin_ms <= message.store_timestamp_ms <= end_ms:
                         yield message
 
     def by_key(self, topic: str, key: str) -> list[StoredMessage]:
@@ -252,7 +270,7 @@ class StoreReader:
             try:
                 message = self.record(physical_offset)
             except RecordDamaged as damage:
-                self._note(physical_offset, physical_offset, str(damage))
+                self._note(DamagedRange(physical_offset, physical_offset, str(damage)))
                 continue
             if message.topic == topic and key in keys_of(message):
                 found.append(message)
@@ -263,7 +281,7 @@ class StoreReader:
         found: set[int] = set()
         for chunk in self.scan(physical_end=self.derived_end):
             keys = _Tail()
-            keys.add(chunk, self.batch_topics)
+            keys.add(chunk, self.known_batch_topics)
             found |= keys.find(key_hash)
         return found
 
@@ -282,6 +300,57 @@ class StoreReader:
     def is_in_use(self) -> bool | None:
         """Whether a process has the store open; None where the system does not tell."""
         return is_in_use(self.files, self.root)
+
+    @property
+    def batch_topics(self) -> frozenset[bytes]:
+        """Topics of batch queues: by their folders, ``topics.json`` and the log's end."""
+        self._the_tail()
+        return self._batch_topics
+
+    def learned_batch_topics(self, chunk: LogChunk) -> set[bytes]:
+        """Topics that only a chunk's records show to hold batches.
+
+        Where a folder or ``topics.json`` knows a topic, its old records have no say.
+        """
+        if INNER_NUM.encode() not in chunk.data:
+            return set()
+        settled = {topic for topic, _ in self.queues} | self._configured.keys()
+        dead = self.known.derived.tombstones if self.known.derived else {}
+        return {
+            message.topic.encode()
+            for message in messages_of(chunk)
+            if message.sys_flag & SYS_FLAG_INNER_BATCH
+            and message.topic.encode() not in settled
+            and message.physical_offset >= dead.get(message.topic.encode(), 0)
+        }
+
+    # Private: which queue is of which type.
+
+    def _read_topic_types(self) -> dict[bytes, bool]:
+        """Whether a topic is one of batches, for those that ``topics.json`` names."""
+        try:
+            found = load_topics(self.files, self.root, set_aside=False)
+        except (StateFileDamaged, OSError) as error:
+            self.notes.append(f"types of topics are guessed from queues and log: {error}")
+            return {}
+        if found.problem:
+            self.notes.append(found.problem)
+        topics = found.value.topics.values() if found.value else ()
+        batch = QueueType.BATCH.value
+        return {t.topic.encode(): t.attributes.get(QUEUE_TYPE_ATTRIBUTE) == batch for t in topics}
+
+    def _fitting(self, found: list[QueueFiles]) -> dict[QueueKey, QueueFiles]:
+        """The queues whose folder is that of their topic's type."""
+        dead = self.known.derived.tombstones if self.known.derived else {}
+        fitting: dict[QueueKey, QueueFiles] = {}
+        for queue in found:
+            if queue.is_batch == (queue.topic in self.known_batch_topics):
+                fitting[queue.topic, queue.queue_id] = queue
+            elif queue.topic not in dead:
+                self.problems.append(
+                    f"{queue.folder} does not fit its topic, which holds batches: move it away"
+                )
+        return fitting
 
     # Private: where things end.
 
@@ -349,17 +418,26 @@ class StoreReader:
         head = self.read(physical_offset, 91)
         if len(head) < 91 or head[4:7] != b"\xda\xa3\x20":
             return None
-        at = _STORE_TIME_POSITION + (12 if head[39] & 0x10 else 0)
-        return int.from_bytes(head[at : at + 8], "big", signed=True)
+        return _store_time_at(head, 0)
 
     def _the_tail(self) -> _Tail:
         if self._tail is None:
-            tail = self._tail = _Tail()
-            for chunk in self.scan(physical_start=self.derived_end):
-                tail.add(chunk, self.batch_topics)
-            dead = self.known.derived.tombstones if self.known.derived else {}
-            tail.drop_dead(dead)
+            tail, learned = self._derived_tail()
+            if learned:
+                # The rows so far took batches for messages: derive them once more.
+                self._batch_topics |= learned
+                tail, _ = self._derived_tail()
+            self._tail = tail
         return self._tail
+
+    def _derived_tail(self) -> tuple[_Tail, set[bytes]]:
+        tail = _Tail()
+        learned: set[bytes] = set()
+        for chunk in self.scan(physical_start=self.derived_end):
+            tail.add(chunk, self._batch_topics)
+            learned |= self.learned_batch_topics(chunk)
+        tail.drop_dead(self.known.derived.tombstones if self.known.derived else {})
+        return tail, learned
 
     # Private: rows.
 
@@ -370,15 +448,16 @@ class StoreReader:
             for place in self._disk_rows(queue, queue_offset_start):
                 reached = place.next_queue_offset
                 yield place
-        for place in self._the_tail().rows(key, key[0] in self.batch_topics):
+        for place in self._the_tail().rows(key, key[0] in self._batch_topics):
             if place.queue_offset >= reached and place.next_queue_offset > queue_offset_start:
                 yield place
 
     def _disk_rows(self, queue: QueueFiles, queue_offset_start: int) -> Iterator[RowPlace]:
         live = queue.live_rows(self.physical_min, self.physical_end)
-        first = live.start + bisect_left(
-            live, queue_offset_start + 1, key=lambda number: queue.queue_offsets(number)[1]
-        )
+        with queue.held_open():
+            first = live.start + bisect_left(
+                live, queue_offset_start + 1, key=lambda number: queue.queue_offsets(number)[1]
+            )
         for number in range(first, live.stop, _ROWS_A_READ):
             count = min(_ROWS_A_READ, live.stop - number)
             data = queue.rows(number, count)
@@ -391,7 +470,7 @@ class StoreReader:
         live = queue.live_rows(self.physical_min, self.physical_end) if queue else range(0)
         places = [self._disk_place(queue, n) for n in (live[0], live[-1])] if queue and live else []
         reached = places[-1].next_queue_offset if places else 0
-        tail = self._the_tail().ends(key, key[0] in self.batch_topics)
+        tail = self._the_tail().ends(key, key[0] in self._batch_topics)
         places += [place for place in tail if place.queue_offset >= reached]
         if not places:
             # Retention took every message; the next one still gets the next offset.
@@ -408,52 +487,29 @@ class StoreReader:
     def _disk_place(self, queue: QueueFiles, number: int) -> RowPlace:
         return next(_places(queue.rows(number, 1), number, queue.is_batch))
 
-    def _in_queue(
-        self, key: QueueKey, queue_offset_start: int, begin_ms: int
-    ) -> Iterator[StoredMessage]:
-        start = max(queue_offset_start, self._first_since(key, begin_ms))
-        for place in self.rows(key, start):
+    def _in_queue(self, key: QueueKey, queue_offset_start: int) -> Iterator[StoredMessage]:
+        for place in self.rows(key, queue_offset_start):
+            start, end = place.physical_offset, place.physical_offset + place.size
             try:
-                message = self._record(place.physical_offset, place.size)
+                message = self._record(start, place.size)
             except RecordDamaged as damage:
-                self._note(place.physical_offset, place.physical_offset + place.size, str(damage))
+                self._note(DamagedRange(start, end, str(damage)))
                 continue
             if (message.topic.encode(), message.queue_id) != key:
-                self._note(
-                    place.physical_offset,
-                    place.physical_offset + place.size,
-                    f"row {place.queue_offset} of queue {key[1]} leads to another queue's record",
-                )
+                reason = f"row {place.queue_offset} of queue {key[1]} leads to another queue's"
+                self._note(DamagedRange(start, end, f"{reason} record"))
                 continue
             yield message
 
-    def _first_since(self, key: QueueKey, begin_ms: int) -> int:
-        """The queue offset to begin at for a time; store times rise along a queue."""
-        queue = self.queues.get(key)
-        if queue is None or begin_ms <= 0:
-            return 0
-        live = queue.live_rows(self.physical_min, self.physical_end)
-        number = live.start + bisect_left(
-            live, begin_ms, key=lambda n: self._store_time(queue.place(n)[0]) or 0
-        )
-        return queue.queue_offsets(number)[0] if number < live.stop else number
-
     def _in_log_order(self, begin_ms: int, end_ms: int, internal: bool) -> Iterator[StoredMessage]:
-        starts = [file.start for file in self.segments]
-        earlier = bisect_left(starts, begin_ms, key=lambda start: self._store_time(start) or 0)
-        start = starts[max(earlier - 1, 0)] if begin_ms > 0 and starts else None
-        for chunk in self.scan(physical_start=start):
-            position = chunk.start
-            while position < chunk.end:
-                message = decode_record(chunk.data, position, check_body_crc=False)
-                position += message.record_bytes
-                if begin_ms <= message.store_timestamp_ms <= end_ms and (
-                    internal or not is_internal(message)
-                ):
+        for chunk in self.scan():
+            for message in messages_of(chunk, begin_ms, end_ms):
+                if internal or not is_internal(message):
                     yield message
 
-    def _note(self, physical_start: int, physical_end: int, reason: str) -> None:
-        self.damaged.append(DamagedRange(physical_start, physical_end, reason))
+    def _note(self, damage: DamagedRange) -> None:
+        if damage not in self.damaged:
+            self.damaged.append(damage)
 
 
 class _Tail:
@@ -512,6 +568,22 @@ class _Tail:
         return {physical_offset for found, physical_offset, _ in rows if found == key_hash}
 
 
+def messages_of(
+    chunk: LogChunk, begin_ms: int = -_FOREVER_MS, end_ms: int = _FOREVER_MS
+) -> Iterator[StoredMessage]:
+    """A chunk's messages of some time; only those that are wanted are decoded."""
+    data, position = chunk.data, chunk.start
+    while position < chunk.end:
+        if begin_ms <= _store_time_at(data, position) <= end_ms:
+            yield decode_record(data, position, check_body_crc=False)
+        position += int.from_bytes(data[position : position + 4], "big")
+
+
+def _store_time_at(data: bytes, position: int) -> int:
+    at = position + _STORE_TIME_POSITION + (12 if data[position + 39] & 0x10 else 0)
+    return int.from_bytes(data[at : at + 8], "big", signed=True)
+
+
 def keys_of(message: StoredMessage) -> list[str]:
     """What a message can be found by: its unique id and each of its keys."""
     properties = message.properties
@@ -544,3 +616,15 @@ def _require_store(root: Path, folders: tuple[Path, ...]) -> None:
                 f"{root} is not a store: it has no folder {folder.name} "
                 f"(name the commit log's folders if they are elsewhere)"
             )
+
+
+def _require_slots_that_fit(files: FileSystem, root: Path, slot_count: int | None) -> None:
+    lengths = [entry.stat().st_size for entry in files.entries(root / "index")]
+    if slot_count is None or not lengths:
+        return
+    slots_max = max((max(lengths) - INDEX_HEADER_BYTES) // _INDEX_SLOT_BYTES, 1)
+    if not 0 < slot_count <= slots_max:
+        raise StoreLayoutError(
+            f"{root}: its index files have {max(lengths)} bytes, which is no room for "
+            f"{slot_count} slots: leave their number out, or name the broker's maxHashSlotNum"
+        )

@@ -165,6 +165,9 @@ class _Verification:
         self._required_end = reader.physical_end if reader.was_clean else reader.derived_end
         self._checks: dict[QueueKey, QueueCheck] = {}
         self._gathered = 0
+        # Topics without a queue yet: what holds their batches matters only once it is rebuilt.
+        self._batch_topics = reader.known_batch_topics
+        self._learned_batch_topics: set[bytes] = set()
         self._index = IndexCheck(
             reader.index_files, physical_start=reader.physical_min, required_end=self._required_end
         )
@@ -206,6 +209,7 @@ class _Verification:
         else:
             report.bytes_checked += found.end - found.start
             report.record_count += found.record_count
+            self._learned_batch_topics |= self._reader.learned_batch_topics(found)
             if derive:
                 self._compare(found)
         total = self._reader.physical_end - self._reader.physical_min
@@ -252,7 +256,7 @@ class _Verification:
             chunk.end,
             chunk.base,
             self._delay_table,
-            self._reader.batch_topics,
+            self._batch_topics,
             False,
             True,
         )
@@ -280,7 +284,7 @@ class _Verification:
         queue = self._reader.queues.get(key)
         ext_folder = self._ext_folder(key)
         ext = ExtFiles(self._reader.files, ext_folder) if ext_folder.exists() else None
-        row_bytes = BATCH_ROW_BYTES if key[0] in self._reader.batch_topics else ROW_BYTES
+        row_bytes = BATCH_ROW_BYTES if key[0] in self._batch_topics else ROW_BYTES
         return QueueCheck(queue, row_bytes=row_bytes, ext=ext)
 
     def _ext_folder(self, key: QueueKey) -> Path:
@@ -358,7 +362,7 @@ class _Verification:
             inferred_config(reader, log_folders=log_folders, delay_levels=self._delay_levels),
             list(reader.segments),
             known=reader.known,
-            batch_topics=reader.batch_topics,
+            batch_topics=self._batch_topics | self._learned_batch_topics,
             damaged_queues=[
                 (finding.topic.encode("utf-8", "surrogateescape"), finding.queue_id)
                 for finding in self._report.queues

@@ -7,13 +7,12 @@ from pathlib import Path
 import pytest
 
 from contrail.errors import ConfigError
-from contrail.store.config import StoreConfig
+from contrail.store.config import StoreConfig, parse_delete_hours
 from contrail.store.state.retention import (
     MANUAL_ROUNDS,
     DiskLevel,
     RetentionRules,
     RetentionState,
-    parse_delete_hours,
 )
 
 NOW_MS = 1_760_000_000_000

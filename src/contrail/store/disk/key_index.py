@@ -8,6 +8,7 @@ crash may have torn is cut back to the last durable mark and fed again.
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
 
@@ -17,13 +18,18 @@ from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
-from contrail.store.disk.index_file import IndexFile, IndexMark
+from contrail.store.disk.index_file import BEGIN_PHYSICAL, IndexFile, IndexMark
 
 __all__ = ["IndexMark", "KeyIndex"]
 
 NAME_DIGITS = 17
 _ROW_BYTES = 20
 _OPEN_FILES_MAX = 8
+_SECOND_MS = 1000
+# How far an entry's time can be from its file's begin.
+_SPAN_MS_MAX = _SECOND_MS << 31
+# A chain may hold millions of entries, and most who ask want a few of the newest.
+_SELECTED_FIRST = 64
 _log = logging.getLogger(__name__)
 
 
@@ -151,19 +157,21 @@ class KeyIndex:
 
     # Asking.
 
-    def query(
-        self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
-    ) -> list[int]:
-        """Physical offsets that may hold ``key``, ascending; callers compare the keys."""
+    def candidates(self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int) -> Iterator[int]:
+        """Physical offsets that may hold ``key``, the newest first; callers compare the messages.
+
+        Keys are known by their hash and times to the second, so there may be others among them,
+        and one message several times. No message with this key and a store time in the span is
+        left out.
+        """
         key_hash = _key_hash(topic + b"#" + key)
-        count_max = min(count_max, self._config.query_results_max)
-        found: list[int] = []
+        begin_ms, end_ms = begin_ms - _SECOND_MS, end_ms + _SECOND_MS
         for file in reversed(self._index_files):
             if file.covers(begin_ms, end_ms):
-                file.select(key_hash, found, count_max, begin_ms, end_ms)
-            if file.begin_timestamp_ms < begin_ms or len(found) >= count_max:
-                break
-        return sorted(found)
+                yield from _selected(file, key_hash, begin_ms, end_ms)
+                yield from _first_of(file, begin_ms, end_ms)
+            if file.begin_timestamp_ms < begin_ms:
+                return
 
     # Private: starting.
 
@@ -331,6 +339,25 @@ def _load(file: IndexFile) -> str | None:
         return file.load()
     except OSError as error:
         return f"it cannot be read: {error}"
+
+
+def _selected(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
+    """The entries of a hash, in helpings: each walks the chain anew and goes twice as far."""
+    count_max, given = _SELECTED_FIRST, 0
+    while True:
+        found: list[int] = []
+        file.select(key_hash, found, count_max, begin_ms, end_ms)
+        yield from found[given:]
+        if len(found) < count_max:
+            return
+        count_max, given = count_max * 2, len(found)
+
+
+def _first_of(file: IndexFile, begin_ms: int, end_ms: int) -> Iterator[int]:
+    """A file's first entry counts from the end of the file before: any time too late."""
+    first_ms = file.begin_timestamp_ms
+    if file.index_count > 1 and begin_ms <= first_ms <= end_ms < first_ms + _SPAN_MS_MAX:
+        yield file.header[BEGIN_PHYSICAL]
 
 
 def _key_hash(text: bytes) -> int:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
@@ -119,6 +120,8 @@ class QueueFiles:
         self.problems: list[str] = []
         self._starts: set[int] = set()
         self._file_bytes = 0
+        self._holding = False
+        self._held: tuple[int, int] | None = None
         self._find()
 
     def _find(self) -> None:
@@ -168,13 +171,42 @@ class QueueFiles:
     def _read(self, file_start: int, position: int, byte_count: int) -> bytes:
         data = b""
         if file_start in self._starts:
-            path = self.folder / f"{file_start:020d}"
             try:
-                with opened(self._files, path, writable=False) as fd:
+                with self.held_open():
+                    fd = self._descriptor(file_start)
                     data = self._files.pread(fd, byte_count, position - file_start)
             except OSError as error:
-                self._note(f"{path} cannot be read: {error.strerror}")
+                self._note(f"{self._path(file_start)} cannot be read: {error.strerror}")
         return data.ljust(byte_count, b"\0")
+
+    @contextmanager
+    def held_open(self) -> Iterator[None]:
+        """Keep the file that was read last open until the end, for searches of many probes."""
+        if self._holding:
+            yield
+            return
+        self._holding = True
+        try:
+            yield
+        finally:
+            self._holding = False
+            self._let_go()
+
+    def _descriptor(self, file_start: int) -> int:
+        if self._held is None or self._held[0] != file_start:
+            self._let_go()
+            fd = self._files.open(self._path(file_start), writable=False)
+            self._held = (file_start, fd)
+            return fd
+        return self._held[1]
+
+    def _let_go(self) -> None:
+        held, self._held = self._held, None
+        if held is not None:
+            self._files.close(held[1])
+
+    def _path(self, file_start: int) -> Path:
+        return self.folder / f"{file_start:020d}"
 
     def _note(self, problem: str) -> None:
         if problem not in self.problems:
@@ -193,7 +225,7 @@ class QueueFiles:
         file_start = end - end % self._file_bytes
         if any(start > file_start for start in self._starts):
             return True
-        path = self.folder / f"{file_start:020d}"
+        path = self._path(file_start)
         used_pages = -(-(end - file_start) // _PAGE_BYTES)
         return file_start in self._starts and path.stat().st_blocks * 512 > used_pages * _PAGE_BYTES
 
@@ -211,24 +243,32 @@ class QueueFiles:
 
     def live_rows(self, physical_min: int, physical_limit: int) -> range:
         """The rows whose records the log still has, by binary search, as a store finds them."""
-        low, high = self.first, self.limit
-        while low < high:
-            middle = (low + high) // 2
-            physical_offset, size = self.place(middle)
-            if size > 0 and 0 <= physical_offset < physical_limit:
-                low = middle + 1
-            else:
-                high = middle
-        end, low = low, self.first
-        high = end
-        while low < high:
-            middle = (low + high) // 2
-            physical_offset, size = self.place(middle)
-            if size == BLANK_SIZE or physical_offset < physical_min:
-                low = middle + 1
-            else:
-                high = middle
-        return range(low, end)
+
+        def is_written(number: int) -> bool:
+            physical_offset, size = self.place(number)
+            return size > 0 and 0 <= physical_offset < physical_limit
+
+        def is_spent(number: int) -> bool:
+            physical_offset, size = self.place(number)
+            return size == BLANK_SIZE or physical_offset < physical_min
+
+        with self.held_open():
+            end = _first_without(is_written, self.first, self.limit)
+            # Most queues have lost nothing to retention.
+            if end == self.first or not is_spent(self.first):
+                return range(self.first, end)
+            return range(_first_without(is_spent, self.first, end), end)
+
+
+def _first_without(holds: Callable[[int], bool], low: int, high: int) -> int:
+    """The first number a property does not hold for, which it does for all before."""
+    while low < high:
+        middle = (low + high) // 2
+        if holds(middle):
+            low = middle + 1
+        else:
+            high = middle
+    return low
 
 
 def find_queues(files: FileSystem, root: Path) -> Iterator[QueueFiles]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contrail.errors import RecordDamaged
 from contrail.model.message import StoredMessage
-from contrail.model.properties import KEYS, UNIQ_KEY
+from contrail.model.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from contrail.model.record import SYS_FLAG_BORN_HOST_V6
 from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.consume_queue import ConsumeQueue
@@ -37,18 +37,26 @@ class Lookup:
     def by_key(
         self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[StoredMessage]:
-        """The index answers by hash; every candidate is read and its keys compared whole."""
-        if self._index is None:
+        """The newest messages with that key, in log order.
+
+        The index answers by hash and second; every candidate is read and compared whole, until
+        enough were found or there are no more.
+        """
+        if self._index is None or count_max <= 0:
             return []
-        offsets = self._index.query(
-            topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
-        )
-        found = []
-        for physical_offset in offsets:
+        wanted, text = topic.decode("utf-8", "replace"), key.decode("utf-8", "replace")
+        found: dict[int, StoredMessage] = {}
+        for physical_offset in self._index.candidates(topic, key, begin_ms=begin_ms, end_ms=end_ms):
+            if physical_offset in found:
+                continue
             message = self._candidate(physical_offset)
-            if message is not None and _has_key(message, topic.decode(), key.decode()):
-                found.append(message)
-        return found
+            if message is None or not begin_ms <= message.store_timestamp_ms <= end_ms:
+                continue
+            if _has_key(message, wanted, text):
+                found[physical_offset] = message
+            if len(found) == count_max:
+                break
+        return [found[physical_offset] for physical_offset in sorted(found)]
 
     def by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
         """A queue offset by store time; 0 for a queue that does not exist."""
@@ -85,4 +93,4 @@ def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
     if message.topic != topic:
         return False
     properties = message.properties
-    return properties.get(UNIQ_KEY) == key or key in properties.get(KEYS, "").split(" ")
+    return properties.get(UNIQ_KEY) == key or key in properties.get(KEYS, "").split(KEY_SEPARATOR)

@@ -28,12 +28,13 @@ from contrail.store.services.index_check import IndexCheck
 from contrail.store.services.log_walk import WALK_BYTES, DamagedRange, LogChunk, LogWalk
 from contrail.store.state.record_crc import RecordCrcRule
 
-__all__ = ["DamagedRange", "ScrubCounters", "ScrubReport", "Scrubber"]
+__all__ = ["DamagedRange", "ScrubBudget", "ScrubCounters", "ScrubReport", "Scrubber"]
 
-_CHUNK_BYTES_MIN = 64 << 10
+CHUNK_BYTES_MIN = 64 << 10
 _BATCH_ROW_BYTES = 46
 _TIMED_ROW_BYTES = 28
 _ROW_BYTES = 20
+_SLOT_BYTES = 4
 _log = logging.getLogger(__name__)
 
 
@@ -46,7 +47,40 @@ class ScrubReport:
     damaged: list[DamagedRange] = field(default_factory=list)
     repaired_rows: int = 0
     repaired_index_files: int = 0
+    index_bytes_checked: int = 0
     finished_pass: bool = False
+
+    @property
+    def cost_bytes(self) -> int:
+        """What the step counts for against the rate. The end of a pass is never free."""
+        cost = self.bytes_checked + self.index_bytes_checked
+        return max(cost, CHUNK_BYTES_MIN) if self.finished_pass else cost
+
+
+class ScrubBudget:
+    """How many bytes may be checked now, so that the rate is kept whatever the intervals.
+
+    What a step reads beyond its share is a debt that the next ones wait for. At most a second's
+    worth is saved up, or one chunk where that is more: a step must not hold its thread up.
+    """
+
+    def __init__(self, bytes_per_second: int) -> None:
+        self._bytes_per_second = bytes_per_second
+        self._saved_max = max(bytes_per_second, CHUNK_BYTES_MIN) * 1000
+        # In thousandths of a byte: the slowest rate and the shortest interval still add up.
+        self._saved = 0
+        self._asked_ms: int | None = None
+
+    def available(self, now_ms: int) -> int:
+        """The bytes to check now; 0 until a chunk is worth it. A clock set back adds nothing."""
+        elapsed_ms = 0 if self._asked_ms is None else max(now_ms - self._asked_ms, 0)
+        self._asked_ms = now_ms
+        self._saved = min(self._saved + self._bytes_per_second * elapsed_ms, self._saved_max)
+        saved_bytes = self._saved // 1000
+        return saved_bytes if saved_bytes >= CHUNK_BYTES_MIN else 0
+
+    def spend(self, byte_count: int) -> None:
+        self._saved -= byte_count * 1000
 
 
 @dataclass(slots=True)
@@ -98,7 +132,7 @@ class Scrubber:
         end = self._dispatched_end()
         self._take_place(end)
         self._write_index()
-        chunk_bytes = max(min(bytes_max, WALK_BYTES), _CHUNK_BYTES_MIN)
+        chunk_bytes = max(min(bytes_max, WALK_BYTES), CHUNK_BYTES_MIN)
         walk = self._walk(self._position, end, chunk_bytes)
         with closing(walk.steps()) as steps:
             for found in steps:
@@ -220,6 +254,8 @@ class Scrubber:
         self._raise_minimums()
         check, self._index_check, self._position = self._index_check, None, -1
         if check is not None and self._index is not None:
+            slots_bytes = self._config.index_slot_count * _SLOT_BYTES
+            report.index_bytes_checked = slots_bytes * len(self._index.paths)
             try:
                 check.finish()
             except FileNotFoundError:

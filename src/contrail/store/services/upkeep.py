@@ -22,7 +22,7 @@ from contrail.store.services.checkpoint import CheckpointFiles, DerivedMark
 from contrail.store.services.dispatch import Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.retention import Retention
-from contrail.store.services.scrub import Scrubber
+from contrail.store.services.scrub import Scrubber, ScrubBudget
 from contrail.store.state.append import AppendState
 from contrail.store.state.record_crc import RecordCrcRule
 
@@ -77,7 +77,7 @@ class Upkeep:
         self._marked_end = -1
         # What recovery found is noted down by the first tick: whoever opens a store is waiting.
         self._due: dict[str, int] = {"thorough": 0}
-        self._scrubbed_ms = 0
+        self._scrub_budget = ScrubBudget(config.scrub_bytes_per_second)
 
     def tick(self, now_ms: int) -> None:
         """Do what is due. Cheap when nothing is."""
@@ -108,11 +108,9 @@ class Upkeep:
         return True
 
     def _scrub(self, now_ms: int) -> None:
-        elapsed_ms = now_ms - self._scrubbed_ms if self._scrubbed_ms else 0
-        self._scrubbed_ms = now_ms
-        budget = self._config.scrub_bytes_per_second * min(max(elapsed_ms, 0), 1000) // 1000
-        if budget:
-            self._scrubber.run_once(budget)
+        bytes_max = self._scrub_budget.available(now_ms)
+        if bytes_max:
+            self._scrub_budget.spend(self._scrubber.run_once(bytes_max).cost_bytes)
 
     def write_rows(self) -> bool:
         """Put what was derived since the last time into its files; out of space is not fatal."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from enum import IntEnum
 from typing import NamedTuple, Self
 
-from contrail.errors import ConfigError
 from contrail.store.config import StoreConfig
 
 # One manual request is good for this many rounds, as in RocketMQ.
@@ -46,7 +45,7 @@ class RetentionRules(NamedTuple):
         """Read the settings; ratios out of RocketMQ's ranges are moved into them, as it does."""
         return cls(
             reserved_ms=config.file_reserved_hours * _HOUR_MS,
-            delete_hours=parse_delete_hours(config.delete_when),
+            delete_hours=config.delete_hours,
             removals_max=config.delete_files_max,
             removal_interval_ms=config.delete_interval_ms,
             forced_enabled=config.clean_forcibly,
@@ -61,19 +60,6 @@ class RetentionRules(NamedTuple):
         if percent > self.forced_percent:
             return DiskLevel.FORCED
         return DiskLevel.BUSY if percent > self.busy_percent else DiskLevel.CALM
-
-
-def parse_delete_hours(text: str) -> frozenset[int]:
-    """The hours of ``deleteWhen``: one or several, separated by semicolons.
-
-    Raises:
-        ConfigError: a piece is not an hour of the day.
-    """
-    pieces = [piece.strip() for piece in text.split(";") if piece.strip()]
-    for piece in pieces:
-        if not (piece.isdecimal() and int(piece) < _HOURS_A_DAY):
-            raise ConfigError(f"deleteWhen={text!r}: {piece!r} is not an hour from 00 to 23")
-    return frozenset(int(piece) for piece in pieces)
 
 
 class RetentionState:
