@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime
 from enum import StrEnum
 from itertools import islice
@@ -35,6 +35,7 @@ _DAMAGE = 1
 _UNUSABLE = 2
 _FINDINGS_SHOWN_MAX = 50
 _BODY_SHOWN_MAX = 60
+_TABLE_ROWS_MAX = 1000
 _FOREVER_MS = (1 << 63) - 1
 
 Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the store.")]
@@ -103,7 +104,9 @@ def inspect(
         reader = _opened(folder, log_path, segment_bytes, index_slots)
         found = _inspected(reader)
     if as_json:
-        typer.echo(json.dumps(asdict(found), indent=2))
+        # Not asdict: it would copy every one of what may be many thousand queues.
+        told = {field.name: getattr(found, field.name) for field in fields(found)}
+        typer.echo(json.dumps(told, indent=2))
     else:
         _print_inspection(found)
     raise typer.Exit(_DAMAGE if found.damage_hints else 0)
@@ -362,7 +365,10 @@ def _print_inspection(found: Inspection) -> None:
     for name, value in _facts(found):
         facts.add_row(name, value)
     console.print(facts)
-    if found.topics:
+    if sum(map(len, found.topics.values())) > _TABLE_ROWS_MAX:
+        # A table measures every cell first; thousands of them would take half a minute.
+        typer.echo("\n".join(_queue_lines(found)))
+    elif found.topics:
         console.print(_queue_table(found))
     for hint in found.damage_hints:
         console.print(f"damage: {_shown(hint)}", style="red")
@@ -393,13 +399,29 @@ def _facts(found: Inspection) -> Iterator[tuple[str, str]]:
     yield "last stored", _time(found.last_store_timestamp_ms)
 
 
+_QUEUE_COLUMNS = ("topic", "queue", "min", "max", "first stored", "last stored")
+
+
 def _queue_table(found: Inspection) -> Any:
     from rich.table import Table
 
-    table = Table("topic", "queue", "min", "max", "first stored", "last stored")
+    table = Table(*_QUEUE_COLUMNS)
+    for cells in _queue_cells(found):
+        table.add_row(*cells)
+    return table
+
+
+def _queue_lines(found: Inspection) -> Iterator[str]:
+    width = max(len(_shown(topic)) for topic in found.topics)
+    for topic, *cells in [_QUEUE_COLUMNS, *_queue_cells(found)]:
+        queue, lowest, highest, first, last = cells
+        yield f"{topic:<{width}} {queue:>6} {lowest:>14} {highest:>14}  {first:<19}  {last}"
+
+
+def _queue_cells(found: Inspection) -> Iterator[tuple[str, ...]]:
     for topic, queues in found.topics.items():
         for queue in queues:
-            table.add_row(
+            yield (
                 _shown(topic),
                 str(queue["queue_id"]),
                 f"{queue['queue_offset_min']:,}",
@@ -407,7 +429,6 @@ def _queue_table(found: Inspection) -> Any:
                 _time(queue["first_store_timestamp_ms"], "seconds"),
                 _time(queue["last_store_timestamp_ms"], "seconds"),
             )
-    return table
 
 
 # Recovering.

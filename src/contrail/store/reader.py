@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple, Self
@@ -220,7 +221,9 @@ class StoreReader:
         """Every topic's queues with their offsets and times."""
         found: dict[str, list[QueueSummary]] = {}
         for topic, queue_id in sorted({*self.queues, *self._the_tail().runs}):
-            summary = self._summary((topic, queue_id))
+            queue = self.queues.get((topic, queue_id))
+            with queue.held_open() if queue is not None else nullcontext():
+                summary = self._summary((topic, queue_id))
             found.setdefault(topic.decode("utf-8", "replace"), []).append(summary)
         return found
 
@@ -476,13 +479,10 @@ class StoreReader:
             # Retention took every message; the next one still gets the next offset.
             spent = queue.queue_offsets(live.stop - 1)[1] if queue and live.stop else 0
             return QueueSummary(key[1], spent, spent, None, None)
-        return QueueSummary(
-            key[1],
-            places[0].queue_offset,
-            places[-1].next_queue_offset,
-            self._store_time(places[0].physical_offset),
-            self._store_time(places[-1].physical_offset),
-        )
+        first, last = places[0], places[-1]
+        first_ms = self._store_time(first.physical_offset)
+        last_ms = first_ms if last == first else self._store_time(last.physical_offset)
+        return QueueSummary(key[1], first.queue_offset, last.next_queue_offset, first_ms, last_ms)
 
     def _disk_place(self, queue: QueueFiles, number: int) -> RowPlace:
         return next(_places(queue.rows(number, 1), number, queue.is_batch))

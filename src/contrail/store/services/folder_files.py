@@ -24,6 +24,7 @@ INDEX_HEADER_BYTES = 40
 INDEX_ENTRY_BYTES = 20
 
 _PAGE_BYTES = 4096
+_BLOCK_ROWS = 100
 _NAME = re.compile(r"[0-9]{20}")
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]*")
@@ -253,11 +254,31 @@ class QueueFiles:
             return size == BLANK_SIZE or physical_offset < physical_min
 
         with self.held_open():
-            end = _first_without(is_written, self.first, self.limit)
+            end = self._end_in_first_block(physical_limit, is_written)
+            if end is None:
+                end = _first_without(is_written, self.first, self.limit)
             # Most queues have lost nothing to retention.
             if end == self.first or not is_spent(self.first):
                 return range(self.first, end)
             return range(_first_without(is_spent, self.first, end), end)
+
+    def _end_in_first_block(
+        self, physical_limit: int, is_written: Callable[[int], bool]
+    ) -> int | None:
+        """The end of the rows of a short queue, which is most of them, in two reads.
+
+        Two rows must say that it is short, so that a damaged one does not.
+        """
+        first, beyond = self.first, self.first + 2 * _BLOCK_ROWS
+        if beyond >= self.limit or is_written(beyond) or is_written(first + _BLOCK_ROWS):
+            return None
+        data = self.rows(first, _BLOCK_ROWS)
+
+        def is_written_here(number: int) -> bool:
+            physical_offset, size = _PLACE.unpack_from(data, number * self.row_bytes)
+            return size > 0 and 0 <= physical_offset < physical_limit
+
+        return first + _first_without(is_written_here, 0, _BLOCK_ROWS)
 
 
 def _first_without(holds: Callable[[int], bool], low: int, high: int) -> int:
