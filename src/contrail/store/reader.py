@@ -12,14 +12,11 @@ from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple, Self
 
 from contrail.errors import RecordDamaged, StateFileDamaged, StoreLayoutError
-from contrail.kernels.derive_rows import derive_rows
 from contrail.kernels.java_hash import java_hash
 from contrail.kernels.record_scan import REASON_END, check_record
-from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.message import StoredMessage
 from contrail.model.properties import INNER_NUM, KEY_SEPARATOR, KEYS, UNIQ_KEY
 from contrail.model.record import (
@@ -47,6 +44,7 @@ from contrail.store.services.folder_files import (
     find_queues,
     is_in_use,
 )
+from contrail.store.services.log_tail import LogTail, QueueKey, RowPlace, places
 from contrail.store.services.log_walk import REASONS, DamagedRange, LogChunk, LogWalk
 
 _FOREVER_MS = (1 << 63) - 1
@@ -55,11 +53,6 @@ _STORE_TIME_POSITION = 56
 INDEX_SLOT_COUNT_DEFAULT = 5_000_000
 _INDEX_FILE_BYTES_PER_SLOT = 84
 _INDEX_SLOT_BYTES = 4
-_PLACE = Struct(">qi")
-_BATCH_PLACE = Struct(">qh")
-_INDEX_ROW = Struct(">iqq")
-
-QueueKey = tuple[bytes, int]
 
 
 class QueueSummary(NamedTuple):
@@ -70,15 +63,6 @@ class QueueSummary(NamedTuple):
     queue_offset_max: int
     first_store_timestamp_ms: int | None
     last_store_timestamp_ms: int | None
-
-
-class RowPlace(NamedTuple):
-    """Where a queue row leads."""
-
-    queue_offset: int
-    next_queue_offset: int
-    physical_offset: int
-    size: int
 
 
 class StoreReader:
@@ -111,7 +95,7 @@ class StoreReader:
         self.durable_end = self._durable_end()
         self.physical_end = self._find_end()
         self.derived_end = self._derived_end()
-        self._tail: _Tail | None = None
+        self._tail: LogTail | None = None
         self._batch_topics = self.known_batch_topics
 
     @classmethod
@@ -283,7 +267,7 @@ class StoreReader:
         """Without an index: every key of the log is looked at."""
         found: set[int] = set()
         for chunk in self.scan(physical_end=self.derived_end):
-            keys = _Tail()
+            keys = LogTail()
             keys.add(chunk, self.known_batch_topics)
             found |= keys.find(key_hash)
         return found
@@ -423,7 +407,7 @@ class StoreReader:
             return None
         return _store_time_at(head, 0)
 
-    def _the_tail(self) -> _Tail:
+    def _the_tail(self) -> LogTail:
         if self._tail is None:
             tail, learned = self._derived_tail()
             if learned:
@@ -433,8 +417,8 @@ class StoreReader:
             self._tail = tail
         return self._tail
 
-    def _derived_tail(self) -> tuple[_Tail, set[bytes]]:
-        tail = _Tail()
+    def _derived_tail(self) -> tuple[LogTail, set[bytes]]:
+        tail = LogTail()
         learned: set[bytes] = set()
         for chunk in self.scan(physical_start=self.derived_end):
             tail.add(chunk, self._batch_topics)
@@ -464,7 +448,7 @@ class StoreReader:
         for number in range(first, live.stop, _ROWS_A_READ):
             count = min(_ROWS_A_READ, live.stop - number)
             data = queue.rows(number, count)
-            for place in _places(data, number, queue.is_batch):
+            for place in places(data, number, queue.is_batch):
                 if 0 < place.size < BLANK_SIZE:
                     yield place
 
@@ -485,7 +469,7 @@ class StoreReader:
         return QueueSummary(key[1], first.queue_offset, last.next_queue_offset, first_ms, last_ms)
 
     def _disk_place(self, queue: QueueFiles, number: int) -> RowPlace:
-        return next(_places(queue.rows(number, 1), number, queue.is_batch))
+        return next(places(queue.rows(number, 1), number, queue.is_batch))
 
     def _in_queue(self, key: QueueKey, queue_offset_start: int) -> Iterator[StoredMessage]:
         for place in self.rows(key, queue_offset_start):
@@ -510,62 +494,6 @@ class StoreReader:
     def _note(self, damage: DamagedRange) -> None:
         if damage not in self.damaged:
             self.damaged.append(damage)
-
-
-class _Tail:
-    """What the end of the log says that queue and index files may not say yet."""
-
-    def __init__(self) -> None:
-        self.runs: dict[QueueKey, list[tuple[int, int, bytearray]]] = {}
-        self._index_rows = bytearray()
-        self._delay_table = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-
-    def add(self, chunk: LogChunk, batch_topics: frozenset[bytes]) -> None:
-        queues, index_rows, _, _ = derive_rows(
-            chunk.data,
-            chunk.start,
-            chunk.end,
-            chunk.base,
-            self._delay_table,
-            batch_topics,
-            False,
-            True,
-        )
-        self._index_rows += index_rows
-        for topic, by_queue in queues.items():
-            for queue_id, runs in by_queue.items():
-                known = self.runs.setdefault((topic, queue_id), [])
-                known += [(run[0], run[1], run[2]) for run in runs]
-
-    def drop_dead(self, tombstones: dict[bytes, int]) -> None:
-        """Forget deleted topics' messages."""
-        for key, runs in list(self.runs.items()):
-            dead_below = tombstones.get(key[0], 0)
-            kept = [run for run in runs if int.from_bytes(run[2][:8], "big") >= dead_below]
-            if kept:
-                self.runs[key] = kept
-            else:
-                del self.runs[key]
-
-    def rows(self, key: QueueKey, is_batch: bool) -> Iterator[RowPlace]:
-        for first, _, data in self.runs.get(key, []):
-            yield from _places(data, first, is_batch)
-
-    def ends(self, key: QueueKey, is_batch: bool) -> list[RowPlace]:
-        """The first and the last row of a queue, if it has any."""
-        runs = self.runs.get(key)
-        if not runs:
-            return []
-        row_bytes = 46 if is_batch else 20
-        last = runs[-1]
-        return [
-            next(_places(runs[0][2][:row_bytes], runs[0][0], is_batch)),
-            next(_places(last[2][-row_bytes:], last[0] + last[1] - 1, is_batch)),
-        ]
-
-    def find(self, key_hash: int) -> set[int]:
-        rows = _INDEX_ROW.iter_unpack(self._index_rows)
-        return {physical_offset for found, physical_offset, _ in rows if found == key_hash}
 
 
 def messages_of(
@@ -595,14 +523,6 @@ def is_internal(message: StoredMessage) -> bool:
     """Whether a message is the broker's own business: system topics, open transactions."""
     halves = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
     return is_system_topic(message.topic) or transaction_type(message.sys_flag) in halves
-
-
-def _places(data: bytes | bytearray, first: int, is_batch: bool) -> Iterator[RowPlace]:
-    row_bytes = 46 if is_batch else 20
-    for number, at in enumerate(range(0, len(data), row_bytes)):
-        physical_offset, size = _PLACE.unpack_from(data, at)
-        base, count = _BATCH_PLACE.unpack_from(data, at + 28) if is_batch else (first + number, 1)
-        yield RowPlace(base, base + count, physical_offset, size)
 
 
 def _require_store(root: Path, folders: tuple[Path, ...]) -> None:

@@ -19,9 +19,10 @@ from contrail.model.record import decode_record
 from contrail.model.topic import LMQ_PREFIX
 from contrail.runtime.files import FileSystem
 from contrail.store.inferred_config import inferred_config
-from contrail.store.reader import QueueKey, StoreReader
+from contrail.store.reader import StoreReader
 from contrail.store.services.folder_files import BATCH_ROW_BYTES, ROW_BYTES
 from contrail.store.services.index_check import IndexCheck
+from contrail.store.services.log_tail import QueueKey
 from contrail.store.services.log_walk import DamagedRange, LogChunk
 from contrail.store.services.queue_check import ExtFiles, QueueCheck
 from contrail.store.services.repair import Repair

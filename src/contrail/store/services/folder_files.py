@@ -276,7 +276,7 @@ class QueueFiles:
 
         def is_written_here(number: int) -> bool:
             physical_offset, size = _PLACE.unpack_from(data, number * self.row_bytes)
-            return size > 0 and 0 <= physical_offset < physical_limit
+            return bool(size > 0 and 0 <= physical_offset < physical_limit)
 
         return first + _first_without(is_written_here, 0, _BLOCK_ROWS)
 
