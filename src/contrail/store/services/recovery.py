@@ -22,6 +22,11 @@ from contrail.kernels.record_scan import (
     check_record,
     scan_records,
 )
+from contrail.model.record import (
+    IPV6_HOST_EXTRA_BYTES,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_POSITION,
+)
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem, write_fully
 from contrail.store.config import StoreConfig
@@ -207,11 +212,15 @@ class Recovery:
     def _start_by_time(self, apache: ApacheCheckpoint | None) -> int:
         """The newest segment whose first record is old enough to have been checkpointed."""
         safe_ms = apache.safe_timestamp_ms if apache else 0
-        if safe_ms > self._newest_time():
-            safe_ms = 0  # A time the log never reached: the checkpoint is damaged.
+        if not safe_ms or safe_ms > self._newest_time():
+            # No word of it, or a time the log never reached: the checkpoint is damaged.
+            return self._segments.physical_min
         for segment in reversed(self._segments.snapshot()):
             reason, _ = check_record(segment.map, 0, segment.byte_count, segment.start, False, 0)
-            timestamp_ms = int.from_bytes(segment.map[56:64], "big", signed=True)
+            at = _STORE_TIME_POSITION
+            if segment.map[SYS_FLAG_POSITION + 3] & SYS_FLAG_BORN_HOST_V6:
+                at += IPV6_HOST_EXTRA_BYTES
+            timestamp_ms = int.from_bytes(segment.map[at : at + 8], "big", signed=True)
             if reason == REASON_END and 0 < timestamp_ms <= safe_ms:
                 return segment.start
         return self._segments.physical_min
