@@ -163,25 +163,37 @@ class MessageStore:
         store_host: bytes,
         on_flushed: Callable[[int], None] | None,
     ) -> None:
-        config, files, clock = self._config, self._files, self._clock
+        self._wire_writing(recovered, apache, store_host, on_flushed)
+        self._wire_reading(recovered)
+        self._wire_upkeep(recovered, apache)
+        write_abort(self._files, self._abort_path, os.getpid())
+        self._flusher.start()
+
+    def _wire_writing(
+        self,
+        recovered: RecoveredLog,
+        apache: ApacheCheckpoint,
+        store_host: bytes,
+        on_flushed: Callable[[int], None] | None,
+    ) -> None:
         self._state = AppendState(
-            segment_bytes=config.segment_bytes, physical_end=recovered.physical_end
+            segment_bytes=self._config.segment_bytes, physical_end=recovered.physical_end
         )
         self._restore_next_offsets(recovered)
         pooled = self._pooled_writes()
         self._flusher = Flusher(
-            files,
+            self._files,
             self._segments,
-            config,
+            self._config,
             physical_end=recovered.physical_end,
             pooled=pooled,
             on_flushed=on_flushed,
             on_failed=self._poison,
         )
         self._appender = Appender(
-            config,
-            files,
-            clock,
+            self._config,
+            self._files,
+            self._clock,
             self._segments,
             self._state,
             store_host=store_host,
@@ -193,17 +205,23 @@ class MessageStore:
         self._appender.last_store_timestamp_ms = (
             recovered.last_store_timestamp_ms or apache.physic_timestamp_ms
         )
+
+    def _wire_reading(self, recovered: RecoveredLog) -> None:
         self._reading = QueueReading(
-            config,
+            self._config,
             self._segments,
             self._queues,
             crc_rule=recovered.crc_rule,
             readable_end=lambda: self.readable_end,
         )
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
+
+    def _wire_upkeep(self, recovered: RecoveredLog, apache: ApacheCheckpoint) -> None:
+        self._disk_full: str | None = None
+        self._rows_full: str | None = None
         self.retention = Retention(
-            config,
-            files,
+            self._config,
+            self._files,
             self._segments,
             self._queues,
             self._index,
@@ -211,17 +229,17 @@ class MessageStore:
             before_removal=lambda end: end <= min(self.flushed_end, self.dispatched_end),
         )
         self.scrubber = Scrubber(
-            config,
-            files,
+            self._config,
+            self._files,
             self._segments,
             self._queues,
             self._index,
             dispatched_end=lambda: self.dispatched_end,
             crc_rule=recovered.crc_rule,
-            clock=clock,
+            clock=self._clock,
         )
         self._upkeep = Upkeep(
-            config,
+            self._config,
             self._state,
             self._appender,
             self._flusher,
@@ -237,10 +255,6 @@ class MessageStore:
             on_failed=self._poison,
             on_full=self._set_rows_full,
         )
-        self._disk_full: str | None = None
-        self._rows_full: str | None = None
-        write_abort(files, self._abort_path, os.getpid())
-        self._flusher.start()
 
     def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
         """A queue goes on where it stood, even when retention took all its messages."""
