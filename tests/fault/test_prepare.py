@@ -10,7 +10,7 @@ import pytest
 
 from contrail.errors import DiskFull
 from contrail.runtime.files import FileSystem
-from contrail.store.disk.segments import segment_name
+from contrail.store.disk.segments import Segment, segment_name
 from contrail.store.log import MessageStore
 from contrail.store.services.prepare import SegmentPreparer
 from tests.fault.store_setup import append_numbers, numbers_of, small_config
@@ -57,11 +57,18 @@ def test_a_segment_taken_early_is_not_overwritten_with_zeros_later(tmp_path: Pat
     prepare = preparer(files, tmp_path)
     prepare.prepare(0)
     assert files.first_step.wait(30)
-    threading.Timer(0, files.go_on.set).start()
-    segment = prepare.take(0)
-    steps_when_taken = files.steps
+    job = prepare._job
+    assert job is not None
+    taken: list[Segment] = []
+    taker = threading.Thread(target=lambda: taken.append(prepare.take(0)))
+    taker.start()
+    # The worker goes on only once the segment is asked for, in the middle of its zeros.
+    assert job.taken.wait(30)
+    files.go_on.set()
+    taker.join(30)
+    segment = taken[0]
+    assert files.steps == 2, "the worker stopped at its step"
     files.pwrite(segment.fd, b"data" * 1024, 3 << 20)
-    assert files.steps == steps_when_taken < 4
     assert bytes(segment.view(3 << 20, 4)) == b"data"
     prepare.close()
 
