@@ -179,12 +179,12 @@ class Flusher:
             self._give_up(f"fdatasync of the commit log failed: {error}", error)
             return
         crashpoint("flush.after_sync")
-        with self._done:
-            self.flushed_end = target
-            self._done.notify_all()
         for segment in synced:
             if segment.end <= target:
                 segment.close_descriptor()
+        with self._done:
+            self.flushed_end = target
+            self._done.notify_all()
         self._tell(target)
 
     def _tell(self, target: int) -> None:
