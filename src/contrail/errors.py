@@ -90,3 +90,32 @@ class HostIllegal(MessageIllegal):
 
 class BatchIllegal(MessageIllegal):
     """A batch breaks a rule that single messages do not have."""
+
+
+class RemoteProtocolError(ContrailError):
+    """A peer broke the remoting protocol; its connection is closed and ``reason`` counted."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+class LocalProtocolError(ContrailError):
+    """We tried to send what the remoting protocol cannot carry."""
+
+
+class RequestRejected(ContrailError):
+    """A request is answered with an error: a response code and a remark that explains it."""
+
+    def __init__(self, code: int, remark: str) -> None:
+        super().__init__(remark)
+        self.code = code
+        self.remark = remark
+
+
+class CallFailed(ContrailError):
+    """A request to a peer was not answered: no connection, a broken one, or no time left."""
+
+
+class FilterInvalid(ContrailError):
+    """A filter expression does not compile; the message is the remark for the subscriber."""

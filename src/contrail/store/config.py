@@ -178,6 +178,11 @@ def apache_name(field_name: str) -> str:
     return str(fields[field_name].metadata["apache"])
 
 
+def apache_names() -> frozenset[str]:
+    """The RocketMQ properties that are the store's."""
+    return frozenset(str(field.metadata["apache"]) for field in dataclasses.fields(StoreConfig))
+
+
 def parse_delete_hours(text: str) -> frozenset[int]:
     """The hours of ``deleteWhen``: one or several, separated by semicolons.
 

@@ -21,6 +21,7 @@ from contrail.store.config import StoreConfig
 from contrail.store.disk.buffer_pool import BufferPool
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.marker_files import ApacheCheckpoint, StoreLock, remove_abort, write_abort
+from contrail.store.disk.queue_table import Arrival as Arrival
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.append import AppendedRun, Appender
@@ -29,7 +30,7 @@ from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
-from contrail.store.services.reading import GetResult, QueueReading
+from contrail.store.services.reading import GetResult, QueueReading, QueueRow
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.retention import Retention
 from contrail.store.services.scrub import Scrubber
@@ -373,6 +374,18 @@ class MessageStore:
         """
         return self._reading.record(physical_offset)
 
+    def record_bytes(self, physical_offset: int) -> bytes:
+        """The record stored at a physical offset, as it stands in the log.
+
+        Raises:
+            RecordDamaged: no whole record starts there.
+        """
+        return bytes(self._reading.record_view(physical_offset))
+
+    def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
+        """A queue's rows as they stand in its files, for those who look into them."""
+        return self._reading.rows(topic, queue_id, queue_offset, count)
+
     def query(
         self,
         topic: bytes,
@@ -387,6 +400,38 @@ class MessageStore:
         return self._lookup.by_key(
             topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
         )
+
+    def query_places(
+        self,
+        topic: bytes,
+        key: bytes,
+        *,
+        count_max: int = 32,
+        begin_ms: int = 0,
+        end_ms: int = _FOREVER_MS,
+    ) -> list[int]:
+        """Like ``query``, but only the physical offsets of the records."""
+        count_max = min(count_max, self._config.query_results_max)
+        return self._lookup.places_by_key(
+            topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
+        )
+
+    @property
+    def index_end(self) -> tuple[int, int]:
+        """The store time and physical offset of the last indexed message; zeros for none."""
+        return self._lookup.index_end
+
+    def has_queue(self, topic: bytes, queue_id: int) -> bool:
+        """Whether there is such a queue; one is made by its first message."""
+        return self._queues.get(topic, queue_id) is not None
+
+    def add_batch_topic(self, topic: bytes) -> None:
+        """From now on ``topic`` keeps batches in one row each.
+
+        Raises:
+            StoreLayoutError: it has queues of the other kind already.
+        """
+        self._queues.add_batch_topic(topic)
 
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int:
         queue = self._queues.get(topic, queue_id)

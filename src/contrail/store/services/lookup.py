@@ -37,13 +37,31 @@ class Lookup:
     def by_key(
         self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[StoredMessage]:
-        """The newest messages with that key, in log order.
+        """The newest messages with that key, in log order."""
+        found = self._found_by_key(topic, key, count_max, begin_ms, end_ms)
+        return [found[physical_offset] for physical_offset in sorted(found)]
 
-        The index answers by hash and second; every candidate is read and compared whole, until
-        enough were found or there are no more.
+    def places_by_key(
+        self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
+    ) -> list[int]:
+        """Where the newest messages with that key begin, in log order."""
+        return sorted(self._found_by_key(topic, key, count_max, begin_ms, end_ms))
+
+    @property
+    def index_end(self) -> tuple[int, int]:
+        """The store time and physical offset of the last indexed message; zeros for none."""
+        if self._index is None:
+            return 0, 0
+        return self._index.last_timestamp_ms, self._index.physical_end
+
+    def _found_by_key(
+        self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int
+    ) -> dict[int, StoredMessage]:
+        """The index answers by hash and second; every candidate is read and compared whole,
+        until enough were found or there are no more.
         """
         if self._index is None or count_max <= 0:
-            return []
+            return {}
         wanted, text = topic.decode("utf-8", "replace"), key.decode("utf-8", "replace")
         found: dict[int, StoredMessage] = {}
         for physical_offset in self._index.candidates(topic, key, begin_ms=begin_ms, end_ms=end_ms):
@@ -56,7 +74,7 @@ class Lookup:
                 found[physical_offset] = message
             if len(found) == count_max:
                 break
-        return [found[physical_offset] for physical_offset in sorted(found)]
+        return found
 
     def by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
         """A queue offset by store time; 0 for a queue that does not exist."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from struct import Struct
+from typing import NamedTuple
 
 from contrail.errors import RecordDamaged
 from contrail.kernels.queue_select import coalesce, match_records, select_rows
@@ -39,6 +40,7 @@ _BATCH_ROW_BYTES = 46
 _BLANK_ROW_SIZE = 0x7FFFFFFF
 _BLANK_ROW_START = Struct(">qi").pack(0, _BLANK_ROW_SIZE)
 _BATCH_PLACE = Struct(">qh")
+_ROW = Struct(">qiq")
 _BYTES_FLOOR = 100
 _BYTES_CEILING = 128 << 20
 
@@ -64,6 +66,15 @@ class GetResult:
     @property
     def messages(self) -> list[StoredMessage]:
         return [decode_record(view, 0) for view in self.records]
+
+
+class QueueRow(NamedTuple):
+    """One row of a queue, as it stands in its file."""
+
+    queue_offset: int
+    physical_offset: int
+    byte_count: int
+    tags_code: int
 
 
 def _split(ranges: list[memoryview]) -> Iterator[memoryview]:
@@ -213,8 +224,30 @@ class QueueReading:
             result.byte_count += flat[index + 1]
         result.message_count = len(selected) // 3
 
+    def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
+        """The rows from ``queue_offset`` on; whether they lead to sound records is not asked."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or count <= 0:
+            return []
+        if not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
+            return []
+        rows, offsets = _rows_from(queue, queue_offset, count)
+        return [
+            QueueRow(offset, *row)
+            for offset, row in zip(offsets, _ROW.iter_unpack(rows), strict=False)
+            if offset < queue_offset + count
+        ]
+
     def record(self, physical_offset: int) -> StoredMessage:
         """The record that starts there.
+
+        Raises:
+            RecordDamaged: nothing whole starts there.
+        """
+        return decode_record(self.record_view(physical_offset), 0)
+
+    def record_view(self, physical_offset: int) -> memoryview:
+        """The bytes of the record that starts there.
 
         Raises:
             RecordDamaged: nothing whole starts there.
@@ -223,7 +256,7 @@ class QueueReading:
         if segment is not None and physical_offset < self._readable_end():
             reason, size = self._check(segment, physical_offset)
             if reason == REASON_END:
-                return decode_record(segment.view(physical_offset, size), 0)
+                return segment.view(physical_offset, size)
         raise RecordDamaged(
             f"no whole record starts at physical offset {physical_offset}",
             physical_offset=physical_offset,

@@ -1,0 +1,483 @@
+"""The broker put together: store, tables, handlers, periodic jobs and the listening ports.
+
+One event loop thread owns everything; the store's own threads flush, prepare and checkpoint. A
+tick is: frames of all connections, one append run, what became visible, one write per connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import socket
+import time
+
+from contrail.broker.config import BrokerConfig
+from contrail.broker.handlers.broker_admin import BrokerAdminHandlers
+from contrail.broker.handlers.clients import ClientHandlers
+from contrail.broker.handlers.consume_progress import ProgressHandlers
+from contrail.broker.handlers.groups import GroupHandlers
+from contrail.broker.handlers.locks import LockHandlers
+from contrail.broker.handlers.offset_resets import ResetHandlers
+from contrail.broker.handlers.offsets import OffsetHandlers
+from contrail.broker.handlers.pull import PullHandler
+from contrail.broker.handlers.queries import QueryHandlers
+from contrail.broker.handlers.relays import RelayHandlers
+from contrail.broker.handlers.send import SendHandler
+from contrail.broker.handlers.topics import TopicHandlers
+from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.group_changes import GroupChanges
+from contrail.broker.services.pull_admission import PullAdmission
+from contrail.broker.services.registration import Registration
+from contrail.broker.services.runtime_report import RuntimeReport
+from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.services.topics import batch_topics
+from contrail.broker.services.unique_ids import UniqueIds
+from contrail.broker.state.sql92 import compile_sql
+from contrail.broker.state.stats import BrokerStats
+from contrail.broker.tables import Tables
+from contrail.clock import Clock
+from contrail.errors import DiskFull, RecordDamaged, StoreError, StorePoisoned
+from contrail.kernels.frame_scan import Item
+from contrail.model.host import Host, pack_host
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Frame, ReceivedResponse, Request, Response
+from contrail.runtime.files import FileSystem
+from contrail.runtime.schedule import Schedule
+from contrail.store.config import StoreConfig
+from contrail.store.log import Arrival, MessageStore
+from contrail.wire.caller import Caller
+from contrail.wire.connection import Connection
+from contrail.wire.limits import Limits
+from contrail.wire.peer import Handler
+from contrail.wire.router import RequestRouter, parse_networks
+from contrail.wire.server import Server, bind_pair
+from contrail.wire.tls import TlsFiles, TlsMode
+
+_log = logging.getLogger(__name__)
+
+_HA_PORT_DISTANCE = 1
+_SCHEDULE_POLL_S_MAX = 1.0
+_SCHEDULE_POLL_S_MIN = 0.01
+# What waits long is for the main port: the fast port is there to be quick.
+_NOT_ON_THE_FAST_PORT = frozenset(
+    {
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.PEEK_MESSAGE,
+        RequestCode.POP_MESSAGE,
+        RequestCode.NOTIFICATION,
+        RequestCode.POLLING_INFO,
+    }
+)
+
+
+class Broker:
+    """One broker: one folder, one log, two ports."""
+
+    def __init__(
+        self,
+        config: BrokerConfig,
+        store_config: StoreConfig,
+        *,
+        clock: Clock,
+        files: FileSystem | None = None,
+        limits: Limits | None = None,
+        tls_mode: TlsMode = TlsMode.DISABLED,
+        tls_files: TlsFiles | None = None,
+    ) -> None:
+        self._config = config
+        self._store_config = store_config
+        self._clock = clock
+        self._files = files or FileSystem()
+        self._limits = limits or Limits()
+        self._tls_mode = tls_mode
+        self._tls_files = tls_files
+        self._ticker: asyncio.Task[None] | None = None
+        self._flush_noted = False
+        self.failed: asyncio.Event = asyncio.Event()
+
+    # Life.
+
+    async def start(self) -> None:
+        """Recover the store, listen, register with the NameServers.
+
+        Raises:
+            ConfigError: a port cannot be bound.
+            StoreError: the store cannot be opened.
+        """
+        config = self._config
+        main, fast = bind_pair(config.listen_address, config.listen_port)
+        try:
+            self.port = main.getsockname()[1]
+            self.address = str(Host(config.broker_ip, self.port))
+            self._loop = asyncio.get_running_loop()
+            await self._loop.run_in_executor(None, self._open)
+        except BaseException:
+            main.close()
+            fast.close()
+            raise
+        self._wire()
+        self._ticker = asyncio.create_task(self._run_schedule(), name="broker-schedule")
+        await self._serve(main, fast)
+        _log.info("broker %r serves %s", config.broker_name, self.address)
+        await self.registration.register_now()
+
+    async def _serve(self, main: socket.socket, fast: socket.socket) -> None:
+        await self.server.serve(main)
+        await self.server.serve(fast, is_fast_port=True)
+
+    async def stop(self) -> None:
+        """Leave the NameServers, answer what waits, write everything down, close. Twice is once."""
+        if self._ticker is None:
+            return
+        ticker, self._ticker = self._ticker, None
+        await self.registration.unregister()
+        self.router.is_going_away = True
+        ticker.cancel()
+        await asyncio.gather(ticker, return_exceptions=True)
+        self.pulls.release_all()
+        await self._relays.close()
+        await self._settle()
+        await self.server.stop()
+        await self._caller.close()
+        try:
+            await self.tables.persistence.close()
+        finally:
+            await self._loop.run_in_executor(None, self.store.close)
+        _log.info("broker %r has stopped", self._config.broker_name)
+
+    async def _settle(self) -> None:
+        """Answer sends that wait for their sync; their time is bounded by its timeout."""
+        self.sends.append_run()
+        deadline_ms = self._clock.now_ms() + self._store_config.sync_flush_timeout_ms
+        while self._acknowledgements and self._clock.now_ms() < deadline_ms:
+            self._take_flushed()
+            await asyncio.sleep(0.002)
+        self._acknowledgements.fail()
+
+    def _open(self) -> None:
+        """Load the tables and recover the store; runs off the loop, for it may take long."""
+        self.tables = Tables.load(self._config, self._store_config, self._files, self._clock)
+        self._store_host = pack_host(self._config.broker_ip, self.port)
+        self.store = MessageStore.open(
+            self._store_config,
+            clock=self._clock,
+            files=self._files,
+            on_arrival=self._on_arrival,
+            on_flushed=self._on_flushed,
+            on_poisoned=self._on_poisoned,
+            store_host=self._store_host,
+            batch_topics=batch_topics(self.tables.topics.table.topics),
+        )
+        self.tables.batch_topics.sink = self.store.add_batch_topic
+
+    # Wiring.
+
+    def _wire(self) -> None:
+        self._wire_services()
+        handlers = self._handlers()
+        self.router = RequestRouter(
+            handlers,
+            error_codes=_ERROR_CODES,
+            cluster_networks=parse_networks(self._config.cluster_allow_list),
+            in_flight_count_max=self._limits.in_flight_count_max,
+        )
+        self.server = Server(
+            self,
+            limits=self._limits,
+            property_suffix=self._admission.property_suffix(),
+            tls_mode=self._tls_mode,
+            tls_files=self._tls_files,
+        )
+        self.schedule = self._make_schedule()
+
+    def _wire_services(self) -> None:
+        tables, clock = self.tables, self._clock
+        self.stats = BrokerStats(
+            self._config.cluster_name,
+            started_ms=clock.now_ms(),
+            utc_offset_ms=_utc_offset_ms(),
+            is_system=tables.topics.is_system,
+        )
+        self._admission = SendAdmission(
+            tables.settings,
+            tables.topics,
+            tables.groups,
+            tables.locks,
+            UniqueIds(self._store_host[:-4], clock),
+            clock,
+        )
+        self._acknowledgements = Acknowledgements(
+            timeout_ms=self._store_config.sync_flush_timeout_ms
+        )
+        self._caller = Caller()
+        self.registration = Registration(
+            tables.settings,
+            tables.topics,
+            self._caller,
+            address=self.address,
+            ha_address=str(Host(self._config.broker_ip, self.port + _HA_PORT_DISTANCE)),
+            now_ms=clock.now_ms,
+        )
+        self.changes = GroupChanges(
+            producers=tables.producers,
+            consumers=tables.consumers,
+            filters=tables.filters,
+            settings=tables.settings,
+            clock=clock,
+        )
+        tables.topics.on_change.append(lambda topic: self._topics_changed())
+        tables.topics.on_delete.append(self._topic_deleted)
+        tables.groups.on_change.append(lambda group: tables.persistence.flush_soon())
+
+    def _topics_changed(self) -> None:
+        self.tables.persistence.flush_soon()
+        self.registration.register_soon()
+
+    def _topic_deleted(self, topic: str) -> None:
+        self._topics_changed()
+        self.pulls.wake_topic(topic.encode())
+
+    def _handlers(self) -> dict[int, Handler]:
+        self.sends = self._send_handler()
+        self.pulls = self._pull_handler()
+        tables, store, clock = self.tables, self.store, self._clock
+        shared = {
+            "consumers": tables.consumers,
+            "groups": tables.groups.table,
+            "topics": tables.topics.table,
+            "store": store,
+        }
+        self._relays = RelayHandlers(settings=tables.settings, **shared)  # type: ignore[arg-type]
+        families = (
+            self.sends,
+            self.pulls,
+            ClientHandlers(
+                changes=self.changes,
+                producers=tables.producers,
+                consumers=tables.consumers,
+                groups=tables.groups,
+                topics=tables.topics,
+                settings=tables.settings,
+                compile_sql=compile_sql,
+                clock=clock,
+            ),
+            OffsetHandlers(offsets=tables.consumer_offsets, clock=clock, **shared),  # type: ignore[arg-type]
+            ResetHandlers(
+                offsets=tables.consumer_offsets,
+                settings=tables.settings,
+                **shared,  # type: ignore[arg-type]
+            ),
+            ProgressHandlers(
+                offsets=tables.consumer_offsets,
+                rates=self.stats,
+                settings=tables.settings,
+                broker_address=self.address,
+                clock=clock,
+                **shared,  # type: ignore[arg-type]
+            ),
+            LockHandlers(locks=tables.locks, clock=clock),
+            self._relays,
+            TopicHandlers(
+                tables.topics,
+                tables.consumer_offsets,
+                self.stats,
+                store,
+                broker_name=self._config.broker_name,
+                clock=clock,
+            ),
+            GroupHandlers(tables.groups, tables.consumer_offsets, self.stats, clock=clock),
+            QueryHandlers(store, tables.consumers, tables.filters),
+            self._admin_handlers(),
+        )
+        return {code: handler for family in families for code, handler in family.table().items()}
+
+    def _send_handler(self) -> SendHandler:
+        return SendHandler(
+            self.tables.settings,
+            self._admission,
+            self.store,
+            self._acknowledgements,
+            self.stats,
+            self._clock,
+            store_host=self._store_host,
+            waits_for_flush=self._store_config.syncs_before_ack,
+        )
+
+    def _pull_handler(self) -> PullHandler:
+        tables = self.tables
+        admission = PullAdmission(
+            tables.settings,
+            tables.topics,
+            tables.groups,
+            tables.consumers,
+            tables.filters,
+            self._clock,
+        )
+        return PullHandler(
+            tables.settings,
+            admission,
+            self.store,
+            tables.consumer_offsets,
+            self.stats,
+            self._clock,
+            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        )
+
+    def _admin_handlers(self) -> BrokerAdminHandlers:
+        tables = self.tables
+        report = RuntimeReport(
+            tables.settings,
+            self.stats,
+            self.store,
+            self._store_config,
+            files=self._files,
+            work_sizes=lambda: {
+                "send": len(self._acknowledgements),
+                "pull": len(self.pulls.parked),
+            },
+            is_active=lambda: self.store.poisoned is None,
+        )
+        return BrokerAdminHandlers(
+            tables.settings,
+            self.stats,
+            tables.consumer_offsets,
+            report,
+            self._store_config,
+            clock=self._clock,
+            on_permission_changed=self._permission_changed,
+        )
+
+    def _permission_changed(self, now_ms: int) -> None:
+        self.tables.topics.table.touch(now_ms)
+        self.registration.register_soon()
+
+    def _make_schedule(self) -> Schedule:
+        schedule = Schedule(self._clock.now_ms())
+        config = self._config
+        schedule.every(100, self.store.tick, name="store upkeep")
+        schedule.every(500, self._acknowledgements.expire, name="late flushes")
+        schedule.every(1000, self.stats.sample, name="statistics")
+        schedule.every(1000, self.tables.persistence.flush_due, name="write tables")
+        sweep_ms = 5000 if config.long_polling else config.short_polling_ms
+        schedule.every(sweep_ms, self.pulls.sweep, name="held pulls")
+        schedule.every(10_000, self.changes.expire, name="silent clients")
+        schedule.every(10_000, self.tables.locks.expire, name="queue locks")
+        schedule.every(
+            config.register_interval_ms,
+            lambda now_ms: self.registration.register_soon(is_change=False),
+            name="register",
+        )
+        if self._tls_files is not None:
+            schedule.every(10_000, self._reload_certificates, name="certificates")
+        return schedule
+
+    def _reload_certificates(self, now_ms: int) -> None:
+        assert self._tls_files is not None
+        if self._tls_files.reload_if_changed():
+            _log.info("new certificates are in use")
+
+    async def _run_schedule(self) -> None:
+        while True:
+            now_ms = self._clock.now_ms()
+            self.run_due(now_ms)
+            wait_s = self.schedule.due_in_ms(now_ms) / 1000
+            await asyncio.sleep(min(max(wait_s, _SCHEDULE_POLL_S_MIN), _SCHEDULE_POLL_S_MAX))
+
+    def run_due(self, now_ms: int) -> None:
+        """Run the periodic jobs that are due; who moves an injected clock calls this after."""
+        self.schedule.run_due(now_ms)
+
+    # What the server calls.
+
+    def received(self, peer: Connection, frames: list[Frame | Item]) -> None:
+        """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
+        first = 0
+        for index, frame in enumerate(frames):
+            if isinstance(frame, Request):
+                self._take_sends(peer, frames[first:index])
+                first = index + 1
+                self._handle(peer, frame)
+            elif isinstance(frame, ReceivedResponse):
+                self._take_sends(peer, frames[first:index])
+                first = index + 1
+                peer.answered(frame)
+        self._take_sends(peer, frames[first:] if first else frames)
+
+    def _take_sends(self, peer: Connection, sends: list[Frame | Item]) -> None:
+        if not sends:
+            return
+        if self.router.is_going_away or peer.in_flight_count >= self._limits.in_flight_count_max:
+            for send in sends:
+                opaque, flag, version, code = send[:4]
+                self.router.handle(Request(code, opaque, {}, b"", flag, version), peer)
+            return
+        self.sends.take(peer, sends)
+
+    def _handle(self, peer: Connection, request: Request) -> None:
+        if peer.is_fast_port and request.code in _NOT_ON_THE_FAST_PORT:
+            remark = f"request {request.code} is served on the main port only"
+            peer.reply(request, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
+            return
+        self.router.handle(request, peer)
+
+    def end_of_tick(self) -> None:
+        self.sends.append_run()
+        if self._flush_noted:
+            self._take_flushed()
+        self._dispatch()
+
+    def connection_opened(self, peer: Connection) -> None:
+        """A peer is nobody until its first heartbeat."""
+
+    def connection_closed(self, peer: Connection, reason: str) -> None:
+        self.changes.connection_closed(peer)
+
+    # What the store tells.
+
+    def _dispatch(self) -> None:
+        store = self.store
+        if store.readable_end == store.dispatched_end or store.poisoned is not None:
+            return
+        try:
+            store.dispatch()
+        except StoreError:
+            _log.exception("the log cannot be read on: consumers will see nothing new")
+            self.failed.set()
+
+    def _on_arrival(self, arrivals: list[Arrival]) -> None:
+        self.pulls.arrived(arrivals)
+
+    def _on_flushed(self, physical_end: int) -> None:
+        """Called on the flusher's thread."""
+        if self._store_config.syncs_before_ack and not self._flush_noted:
+            self._flush_noted = True
+            self._loop.call_soon_threadsafe(self._flush_tick)
+
+    def _flush_tick(self) -> None:
+        self.server.schedule_tick()
+
+    def _take_flushed(self) -> None:
+        self._flush_noted = False
+        self._acknowledgements.flushed(self.store.flushed_end)
+
+    def _on_poisoned(self, failure: StorePoisoned) -> None:
+        """Called on the thread that met the failure: nothing is acknowledged from now on."""
+        _log.critical("%s", failure)
+        self._loop.call_soon_threadsafe(self._after_poisoning)
+
+    def _after_poisoning(self) -> None:
+        self._acknowledgements.fail()
+        self.failed.set()
+
+
+_ERROR_CODES = {
+    StorePoisoned: ResponseCode.SERVICE_NOT_AVAILABLE,
+    DiskFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+    RecordDamaged: ResponseCode.SYSTEM_ERROR,
+}
+
+
+def _utc_offset_ms() -> int:
+    return time.localtime().tm_gmtoff * 1000

@@ -1,0 +1,83 @@
+"""The broker's settings: one frozen value, under RocketMQ's own property names too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contrail.errors import ConfigError
+from contrail.model.settings import require_sound, setting
+from contrail.model.topic import NAME_PATTERN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BrokerConfig:
+    """Everything the broker room can be told. Each field names its RocketMQ property."""
+
+    broker_name: str = setting("brokerName", "broker-a")
+    cluster_name: str = setting("brokerClusterName", "DefaultCluster")
+    broker_id: int = setting("brokerId", 0, lowest=0)
+    broker_ip: str = setting("brokerIP1", "127.0.0.1")
+    listen_address: str = setting("listenAddress", "127.0.0.1")
+    listen_port: int = setting("listenPort", 10911, lowest=0, highest=65535)
+    name_servers: str = setting("namesrvAddr", "")
+    permission: int = setting("brokerPermission", 6, lowest=0, highest=7)
+    cluster_allow_list: str = setting("contrailClusterAllowList", "")
+
+    auto_create_topic: bool = setting("autoCreateTopicEnable", True)
+    auto_create_group: bool = setting("autoCreateSubscriptionGroup", True)
+    default_topic_queue_count: int = setting("defaultTopicQueueNums", 8, lowest=1, highest=1024)
+    auto_topic_count_max: int = setting("contrailAutoTopicsMax", 1000, lowest=0)
+    auto_topics_per_second_max: int = setting("contrailAutoTopicsPerSecond", 10, lowest=0)
+    cluster_topic_enabled: bool = setting("clusterTopicEnable", True)
+    broker_topic_enabled: bool = setting("brokerTopicEnable", True)
+    trace_topic_enabled: bool = setting("traceTopicEnable", False)
+    trace_topic: str = setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
+    trace_on: bool = setting("traceOn", True)
+    region: str = setting("regionId", "DefaultRegion")
+
+    property_filter: bool = setting("enablePropertyFilter", True)
+    filter_support_retry: bool = setting("filterSupportRetry", False)
+    lite_pull_enabled: bool = setting("litePullMessageEnable", True)
+    long_polling: bool = setting("longPollingEnable", True)
+    short_polling_ms: int = setting("shortPollingTimeMills", 1000, lowest=1, highest=60000)
+    notify_consumer_ids_changed: bool = setting("notifyConsumerIdsChangedEnable", True)
+    server_side_reset: bool = setting("useServerSideResetOffset", True)
+    transfer_count_in_memory_max: int = setting(
+        "maxTransferCountOnMessageInMemory", 32, lowest=1, highest=4096
+    )
+    transfer_bytes_in_memory_max: int = setting(
+        "maxTransferBytesOnMessageInMemory", 262_144, lowest=1024, highest=8388608
+    )
+    transfer_count_on_disk_max: int = setting(
+        "maxTransferCountOnMessageInDisk", 8, lowest=1, highest=4096
+    )
+    transfer_bytes_on_disk_max: int = setting(
+        "maxTransferBytesOnMessageInDisk", 65_536, lowest=1024, highest=8388608
+    )
+    memory_ratio_max: int = setting("accessMessageInMemoryMaxRatio", 40, lowest=1, highest=100)
+    transactions_rejected: bool = setting("rejectTransactionMessage", False)
+
+    send_wait_ms_max: int = setting("waitTimeMillsInSendQueue", 200, lowest=1)
+    pull_wait_ms_max: int = setting("waitTimeMillsInPullQueue", 5000, lowest=1)
+    fast_failure: bool = setting("brokerFastFailureEnable", True)
+    parked_pulls_max: int = setting("contrailParkedPullsMax", 100_000, lowest=0)
+    register_interval_ms: int = setting(
+        "registerNameServerPeriod", 30_000, lowest=10000, highest=60000
+    )
+    register_timeout_ms: int = setting("registerBrokerTimeoutMills", 24_000, lowest=100)
+    register_compressed: bool = setting("compressedRegister", False)
+    force_register: bool = setting("forceRegister", True)
+    flush_consumer_offset_ms: int = setting("flushConsumerOffsetInterval", 5000, lowest=100)
+    channel_expired_ms: int = setting("channelExpiredTimeout", 120_000, lowest=1000)
+    accept_sends_after_ms: int = setting("startAcceptSendRequestTimeStamp", 0, lowest=0)
+
+    def __post_init__(self) -> None:
+        require_sound(self)
+        names = {
+            "brokerName": self.broker_name,
+            "brokerClusterName": self.cluster_name,
+            "regionId": self.region,
+        }
+        for name, text in names.items():
+            if not NAME_PATTERN.fullmatch(text):
+                raise ConfigError(f"{name}={text!r} may hold only letters, digits and % | _ -")

@@ -1,0 +1,1 @@
+"""One request family each: a request in, an answer out."""

@@ -1,0 +1,125 @@
+"""Requests about the broker itself: settings, runtime info, statistics, and tables as a whole."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import re
+from collections.abc import Callable
+
+from contrail.broker.services.runtime_report import RuntimeReport
+from contrail.broker.services.stored_tables import consumer_offset_table
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.runtime_settings import RuntimeSettings, setting_text
+from contrail.broker.state.stats import DAY, HOUR, MINUTE, BrokerStats
+from contrail.clock import Clock
+from contrail.errors import RequestRejected
+from contrail.protocol.bodies.properties_text import parse_properties, render_properties
+from contrail.protocol.bodies.runtime_info import encode_runtime_info
+from contrail.protocol.bodies.stats import encode_stats
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import HeaderFields
+from contrail.protocol.json_style import encode_body
+from contrail.store.config import StoreConfig
+from contrail.store.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, DelayOffsetTable
+from contrail.wire.peer import Handler, Peer
+
+_audit = logging.getLogger("contrail.audit")
+
+PERMISSION = "brokerPermission"
+_SECRET = re.compile(r"secret|password|credential|_key\b")
+
+
+class BrokerAdminHandlers:
+    """Answers the requests of administrators about the broker."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        stats: BrokerStats,
+        offsets: ConsumerOffsets,
+        report: RuntimeReport,
+        store_config: StoreConfig,
+        *,
+        clock: Clock,
+        delay_offsets: Callable[[], DelayOffsetTable] = DelayOffsetTable,
+        on_permission_changed: Callable[[int], None] = lambda now_ms: None,
+    ) -> None:
+        """``on_permission_changed`` must give the topics a new version and register the broker."""
+        self._settings = settings
+        self._stats = stats
+        self._offsets = offsets
+        self._report = report
+        self._store_config = store_config
+        self._clock = clock
+        self._delay_offsets = delay_offsets
+        self._on_permission_changed = on_permission_changed
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_BROKER_CONFIG: self.handle_update_settings,
+            RequestCode.GET_BROKER_CONFIG: self.handle_get_settings,
+            RequestCode.GET_BROKER_RUNTIME_INFO: self.handle_runtime_info,
+            RequestCode.VIEW_BROKER_STATS_DATA: self.handle_stats,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self.handle_consumer_offsets,
+            RequestCode.GET_ALL_DELAY_OFFSET: self.handle_delay_offsets,
+        }
+
+    def handle_update_settings(self, request: Request, peer: Peer) -> Response:
+        """Change settings of the closed list: all that are named or, if one is refused, none."""
+        properties = _properties(request.body)
+        if properties:
+            now_ms = self._clock.now_ms()
+            try:
+                changed = self._settings.change(properties, now_ms)
+            except RequestRejected as refusal:
+                _audit.warning("a change by %s was refused: %s", peer.address, refusal.remark)
+                raise
+            for name, (old, new) in changed.items():
+                _audit.info("%s changed %s from %s to %s", peer.address, name, old, new)
+            if PERMISSION in changed:
+                self._on_permission_changed(now_ms)
+        return Response()
+
+    def handle_get_settings(self, request: Request, peer: Peer) -> Response:
+        """Every setting of the broker and its store; secrets are left out."""
+        named = {
+            str(field.metadata["apache"]): setting_text(getattr(config, field.name))
+            for config in (self._settings.config, self._store_config)
+            for field in dataclasses.fields(config)
+            if not _SECRET.search(field.name)
+        }
+        version = encode_body(self._settings.data_version.to_fields()).decode()
+        text = render_properties(dict(sorted(named.items())))
+        return Response(fields={"version": version}, body=text.encode())
+
+    def handle_runtime_info(self, request: Request, peer: Peer) -> Response:
+        return Response(body=encode_runtime_info(self._report.values(self._clock.now_ms())))
+
+    def handle_stats(self, request: Request, peer: Peer) -> Response:
+        """One stat item in its three windows."""
+        fields = HeaderFields(request)
+        name, key = fields.text("statsName"), fields.text("statsKey")
+        item = self._stats.find(name, key)
+        if item is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"there is no stat {name} of {key!r}: nothing happened"
+            )
+        return Response(body=encode_stats(item.window(MINUTE), item.window(HOUR), item.window(DAY)))
+
+    def handle_consumer_offsets(self, request: Request, peer: Peer) -> Response:
+        table = consumer_offset_table(self._offsets)
+        return Response(body=encode_body(CONSUMER_OFFSETS.encode(table)))
+
+    def handle_delay_offsets(self, request: Request, peer: Peer) -> Response:
+        return Response(body=encode_body(DELAY_OFFSETS.encode(self._delay_offsets())))
+
+
+def _properties(body: bytes) -> dict[str, str]:
+    try:
+        return parse_properties(body.decode())
+    except UnicodeDecodeError as error:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR, f"byte {error.start} of the settings is not UTF-8"
+        ) from error

@@ -1,0 +1,263 @@
+"""Clients of the broker: heartbeats, goodbyes, who is connected, and the check of a filter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Protocol
+
+from contrail.broker.services.group_changes import GroupChanges
+from contrail.broker.state.client_channels import ClientChannel
+from contrail.broker.state.consumers import ConsumerTable
+from contrail.broker.state.producers import ProducerTable
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.clock import Clock
+from contrail.errors import FilterInvalid, RequestRejected
+from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.subscription import SQL92, SubscriptionData
+from contrail.model.topic import TopicConfig
+from contrail.protocol.bodies.connections import (
+    Connection,
+    decode_client_check,
+    encode_consumer_connection,
+    encode_consumer_ids,
+    encode_producer_connection,
+    encode_producer_table,
+)
+from contrail.protocol.bodies.heartbeat import ConsumerData, Heartbeat, decode_heartbeat
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import HeaderFields
+from contrail.wire.peer import Handler, Peer
+
+# A topic's system flag: consumers of another unit subscribe to it.
+_UNIT_SUBSCRIBED = 2
+
+
+class GroupRules(Protocol):
+    """Where a group's settings are found or made."""
+
+    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None: ...
+
+
+class TopicSettings(Protocol):
+    """The topics there are."""
+
+    def get(self, topic: str) -> TopicConfig | None: ...
+
+
+class TopicRules(Protocol):
+    """Where retry topics are made."""
+
+    @property
+    def table(self) -> TopicSettings: ...
+
+    def ensure_retry_topic(
+        self, group: str, now_ms: int, *, queue_count: int, order: bool, sys_flag: int
+    ) -> TopicConfig: ...
+
+
+class ClientHandlers:
+    """Answers what clients say of themselves and what operators ask about them."""
+
+    def __init__(
+        self,
+        *,
+        changes: GroupChanges,
+        producers: ProducerTable,
+        consumers: ConsumerTable,
+        groups: GroupRules,
+        topics: TopicRules,
+        settings: RuntimeSettings,
+        compile_sql: Callable[[str], object],
+        clock: Clock,
+    ) -> None:
+        self._changes = changes
+        self._producers = producers
+        self._consumers = consumers
+        self._groups = groups
+        self._topics = topics
+        self._settings = settings
+        self._compile_sql = compile_sql
+        self._clock = clock
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.HEART_BEAT: self.handle_heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self.handle_unregister,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self.handle_consumer_list,
+            RequestCode.CHECK_CLIENT_CONFIG: self.handle_check_config,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self.handle_consumer_connections,
+            RequestCode.GET_PRODUCER_CONNECTION_LIST: self.handle_producer_connections,
+            RequestCode.GET_ALL_PRODUCER_INFO: self.handle_all_producers,
+        }
+
+    def handle_heartbeat(self, request: Request, peer: Peer) -> Response:
+        heartbeat = decode_heartbeat(request.body, now_ms=self._clock.now_ms())
+        wants_full = [self._take_consumer(d, heartbeat, request, peer) for d in heartbeat.consumers]
+        for group in heartbeat.producer_groups:
+            self._changes.producer_seen(group, self._channel(heartbeat, request, peer))
+        _refuse_class_filters(heartbeat.consumers)
+        # The old form, which has no fingerprint, is always told that something changed.
+        sub_changed = heartbeat.fingerprint == 0 or any(wants_full)
+        return Response(
+            fields={
+                "IS_SUPPORT_HEART_BEAT_V2": "true",
+                "IS_SUB_CHANGE": "true" if sub_changed else "false",
+            }
+        )
+
+    def _take_consumer(
+        self, data: ConsumerData, heartbeat: Heartbeat, request: Request, peer: Peer
+    ) -> bool:
+        """Take one group of a heartbeat; True if the next one must bring its subscriptions.
+
+        A group that does not exist and may not be made is skipped.
+        """
+        settings = self._groups.find(data.group, self._clock.now_ms())
+        if settings is None or _class_filtered(data) is not None:
+            return False
+        with_subscriptions = not (heartbeat.fingerprint and heartbeat.without_sub)
+        self._ensure_retry_topic(data, settings, with_subscriptions)
+        self._changes.consumer_seen(
+            data,
+            self._channel(heartbeat, request, peer),
+            with_subscriptions=with_subscriptions,
+            notify=settings.notify_consumer_ids_changed_enable,
+        )
+        differs = self._consumers.take_fingerprint(data.group, heartbeat.fingerprint)
+        # A broker that was restarted has no subscriptions that a short heartbeat could rely on.
+        return differs or not self._consumers.groups[data.group].subscriptions
+
+    def _ensure_retry_topic(
+        self, data: ConsumerData, settings: SubscriptionGroupConfig, with_subscriptions: bool
+    ) -> None:
+        topics: Iterable[str] = [entry.topic for entry in data.subscriptions]
+        known = self._consumers.find(data.group)
+        if not with_subscriptions and known is not None:
+            topics = known.subscriptions
+        self._topics.ensure_retry_topic(
+            data.group,
+            self._clock.now_ms(),
+            queue_count=settings.retry_queue_count,
+            order=any(self._is_ordered(topic) for topic in topics),
+            sys_flag=_UNIT_SUBSCRIBED if data.unit_mode else 0,
+        )
+
+    def _is_ordered(self, topic: str) -> bool:
+        config = self._topics.table.get(topic)
+        return config is not None and config.order
+
+    def _channel(self, heartbeat: Heartbeat, request: Request, peer: Peer) -> ClientChannel:
+        """Each group has its own, because a client may leave one group and stay in another."""
+        return ClientChannel(
+            peer, heartbeat.client_id, request.language, request.version, self._clock.now_ms()
+        )
+
+    def handle_unregister(self, request: Request, peer: Peer) -> Response:
+        fields = HeaderFields(request)
+        producer_group = fields.optional_text("producerGroup")
+        consumer_group = fields.optional_text("consumerGroup")
+        if producer_group is not None:
+            self._changes.producer_left(producer_group, peer)
+        if consumer_group is not None:
+            settings = self._groups.find(consumer_group, self._clock.now_ms())
+            notify = settings is None or settings.notify_consumer_ids_changed_enable
+            self._changes.consumer_left(consumer_group, peer, notify=notify)
+        return Response()
+
+    def handle_consumer_list(self, request: Request, peer: Peer) -> Response:
+        name = HeaderFields(request).text("consumerGroup")
+        group = self._consumers.find(name)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"no consumer of group {name!r} is connected"
+            )
+        return Response(body=encode_consumer_ids(group.client_ids()))
+
+    def handle_check_config(self, request: Request, peer: Peer) -> Response:
+        """Whether a subscription will work here; clients ask before they start."""
+        subscription = decode_client_check(request.body).subscription
+        if subscription is None:
+            return Response()
+        if subscription.class_filter_mode:
+            raise _class_filter_refusal(subscription)
+        if not subscription.by_tag:
+            self._check_expression(subscription)
+        return Response()
+
+    def _check_expression(self, subscription: SubscriptionData) -> None:
+        kind = subscription.expression_type
+        if not self._settings.config.property_filter:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"this broker does not filter messages by {kind}; set enablePropertyFilter=true",
+            )
+        if kind != SQL92:
+            remark = f"expression type {kind!r} is unknown; use TAG or SQL92"
+            raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark)
+        try:
+            self._compile_sql(subscription.sub_string)
+        except FilterInvalid as error:
+            raise RequestRejected(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error)) from error
+
+    def handle_consumer_connections(self, request: Request, peer: Peer) -> Response:
+        name = HeaderFields(request).text("consumerGroup")
+        group = self._consumers.find(name)
+        if group is None:
+            raise RequestRejected(
+                ResponseCode.CONSUMER_NOT_ONLINE, f"no consumer of group {name!r} is connected"
+            )
+        body = encode_consumer_connection(
+            map(_connection, group.channels.values()),
+            consume_type=group.consume_type,
+            message_model=group.message_model,
+            consume_from_where=group.consume_from_where,
+            subscriptions=group.subscriptions,
+        )
+        return Response(body=body)
+
+    def handle_producer_connections(self, request: Request, peer: Peer) -> Response:
+        name = HeaderFields(request).text("producerGroup")
+        channels = self._producers.channels(name)
+        if not channels:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"no producer of group {name!r} is connected"
+            )
+        return Response(body=encode_producer_connection(map(_connection, channels)))
+
+    def handle_all_producers(self, request: Request, peer: Peer) -> Response:
+        table: Mapping[str, Iterable[Connection]] = {
+            group: [_connection(channel) for channel in channels.values()]
+            for group, channels in self._producers.groups.items()
+        }
+        return Response(body=encode_producer_table(table))
+
+
+def _connection(channel: ClientChannel) -> Connection:
+    return Connection(
+        client_id=channel.client_id,
+        address=channel.peer.address,
+        language=channel.language,
+        version=channel.version,
+        last_update_ms=channel.last_heartbeat_ms,
+    )
+
+
+def _class_filtered(data: ConsumerData) -> SubscriptionData | None:
+    return next((entry for entry in data.subscriptions if entry.class_filter_mode), None)
+
+
+def _refuse_class_filters(consumers: Iterable[ConsumerData]) -> None:
+    """After everything else was taken: the client's other groups go on."""
+    for data in consumers:
+        subscription = _class_filtered(data)
+        if subscription is not None:
+            raise _class_filter_refusal(subscription)
+
+
+def _class_filter_refusal(subscription: SubscriptionData) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+        f"the subscription to topic {subscription.topic!r} filters by a Java class, which this "
+        "broker does not run; subscribe with tags or SQL92",
+    )

@@ -1,0 +1,109 @@
+"""Requests about consumer groups: create, change, delete, list, and what is forbidden to them."""
+
+from __future__ import annotations
+
+import logging
+
+from contrail.broker.handlers.topics import read_page
+from contrail.broker.services.groups import Groups
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.stats import BrokerStats
+from contrail.clock import Clock
+from contrail.errors import RequestRejected
+from contrail.protocol.bodies.groups import (
+    decode_group,
+    decode_group_list,
+    encode_group,
+    encode_group_readable,
+    encode_group_table,
+)
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import HeaderFields
+from contrail.wire.peer import Handler, Peer
+
+_log = logging.getLogger(__name__)
+
+
+class GroupHandlers:
+    """Answers the requests of administrators about groups."""
+
+    def __init__(
+        self, groups: Groups, offsets: ConsumerOffsets, stats: BrokerStats, *, clock: Clock
+    ) -> None:
+        self._groups = groups
+        self._offsets = offsets
+        self._stats = stats
+        self._clock = clock
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP: self.handle_update,
+            RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.handle_update_list,
+            RequestCode.DELETE_SUBSCRIPTIONGROUP: self.handle_delete,
+            RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.handle_get,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.handle_get_all,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.handle_forbidden,
+        }
+
+    def handle_update(self, request: Request, peer: Peer) -> Response:
+        """Create a group or change its settings; without a body nothing is asked for."""
+        if request.body:
+            config = decode_group(request.body)
+            self._groups.update([config], self._clock.now_ms())
+            _log.info("group %r was set by %s", config.group, peer.address)
+        return Response()
+
+    def handle_update_list(self, request: Request, peer: Peer) -> Response:
+        """Create or change several groups, or none if one is refused."""
+        requested = decode_group_list(request.body)
+        self._groups.update(requested, self._clock.now_ms())
+        _log.info("%d groups were set by %s", len(requested), peer.address)
+        return Response()
+
+    def handle_delete(self, request: Request, peer: Peer) -> Response:
+        """Delete a group's settings and, if asked, its offsets; an unknown group is no error."""
+        fields = HeaderFields(request)
+        group = fields.text("groupName")
+        self._groups.delete(group, self._clock.now_ms())
+        if fields.boolean("cleanOffset"):
+            self._offsets.remove_group(group)
+        self._stats.group_deleted(group)
+        _log.info("group %r was deleted by %s", group, peer.address)
+        return Response()
+
+    def handle_get(self, request: Request, peer: Peer) -> Response:
+        group = HeaderFields(request).text("group")
+        found = self._groups.find(group, self._clock.now_ms())
+        if found is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"group {group!r} does not exist on this broker",
+            )
+        return Response(body=encode_group(found))
+
+    def handle_get_all(self, request: Request, peer: Peer) -> Response:
+        """All groups; some of them for a caller who knows how to ask for pieces."""
+        table = self._groups.table
+        page = read_page(request, "groupSeq", "maxGroupNum")
+        forbidden = table.forbidden_table()
+        if page is None:
+            chosen = table.groups
+        else:
+            chosen = table.page(*page)
+            forbidden = {group: topics for group, topics in forbidden.items() if group in chosen}
+        return Response(
+            fields={"totalGroupNum": str(len(table.groups))},
+            body=encode_group_table(chosen, forbidden, table.data_version),
+        )
+
+    def handle_forbidden(self, request: Request, peer: Peer) -> Response:
+        """Allow or forbid a group to read a topic, or only say which it is."""
+        fields = HeaderFields(request)
+        group, topic = fields.text("group"), fields.text("topic")
+        readable = fields.optional_boolean("readable")
+        if readable is not None:
+            self._groups.set_readable(group, topic, readable, self._clock.now_ms())
+            _log.info("group %r on %r: readable=%s by %s", group, topic, readable, peer.address)
+        answer = not self._groups.is_read_forbidden(group, topic)
+        return Response(remark="", body=encode_group_readable(group, topic, answer))

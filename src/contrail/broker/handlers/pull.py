@@ -1,0 +1,286 @@
+"""Pulls: messages of a queue from an offset on, now or when some arrive.
+
+A pull that finds nothing new is held until a message that its filter wants becomes visible, or
+until its time is over. Then it is executed again, and that answer is final.
+"""
+
+from __future__ import annotations
+
+from contrail.broker.services.pull_admission import PullAdmission, PullForbidden
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.parked_pulls import ParkedPull, ParkedPulls
+from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.stats import BrokerStats
+from contrail.clock import Clock
+from contrail.errors import RequestRejected
+from contrail.model.properties import decode_properties
+from contrail.model.record import decode_record
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import HeaderFields
+from contrail.store.log import Arrival, MessageStore
+from contrail.store.services.reading import GetResult
+from contrail.store.state.reading import GetStatus
+from contrail.wire.peer import LATER, Answer, Handler, Peer
+
+_OUTCOMES = {
+    GetStatus.FOUND: ResponseCode.SUCCESS,
+    GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    # A damaged message cannot be handed out; the reader goes on behind it.
+    GetStatus.MESSAGE_DAMAGED: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
+    # Nothing is proven about this place: wait, the scrubber derives it again.
+    GetStatus.QUEUE_ENTRY_DAMAGED: ResponseCode.PULL_NOT_FOUND,
+    GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
+    GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
+}
+# RocketMQ looks at so many rows for one pull whose filter wants none of them.
+_SCANNED_ROWS_MAX = 800
+_MASTER_ID = "0"
+
+
+class PullHandler:
+    """Serves pulls and holds those that must wait."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        admission: PullAdmission,
+        store: MessageStore,
+        consumer_offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        clock: Clock,
+        *,
+        memory_bytes: int,
+    ) -> None:
+        self._settings = settings
+        self._admission = admission
+        self._store = store
+        self._consumer_offsets = consumer_offsets
+        self._stats = stats
+        self._clock = clock
+        self._memory_bytes = memory_bytes
+        self.parked = ParkedPulls()
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.PULL_MESSAGE: self.handle_pull,
+            RequestCode.LITE_PULL_MESSAGE: self.handle_pull,
+        }
+
+    def handle_pull(self, request: Request, peer: Peer) -> Answer:
+        """The first execution: commits the offset that came along, and may be held."""
+        try:
+            plan = self._admission.plan(request)
+        except PullForbidden as refusal:
+            return Response(refusal.code, refusal.remark, {"forbiddenType": str(refusal.kind)})
+        sys_flag = HeaderFields(request).integer("sysFlag", 0)
+        if sys_flag & FLAG_COMMIT:
+            # First of all: while an operator's reset is pending, a commit is ignored.
+            self._commit(request, plan)
+        response, may_wait = self._execute(plan)
+        if may_wait and sys_flag & FLAG_SUSPEND and self._hold(request, peer, plan):
+            return LATER
+        return response
+
+    def _commit(self, request: Request, plan: PullPlan) -> None:
+        consumer_offset = HeaderFields(request).long("commitOffset", -1)
+        if consumer_offset >= 0:
+            self._consumer_offsets.commit(
+                plan.group, plan.topic_name, plan.queue_id, consumer_offset
+            )
+
+    def _hold(self, request: Request, peer: Peer, plan: PullPlan) -> bool:
+        config = self._settings.config
+        hold_ms = HeaderFields(request).long("suspendTimeoutMillis", 0)
+        if not config.long_polling:
+            hold_ms = config.short_polling_ms
+        deadline_ms = self._clock.now_ms() + max(hold_ms, 0)
+        pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms)
+        return self.parked.park(pull, count_max=config.parked_pulls_max)
+
+    # Waking.
+
+    def arrived(self, arrivals: list[Arrival]) -> None:
+        """Messages became visible: answer the held pulls that want one of them."""
+        for arrival in arrivals:
+            held = self.parked.waiting_at(arrival.topic, arrival.queue_id)
+            if held:
+                self.parked.done([pull for pull in list(held) if self._satisfied(pull, arrival)])
+
+    def _satisfied(self, pull: ParkedPull, arrival: Arrival) -> bool:
+        """Whether the pull has been answered, or needs no answer any more."""
+        if pull.peer.is_closed:
+            return True
+        if arrival.queue_offset_max <= pull.plan.queue_offset:
+            return False
+        plan = pull.plan
+        if plan.tag_codes is not None or plan.property_filter is not None:
+            # Only what has not been looked at yet; a filter that wants nothing keeps waiting.
+            result, _ = self._read(plan._replace(queue_offset=pull.scanned_to))
+            if result.status is GetStatus.NO_MATCHED_MESSAGE:
+                pull.scanned_to = result.next_queue_offset
+                return False
+        self._finish(pull)
+        return True
+
+    def sweep(self, now_ms: int) -> None:
+        """Every few seconds: answer what is overdue, and filters that have fallen behind."""
+        self.parked.drop_closed()
+        overdue = []
+        for pull in self.parked:
+            plan = pull.plan
+            queue_offset_max = self._store.queue_offset_max(plan.topic, plan.queue_id)
+            if queue_offset_max > plan.queue_offset or now_ms >= pull.deadline_ms:
+                self._finish(pull)
+                overdue.append(pull)
+        self.parked.done(overdue)
+
+    def wake_topic(self, topic: bytes) -> None:
+        """Answer everything that waits for a topic: it is gone or changed."""
+        held = self.parked.of_topic(topic)
+        for pull in held:
+            self._finish(pull)
+        self.parked.done(held)
+
+    def release_all(self) -> None:
+        """Answer everything that waits: the broker stops."""
+        held = list(self.parked)
+        for pull in held:
+            self._finish(pull)
+        self.parked.done(held)
+
+    def _finish(self, pull: ParkedPull) -> None:
+        """Execute again, checks included, and answer for good."""
+        try:
+            response, _ = self._execute(self._admission.plan(pull.request))
+        except RequestRejected as refusal:
+            response = Response(refusal.code, refusal.remark)
+        pull.peer.reply(pull.request, response)
+
+    # Reading.
+
+    def _execute(self, plan: PullPlan) -> tuple[Response, bool]:
+        """The answer, and whether the pull may wait instead."""
+        if self._settings.config.server_side_reset:
+            reset = self._consumer_offsets.take_reset(plan.group, plan.topic_name, plan.queue_id)
+            if reset is not None:
+                return self._moved_by_operator(plan, reset), False
+        result, body = self._read(plan)
+        code = _outcome(result, plan)
+        if code == ResponseCode.SUCCESS:
+            self._stats.pulled(plan.topic_name, plan.group, result.message_count, result.byte_count)
+            self._consumer_offsets.commit_pulled(
+                plan.group, plan.topic_name, plan.queue_id, result.next_queue_offset
+            )
+        else:
+            self._stats.pull_missed()
+        response = Response(code, result.status.value, _fields(plan, result), body)
+        return response, code == ResponseCode.PULL_NOT_FOUND
+
+    def _moved_by_operator(self, plan: PullPlan, reset: int) -> Response:
+        low = self._store.queue_offset_min(plan.topic, plan.queue_id)
+        high = self._store.queue_offset_max(plan.topic, plan.queue_id)
+        result = GetResult(GetStatus.FOUND, reset, low, high)
+        return Response(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _fields(plan, result), b"")
+
+    def _read(self, plan: PullPlan) -> tuple[GetResult, list[memoryview]]:
+        if plan.property_filter is not None:
+            return self._read_filtered(plan)
+        config = self._settings.config
+        result = self._get(
+            plan, config.transfer_count_in_memory_max, config.transfer_bytes_in_memory_max
+        )
+        if result.ranges and self._is_on_disk(result):
+            result = self._get(
+                plan, config.transfer_count_on_disk_max, config.transfer_bytes_on_disk_max
+            )
+        return result, result.ranges
+
+    def _get(self, plan: PullPlan, count_max: int, bytes_max: int) -> GetResult:
+        return self._store.get(
+            plan.topic,
+            plan.queue_id,
+            plan.queue_offset,
+            count_max=max(1, min(plan.count_max, count_max)),
+            bytes_max=bytes_max,
+            tag_codes=plan.tag_codes,
+        )
+
+    def _is_on_disk(self, result: GetResult) -> bool:
+        """Whether the first record lies so far behind that it has probably left memory."""
+        memory_max = self._memory_bytes * self._settings.config.memory_ratio_max // 100
+        if self._store.physical_end - self._store.physical_min <= memory_max:
+            return False
+        physical_offset = int.from_bytes(result.ranges[0][28:36], "big")
+        return self._store.physical_end - physical_offset > memory_max
+
+    def _read_filtered(self, plan: PullPlan) -> tuple[GetResult, list[memoryview]]:
+        """Messages whose properties pass; reads on until enough are found or looked at."""
+        assert plan.property_filter is not None
+        config = self._settings.config
+        count_max = max(1, min(plan.count_max, config.transfer_count_in_memory_max))
+        bytes_left = config.transfer_bytes_in_memory_max
+        kept: list[memoryview] = []
+        looked_at = 0
+        reading = plan
+        while True:
+            result = self._get(reading, config.transfer_count_in_memory_max, bytes_left)
+            if result.status is not GetStatus.FOUND:
+                break
+            for record in result.records:
+                message = decode_record(record, 0)
+                if len(kept) >= count_max or (kept and len(record) > bytes_left):
+                    result.next_queue_offset = message.queue_offset
+                    break
+                if plan.property_filter.matches(decode_properties(message.raw_properties)):
+                    kept.append(record)
+                    bytes_left -= len(record)
+            looked_at += result.message_count
+            reading = reading._replace(queue_offset=result.next_queue_offset)
+            if len(kept) >= count_max or bytes_left <= 0 or looked_at >= _SCANNED_ROWS_MAX:
+                break
+            if result.next_queue_offset >= result.queue_offset_max:
+                break
+        return _filtered(result, plan, reading.queue_offset, kept)
+
+
+def _filtered(
+    last: GetResult, plan: PullPlan, next_queue_offset: int, kept: list[memoryview]
+) -> tuple[GetResult, list[memoryview]]:
+    if last.status is not GetStatus.FOUND and next_queue_offset == plan.queue_offset:
+        return last, []
+    status = GetStatus.FOUND if kept else GetStatus.NO_MATCHED_MESSAGE
+    result = GetResult(
+        status,
+        next_queue_offset,
+        last.queue_offset_min,
+        last.queue_offset_max,
+        kept,
+        len(kept),
+        sum(len(record) for record in kept),
+    )
+    return result, kept
+
+
+def _outcome(result: GetResult, plan: PullPlan) -> ResponseCode:
+    """An empty or unknown queue is no error for who asks from its beginning."""
+    if result.status in (GetStatus.NO_MATCHED_LOGIC_QUEUE, GetStatus.NO_MESSAGE_IN_QUEUE):
+        if plan.queue_offset != 0:
+            return ResponseCode.PULL_OFFSET_MOVED
+        return ResponseCode.PULL_NOT_FOUND
+    return _OUTCOMES[result.status]
+
+
+def _fields(plan: PullPlan, result: GetResult) -> dict[str, str]:
+    return {
+        "suggestWhichBrokerId": _MASTER_ID,
+        "nextBeginOffset": str(result.next_queue_offset),
+        "minOffset": str(result.queue_offset_min),
+        "maxOffset": str(result.queue_offset_max),
+        "topicSysFlag": str(plan.topic_sys_flag),
+        "groupSysFlag": str(plan.group_sys_flag),
+    }

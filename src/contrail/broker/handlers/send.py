@@ -1,0 +1,317 @@
+"""Sends: runs of messages in, one append per tick, answers out.
+
+Tidy messages to known topics go straight from the frame kernel to the record kernel; everything
+else is looked at by ``SendAdmission`` first. Both end in the same run, so one connection's
+messages keep their order.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.send_admission import Admitted, SendAdmission
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.stats import BrokerStats
+from contrail.clock import Clock
+from contrail.errors import (
+    BatchIllegal,
+    MessageIllegal,
+    RequestRejected,
+    StoreError,
+)
+from contrail.kernels.answer_build import send_answers
+from contrail.kernels.frame_scan import Item
+from contrail.model.batch import mark_inner_batch, split_batch
+from contrail.model.message import MessageDraft
+from contrail.model.message_id import encode_offset_message_id
+from contrail.model.topic import QueueType
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
+from contrail.protocol.frames import SendRequest
+from contrail.protocol.sends import as_send_request, read_send
+from contrail.store.log import MessageStore
+from contrail.store.services.append import AppendedRun
+from contrail.wire.connection import Connection
+from contrail.wire.peer import LATER, Answer, Handler, Peer
+
+# Any other bit needs a second look: transactions, inner batches.
+_PLAIN_FLAGS = 0x701
+# RocketMQ calls its page cache busy when one append takes longer than this.
+_FLUSH_BUSY_MS = 1000
+
+
+class _Part(NamedTuple):
+    """Neighbouring messages of one connection in the run that is being collected."""
+
+    peer: Connection
+    first: int
+    last: int
+    # None for tidy messages, whose answers the kernel builds.
+    admitted: Admitted | None
+
+
+class SendHandler:
+    """Takes sends of all connections and appends them once a tick."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        admission: SendAdmission,
+        store: MessageStore,
+        acknowledgements: Acknowledgements,
+        stats: BrokerStats,
+        clock: Clock,
+        *,
+        store_host: bytes,
+        waits_for_flush: bool,
+    ) -> None:
+        self._settings = settings
+        self._admission = admission
+        self._store = store
+        self._acknowledgements = acknowledgements
+        self._stats = stats
+        self._clock = clock
+        self._store_host = store_host
+        self._host_digits = store_host.hex().upper().encode()
+        self._waits_for_flush = waits_for_flush
+        self._items: list[Item] = []
+        self._drafts: list[MessageDraft] = []
+        self._parts: list[_Part] = []
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.SEND_MESSAGE: self.handle_send,
+            RequestCode.SEND_MESSAGE_V2: self.handle_send,
+            RequestCode.SEND_BATCH_MESSAGE: self.handle_send,
+        }
+
+    def take(self, peer: Connection, items: Sequence[Item]) -> None:
+        """Sends of one connection, as the frame kernel returns them."""
+        plain_topics = self._admission.plain_topics()
+        busy = self._is_busy()
+        run_items, drafts = self._items, self._drafts
+        first = len(run_items)
+        for item in items:
+            draft = item[11]
+            queue_count = plain_topics.get(draft[0])
+            if (
+                queue_count is None
+                or item[9]
+                or item[7]
+                or draft[5] & ~_PLAIN_FLAGS
+                or not 0 <= draft[1] < queue_count
+                or not draft[2]
+                or busy
+            ):
+                self._close_part(peer, first)
+                self._take_with_care(peer, as_send_request(item), busy)
+                plain_topics = self._admission.plain_topics()
+                first = len(run_items)
+            else:
+                run_items.append(item)
+                drafts.append(draft)
+        self._close_part(peer, first)
+
+    def handle_send(self, request: Request, peer: Peer) -> Answer:
+        """A send whose header took the tolerant decoder."""
+        assert isinstance(peer, Connection)
+        send = read_send(request, peer.packed_host)
+        self._take_with_care(peer, send, self._is_busy())
+        return LATER
+
+    def _is_busy(self) -> bool:
+        if not self._waits_for_flush or not self._acknowledgements:
+            return False
+        return self._acknowledgements.oldest_age_ms(self._clock.now_ms()) > _FLUSH_BUSY_MS
+
+    def _close_part(self, peer: Connection, first: int) -> None:
+        last = len(self._items)
+        if last > first:
+            self._parts.append(_Part(peer, first, last, None))
+
+    def _take_with_care(self, peer: Connection, send: SendRequest, busy: bool) -> None:
+        try:
+            if busy:
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_BUSY, "the disk does not keep up: flow control for a while"
+                )
+            if not send.draft.body:
+                raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
+            admitted = self._admission.admit(send, peer.address)
+        except RequestRejected as refusal:
+            self._answer(peer, send.opaque, send.flag, self._refused(refusal.code, refusal.remark))
+            return
+        item = (*send[:9], 0, admitted.unique_key.encode(), admitted.draft)
+        if admitted.batch is not None:
+            self.append_run()
+            self._append_batch(peer, item, admitted)
+            return
+        first = len(self._items)
+        self._items.append(item)
+        self._drafts.append(admitted.draft)
+        self._parts.append(_Part(peer, first, first + 1, admitted))
+
+    # Storing.
+
+    def append_run(self) -> None:
+        """Append everything collected so far and answer, or park the answers."""
+        if not self._items:
+            return
+        items, drafts, parts = self._items, self._drafts, self._parts
+        self._items, self._drafts, self._parts = [], [], []
+        try:
+            run = self._store.append(drafts)
+        except MessageIllegal:
+            # One of them breaks a limit: each for itself, so that only that one is refused.
+            self._append_singly(items, parts)
+            return
+        except StoreError as error:
+            self._refuse_all(items, parts, error)
+            return
+        self._count(drafts)
+        self._promise(items, parts, run)
+
+    def _append_singly(self, items: list[Item], parts: list[_Part]) -> None:
+        for part in parts:
+            for index in range(part.first, part.last):
+                item = items[index]
+                alone = _Part(part.peer, 0, 1, part.admitted)
+                try:
+                    run = self._store.append([item[11]])
+                except StoreError as error:
+                    self._refuse_all([item], [alone], error)
+                    continue
+                self._count([item[11]])
+                self._promise([item], [alone], run)
+
+    def _append_batch(self, peer: Connection, item: Item, admitted: Admitted) -> None:
+        part = _Part(peer, 0, 1, admitted)
+        try:
+            if admitted.batch is QueueType.BATCH:
+                run = self._store.append_inner_batch(mark_inner_batch(admitted.draft))
+                self._count([admitted.draft])
+            else:
+                drafts = split_batch(admitted.draft)
+                run = self._store.append_batch(drafts)
+                self._count(drafts)
+        except StoreError as error:
+            self._refuse_all([item], [part], error)
+            return
+        self._promise([item], [part], run)
+
+    def _count(self, drafts: Sequence[MessageDraft]) -> None:
+        """Statistics once per topic and run, not once per message."""
+        if len(drafts) == 1:
+            draft = drafts[0]
+            self._stats.sent(draft[0].decode("utf-8", "replace"), 1, len(draft[2]) + len(draft[3]))
+            return
+        totals: dict[bytes, list[int]] = defaultdict(lambda: [0, 0])
+        for draft in drafts:
+            total = totals[draft[0]]
+            total[0] += 1
+            total[1] += len(draft[2]) + len(draft[3])
+        for topic, (count, byte_count) in totals.items():
+            self._stats.sent(topic.decode("utf-8", "replace"), count, byte_count)
+
+    # Answering.
+
+    def _promise(self, items: list[Item], parts: list[_Part], run: AppendedRun) -> None:
+        """Answer at once, or when the run is durable."""
+        if not self._waits_for_flush:
+            self._answer_parts(items, parts, run, ResponseCode.SUCCESS)
+            return
+        hurried = [part for part in parts if part.admitted and not part.admitted.waits_for_flush]
+        waiting = [
+            part for part in parts if not (part.admitted and not part.admitted.waits_for_flush)
+        ]
+        self._answer_parts(items, hurried, run, ResponseCode.SUCCESS)
+        if not waiting:
+            return
+        for part in waiting:
+            part.peer.in_flight_count += part.last - part.first
+
+        def release(code: ResponseCode) -> None:
+            for part in waiting:
+                part.peer.in_flight_count -= part.last - part.first
+            if code is ResponseCode.SERVICE_NOT_AVAILABLE:
+                self._refuse_all(items, waiting, StoreError("the log could not be made durable"))
+            else:
+                self._answer_parts(items, waiting, run, code)
+
+        self._acknowledgements.park(run.physical_end, self._clock.now_ms(), release)
+
+    def _answer_parts(
+        self, items: list[Item], parts: list[_Part], run: AppendedRun, code: ResponseCode
+    ) -> None:
+        extra_fields = self._extra_fields()
+        for part in parts:
+            if part.peer.is_closed:
+                continue
+            if part.admitted is None and code == ResponseCode.SUCCESS:
+                answers = send_answers(
+                    items,
+                    part.first,
+                    part.last,
+                    run.queue_offsets,
+                    run.physical_offsets,
+                    part.first,
+                    self._host_digits,
+                    extra_fields,
+                )
+                if answers:
+                    part.peer.send([answers])
+                continue
+            for index in range(part.first, part.last):
+                self._answer_one(part, items[index], run, index, code)
+
+    def _answer_one(
+        self, part: _Part, item: Item, run: AppendedRun, index: int, code: ResponseCode
+    ) -> None:
+        admitted = part.admitted
+        places = run.physical_offsets[index : index + 1]
+        fields = self._region_fields()
+        if admitted is not None and admitted.batch is not None:
+            places = run.physical_offsets
+            if admitted.batch is QueueType.BATCH:
+                fields["batchUniqId"] = admitted.unique_key
+        fields |= {
+            "msgId": ",".join(encode_offset_message_id(self._store_host, at) for at in places),
+            "queueId": str(item[11][1]),
+            "queueOffset": str(run.queue_offsets[index]),
+            "transactionId": item[10].decode("utf-8", "replace"),
+        }
+        self._answer(part.peer, item[0], item[1], Response(code, None, fields))
+
+    def _refuse_all(self, items: list[Item], parts: list[_Part], error: StoreError) -> None:
+        self._stats.put_failed(len(items))
+        code = _code_of(error)
+        for part in parts:
+            for index in range(part.first, part.last):
+                item = items[index]
+                self._answer(part.peer, item[0], item[1], self._refused(code, str(error)))
+
+    def _refused(self, code: int, remark: str) -> Response:
+        return Response(code, remark, self._region_fields())
+
+    def _answer(self, peer: Connection, opaque: int, flag: int, response: Response) -> None:
+        if not flag & FLAG_ONE_WAY:
+            peer.answer(opaque, response)
+
+    def _region_fields(self) -> dict[str, str]:
+        config = self._settings.config
+        return {"MSG_REGION": config.region, "TRACE_ON": "true" if config.trace_on else "false"}
+
+    def _extra_fields(self) -> bytes:
+        pairs = self._region_fields().items()
+        return ",".join(f'"{name}":"{value}"' for name, value in pairs).encode()
+
+
+def _code_of(error: StoreError) -> int:
+    if isinstance(error, BatchIllegal):
+        return ResponseCode.SYSTEM_ERROR
+    if isinstance(error, MessageIllegal):
+        return ResponseCode.MESSAGE_ILLEGAL
+    return ResponseCode.SERVICE_NOT_AVAILABLE

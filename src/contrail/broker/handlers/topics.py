@@ -1,0 +1,241 @@
+"""Requests about topics: create, change, delete, list, and how far their queues reach."""
+
+from __future__ import annotations
+
+import logging
+from typing import Protocol
+
+from contrail.broker.services.topics import Topics
+from contrail.broker.state.attributes import parse_changes
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.stats import BrokerStats
+from contrail.clock import Clock
+from contrail.errors import RecordDamaged, RequestRejected
+from contrail.model.data_version import DataVersion
+from contrail.model.message import StoredMessage
+from contrail.model.topic import LMQ_PREFIX, RETRY_PREFIX, TopicConfig
+from contrail.protocol.bodies.tables import TopicList
+from contrail.protocol.bodies.topics import (
+    QueueReach,
+    decode_topic_list,
+    encode_topic,
+    encode_topic_stats,
+    encode_topic_table,
+)
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import HeaderFields
+from contrail.protocol.json_style import MessageQueue, body_errors, decode_body
+from contrail.store.services.reading import QueueRow
+from contrail.store.services.retention import Retention
+from contrail.wire.peer import Handler, Peer
+
+_log = logging.getLogger(__name__)
+
+# How many entries of a table one answer holds when it is asked for in pieces.
+PAGE_COUNT_MAX = 1000
+_INT_MAX = (1 << 31) - 1
+
+
+class TopicData(Protocol):
+    """The part of the store that these requests need."""
+
+    @property
+    def retention(self) -> Retention: ...
+
+    def queues(self) -> list[tuple[bytes, int]]: ...
+    def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
+    def queue_offset_max(self, topic: bytes, queue_id: int) -> int: ...
+    def rows(
+        self, topic: bytes, queue_id: int, queue_offset: int, count: int
+    ) -> list[QueueRow]: ...
+    def record(self, physical_offset: int) -> StoredMessage: ...
+    def delete_topic(self, topic: bytes) -> None: ...
+
+
+class TopicHandlers:
+    """Answers the requests of administrators about topics."""
+
+    def __init__(
+        self,
+        topics: Topics,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        store: TopicData,
+        *,
+        broker_name: str,
+        clock: Clock,
+    ) -> None:
+        self._topics = topics
+        self._offsets = offsets
+        self._stats = stats
+        self._store = store
+        self._broker_name = broker_name
+        self._clock = clock
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_AND_CREATE_TOPIC: self.handle_update,
+            RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.handle_update_list,
+            RequestCode.DELETE_TOPIC_IN_BROKER: self.handle_delete,
+            RequestCode.GET_TOPIC_CONFIG: self.handle_get,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self.handle_get_all,
+            RequestCode.GET_TOPIC_STATS_INFO: self.handle_stats,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.handle_system_topics,
+            RequestCode.CLEAN_UNUSED_TOPIC: self.handle_clean_unused,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.handle_clean_expired_queues,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.handle_delete_expired_segments,
+        }
+
+    # Changing.
+
+    def handle_update(self, request: Request, peer: Peer) -> Response:
+        """Create a topic or change its settings.
+
+        Shrinking takes effect in two steps, as for RocketMQ: fewer write queues stop producers
+        from using the last ones, and consumers go on reading them until the read queues are fewer
+        too. No message is removed by either.
+        """
+        fields = HeaderFields(request)
+        # RocketMQ refuses a request without these, though it makes no use of the first.
+        for name in ("defaultTopic", "order"):
+            fields.text(name)
+        requested = TopicConfig(
+            topic=fields.text("topic"),
+            read_queue_count=fields.integer("readQueueNums"),
+            write_queue_count=fields.integer("writeQueueNums"),
+            perm=fields.integer("perm"),
+            filter_type=fields.text("topicFilterType"),
+            sys_flag=fields.integer("topicSysFlag", 0),
+            order=fields.boolean("order"),
+            attributes=parse_changes(fields.text("attributes", "")),
+        )
+        self._topics.update([requested], self._clock.now_ms())
+        _log.info("topic %r was set by %s", requested.topic, peer.address)
+        return Response()
+
+    def handle_update_list(self, request: Request, peer: Peer) -> Response:
+        """Create or change several topics, or none if one is refused."""
+        requested = decode_topic_list(request.body)
+        self._topics.update(requested, self._clock.now_ms())
+        _log.info("%d topics were set by %s", len(requested), peer.address)
+        return Response()
+
+    def handle_delete(self, request: Request, peer: Peer) -> Response:
+        """Delete a topic with its data, its groups' offsets and its pop retry topics."""
+        topic = HeaderFields(request).text("topic")
+        self._topics.check_deletable(topic)
+        for name in [topic, *self._pop_retry_topics(topic)]:
+            self._delete(name)
+        _log.info("topic %r was deleted by %s", topic, peer.address)
+        return Response()
+
+    def _pop_retry_topics(self, topic: str) -> list[str]:
+        names = [
+            f"{RETRY_PREFIX}{group}{separator}{topic}"
+            for group in sorted(self._offsets.groups_of(topic))
+            for separator in "+_"
+        ]
+        return [name for name in names if self._topics.table.get(name) is not None]
+
+    def _delete(self, topic: str) -> None:
+        existed = self._topics.delete(topic, self._clock.now_ms())
+        self._offsets.remove_topic(topic)
+        self._stats.topic_deleted(topic)
+        # The store remembers what it deleted, so it is not told of names that never were.
+        if existed or topic.encode() in {name for name, _ in self._store.queues()}:
+            self._store.delete_topic(topic.encode())
+
+    def handle_clean_unused(self, request: Request, peer: Peer) -> Response:
+        """Delete the data of topics that no longer have settings."""
+        for encoded in sorted({topic for topic, _ in self._store.queues()}):
+            topic = encoded.decode("utf-8", "replace")
+            known = self._topics.table.get(topic) is not None or self._topics.is_system(topic)
+            if not known and not topic.startswith(LMQ_PREFIX):
+                self._store.delete_topic(encoded)
+                _log.info("the data of unused topic %r was deleted by %s", topic, peer.address)
+        return Response()
+
+    def handle_clean_expired_queues(self, request: Request, peer: Peer) -> Response:
+        """Have the files removed that only lead to messages the log no longer has."""
+        self._store.retention.run_once(self._clock.now_ms())
+        return Response()
+
+    def handle_delete_expired_segments(self, request: Request, peer: Peer) -> Response:
+        """Have segments past their age removed now, whatever the hour."""
+        self._store.retention.request_manual()
+        self._store.retention.run_once(self._clock.now_ms())
+        _log.warning("removal of expired segments was requested by %s", peer.address)
+        return Response()
+
+    # Asking.
+
+    def handle_get(self, request: Request, peer: Peer) -> Response:
+        return Response(body=encode_topic(self._require(HeaderFields(request).text("topic"))))
+
+    def handle_get_all(self, request: Request, peer: Peer) -> Response:
+        """All topics; some of them for a caller who knows how to ask for pieces."""
+        table = self._topics.table
+        page = read_page(request, "topicSeq", "maxTopicNum")
+        chosen = table.topics if page is None else table.page(*page)
+        return Response(
+            fields={"totalTopicNum": str(len(table.topics))},
+            body=encode_topic_table(chosen, table.data_version),
+        )
+
+    def handle_stats(self, request: Request, peer: Peer) -> Response:
+        topic = HeaderFields(request).text("topic")
+        config = self._require(topic)
+        queue_count = max(config.read_queue_count, config.write_queue_count)
+        reaches = {
+            MessageQueue(topic, self._broker_name, queue_id): self._reach(topic.encode(), queue_id)
+            for queue_id in range(queue_count)
+        }
+        return Response(body=encode_topic_stats(reaches, self._stats.topic_put_per_second(topic)))
+
+    def _reach(self, topic: bytes, queue_id: int) -> QueueReach:
+        high = self._store.queue_offset_max(topic, queue_id)
+        return QueueReach(
+            queue_offset_min=max(0, self._store.queue_offset_min(topic, queue_id)),
+            queue_offset_max=max(0, high),
+            last_store_timestamp_ms=self._store_time(topic, queue_id, high - 1),
+        )
+
+    def _store_time(self, topic: bytes, queue_id: int, queue_offset: int) -> int:
+        """When a message was stored; 0 for none, -1 for one that cannot be read."""
+        if queue_offset < 0:
+            return 0
+        rows = self._store.rows(topic, queue_id, queue_offset, 1)
+        try:
+            return self._store.record(rows[0].physical_offset).store_timestamp_ms if rows else -1
+        except RecordDamaged:
+            return -1
+
+    def handle_system_topics(self, request: Request, peer: Peer) -> Response:
+        return Response(body=TopicList.of(self._topics.system_topics).encode())
+
+    def _require(self, topic: str) -> TopicConfig:
+        found = self._topics.table.get(topic)
+        if found is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist on this broker"
+            )
+        return found
+
+
+def read_page(
+    request: Request, first_field: str, count_field: str
+) -> tuple[DataVersion | None, int, int] | None:
+    """Which piece of a table is asked for, and of which version of it; None for all of it."""
+    fields = HeaderFields(request)
+    version = fields.optional_text("dataVersion")
+    first, count = fields.optional_integer(first_field), fields.optional_integer(count_field)
+    if version is None and first is None and count is None:
+        return None
+    known = None
+    if version is not None and version.strip():
+        what = "a data version"
+        decoded = decode_body(version.encode(), what)
+        with body_errors(what):
+            known = DataVersion.from_fields(decoded)
+    return known, first or 0, min(PAGE_COUNT_MAX, _INT_MAX if count is None else count)

@@ -1,0 +1,1 @@
+"""What drives the broker: timers, registration, persistence."""

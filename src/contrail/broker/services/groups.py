@@ -1,0 +1,116 @@
+"""The rules of consumer groups: what may be created and changed, and what every broker has."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable
+
+from contrail.broker.state.attributes import GROUP_ATTRIBUTES, alter_attributes
+from contrail.broker.state.groups import FORBIDDEN_READ, GroupTable
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.errors import ConfigError, RequestRejected
+from contrail.model.group import (
+    BUILT_IN_GROUPS,
+    SubscriptionGroupConfig,
+    check_group_name,
+    is_system_group,
+)
+from contrail.protocol.codes import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+RETRY_QUEUE_COUNT_MAX = 1024
+
+
+class Groups:
+    """Creates, changes and deletes groups; ``on_change`` hears the name of each that did."""
+
+    def __init__(self, table: GroupTable, settings: RuntimeSettings) -> None:
+        self.table = table
+        self.on_change: list[Callable[[str], None]] = []
+        self._settings = settings
+        for group in BUILT_IN_GROUPS:
+            table.seed(SubscriptionGroupConfig(group))
+
+    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
+        """A group's settings; an unknown group is created with the defaults where that is allowed.
+
+        None for a group that may not be created, or whose name no group may have.
+        """
+        found = self.table.get(group)
+        if found is not None:
+            return found
+        if not (self._settings.config.auto_create_group or is_system_group(group)):
+            return None
+        try:
+            check_group_name(group)
+        except ConfigError:
+            return None
+        created = SubscriptionGroupConfig(group)
+        self._put(created, now_ms)
+        return created
+
+    def update(self, requested: Iterable[SubscriptionGroupConfig], now_ms: int) -> None:
+        """Create or change groups: all of them or, if one is refused, none.
+
+        Raises:
+            RequestRejected: INVALID_PARAMETER for a bad name or number, SYSTEM_ERROR for
+                an attribute.
+        """
+        planned = [self._plan_update(config) for config in requested]
+        for config in planned:
+            if config != self.table.get(config.group):
+                self._put(config, now_ms)
+
+    def _plan_update(self, requested: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        check_name(requested.group)
+        if not 0 <= requested.retry_queue_count <= RETRY_QUEUE_COUNT_MAX:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"group {requested.group!r}: retryQueueNums {requested.retry_queue_count} "
+                f"must be from 0 to {RETRY_QUEUE_COUNT_MAX}",
+            )
+        current = self.table.get(requested.group)
+        attributes = alter_attributes(
+            None if current is None else current.attributes, requested.attributes, GROUP_ATTRIBUTES
+        )
+        return dataclasses.replace(requested, attributes=attributes)
+
+    def delete(self, group: str, now_ms: int) -> bool:
+        """False when there was no such group."""
+        found = self.table.delete(group, now_ms)
+        if found:
+            _log.info("deleted group %r", group)
+            self._tell(group)
+        return found
+
+    def is_read_forbidden(self, group: str, topic: str) -> bool:
+        return bool(self.table.forbidden(group, topic) & FORBIDDEN_READ)
+
+    def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
+        """Allow or forbid a group to read a topic."""
+        bits = self.table.forbidden(group, topic)
+        changed = bits & ~FORBIDDEN_READ if readable else bits | FORBIDDEN_READ
+        if changed != bits:
+            self.table.set_forbidden(group, topic, changed, now_ms)
+            _log.info("group %r on topic %r: readable is %s now", group, topic, readable)
+            self._tell(group)
+
+    def _put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+        existed = config.group in self.table.groups
+        self.table.put(config, now_ms)
+        _log.info("%s group: %s", "changed" if existed else "created", config)
+        self._tell(config.group)
+
+    def _tell(self, group: str) -> None:
+        for listener in self.on_change:
+            listener(group)
+
+
+def check_name(group: str) -> None:
+    """Refuse a name that no group may have, with INVALID_PARAMETER."""
+    try:
+        check_group_name(group)
+    except ConfigError as error:
+        raise RequestRejected(ResponseCode.INVALID_PARAMETER, str(error)) from error

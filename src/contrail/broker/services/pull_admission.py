@@ -1,0 +1,205 @@
+"""Decides whether a pull may be served: every check of the original, in its order."""
+
+from __future__ import annotations
+
+from contrail.broker.services.groups import Groups
+from contrail.broker.services.topics import Topics
+from contrail.broker.state.consumers import ConsumerTable
+from contrail.broker.state.filter_data import FilterTable
+from contrail.broker.state.pull_plan import (
+    FLAG_CLASS_FILTER,
+    FLAG_SUBSCRIPTION,
+    PropertyFilter,
+    PullPlan,
+)
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.sql92 import compile_sql
+from contrail.clock import Clock
+from contrail.errors import ConfigError, FilterInvalid, RequestRejected
+from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.subscription import SubscriptionData, parse_subscription
+from contrail.model.topic import RETRY_PREFIX, Perm
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request
+from contrail.protocol.fields import HeaderFields
+
+# Why a pull was forbidden, as the response's forbiddenType says it.
+BROKER_FORBIDDEN = 1
+GROUP_FORBIDDEN = 2
+TOPIC_FORBIDDEN = 3
+BROADCASTING_FORBIDDEN = 4
+SUBSCRIPTION_FORBIDDEN = 5
+
+
+class PullForbidden(RequestRejected):
+    """NO_PERMISSION with the kind of prohibition."""
+
+    def __init__(self, kind: int, remark: str) -> None:
+        super().__init__(ResponseCode.NO_PERMISSION, remark)
+        self.kind = kind
+
+
+class PullAdmission:
+    """The broker's rules for consumers that pull."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        topics: Topics,
+        groups: Groups,
+        consumers: ConsumerTable,
+        filters: FilterTable,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._consumers = consumers
+        self._filters = filters
+        self._clock = clock
+
+    def plan(self, request: Request) -> PullPlan:
+        """What to read for a pull.
+
+        Raises:
+            RequestRejected: it may not be served; code and remark say why.
+        """
+        fields = HeaderFields(request)
+        group = fields.text("consumerGroup")
+        topic = fields.text("topic")
+        queue_id = fields.integer("queueId")
+        sys_flag = fields.integer("sysFlag", 0)
+        config = self._settings.config
+        if not config.permission & Perm.READ:
+            raise PullForbidden(
+                BROKER_FORBIDDEN,
+                f"broker {config.broker_name!r} hands out no messages now (brokerPermission)",
+            )
+        if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_enabled:
+            raise PullForbidden(BROKER_FORBIDDEN, "lite pull is off: see litePullMessageEnable")
+        group_config = self._checked_group(group)
+        topic_sys_flag = self._checked_topic(topic, queue_id)
+        if sys_flag & FLAG_CLASS_FILTER:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, "class filters are not served; use tags or SQL92"
+            )
+        subscription, property_filter = (
+            self._given(fields, topic)
+            if sys_flag & FLAG_SUBSCRIPTION
+            else self._registered(fields, group_config, topic)
+        )
+        if not subscription.by_tag and not config.property_filter:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"{subscription.expression_type} filters are off: see enablePropertyFilter",
+            )
+        if topic.startswith(RETRY_PREFIX) and not config.filter_support_retry:
+            property_filter = None
+        return PullPlan(
+            group=group,
+            topic_name=topic,
+            topic=topic.encode(),
+            queue_id=queue_id,
+            queue_offset=fields.long("queueOffset"),
+            count_max=fields.integer("maxMsgNums"),
+            tag_codes=None
+            if subscription.takes_all or not subscription.by_tag
+            else (subscription.codes or None),
+            property_filter=property_filter,
+            topic_sys_flag=topic_sys_flag,
+            group_sys_flag=group_config.sys_flag,
+        )
+
+    def _checked_group(self, group: str) -> SubscriptionGroupConfig:
+        config = self._groups.find(group, self._clock.now_ms())
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"consumer group {group!r} does not exist; create it with updateSubGroup",
+            )
+        if not config.consume_enable:
+            raise PullForbidden(GROUP_FORBIDDEN, f"group {group!r} may not consume (consumeEnable)")
+        return config
+
+    def _checked_topic(self, topic: str, queue_id: int) -> int:
+        config = self._topics.table.get(topic)
+        if config is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist; create it first"
+            )
+        if not config.readable:
+            raise PullForbidden(TOPIC_FORBIDDEN, f"topic {topic!r} is not readable (perm)")
+        if not 0 <= queue_id < config.read_queue_count:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {queue_id} of topic {topic!r} does not exist: "
+                f"{config.read_queue_count} may be read",
+            )
+        return config.sys_flag
+
+    def _given(
+        self, fields: HeaderFields, topic: str
+    ) -> tuple[SubscriptionData, PropertyFilter | None]:
+        """The subscription stands in the request itself."""
+        try:
+            subscription = parse_subscription(
+                topic, fields.optional_text("subscription"), fields.optional_text("expressionType")
+            )
+            if subscription.by_tag:
+                return subscription, None
+            return subscription, compile_sql(subscription.sub_string)
+        except (ConfigError, FilterInvalid) as error:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription cannot be read: {error}"
+            ) from error
+
+    def _registered(
+        self, fields: HeaderFields, group_config: SubscriptionGroupConfig, topic: str
+    ) -> tuple[SubscriptionData, PropertyFilter | None]:
+        """The subscription came with a heartbeat."""
+        group = group_config.group
+        members = self._consumers.find(group)
+        if members is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"no consumer of group {group!r} has sent a heartbeat",
+            )
+        if members.broadcasts and not group_config.consume_broadcast_enable:
+            raise PullForbidden(
+                BROADCASTING_FORBIDDEN,
+                f"group {group!r} may not broadcast (consumeBroadcastEnable)",
+            )
+        if self._groups.is_read_forbidden(group, topic):
+            raise PullForbidden(
+                SUBSCRIPTION_FORBIDDEN, f"group {group!r} may not read topic {topic!r}"
+            )
+        subscription = members.subscription(topic)
+        if subscription is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"group {group!r} has not subscribed to {topic!r}; do all its consumers subscribe "
+                "to the same topics?",
+            )
+        wanted_version = fields.long("subVersion", 0)
+        if subscription.sub_version < wanted_version:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_NOT_LATEST,
+                f"the subscription of {group!r} to {topic!r} known here is older",
+            )
+        if subscription.by_tag:
+            return subscription, None
+        return subscription, self._registered_filter(group, topic, wanted_version)
+
+    def _registered_filter(self, group: str, topic: str, wanted_version: int) -> PropertyFilter:
+        data = self._filters.get(topic, group)
+        if data is None or data.sql is None:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_EXIST,
+                f"no filter of {group!r} for {topic!r} is known; does its expression compile?",
+            )
+        if data.version < wanted_version:
+            raise RequestRejected(
+                ResponseCode.FILTER_DATA_NOT_LATEST,
+                f"the filter of {group!r} for {topic!r} known here is older",
+            )
+        return data.sql

@@ -1,0 +1,179 @@
+"""Tells every NameServer what this broker serves: at the start, every half minute, on changes."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Mapping
+
+from contrail.broker.services.topics import Topics
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.errors import CallFailed
+from contrail.model.fastjson import FastJsonError, Fields, loads
+from contrail.model.topic import Perm, TopicConfig
+from contrail.protocol.bodies.registration import RegisterBrokerBody, body_crc32
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.json_style import encode_body
+from contrail.wire.caller import Caller
+
+_log = logging.getLogger(__name__)
+_UNREGISTER_TIMEOUT_MS = 3_000
+_VERSION_TIMEOUT_MS = 3_000
+
+
+class Registration:
+    """Keeps this broker registered; one task at a time talks to the NameServers."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        topics: Topics,
+        caller: Caller,
+        *,
+        address: str,
+        ha_address: str,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._caller = caller
+        self._address = address
+        self._ha_address = ha_address
+        self._now_ms = now_ms
+        self._task: asyncio.Task[None] | None = None
+        self._again = False
+        self._reached: dict[str, bool] = {}
+
+    @property
+    def name_servers(self) -> list[str]:
+        text = self._settings.config.name_servers
+        return [piece.strip() for piece in text.split(";") if piece.strip()]
+
+    def register_soon(self, *, is_change: bool = True) -> None:
+        """Register with all NameServers in the background, once however often it is asked."""
+        if not self.name_servers:
+            return
+        if self._task is not None and not self._task.done():
+            self._again = self._again or is_change
+            return
+        self._task = asyncio.get_running_loop().create_task(
+            self._register_all(is_change), name="register"
+        )
+
+    async def register_now(self) -> bool:
+        """Register and wait; whether every NameServer took it."""
+        self.register_soon()
+        while self._task is not None and not self._task.done():
+            await asyncio.shield(self._task)
+        return bool(self._reached) and all(self._reached.values())
+
+    async def _register_all(self, is_change: bool) -> None:
+        while True:
+            self._again = False
+            servers = self.name_servers
+            await asyncio.gather(*(self._register_one(server, is_change) for server in servers))
+            if not self._again:
+                return
+            is_change = True
+
+    async def _register_one(self, server: str, is_change: bool) -> None:
+        try:
+            if is_change or await self._is_outdated(server):
+                await self._register_with(server)
+        except CallFailed as error:
+            self._note(server, False, f"{error}; it is tried again every half minute")
+
+    async def _is_outdated(self, server: str) -> bool:
+        """Whether a NameServer lacks our newest topics; asking counts as a heartbeat too."""
+        if self._settings.config.force_register:
+            return True
+        body = encode_body(self._topics.table.data_version.to_fields())
+        answer = await self._caller.call(
+            server,
+            RequestCode.QUERY_DATA_VERSION,
+            self._identity(),
+            body,
+            timeout_ms=_VERSION_TIMEOUT_MS,
+        )
+        return (
+            answer.code != ResponseCode.SUCCESS or answer.fields.get("changed", "true") != "false"
+        )
+
+    async def _register_with(self, server: str) -> None:
+        config = self._settings.config
+        body = RegisterBrokerBody(
+            topics={topic.topic: topic for topic in self._announced_topics()},
+            data_version=self._topics.table.data_version,
+        ).encode(compressed=config.register_compressed)
+        fields = {
+            **self._identity(),
+            "haServerAddr": self._ha_address,
+            "compressed": "true" if config.register_compressed else "false",
+            "bodyCrc32": str(body_crc32(body)),
+        }
+        answer = await self._caller.call(
+            server,
+            RequestCode.REGISTER_BROKER,
+            fields,
+            body,
+            timeout_ms=config.register_timeout_ms,
+        )
+        if answer.code == ResponseCode.SUCCESS:
+            self._note(server, True, "registered")
+            self._take_order_config(answer.body)
+        else:
+            self._note(server, False, f"refused with {answer.code}: {answer.remark}")
+
+    def _announced_topics(self) -> Iterable[TopicConfig]:
+        """Topics with their permission narrowed to the broker's."""
+        permission = self._settings.config.permission
+        both = Perm.READ | Perm.WRITE
+        for topic in self._topics.table.topics.values():
+            if permission & both != both:
+                topic = dataclasses.replace(topic, perm=topic.perm & permission)
+            yield topic
+
+    def _identity(self) -> dict[str, str]:
+        config = self._settings.config
+        return {
+            "brokerName": config.broker_name,
+            "brokerAddr": self._address,
+            "clusterName": config.cluster_name,
+            "brokerId": str(config.broker_id),
+        }
+
+    def _take_order_config(self, body: bytes) -> None:
+        """A NameServer may name topics that are ordered across brokers."""
+        if not body:
+            return
+        try:
+            table: Mapping[str, str] = Fields(loads(body), "a KVTable").texts("table")
+        except FastJsonError as error:
+            _log.warning("a NameServer's order configuration cannot be read: %s", error)
+            return
+        self._topics.mark_ordered(table, self._now_ms())
+
+    def _note(self, server: str, reached: bool, text: str) -> None:
+        if self._reached.get(server) != reached:
+            level = logging.INFO if reached else logging.WARNING
+            _log.log(level, "NameServer %s: %s", server, text)
+        self._reached[server] = reached
+
+    async def unregister(self) -> None:
+        """Leave all NameServers; those that cannot be reached notice by themselves."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+        await asyncio.gather(*(self._leave(server) for server in self.name_servers))
+
+    async def _leave(self, server: str) -> None:
+        try:
+            await self._caller.call(
+                server,
+                RequestCode.UNREGISTER_BROKER,
+                self._identity(),
+                timeout_ms=_UNREGISTER_TIMEOUT_MS,
+            )
+        except CallFailed as error:
+            _log.warning("NameServer %s was not told that this broker leaves: %s", server, error)

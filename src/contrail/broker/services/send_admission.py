@@ -1,0 +1,277 @@
+"""Decides what becomes of a send: every check of the original, in its order.
+
+``plain_topics`` is the shortcut: topics whose messages need no check but the queue id. It is
+emptied whenever topics or settings change.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import NamedTuple
+
+from contrail.broker.services.groups import Groups
+from contrail.broker.services.topics import Topics, check_name
+from contrail.broker.services.unique_ids import UniqueIds
+from contrail.broker.state.queue_locks import QueueLocks
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.clock import Clock
+from contrail.errors import MessageIllegal, RequestRejected
+from contrail.model.message import MessageDraft
+from contrail.model.properties import (
+    CLUSTER,
+    DELAY,
+    INNER_NUM,
+    MSG_REGION,
+    POP_CK,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    TRACE_ON,
+    TRAN_MSG,
+    UNIQ_KEY,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
+from contrail.model.record import (
+    SYS_FLAG_INNER_BATCH,
+    SYS_FLAG_MULTI_TAGS,
+    SYS_FLAG_NEED_UNWRAP,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+)
+from contrail.model.topic import (
+    RETRY_PREFIX,
+    SEND_FORBIDDEN_TOPICS,
+    Perm,
+    QueueType,
+    TopicConfig,
+)
+from contrail.protocol.codes import ResponseCode
+from contrail.protocol.frames import SendRequest
+
+# From this client version on a retry may carry its own maximum.
+_RECONSUME_MAX_VERSION = 121
+_TIMER_NAMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+
+
+class Admitted(NamedTuple):
+    """A send that may be stored: what to append and how to answer."""
+
+    draft: MessageDraft
+    unique_key: str
+    waits_for_flush: bool
+    # None for one message; otherwise the batch is split, or kept whole in a BatchCQ topic.
+    batch: QueueType | None = None
+
+
+class SendAdmission:
+    """The broker's rules for producers."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        topics: Topics,
+        groups: Groups,
+        locks: QueueLocks,
+        unique_ids: UniqueIds,
+        clock: Clock,
+    ) -> None:
+        self._settings = settings
+        self._topics = topics
+        self._groups = groups
+        self._locks = locks
+        self._unique_ids = unique_ids
+        self._clock = clock
+        self._epochs = (-1, -1)
+        self._plain_topics: dict[bytes, int] = {}
+
+    def plain_topics(self) -> dict[bytes, int]:
+        """Topic -> queue count, for topics whose tidy messages may be stored as they are."""
+        epochs = (self._topics.table.epoch, self._settings.epoch)
+        if epochs != self._epochs:
+            self._epochs = epochs
+            self._plain_topics = {}
+        return self._plain_topics
+
+    def property_suffix(self) -> bytes:
+        """What every stored message's properties end with."""
+        return encode_properties(self._broker_properties())
+
+    def _broker_properties(self) -> dict[str, str]:
+        config = self._settings.config
+        return {
+            MSG_REGION: config.region,
+            TRACE_ON: "true" if config.trace_on else "false",
+            CLUSTER: config.cluster_name,
+        }
+
+    def admit(self, send: SendRequest, client: str) -> Admitted:
+        """What to store for a send.
+
+        Raises:
+            RequestRejected: it may not be stored; code and remark say why.
+        """
+        topic = send.draft.topic.decode("utf-8", "replace")
+        self._check_time()
+        config = self._checked_topic(topic, send, client)
+        queue_id = send.draft.queue_id
+        if queue_id < 0:
+            queue_id = random.randrange(config.write_queue_count or 1)
+        properties = decode_properties(send.draft.properties)
+        if not send.is_batch:
+            config, queue_id = self._retry_or_dead(config, queue_id, send, properties)
+        draft = send.draft._replace(
+            topic=config.topic.encode(),
+            queue_id=queue_id,
+            sys_flag=_stored_flags(send.draft.sys_flag, config),
+        )
+        if send.is_batch:
+            return self._admit_batch(draft, config, properties)
+        return self._admit_one(draft, config, properties)
+
+    def _check_time(self) -> None:
+        begins_ms = self._settings.config.accept_sends_after_ms
+        if self._clock.now_ms() < begins_ms:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {begins_ms} on"
+            )
+
+    def _checked_topic(self, topic: str, send: SendRequest, client: str) -> TopicConfig:
+        config = self._settings.config
+        known = self._topics.table.get(topic)
+        if not config.permission & Perm.WRITE and known is not None and known.order:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"broker {config.broker_name!r} takes no messages now (brokerPermission)",
+            )
+        check_name(topic)
+        if topic in SEND_FORBIDDEN_TOPICS:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION, f"nobody may send to the system topic {topic!r}"
+            )
+        found = self._topics.ensure_for_send(
+            topic,
+            default_topic=send.default_topic.decode("utf-8", "replace"),
+            queue_count=send.default_queue_count,
+            client=client,
+            now_ms=self._clock.now_ms(),
+        )
+        queue_count = max(found.read_queue_count, found.write_queue_count)
+        if send.draft.queue_id >= queue_count:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {send.draft.queue_id} of topic {topic!r} does not exist: "
+                f"it has {queue_count}",
+            )
+        self._remember(found, queue_count)
+        return found
+
+    def _remember(self, config: TopicConfig, queue_count: int) -> None:
+        """Let tidy messages of this topic pass without a check from now on."""
+        is_plain = (
+            not config.topic.startswith(RETRY_PREFIX)
+            and config.filter_type == "SINGLE_TAG"
+            and (not config.order or bool(self._settings.config.permission & Perm.WRITE))
+        )
+        if is_plain:
+            self.plain_topics()[config.topic.encode()] = queue_count
+
+    def _retry_or_dead(
+        self, config: TopicConfig, queue_id: int, send: SendRequest, properties: dict[str, str]
+    ) -> tuple[TopicConfig, int]:
+        """A message that failed too often, or of an orderly group, goes to the dead letters."""
+        if not config.topic.startswith(RETRY_PREFIX):
+            return config, queue_id
+        group = config.topic.removeprefix(RETRY_PREFIX)
+        now_ms = self._clock.now_ms()
+        found = self._groups.find(group, now_ms)
+        if found is None:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+                f"consumer group {group!r} does not exist; create it with updateSubGroup",
+            )
+        count_max = found.retry_count_max
+        if send.version >= _RECONSUME_MAX_VERSION and send.reconsume_max >= 0:
+            count_max = send.reconsume_max
+        is_ordered = self._locks.has_unexpired(group, now_ms)
+        if send.draft.reconsume_times <= count_max and not is_ordered:
+            return config, queue_id
+        properties[DELAY] = "-1"
+        return self._topics.ensure_dlq_topic(group, now_ms), 0
+
+    def _admit_one(
+        self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
+    ) -> Admitted:
+        self._check_special(draft, config, properties)
+        key = properties.get(UNIQ_KEY) or self._unique_ids.next()
+        properties.pop(POP_CK, None)
+        properties |= {UNIQ_KEY: key, **self._broker_properties()}
+        return Admitted(
+            draft._replace(properties=_encoded(properties)),
+            key,
+            waits_for_flush=properties.get(WAIT, "true").lower() == "true",
+        )
+
+    def _check_special(
+        self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
+    ) -> None:
+        if properties.get(TRAN_MSG, "").lower() == "true":
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"broker {self._settings.config.broker_name!r} takes no transactional messages",
+            )
+        if _delay_level(properties) > 0 or any(name in properties for name in _TIMER_NAMES):
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL,
+                "this broker does not deliver delayed messages yet; send without a delay",
+            )
+        _check_inner(draft, config, properties)
+
+    def _admit_batch(
+        self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
+    ) -> Admitted:
+        if len(config.topic) > 127 or config.topic.startswith(RETRY_PREFIX):
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL, f"batches are not taken for topic {config.topic!r}"
+            )
+        key = properties.get(UNIQ_KEY, "")
+        kept_whole = config.attributes.get("queue.type") == QueueType.BATCH.value
+        waits = properties.get(WAIT, "true").lower() == "true"
+        properties.pop(POP_CK, None)
+        properties |= self._broker_properties()
+        draft = draft._replace(properties=_encoded(properties))
+        return Admitted(draft, key, waits, QueueType.BATCH if kept_whole else QueueType.SIMPLE)
+
+
+def _stored_flags(sys_flag: int, config: TopicConfig) -> int:
+    return sys_flag | SYS_FLAG_MULTI_TAGS if config.filter_type == "MULTI_TAG" else sys_flag
+
+
+def _delay_level(properties: dict[str, str]) -> int:
+    try:
+        return int(properties.get(DELAY, "0"))
+    except ValueError:
+        return 0
+
+
+def _check_inner(draft: MessageDraft, config: TopicConfig, properties: dict[str, str]) -> None:
+    """Marks that only whole batches carry, and a bit that would hide the message for ever."""
+    if draft.sys_flag & (SYS_FLAG_INNER_BATCH | SYS_FLAG_NEED_UNWRAP) or INNER_NUM in properties:
+        raise RequestRejected(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"a single message to {config.topic!r} carries the marks of an inner batch; "
+            "send it as a batch",
+        )
+    if draft.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_MASK):
+        raise RequestRejected(
+            ResponseCode.MESSAGE_ILLEGAL,
+            "sysFlag says half message but the property TRAN_MSG is missing; send both or none",
+        )
+
+
+def _encoded(properties: dict[str, str]) -> bytes:
+    try:
+        return encode_properties(properties)
+    except MessageIllegal as error:
+        raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error

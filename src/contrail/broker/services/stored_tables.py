@@ -1,0 +1,227 @@
+"""The broker's tables and their files: loaded at the start, registered to be written."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from contrail.broker.config import BrokerConfig
+from contrail.broker.services.persistence import Persistence, Render
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.filter_data import FilterData, FilterTable
+from contrail.broker.state.groups import GroupTable
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.topics import TopicTable
+from contrail.errors import RequestRejected
+from contrail.model.fastjson import JsonValue
+from contrail.protocol.bodies.properties_text import parse_properties, render_properties
+from contrail.runtime.files import FileSystem
+from contrail.runtime.state_file import StateRead, read_state
+from contrail.store import config_files
+from contrail.store.config_files import CONFIG_FOLDER
+
+_log = logging.getLogger(__name__)
+
+SETTINGS_FILE = "broker.properties"
+# Beside RocketMQ's fields in topics.json, which ignores it: these topics count towards the limit.
+_AUTO_CREATED_FIELD = "contrailAutoTopics"
+
+T = TypeVar("T")
+
+
+class _WithEpoch(Protocol):
+    @property
+    def epoch(self) -> int: ...
+
+
+class _WithFlag(Protocol):
+    changed: bool
+
+
+def load_topics(files: FileSystem, root: Path) -> TopicTable:
+    """The topics of the last run, or none.
+
+    Raises:
+        StateFileDamaged: neither the file nor its backup can be read.
+    """
+    stored = _value(config_files.TOPICS.load(files, root), config_files.TopicTable())
+    unknown = dict(stored.unknown)
+    auto_created = unknown.pop(_AUTO_CREATED_FIELD, None)
+    names = auto_created if isinstance(auto_created, list) else []
+    return TopicTable(
+        stored.topics,
+        data_version=stored.data_version,
+        auto_created=[name for name in names if isinstance(name, str)],
+        unknown=unknown,
+    )
+
+
+def load_groups(files: FileSystem, root: Path) -> GroupTable:
+    """The groups of the last run, or none; raises like ``load_topics``."""
+    stored = _value(config_files.GROUPS.load(files, root), config_files.GroupTable())
+    return GroupTable(
+        stored.groups,
+        forbidden=stored.forbidden,
+        data_version=stored.data_version,
+        unknown=stored.unknown,
+    )
+
+
+def load_consumer_offsets(files: FileSystem, root: Path) -> ConsumerOffsets:
+    """The consumer offsets of the last run, or none; raises like ``load_topics``."""
+    stored = _value(
+        config_files.CONSUMER_OFFSETS.load(files, root), config_files.ConsumerOffsetTable()
+    )
+    return ConsumerOffsets(stored.offsets, data_version=stored.data_version, unknown=stored.unknown)
+
+
+def load_filters(files: FileSystem, root: Path, filters: FilterTable, now_ms: int) -> None:
+    """Give ``filters`` the expressions of the last run; raises like ``load_topics``."""
+    stored = _value(
+        config_files.CONSUMER_FILTERS.load(files, root), config_files.ConsumerFilterTable()
+    )
+    entries = [entry for groups in stored.filters.values() for entry in groups.values()]
+    filters.load(entries, now_ms, unknown=stored.unknown)
+
+
+def load_settings(
+    files: FileSystem,
+    root: Path,
+    config: BrokerConfig,
+    *,
+    fixed_names: frozenset[str] = frozenset(),
+    now_ms: int,
+) -> RuntimeSettings:
+    """``config`` with what was changed while the broker ran; raises like ``load_topics``."""
+    settings = RuntimeSettings(config, fixed_names=fixed_names)
+    path = root / CONFIG_FOLDER / SETTINGS_FILE
+    read = read_state(files, path, sealed=False, parse=lambda data: parse_properties(data.decode()))
+    for name, text in _value(read, {}).items():
+        try:
+            settings.change({name: text}, now_ms)
+            _log.info("%s=%s, as changed at run time (%s)", name, text, path)
+        except RequestRejected as error:
+            _log.warning("%s is ignored: %s", path, error.remark)
+    return settings
+
+
+def _value(read: StateRead[T], default: T) -> T:
+    if read.problem is not None:
+        _log.warning("%s", read.problem)
+    return default if read.value is None else read.value
+
+
+def keep_topics(persistence: Persistence, table: TopicTable) -> None:
+    def snapshot() -> Render:
+        auto_created: list[JsonValue] = [*sorted(table.auto_created)]
+        extra = {_AUTO_CREATED_FIELD: auto_created} if auto_created else {}
+        copy = config_files.TopicTable(
+            topics=dict(table.topics),
+            data_version=table.data_version,
+            unknown={**table.unknown, **extra},
+        )
+        return lambda: config_files.TOPICS.render(copy)
+
+    persistence.register(
+        config_files.TOPICS.name, take_changed=_epoch_moved(table), snapshot=snapshot
+    )
+
+
+def keep_groups(persistence: Persistence, table: GroupTable) -> None:
+    def snapshot() -> Render:
+        copy = config_files.GroupTable(
+            groups=dict(table.groups),
+            forbidden=table.forbidden_table(),
+            data_version=table.data_version,
+            unknown=table.unknown,
+        )
+        return lambda: config_files.GROUPS.render(copy)
+
+    persistence.register(
+        config_files.GROUPS.name, take_changed=_epoch_moved(table), snapshot=snapshot
+    )
+
+
+def keep_consumer_offsets(
+    persistence: Persistence, offsets: ConsumerOffsets, *, interval_ms: int
+) -> None:
+    def snapshot() -> Render:
+        copy = consumer_offset_table(offsets)
+        return lambda: config_files.CONSUMER_OFFSETS.render(copy)
+
+    persistence.register(
+        config_files.CONSUMER_OFFSETS.name,
+        take_changed=_flag_taken(offsets),
+        snapshot=snapshot,
+        interval_ms=interval_ms,
+    )
+
+
+def consumer_offset_table(offsets: ConsumerOffsets) -> config_files.ConsumerOffsetTable:
+    """A copy of the offsets in the form of their file."""
+    return config_files.ConsumerOffsetTable(*offsets.snapshot())
+
+
+def keep_filters(persistence: Persistence, filters: FilterTable) -> None:
+    def snapshot() -> Render:
+        entries = filters.snapshot()
+        unknown = filters.unknown
+        return lambda: config_files.CONSUMER_FILTERS.render(
+            config_files.ConsumerFilterTable(_filters_by_topic(entries), unknown)
+        )
+
+    persistence.register(
+        config_files.CONSUMER_FILTERS.name, take_changed=_flag_taken(filters), snapshot=snapshot
+    )
+
+
+def _filters_by_topic(
+    entries: list[FilterData],
+) -> dict[str, dict[str, config_files.ConsumerFilter]]:
+    by_topic: dict[str, dict[str, config_files.ConsumerFilter]] = {}
+    for entry in entries:
+        by_topic.setdefault(entry.topic, {})[entry.group] = config_files.ConsumerFilter(
+            topic=entry.topic,
+            group=entry.group,
+            expression=entry.expression,
+            expression_type=entry.expression_type,
+            born_time_ms=entry.born_ms,
+            dead_time_ms=entry.dead_ms,
+            client_version=entry.version,
+            bloom_bit_count=entry.bloom_bit_count,
+            bloom_bit_positions=entry.bloom_bit_positions,
+            unknown=entry.unknown,
+        )
+    return by_topic
+
+
+def keep_settings(persistence: Persistence, settings: RuntimeSettings) -> None:
+    def snapshot() -> Render:
+        changed = dict(settings.changed)
+        return lambda: render_properties(changed).encode()
+
+    persistence.register(SETTINGS_FILE, take_changed=_epoch_moved(settings), snapshot=snapshot)
+
+
+def _epoch_moved(table: _WithEpoch) -> Callable[[], bool]:
+    """Whether the table's epoch is another one than at the last call."""
+    known = table.epoch
+
+    def moved() -> bool:
+        nonlocal known
+        before, known = known, table.epoch
+        return before != known
+
+    return moved
+
+
+def _flag_taken(table: _WithFlag) -> Callable[[], bool]:
+    """Whether the table's flag was set; it is cleared."""
+
+    def taken() -> bool:
+        was, table.changed = table.changed, False
+        return was
+
+    return taken

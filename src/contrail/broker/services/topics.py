@@ -1,0 +1,354 @@
+"""The rules of topics: what may be created, changed and deleted, and what every broker has."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+
+from contrail.broker.config import BrokerConfig
+from contrail.broker.state.attributes import (
+    MIXED,
+    TOPIC_ATTRIBUTES,
+    alter_attributes,
+)
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.topics import CreationRate, TopicTable
+from contrail.errors import MessageIllegal, RequestRejected
+from contrail.model.topic import (
+    AUTO_CREATE_TOPIC,
+    BENCHMARK_TOPIC,
+    HALF_TOPIC,
+    MESSAGE_TYPE_ATTRIBUTE,
+    OFFSET_MOVED_TOPIC,
+    OP_HALF_TOPIC,
+    QUEUE_TYPE_ATTRIBUTE,
+    RESERVE_TIME_ATTRIBUTE,
+    RETRY_PREFIX,
+    REVIVE_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYNC_BROKER_MEMBER_PREFIX,
+    SYSTEM_TOPICS,
+    TIMER_TOPIC,
+    TRANSACTION_EXHAUSTED_TOPIC,
+    Perm,
+    QueueType,
+    TopicConfig,
+    check_topic_folder,
+    check_topic_name,
+    dlq_topic,
+    is_system_topic,
+    retry_topic,
+)
+from contrail.protocol.codes import ResponseCode
+
+_log = logging.getLogger(__name__)
+
+QUEUE_COUNT_MAX = 65_535
+PERM_MAX = 7
+FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
+REVIVE_QUEUE_COUNT = 8
+SCHEDULE_QUEUE_COUNT = 18
+BENCHMARK_QUEUE_COUNT = 1024
+_READ_WRITE = int(Perm.READ | Perm.WRITE)
+
+
+class Topics:
+    """Creates, changes and deletes topics.
+
+    ``on_change`` is called with each topic that was created or changed, ``on_delete`` with the
+    name of each that went: to register the broker anew, to write the table, to tell the store.
+    """
+
+    def __init__(
+        self,
+        table: TopicTable,
+        settings: RuntimeSettings,
+        *,
+        add_batch_topic: Callable[[bytes], None] = lambda topic: None,
+        mixed_message_type: bool = False,
+    ) -> None:
+        self.table = table
+        self.on_change: list[Callable[[TopicConfig], None]] = []
+        self.on_delete: list[Callable[[str], None]] = []
+        self._settings = settings
+        self._add_batch_topic = add_batch_topic
+        self._mixed_message_type = mixed_message_type
+        self._rate = CreationRate()
+        self._system_topics = set(SYSTEM_TOPICS)
+        for config in _topics_of_every_broker(settings.config):
+            self._system_topics.add(config.topic)
+            table.seed(config)
+        for config in table.topics.values():
+            self._note_queue_type(config)
+
+    @property
+    def system_topics(self) -> frozenset[str]:
+        return frozenset(self._system_topics)
+
+    def is_system(self, topic: str) -> bool:
+        return topic in self._system_topics or is_system_topic(topic)
+
+    def ensure_for_send(
+        self,
+        topic: str,
+        *,
+        default_topic: str,
+        queue_count: int,
+        client: str,
+        now_ms: int,
+        sys_flag: int = 0,
+    ) -> TopicConfig:
+        """The topic a message is sent to, created after its template if it must be.
+
+        Raises:
+            RequestRejected: INVALID_PARAMETER for a bad name, TOPIC_NOT_EXIST for a topic that may
+                not be created, SYSTEM_BUSY for a client that creates too many in one second.
+        """
+        found = self.table.get(topic)
+        if found is not None:
+            return found
+        check_name(topic)
+        config = self._after_template(topic, default_topic, queue_count, sys_flag)
+        if config is None:
+            if topic.startswith(RETRY_PREFIX):
+                return self._ensure(topic, 1, now_ms, sys_flag=sys_flag)
+            raise _no_such_topic(topic)
+        self._admit_creation(topic, client, now_ms)
+        self._put(config, now_ms, auto_created=True)
+        _log.info("created topic %r after template %r for %s", topic, default_topic, client)
+        return config
+
+    def _after_template(
+        self, topic: str, default_topic: str, queue_count: int, sys_flag: int
+    ) -> TopicConfig | None:
+        template = self.table.get(default_topic)
+        if template is None or not template.perm & Perm.INHERIT:
+            return None
+        if default_topic == AUTO_CREATE_TOPIC and not self._settings.config.auto_create_topic:
+            return None
+        count = max(0, min(queue_count, template.write_queue_count))
+        return TopicConfig(
+            topic=topic,
+            read_queue_count=count,
+            write_queue_count=count,
+            perm=template.perm & ~int(Perm.INHERIT),
+            filter_type=template.filter_type,
+            sys_flag=sys_flag,
+        )
+
+    def _admit_creation(self, topic: str, client: str, now_ms: int) -> None:
+        config = self._settings.config
+        if len(self.table.auto_created) >= config.auto_topic_count_max:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"topic {topic!r} does not exist, and {config.auto_topic_count_max} topics were "
+                "created automatically already; create it with updateTopic",
+            )
+        count_max = config.auto_topics_per_second_max
+        if not self._rate.admit(client, now_ms=now_ms, count_max=count_max):
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"topic {topic!r} is not created now: a client may create {count_max} topics a "
+                "second; try again, or create it with updateTopic",
+            )
+
+    def ensure_retry_topic(
+        self,
+        group: str,
+        now_ms: int,
+        *,
+        queue_count: int = 1,
+        order: bool = False,
+        sys_flag: int = 0,
+    ) -> TopicConfig:
+        """The topic of messages a group shall get again; its order flag follows the group's."""
+        return self._ensure(retry_topic(group), queue_count, now_ms, order=order, sys_flag=sys_flag)
+
+    def ensure_dlq_topic(self, group: str, now_ms: int) -> TopicConfig:
+        """The topic of messages a group has given up on."""
+        return self._ensure(dlq_topic(group), 1, now_ms)
+
+    def ensure_transaction_exhausted_topic(self, now_ms: int) -> TopicConfig:
+        """The topic of half messages whose producer never decided."""
+        return self._ensure(TRANSACTION_EXHAUSTED_TOPIC, 1, now_ms)
+
+    def _ensure(
+        self, topic: str, queue_count: int, now_ms: int, *, order: bool = False, sys_flag: int = 0
+    ) -> TopicConfig:
+        config = self.table.get(topic)
+        if config is not None and config.order == order:
+            return config
+        if config is None:
+            check_name(topic)
+            config = TopicConfig(topic, queue_count, queue_count, _READ_WRITE, sys_flag=sys_flag)
+        config = dataclasses.replace(config, order=order)
+        self._put(config, now_ms)
+        return config
+
+    def update(self, requested: Iterable[TopicConfig], now_ms: int) -> None:
+        """Create or change topics: all of them or, if one is refused, none.
+
+        The attributes of ``requested`` are changes: their keys carry a ``+`` or ``-``.
+
+        Raises:
+            RequestRejected: INVALID_PARAMETER for a bad name, a system topic, a permission or
+                queue count out of range, SYSTEM_ERROR for bad attributes.
+        """
+        planned = [self._plan_update(config) for config in requested]
+        for config in planned:
+            if config != self.table.get(config.topic):
+                self._put(config, now_ms)
+
+    def _plan_update(self, requested: TopicConfig) -> TopicConfig:
+        self.check_changeable(requested.topic)
+        _check_settings(requested)
+        self._check_message_type(requested)
+        current = self.table.get(requested.topic)
+        attributes = alter_attributes(
+            None if current is None else current.attributes, requested.attributes, TOPIC_ATTRIBUTES
+        )
+        if f"+{RESERVE_TIME_ATTRIBUTE}" in requested.attributes:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"attribute {RESERVE_TIME_ATTRIBUTE!r} needs tiered storage, which is not here",
+            )
+        unknown = {} if current is None else current.unknown
+        return dataclasses.replace(requested, attributes=attributes, unknown=unknown)
+
+    def check_changeable(self, topic: str) -> None:
+        """Refuse what administrators may not create or change."""
+        check_name(topic)
+        self._check_not_system(topic)
+
+    def check_deletable(self, topic: str) -> None:
+        """Refuse what administrators may not delete; odd names that the broker made may go."""
+        if not topic.strip():
+            check_name(topic)
+        with _refused_names():
+            check_topic_folder(topic)
+        self._check_not_system(topic)
+
+    def _check_not_system(self, topic: str) -> None:
+        if self.is_system(topic):
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {topic!r} belongs to the system; choose another name",
+            )
+
+    def _check_message_type(self, requested: TopicConfig) -> None:
+        wanted = requested.attributes.get(f"+{MESSAGE_TYPE_ATTRIBUTE}")
+        if wanted == MIXED and not self._mixed_message_type:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"message type {MIXED} is not enabled; set enableMixedMessageType to allow it",
+            )
+
+    def mark_ordered(self, topics: Iterable[str], now_ms: int) -> None:
+        """Set the order flag of those that the NameServers' order configuration names."""
+        for topic in topics:
+            config = self.table.get(topic)
+            if config is not None and not config.order:
+                self._put(dataclasses.replace(config, order=True), now_ms)
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """Remove a topic's settings; False when there were none. Its data is the caller's."""
+        if not self.table.delete(topic, now_ms):
+            return False
+        _log.info("deleted topic %r", topic)
+        for listener in self.on_delete:
+            listener(topic)
+        return True
+
+    def _put(self, config: TopicConfig, now_ms: int, *, auto_created: bool = False) -> None:
+        existed = config.topic in self.table.topics
+        # First of all, since the store refuses it for a topic that has queues of the other type.
+        self._note_queue_type(config)
+        self.table.put(config, now_ms, auto_created=auto_created)
+        if not auto_created:
+            _log.info("%s topic: %s", "changed" if existed else "created", config)
+        for listener in self.on_change:
+            listener(config)
+
+    def _note_queue_type(self, config: TopicConfig) -> None:
+        if _keeps_batches(config):
+            self._add_batch_topic(config.topic.encode())
+
+
+def batch_topics(topics: Mapping[str, TopicConfig]) -> frozenset[bytes]:
+    """The topics whose batches the store keeps whole: it must know them when it is opened."""
+    return frozenset(name.encode() for name, config in topics.items() if _keeps_batches(config))
+
+
+def _keeps_batches(config: TopicConfig) -> bool:
+    return config.attributes.get(QUEUE_TYPE_ATTRIBUTE) == QueueType.BATCH.value
+
+
+def check_name(topic: str) -> None:
+    """Refuse a name that no topic may have, with INVALID_PARAMETER."""
+    with _refused_names():
+        check_topic_name(topic)
+
+
+@contextmanager
+def _refused_names() -> Iterator[None]:
+    try:
+        yield
+    except MessageIllegal as error:
+        raise RequestRejected(ResponseCode.INVALID_PARAMETER, str(error)) from error
+
+
+def _no_such_topic(topic: str) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.TOPIC_NOT_EXIST,
+        f"topic {topic!r} does not exist and is not created by sending; create it first",
+    )
+
+
+def _check_settings(config: TopicConfig) -> None:
+    problem = _settings_problem(config)
+    if problem is not None:
+        raise RequestRejected(ResponseCode.INVALID_PARAMETER, f"topic {config.topic!r}: {problem}")
+
+
+def _settings_problem(config: TopicConfig) -> str | None:
+    if not 0 <= config.perm <= PERM_MAX:
+        return f"perm {config.perm} must be from 0 to {PERM_MAX}"
+    counts: Mapping[str, int] = {
+        "readQueueNums": config.read_queue_count,
+        "writeQueueNums": config.write_queue_count,
+    }
+    for name, count in counts.items():
+        if not 0 <= count <= QUEUE_COUNT_MAX:
+            return f"{name} {count} must be from 0 to {QUEUE_COUNT_MAX}"
+    if config.filter_type not in FILTER_TYPES:
+        return f"topicFilterType {config.filter_type!r} must be {' or '.join(FILTER_TYPES)}"
+    return None
+
+
+def _topics_of_every_broker(config: BrokerConfig) -> Iterator[TopicConfig]:
+    """What RocketMQ creates at start, with its queue counts and permissions."""
+    inherited = int(Perm.INHERIT)
+    template = inherited | _READ_WRITE
+    yield _fixed(SELF_TEST_TOPIC, 1)
+    if config.auto_create_topic:
+        yield _fixed(AUTO_CREATE_TOPIC, config.default_topic_queue_count, template)
+    yield _fixed(BENCHMARK_TOPIC, BENCHMARK_QUEUE_COUNT)
+    yield _fixed(config.cluster_name, 16, template if config.cluster_topic_enabled else inherited)
+    yield _fixed(config.broker_name, 1, template if config.broker_topic_enabled else inherited)
+    yield _fixed(OFFSET_MOVED_TOPIC, 1)
+    yield _fixed(SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT)
+    if config.trace_topic_enabled:
+        yield _fixed(config.trace_topic, 1)
+    yield _fixed(f"{config.cluster_name}_REPLY_TOPIC", 1)
+    yield _fixed(REVIVE_TOPIC_PREFIX + config.cluster_name, REVIVE_QUEUE_COUNT)
+    yield _fixed(SYNC_BROKER_MEMBER_PREFIX + config.broker_name, 1, inherited)
+    yield _fixed(HALF_TOPIC, 1)
+    yield _fixed(OP_HALF_TOPIC, 1)
+    yield _fixed(TIMER_TOPIC, 1)
+
+
+def _fixed(topic: str, queue_count: int, perm: int = _READ_WRITE) -> TopicConfig:
+    return TopicConfig(topic, queue_count, queue_count, perm)

@@ -1,0 +1,1 @@
+"""What the broker decides; no I/O here."""

@@ -1,0 +1,28 @@
+"""A client's connection as the tables of producers and consumers hold it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contrail.wire.peer import Peer
+
+EXPIRED_AFTER_MS = 120_000
+
+
+@dataclass(slots=True)
+class ClientChannel:
+    """One client on one connection; the tables know a client by its connection."""
+
+    peer: Peer
+    client_id: str
+    language: str
+    version: int
+    last_heartbeat_ms: int
+
+    def refresh(self, newer: ClientChannel) -> None:
+        """Take what a later heartbeat on the same connection says."""
+        self.client_id = newer.client_id
+        self.last_heartbeat_ms = newer.last_heartbeat_ms
+
+    def expired(self, now_ms: int, after_ms: int) -> bool:
+        return now_ms - self.last_heartbeat_ms > after_ms

@@ -1,0 +1,163 @@
+"""How far each group has consumed each queue.
+
+Three tables, all by topic, group and queue: what was committed (persisted), what was pulled (only
+shown to operators), and resets that an operator asked for and the group has not seen yet. While a
+reset is pending it is the answer to a query, and the group's own commits are ignored: they are
+older than the operator's wish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import NamedTuple
+
+from contrail.model.data_version import DataVersion
+from contrail.model.fastjson import JsonValue
+
+UNKNOWN = -1
+SEPARATOR = "@"
+
+# RocketMQ gives the table a new version once in so many commits; slaves poll it.
+_COMMITS_PER_VERSION = 500
+
+_Offsets = dict[str, dict[int, int]]
+
+
+class OffsetsSnapshot(NamedTuple):
+    """The fields of ``consumerOffset.json``, in the order its table type takes them."""
+
+    offsets: dict[str, dict[int, int]]
+    data_version: DataVersion
+    unknown: Mapping[str, JsonValue]
+
+
+class ConsumerOffsets:
+    """The offsets of all groups. ``changed`` is set by every change; who persists clears it."""
+
+    def __init__(
+        self,
+        offsets: Mapping[str, Mapping[int, int]] | None = None,
+        *,
+        data_version: DataVersion | None = None,
+        unknown: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        self._committed: _Offsets = {key: dict(queues) for key, queues in (offsets or {}).items()}
+        self._pulled: _Offsets = {}
+        self._resets: _Offsets = {}
+        self._commits = 0
+        self.data_version = data_version or DataVersion()
+        self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
+        self.changed = False
+
+    # One queue.
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """A pending reset, else what was committed, else -1."""
+        pending = self.peek_reset(group, topic, queue_id)
+        if pending is not None:
+            return pending
+        queues = self._committed.get(f"{topic}{SEPARATOR}{group}")
+        return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
+
+    def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> bool:
+        """Note a group's progress; False if a pending reset made it void."""
+        key = f"{topic}{SEPARATOR}{group}"
+        if self._resets and queue_id in self._resets.get(key, ()):
+            return False
+        self._put(self._committed, key, queue_id, consumer_offset)
+        self._commits += 1
+        self.changed = True
+        return True
+
+    def commit_pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Note where a group's next pull is going to start."""
+        self._put(self._pulled, f"{topic}{SEPARATOR}{group}", queue_id, queue_offset)
+
+    def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
+        queues = self._pulled.get(f"{topic}{SEPARATOR}{group}")
+        found = None if queues is None else queues.get(queue_id)
+        return self.query(group, topic, queue_id) if found is None else found
+
+    def stamp(self, now_ms: int) -> None:
+        """Give the table a new version if there were enough commits since the last one."""
+        while self._commits >= _COMMITS_PER_VERSION:
+            self._commits -= _COMMITS_PER_VERSION
+            self.data_version = self.data_version.bump(now_ms)
+
+    # Resets by an operator.
+
+    def assign_reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
+        """The group must go on from there; it learns so from its next pull."""
+        key = f"{topic}{SEPARATOR}{group}"
+        self._put(self._resets, key, queue_id, consumer_offset)
+        self._put(self._committed, key, queue_id, consumer_offset)
+        self.changed = True
+
+    def peek_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        if not self._resets:
+            return None
+        return self._resets.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
+
+    def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
+        """The pending reset, which is then no longer pending."""
+        pending = self.peek_reset(group, topic, queue_id)
+        if pending is not None:
+            key = f"{topic}{SEPARATOR}{group}"
+            del self._resets[key][queue_id]
+            if not self._resets[key]:
+                del self._resets[key]
+        return pending
+
+    # Whole groups and topics.
+
+    def of_group(self, group: str, topic: str) -> dict[int, int]:
+        """What a group has committed on a topic, by queue."""
+        return dict(self._committed.get(f"{topic}{SEPARATOR}{group}", {}))
+
+    def topics_of(self, group: str) -> set[str]:
+        return {topic for topic, owner in self._pairs() if owner == group}
+
+    def groups_of(self, topic: str) -> set[str]:
+        return {group for name, group in self._pairs() if name == topic}
+
+    def clone(self, source: str, destination: str, topic: str) -> bool:
+        """Copy a group's offsets on a topic to another group; False if there are none."""
+        queues = self._committed.get(f"{topic}{SEPARATOR}{source}")
+        if queues is None:
+            return False
+        self._committed[f"{topic}{SEPARATOR}{destination}"] = dict(queues)
+        self.changed = True
+        return True
+
+    def remove_group(self, group: str) -> None:
+        suffix = SEPARATOR + group
+        for table in (self._committed, self._pulled, self._resets):
+            for key in [key for key in table if key.endswith(suffix)]:
+                del table[key]
+                self.changed = True
+
+    def remove_topic(self, topic: str) -> None:
+        prefix = topic + SEPARATOR
+        for table in (self._committed, self._pulled, self._resets):
+            for key in [key for key in table if key.startswith(prefix)]:
+                del table[key]
+                self.changed = True
+
+    def snapshot(self) -> OffsetsSnapshot:
+        """A copy for the one who persists it."""
+        offsets = {key: dict(queues) for key, queues in self._committed.items()}
+        return OffsetsSnapshot(offsets, self.data_version, self.unknown)
+
+    def _pairs(self) -> Iterator[tuple[str, str]]:
+        """Topic and group of every key; one without both is kept in the file and otherwise idle."""
+        for key in self._committed:
+            topic, found, group = key.partition(SEPARATOR)
+            if found and SEPARATOR not in group:
+                yield topic, group
+
+    @staticmethod
+    def _put(table: _Offsets, key: str, queue_id: int, value: int) -> None:
+        queues = table.get(key)
+        if queues is None:
+            queues = table[key] = {}
+        queues[queue_id] = value

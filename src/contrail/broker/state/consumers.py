@@ -1,0 +1,160 @@
+"""Which clients consume for which groups, and what each group has subscribed to.
+
+A group exists while at least one of its clients is connected. Its settings are those of the last
+heartbeat, whichever client sent it; its subscriptions are shared by all of its clients.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, ClientChannel
+from contrail.model.subscription import SubscriptionData
+from contrail.protocol.bodies.heartbeat import (
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+)
+from contrail.wire.peer import Peer
+
+
+class ConsumerGroup:
+    """One group with connected clients."""
+
+    def __init__(self, data: ConsumerData) -> None:
+        self.name = data.group
+        self.consume_type: ConsumeType = data.consume_type
+        self.message_model: MessageModel = data.message_model
+        self.consume_from_where: ConsumeFromWhere = data.consume_from_where
+        self.channels: dict[Peer, ClientChannel] = {}
+        self._subscriptions: dict[str, SubscriptionData] = {}
+        self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
+
+    @property
+    def broadcasts(self) -> bool:
+        return self.message_model is MessageModel.BROADCASTING
+
+    def subscription(self, topic: str) -> SubscriptionData | None:
+        return self._subscriptions.get(topic)
+
+    def client_ids(self) -> list[str]:
+        """One for each connection, in the order they came."""
+        return [channel.client_id for channel in self.channels.values()]
+
+    def channel_of(self, client_id: str) -> ClientChannel | None:
+        found = (c for c in self.channels.values() if c.client_id == client_id)
+        return next(found, None)
+
+    def take_channel(self, channel: ClientChannel, data: ConsumerData) -> bool:
+        """Note a heartbeat; True if its connection is new to the group."""
+        self.consume_type = data.consume_type
+        self.message_model = data.message_model
+        self.consume_from_where = data.consume_from_where
+        known = self.channels.get(channel.peer)
+        if known is not None:
+            known.refresh(channel)
+            return False
+        self.channels[channel.peer] = channel
+        return True
+
+    def take_subscriptions(self, subscriptions: Iterable[SubscriptionData]) -> bool:
+        """Adopt a heartbeat's subscriptions; True if the set of topics changed.
+
+        A topic's subscription is replaced only by a newer one, because two clients of a group may
+        disagree while one of them is being rolled out.
+        """
+        before = set(self._subscriptions)
+        topics = set()
+        for subscription in subscriptions:
+            topics.add(subscription.topic)
+            old = self._subscriptions.get(subscription.topic)
+            if old is None or subscription.sub_version > old.sub_version:
+                self._subscriptions[subscription.topic] = subscription
+        for topic in before - topics:
+            del self._subscriptions[topic]
+        return before != topics
+
+
+class ConsumerTable:
+    """The groups that have connected clients."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, ConsumerGroup] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
+        self._fingerprints: dict[str, int] = {}
+        self.groups: Mapping[str, ConsumerGroup] = MappingProxyType(self._groups)
+
+    def find(self, group: str) -> ConsumerGroup | None:
+        return self._groups.get(group)
+
+    def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        found = self._groups.get(group)
+        return None if found is None else found.subscription(topic)
+
+    def subscribes(self, group: str, topic: str) -> bool:
+        """Whether the group wants the topic, or nothing is known of what it wants."""
+        found = self._groups.get(group)
+        return found is None or not found.subscriptions or found.subscription(topic) is not None
+
+    def groups_of_topic(self, topic: str) -> set[str]:
+        return {
+            name for name, group in self._groups.items() if group.subscription(topic) is not None
+        }
+
+    def channel_of(self, group: str, client_id: str) -> ClientChannel | None:
+        found = self._groups.get(group)
+        return None if found is None else found.channel_of(client_id)
+
+    def register(
+        self, data: ConsumerData, channel: ClientChannel, *, with_subscriptions: bool = True
+    ) -> bool:
+        """Take one group of a heartbeat; True if its clients or its topics changed."""
+        group = self._groups.get(data.group)
+        if group is None:
+            group = self._groups[data.group] = ConsumerGroup(data)
+        joined = group.take_channel(channel, data)
+        self._groups_of.setdefault(channel.peer, set()).add(data.group)
+        changed = with_subscriptions and group.take_subscriptions(data.subscriptions)
+        return joined or changed
+
+    def take_fingerprint(self, group: str, fingerprint: int) -> bool:
+        """Note the fingerprint of a group's subscriptions; True if another one was known."""
+        known = self._fingerprints.get(group)
+        self._fingerprints[group] = fingerprint
+        return known is not None and known != fingerprint
+
+    def unregister(self, group: str, peer: Peer) -> ConsumerGroup | None:
+        """Remove a client and return its group as it is now, or None if it was not in it."""
+        found = self._groups.get(group)
+        if found is None or found.channels.pop(peer, None) is None:
+            return None
+        groups = self._groups_of[peer]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[peer]
+        if not found.channels:
+            del self._groups[group]
+            self._fingerprints.pop(group, None)
+        return found
+
+    def close(self, peer: Peer) -> list[ConsumerGroup]:
+        """The connection is gone; returns the groups it left, as they are now."""
+        names = sorted(self._groups_of.get(peer, ()))
+        left = [self.unregister(name, peer) for name in names]
+        return [group for group in left if group is not None]
+
+    def expire(
+        self, now_ms: int, *, after_ms: int = EXPIRED_AFTER_MS
+    ) -> list[tuple[ConsumerGroup, ClientChannel]]:
+        """Remove the clients whose heartbeats have stopped; returns each with its group."""
+        overdue = [
+            (group, channel)
+            for group in self._groups.values()
+            for channel in group.channels.values()
+            if channel.expired(now_ms, after_ms)
+        ]
+        for group, channel in overdue:
+            self.unregister(group.name, channel.peer)
+        return overdue

@@ -1,0 +1,85 @@
+"""The broker's consumer groups, what is forbidden to them, and the version of their table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from contrail.model.data_version import DataVersion
+from contrail.model.fastjson import JsonValue
+from contrail.model.group import SubscriptionGroupConfig
+
+FORBIDDEN_READ = 1 << 2
+"""The bit of a group's forbidden set that stops it from reading a topic."""
+
+
+class GroupTable:
+    """Group settings by name. ``epoch`` grows with each change, so that caches can tell."""
+
+    def __init__(
+        self,
+        groups: Mapping[str, SubscriptionGroupConfig] | None = None,
+        *,
+        forbidden: Mapping[str, Mapping[str, int]] | None = None,
+        data_version: DataVersion | None = None,
+        unknown: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        self._groups = dict(groups or {})
+        self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
+        self._forbidden = {group: dict(topics) for group, topics in (forbidden or {}).items()}
+        self.data_version = data_version or DataVersion()
+        self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
+        self.epoch = 0
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None:
+        return self._groups.get(group)
+
+    def seed(self, config: SubscriptionGroupConfig) -> None:
+        """Add a group every broker has, unless the table was loaded with it: no new version."""
+        if config.group not in self._groups:
+            self._groups[config.group] = config
+            self.epoch += 1
+
+    def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+        self._groups[config.group] = config
+        self._touch(now_ms)
+
+    def delete(self, group: str, now_ms: int) -> bool:
+        """False when there was no such group; what was forbidden to it is forgotten either way."""
+        forgotten = self._forbidden.pop(group, None)
+        found = self._groups.pop(group, None)
+        if found is not None or forgotten is not None:
+            self._touch(now_ms)
+        return found is not None
+
+    def forbidden(self, group: str, topic: str) -> int:
+        """The bits that are forbidden to a group on a topic; 0 is nothing."""
+        return max(0, self._forbidden.get(group, {}).get(topic, 0))
+
+    def set_forbidden(self, group: str, topic: str, bits: int, now_ms: int) -> None:
+        if bits == self.forbidden(group, topic):
+            return
+        topics = self._forbidden.setdefault(group, {})
+        if bits > 0:
+            topics[topic] = bits
+        else:
+            topics.pop(topic, None)
+        if not topics:
+            del self._forbidden[group]
+        self._touch(now_ms)
+
+    def forbidden_table(self) -> dict[str, dict[str, int]]:
+        """A copy of everything that is forbidden, by group and topic."""
+        return {group: dict(topics) for group, topics in self._forbidden.items()}
+
+    def page(
+        self, known: DataVersion | None, start: int, count: int
+    ) -> dict[str, SubscriptionGroupConfig]:
+        """Some groups in order of name; from the first one if the table is not the known one."""
+        first = max(start, 0) if known == self.data_version else 0
+        names = sorted(self._groups)[first : first + max(count, 0)]
+        return {name: self._groups[name] for name in names}
+
+    def _touch(self, now_ms: int) -> None:
+        self.data_version = self.data_version.bump(now_ms)
+        self.epoch += 1

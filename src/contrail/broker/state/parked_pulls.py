@@ -1,0 +1,69 @@
+"""Pulls waiting for an arrival or a deadline. Holds them; the caller answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from contrail.broker.state.pull_plan import PullPlan
+from contrail.protocol.command import Request
+from contrail.wire.peer import Peer
+
+
+@dataclass(slots=True, eq=False)
+class ParkedPull:
+    """One held pull. ``scanned_to`` is how far its filter has looked in vain."""
+
+    request: Request
+    peer: Peer
+    plan: PullPlan
+    scanned_to: int
+    deadline_ms: int
+
+
+class ParkedPulls:
+    """Held pulls by queue, oldest first."""
+
+    def __init__(self) -> None:
+        self._queues: dict[tuple[bytes, int], list[ParkedPull]] = {}
+        self._count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def park(self, pull: ParkedPull, *, count_max: int) -> bool:
+        """Hold a pull; False when there are too many already."""
+        if self._count >= count_max:
+            return False
+        self._queues.setdefault((pull.plan.topic, pull.plan.queue_id), []).append(pull)
+        self._count += 1
+        return True
+
+    def waiting_at(self, topic: bytes, queue_id: int) -> list[ParkedPull]:
+        """The pulls of one queue; the caller calls ``done`` for those it answers."""
+        return self._queues.get((topic, queue_id), [])
+
+    def done(self, answered: list[ParkedPull]) -> None:
+        """Forget these."""
+        for pull in answered:
+            key = (pull.plan.topic, pull.plan.queue_id)
+            held = self._queues.get(key)
+            if held is None or pull not in held:
+                continue
+            held.remove(pull)
+            self._count -= 1
+            if not held:
+                del self._queues[key]
+
+    def drop_closed(self) -> int:
+        """Forget pulls whose peer is gone; returns how many."""
+        gone = [pull for pull in self if pull.peer.is_closed]
+        self.done(gone)
+        return len(gone)
+
+    def __iter__(self) -> Iterator[ParkedPull]:
+        for held in list(self._queues.values()):
+            yield from list(held)
+
+    def of_topic(self, topic: bytes) -> list[ParkedPull]:
+        return [pull for pull in self if pull.plan.topic == topic]

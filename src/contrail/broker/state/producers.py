@@ -1,0 +1,67 @@
+"""Which clients produce for which groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+
+from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, ClientChannel
+from contrail.wire.peer import Peer
+
+
+class ProducerTable:
+    """The connected producers, by group and connection."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[Peer, ClientChannel]] = {}
+        self._groups_of: dict[Peer, set[str]] = {}
+        self.groups: Mapping[str, Mapping[Peer, ClientChannel]] = MappingProxyType(self._groups)
+
+    def register(self, group: str, channel: ClientChannel) -> bool:
+        """Add or refresh a producer; True if its connection is new to the group."""
+        channels = self._groups.setdefault(group, {})
+        known = channels.get(channel.peer)
+        if known is not None:
+            known.refresh(channel)
+            return False
+        channels[channel.peer] = channel
+        self._groups_of.setdefault(channel.peer, set()).add(group)
+        return True
+
+    def channels(self, group: str) -> list[ClientChannel]:
+        return list(self._groups.get(group, {}).values())
+
+    def unregister(self, group: str, peer: Peer) -> bool:
+        """False when the connection did not produce for the group."""
+        channels = self._groups.get(group)
+        if channels is None or channels.pop(peer, None) is None:
+            return False
+        if not channels:
+            del self._groups[group]
+        self._forget(peer, group)
+        return True
+
+    def close(self, peer: Peer) -> list[str]:
+        """The connection is gone; returns the groups it produced for."""
+        groups = sorted(self._groups_of.get(peer, ()))
+        for group in groups:
+            self.unregister(group, peer)
+        return groups
+
+    def expire(self, now_ms: int, *, after_ms: int = EXPIRED_AFTER_MS) -> list[ClientChannel]:
+        """Remove and return the producers whose heartbeats have stopped."""
+        overdue = [
+            (group, channel)
+            for group, channels in self._groups.items()
+            for channel in channels.values()
+            if channel.expired(now_ms, after_ms)
+        ]
+        for group, channel in overdue:
+            self.unregister(group, channel.peer)
+        return [channel for _, channel in overdue]
+
+    def _forget(self, peer: Peer, group: str) -> None:
+        groups = self._groups_of[peer]
+        groups.discard(group)
+        if not groups:
+            del self._groups_of[peer]

@@ -1,0 +1,33 @@
+"""What a pull asks for, once every check has passed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple, Protocol
+
+FLAG_COMMIT = 0x1
+FLAG_SUSPEND = 0x2
+FLAG_SUBSCRIPTION = 0x4
+FLAG_CLASS_FILTER = 0x8
+
+
+class PropertyFilter(Protocol):
+    """Decides by a message's properties."""
+
+    def matches(self, properties: Mapping[str, str]) -> bool: ...
+
+
+class PullPlan(NamedTuple):
+    """A pull that may be served."""
+
+    group: str
+    topic_name: str
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    count_max: int
+    # None: every message. Otherwise the hash codes of the tags wanted.
+    tag_codes: frozenset[int] | None
+    property_filter: PropertyFilter | None
+    topic_sys_flag: int
+    group_sys_flag: int

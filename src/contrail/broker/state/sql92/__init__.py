@@ -1,0 +1,5 @@
+"""SQL92 filters over message properties, with the results and remarks of RocketMQ's own."""
+
+from contrail.broker.state.sql92.filter import Answer, Sql92Filter, compile_sql
+
+__all__ = ["Answer", "Sql92Filter", "compile_sql"]

@@ -1,0 +1,361 @@
+"""What the broker counts, in RocketMQ's items and windows. The hot path only adds numbers.
+
+Three groups of figures:
+
+    ==============  ===============================================  ============================
+    figures         what they count                                  windows
+    ==============  ===============================================  ============================
+    stat items      messages and bytes by topic, group and broker    minute, hour, day
+    rates           puts, gets that found or missed, messages read   10, 60 and 600 seconds
+    put times       how long appends took, by range                  the last whole minute
+    ==============  ===============================================  ============================
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import deque
+from collections.abc import Callable, Iterator
+from itertools import accumulate
+from typing import NamedTuple
+
+from contrail.model.topic import is_system_topic
+
+TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
+TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
+GROUP_GET_NUMS = "GROUP_GET_NUMS"
+GROUP_GET_SIZE = "GROUP_GET_SIZE"
+SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
+BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
+BROKER_GET_NUMS = "BROKER_GET_NUMS"
+BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
+BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
+
+RATE_SPANS_S = (10, 60, 600)
+_SECOND_MS = 1000
+_MINUTE_MS = 60 * _SECOND_MS
+_DAY_MS = 24 * 60 * _MINUTE_MS
+# How often each window takes a sample, and how many samples it holds.
+_MINUTE_WINDOW = (10 * _SECOND_MS, 7)
+_HOUR_WINDOW = (10 * _MINUTE_MS, 7)
+_DAY_WINDOW = (60 * _MINUTE_MS, 25)
+
+# Below which duration an append falls into each range that ``putMessageDistributeTime`` shows.
+_RANGES_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
+_RANGE_NAMES = (
+    "[<=0ms]", "[0~10ms]", "[10~50ms]", "[50~100ms]", "[100~200ms]", "[200~500ms]", "[500ms~1s]",
+    "[1~2s]", "[2~3s]", "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
+)  # fmt: skip
+_STEPS_MS = [1] * 20 + [2] * 15 + [5] * 10 + [10] * 10 + [50] * 6 + [100] * 5 + [1000] * 9
+_BUCKETS_MS = tuple(accumulate(_STEPS_MS))
+
+
+class StatWindow(NamedTuple):
+    """What one item did in a window: in all, per second, and per call."""
+
+    total: int = 0
+    per_second: float = 0.0
+    per_call: float = 0.0
+
+
+class StatItem:
+    """One counted thing: ``value`` grows by ``amount`` in each of ``calls``."""
+
+    __slots__ = ("_samples", "calls", "value")
+
+    def __init__(self) -> None:
+        self.value = 0
+        self.calls = 0
+        self._samples: tuple[deque[tuple[int, int, int]], ...] = tuple(
+            deque(maxlen=count) for _, count in _WINDOWS
+        )
+
+    def add(self, amount: int, calls: int = 1) -> None:
+        self.value += amount
+        self.calls += calls
+
+    def sample(self, window: int, now_ms: int) -> None:
+        samples = self._samples[window]
+        if not samples:
+            samples.append((now_ms - _WINDOWS[window][0], 0, 0))
+        samples.append((now_ms, self.calls, self.value))
+
+    def window(self, window: int) -> StatWindow:
+        samples = self._samples[window]
+        if not samples:
+            return StatWindow()
+        (first_ms, first_calls, first), (last_ms, last_calls, last) = samples[0], samples[-1]
+        total, calls = last - first, last_calls - first_calls
+        return StatWindow(
+            total,
+            _per_second(total, last_ms - first_ms),
+            total / calls if calls > 0 else 0.0,
+        )
+
+
+MINUTE, HOUR, DAY = range(3)
+_WINDOWS = (_MINUTE_WINDOW, _HOUR_WINDOW, _DAY_WINDOW)
+
+
+class _Rate:
+    """A counter and a sample of it for each of the last 600 seconds."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._samples: deque[tuple[int, int]] = deque(maxlen=RATE_SPANS_S[-1] + 1)
+
+    def sample(self, now_ms: int) -> None:
+        self._samples.append((now_ms, self.total))
+
+    def start_over(self) -> None:
+        self._samples.clear()
+
+    def per_second(self, span_s: int) -> float | None:
+        """None until there are samples for that span."""
+        if len(self._samples) <= span_s:
+            return None
+        then_ms, then = self._samples[-span_s - 1]
+        now_ms, now = self._samples[-1]
+        return _per_second(now - then, now_ms - then_ms)
+
+
+class BrokerStats:
+    """All counters of a broker. ``sample`` is to be called every second."""
+
+    def __init__(
+        self,
+        cluster_name: str,
+        *,
+        started_ms: int,
+        utc_offset_ms: int = 0,
+        is_system: Callable[[str], bool] = is_system_topic,
+    ) -> None:
+        """``utc_offset_ms`` says when the day begins here, for the totals since the morning."""
+        self.started_ms = started_ms
+        self._cluster = cluster_name
+        self._is_system = is_system
+        self._utc_offset_ms = utc_offset_ms
+        self._items: dict[str, dict[str, StatItem]] = {}
+        self._put_items: dict[str, tuple[StatItem, ...]] = {}
+        self._get_items: dict[tuple[str, str], tuple[StatItem, ...]] = {}
+        self._rates = {name: _Rate() for name in ("put", "found", "miss", "transferred")}
+        self._put, self._found, self._miss, self._transferred = self._rates.values()
+        self._last_sample_ms = started_ms
+        self._day = self._day_of(started_ms)
+        self._marks = {"put": (0, 0), "get": (0, 0)}
+        self.put_failed_count = 0
+        self.put_byte_count = 0
+        self.put_time_max_ms = 0
+        self.get_time_max_ms = 0
+        self._times = _PutTimes()
+        self._last_times = _PutTimes()
+
+    # The hot path.
+
+    def sent(self, topic: str, count: int, byte_count: int) -> None:
+        """``count`` messages of one topic were stored."""
+        items = self._put_items.get(topic) or self._items_of_put(topic)
+        items[0].add(count, count)
+        items[1].add(byte_count, count)
+        for item in items[2:]:
+            item.value += count
+        self._put.total += count
+        self.put_byte_count += byte_count
+
+    def pulled(self, topic: str, group: str, count: int, byte_count: int) -> None:
+        """One read handed ``count`` messages to a group."""
+        items = self._get_items.get((topic, group)) or self._items_of_get(topic, group)
+        items[0].add(count)
+        items[1].add(byte_count)
+        for item in items[2:]:
+            item.value += count
+        self._found.total += 1
+        self._transferred.total += count
+
+    def pull_missed(self, count: int = 1) -> None:
+        """Reads that found nothing."""
+        self._miss.total += count
+
+    def sent_back(self, topic: str, group: str, count: int = 1) -> None:
+        """A group could not consume messages and sent them back."""
+        self.item(SNDBCK_PUT_NUMS, f"{topic}@{group}").add(count, count)
+
+    def put_failed(self, count: int = 1) -> None:
+        self.put_failed_count += count
+
+    def put_took(self, elapsed_ms: int) -> None:
+        self._times.add(elapsed_ms)
+        if elapsed_ms > self.put_time_max_ms:
+            self.put_time_max_ms = elapsed_ms
+
+    def get_took(self, elapsed_ms: int) -> None:
+        if elapsed_ms > self.get_time_max_ms:
+            self.get_time_max_ms = elapsed_ms
+
+    def item(self, name: str, key: str) -> StatItem:
+        """An item by its stat's name and key, made if there is none."""
+        items = self._items.setdefault(name, {})
+        found = items.get(key)
+        if found is None:
+            found = items[key] = StatItem()
+        return found
+
+    def _items_of_put(self, topic: str) -> tuple[StatItem, ...]:
+        items = [
+            self.item(TOPIC_PUT_NUMS, topic),
+            self.item(TOPIC_PUT_SIZE, topic),
+            self.item(BROKER_PUT_NUMS, self._cluster),
+        ]
+        if not self._is_system(topic):
+            items.append(self.item(BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster))
+        self._put_items[topic] = tuple(items)
+        return self._put_items[topic]
+
+    def _items_of_get(self, topic: str, group: str) -> tuple[StatItem, ...]:
+        key = f"{topic}@{group}"
+        items = [
+            self.item(GROUP_GET_NUMS, key),
+            self.item(GROUP_GET_SIZE, key),
+            self.item(BROKER_GET_NUMS, self._cluster),
+        ]
+        if not self._is_system(topic):
+            items.append(self.item(BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC, self._cluster))
+        self._get_items[topic, group] = tuple(items)
+        return self._get_items[topic, group]
+
+    # Sampling and forgetting.
+
+    def sample(self, now_ms: int) -> None:
+        """Take the samples that are due; a clock that was set back starts over."""
+        before_ms, self._last_sample_ms = self._last_sample_ms, now_ms
+        if now_ms <= before_ms:
+            if now_ms < before_ms:
+                for rate in self._rates.values():
+                    rate.start_over()
+            return
+        for rate in self._rates.values():
+            rate.sample(now_ms)
+        for window, (interval_ms, _) in enumerate(_WINDOWS):
+            if before_ms // interval_ms != now_ms // interval_ms:
+                for item in self._all_items():
+                    item.sample(window, now_ms)
+        if before_ms // _MINUTE_MS != now_ms // _MINUTE_MS:
+            self._last_times, self._times = self._times, _PutTimes()
+        self._mark_morning(now_ms)
+
+    def _all_items(self) -> Iterator[StatItem]:
+        for items in self._items.values():
+            yield from items.values()
+
+    def _mark_morning(self, now_ms: int) -> None:
+        day = self._day_of(now_ms)
+        if day != self._day:
+            self._day = day
+            for kind, (_, today) in self._marks.items():
+                self._marks[kind] = (today, self.user_total(kind))
+
+    def _day_of(self, now_ms: int) -> int:
+        return (now_ms + self._utc_offset_ms) // _DAY_MS
+
+    def topic_deleted(self, topic: str) -> None:
+        """Forget the items of a topic."""
+        self._forget(lambda key: key == topic or key.startswith(f"{topic}@"))
+        self._put_items.pop(topic, None)
+        for key in [key for key in self._get_items if key[0] == topic]:
+            del self._get_items[key]
+
+    def group_deleted(self, group: str) -> None:
+        """Forget the items of a group."""
+        self._forget(lambda key: key.endswith(f"@{group}"))
+        for key in [key for key in self._get_items if key[1] == group]:
+            del self._get_items[key]
+
+    def _forget(self, is_gone: Callable[[str], bool]) -> None:
+        for name, items in self._items.items():
+            if not name.startswith("BROKER_"):
+                for key in [key for key in items if is_gone(key)]:
+                    del items[key]
+
+    # Asking.
+
+    def find(self, name: str, key: str) -> StatItem | None:
+        return self._items.get(name, {}).get(key)
+
+    def topic_put_per_second(self, topic: str) -> float:
+        """How many messages of a topic were stored per second in the last minute."""
+        found = self.find(TOPIC_PUT_NUMS, topic)
+        return 0.0 if found is None else found.window(MINUTE).per_second
+
+    def group_get_per_second(self, topic: str, group: str) -> float:
+        """How many messages of a topic a group read per second in the last minute."""
+        found = self.find(GROUP_GET_NUMS, f"{topic}@{group}")
+        return 0.0 if found is None else found.window(MINUTE).per_second
+
+    @property
+    def put_count(self) -> int:
+        return self._put.total
+
+    def user_total(self, kind: str) -> int:
+        """Messages put or got since the start, but for those of system topics."""
+        name = (
+            BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC
+            if kind == "put"
+            else BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC
+        )
+        found = self.find(name, self._cluster)
+        return 0 if found is None else found.value
+
+    def morning_totals(self, kind: str) -> tuple[int, int]:
+        """``user_total`` as it was yesterday morning and this morning."""
+        return self._marks[kind]
+
+    def rates(self, name: str) -> str:
+        """Per second over 10, 60 and 600 seconds; a span without enough samples stays blank."""
+        found = [self._rates[name].per_second(span_s) for span_s in RATE_SPANS_S]
+        return " ".join("" if rate is None else str(rate) for rate in found)
+
+    def get_rates(self) -> str:
+        """The rates of all gets, found or missed."""
+        found = [
+            (self._found.per_second(span_s) or 0.0) + (self._miss.per_second(span_s) or 0.0)
+            for span_s in RATE_SPANS_S
+        ]
+        return " ".join(str(rate) for rate in found)
+
+    def put_time_ranges(self) -> str:
+        """How many appends of the last whole minute fell into each range."""
+        return self._last_times.ranges_text()
+
+    def put_time_below_ms(self, share: float) -> float:
+        """The time below which this share of the last whole minute's appends stayed."""
+        return self._last_times.quantile_ms(share)
+
+
+class _PutTimes:
+    """How long the appends of one minute took."""
+
+    def __init__(self) -> None:
+        self._ranges = [0] * len(_RANGE_NAMES)
+        self._buckets = [0] * (len(_BUCKETS_MS) + 1)
+
+    def add(self, elapsed_ms: int) -> None:
+        self._ranges[bisect_right(_RANGES_MS, elapsed_ms)] += 1
+        self._buckets[bisect_left(_BUCKETS_MS, elapsed_ms)] += 1
+
+    def ranges_text(self) -> str:
+        pairs = zip(_RANGE_NAMES, self._ranges, strict=True)
+        return "".join(f"{name}:{count} " for name, count in pairs)
+
+    def quantile_ms(self, share: float) -> float:
+        """Interpolated within the bucket in which the wanted append lies."""
+        wanted, passed, low = int(sum(self._buckets) * share), 0, 0
+        for high, count in zip(_BUCKETS_MS, self._buckets, strict=False):
+            if wanted <= passed + count:
+                return low + ((high - low) * (wanted - passed) / count if count else 0.0)
+            passed += count
+            low = high
+        return float(low)
+
+
+def _per_second(count: int, elapsed_ms: int) -> float:
+    return count * _SECOND_MS / elapsed_ms if elapsed_ms > 0 else 0.0

@@ -1,0 +1,87 @@
+"""The broker's topics and the version of their table; who created what is remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+
+from contrail.model.data_version import DataVersion
+from contrail.model.fastjson import JsonValue
+from contrail.model.topic import TopicConfig
+
+_SECOND_MS = 1000
+
+
+class TopicTable:
+    """Topic settings by name. ``epoch`` grows with each change, so that caches can tell."""
+
+    def __init__(
+        self,
+        topics: Mapping[str, TopicConfig] | None = None,
+        *,
+        data_version: DataVersion | None = None,
+        auto_created: Iterable[str] = (),
+        unknown: Mapping[str, JsonValue] | None = None,
+    ) -> None:
+        self._topics = dict(topics or {})
+        self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
+        self.data_version = data_version or DataVersion()
+        self.auto_created = {topic for topic in auto_created if topic in self._topics}
+        self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
+        self.epoch = 0
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._topics.get(topic)
+
+    def seed(self, config: TopicConfig) -> None:
+        """Add a topic every broker has, unless the table was loaded with it: no new version."""
+        if config.topic not in self._topics:
+            self._topics[config.topic] = config
+            self.epoch += 1
+
+    def put(self, config: TopicConfig, now_ms: int, *, auto_created: bool = False) -> None:
+        self._topics[config.topic] = config
+        if auto_created:
+            self.auto_created.add(config.topic)
+        else:
+            self.auto_created.discard(config.topic)
+        self.touch(now_ms)
+
+    def delete(self, topic: str, now_ms: int) -> bool:
+        """False when there was no such topic."""
+        if self._topics.pop(topic, None) is None:
+            return False
+        self.auto_created.discard(topic)
+        self.touch(now_ms)
+        return True
+
+    def touch(self, now_ms: int) -> None:
+        """A new version: something changed that the table's readers must learn of."""
+        self.data_version = self.data_version.bump(now_ms)
+        self.epoch += 1
+
+    def page(self, known: DataVersion | None, start: int, count: int) -> dict[str, TopicConfig]:
+        """Some topics in order of name; from the first one if the table is not the known one."""
+        first = max(start, 0) if known == self.data_version else 0
+        names = sorted(self._topics)[first : first + max(count, 0)]
+        return {name: self._topics[name] for name in names}
+
+
+class CreationRate:
+    """How many topics each client may have created in one second."""
+
+    def __init__(self) -> None:
+        self._second = -1
+        self._counts: dict[str, int] = {}
+
+    def admit(self, client: str, *, now_ms: int, count_max: int) -> bool:
+        """Count one more creation, or refuse it."""
+        second = now_ms // _SECOND_MS
+        if second != self._second:
+            self._second = second
+            self._counts.clear()
+        count = self._counts.get(client, 0)
+        if count >= count_max:
+            return False
+        self._counts[client] = count + 1
+        return True

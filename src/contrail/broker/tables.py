@@ -1,0 +1,104 @@
+"""Everything a broker remembers beside its messages, loaded from its folder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Self
+
+from contrail.broker.config import BrokerConfig
+from contrail.broker.services.groups import Groups
+from contrail.broker.services.persistence import Persistence
+from contrail.broker.services.stored_tables import (
+    keep_consumer_offsets,
+    keep_filters,
+    keep_groups,
+    keep_settings,
+    keep_topics,
+    load_consumer_offsets,
+    load_filters,
+    load_groups,
+    load_settings,
+    load_topics,
+)
+from contrail.broker.services.topics import Topics
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.consumers import ConsumerTable
+from contrail.broker.state.filter_data import FilterTable
+from contrail.broker.state.producers import ProducerTable
+from contrail.broker.state.queue_locks import QueueLocks
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.sql92 import compile_sql
+from contrail.clock import Clock
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig, apache_names
+
+
+class BatchTopics:
+    """Passes new BatchCQ topics on to the store, once there is one."""
+
+    def __init__(self) -> None:
+        self.sink: Callable[[bytes], None] | None = None
+
+    def add(self, topic: bytes) -> None:
+        # Before the store is open nothing is lost: it is opened with all topics of this kind.
+        if self.sink is not None:
+            self.sink(topic)
+
+
+@dataclass(slots=True, kw_only=True)
+class Tables:
+    """The broker's state, put together."""
+
+    settings: RuntimeSettings
+    topics: Topics
+    groups: Groups
+    consumer_offsets: ConsumerOffsets
+    filters: FilterTable
+    persistence: Persistence
+    producers: ProducerTable
+    consumers: ConsumerTable
+    locks: QueueLocks
+    batch_topics: BatchTopics
+
+    @classmethod
+    def load(
+        cls, config: BrokerConfig, store_config: StoreConfig, files: FileSystem, clock: Clock
+    ) -> Self:
+        """Read the folder's tables, and have their changes written back.
+
+        Raises:
+            StateFileDamaged: a table and its backup are both unreadable.
+        """
+        root = store_config.root
+        settings = load_settings(
+            files, root, config, fixed_names=apache_names(), now_ms=clock.now_ms()
+        )
+        batch_topics = BatchTopics()
+        filters = FilterTable(compile_sql)
+        load_filters(files, root, filters, clock.now_ms())
+        tables = cls(
+            settings=settings,
+            topics=Topics(load_topics(files, root), settings, add_batch_topic=batch_topics.add),
+            groups=Groups(load_groups(files, root), settings),
+            consumer_offsets=load_consumer_offsets(files, root),
+            filters=filters,
+            persistence=Persistence(root, files),
+            producers=ProducerTable(),
+            consumers=ConsumerTable(),
+            locks=QueueLocks(),
+            batch_topics=batch_topics,
+        )
+        tables._keep()
+        return tables
+
+    def _keep(self) -> None:
+        keep_topics(self.persistence, self.topics.table)
+        keep_groups(self.persistence, self.groups.table)
+        keep_consumer_offsets(
+            self.persistence,
+            self.consumer_offsets,
+            interval_ms=self.settings.config.flush_consumer_offset_ms,
+        )
+        keep_filters(self.persistence, self.filters)
+        keep_settings(self.persistence, self.settings)

@@ -1,0 +1,37 @@
+cimport cython
+
+cdef Py_ssize_t _NUMBER_BYTES_MAX
+cdef Py_ssize_t _PREFIX_BYTES
+cdef Py_ssize_t _OFFSET_DIGITS
+cdef Py_ssize_t _FIXED_BYTES
+cdef bytes _BEFORE_ID
+cdef bytes _BEFORE_QUEUE
+cdef bytes _BEFORE_OFFSET
+cdef bytes _BEFORE_KEY
+cdef bytes _AFTER_KEY
+cdef bytes _BEFORE_OPAQUE
+cdef bytes _END
+
+@cython.locals(
+    size=Py_ssize_t, index=Py_ssize_t, item=tuple, key=bytes, each=Py_ssize_t, out=bytearray,
+    view="unsigned char*", at=Py_ssize_t, flag=cython.longlong, draft=tuple, place=Py_ssize_t)
+cpdef bytes send_answers(
+    list items, Py_ssize_t first, Py_ssize_t last, list queue_offsets, list physical_offsets,
+    Py_ssize_t run_start, bytes host_digits, bytes extra_fields)
+
+@cython.locals(start=Py_ssize_t)
+cdef Py_ssize_t _lay_out(
+    unsigned char* view, Py_ssize_t at, long long opaque, long long queue_id,
+    long long queue_offset, long long physical_offset, bytes key, bytes host_digits,
+    bytes extra_fields) except -1
+
+@cython.locals(byte=cython.uchar)
+cdef Py_ssize_t _copy(unsigned char* view, Py_ssize_t at, bytes text) except -1
+
+@cython.locals(digits=Py_ssize_t, rest=cython.longlong, end=Py_ssize_t, place=Py_ssize_t)
+cdef Py_ssize_t _decimal(unsigned char* view, Py_ssize_t at, long long value) except -1
+
+@cython.locals(place=Py_ssize_t, digit=cython.int)
+cdef Py_ssize_t _hex(unsigned char* view, Py_ssize_t at, long long value) except -1
+
+cdef int _put_i32(unsigned char* view, Py_ssize_t at, long long value) except -1

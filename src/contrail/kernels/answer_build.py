@@ -1,0 +1,165 @@
+"""Builds the answers to a run of sends, back to back in one buffer.
+
+One answer is the frame of this header, without a body (line breaks are only here):
+
+    {"code":0,"extFields":{"msgId":"<host><physical offset>","queueId":"3","queueOffset":"17",
+    "transactionId":"<unique key>",<region and trace fields>},"flag":1,"language":"JAVA",
+    "opaque":123,"serializeTypeCurrentRPC":"JSON","version":479}
+
+``msgId`` is the store's host in hexadecimal digits, then the physical offset in sixteen more.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+_NUMBER_BYTES_MAX = 20
+_PREFIX_BYTES = 8
+_OFFSET_DIGITS = 16
+
+_BEFORE_ID = b'{"code":0,"extFields":{"msgId":"'
+_BEFORE_QUEUE = b'","queueId":"'
+_BEFORE_OFFSET = b'","queueOffset":"'
+_BEFORE_KEY = b'","transactionId":"'
+_AFTER_KEY = b'",'
+_BEFORE_OPAQUE = b'},"flag":1,"language":"JAVA","opaque":'
+_END = b',"serializeTypeCurrentRPC":"JSON","version":479}'
+_FIXED_BYTES = (
+    len(_BEFORE_ID)
+    + len(_BEFORE_QUEUE)
+    + len(_BEFORE_OFFSET)
+    + len(_BEFORE_KEY)
+    + len(_AFTER_KEY)
+    + len(_BEFORE_OPAQUE)
+    + len(_END)
+)
+
+
+def send_answers(
+    items: list[tuple[Any, ...]],
+    first: int,
+    last: int,
+    queue_offsets: list[int],
+    physical_offsets: list[int],
+    run_start: int,
+    host_digits: bytes,
+    extra_fields: bytes,
+) -> bytes:
+    """The answers to ``items[first:last]``, one-way sends left out.
+
+    ``items`` are sends as ``frame_scan`` returns them; the message of ``items[first]`` is number
+    ``run_start`` of the run that was appended. ``extra_fields`` is JSON to stand among the fields.
+    """
+    size = 0
+    index = first
+    while index < last:
+        item = items[index]
+        key = item[10]
+        size += len(key)
+        index += 1
+    each = _PREFIX_BYTES + _FIXED_BYTES + len(host_digits) + _OFFSET_DIGITS + len(extra_fields)
+    size += (each + 3 * _NUMBER_BYTES_MAX) * (last - first)
+    out = bytearray(size)
+    view = out
+    at = 0
+    index = first
+    while index < last:
+        item = items[index]
+        flag = item[1]
+        if not flag & 2:
+            draft = item[11]
+            place = run_start + index - first
+            at = _lay_out(
+                view,
+                at,
+                item[0],
+                draft[1],
+                queue_offsets[place],
+                physical_offsets[place],
+                item[10],
+                host_digits,
+                extra_fields,
+            )
+        index += 1
+    return bytes(out[:at])
+
+
+def _lay_out(
+    view: bytearray,
+    at: int,
+    opaque: int,
+    queue_id: int,
+    queue_offset: int,
+    physical_offset: int,
+    key: bytes,
+    host_digits: bytes,
+    extra_fields: bytes,
+) -> int:
+    """Write one frame at ``at`` and return where it ends. The caller made enough room."""
+    start = at
+    at = _copy(view, at + _PREFIX_BYTES, _BEFORE_ID)
+    at = _copy(view, at, host_digits)
+    at = _hex(view, at, physical_offset)
+    at = _copy(view, at, _BEFORE_QUEUE)
+    at = _decimal(view, at, queue_id)
+    at = _copy(view, at, _BEFORE_OFFSET)
+    at = _decimal(view, at, queue_offset)
+    at = _copy(view, at, _BEFORE_KEY)
+    at = _copy(view, at, key)
+    at = _copy(view, at, _AFTER_KEY)
+    at = _copy(view, at, extra_fields)
+    at = _copy(view, at, _BEFORE_OPAQUE)
+    at = _decimal(view, at, opaque)
+    at = _copy(view, at, _END)
+    _put_i32(view, start, at - start - 4)
+    _put_i32(view, start + 4, at - start - _PREFIX_BYTES)
+    return at
+
+
+def _copy(view: bytearray, at: int, text: bytes) -> int:
+    for byte in text:
+        view[at] = byte
+        at += 1
+    return at
+
+
+def _decimal(view: bytearray, at: int, value: int) -> int:
+    """Write a whole number of at most 64 bits in decimal digits."""
+    if value < 0:
+        view[at] = 45
+        at += 1
+    digits = 1
+    rest = value
+    # Division rounds differently in C for negative numbers, so digits are counted on both sides.
+    while rest > 9 or rest < -9:
+        rest = rest // 10 if rest > 0 else -(-rest // 10)
+        digits += 1
+    end = at + digits
+    place = end
+    rest = value
+    while place > at:
+        place -= 1
+        if rest >= 0:
+            view[place] = 48 + rest % 10
+            rest = rest // 10
+        else:
+            view[place] = 48 + -rest % 10
+            rest = -(-rest // 10)
+    return end
+
+
+def _hex(view: bytearray, at: int, value: int) -> int:
+    place = at + _OFFSET_DIGITS
+    while place > at:
+        place -= 1
+        digit = value & 15
+        view[place] = 48 + digit if digit < 10 else 55 + digit
+        value >>= 4
+    return at + _OFFSET_DIGITS
+
+
+def _put_i32(view: bytearray, at: int, value: int) -> None:
+    view[at] = value >> 24 & 0xFF
+    view[at + 1] = value >> 16 & 0xFF
+    view[at + 2] = value >> 8 & 0xFF
+    view[at + 3] = value & 0xFF

@@ -1,0 +1,170 @@
+"""The NameServer put together: tables, handlers, periodic jobs and the listening port."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+from contrail.clock import Clock
+from contrail.kernels.frame_scan import Item
+from contrail.model.host import Host
+from contrail.nameserver.config import NameServerConfig
+from contrail.nameserver.handlers import (
+    KvHandlers,
+    RegistrationHandlers,
+    RouteHandlers,
+    SettingsHandlers,
+)
+from contrail.nameserver.saver import FileSaver
+from contrail.nameserver.state.kv import KvTable, decode_kv
+from contrail.nameserver.state.routes import RouteTables
+from contrail.nameserver.state.settings import RuntimeSettings
+from contrail.protocol.command import Frame, ReceivedResponse, Request
+from contrail.runtime.files import FileSystem
+from contrail.runtime.schedule import Schedule
+from contrail.runtime.state_file import read_state
+from contrail.wire.connection import Connection
+from contrail.wire.limits import Limits
+from contrail.wire.peer import Handler, Peer
+from contrail.wire.router import RequestRouter, parse_networks
+from contrail.wire.server import Server
+from contrail.wire.tls import TlsFiles, TlsMode
+
+_log = logging.getLogger(__name__)
+
+_TLS_RELOAD_INTERVAL_MS = 10_000
+# However far away the next job is: an injected clock may be moved at any time.
+_SCHEDULE_POLL_S_MAX = 1.0
+
+
+class NameServer:
+    """One NameServer. It talks to no other; brokers register with each."""
+
+    def __init__(
+        self,
+        config: NameServerConfig,
+        *,
+        clock: Clock,
+        files: FileSystem | None = None,
+        limits: Limits | None = None,
+        tls_mode: TlsMode = TlsMode.DISABLED,
+        tls_files: TlsFiles | None = None,
+    ) -> None:
+        self._clock = clock
+        self._files = files or FileSystem()
+        self._settings = RuntimeSettings(config)
+        self._kv = KvTable()
+        self._kv_saver = FileSaver(config.kv_config_path, self._files)
+        self._settings_saver = FileSaver(config.config_store_path, self._files)
+        self._port: int | None = None
+        self._ticker: asyncio.Task[None] | None = None
+        self._tls_files = tls_files
+        self.tables = RouteTables()
+        self.handlers = self._make_handlers()
+        self.router = RequestRouter(
+            self.handlers,
+            cluster_networks=parse_networks(config.cluster_allow_list),
+            in_flight_count_max=(limits or Limits()).in_flight_count_max,
+        )
+        self.server = Server(self, limits=limits, tls_mode=tls_mode, tls_files=tls_files)
+        self.schedule = self._make_schedule()
+
+    @property
+    def config(self) -> NameServerConfig:
+        """The settings as they are now."""
+        return self._settings.config
+
+    @property
+    def address(self) -> str:
+        """``ip:port`` of the listening socket; only after ``start``."""
+        assert self._port is not None
+        return str(Host(self.config.listen_address, self._port))
+
+    async def start(self) -> None:
+        """Load the KV table, then listen.
+
+        Raises:
+            ConfigError: the address cannot be listened on.
+            StateFileDamaged: the KV file and its backup are both unreadable.
+        """
+        await self._load_kv()
+        self._port = await self.server.listen(self.config.listen_address, self.config.listen_port)
+        self._ticker = asyncio.create_task(self._run_schedule(), name="nameserver-schedule")
+        _log.info("NameServer listens on %s", self.address)
+
+    async def stop(self) -> None:
+        """Tell clients to go away, finish what is being written, close everything."""
+        self.router.is_going_away = True
+        if self._ticker is not None:
+            self._ticker.cancel()
+            await asyncio.gather(self._ticker, return_exceptions=True)
+        await self._kv_saver.drain()
+        await self._settings_saver.drain()
+        await self.server.stop()
+
+    # What the server calls.
+
+    def received(self, peer: Connection, frames: list[Frame | Item]) -> None:
+        for frame in frames:
+            if isinstance(frame, Request):
+                self.router.handle(frame, peer)
+            elif not isinstance(frame, ReceivedResponse):
+                # A send that the kernel took apart: refused like every code without a handler.
+                opaque, flag, version, code = frame[:4]
+                request = Request(code, opaque, {}, flag=flag, version=version)
+                self.router.handle(request, peer)
+
+    def end_of_tick(self) -> None:
+        """Every request was answered as it came."""
+
+    def connection_opened(self, peer: Connection) -> None:
+        """A peer is nobody until it registers."""
+
+    def connection_closed(self, peer: Peer, reason: str = "") -> None:
+        """A broker that loses its connection is out of all routes at once."""
+        for key in self.tables.disconnect(peer):
+            _log.warning("broker %r of cluster %r is gone: %s", key.address, key.cluster, reason)
+
+    def _make_handlers(self) -> dict[int, Handler]:
+        families = (
+            RegistrationHandlers(self.tables, self._kv, self._settings, self._clock),
+            RouteHandlers(self.tables, self._kv, self._settings, self._clock),
+            KvHandlers(self._kv, self._kv_saver),
+            SettingsHandlers(self._settings, self._settings_saver),
+        )
+        return {code: handler for family in families for code, handler in family.table().items()}
+
+    def _make_schedule(self) -> Schedule:
+        schedule = Schedule(self._clock.now_ms())
+        schedule.every(self.config.scan_interval_ms, self._evict_silent, name="evict brokers")
+        if self._tls_files is not None:
+            schedule.every(
+                _TLS_RELOAD_INTERVAL_MS, self._reload_certificates, name="reload certificates"
+            )
+        return schedule
+
+    def _evict_silent(self, now_ms: int) -> None:
+        for key, connection in self.tables.expire(now_ms):
+            _log.warning("broker %r of cluster %r is silent: evicted", key.address, key.cluster)
+            connection.close("heartbeat_missing")
+
+    def _reload_certificates(self, now_ms: int) -> None:
+        assert self._tls_files is not None
+        if self._tls_files.reload_if_changed():
+            _log.info("new certificates are in use")
+
+    async def _load_kv(self) -> None:
+        path = self.config.kv_config_path
+        found = await asyncio.to_thread(
+            read_state, self._files, path, sealed=False, parse=decode_kv
+        )
+        if found.problem is not None:
+            _log.warning("%s", found.problem)
+        self._kv.fill(found.value or {})
+
+    async def _run_schedule(self) -> None:
+        while True:
+            now_ms = self._clock.now_ms()
+            self.schedule.run_due(now_ms)
+            wait_s = self.schedule.due_in_ms(now_ms) / 1000
+            await asyncio.sleep(min(max(wait_s, 0.01), _SCHEDULE_POLL_S_MAX))

@@ -1,0 +1,392 @@
+"""The NameServer's answers: registrations, routes, topic lists, KV table and settings."""
+
+from __future__ import annotations
+
+import logging
+
+from contrail.clock import Clock
+from contrail.errors import RequestRejected
+from contrail.model.data_version import DataVersion
+from contrail.model.topic import SYNC_BROKER_MEMBER_PREFIX
+from contrail.nameserver.saver import Saver
+from contrail.nameserver.state.kv import ORDER_TOPIC_NAMESPACE, KvTable
+from contrail.nameserver.state.routes import (
+    BrokerKey,
+    Registration,
+    RouteTables,
+    keep_zone,
+    present_acting_masters,
+)
+from contrail.nameserver.state.settings import RuntimeSettings
+from contrail.protocol.bodies.properties_text import parse_properties, render_properties
+from contrail.protocol.bodies.registration import RegisterBrokerBody, body_crc32
+from contrail.protocol.bodies.routes import TopicRouteData
+from contrail.protocol.bodies.tables import KVTable, TopicList
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import HeaderFields
+from contrail.protocol.json_style import body_errors, decode_body, encode_body
+from contrail.wire.peer import LATER, Answer, Handler, Peer
+
+_log = logging.getLogger(__name__)
+
+# From V4_9_4 on clients are sent routes in the strict style.
+_STRICT_ROUTE_VERSION = 401
+_UNIT_FLAG = 1
+_UNIT_SUB_FLAG = 2
+
+
+class RegistrationHandlers:
+    """What brokers tell: who they are, what they hold, that they live or leave."""
+
+    def __init__(
+        self, tables: RouteTables, kv: KvTable, settings: RuntimeSettings, clock: Clock
+    ) -> None:
+        self._tables = tables
+        self._kv = kv
+        self._settings = settings
+        self._clock = clock
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.REGISTER_BROKER: self.handle_register,
+            RequestCode.UNREGISTER_BROKER: self.handle_unregister,
+            RequestCode.QUERY_DATA_VERSION: self.handle_query_data_version,
+            RequestCode.BROKER_HEARTBEAT: self.handle_heartbeat,
+            RequestCode.REGISTER_TOPIC_IN_NAMESRV: self.handle_register_topic,
+            RequestCode.GET_BROKER_MEMBER_GROUP: self.handle_member_group,
+        }
+
+    def handle_register(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        registration = _registration(request, fields)
+        result = self._tables.register(
+            registration,
+            peer,
+            self._clock.now_ms(),
+            delete_missing_topics=self._settings.config.delete_topics_with_registration,
+        )
+        if result.is_new or result.is_ignored:
+            _log.info(
+                "broker %r (id %d) at %r, cluster %r, %s",
+                registration.broker_name,
+                registration.broker_id,
+                registration.key.address,
+                registration.key.cluster,
+                "registered" if result.is_new else "ignored: its id has an owner of newer state",
+            )
+        answer = {"haServerAddr": result.ha_address, "masterAddr": result.master_address}
+        return Response(
+            fields={name: text for name, text in answer.items() if text is not None},
+            body=self._order_config(),
+        )
+
+    def handle_unregister(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        key = _broker_key(fields)
+        if self._tables.unregister(key, fields.text("brokerName")):
+            _log.info("broker %r of cluster %r unregistered", key.address, key.cluster)
+        return Response()
+
+    def handle_query_data_version(self, request: Request, peer: Peer) -> Answer:
+        key = _broker_key(HeaderFields(request))
+        asked = _data_version(request.body)
+        known = self._tables.data_version(key)
+        self._tables.heard(key, self._clock.now_ms())
+        is_changed = known is None or known != asked
+        return Response(
+            fields={"changed": "true" if is_changed else "false"},
+            body=b"" if known is None else encode_body(known.to_fields()),
+        )
+
+    def handle_heartbeat(self, request: Request, peer: Peer) -> Answer:
+        self._tables.heard(_broker_key(HeaderFields(request)), self._clock.now_ms())
+        return Response()
+
+    def handle_register_topic(self, request: Request, peer: Peer) -> Answer:
+        topic = HeaderFields(request).text("topic")
+        route = TopicRouteData.decode(request.body) if request.body else TopicRouteData()
+        if not self._tables.register_topic(topic, route.queues):
+            _log.warning("topic %r names a broker that is not registered; it is left out", topic)
+        return Response()
+
+    def handle_member_group(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        group = self._tables.member_group(fields.text("clusterName"), fields.text("brokerName"))
+        return Response(body=group.encode())
+
+    def _order_config(self) -> bytes:
+        if not self._settings.config.order_config_to_brokers:
+            return b""
+        table = self._kv.namespace(ORDER_TOPIC_NAMESPACE)
+        return b"" if table is None else KVTable(table).encode()
+
+
+class RouteHandlers:
+    """Where topics are, and which brokers and topics there are at all."""
+
+    def __init__(
+        self, tables: RouteTables, kv: KvTable, settings: RuntimeSettings, clock: Clock
+    ) -> None:
+        self._tables = tables
+        self._kv = kv
+        self._settings = settings
+        self._clock = clock
+        self._started_ms = clock.now_ms()
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self.handle_route,
+            RequestCode.GET_BROKER_CLUSTER_INFO: self.handle_cluster_info,
+            RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.handle_wipe_write,
+            RequestCode.ADD_WRITE_PERM_OF_BROKER: self.handle_add_write,
+            RequestCode.DELETE_TOPIC_IN_NAMESRV: self.handle_delete_topic,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.handle_all_topics,
+            RequestCode.GET_TOPICS_BY_CLUSTER: self.handle_topics_by_cluster,
+            RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.handle_system_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: self.handle_unit_topics,
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.handle_unit_sub_topics,
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.handle_unit_sub_only_topics,
+        }
+
+    def handle_route(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        self._require_warm()
+        topic = fields.text("topic")
+        route = self._route(topic)
+        zone = fields.text("__ZONE_NAME", "").strip()
+        if zone and fields.boolean("__ZONE_MODE"):
+            # RocketMQ rewrites the answer here, and loses the strict style in doing so.
+            return Response(body=keep_zone(route, zone).encode())
+        standard_only = fields.boolean("acceptStandardJsonOnly")
+        strict = standard_only or request.version >= _STRICT_ROUTE_VERSION
+        return Response(body=route.encode(strict=strict))
+
+    def handle_cluster_info(self, request: Request, peer: Peer) -> Answer:
+        return Response(body=self._tables.cluster_info().encode())
+
+    def handle_wipe_write(self, request: Request, peer: Peer) -> Answer:
+        name = HeaderFields(request).text("brokerName")
+        count = self._tables.topics.wipe_write(name)
+        _log.info(
+            "write permission of broker %r taken in %d topics by %s", name, count, peer.address
+        )
+        return Response(fields={"wipeTopicCount": str(count)})
+
+    def handle_add_write(self, request: Request, peer: Peer) -> Answer:
+        name = HeaderFields(request).text("brokerName")
+        count = self._tables.topics.add_write(name)
+        _log.info(
+            "write permission of broker %r given in %d topics by %s", name, count, peer.address
+        )
+        return Response(fields={"addTopicCount": str(count)})
+
+    def handle_delete_topic(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        self._tables.delete_topic(fields.text("topic"), fields.optional_text("clusterName"))
+        return Response()
+
+    def handle_all_topics(self, request: Request, peer: Peer) -> Answer:
+        _require_enabled(self._settings.config.all_topic_list_enabled, "enableAllTopicList")
+        return _topic_list(self._tables.topics.topics())
+
+    def handle_topics_by_cluster(self, request: Request, peer: Peer) -> Answer:
+        self._require_topic_list()
+        names = self._tables.broker_names(HeaderFields(request).text("cluster"))
+        return _topic_list(self._tables.topics.topics_of(names))
+
+    def handle_system_topics(self, request: Request, peer: Peer) -> Answer:
+        """Clusters and brokers have topics of their names; any broker knows the other ones."""
+        info = self._tables.cluster_info()
+        topics = frozenset(info.clusters).union(*info.clusters.values())
+        addresses = [a for b in info.brokers.values() for a in b.addresses.values()]
+        return _topic_list(topics, addresses[0] if addresses else None)
+
+    def handle_unit_topics(self, request: Request, peer: Peer) -> Answer:
+        self._require_topic_list()
+        return _topic_list(self._tables.topics.topics_where(lambda flag: bool(flag & _UNIT_FLAG)))
+
+    def handle_unit_sub_topics(self, request: Request, peer: Peer) -> Answer:
+        self._require_topic_list()
+        topics = self._tables.topics.topics_where(lambda flag: bool(flag & _UNIT_SUB_FLAG))
+        return _topic_list(topics)
+
+    def handle_unit_sub_only_topics(self, request: Request, peer: Peer) -> Answer:
+        self._require_topic_list()
+        both = _UNIT_FLAG | _UNIT_SUB_FLAG
+        return _topic_list(
+            self._tables.topics.topics_where(lambda flag: flag & both == _UNIT_SUB_FLAG)
+        )
+
+    def _route(self, topic: str) -> TopicRouteData:
+        config = self._settings.config
+        route = self._tables.route(topic)
+        if route is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST,
+                f"no route for topic {topic!r}: no broker that is alive has registered it",
+            )
+        if config.acting_master_supported and not topic.startswith(SYNC_BROKER_MEMBER_PREFIX):
+            route = present_acting_masters(route)
+        if config.order_config_in_routes:
+            order_config = self._kv.get(ORDER_TOPIC_NAMESPACE, topic)
+            route = route.with_order_config(order_config)
+        return route
+
+    def _require_warm(self) -> None:
+        config = self._settings.config
+        waited_ms = self._clock.now_ms() - self._started_ms
+        if config.wait_for_service and waited_ms < config.wait_for_service_seconds * 1000:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                "this NameServer has just started and still waits for brokers to register",
+            )
+
+    def _require_topic_list(self) -> None:
+        _require_enabled(self._settings.config.topic_list_enabled, "enableTopicList")
+
+
+class KvHandlers:
+    """The KV table; a change is answered once it is durable."""
+
+    def __init__(self, kv: KvTable, saver: Saver) -> None:
+        self._kv = kv
+        self._saver = saver
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.PUT_KV_CONFIG: self.handle_put,
+            RequestCode.GET_KV_CONFIG: self.handle_get,
+            RequestCode.DELETE_KV_CONFIG: self.handle_delete,
+            RequestCode.GET_KVLIST_BY_NAMESPACE: self.handle_list,
+        }
+
+    def handle_put(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        self._kv.put(fields.text("namespace"), fields.text("key"), fields.text("value"))
+        return self._saved(request, peer)
+
+    def handle_delete(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        self._kv.delete(fields.text("namespace"), fields.text("key"))
+        return self._saved(request, peer)
+
+    def handle_get(self, request: Request, peer: Peer) -> Answer:
+        fields = HeaderFields(request)
+        namespace, key = fields.text("namespace"), fields.text("key")
+        value = self._kv.get(namespace, key)
+        if value is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"namespace {namespace!r} has no key {key!r}"
+            )
+        return Response(fields={"value": value})
+
+    def handle_list(self, request: Request, peer: Peer) -> Answer:
+        namespace = HeaderFields(request).text("namespace")
+        table = self._kv.namespace(namespace)
+        if table is None:
+            raise RequestRejected(
+                ResponseCode.QUERY_NOT_FOUND, f"nothing was ever put in namespace {namespace!r}"
+            )
+        return Response(body=KVTable(table).encode())
+
+    def _saved(self, request: Request, peer: Peer) -> Answer:
+        return _answer_when_saved(self._saver, self._kv.encode(), request, peer)
+
+
+class SettingsHandlers:
+    """The NameServer's own settings; only those of a closed list can be changed."""
+
+    def __init__(self, settings: RuntimeSettings, saver: Saver) -> None:
+        self._settings = settings
+        self._saver = saver
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.UPDATE_NAMESRV_CONFIG: self.handle_update,
+            RequestCode.GET_NAMESRV_CONFIG: self.handle_get,
+        }
+
+    def handle_update(self, request: Request, peer: Peer) -> Answer:
+        try:
+            properties = parse_properties(request.body.decode())
+        except UnicodeDecodeError as error:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"the body must be properties in UTF-8: {error}"
+            ) from error
+        if not properties:
+            return Response()
+        for name, (old, new) in self._settings.change(properties).items():
+            _log.info("setting %s changed from %r to %r by %s", name, old, new, peer.address)
+        return _answer_when_saved(self._saver, self._document(), request, peer)
+
+    def handle_get(self, request: Request, peer: Peer) -> Answer:
+        return Response(body=self._document())
+
+    def _document(self) -> bytes:
+        return render_properties(self._settings.config.to_properties()).encode()
+
+
+def _registration(request: Request, fields: HeaderFields) -> Registration:
+    expected_crc = fields.integer("bodyCrc32", 0)
+    if expected_crc and body_crc32(request.body) != expected_crc:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR,
+            f"the body's CRC-32 is {body_crc32(request.body)}, the header says {expected_crc}",
+        )
+    return Registration(
+        key=_broker_key(fields),
+        broker_name=_named(fields, "brokerName"),
+        broker_id=fields.long("brokerId"),
+        ha_address=fields.text("haServerAddr", ""),
+        zone=fields.optional_text("__ZONE_NAME"),
+        heartbeat_timeout_ms=fields.optional_long("heartbeatTimeoutMillis"),
+        acting_master=fields.optional_boolean("enableActingMaster"),
+        body=RegisterBrokerBody.decode(
+            request.body, compressed=fields.boolean("compressed"), version=request.version
+        ),
+    )
+
+
+def _broker_key(fields: HeaderFields) -> BrokerKey:
+    return BrokerKey(_named(fields, "clusterName"), _named(fields, "brokerAddr"))
+
+
+def _named(fields: HeaderFields, name: str) -> str:
+    text = fields.text(name)
+    if not text.strip():
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"{name} is blank; name it")
+    return text
+
+
+def _data_version(body: bytes) -> DataVersion | None:
+    if not body:
+        return None
+    what = "a DataVersion"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        return DataVersion.from_fields(fields)
+
+
+def _topic_list(topics: frozenset[str], broker_address: str | None = None) -> Response:
+    return Response(body=TopicList(topics, broker_address).encode())
+
+
+def _require_enabled(is_enabled: bool, setting: str) -> None:
+    if not is_enabled:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR, f"topic lists are disabled here; {setting} is false"
+        )
+
+
+def _answer_when_saved(saver: Saver, document: bytes, request: Request, peer: Peer) -> Answer:
+    def done(problem: OSError | None) -> None:
+        if problem is None:
+            peer.reply(request, Response())
+            return
+        _log.error("a change is in force but could not be saved: %s", problem)
+        remark = f"in force until a restart, but it could not be saved: {problem}"
+        peer.reply(request, Response(ResponseCode.SYSTEM_ERROR, remark))
+
+    saver.save(document, done)
+    return LATER

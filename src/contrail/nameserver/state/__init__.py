@@ -1,0 +1,1 @@
+"""What the NameServer decides; no I/O here."""

@@ -1,0 +1,391 @@
+"""The routing tables: clusters, brokers, who is alive, topic queues and queue mappings.
+
+A broker is known by its cluster and address; a broker name groups the master (id 0) and its
+slaves. Only the master's topics count, or those of the smallest slave once brokers said whether
+they allow a slave to act as master. Nothing here is written down: brokers register again every
+half minute, and a NameServer that restarts learns everything anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
+
+from contrail.errors import RequestRejected
+from contrail.model.data_version import DataVersion
+from contrail.model.topic import Perm, TopicConfig
+from contrail.nameserver.state.topic_queues import TopicQueues
+from contrail.protocol.bodies.registration import RegisterBrokerBody
+from contrail.protocol.bodies.routes import (
+    MASTER_ID,
+    BrokerData,
+    BrokerMemberGroup,
+    ClusterInfo,
+    QueueData,
+    TopicQueueMapping,
+    TopicRouteData,
+)
+from contrail.protocol.codes import ResponseCode
+from contrail.wire.peer import Peer
+
+HEARTBEAT_TIMEOUT_MS = 120_000
+BROKER_COUNT_MAX = 10_000
+
+
+class BrokerKey(NamedTuple):
+    """What identifies one broker process."""
+
+    cluster: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class Registration:
+    """One broker's word about itself. ``acting_master`` is None for brokers that predate it."""
+
+    key: BrokerKey
+    broker_name: str
+    broker_id: int
+    ha_address: str = ""
+    zone: str | None = None
+    heartbeat_timeout_ms: int | None = None
+    acting_master: bool | None = None
+    body: RegisterBrokerBody = field(default_factory=RegisterBrokerBody)
+
+
+class Registered(NamedTuple):
+    """What a registration made of it; slaves learn their master's addresses."""
+
+    master_address: str | None = None
+    ha_address: str | None = None
+    is_new: bool = False
+    is_ignored: bool = False
+
+
+class Evicted(NamedTuple):
+    """A broker that was forgotten, and the connection it had registered over."""
+
+    key: BrokerKey
+    connection: Peer
+
+
+@dataclass(slots=True)
+class _Group:
+    """The brokers under one name."""
+
+    cluster: str
+    addresses: dict[int, str] = field(default_factory=dict)
+    acting_master_enabled: bool = False
+    zone: str | None = None
+
+    def to_data(self, broker_name: str) -> BrokerData:
+        return BrokerData(
+            broker_name,
+            self.cluster,
+            dict(self.addresses),
+            self.acting_master_enabled,
+            self.zone,
+        )
+
+
+@dataclass(slots=True)
+class _Live:
+    """When a broker was last heard of, and over which connection."""
+
+    heard_ms: int
+    heartbeat_timeout_ms: int
+    data_version: DataVersion
+    connection: Peer
+    ha_address: str
+
+
+class RouteTables:
+    """The tables of one NameServer. Connections are kept only to be compared and given back."""
+
+    def __init__(self) -> None:
+        self.topics = TopicQueues()
+        self._clusters: dict[str, set[str]] = {}
+        self._groups: dict[str, _Group] = {}
+        self._live: dict[BrokerKey, _Live] = {}
+        self._filter_servers: dict[BrokerKey, tuple[str, ...]] = {}
+        self._mappings: dict[str, dict[str, TopicQueueMapping]] = {}
+
+    def register(
+        self,
+        registration: Registration,
+        connection: Peer,
+        now_ms: int,
+        *,
+        delete_missing_topics: bool = False,
+    ) -> Registered:
+        """Take in a broker's addresses and topics.
+
+        A newcomer for an id whose owner has a higher state version is ignored, not refused.
+
+        Raises:
+            RequestRejected: a single topic came before the broker's first full registration, or
+                the tables are full.
+        """
+        group = self._groups.get(registration.broker_name) or _Group(registration.key.cluster)
+        self._require_admissible(group, registration)
+        _drop_other_ids(group, registration)
+        if self._is_outdated(group, registration):
+            self._live.pop(registration.key, None)
+            return Registered(is_ignored=True)
+        is_first = registration.broker_id not in group.addresses
+        self._enter(group, registration)
+        if self._gives_topics(group, registration):
+            if delete_missing_topics and not registration.body.mappings:
+                self._delete_missing_topics(registration)
+            self._apply_topics(group, registration, is_first)
+        is_new = registration.key not in self._live
+        self._set_live(registration, connection, now_ms)
+        return self._registered(group, registration, is_new)
+
+    def unregister(self, key: BrokerKey, broker_name: str) -> bool:
+        """Forget a broker at its own wish, or because it is gone; True if it was known."""
+        was_live = self._live.pop(key, None) is not None
+        self._filter_servers.pop(key, None)
+        group = self._groups.get(broker_name)
+        if group is None:
+            return was_live
+        held = [broker_id for broker_id, known in group.addresses.items() if known == key.address]
+        for broker_id in held:
+            del group.addresses[broker_id]
+        if not group.addresses:
+            self._remove_group(broker_name)
+        elif group.acting_master_enabled and min(group.addresses) > MASTER_ID:
+            self.topics.wipe_write(broker_name)
+        return was_live or bool(held)
+
+    def disconnect(self, connection: Peer) -> list[BrokerKey]:
+        """Forget every broker that registered over ``connection``."""
+        gone = [key for key, live in self._live.items() if live.connection is connection]
+        for key in gone:
+            self._evict(key)
+        return gone
+
+    def expire(self, now_ms: int) -> list[Evicted]:
+        """Forget every broker that was silent for longer than it had announced."""
+        silent = [
+            Evicted(key, live.connection)
+            for key, live in self._live.items()
+            if live.heard_ms + live.heartbeat_timeout_ms < now_ms
+        ]
+        for evicted in silent:
+            self._evict(evicted.key)
+        return silent
+
+    def heard(self, key: BrokerKey, now_ms: int) -> None:
+        """Note a sign of life; one from a broker that never registered means nothing."""
+        live = self._live.get(key)
+        if live is not None:
+            live.heard_ms = now_ms
+
+    def data_version(self, key: BrokerKey) -> DataVersion | None:
+        """The version of the topics a broker last registered; None for an unknown one."""
+        live = self._live.get(key)
+        return None if live is None else live.data_version
+
+    def register_topic(self, topic: str, queues: Iterable[QueueData]) -> bool:
+        """Add a topic's queues; False, and nothing added, if a broker name is unknown."""
+        wanted = list(queues)
+        if any(item.broker_name not in self._groups for item in wanted):
+            return False
+        for item in wanted:
+            self.topics.put(topic, item)
+        return True
+
+    def delete_topic(self, topic: str, cluster: str | None = None) -> None:
+        """Forget a topic, everywhere or on one cluster's brokers."""
+        if cluster:
+            self.topics.delete_on(topic, self.broker_names(cluster))
+        else:
+            self.topics.delete(topic)
+
+    def broker_names(self, cluster: str) -> frozenset[str]:
+        return frozenset(self._clusters.get(cluster, ()))
+
+    def cluster_info(self) -> ClusterInfo:
+        return ClusterInfo(
+            {name: group.to_data(name) for name, group in self._groups.items()},
+            {cluster: frozenset(names) for cluster, names in self._clusters.items()},
+        )
+
+    def member_group(self, cluster: str, broker_name: str) -> BrokerMemberGroup:
+        group = self._groups.get(broker_name)
+        addresses = {} if group is None else dict(group.addresses)
+        return BrokerMemberGroup(cluster, broker_name, addresses)
+
+    def route(self, topic: str) -> TopicRouteData | None:
+        """Where a topic's queues are; None when no known broker has it."""
+        queues = self.topics.of_topic(topic)
+        brokers = tuple(
+            self._groups[item.broker_name].to_data(item.broker_name)
+            for item in queues
+            if item.broker_name in self._groups
+        )
+        if not brokers:
+            return None
+        return TopicRouteData(
+            queues,
+            brokers,
+            self._filter_servers_of(brokers),
+            queue_mappings=self._mappings.get(topic),
+        )
+
+    def _is_outdated(self, group: _Group, registration: Registration) -> bool:
+        """Whether another address holds this id with a newer state."""
+        owner = group.addresses.get(registration.broker_id)
+        if owner is None or owner == registration.key.address:
+            return False
+        live = self._live.get(BrokerKey(registration.key.cluster, owner))
+        new_version = registration.body.data_version.state_version
+        return live is not None and live.data_version.state_version > new_version
+
+    def _require_admissible(self, group: _Group, registration: Registration) -> None:
+        if registration.broker_id not in group.addresses and len(registration.body.topics) == 1:
+            # Topics are also registered one at a time, right after their creation. Such a
+            # message says nothing about the broker's other topics, so it cannot come first.
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"broker {registration.broker_name!r} (id {registration.broker_id}) registered a "
+                "single topic before all of its topics; register in full first",
+            )
+        if registration.key not in self._live and len(self._live) >= BROKER_COUNT_MAX:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"this NameServer knows {BROKER_COUNT_MAX} brokers and takes no more",
+            )
+
+    def _enter(self, group: _Group, registration: Registration) -> None:
+        self._clusters.setdefault(registration.key.cluster, set()).add(registration.broker_name)
+        self._groups[registration.broker_name] = group
+        group.addresses[registration.broker_id] = registration.key.address
+        group.acting_master_enabled = bool(registration.acting_master)
+        group.zone = registration.zone
+
+    def _gives_topics(self, group: _Group, registration: Registration) -> bool:
+        return registration.broker_id == MASTER_ID or _is_prime_slave(group, registration)
+
+    def _delete_missing_topics(self, registration: Registration) -> None:
+        name = registration.broker_name
+        known = {topic.topic for topic in registration.body.topics.values()}
+        for topic in self.topics.topics_of((name,)) - known:
+            self.topics.delete_on(topic, (name,))
+
+    def _apply_topics(self, group: _Group, registration: Registration, is_first: bool) -> None:
+        name, body = registration.broker_name, registration.body
+        is_changed = is_first or self.data_version(registration.key) != body.data_version
+        # A slave that acts as master serves what is stored, but takes nothing new.
+        read_only = _is_prime_slave(group, registration) and group.acting_master_enabled
+        for topic in body.topics.values():
+            if is_changed or not self.topics.has(topic.topic, name):
+                self.topics.put(topic.topic, _queue_data(name, topic, read_only))
+        if is_changed:
+            for static_topic, mapping in body.mappings.items():
+                self._mappings.setdefault(static_topic, {})[mapping.broker_name] = mapping
+
+    def _set_live(self, registration: Registration, connection: Peer, now_ms: int) -> None:
+        timeout_ms = registration.heartbeat_timeout_ms
+        self._live[registration.key] = _Live(
+            now_ms,
+            HEARTBEAT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
+            registration.body.data_version,
+            connection,
+            registration.ha_address,
+        )
+        if registration.body.filter_servers:
+            self._filter_servers[registration.key] = registration.body.filter_servers
+        else:
+            self._filter_servers.pop(registration.key, None)
+
+    def _registered(self, group: _Group, registration: Registration, is_new: bool) -> Registered:
+        master = group.addresses.get(MASTER_ID)
+        if registration.broker_id == MASTER_ID or master is None:
+            return Registered(is_new=is_new)
+        live = self._live.get(BrokerKey(registration.key.cluster, master))
+        if live is None:
+            return Registered(is_new=is_new)
+        return Registered(master, live.ha_address, is_new)
+
+    def _evict(self, key: BrokerKey) -> None:
+        for name, group in self._groups.items():
+            if group.cluster == key.cluster and key.address in group.addresses.values():
+                self.unregister(key, name)
+                return
+        self._live.pop(key, None)
+        self._filter_servers.pop(key, None)
+
+    def _remove_group(self, broker_name: str) -> None:
+        del self._groups[broker_name]
+        for names in self._clusters.values():
+            names.discard(broker_name)
+        self._clusters = {cluster: names for cluster, names in self._clusters.items() if names}
+        self.topics.remove_broker(broker_name)
+
+    def _filter_servers_of(self, brokers: Iterable[BrokerData]) -> Mapping[str, tuple[str, ...]]:
+        keys = [BrokerKey(b.cluster, address) for b in brokers for address in b.addresses.values()]
+        return {
+            key.address: self._filter_servers[key] for key in keys if key in self._filter_servers
+        }
+
+
+def present_acting_masters(route: TopicRouteData) -> TopicRouteData:
+    """``route`` with the smallest slave shown as master where a master is missing.
+
+    Only where the brokers allow it and the queues are read-only, so that nobody sends to a slave.
+    """
+    read_only = {item.broker_name for item in route.queues if not item.perm & Perm.WRITE}
+    return replace(
+        route,
+        brokers=tuple(
+            _with_acting_master(broker) if broker.broker_name in read_only else broker
+            for broker in route.brokers
+        ),
+    )
+
+
+def keep_zone(route: TopicRouteData, zone: str) -> TopicRouteData:
+    """``route`` without the brokers of other zones; one without a master is kept for reading."""
+    away = {
+        broker.broker_name: broker
+        for broker in route.brokers
+        if MASTER_ID in broker.addresses and (broker.zone or "").lower() != zone.lower()
+    }
+    lost = {address for broker in away.values() for address in broker.addresses.values()}
+    return replace(
+        route,
+        queues=tuple(item for item in route.queues if item.broker_name not in away),
+        brokers=tuple(item for item in route.brokers if item.broker_name not in away),
+        filter_servers={a: s for a, s in route.filter_servers.items() if a not in lost},
+    )
+
+
+def _with_acting_master(broker: BrokerData) -> BrokerData:
+    if not broker.acting_master_enabled or not broker.addresses or MASTER_ID in broker.addresses:
+        return broker
+    smallest = min(broker.addresses)
+    others = {i: address for i, address in broker.addresses.items() if i != smallest}
+    return replace(broker, addresses={MASTER_ID: broker.addresses[smallest], **others})
+
+
+def _is_prime_slave(group: _Group, registration: Registration) -> bool:
+    if registration.acting_master is None or registration.broker_id == MASTER_ID:
+        return False
+    return registration.broker_id == min(group.addresses)
+
+
+def _drop_other_ids(group: _Group, registration: Registration) -> None:
+    """A broker whose role changed keeps its address: it must not stay listed under its old id."""
+    for broker_id, address in list(group.addresses.items()):
+        if address == registration.key.address and broker_id != registration.broker_id:
+            del group.addresses[broker_id]
+
+
+def _queue_data(broker_name: str, topic: TopicConfig, read_only: bool) -> QueueData:
+    perm = int(topic.perm) & ~int(Perm.WRITE) if read_only else int(topic.perm)
+    return QueueData(
+        broker_name, topic.read_queue_count, topic.write_queue_count, perm, topic.sys_flag
+    )

@@ -1,0 +1,105 @@
+"""The NameServer's settings as they are now: a closed list may be changed while it runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Mapping
+
+from contrail.errors import ConfigError, RequestRejected
+from contrail.nameserver.config import NameServerConfig
+from contrail.protocol.codes import ResponseCode
+
+# By RocketMQ's property name. Nothing that names a path, address, port, class or command may ever
+# stand here: a remote request must not steer where the server writes or who may talk to it.
+CHANGEABLE = frozenset(
+    {
+        "orderMessageEnable",
+        "returnOrderTopicConfigToBroker",
+        "enableAllTopicList",
+        "enableTopicList",
+        "supportActingMaster",
+        "needWaitForService",
+        "waitSecondsForService",
+        "deleteTopicWithBrokerRegistration",
+    }
+)
+
+_SHIELDED_WORDS = frozenset(
+    {
+        "acl",
+        "addr",
+        "address",
+        "allow",
+        "auth",
+        "bind",
+        "black",
+        "class",
+        "command",
+        "dir",
+        "folder",
+        "home",
+        "host",
+        "ip",
+        "key",
+        "listen",
+        "password",
+        "path",
+        "plugin",
+        "port",
+        "script",
+        "secret",
+        "shell",
+        "tls",
+    }
+)
+_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+_KNOWN = frozenset(str(f.metadata["apache"]) for f in dataclasses.fields(NameServerConfig))
+
+
+class RuntimeSettings:
+    """Holds the current ``NameServerConfig``."""
+
+    def __init__(self, config: NameServerConfig) -> None:
+        self.config = config
+
+    def change(self, properties: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+        """Apply all of ``properties`` or, if one is refused, none; returns old and new texts.
+
+        Raises:
+            RequestRejected: a setting is not changeable, unknown, or its value wrong.
+        """
+        # A key that might steer files or connections is named first, whatever stands beside it.
+        for name in sorted(properties, key=lambda name: not _is_shielded(name)):
+            _require_changeable(name)
+        old = self.config.to_properties()
+        try:
+            config = NameServerConfig.from_properties(old | dict(properties))
+        except ConfigError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        self.config = config
+        new = config.to_properties()
+        return {name: (old[name], new[name]) for name in properties}
+
+
+def _require_changeable(name: str) -> None:
+    if name in CHANGEABLE:
+        return
+    if _is_shielded(name):
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"{name[:80]} cannot be changed while the NameServer runs; "
+            "set it in its file and restart",
+        )
+    raise RequestRejected(
+        ResponseCode.SYSTEM_ERROR,
+        f"{name[:80]} is no setting of this NameServer; check its spelling",
+    )
+
+
+def _is_shielded(name: str) -> bool:
+    """Whether a name may only be set at start: ours that are fixed, and all that sound unsafe."""
+    if name in CHANGEABLE:
+        return False
+    words = {word.lower() for word in _WORD.findall(name)}
+    return name in _KNOWN or not words.isdisjoint(_SHIELDED_WORDS)

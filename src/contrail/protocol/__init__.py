@@ -1,0 +1,1 @@
+"""Remoting as tables and state machines: what the bytes between peers mean."""

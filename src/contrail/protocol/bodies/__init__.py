@@ -1,0 +1,1 @@
+"""Request and response bodies: what each means, and its bytes."""

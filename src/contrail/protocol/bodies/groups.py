@@ -1,0 +1,62 @@
+"""Bodies about consumer groups: settings of one or of all, a list to create, what is forbidden."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from contrail.model.data_version import DataVersion
+from contrail.model.fastjson import Fields
+from contrail.model.group import SubscriptionGroupConfig
+from contrail.protocol.json_style import body_errors, decode_body, encode_body
+
+
+def encode_group(config: SubscriptionGroupConfig) -> bytes:
+    """The answer to GET_SUBSCRIPTIONGROUP_CONFIG."""
+    return encode_body(config.to_fields())
+
+
+def encode_group_table(
+    groups: Mapping[str, SubscriptionGroupConfig],
+    forbidden: Mapping[str, Mapping[str, int]],
+    data_version: DataVersion,
+) -> bytes:
+    """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    return encode_body(
+        {
+            "dataVersion": data_version.to_fields(),
+            "forbiddenTable": forbidden,
+            "subscriptionGroupTable": {name: config.to_fields() for name, config in groups.items()},
+        }
+    )
+
+
+def decode_group(body: bytes) -> SubscriptionGroupConfig:
+    """The group of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP.
+
+    Raises:
+        RequestRejected: the body is no group's settings.
+    """
+    what = "a group's settings"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        return SubscriptionGroupConfig.from_fields(fields, "")
+
+
+def decode_group_list(body: bytes) -> list[SubscriptionGroupConfig]:
+    """The groups of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
+
+    Raises:
+        RequestRejected: the body is no such list.
+    """
+    what = "a list of groups"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        return [
+            SubscriptionGroupConfig.from_fields(Fields(entry, "a group"), "")
+            for entry in fields.array("groupConfigList")
+        ]
+
+
+def encode_group_readable(group: str, topic: str, readable: bool) -> bytes:
+    """The answer to UPDATE_AND_GET_GROUP_FORBIDDEN."""
+    return encode_body({"group": group, "readable": readable, "topic": topic})

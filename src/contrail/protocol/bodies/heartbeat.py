@@ -1,0 +1,144 @@
+"""The body of HEART_BEAT: which groups a client produces and consumes for, and what it wants.
+
+Java writes enums by name, the C++ client by number; both are read. The second form of the
+heartbeat carries a fingerprint of the subscriptions and may then leave the subscriptions out.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import TypeVar
+
+from contrail.model.fastjson import FastJsonError, Fields, JsonValue
+from contrail.model.subscription import SubscriptionData
+from contrail.protocol.json_style import body_errors, decode_body, encode_body
+
+E = TypeVar("E", bound=Enum)
+
+
+class ConsumeType(Enum):
+    """How a consumer gets its messages, in the order of RocketMQ's enum."""
+
+    CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
+    CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
+    CONSUME_POP = "CONSUME_POP"
+
+
+class MessageModel(Enum):
+    """Whether every member of a group gets every message, in the order of RocketMQ's enum."""
+
+    BROADCASTING = "BROADCASTING"
+    CLUSTERING = "CLUSTERING"
+
+
+class ConsumeFromWhere(Enum):
+    """Where a group without offsets starts, in the order of RocketMQ's enum."""
+
+    CONSUME_FROM_LAST_OFFSET = "CONSUME_FROM_LAST_OFFSET"
+    CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST = (
+        "CONSUME_FROM_LAST_OFFSET_AND_FROM_MIN_WHEN_BOOT_FIRST"
+    )
+    CONSUME_FROM_MIN_OFFSET = "CONSUME_FROM_MIN_OFFSET"
+    CONSUME_FROM_MAX_OFFSET = "CONSUME_FROM_MAX_OFFSET"
+    CONSUME_FROM_FIRST_OFFSET = "CONSUME_FROM_FIRST_OFFSET"
+    CONSUME_FROM_TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerData:
+    """One consumer group of a client."""
+
+    group: str
+    consume_type: ConsumeType = ConsumeType.CONSUME_PASSIVELY
+    message_model: MessageModel = MessageModel.CLUSTERING
+    consume_from_where: ConsumeFromWhere = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    subscriptions: tuple[SubscriptionData, ...] = ()
+    unit_mode: bool = False
+
+    def to_fields(self) -> dict[str, object]:
+        return {
+            "consumeFromWhere": self.consume_from_where.value,
+            "consumeType": self.consume_type.value,
+            "groupName": self.group,
+            "messageModel": self.message_model.value,
+            "subscriptionDataSet": [entry.to_fields() for entry in self.subscriptions],
+            "unitMode": self.unit_mode,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Heartbeat:
+    """What a client says of itself; a ``fingerprint`` other than 0 marks the second form."""
+
+    client_id: str
+    producer_groups: tuple[str, ...] = ()
+    consumers: tuple[ConsumerData, ...] = ()
+    fingerprint: int = 0
+    without_sub: bool = False
+
+
+def decode_heartbeat(body: bytes, *, now_ms: int) -> Heartbeat:
+    """The heartbeat in a request's body; a subscription without a version is as new as now.
+
+    Raises:
+        RequestRejected: the body is absent or malformed.
+    """
+    what = "a heartbeat"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        return Heartbeat(
+            client_id=fields.text("clientID", ""),
+            producer_groups=tuple(
+                entry.text("groupName", "") for entry in _objects(fields, "producerDataSet")
+            ),
+            consumers=tuple(
+                _decode_consumer(entry, now_ms) for entry in _objects(fields, "consumerDataSet")
+            ),
+            fingerprint=fields.integer("heartbeatFingerprint", 0),
+            without_sub=fields.boolean("withoutSub", False),
+        )
+
+
+def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
+    return encode_body(
+        {
+            "clientID": heartbeat.client_id,
+            "consumerDataSet": [consumer.to_fields() for consumer in heartbeat.consumers],
+            "heartbeatFingerprint": heartbeat.fingerprint,
+            "producerDataSet": [{"groupName": group} for group in heartbeat.producer_groups],
+            "withoutSub": heartbeat.without_sub,
+        }
+    )
+
+
+def _decode_consumer(fields: Fields, now_ms: int) -> ConsumerData:
+    values = fields.unknown(frozenset())
+    return ConsumerData(
+        group=fields.text("groupName", ""),
+        consume_type=_member(values, "consumeType", ConsumeType.CONSUME_PASSIVELY),
+        message_model=_member(values, "messageModel", MessageModel.CLUSTERING),
+        consume_from_where=_member(
+            values, "consumeFromWhere", ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+        ),
+        subscriptions=tuple(
+            SubscriptionData.from_fields(entry, version_default=now_ms)
+            for entry in _objects(fields, "subscriptionDataSet")
+        ),
+        unit_mode=fields.boolean("unitMode", False),
+    )
+
+
+def _objects(fields: Fields, name: str) -> list[Fields]:
+    return [Fields(entry, f"an entry of {name}") for entry in fields.array(name)]
+
+
+def _member(values: dict[str, JsonValue], name: str, default: E) -> E:
+    """An enum by name or by its place; a name that only newer clients know is the default."""
+    value = values.get(name)
+    members = list(type(default))
+    if isinstance(value, int) and not isinstance(value, bool):
+        if not 0 <= value < len(members):
+            raise FastJsonError(f"{name} must be a number below {len(members)}, it is {value}")
+        return members[value]
+    return next((member for member in members if member.value == value), default)

@@ -1,0 +1,66 @@
+"""The bodies of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from contrail.model.fastjson import Fields
+from contrail.protocol.json_style import MessageQueue, body_errors, decode_body, encode_body
+
+
+@dataclass(frozen=True, slots=True)
+class LockRequest:
+    """Which queues a client of a group wants to lock or unlock.
+
+    ``only_this_broker`` asks a member of a replicated broker to leave its peers alone.
+    """
+
+    group: str
+    client_id: str
+    queues: tuple[MessageQueue, ...]
+    only_this_broker: bool = False
+
+
+def decode_lock_request(body: bytes) -> LockRequest:
+    """Raises ``RequestRejected`` for a body that is absent or malformed."""
+    what = "a set of queues to lock or unlock"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        return LockRequest(
+            group=fields.text("consumerGroup", ""),
+            client_id=fields.text("clientId", ""),
+            queues=_queues(fields, "mqSet"),
+            only_this_broker=fields.boolean("onlyThisBroker", False),
+        )
+
+
+def encode_lock_request(lock: LockRequest) -> bytes:
+    return encode_body(
+        {
+            "clientId": lock.client_id,
+            "consumerGroup": lock.group,
+            "mqSet": list(lock.queues),
+            "onlyThisBroker": lock.only_this_broker,
+        }
+    )
+
+
+def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
+    """The answer to a lock request: the queues that its client holds now."""
+    return encode_body({"lockOKMQSet": list(queues)})
+
+
+def decode_locked_queues(body: bytes) -> tuple[MessageQueue, ...]:
+    """Raises ``RequestRejected`` for a body that is absent or malformed."""
+    what = "a set of locked queues"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        return _queues(fields, "lockOKMQSet")
+
+
+def _queues(fields: Fields, name: str) -> tuple[MessageQueue, ...]:
+    entries = fields.array(name)
+    return tuple(
+        MessageQueue.from_fields(Fields(entry, f"an entry of {name}")) for entry in entries
+    )

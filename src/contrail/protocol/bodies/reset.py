@@ -1,0 +1,52 @@
+"""Bodies of offset resets and of a client's own view of its offsets: tables by message queue."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from contrail.protocol.json_style import (
+    MessageQueue,
+    body_errors,
+    decode_body,
+    decode_message_queue,
+    encode_body,
+)
+
+OffsetsByQueue = Mapping[MessageQueue, int]
+"""A group's consumer offsets."""
+
+
+def encode_reset_offsets(offsets: OffsetsByQueue) -> bytes:
+    return encode_body({"offsetTable": offsets})
+
+
+def encode_reset_offsets_as_list(offsets: OffsetsByQueue) -> bytes:
+    """The form for C++ clients, whose parser knows no objects as keys."""
+    entries = [{**queue.to_fields(), "offset": offsets[queue]} for queue in sorted(offsets)]
+    return encode_body({"offsetTable": entries})
+
+
+def decode_reset_offsets(body: bytes) -> dict[MessageQueue, int]:
+    """Raises ``RequestRejected`` for a body that is absent or malformed."""
+    return _decode_table(body, "offsetTable", "a table of reset offsets")
+
+
+def decode_consumer_status(body: bytes) -> dict[MessageQueue, int]:
+    """What a client answers to GET_CONSUMER_STATUS_FROM_CLIENT: its offsets in memory.
+
+    Raises:
+        RequestRejected: the body is absent or malformed.
+    """
+    return _decode_table(body, "messageQueueTable", "a client's consumer status")
+
+
+def encode_consumer_status(by_client: Mapping[str, OffsetsByQueue]) -> bytes:
+    """The collected answers of a group's clients."""
+    return encode_body({"consumerTable": by_client, "messageQueueTable": {}})
+
+
+def _decode_table(body: bytes, name: str, what: str) -> dict[MessageQueue, int]:
+    fields = decode_body(body, what)
+    with body_errors(what):
+        table = fields.integers(name)
+    return {decode_message_queue(key): offset for key, offset in table.items()}

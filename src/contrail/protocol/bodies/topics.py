@@ -1,0 +1,63 @@
+"""Bodies about topics: settings of one or of all, a list to create, and how far queues reach."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from contrail.model.data_version import DataVersion
+from contrail.model.fastjson import Fields
+from contrail.model.topic import TopicConfig
+from contrail.protocol.json_style import MessageQueue, body_errors, decode_body, encode_body
+
+
+class QueueReach(NamedTuple):
+    """Which queue offsets a queue holds, and when its last message was stored."""
+
+    queue_offset_min: int
+    queue_offset_max: int
+    last_store_timestamp_ms: int
+
+
+def encode_topic(config: TopicConfig) -> bytes:
+    """The answer to GET_TOPIC_CONFIG; we have no queue mapping to put beside it."""
+    return encode_body(config.to_fields())
+
+
+def encode_topic_table(topics: Mapping[str, TopicConfig], data_version: DataVersion) -> bytes:
+    """The answer to GET_ALL_TOPIC_CONFIG; the tables of queue mappings are empty."""
+    return encode_body(
+        {
+            "dataVersion": data_version.to_fields(),
+            "mappingDataVersion": DataVersion().to_fields(),
+            "topicConfigTable": {name: config.to_fields() for name, config in topics.items()},
+            "topicQueueMappingDetailMap": {},
+            "topicQueueMappingInfoMap": {},
+        }
+    )
+
+
+def decode_topic_list(body: bytes) -> list[TopicConfig]:
+    """The topics of UPDATE_AND_CREATE_TOPIC_LIST.
+
+    Raises:
+        RequestRejected: the body is no such list.
+    """
+    what = "a list of topics"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        entries = fields.array("topicConfigList")
+        return [TopicConfig.from_fields(Fields(entry, "a topic"), "") for entry in entries]
+
+
+def encode_topic_stats(reaches: Mapping[MessageQueue, QueueReach], put_per_second: float) -> bytes:
+    """The answer to GET_TOPIC_STATS_INFO."""
+    table = {
+        queue: {
+            "lastUpdateTimestamp": reach.last_store_timestamp_ms,
+            "maxOffset": reach.queue_offset_max,
+            "minOffset": reach.queue_offset_min,
+        }
+        for queue, reach in reaches.items()
+    }
+    return encode_body({"offsetTable": table, "topicPutTps": put_per_second})

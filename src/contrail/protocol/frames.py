@@ -1,0 +1,140 @@
+"""Turns received bytes into frames. Knows nothing of sockets or time."""
+
+from __future__ import annotations
+
+from struct import Struct
+from typing import NamedTuple
+
+from contrail.errors import RemoteProtocolError
+from contrail.kernels.frame_scan import (
+    PROBLEM_HEADER_LENGTH,
+    PROBLEM_HEADER_TOO_LONG,
+    PROBLEM_TOTAL,
+    Item,
+    scan_frames,
+)
+from contrail.model.message import MessageDraft
+from contrail.protocol.command import (
+    FRAME_BYTES_MAX,
+    HEADER_BYTES_MAX,
+    LANGUAGES,
+    Frame,
+    ReceivedResponse,
+    Request,
+    decode_frame,
+)
+
+_TOTAL = Struct(">I")
+_PREFIX_BYTES = 8
+_KNOWN_LANGUAGES = frozenset(LANGUAGES)
+_PROBLEMS = {
+    PROBLEM_TOTAL: ("frame_length", "a frame's length is below 4 or above the limit"),
+    PROBLEM_HEADER_LENGTH: ("header_length", "a header is longer than its frame"),
+    PROBLEM_HEADER_TOO_LONG: ("header_too_long", "a header is longer than the limit"),
+}
+
+
+class SendRequest(NamedTuple):
+    """A send in the short spelling, taken apart by the kernel; ``draft`` is ready to be stored.
+
+    ``features`` is 0 for a message that needs no second look; see ``kernels.frame_scan``.
+    """
+
+    opaque: int
+    flag: int
+    version: int
+    code: int
+    producer_group: bytes
+    default_topic: bytes
+    default_queue_count: int
+    is_batch: bool
+    reconsume_max: int
+    features: int
+    unique_key: bytes
+    draft: MessageDraft
+
+
+class FrameDecoder:
+    """One connection's received bytes. Buffers grow as bytes arrive, never by a declared length."""
+
+    def __init__(
+        self,
+        *,
+        born_host: bytes = b"",
+        property_suffix: bytes = b"",
+        frame_bytes_max: int = FRAME_BYTES_MAX,
+        header_bytes_max: int = HEADER_BYTES_MAX,
+    ) -> None:
+        self._born_host = born_host
+        self._property_suffix = property_suffix
+        self._frame_bytes_max = frame_bytes_max
+        self._header_bytes_max = header_bytes_max
+        self._pending = bytearray()
+        self._wanted_bytes = 0
+        self.failure: RemoteProtocolError | None = None
+
+    @property
+    def pending_bytes(self) -> int:
+        """How much of an unfinished frame is held."""
+        return len(self._pending)
+
+    def feed(self, data: bytes) -> list[Frame | Item]:
+        """The frames that ``data`` completes, in order; sends as tuples of the kernel.
+
+        After bytes that are no frame ``failure`` is set: nothing more can be read.
+        """
+        if self._pending:
+            self._pending += data
+            if len(self._pending) < self._wanted_bytes:
+                return []
+            data = bytes(self._pending)
+            self._pending = bytearray()
+        items, consumed, problem, others = scan_frames(
+            data,
+            0,
+            self._frame_bytes_max,
+            self._header_bytes_max,
+            self._born_host,
+            self._property_suffix,
+        )
+        if consumed < len(data) and not problem:
+            self._keep(data, consumed)
+        if problem:
+            self.failure = RemoteProtocolError(*_PROBLEMS[problem])
+        return self._finished(data, items) if others else items
+
+    def _keep(self, data: bytes, consumed: int) -> None:
+        self._pending = bytearray(memoryview(data)[consumed:])
+        known = len(self._pending) >= _TOTAL.size
+        total = _TOTAL.unpack_from(self._pending)[0] if known else 0
+        self._wanted_bytes = max(_PREFIX_BYTES, total + _TOTAL.size)
+
+    def _finished(self, data: bytes, items: list[Item]) -> list[Frame | Item]:
+        """Requests and responses as objects; headers the kernel left alone are decoded here."""
+        frames: list[Frame | Item] = []
+        for item in items:
+            if len(item) == 12:
+                frames.append(item)
+                continue
+            try:
+                frames.append(_frame(data, item))
+            except RemoteProtocolError as error:
+                self.failure = error
+                return frames
+        return frames
+
+
+def _frame(data: bytes, item: Item) -> Frame:
+    if len(item) == 4:
+        header_type, header_start, header_end, frame_end = item
+        return decode_frame(
+            header_type,
+            data[header_start:header_end],
+            data[header_end:frame_end],
+        )
+    if item[6] not in _KNOWN_LANGUAGES:
+        item = (*item[:6], "OTHER", item[7])
+    if item[4] & 1:
+        code, opaque, fields, body, _, version, language, remark = item
+        return ReceivedResponse(code, opaque, remark, fields, body, version, language)
+    return Request._make(item)

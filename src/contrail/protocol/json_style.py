@@ -1,0 +1,135 @@
+"""Bodies as RocketMQ's serialiser writes them, and the doors through which they are read.
+
+Two styles exist. The usual one writes map keys that are not text as raw values: numbers without
+quotes, message queues as objects. The strict one, which route queries may ask for, quotes every
+key and escapes what is not ASCII. Both sort keys and leave nulls out of objects.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from contrail.errors import RequestRejected
+from contrail.model.fastjson import DEPTH_MAX, FastJsonError, Fields, loads
+from contrail.protocol.codes import ResponseCode
+
+_quote = json.encoder.encode_basestring
+_quote_ascii = json.encoder.encode_basestring_ascii
+
+
+class MessageQueue(NamedTuple):
+    """One queue of one broker; bodies use it as a value and as a map's key."""
+
+    topic: str
+    broker_name: str
+    queue_id: int
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> MessageQueue:
+        """Read RocketMQ's field names; raises ``FastJsonError`` for a field of another type."""
+        return cls(
+            fields.text("topic", ""), fields.text("brokerName", ""), fields.integer("queueId", 0)
+        )
+
+    def to_fields(self) -> dict[str, object]:
+        return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
+
+
+def encode_body(value: object, *, strict: bool = False) -> bytes:
+    """``value`` as a compact body; sets are written as sorted arrays.
+
+    Raises:
+        FastJsonError: something in ``value`` has no JSON form, or it is nested too deeply.
+    """
+    # An unpaired surrogate cannot be UTF-8; this error handler turns it into its \\uXXXX escape.
+    return _render(value, strict, 0).encode("utf-8", "backslashreplace")
+
+
+def decode_body(body: bytes, what: str) -> Fields:
+    """The object in a request's body; ``what`` names it in the refusal.
+
+    Raises:
+        RequestRejected: the body is absent, malformed or no object.
+    """
+    if not body:
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"the body is empty; send {what} in it")
+    with body_errors(what):
+        return Fields(loads(body), what)
+
+
+@contextmanager
+def body_errors(what: str) -> Iterator[None]:
+    """Turn what is wrong with a body's fields into the refusal of its request."""
+    try:
+        yield
+    except FastJsonError as error:
+        remark = f"the body is not {what}: {error}"
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, remark) from error
+
+
+def decode_message_queue(key: str) -> MessageQueue:
+    """The message queue behind a map's key, whether it stood there raw or quoted.
+
+    Raises:
+        RequestRejected: the key is not a message queue.
+    """
+    with body_errors("a map by message queue"):
+        return MessageQueue.from_fields(Fields(loads(key), "the key"))
+
+
+def _render(value: object, strict: bool, depth: int) -> str:
+    if isinstance(value, str):
+        return _quote_ascii(value) if strict else _quote(value)
+    if value is None or isinstance(value, bool | int | float):
+        return _render_scalar(value)
+    if depth >= DEPTH_MAX:
+        raise FastJsonError(f"the value is nested deeper than {DEPTH_MAX} levels")
+    if isinstance(value, MessageQueue):
+        return _render_object(value.to_fields(), strict, depth)
+    if isinstance(value, Mapping):
+        return _render_object(value, strict, depth)
+    if isinstance(value, list | tuple):
+        return "[" + ",".join([_render(item, strict, depth + 1) for item in value]) + "]"
+    if isinstance(value, AbstractSet):
+        return "[" + ",".join(sorted(_render(item, strict, depth + 1) for item in value)) + "]"
+    raise FastJsonError(f"{type(value).__name__} has no JSON form")
+
+
+def _render_scalar(value: bool | int | float | None) -> str:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise FastJsonError("a number is not finite")
+    return json.dumps(value)
+
+
+def _render_object(
+    fields: Mapping[object, object] | dict[str, object], strict: bool, depth: int
+) -> str:
+    items = [
+        f"{_render_key(key, strict, depth)}:{_render(item, strict, depth + 1)}"
+        for key, item in sorted(fields.items(), key=_order)
+        if item is not None
+    ]
+    return "{" + ",".join(items) + "}"
+
+
+def _order(item: tuple[object, object]) -> tuple[int, int, str]:
+    """Numbers first and by size, then text, then message queues."""
+    key = item[0]
+    if isinstance(key, str):
+        return (1, 0, key)
+    if isinstance(key, int) and not isinstance(key, bool):
+        return (0, key, "")
+    if isinstance(key, MessageQueue):
+        return (2, key.queue_id, f"{key.topic} {key.broker_name}")
+    raise FastJsonError(f"a key must be text, a number or a queue, not {type(key).__name__}")
+
+
+def _render_key(key: object, strict: bool, depth: int) -> str:
+    if isinstance(key, int):
+        return f'"{int(key)}"' if strict else str(int(key))
+    return _render(key, strict, depth + 1)

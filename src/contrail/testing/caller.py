@@ -1,0 +1,53 @@
+"""``wire.caller`` for tests that block: ask a server something and look at its answer."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Self
+
+from contrail.protocol.command import ReceivedResponse, Request
+from contrail.testing.loop import LoopThread
+from contrail.wire.caller import Caller
+from contrail.wire.connection import Connection
+
+
+class BlockingCaller:
+    """Calls any address; keeps what servers ask it in ``requests``."""
+
+    def __init__(self) -> None:
+        self._thread = LoopThread("blocking-caller")
+        self.requests: list[Request] = []
+        self._caller = Caller(on_request=self._on_request)
+
+    def _on_request(self, connection: Connection, request: Request) -> None:
+        self.requests.append(request)
+
+    def call(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int = 10_000,
+    ) -> ReceivedResponse:
+        """The answer; raises ``CallFailed`` when there is none in time."""
+        return self._thread.run(
+            self._caller.call(address, code, fields, body, timeout_ms=timeout_ms),
+            timeout_ms / 1000 + 10,
+        )
+
+    def notify(
+        self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        self._thread.run(self._caller.notify(address, code, fields, body))
+
+    def close(self) -> None:
+        self._thread.run(self._caller.close())
+        self._thread.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()

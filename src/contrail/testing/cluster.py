@@ -1,0 +1,321 @@
+"""``LocalCluster``: NameServers and brokers in this process, or in children of it.
+
+In this process they share one event loop on a thread of its own and may be given a clock that the
+test moves. In children they are started by the command line, as an operator would, and can be
+killed. Everything listens on loopback, on free ports.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+from contrail.broker.app import Broker
+from contrail.broker.settings import read_broker_settings
+from contrail.clock import Clock, ManualClock, SystemClock
+from contrail.errors import ContrailError
+from contrail.nameserver.app import NameServer
+from contrail.nameserver.config import NameServerConfig
+from contrail.protocol.codes import RequestCode
+from contrail.testing.caller import BlockingCaller
+from contrail.testing.loop import LoopThread
+
+T = TypeVar("T")
+
+_START_TIMEOUT_S = 60.0
+_STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.02
+
+# Small files, and an answer before the disk has spoken: a test wants to be quick.
+TEST_PROPERTIES: Mapping[str, str] = {
+    "flushDiskType": "ASYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(16 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 20_000),
+    "maxHashSlotNum": "50000",
+    "maxIndexNum": "200000",
+}
+
+
+class _Child:
+    """A server in a process of its own, started by the command line."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self._command = [sys.executable, "-m", "contrail.cli", *command]
+        self._log_path = folder / "process.log"
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        self._log_path.parent.mkdir(parents=True, exist_ok=True)
+        with self._log_path.open("ab") as log:
+            self._process = subprocess.Popen(
+                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+            )
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def require_alive(self) -> None:
+        if self._process is not None and self._process.poll() is not None:
+            tail = self._log_path.read_bytes()[-4000:].decode("utf-8", "replace")
+            raise ContrailError(f"{self._command} ended with {self._process.returncode}:\n{tail}")
+
+    def end(self, how: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+            raise
+
+
+class LocalNameServer:
+    """One NameServer of a cluster."""
+
+    def __init__(self, cluster: LocalCluster, number: int) -> None:
+        self._cluster = cluster
+        self.folder = cluster.folder / f"namesrv-{number}"
+        self.port = free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        self.app: NameServer | None = None
+        self._child: _Child | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid if self._child is not None else os.getpid()
+
+    def start(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._cluster.in_children:
+            self._child = _Child(
+                ["namesrv", "--folder", str(self.folder), "--port", str(self.port)], self.folder
+            )
+            self._child.start()
+            self._cluster.wait_for_port(self.port, self._child)
+        else:
+            config = NameServerConfig(
+                listen_port=self.port,
+                kv_config_path=self.folder / "kvConfig.json",
+                config_store_path=self.folder / "namesrv.properties",
+            )
+            self.app = NameServer(config, clock=self._cluster.clock)
+            self._cluster.run(self.app.start())
+
+    def stop(self) -> None:
+        """Stop gracefully."""
+        if self._child is not None:
+            self._child.end(signal.SIGTERM)
+        if self.app is not None:
+            app, self.app = self.app, None
+            self._cluster.run(app.stop())
+
+    def kill(self) -> None:
+        assert self._child is not None, "only a child can be killed: in_children=True"
+        self._child.end(signal.SIGKILL)
+
+
+class LocalBroker:
+    """One broker of a cluster; its folder and ports stay the same over restarts."""
+
+    def __init__(self, cluster: LocalCluster, number: int) -> None:
+        self._cluster = cluster
+        self.name = f"broker-{chr(ord('a') + number)}" if number < 26 else f"broker-{number}"
+        self.folder = cluster.folder / self.name
+        self.port = free_port_pair()
+        self.address = f"127.0.0.1:{self.port}"
+        self.app: Broker | None = None
+        self._child: _Child | None = None
+
+    @property
+    def pid(self) -> int:
+        return self._child.pid if self._child is not None else os.getpid()
+
+    def properties(self) -> dict[str, str]:
+        return {
+            **TEST_PROPERTIES,
+            "brokerName": self.name,
+            "brokerIP1": "127.0.0.1",
+            "listenPort": str(self.port),
+            "namesrvAddr": self._cluster.namesrv,
+            "storePathRootDir": str(self.folder / "store"),
+            **self._cluster.properties,
+        }
+
+    def start(self) -> None:
+        """Start, and return once it is registered."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        if self._cluster.in_children:
+            self._start_child()
+        else:
+            settings = read_broker_settings(self.properties())
+            self.app = Broker(settings.broker, settings.store, clock=self._cluster.clock)
+            self._cluster.run(self.app.start())
+        self._cluster.wait_for_routes(self)
+
+    def _start_child(self) -> None:
+        path = self.folder / "broker.conf"
+        lines = (f"{name}={value}\n" for name, value in self.properties().items())
+        path.write_text("".join(lines), encoding="utf-8")
+        self._child = _Child(["broker", "-c", str(path)], self.folder)
+        self._child.start()
+        self._cluster.wait_for_port(self.port, self._child)
+
+    def stop(self) -> None:
+        """Stop gracefully."""
+        if self._child is not None:
+            self._child.end(signal.SIGTERM)
+        if self.app is not None:
+            app, self.app = self.app, None
+            self._cluster.run(app.stop())
+
+    def kill(self) -> None:
+        """End it as a power cut would."""
+        assert self._child is not None, "only a child can be killed: in_children=True"
+        self._child.end(signal.SIGKILL)
+
+
+class LocalCluster:
+    """Brokers under NameServers; a context manager."""
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 1,
+        nameservers: int = 1,
+        folder: Path | None = None,
+        in_children: bool = False,
+        clock: Clock | None = None,
+        properties: Mapping[str, str] | None = None,
+    ) -> None:
+        if in_children and clock is not None:
+            raise ContrailError("a clock can be given to a cluster in this process only")
+        self._temporary = tempfile.TemporaryDirectory() if folder is None else None
+        self.folder = (
+            Path(self._temporary.name) if self._temporary is not None else folder or Path()
+        )
+        self.in_children = in_children
+        self.clock = clock or SystemClock()
+        self.properties = dict(properties or {})
+        self._thread: LoopThread | None = None
+        self.nameservers = [LocalNameServer(self, number) for number in range(nameservers)]
+        self.brokers = [LocalBroker(self, number) for number in range(brokers)]
+        self.caller = BlockingCaller()
+
+    @property
+    def namesrv(self) -> str:
+        """The NameServers' addresses as clients take them."""
+        return ";".join(server.address for server in self.nameservers)
+
+    def start(self) -> None:
+        """Start everything; returns once all brokers are registered."""
+        if not self.in_children:
+            self._thread = LoopThread("local-cluster")
+        for server in self.nameservers:
+            server.start()
+        for broker in self.brokers:
+            broker.start()
+
+    def stop(self) -> None:
+        """Stop everything; a folder that was not given is removed."""
+        for broker in self.brokers:
+            broker.stop()
+        for server in self.nameservers:
+            server.stop()
+        self.caller.close()
+        if self._thread is not None:
+            self._thread.close()
+        if self._temporary is not None:
+            self._temporary.cleanup()
+
+    def advance(self, *, ms: int = 0, hours: float = 0) -> None:
+        """Move the clock this cluster was given, and run what is due then."""
+        clock = self.clock
+        assert isinstance(clock, ManualClock), "give the cluster a ManualClock to move"
+        clock.advance(ms=ms, hours=hours)
+        self.run(self._run_due(clock.now_ms()))
+
+    async def _run_due(self, now_ms: int) -> None:
+        for broker in self.brokers:
+            if broker.app is not None:
+                broker.app.run_due(now_ms)
+        for server in self.nameservers:
+            if server.app is not None:
+                server.app.schedule.run_due(now_ms)
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine on the cluster's event loop."""
+        assert self._thread is not None
+        return self._thread.run(work)
+
+    # Waiting for children.
+
+    def wait_for_port(self, port: int, child: _Child) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while True:
+            child.require_alive()
+            with socket.socket() as probe:
+                if probe.connect_ex(("127.0.0.1", port)) == 0:
+                    return
+            if time.monotonic() > deadline:
+                raise ContrailError(f"nothing listens on port {port} after {_START_TIMEOUT_S} s")
+            _pause()
+
+    def wait_for_routes(self, broker: LocalBroker) -> None:
+        """Until every NameServer knows the broker."""
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        for server in self.nameservers:
+            while broker.address.encode() not in self._cluster_info(server):
+                if time.monotonic() > deadline:
+                    raise ContrailError(f"{broker.name} did not register with {server.address}")
+                _pause()
+
+    def _cluster_info(self, server: LocalNameServer) -> bytes:
+        return self.caller.call(server.address, RequestCode.GET_BROKER_CLUSTER_INFO).body
+
+    def __enter__(self) -> Self:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+
+def _pause() -> None:
+    threading.Event().wait(_POLL_S)
+
+
+def free_port() -> int:
+    """A port that nobody listens on at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def free_port_pair() -> int:
+    """A port whose fast port, two below it, is free too."""
+    while True:
+        port = free_port()
+        with socket.socket() as probe:
+            try:
+                probe.bind(("127.0.0.1", port - 2))
+            except OSError:
+                continue
+            return port

@@ -1,0 +1,1 @@
+"""The only sockets: servers, connections and outbound callers."""

@@ -1,0 +1,137 @@
+"""Outbound requests: one connection per address, opened when needed, shared by everybody."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from contrail.errors import CallFailed
+from contrail.kernels.frame_scan import Item
+from contrail.protocol.command import Frame, ReceivedResponse, Request
+from contrail.protocol.frames import FrameDecoder
+from contrail.wire.connection import Connection
+from contrail.wire.limits import Limits
+from contrail.wire.tls import TlsFiles, TlsMode
+
+CONNECT_TIMEOUT_MS = 3_000
+
+RequestListener = Callable[[Connection, Request], None]
+
+
+class Caller:
+    """Calls peers by their address. Use within one event loop; ``close`` when done."""
+
+    def __init__(
+        self, *, limits: Limits | None = None, on_request: RequestListener | None = None
+    ) -> None:
+        self.limits = limits or Limits()
+        self.tls_mode = TlsMode.DISABLED
+        self.tls_files: TlsFiles | None = None
+        self.now_s = 0.0
+        self._on_request = on_request
+        self._connections: dict[str, Connection] = {}
+        self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._to_flush: list[Connection] = []
+        self._flush_scheduled = False
+
+    async def call(
+        self,
+        address: str,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int = 3_000,
+    ) -> ReceivedResponse:
+        """Ask the peer at ``host:port``; any response code is a normal return.
+
+        Raises:
+            CallFailed: no connection, a broken one, or no answer in time.
+        """
+        connection = await self.connection_to(address)
+        return await connection.call(code, fields or {}, body, timeout_ms=timeout_ms)
+
+    async def notify(
+        self, address: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> None:
+        """Send a one-way request.
+
+        Raises:
+            CallFailed: no connection could be made.
+        """
+        connection = await self.connection_to(address)
+        connection.notify(code, fields or {}, body)
+
+    async def connection_to(self, address: str) -> Connection:
+        """The open connection to an address, made now if there is none.
+
+        Raises:
+            CallFailed: it cannot be made.
+        """
+        connection = self._connections.get(address)
+        if connection is not None and not connection.is_closed:
+            return connection
+        task = self._connecting.get(address)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._connect(address))
+            self._connecting[address] = task
+            task.add_done_callback(lambda _: self._connecting.pop(address, None))
+        return await asyncio.shield(task)
+
+    async def _connect(self, address: str) -> Connection:
+        host, port = _split_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
+                _, connection = await loop.create_connection(lambda: Connection(self), host, port)
+        except (OSError, TimeoutError) as error:
+            raise CallFailed(f"{address} cannot be reached: {error or 'timeout'}") from error
+        self._connections[address] = connection
+        return connection
+
+    # What connections ask for.
+
+    def decoder_for(self, packed_host: bytes) -> FrameDecoder:
+        return FrameDecoder()
+
+    def admit(self, connection: Connection) -> str | None:
+        return None
+
+    def arrived(self, connection: Connection, frames: list[Frame | Item]) -> None:
+        for frame in frames:
+            if isinstance(frame, ReceivedResponse):
+                connection.answered(frame)
+            elif isinstance(frame, Request) and self._on_request is not None:
+                self._on_request(connection, frame)
+
+    def wants_flush(self, connection: Connection) -> None:
+        self._to_flush.append(connection)
+        if not self._flush_scheduled:
+            self._flush_scheduled = True
+            asyncio.get_running_loop().call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        to_flush, self._to_flush = self._to_flush, []
+        for connection in to_flush:
+            connection.flush()
+
+    def lost(self, connection: Connection, reason: str) -> None:
+        for address, known in list(self._connections.items()):
+            if known is connection:
+                del self._connections[address]
+
+    async def close(self) -> None:
+        """Close every connection; calls under way fail."""
+        for task in list(self._connecting.values()):
+            task.cancel()
+        for connection in list(self._connections.values()):
+            connection.abort("closed")
+        await asyncio.sleep(0)
+
+
+def _split_address(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal():
+        raise CallFailed(f"{address!r} is no address: write host:port")
+    return host.strip("[]"), int(port)

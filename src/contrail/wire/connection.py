@@ -1,0 +1,313 @@
+"""One TCP connection: bytes to frames, frames to bytes, and requests in both directions.
+
+Frames are handed to the service as they arrive; what is to be written collects in a list and
+leaves with one write per tick, because a write per answer costs several times the rest of the
+work. Everything runs on the event loop's thread.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+from contrail.errors import CallFailed, HostIllegal, LocalProtocolError, RemoteProtocolError
+from contrail.kernels.frame_scan import Item
+from contrail.model.host import Host, pack_host
+from contrail.protocol.command import (
+    FLAG_ONE_WAY,
+    Frame,
+    ReceivedResponse,
+    Request,
+    Response,
+    encode_request,
+    encode_response,
+)
+from contrail.protocol.frames import FrameDecoder
+from contrail.wire.limits import Limits
+from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
+
+_OPAQUE_MASK = 0x7FFFFFFF
+
+
+class Hub(Protocol):
+    """What a connection needs of its owner: a server or a caller."""
+
+    limits: Limits
+    now_s: float
+    tls_mode: TlsMode
+    tls_files: TlsFiles | None
+
+    def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
+    def admit(self, connection: Connection) -> str | None: ...
+    def arrived(self, connection: Connection, frames: list[Frame | Item]) -> None: ...
+    def wants_flush(self, connection: Connection) -> None: ...
+    def lost(self, connection: Connection, reason: str) -> None: ...
+
+
+class Connection(asyncio.Protocol):
+    """A peer at the other end of a socket; implements ``wire.peer.Peer``."""
+
+    def __init__(self, hub: Hub, *, is_fast_port: bool = False) -> None:
+        self._hub = hub
+        self.is_fast_port = is_fast_port
+        self.address = "?"
+        self.packed_host = b""
+        self.is_loopback = False
+        self.is_closed = True
+        self.close_reason = ""
+        self.in_flight_count = 0
+        self.opened_s = self.received_s = self.frame_s = hub.now_s
+        self.slow_since_s: float | None = None
+        self.has_sent_a_frame = False
+        self._transport: asyncio.Transport | None = None
+        self._decoder: FrameDecoder | None = None
+        self._tls: TlsSession | None = None
+        self._first_byte_seen = False
+        self._out: list[bytes | memoryview] = []
+        self._calls: dict[int, asyncio.Future[ReceivedResponse]] = {}
+        self._next_opaque = 0
+        self._reading_paused = False
+        # Scratch space for whoever serves this peer; wire itself never looks at it.
+        self.notes: dict[str, Any] = {}
+
+    # Called by the event loop.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        self.is_closed = False
+        transport.set_write_buffer_limits(self._hub.limits.write_bytes_max)
+        host = _peer_host(transport)
+        self.address = str(host)
+        self.packed_host = _packed(host)
+        self.is_loopback = host.address in ("::1", "") or host.address.startswith("127.")
+        self._decoder = self._hub.decoder_for(self.packed_host)
+        refusal = self._hub.admit(self)
+        if refusal is not None:
+            self.close(refusal)
+
+    def data_received(self, data: bytes) -> None:
+        if self.is_closed:
+            return
+        self.received_s = self._hub.now_s
+        if not self._first_byte_seen:
+            self._first_byte_seen = True
+            if not self._choose_tls(data[0]):
+                return
+        if self._tls is not None:
+            plain = self._decrypted(data)
+            if plain is None:
+                return
+            data = plain
+        self._feed(data)
+
+    def _feed(self, data: bytes) -> None:
+        decoder = self._decoder
+        assert decoder is not None
+        if not decoder.pending_bytes:
+            self.frame_s = self._hub.now_s
+        frames = decoder.feed(data) if data else []
+        if frames:
+            self.has_sent_a_frame = True
+            self._hub.arrived(self, frames)
+        if decoder.failure is not None:
+            self.close(decoder.failure.reason)
+
+    def eof_received(self) -> bool:
+        return False
+
+    def pause_writing(self) -> None:
+        """The peer reads too slowly: nothing more is read from it until it has caught up."""
+        self.slow_since_s = self._hub.now_s
+        self._pause_reading()
+
+    def resume_writing(self) -> None:
+        self.slow_since_s = None
+        self._resume_reading()
+
+    def connection_lost(self, error: Exception | None) -> None:
+        was_open = not self.is_closed
+        self.is_closed = True
+        self._out.clear()
+        for future in self._calls.values():
+            if not future.done():
+                future.set_exception(CallFailed(f"{self.address} closed the connection"))
+        self._calls.clear()
+        reason = self.close_reason or ("reset" if error is not None else "peer_closed")
+        if was_open or self.close_reason:
+            self._hub.lost(self, reason)
+
+    # TLS.
+
+    def _choose_tls(self, first_byte: int) -> bool:
+        """Whether to go on reading; decides between plain frames and a handshake."""
+        mode = self._hub.tls_mode
+        begins_handshake = first_byte == HANDSHAKE_BYTE
+        if begins_handshake and mode is not TlsMode.DISABLED and self._hub.tls_files is not None:
+            self._tls = TlsSession(self._hub.tls_files.context)
+            return True
+        if begins_handshake or mode is TlsMode.ENFORCING:
+            self.close("tls_refused" if begins_handshake else "plaintext_refused")
+            return False
+        return True
+
+    @property
+    def is_shaking_hands(self) -> bool:
+        return self._tls is not None and not self._tls.is_established
+
+    def _decrypted(self, data: bytes) -> bytes | None:
+        assert self._tls is not None
+        try:
+            plain = self._tls.feed(data)
+        except RemoteProtocolError as error:
+            self._write_raw(self._tls.to_send())
+            self.close(error.reason)
+            return None
+        self._write_raw(self._tls.to_send())
+        return plain
+
+    def _write_raw(self, data: bytes) -> None:
+        if data and self._transport is not None and not self._transport.is_closing():
+            self._transport.write(data)
+
+    # Sending.
+
+    def reply(self, request: Request, response: Response) -> None:
+        if not request.flag & FLAG_ONE_WAY:
+            self.answer(request.opaque, response)
+
+    def answer(self, opaque: int, response: Response) -> None:
+        """Queue the answer to a request that was not one-way."""
+        if not self.is_closed:
+            try:
+                parts = encode_response(response, opaque)
+            except LocalProtocolError as error:
+                parts = encode_response(Response(1, str(error)), opaque)
+            self.send(parts)
+
+    def send(self, parts: list[bytes | memoryview]) -> None:
+        """Queue parts of frames; they leave at the end of the tick."""
+        if not self.is_closed:
+            if not self._out:
+                self._hub.wants_flush(self)
+            self._out += parts
+
+    def flush(self) -> None:
+        """Hand everything queued to the transport in one write."""
+        parts = self._out
+        if not parts or self._transport is None or self._transport.is_closing():
+            parts.clear()
+            return
+        # Views of the log are copied here: a transport may keep what it could not send yet.
+        data = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
+        parts.clear()
+        if self._tls is not None:
+            data = self._tls.encrypt(data)
+        self._transport.write(data)
+
+    def notify(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        if not self.is_closed:
+            request = Request(code, self._take_opaque(), dict(fields), body, FLAG_ONE_WAY)
+            self.send([encode_request(request)])
+
+    async def call(
+        self, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout_ms: int
+    ) -> ReceivedResponse:
+        if self.is_closed:
+            raise CallFailed(f"{self.address} is not connected")
+        opaque = self._take_opaque()
+        future: asyncio.Future[ReceivedResponse] = asyncio.get_running_loop().create_future()
+        self._calls[opaque] = future
+        self.send([encode_request(Request(code, opaque, dict(fields), body))])
+        try:
+            async with asyncio.timeout(timeout_ms / 1000):
+                return await future
+        except TimeoutError as error:
+            raise CallFailed(
+                f"{self.address} did not answer request {code} within {timeout_ms} ms"
+            ) from error
+        finally:
+            self._calls.pop(opaque, None)
+
+    def answered(self, response: ReceivedResponse) -> bool:
+        """Wake who waits for this answer; False when nobody does any more."""
+        future = self._calls.get(response.opaque)
+        if future is None or future.done():
+            return False
+        future.set_result(response)
+        return True
+
+    def _take_opaque(self) -> int:
+        self._next_opaque = (self._next_opaque + 1) & _OPAQUE_MASK
+        return self._next_opaque
+
+    # Flow and end.
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._decoder.pending_bytes if self._decoder is not None else 0
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether we have asked the peer something."""
+        return bool(self._calls)
+
+    def _pause_reading(self) -> None:
+        if self._transport is not None and not self._reading_paused and not self.is_closed:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and self._reading_paused and not self.is_closed:
+            self._reading_paused = False
+            self._transport.resume_reading()
+
+    def hold(self) -> None:
+        """Stop reading for now: the server has too much in hand."""
+        self._pause_reading()
+
+    def release(self) -> None:
+        if self.slow_since_s is None:
+            self._resume_reading()
+
+    def close(self, reason: str) -> None:
+        if self.is_closed:
+            return
+        self.flush()
+        self.close_reason = reason
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close without waiting for what could not be sent."""
+        self.close_reason = self.close_reason or reason
+        self.is_closed = True
+        if self._transport is not None:
+            self._transport.abort()
+
+
+def _peer_host(transport: asyncio.BaseTransport) -> Host:
+    name = transport.get_extra_info("peername")
+    if isinstance(name, tuple) and len(name) >= 2:
+        return Host(str(name[0]).removeprefix("::ffff:"), int(name[1]))
+    return Host("", 0)
+
+
+def _packed(host: Host) -> bytes:
+    try:
+        return pack_host(host.address or "127.0.0.1", host.port)
+    except HostIllegal:
+        return pack_host("0.0.0.0", 0)
+
+
+def disable_nagle(transport: asyncio.BaseTransport) -> None:
+    """Answers are small and complete: they must not wait for more."""
+    found = transport.get_extra_info("socket")
+    if found is not None:
+        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+
+
+ConnectionFactory = Callable[[], Connection]

@@ -1,0 +1,134 @@
+"""From a request code to its handler: who may ask, and what an exception is answered with."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+from contrail.errors import ConfigError, ContrailError, RequestRejected
+from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.wire.connection import Connection
+from contrail.wire.peer import LATER, Handler
+
+_log = logging.getLogger(__name__)
+# Clients newer than this reconnect elsewhere when they are told that a server goes away.
+_GO_AWAY_VERSION = 475
+
+Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
+
+
+class RequestRouter:
+    """Answers requests by a table of handlers."""
+
+    def __init__(
+        self,
+        handlers: Mapping[int, Handler],
+        *,
+        error_codes: Mapping[type[ContrailError], int] | None = None,
+        cluster_networks: Networks = (),
+        in_flight_count_max: int = 1024,
+    ) -> None:
+        self._handlers = dict(handlers)
+        self._error_codes = dict(error_codes or {})
+        self._cluster_networks = cluster_networks
+        self._in_flight_count_max = in_flight_count_max
+        self.is_going_away = False
+        self.counts: Counter[str] = Counter()
+
+    def handle(self, request: Request, peer: Connection) -> None:
+        """Answer one request, now or later; whatever happens, the peer learns of it."""
+        response = self._response(request, peer)
+        if response is not None:
+            peer.reply(request, response)
+
+    def _response(self, request: Request, peer: Connection) -> Response | None:
+        try:
+            self._admit(request, peer)
+            handler = self._handlers.get(request.code)
+            if handler is None:
+                raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _unknown(request))
+            answer = handler(request, peer)
+        except RequestRejected as refusal:
+            self.counts[f"rejected_{refusal.code}"] += 1
+            return Response(refusal.code, refusal.remark)
+        except ContrailError as error:
+            return Response(self._code_of(error), str(error))
+        except Exception as error:
+            _log.exception("request %s from %s failed", request.code, peer.address)
+            self.counts["failed"] += 1
+            return Response(
+                ResponseCode.SYSTEM_ERROR,
+                f"request {request.code} failed: {type(error).__name__}: {error}",
+            )
+        return None if answer is LATER else answer  # type: ignore[return-value]
+
+    def _admit(self, request: Request, peer: Connection) -> None:
+        if self.is_going_away and request.version > _GO_AWAY_VERSION:
+            raise RequestRejected(ResponseCode.GO_AWAY, "this server is shutting down: reconnect")
+        if peer.in_flight_count >= self._in_flight_count_max:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"{peer.in_flight_count} requests of this connection are unanswered: "
+                f"at most {self._in_flight_count_max} are taken",
+            )
+        if not peer.is_loopback:
+            self._admit_stranger(request, peer)
+
+    def _admit_stranger(self, request: Request, peer: Connection) -> None:
+        """From elsewhere only data codes are taken, and cluster codes from listed networks."""
+        kind = code_class(request.code)
+        if kind is CodeClass.DATA or kind is None:
+            return
+        if kind is CodeClass.CLUSTER and self._is_of_the_cluster(peer):
+            return
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"request {request.code} is administration, which is taken from this host only; "
+            "for brokers on other hosts set contrailClusterAllowList",
+        )
+
+    def _is_of_the_cluster(self, peer: Connection) -> bool:
+        host = peer.address.rpartition(":")[0].strip("[]")
+        try:
+            address = ipaddress.ip_address(host)
+        except ValueError:
+            return False
+        return any(address in network for network in self._cluster_networks)
+
+    def _code_of(self, error: ContrailError) -> int:
+        for kind in type(error).__mro__:
+            code = self._error_codes.get(kind)
+            if code is not None:
+                return code
+        return ResponseCode.SYSTEM_ERROR
+
+
+def code_class(code: int) -> CodeClass | None:
+    """The class of a request code; None for one that nobody knows."""
+    try:
+        return CODE_CLASSES[RequestCode(code)]
+    except ValueError:
+        return None
+
+
+def _unknown(request: Request) -> str:
+    try:
+        return f"request code {request.code} ({RequestCode(request.code).name}) is not served here"
+    except ValueError:
+        return f"request code {request.code} is unknown"
+
+
+def parse_networks(text: str) -> Networks:
+    """Networks in CIDR form, separated by commas or semicolons.
+
+    Raises:
+        ConfigError: a piece is no network.
+    """
+    pieces: Iterable[str] = (piece.strip() for piece in text.replace(";", ",").split(","))
+    try:
+        return tuple(ipaddress.ip_network(piece, strict=False) for piece in pieces if piece)
+    except ValueError as error:
+        raise ConfigError(f"contrailClusterAllowList={text!r}: {error}") from error

@@ -1,0 +1,265 @@
+"""Listening ports and their connections, driven in ticks.
+
+A tick takes everything that arrived on all connections since the last one, lets the service work
+on it as runs, and ends with one write per connection that has something to say. There is no task
+per request.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections import Counter
+from typing import Protocol
+
+from contrail.errors import ConfigError
+from contrail.kernels.frame_scan import Item
+from contrail.protocol.command import Frame
+from contrail.protocol.frames import FrameDecoder
+from contrail.wire.connection import Connection
+from contrail.wire.limits import Limits
+from contrail.wire.tls import TlsFiles, TlsMode
+
+_SWEEP_S = 1.0
+_BACKLOG = 1024
+_FREE_PAIR_TRIES = 100
+FAST_PORT_DISTANCE = 2
+
+
+class Service(Protocol):
+    """What a server is for. All calls come from the event loop's thread."""
+
+    def received(self, peer: Connection, frames: list[Frame | Item]) -> None:
+        """Frames of one connection, in order."""
+        ...
+
+    def end_of_tick(self) -> None:
+        """Everything that arrived in this tick has been handed over."""
+        ...
+
+    def connection_opened(self, peer: Connection) -> None: ...
+    def connection_closed(self, peer: Connection, reason: str) -> None: ...
+
+
+class Server:
+    """The ports of one service; the owner of its connections."""
+
+    def __init__(
+        self,
+        service: Service,
+        *,
+        limits: Limits | None = None,
+        property_suffix: bytes = b"",
+        tls_mode: TlsMode = TlsMode.DISABLED,
+        tls_files: TlsFiles | None = None,
+    ) -> None:
+        self._service = service
+        self.limits = limits or Limits()
+        self.tls_mode = tls_mode
+        self.tls_files = tls_files
+        self.property_suffix = property_suffix
+        self.connections: set[Connection] = set()
+        self.counts: Counter[str] = Counter()
+        self.now_s = 0.0
+        self._per_address: Counter[str] = Counter()
+        self._arrived: list[tuple[Connection, list[Frame | Item]]] = []
+        self._to_flush: list[Connection] = []
+        self._tick_scheduled = False
+        self._is_stopping = False
+        self._holding = False
+        self._listeners: list[asyncio.Server] = []
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sweeper: asyncio.Task[None] | None = None
+
+    async def listen(self, address: str, port: int, *, is_fast_port: bool = False) -> int:
+        """Open a port and return its number, which matters when ``port`` is 0.
+
+        Raises:
+            ConfigError: the address cannot be bound.
+        """
+        bound = bind(address, port)
+        await self.serve(bound, is_fast_port=is_fast_port)
+        return int(bound.getsockname()[1])
+
+    async def serve(self, bound: socket.socket, *, is_fast_port: bool = False) -> None:
+        """Accept connections on a socket that ``bind`` made."""
+        loop = asyncio.get_running_loop()
+        self._loop = loop
+        self.now_s = loop.time()
+        listener = await loop.create_server(
+            lambda: Connection(self, is_fast_port=is_fast_port), sock=bound, backlog=_BACKLOG
+        )
+        self._listeners.append(listener)
+        if self._sweeper is None:
+            self._sweeper = loop.create_task(self._sweep_forever(), name="wire-sweep")
+
+    # What connections ask for.
+
+    def decoder_for(self, packed_host: bytes) -> FrameDecoder:
+        return FrameDecoder(
+            born_host=packed_host,
+            property_suffix=self.property_suffix,
+            frame_bytes_max=self.limits.frame_bytes_max,
+            header_bytes_max=self.limits.header_bytes_max,
+        )
+
+    def admit(self, connection: Connection) -> str | None:
+        """Take a new connection, or say why not."""
+        self.connections.add(connection)
+        connection.opened_s = connection.received_s = connection.frame_s = self.now_s
+        host = connection.address.rpartition(":")[0]
+        self._per_address[host] += 1
+        self.counts["opened"] += 1
+        if len(self.connections) > self.limits.connection_count_max:
+            return "too_many_connections"
+        if (
+            not connection.is_loopback
+            and self._per_address[host] > self.limits.connections_per_address_max
+        ):
+            return "too_many_connections_of_one_address"
+        if self._is_stopping:
+            return "stopping"
+        self._service.connection_opened(connection)
+        return None
+
+    def arrived(self, connection: Connection, frames: list[Frame | Item]) -> None:
+        self._arrived.append((connection, frames))
+        self.schedule_tick()
+
+    def wants_flush(self, connection: Connection) -> None:
+        self._to_flush.append(connection)
+        self.schedule_tick()
+
+    def lost(self, connection: Connection, reason: str) -> None:
+        self.connections.discard(connection)
+        host = connection.address.rpartition(":")[0]
+        self._per_address[host] -= 1
+        if self._per_address[host] <= 0:
+            del self._per_address[host]
+        self.counts[f"closed_{reason}"] += 1
+        self._service.connection_closed(connection, reason)
+
+    # Ticks.
+
+    def schedule_tick(self) -> None:
+        """Have a tick as soon as everything that is ready now has been read."""
+        if not self._tick_scheduled and self._loop is not None:
+            self._tick_scheduled = True
+            self._loop.call_soon(self._tick)
+
+    def _tick(self) -> None:
+        self._tick_scheduled = False
+        arrived, self._arrived = self._arrived, []
+        service = self._service
+        for connection, frames in arrived:
+            if not connection.is_closed:
+                service.received(connection, frames)
+        service.end_of_tick()
+        to_flush, self._to_flush = self._to_flush, []
+        for connection in to_flush:
+            connection.flush()
+
+    # Timeouts.
+
+    async def _sweep_forever(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_SWEEP_S)
+            self.now_s = loop.time()
+            self.sweep()
+
+    def sweep(self) -> None:
+        """Close who is idle, slow or half-hearted; hold back reading when too much is pending."""
+        pending = 0
+        for connection in list(self.connections):
+            pending += connection.pending_bytes
+            reason = self._overdue(connection)
+            if reason is not None:
+                connection.abort(reason)
+        self._hold_back(pending > self.limits.pending_bytes_max)
+
+    def _overdue(self, connection: Connection) -> str | None:
+        limits, now_s = self.limits, self.now_s
+        if connection.slow_since_s is not None:
+            return "slow_reader" if now_s - connection.slow_since_s > limits.slow_write_s else None
+        if connection.is_shaking_hands and now_s - connection.opened_s > limits.tls_handshake_s:
+            return "tls_handshake_timeout"
+        if connection.pending_bytes and now_s - connection.frame_s > limits.partial_frame_s:
+            return "partial_frame_timeout"
+        if not connection.has_sent_a_frame and now_s - connection.opened_s > limits.first_frame_s:
+            return "no_first_frame"
+        if now_s - connection.received_s > limits.idle_s and not connection.is_waiting:
+            return "idle"
+        return None
+
+    def _hold_back(self, too_much: bool) -> None:
+        if too_much == self._holding:
+            return
+        self._holding = too_much
+        self.counts["held_back"] += too_much
+        for connection in self.connections:
+            if too_much and connection.pending_bytes:
+                connection.hold()
+            elif not too_much:
+                connection.release()
+
+    # The end.
+
+    async def stop(self, *, grace_s: float = 3.0) -> None:
+        """Accept nothing new, give answers under way their time, then close everything."""
+        self._is_stopping = True
+        for listener in self._listeners:
+            listener.close()
+        if self._sweeper is not None:
+            self._sweeper.cancel()
+            await asyncio.gather(self._sweeper, return_exceptions=True)
+        self._tick()
+        for connection in list(self.connections):
+            connection.close("stopping")
+        deadline = asyncio.get_running_loop().time() + grace_s
+        while self.connections and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.005)
+        for connection in list(self.connections):
+            connection.abort("stopping")
+        await asyncio.sleep(0)
+        for listener in self._listeners:
+            await listener.wait_closed()
+
+
+def bind(address: str, port: int) -> socket.socket:
+    """A socket bound to an address; peers are not accepted before a server serves it.
+
+    Raises:
+        ConfigError: the address cannot be bound.
+    """
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    bound = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.bind((address, port))
+    except (OSError, OverflowError) as error:
+        bound.close()
+        raise ConfigError(f"{address}:{port} cannot be listened on: {error}") from error
+    return bound
+
+
+def bind_pair(address: str, port: int) -> tuple[socket.socket, socket.socket]:
+    """The main port and the fast port two below it; ``port`` 0 finds a free pair.
+
+    Raises:
+        ConfigError: one of them cannot be bound.
+    """
+    if port:
+        main = bind(address, port)
+        try:
+            return main, bind(address, port - FAST_PORT_DISTANCE)
+        except ConfigError:
+            main.close()
+            raise
+    for _ in range(_FREE_PAIR_TRIES):
+        main = bind(address, 0)
+        try:
+            return main, bind(address, main.getsockname()[1] - FAST_PORT_DISTANCE)
+        except ConfigError:
+            main.close()
+    raise ConfigError(f"{address} has no two free ports that are {FAST_PORT_DISTANCE} apart")
