@@ -17,6 +17,7 @@ from bench.report import Result, describe_machine, publish, require_publishable,
 # suite -> (module, what it measures)
 SUITES = {
     "store": ("bench.store", "append, sync flush, recovery and start of the message store"),
+    "wire": ("bench.wire", "send and pull through the broker, beside servers that do nothing"),
 }
 
 

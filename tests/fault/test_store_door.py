@@ -267,3 +267,13 @@ def test_with_the_record_checksum_on_every_record_carries_it(tmp_path: Path) -> 
         append_numbers(store, 0, 5)
         for message in store.get(b"orders", 0, 0).messages:
             assert message.raw_properties[-20:].startswith(b"__CRC32#\x01")
+
+
+def test_drafts_may_be_plain_tuples_even_where_a_segment_ends(tmp_path: Path) -> None:
+    with MessageStore.open(small_config(tmp_path)) as store:
+        plain = [tuple(draft(number, body_bytes=700)) for number in range(20)]
+        run = store.append(plain)  # type: ignore[arg-type]
+        assert run.queue_offsets == list(range(20))
+        store.dispatch()
+        assert numbers_of(store) == list(range(20))
+        assert len(list((tmp_path / "commitlog").iterdir())) > 1

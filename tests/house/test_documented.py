@@ -8,10 +8,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
 import typer
 
 from contrail import errors
+from contrail.broker.config import BrokerConfig
 from contrail.cli.app import COMMANDS, LazyGroup, app
+from contrail.nameserver.config import NameServerConfig
+from contrail.store.config import StoreConfig
 
 REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
@@ -70,13 +74,17 @@ def test_every_error_is_documented() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
-def test_every_store_setting_is_documented_with_its_apache_name_and_default() -> None:
-    from contrail.store.config import StoreConfig
-
-    table = page("settings.md").partition("\n## Environment")[0]
+@pytest.mark.parametrize(
+    ("heading", "config"),
+    [("Store", StoreConfig), ("Broker", BrokerConfig), ("NameServer", NameServerConfig)],
+)
+def test_every_setting_is_documented_with_its_apache_name_and_default(
+    heading: str, config: type[Any]
+) -> None:
+    table = page("settings.md").partition(f"\n## {heading}\n")[2].partition("\n## ")[0]
     rows = [line for line in table.splitlines() if line.startswith("| `")]
     documented = {row.split("`")[1]: row for row in rows}
-    fields = dataclasses.fields(StoreConfig)
+    fields = dataclasses.fields(config)
     assert [field.name for field in fields if field.name not in documented] == []
     assert documented.keys() <= {field.name for field in fields}
     for field in fields:
@@ -86,6 +94,8 @@ def test_every_store_setting_is_documented_with_its_apache_name_and_default() ->
 
 def default_text(field: dataclasses.Field[Any]) -> str:
     """How the settings page writes a default; a required setting says so."""
+    if field.default_factory is not dataclasses.MISSING:
+        return f"| `{field.default_factory()}` |".replace(str(Path.home()), "~")
     if field.default is dataclasses.MISSING:
         return "| required |"
     if isinstance(field.default, bool):

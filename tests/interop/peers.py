@@ -54,22 +54,36 @@ class JavaPeer:
 
     def run(self, program: str, arguments: list[str], *, home: Path, timeout_s: float) -> str:
         """Run one of our programs against the peer and return what it printed."""
-        classes = self._compiled(program)
         home.mkdir(parents=True, exist_ok=True)
-        command = [
+        command = self.command(program, arguments, home=home, ours=True)
+        return _call(command, cwd=home, environment=own_environment(home), timeout_s=timeout_s)
+
+    def command(
+        self,
+        main: str,
+        arguments: list[str],
+        *,
+        home: Path,
+        ours: bool = False,
+        heap: str = HEAP,
+    ) -> list[str]:
+        """The command line of a main class: one of the peer's, or one of our programs."""
+        class_path = self.class_path
+        if ours:
+            class_path = f"{self._compiled(main)}{os.pathsep}{class_path}"
+        return [
             "java",
-            HEAP,
+            heap,
             *_JVM_OPTIONS,
             f"-Duser.home={home}",
             f"-Drmq.logback.configurationFile={HERE / 'java' / 'quiet_logback.xml'}",
             "-Drocketmq.client.logUseSlf4j=true",
             "-Djava.net.preferIPv6Addresses=false",
             "-cp",
-            f"{classes}{os.pathsep}{self.class_path}",
-            program,
+            class_path,
+            main,
             *arguments,
         ]
-        return _call(command, cwd=home, environment=_own_environment(home), timeout_s=timeout_s)
 
     def _compiled(self, program: str) -> Path:
         """The folder of compiled classes; made once per source text and class path."""
@@ -81,7 +95,7 @@ class JavaPeer:
             building.mkdir(parents=True, exist_ok=True)
             command = ["javac", "-nowarn", "-encoding", "UTF-8", "-d", str(building)]
             command += ["-cp", self.class_path, str(source)]
-            environment = _own_environment(self.cache)
+            environment = own_environment(self.cache)
             _call(command, cwd=building, environment=environment, timeout_s=_COMPILE_TIMEOUT_S)
             _publish(building, classes)
         return classes
@@ -184,7 +198,7 @@ def _digest(*parts: bytes) -> str:
     return digest.hexdigest()[:16]
 
 
-def _own_environment(home: Path) -> dict[str, str]:
+def own_environment(home: Path) -> dict[str, str]:
     """Nothing of the caller's but where the tools are: peers write logs under HOME."""
     kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
     return kept | {"HOME": str(home), "LC_ALL": "C.UTF-8"}

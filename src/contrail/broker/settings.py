@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from difflib import get_close_matches
-from pathlib import Path
 from typing import NamedTuple
 
 from contrail.broker.config import BrokerConfig
 from contrail.errors import ConfigError
 from contrail.model.settings import names_of, read_settings
 from contrail.store.config import StoreConfig, apache_names
+from contrail.wire.router import parse_networks
+from contrail.wire.server import FAST_PORT_DISTANCE
+from contrail.wire.settings import (
+    TLS_NAMES,
+    Refusals,
+    read_tls,
+    require_allowed,
+    unknown_notes,
+    with_listen_address,
+)
 from contrail.wire.tls import TlsFiles, TlsMode
 
-TLS_MODE = "tls.server.mode"
-TLS_CERTIFICATE = "tls.server.certPath"
-TLS_KEY = "tls.server.keyPath"
-TLS_CLIENT_AUTHORITY = "tls.server.trustCertPath"
-TLS_NAMES = frozenset({TLS_MODE, TLS_CERTIFICATE, TLS_KEY, TLS_CLIENT_AUTHORITY})
-
 # Starting without what these ask for would be worse than not starting.
-_REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
+_REFUSED: Refusals = {
     "brokerRole": (frozenset({"slave", "sync_master"}), "there is no replication; run a master"),
     "aclEnable": (frozenset({"true"}), "there is no access control; bind to loopback instead"),
     "authenticationEnabled": (frozenset({"true"}), "there is no access control"),
@@ -34,6 +36,8 @@ _REFUSED: Mapping[str, tuple[frozenset[str], str]] = {
     ),
     "duplicationEnable": (frozenset({"true"}), "there is no replication"),
 }
+
+_KNOWN = names_of(BrokerConfig) | apache_names() | TLS_NAMES | frozenset(_REFUSED)
 
 
 class BrokerSettings(NamedTuple):
@@ -52,50 +56,24 @@ def read_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     Raises:
         ConfigError: a value is wrong, or asks for something that is not there.
     """
-    for name, text in properties.items():
-        values, reason = _REFUSED.get(name, (frozenset(), ""))
-        if text.strip().lower() in values:
-            raise ConfigError(f"{name}={text} is refused: {reason}")
+    properties = with_listen_address(properties)
+    require_allowed(properties, _REFUSED)
     mode, files = read_tls(properties)
+    broker = read_settings(BrokerConfig, properties)
+    _require_fast_port(broker)
+    parse_networks(broker.cluster_allow_list)
     return BrokerSettings(
-        broker=read_settings(BrokerConfig, properties),
+        broker=broker,
         store=StoreConfig.from_properties(properties),
         tls_mode=mode,
         tls_files=files,
-        notes=unknown_notes(properties, names_of(BrokerConfig) | apache_names() | TLS_NAMES),
+        notes=unknown_notes(properties, _KNOWN),
     )
 
 
-def read_tls(properties: Mapping[str, str]) -> tuple[TlsMode, TlsFiles | None]:
-    """Without a certificate TLS is off; with one it is permissive unless said otherwise.
-
-    Raises:
-        ConfigError: the mode is unknown, or a file is missing or unusable.
-    """
-    certificate = properties.get(TLS_CERTIFICATE, "")
-    text = properties.get(TLS_MODE, "permissive" if certificate else "disabled").strip().lower()
-    if text not in list(TlsMode):
-        raise ConfigError(f"{TLS_MODE}={text!r} must be one of {', '.join(TlsMode)}")
-    mode = TlsMode(text)
-    if mode is TlsMode.DISABLED:
-        return mode, None
-    key = properties.get(TLS_KEY, "")
-    if not certificate or not key:
-        raise ConfigError(f"{TLS_MODE}={text} needs {TLS_CERTIFICATE} and {TLS_KEY}")
-    authority = properties.get(TLS_CLIENT_AUTHORITY)
-    files = TlsFiles(
-        Path(certificate), Path(key), client_authority=Path(authority) if authority else None
-    )
-    return mode, files
-
-
-def unknown_notes(properties: Mapping[str, str], known: frozenset[str]) -> list[str]:
-    """A line for each name that has no effect here."""
-    notes = []
-    for name in properties:
-        if name in known or name in _REFUSED:
-            continue
-        near = get_close_matches(name, known, n=1, cutoff=0.8)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        notes.append(f"{name} is unknown here and has no effect{hint}")
-    return notes
+def _require_fast_port(config: BrokerConfig) -> None:
+    if 0 < config.listen_port <= FAST_PORT_DISTANCE:
+        raise ConfigError(
+            f"listenPort={config.listen_port} is refused: the fast port is "
+            f"{FAST_PORT_DISTANCE} below it, so take a higher one"
+        )

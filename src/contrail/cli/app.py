@@ -21,6 +21,12 @@ class LazyCommand(NamedTuple):
 
 
 COMMANDS = {
+    "broker": LazyCommand(
+        "contrail.cli.broker", "app", "Run a broker: it stores messages and hands them out."
+    ),
+    "namesrv": LazyCommand(
+        "contrail.cli.namesrv", "app", "Run a NameServer: brokers register, clients ask for routes."
+    ),
     "store": LazyCommand(
         "contrail.cli.store", "app", "Look into a store folder: inspect, verify, dump."
     ),
@@ -59,7 +65,7 @@ app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=
 
 @app.callback()
 def contrail() -> None:
-    """Contrail: Apache RocketMQ's files, written safely and read by anyone."""
+    """Contrail: a NameServer and a broker for Apache RocketMQ's clients, and their store."""
 
 
 def main() -> None:

@@ -171,6 +171,8 @@ def _scan_json(
             elif kind == 99 or kind == 102 or kind == 111 or kind == 118:
                 # code, flag, opaque or version as text: rare, and left to the other decoder.
                 return None
+            elif packed & 3 and _raw(view, value_start, at - 1, packed & 3) is None:
+                return None
         else:
             value_start = at
             at = _number_end(view, at, end)
@@ -297,13 +299,11 @@ def _scan_send(
                 else:
                     default_topic = raw
                     seen |= 4
-            elif letter == 107 or letter == 110:  # k, n: not looked at
-                pass
             elif letter == 109:  # m
                 if marks:
                     return None
                 is_batch = _is_true(view, value_start, value_end)
-            elif 100 <= letter <= 108:
+            elif 100 <= letter <= 108 and letter != 107:  # k is not looked at
                 if marks or not _is_integer(view, value_start, value_end):
                     return None
                 number = _integer(view, value_start, value_end)
@@ -329,6 +329,10 @@ def _scan_send(
                         times = number
                     elif letter == 108:  # l
                         reconsume_max = number
+            elif marks and _raw(view, value_start, value_end, marks) is None:
+                return None
+        elif marks and _raw(view, value_start, value_end, marks) is None:
+            return None
         if at >= end:
             return None
         if view[at] == 125:
@@ -441,6 +445,8 @@ def _scan_fields(view: bytes, at: int, end: int, fields: dict[str, str]) -> int:
         key_start = at + 1
         at = (packed >> 2) + 1
         if at - 1 - key_start > _KEY_BYTES_MAX or at >= end or view[at] != 58:
+            return -1
+        if view[key_start] == 36:  # $, as in a reference to another object
             return -1
         name = view[key_start : at - 1].decode("ascii")
         at += 1

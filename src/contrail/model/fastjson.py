@@ -36,9 +36,14 @@ _ESCAPED = {
     **{character: character for character in "\\\"'/"},
     **{digit: chr(int(digit)) for digit in "01234567"},
 }
+_SURROGATE = re.compile("[\ud800-\udfff]")
+# The end of the text ends a string too: a search that failed there would start again at each of
+# its quotes.
+_QUOTED_BYTES = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
 _quote = json.encoder.encode_basestring
 _LITERALS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 _REFERENCE = "$ref"
+_REFERENCE_COST = 4
 _PATH_STEP = re.compile(r"\.((?:[^\\.\[]|\\.)+)|\[([0-9]{1,9})\]", re.DOTALL)
 
 
@@ -52,14 +57,24 @@ class ObjectKey(str):
     __slots__ = ()
 
 
-def loads(document: bytes | str, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> JsonValue:
+def loads(
+    document: bytes | str,
+    *,
+    bytes_max: int = DOCUMENT_BYTES_MAX,
+    tokens_max: int = DOCUMENT_BYTES_MAX,
+) -> JsonValue:
     """The value of ``document``; all keys become text, raw objects an ``ObjectKey``.
 
+    ``tokens_max`` bounds the commas and opening brackets, and so what the value takes in memory:
+    three bytes of text can be an object of a hundred.
+
     Raises:
-        FastJsonError: the document is malformed, nested too deeply or longer than ``bytes_max``.
+        FastJsonError: the document is malformed, nested too deeply or beyond a bound.
     """
     if len(document) > bytes_max:
         raise FastJsonError(f"the document has {len(document)} bytes, at most {bytes_max} are read")
+    if len(document) > tokens_max // _REFERENCE_COST:
+        _check_tokens(document, tokens_max)
     text = _decode_text(document) if isinstance(document, bytes) else document
     try:
         value: JsonValue = json.loads(
@@ -68,7 +83,7 @@ def loads(document: bytes | str, *, bytes_max: int = DOCUMENT_BYTES_MAX) -> Json
     except (ValueError, RecursionError):
         value = _Parser(text).document()
     _check_depth(value)
-    return _References(value).resolved() if _REFERENCE in text else value
+    return _References(value, len(text)).resolved() if _REFERENCE in text else value
 
 
 def dumps(value: object, *, pretty: bool = True) -> bytes:
@@ -200,6 +215,17 @@ def _finite_float(text: str) -> float:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise FastJsonError(f"{name} is not a JSON value")
+
+
+def _check_tokens(document: bytes | str, tokens_max: int) -> None:
+    data = document if isinstance(document, bytes) else document.encode("utf-8", "replace")
+    # References need a table of every object, which takes more than the objects.
+    if _REFERENCE.encode() in data:
+        tokens_max //= _REFERENCE_COST
+    bare = _QUOTED_BYTES.sub(b"", data)
+    count = bare.count(b",") + bare.count(b"{") + bare.count(b"[")
+    if count > tokens_max:
+        raise FastJsonError(f"the document has {count} commas and brackets: over {tokens_max}")
 
 
 def _check_depth(value: JsonValue) -> None:
@@ -335,6 +361,8 @@ class _Parser:
 
 def _unescape(content: str) -> str:
     text = _ESCAPE.sub(_unescape_one, content)
+    if _SURROGATE.search(text) is None:
+        return text
     # Two escapes may have made a surrogate pair: join it, and let a single half stand.
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
 
@@ -352,12 +380,16 @@ class _References:
     """Puts the object meant in the place of each ``{"$ref":path}``.
 
     Only objects that are complete by then may be meant, which is all that fastjson writes for the
-    tables here; the result therefore never contains itself.
+    tables here; the result therefore never contains itself. Objects within objects that are
+    repeated again and again grow without end, though: who walks the result must not notice, so
+    what it would be when written out is bounded by ``nodes_max`` values.
     """
 
-    def __init__(self, root: JsonValue) -> None:
+    def __init__(self, root: JsonValue, nodes_max: int) -> None:
         self._root = root
-        self._complete: set[int] = set()
+        self._nodes_max = nodes_max
+        # What each complete object holds when written out: its values << 8 | its depth.
+        self._complete: dict[int, int] = {}
 
     def resolved(self) -> JsonValue:
         return self._visit(self._root)
@@ -368,11 +400,21 @@ class _References:
                 return self._target(path)
             for key in value:
                 value[key] = self._visit(value[key])
-            self._complete.add(id(value))
+            self._complete[id(value)] = self._measured(value.values())
         elif isinstance(value, list):
             value[:] = [self._visit(item) for item in value]
-            self._complete.add(id(value))
+            self._complete[id(value)] = self._measured(value)
         return value
+
+    def _measured(self, contents: Iterable[JsonValue]) -> int:
+        nodes, depth = 1, 0
+        for item in contents:
+            measure = self._complete.get(id(item), 1 << 8)
+            nodes += measure >> 8
+            depth = max(depth, measure & 0xFF)
+        if nodes > self._nodes_max or depth >= DEPTH_MAX:
+            raise FastJsonError("references repeat objects within objects too often")
+        return nodes << 8 | depth + 1
 
     def _target(self, path: str) -> JsonValue:
         value, position = self._root, 1

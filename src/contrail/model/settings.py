@@ -1,28 +1,42 @@
 """Settings under RocketMQ's property names: how a room declares, reads and checks its own.
 
 A room's settings are one frozen dataclass; ``setting`` gives each field its property name and, for
-a number, its range. Values come as text from a properties file, or typed from Python.
+a number, its range. Values come as text from a properties file, or typed from Python. The kinds
+are ``bool``, ``int``, ``str``, ``Path``, ``tuple[Path, ...]`` and enumerations of texts.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
+from enum import StrEnum
+from pathlib import Path
 from typing import Any, TypeVar
 
 from contrail.errors import ConfigError
 
 T = TypeVar("T")
+Field = dataclasses.Field[Any]
 
 _APACHE = "apache"
 _RANGE = "range"
+_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_PATHS = "tuple[Path, ...]"
 
 
 def setting(
-    apache_name: str, default: Any, *, lowest: int | None = None, highest: int | None = None
+    apache_name: str,
+    default: Any = dataclasses.MISSING,
+    *,
+    make_default: Callable[[], Any] | None = None,
+    lowest: int | None = None,
+    highest: int | None = None,
 ) -> Any:
-    """A field of a settings dataclass."""
+    """A field of a settings dataclass; without a default it must be given."""
     metadata = {_APACHE: apache_name, _RANGE: (lowest, highest)}
+    if make_default is not None:
+        return dataclasses.field(default_factory=make_default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
 
 
@@ -35,56 +49,110 @@ def read_settings(kind: type[T], properties: Mapping[str, str]) -> T:
     """Settings from properties; names that are not this dataclass's are left alone.
 
     Raises:
-        ConfigError: a value does not parse or is out of range; the message names it.
+        ConfigError: a value does not parse, is out of range or missing; the message names it.
+    """
+    return kind(**parse_settings(kind, properties))
+
+
+def parse_settings(kind: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    """What properties say, by the names of the dataclass's fields.
+
+    Raises:
+        ConfigError: a value does not parse, or one that must be given is missing.
     """
     values: dict[str, Any] = {}
-    for field in dataclasses.fields(kind):  # type: ignore[arg-type]
+    for field in dataclasses.fields(kind):
         text = properties.get(field.metadata[_APACHE])
         if text is not None:
             values[field.name] = _parsed(field, text.strip())
-    return kind(**values)
+        elif field.default is field.default_factory is dataclasses.MISSING:
+            raise ConfigError(f"{field.metadata[_APACHE]} is missing: it has no default")
+    return values
+
+
+def properties_of(settings: object) -> dict[str, str]:
+    """All settings by RocketMQ's names, as texts that ``read_settings`` reads back."""
+    return {
+        str(field.metadata[_APACHE]): setting_text(getattr(settings, field.name))
+        for field in dataclasses.fields(settings)  # type: ignore[arg-type]
+    }
+
+
+def setting_text(value: object) -> str:
+    """A setting's value as RocketMQ's properties files write it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, tuple):
+        return ",".join(str(item) for item in value)
+    return str(value)
 
 
 def require_sound(settings: object) -> None:
-    """Refuse a value of another type or out of range; for ``__post_init__``.
+    """Refuse a value of another kind or out of range; for ``__post_init__``.
+
+    Texts become paths and enumerations where those are meant.
 
     Raises:
         ConfigError: the message names the setting and what it must be.
     """
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
-        value = getattr(settings, field.name)
-        _require_type(field, value)
+        value = _coerced(field, getattr(settings, field.name))
+        object.__setattr__(settings, field.name, value)
         lowest, highest = field.metadata[_RANGE]
         if (lowest is not None and value < lowest) or (highest is not None and value > highest):
             rule = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
             raise _refusal(field, value, rule)
 
 
-def _parsed(field: dataclasses.Field[Any], text: str) -> Any:
-    kind = str(field.type)
-    if kind == "bool":
+def _parsed(field: Field, text: str) -> Any:
+    if field.type == "bool":
         if text.lower() not in ("true", "false"):
             raise _refusal(field, text, "true or false")
         return text.lower() == "true"
-    if kind == "int":
-        try:
-            return int(text)
-        except ValueError:
-            raise _refusal(field, text, "a whole number") from None
+    if field.type == "int":
+        if not _NUMBER.fullmatch(text):
+            raise _refusal(field, text, "a whole number")
+        return int(text)
+    # The rest is read by the settings themselves.
     return text
 
 
-def _require_type(field: dataclasses.Field[Any], value: Any) -> None:
-    kind = str(field.type)
-    is_sound = {
-        "bool": isinstance(value, bool),
-        "int": isinstance(value, int) and not isinstance(value, bool),
-        "str": isinstance(value, str),
-    }.get(kind, True)
-    if not is_sound:
-        rule = {"bool": "True or False", "int": "a whole number", "str": "text"}[kind]
+def _coerced(field: Field, value: Any) -> Any:
+    """The value as the field's own type, where text can only mean one thing; else refused."""
+    if isinstance(field.default, StrEnum):
+        return _coerced_choice(field, type(field.default), value)
+    if field.type == _PATHS:
+        return _coerced_paths(field, value)
+    is_sound, rule = _SOUND[str(field.type)]
+    if not is_sound(value):
         raise _refusal(field, value, rule)
+    return Path(value) if field.type == "Path" else value
 
 
-def _refusal(field: dataclasses.Field[Any], value: object, rule: str) -> ConfigError:
+_SOUND: Mapping[str, tuple[Callable[[Any], bool], str]] = {
+    "bool": (lambda value: isinstance(value, bool), "True or False"),
+    "int": (lambda value: isinstance(value, int) and not isinstance(value, bool), "a whole number"),
+    "str": (lambda value: isinstance(value, str), "text"),
+    "Path": (lambda value: isinstance(value, str | Path), "a path"),
+}
+
+
+def _coerced_choice(field: Field, choices: type[StrEnum], value: Any) -> StrEnum:
+    # A text that merely looks like one of them would silently not be it.
+    if value not in list(choices):
+        raise _refusal(field, value, " or ".join(choices))
+    return choices(value)
+
+
+def _coerced_paths(field: Field, value: Any) -> tuple[Path, ...]:
+    if isinstance(value, str):
+        value = [piece.strip() for piece in value.split(",") if piece.strip()]
+    elif isinstance(value, Path):
+        value = [value]
+    if not isinstance(value, list | tuple) or not all(isinstance(p, str | Path) for p in value):
+        raise _refusal(field, value, "paths")
+    return tuple(Path(piece) for piece in value)
+
+
+def _refusal(field: Field, value: object, rule: str) -> ConfigError:
     return ConfigError(f"{field.metadata[_APACHE]}={value!r} is refused: it must be {rule}")

@@ -31,6 +31,8 @@ HEADER_BYTES_MAX = 256 << 10
 FIELD_COUNT_MAX = 256
 KEY_BYTES_MAX = 256
 VALUE_BYTES_MAX = 64 << 10
+# Commas and brackets outside of texts. 256 fields need 300.
+HEADER_TOKENS_MAX = 16_384
 
 LANGUAGES = (
     "JAVA", "CPP", "DOTNET", "PYTHON", "DELPHI", "ERLANG", "RUBY",
@@ -132,7 +134,7 @@ def decode_frame(header_type: int, header: bytes, body: bytes) -> Frame:
 
 def _decode_json(header: bytes) -> _Header:
     try:
-        document = loads(header, bytes_max=HEADER_BYTES_MAX)
+        document = loads(header, bytes_max=HEADER_BYTES_MAX, tokens_max=HEADER_TOKENS_MAX)
     except FastJsonError as error:
         raise RemoteProtocolError("header_malformed", f"a header is not JSON: {error}") from error
     if not isinstance(document, dict):
@@ -164,6 +166,8 @@ def _number(document: dict[str, JsonValue], name: str) -> int:
 
 
 def _language(value: JsonValue) -> str:
+    if value is None:
+        return LANGUAGES[0]
     if isinstance(value, int) and 0 <= value < len(LANGUAGES):
         return LANGUAGES[value]
     return value if isinstance(value, str) and value in LANGUAGES else "OTHER"

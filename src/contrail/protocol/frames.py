@@ -107,7 +107,10 @@ class FrameDecoder:
         self._pending = bytearray(memoryview(data)[consumed:])
         known = len(self._pending) >= _TOTAL.size
         total = _TOTAL.unpack_from(self._pending)[0] if known else 0
-        self._wanted_bytes = max(_PREFIX_BYTES, total + _TOTAL.size)
+        wanted_bytes = max(_PREFIX_BYTES, total + _TOTAL.size)
+        # A length beyond the limit is refused with the next bytes, not waited for.
+        is_sound = wanted_bytes <= self._frame_bytes_max
+        self._wanted_bytes = wanted_bytes if is_sound else _PREFIX_BYTES
 
     def _finished(self, data: bytes, items: list[Item]) -> list[Frame | Item]:
         """Requests and responses as objects; headers the kernel left alone are decoded here."""

@@ -18,6 +18,10 @@ from contrail.errors import RequestRejected
 from contrail.model.fastjson import DEPTH_MAX, FastJsonError, Fields, loads
 from contrail.protocol.codes import ResponseCode
 
+# What a request's body may be. A heartbeat of a thousand subscriptions has 200 KiB.
+BODY_BYTES_MAX = 512 << 10
+BODY_TOKENS_MAX = 50_000
+
 _quote = json.encoder.encode_basestring
 _quote_ascii = json.encoder.encode_basestring_ascii
 
@@ -50,8 +54,11 @@ def encode_body(value: object, *, strict: bool = False) -> bytes:
     return _render(value, strict, 0).encode("utf-8", "backslashreplace")
 
 
-def decode_body(body: bytes, what: str) -> Fields:
+def decode_body(body: bytes, what: str, *, is_table: bool = False) -> Fields:
     """The object in a request's body; ``what`` names it in the refusal.
+
+    ``is_table`` is for what brokers, NameServers and administrators send: a table of all topics
+    may fill a frame.
 
     Raises:
         RequestRejected: the body is absent, malformed or no object.
@@ -59,7 +66,10 @@ def decode_body(body: bytes, what: str) -> Fields:
     if not body:
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"the body is empty; send {what} in it")
     with body_errors(what):
-        return Fields(loads(body), what)
+        if is_table:
+            return Fields(loads(body), what)
+        document = loads(body, bytes_max=BODY_BYTES_MAX, tokens_max=BODY_TOKENS_MAX)
+        return Fields(document, what)
 
 
 @contextmanager
@@ -79,7 +89,8 @@ def decode_message_queue(key: str) -> MessageQueue:
         RequestRejected: the key is not a message queue.
     """
     with body_errors("a map by message queue"):
-        return MessageQueue.from_fields(Fields(loads(key), "the key"))
+        document = loads(key, bytes_max=BODY_BYTES_MAX, tokens_max=BODY_TOKENS_MAX)
+        return MessageQueue.from_fields(Fields(document, "the key"))
 
 
 def _render(value: object, strict: bool, depth: int) -> str:

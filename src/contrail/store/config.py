@@ -11,10 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from contrail.errors import ConfigError
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from contrail.model.settings import names_of, parse_settings, require_sound, setting
 
 _QUEUE_ROW_BYTES = 20
 _BATCH_ROW_BYTES = 46
@@ -28,96 +29,65 @@ class FlushDiskType(StrEnum):
 
 
 _I32_MAX = (1 << 31) - 1
-# The lowest and highest value of each number that has them.
-_RANGES: dict[str, tuple[int, int | None]] = {
-    "segment_bytes": (4096, _I32_MAX),
-    # One unit and the mark that ends a file.
-    "queue_ext_file_bytes": (24, None),
-    "index_slot_count": (1, _I32_MAX),
-    "index_entry_count": (2, _I32_MAX),
-    "query_results_max": (1, None),
-    "sync_flush_timeout_ms": (1, None),
-    "flush_interval_ms": (1, None),
-    "flush_pages_min": (0, None),
-    "flush_thorough_interval_ms": (1, None),
-    "transient_pool_size": (1, None),
-    "commit_interval_ms": (1, None),
-    "commit_pages_min": (0, None),
-    "commit_thorough_interval_ms": (1, None),
-    "queue_flush_interval_ms": (1, None),
-    "queue_flush_thorough_interval_ms": (1, None),
-    "body_bytes_max": (1, _I32_MAX),
-    "file_reserved_hours": (0, None),
-    "delete_files_max": (1, None),
-    "delete_interval_ms": (0, None),
-    "clean_interval_ms": (1, None),
-    "disk_used_ratio_max": (0, 100),
-    "disk_clean_forcibly_ratio": (0, 100),
-    "disk_warning_ratio": (0, 100),
-    "scrub_bytes_per_second": (0, None),
-    "open_files_max": (8, None),
-}
-
-
-def _setting(apache_name: str, default: Any) -> Any:
-    return dataclasses.field(default=default, metadata={"apache": apache_name})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
     """Everything the store room can be told. Each field names its RocketMQ property."""
 
-    root: Path = dataclasses.field(metadata={"apache": "storePathRootDir"})
-    commit_log_paths: tuple[Path, ...] = _setting("storePathCommitLog", ())
-    read_only_commit_log_paths: tuple[Path, ...] = _setting("readOnlyCommitLogStorePaths", ())
-    segment_bytes: int = _setting("mappedFileSizeCommitLog", 1 << 30)
-    queue_file_bytes: int = _setting("mappedFileSizeConsumeQueue", 300_000 * _QUEUE_ROW_BYTES)
-    batch_queue_file_bytes: int = _setting("mapperFileSizeBatchConsumeQueue", 300_000 * 46)
-    queue_ext_enabled: bool = _setting("enableConsumeQueueExt", False)
-    queue_ext_file_bytes: int = _setting("mappedFileSizeConsumeQueueExt", 48 << 20)
-    index_enabled: bool = _setting("messageIndexEnable", True)
-    index_slot_count: int = _setting("maxHashSlotNum", 5_000_000)
-    index_entry_count: int = _setting("maxIndexNum", 20_000_000)
-    query_results_max: int = _setting("maxMsgsNumBatch", 64)
+    root: Path = setting("storePathRootDir")
+    commit_log_paths: tuple[Path, ...] = setting("storePathCommitLog", ())
+    read_only_commit_log_paths: tuple[Path, ...] = setting("readOnlyCommitLogStorePaths", ())
+    segment_bytes: int = setting("mappedFileSizeCommitLog", 1 << 30, lowest=4096, highest=_I32_MAX)
+    queue_file_bytes: int = setting("mappedFileSizeConsumeQueue", 300_000 * _QUEUE_ROW_BYTES)
+    batch_queue_file_bytes: int = setting("mapperFileSizeBatchConsumeQueue", 300_000 * 46)
+    queue_ext_enabled: bool = setting("enableConsumeQueueExt", False)
+    # At least one unit and the mark that ends a file.
+    queue_ext_file_bytes: int = setting("mappedFileSizeConsumeQueueExt", 48 << 20, lowest=24)
+    index_enabled: bool = setting("messageIndexEnable", True)
+    index_slot_count: int = setting("maxHashSlotNum", 5_000_000, lowest=1, highest=_I32_MAX)
+    index_entry_count: int = setting("maxIndexNum", 20_000_000, lowest=2, highest=_I32_MAX)
+    query_results_max: int = setting("maxMsgsNumBatch", 64, lowest=1)
 
-    flush_disk_type: FlushDiskType = _setting("flushDiskType", FlushDiskType.SYNC_FLUSH)
-    sync_flush_timeout_ms: int = _setting("syncFlushTimeout", 5000)
-    flush_interval_ms: int = _setting("flushIntervalCommitLog", 500)
-    flush_pages_min: int = _setting("flushCommitLogLeastPages", 4)
-    flush_thorough_interval_ms: int = _setting("flushCommitLogThoroughInterval", 10_000)
-    transient_pool_enabled: bool = _setting("transientStorePoolEnable", False)
-    transient_pool_size: int = _setting("transientStorePoolSize", 5)
-    commit_interval_ms: int = _setting("commitIntervalCommitLog", 200)
-    commit_pages_min: int = _setting("commitCommitLogLeastPages", 4)
-    commit_thorough_interval_ms: int = _setting("commitCommitLogThoroughInterval", 200)
-    queue_flush_interval_ms: int = _setting("flushIntervalConsumeQueue", 1000)
-    queue_flush_thorough_interval_ms: int = _setting("flushConsumeQueueThoroughInterval", 60_000)
-    segments_prepared_ahead: bool = _setting("contrailPrepareSegments", True)
+    flush_disk_type: FlushDiskType = setting("flushDiskType", FlushDiskType.SYNC_FLUSH)
+    sync_flush_timeout_ms: int = setting("syncFlushTimeout", 5000, lowest=1)
+    flush_interval_ms: int = setting("flushIntervalCommitLog", 500, lowest=1)
+    flush_pages_min: int = setting("flushCommitLogLeastPages", 4, lowest=0)
+    flush_thorough_interval_ms: int = setting("flushCommitLogThoroughInterval", 10_000, lowest=1)
+    transient_pool_enabled: bool = setting("transientStorePoolEnable", False)
+    transient_pool_size: int = setting("transientStorePoolSize", 5, lowest=1)
+    commit_interval_ms: int = setting("commitIntervalCommitLog", 200, lowest=1)
+    commit_pages_min: int = setting("commitCommitLogLeastPages", 4, lowest=0)
+    commit_thorough_interval_ms: int = setting("commitCommitLogThoroughInterval", 200, lowest=1)
+    queue_flush_interval_ms: int = setting("flushIntervalConsumeQueue", 1000, lowest=1)
+    queue_flush_thorough_interval_ms: int = setting(
+        "flushConsumeQueueThoroughInterval", 60_000, lowest=1
+    )
+    segments_prepared_ahead: bool = setting("contrailPrepareSegments", True)
 
-    body_bytes_max: int = _setting("maxMessageSize", 4 << 20)
-    record_crc_enabled: bool = _setting("enabledAppendPropCRC", False)
-    record_crc_required: bool = _setting("forceVerifyPropCRC", False)
-    crc_checked_on_recover: bool = _setting("checkCRCOnRecover", True)
-    delay_levels: str = _setting("messageDelayLevel", DEFAULT_DELAY_LEVELS)
+    body_bytes_max: int = setting("maxMessageSize", 4 << 20, lowest=1, highest=_I32_MAX)
+    record_crc_enabled: bool = setting("enabledAppendPropCRC", False)
+    record_crc_required: bool = setting("forceVerifyPropCRC", False)
+    crc_checked_on_recover: bool = setting("checkCRCOnRecover", True)
+    delay_levels: str = setting("messageDelayLevel", DEFAULT_DELAY_LEVELS)
 
-    file_reserved_hours: int = _setting("fileReservedTime", 72)
-    delete_when: str = _setting("deleteWhen", "04")
-    delete_files_max: int = _setting("deleteFileBatchMax", 10)
-    delete_interval_ms: int = _setting("deleteCommitLogFilesInterval", 100)
-    clean_interval_ms: int = _setting("cleanResourceInterval", 10_000)
-    clean_forcibly: bool = _setting("cleanFileForciblyEnable", True)
-    disk_used_ratio_max: int = _setting("diskMaxUsedSpaceRatio", 75)
-    disk_clean_forcibly_ratio: int = _setting("diskSpaceCleanForciblyRatio", 85)
-    disk_warning_ratio: int = _setting("diskSpaceWarningLevelRatio", 90)
+    file_reserved_hours: int = setting("fileReservedTime", 72, lowest=0)
+    delete_when: str = setting("deleteWhen", "04")
+    delete_files_max: int = setting("deleteFileBatchMax", 10, lowest=1)
+    delete_interval_ms: int = setting("deleteCommitLogFilesInterval", 100, lowest=0)
+    clean_interval_ms: int = setting("cleanResourceInterval", 10_000, lowest=1)
+    clean_forcibly: bool = setting("cleanFileForciblyEnable", True)
+    disk_used_ratio_max: int = setting("diskMaxUsedSpaceRatio", 75, lowest=0, highest=100)
+    disk_clean_forcibly_ratio: int = setting(
+        "diskSpaceCleanForciblyRatio", 85, lowest=0, highest=100
+    )
+    disk_warning_ratio: int = setting("diskSpaceWarningLevelRatio", 90, lowest=0, highest=100)
 
-    scrub_bytes_per_second: int = _setting("contrailScrubBytesPerSecond", 8 << 20)
-    open_files_max: int = _setting("contrailOpenFilesMax", 800)
+    scrub_bytes_per_second: int = setting("contrailScrubBytesPerSecond", 8 << 20, lowest=0)
+    open_files_max: int = setting("contrailOpenFilesMax", 800, lowest=8)
 
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):
-            value = _coerced(field, getattr(self, field.name))
-            object.__setattr__(self, field.name, value)
-            _require_range(field, value)
+        require_sound(self)
         _require_whole(self.queue_file_bytes, _QUEUE_ROW_BYTES, "mappedFileSizeConsumeQueue")
         _require_whole(
             self.batch_queue_file_bytes, _BATCH_ROW_BYTES, "mapperFileSizeBatchConsumeQueue"
@@ -133,13 +103,7 @@ class StoreConfig:
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
         """Read RocketMQ's property names; names that are not the store's are left alone."""
-        values: dict[str, Any] = {}
-        for field in dataclasses.fields(cls):
-            text = properties.get(field.metadata["apache"])
-            if text is not None:
-                values[field.name] = _parsed(field, text)
-        if "root" not in values:
-            raise ConfigError("storePathRootDir is missing: name the folder of the store")
+        values = parse_settings(cls, properties)
         if "queue_file_bytes" in values:
             # RocketMQ rounds this one up to whole rows.
             values["queue_file_bytes"] = -(-values["queue_file_bytes"] // 20) * 20
@@ -180,7 +144,7 @@ def apache_name(field_name: str) -> str:
 
 def apache_names() -> frozenset[str]:
     """The RocketMQ properties that are the store's."""
-    return frozenset(str(field.metadata["apache"]) for field in dataclasses.fields(StoreConfig))
+    return names_of(StoreConfig)
 
 
 def parse_delete_hours(text: str) -> frozenset[int]:
@@ -194,77 +158,6 @@ def parse_delete_hours(text: str) -> frozenset[int]:
         if not (piece.isdecimal() and int(piece) < 24):
             raise ConfigError(f"deleteWhen={text!r}: {piece!r} is not an hour from 00 to 23")
     return frozenset(int(piece) for piece in pieces)
-
-
-def _parsed(field: dataclasses.Field[Any], text: str) -> Any:
-    name = field.metadata["apache"]
-    kind = str(field.type)
-    try:
-        if kind == "bool":
-            return _parsed_bool(text)
-        if kind == "int":
-            return int(text)
-        # The rest is read by the settings themselves.
-        return text
-    except ValueError as error:
-        raise ConfigError(f"{name}={text!r} is not a value of that setting: {error}") from error
-
-
-def _parsed_bool(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("write true or false")
-    return text.lower() == "true"
-
-
-def _coerced(field: dataclasses.Field[Any], value: Any) -> Any:
-    """The value as the field's own type, where text can only mean one thing; else refused."""
-    kind = str(field.type)
-    if kind == "FlushDiskType":
-        return _coerced_flush(field, value)
-    if kind == "Path":
-        _require_kind(field, value, isinstance(value, str | Path), "a path")
-        return Path(value)
-    if kind.startswith("tuple"):
-        return _coerced_paths(field, value)
-    if kind == "bool":
-        _require_kind(field, value, isinstance(value, bool), "True or False")
-    elif kind == "int":
-        is_number = isinstance(value, int) and not isinstance(value, bool)
-        _require_kind(field, value, is_number, "a whole number")
-    else:
-        _require_kind(field, value, isinstance(value, str), "text")
-    return value
-
-
-def _coerced_flush(field: dataclasses.Field[Any], value: Any) -> FlushDiskType:
-    # A text that merely looks like the flush type would silently not be it.
-    _require_kind(field, value, value in list(FlushDiskType), " or ".join(FlushDiskType))
-    return FlushDiskType(value)
-
-
-def _coerced_paths(field: dataclasses.Field[Any], value: Any) -> tuple[Path, ...]:
-    if isinstance(value, str):
-        value = [piece for piece in value.split(",") if piece]
-    elif isinstance(value, Path):
-        value = [value]
-    sound = isinstance(value, list | tuple) and all(isinstance(p, str | Path) for p in value)
-    _require_kind(field, value, sound, "paths")
-    return tuple(Path(piece) for piece in value)
-
-
-def _require_kind(field: dataclasses.Field[Any], value: Any, holds: bool, rule: str) -> None:
-    if not holds:
-        raise ConfigError(f"{field.metadata['apache']}={value!r} is refused: it must be {rule}")
-
-
-def _require_range(field: dataclasses.Field[Any], value: Any) -> None:
-    if field.name not in _RANGES:
-        return
-    lowest, highest = _RANGES[field.name]
-    if value < lowest or (highest is not None and value > highest):
-        rule = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
-        name = field.metadata["apache"]
-        raise ConfigError(f"{name}={value} is out of range: it must be {rule}")
 
 
 def _require(holds: bool, name: str, rule: str) -> None:

@@ -8,9 +8,8 @@ work. Everything runs on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
-import socket
-from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol, cast
 
 from contrail.errors import CallFailed, HostIllegal, LocalProtocolError, RemoteProtocolError
 from contrail.kernels.frame_scan import Item
@@ -69,14 +68,15 @@ class Connection(asyncio.Protocol):
         self._calls: dict[int, asyncio.Future[ReceivedResponse]] = {}
         self._next_opaque = 0
         self._reading_paused = False
+        self._is_held = False
         # Scratch space for whoever serves this peer; wire itself never looks at it.
         self.notes: dict[str, Any] = {}
 
     # Called by the event loop.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # uvloop's transports have asyncio's methods without descending from them.
+        self._transport = transport = cast(asyncio.Transport, transport)
         self.is_closed = False
         transport.set_write_buffer_limits(self._hub.limits.write_bytes_max)
         host = _peer_host(transport)
@@ -106,9 +106,11 @@ class Connection(asyncio.Protocol):
     def _feed(self, data: bytes) -> None:
         decoder = self._decoder
         assert decoder is not None
-        if not decoder.pending_bytes:
-            self.frame_s = self._hub.now_s
+        starts_a_frame = not decoder.pending_bytes
         frames = decoder.feed(data) if data else []
+        if frames or starts_a_frame:
+            # What is pending now, if anything, has just begun.
+            self.frame_s = self._hub.now_s
         if frames:
             self.has_sent_a_frame = True
             self._hub.arrived(self, frames)
@@ -125,7 +127,8 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.slow_since_s = None
-        self._resume_reading()
+        if not self._is_held:
+            self._resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         was_open = not self.is_closed
@@ -218,9 +221,10 @@ class Connection(asyncio.Protocol):
         if self.is_closed:
             raise CallFailed(f"{self.address} is not connected")
         opaque = self._take_opaque()
+        frame = encode_request(Request(code, opaque, dict(fields), body))
         future: asyncio.Future[ReceivedResponse] = asyncio.get_running_loop().create_future()
         self._calls[opaque] = future
-        self.send([encode_request(Request(code, opaque, dict(fields), body))])
+        self.send([frame])
         try:
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
@@ -266,9 +270,11 @@ class Connection(asyncio.Protocol):
 
     def hold(self) -> None:
         """Stop reading for now: the server has too much in hand."""
+        self._is_held = True
         self._pause_reading()
 
     def release(self) -> None:
+        self._is_held = False
         if self.slow_since_s is None:
             self._resume_reading()
 
@@ -301,13 +307,3 @@ def _packed(host: Host) -> bytes:
         return pack_host(host.address or "127.0.0.1", host.port)
     except HostIllegal:
         return pack_host("0.0.0.0", 0)
-
-
-def disable_nagle(transport: asyncio.BaseTransport) -> None:
-    """Answers are small and complete: they must not wait for more."""
-    found = transport.get_extra_info("socket")
-    if found is not None:
-        found.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-
-ConnectionFactory = Callable[[], Connection]

@@ -8,6 +8,7 @@ per request.
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections import Counter
 from typing import Protocol
@@ -19,6 +20,8 @@ from contrail.protocol.frames import FrameDecoder
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
+
+_log = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
 _BACKLOG = 1024
@@ -153,11 +156,19 @@ class Server:
         service = self._service
         for connection, frames in arrived:
             if not connection.is_closed:
-                service.received(connection, frames)
+                self._hand_over(connection, frames)
         service.end_of_tick()
         to_flush, self._to_flush = self._to_flush, []
         for connection in to_flush:
             connection.flush()
+
+    def _hand_over(self, connection: Connection, frames: list[Frame | Item]) -> None:
+        """What goes wrong with one connection's frames must not take the others' answers along."""
+        try:
+            self._service.received(connection, frames)
+        except Exception:
+            _log.exception("the frames of %s were not served", connection.address)
+            connection.close("internal_error")
 
     # Timeouts.
 
@@ -193,10 +204,11 @@ class Server:
         return None
 
     def _hold_back(self, too_much: bool) -> None:
-        if too_much == self._holding:
+        """Also who begins a frame while others are held back is held at the next sweep."""
+        if not too_much and not self._holding:
             return
+        self.counts["held_back"] += too_much and not self._holding
         self._holding = too_much
-        self.counts["held_back"] += too_much
         for connection in self.connections:
             if too_much and connection.pending_bytes:
                 connection.hold()

@@ -7,6 +7,7 @@ messages keep their order.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -36,6 +37,8 @@ from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
+
+_log = logging.getLogger(__name__)
 
 # Any other bit needs a second look: transactions, inner batches.
 _PLAIN_FLAGS = 0x701
@@ -170,6 +173,10 @@ class SendHandler:
             return
         except StoreError as error:
             self._refuse_all(items, parts, error)
+            return
+        except Exception as error:
+            _log.exception("a run of %d messages could not be appended", len(drafts))
+            self._refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
         self._count(drafts)
         self._promise(items, parts, run)

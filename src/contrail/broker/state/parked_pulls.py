@@ -45,15 +45,16 @@ class ParkedPulls:
 
     def done(self, answered: list[ParkedPull]) -> None:
         """Forget these."""
-        for pull in answered:
-            key = (pull.plan.topic, pull.plan.queue_id)
-            held = self._queues.get(key)
-            if held is None or pull not in held:
-                continue
-            held.remove(pull)
-            self._count -= 1
-            if not held:
-                del self._queues[key]
+        # One pass over each queue: to take pulls out of a long list one by one takes seconds.
+        gone = set(answered)
+        for key in {(pull.plan.topic, pull.plan.queue_id) for pull in gone}:
+            held = self._queues.get(key, [])
+            kept = [pull for pull in held if pull not in gone]
+            self._count -= len(held) - len(kept)
+            if kept:
+                self._queues[key] = kept
+            else:
+                self._queues.pop(key, None)
 
     def drop_closed(self) -> int:
         """Forget pulls whose peer is gone; returns how many."""

@@ -67,7 +67,7 @@ class RegisterBrokerBody:
         if not body:
             return cls()
         if version < _FULL_BODY_VERSION:
-            fields = decode_body(body, _WHAT)
+            fields = decode_body(body, _WHAT, is_table=True)
             with body_errors(_WHAT):
                 return cls._from_wrapper(fields, ())
         return cls._decode_compressed(body, version) if compressed else cls._decode_plain(body)
@@ -88,7 +88,7 @@ class RegisterBrokerBody:
 
     @classmethod
     def _decode_plain(cls, body: bytes) -> Self:
-        fields = decode_body(body, _WHAT)
+        fields = decode_body(body, _WHAT, is_table=True)
         with body_errors(_WHAT):
             wrapper = fields.child("topicConfigSerializeWrapper") or Fields({}, _WHAT)
             servers = tuple(str(item) for item in fields.array("filterServerList"))

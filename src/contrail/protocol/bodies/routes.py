@@ -152,7 +152,7 @@ class TopicRouteData:
     def decode(cls, body: bytes) -> Self:
         """Raises ``RequestRejected`` for a body that is no route."""
         what = "TopicRouteData"
-        fields = decode_body(body, what)
+        fields = decode_body(body, what, is_table=True)
         with body_errors(what):
             mappings = fields.children("topicQueueMappingByBroker")
             return cls(
@@ -193,7 +193,7 @@ class ClusterInfo:
     def decode(cls, body: bytes) -> Self:
         """Raises ``RequestRejected`` for a body that is no cluster description."""
         what = "ClusterInfo"
-        fields = decode_body(body, what)
+        fields = decode_body(body, what, is_table=True)
         with body_errors(what):
             brokers = fields.children("brokerAddrTable")
             return cls(
@@ -228,7 +228,7 @@ class BrokerMemberGroup:
     def decode(cls, body: bytes) -> Self:
         """Raises ``RequestRejected`` for a body that is no member group."""
         what = "a BrokerMemberGroup"
-        fields = decode_body(body, what)
+        fields = decode_body(body, what, is_table=True)
         with body_errors(what):
             group = fields.child("brokerMemberGroup") or Fields({}, what)
             return cls(

@@ -22,7 +22,7 @@ class KVTable:
     def decode(cls, body: bytes) -> Self:
         """Raises ``RequestRejected`` for a body that is no such table."""
         what = "a KVTable"
-        fields = decode_body(body, what)
+        fields = decode_body(body, what, is_table=True)
         with body_errors(what):
             return cls(fields.texts("table"))
 
@@ -45,7 +45,7 @@ class TopicList:
     def decode(cls, body: bytes) -> Self:
         """Raises ``RequestRejected`` for a body that is no such list."""
         what = "a TopicList"
-        fields = decode_body(body, what)
+        fields = decode_body(body, what, is_table=True)
         with body_errors(what):
             topics = frozenset(str(topic) for topic in fields.array("topicList"))
             return cls(topics, fields.text("brokerAddr", "") or None)

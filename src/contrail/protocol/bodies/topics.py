@@ -44,7 +44,7 @@ def decode_topic_list(body: bytes) -> list[TopicConfig]:
         RequestRejected: the body is no such list.
     """
     what = "a list of topics"
-    fields = decode_body(body, what)
+    fields = decode_body(body, what, is_table=True)
     with body_errors(what):
         entries = fields.array("topicConfigList")
         return [TopicConfig.from_fields(Fields(entry, "a topic"), "") for entry in entries]

@@ -135,6 +135,8 @@ class Appender:
         self, drafts: list[MessageDraft], now_ms: int, whole: bool, weight: int
     ) -> AppendedRun:
         """The run needs a segment that is not there yet, or goes over a segment's end."""
+        # The frame kernel hands out plain tuples; only this rare path needs their names.
+        drafts = [MessageDraft._make(draft) for draft in drafts]
         sizes = measure_run(drafts, self._body_bytes_max, self._record_crc, len(self._store_host))
         plan = self._state.plan_append(drafts, sizes, whole=whole, weight=weight)
         for key in plan.new_queues:

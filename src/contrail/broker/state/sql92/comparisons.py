@@ -45,7 +45,7 @@ _PARSERS: dict[Type, Callable[[str], int | float]] = {
     Type.INT64: parse_int64,
     Type.DOUBLE: parse_double,
 }
-_ORDERS: dict[str, Callable[[int, int], bool]] = {
+_ORDERS: dict[str, Callable[[Any, Any], bool]] = {
     ">": operator.gt,
     ">=": operator.ge,
     "<": operator.lt,
@@ -66,6 +66,8 @@ def equal(left: Expression, right: Expression) -> Expression:
         raise _refused(f"'{left}' cannot be compared with '{right}'")
     if left.type is Type.PROPERTY and right.type is Type.STRING:
         run = _equals_string(left.name, right.value)
+    elif left.type is Type.PROPERTY and right.type in NUMBERS:
+        run = _property_to_number(left.name, operator.eq, right)
     else:
         run = _equals(left, right)
     return boolean(run, lambda: f"({left.print()} == {right.print()})", left, right)
@@ -76,7 +78,7 @@ def ordered(left: Expression, symbol: str, right: Expression) -> Expression:
     _check_ordered_operand(left)
     _check_ordered_operand(right)
     if left.type is Type.PROPERTY and right.type in NUMBERS:
-        run = _ordered_property(left.name, symbol, right)
+        run = _property_to_number(left.name, _ORDERS[symbol], right)
     else:
         run = _ordered(left, symbol, right)
     return boolean(run, lambda: f"({left.print()} {symbol} {right.print()})", left, right)
@@ -132,13 +134,20 @@ def _equals(left: Expression, right: Expression) -> Callable[[Properties], Truth
     return run
 
 
-def _ordered_property(name: str, symbol: str, right: Expression) -> Callable[[Properties], Truth]:
-    limit, in_order = right.value, _ORDERS[symbol]
-    compare = _comparer(Type.PROPERTY, right.type)
+def _property_to_number(
+    name: str, relation: Callable[[Any, Any], bool], right: Expression
+) -> Callable[[Properties], Truth]:
+    """The comparison that most filters are made of, without a step that it does not need."""
+    limit, parse = right.value, _PARSERS[right.type]
 
     def run(properties: Properties) -> Truth:
-        value = properties.get(name)
-        return None if value is None else in_order(compare(value, limit), 0)
+        text = properties.get(name)
+        if text is None:
+            return None
+        number = parse(text)
+        # Python agrees with Java but for zeros, which a double literal never is, and for NaN,
+        # which is greater than any number.
+        return relation(number, limit) if number == number else relation(1, 0)
 
     return run
 

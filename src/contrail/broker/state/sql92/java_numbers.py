@@ -15,7 +15,11 @@ INT64_MAX = 2**63 - 1
 DOUBLE_MAX_TEXT = "1.7976931348623157E308"
 DOUBLE_MIN_TEXT = "4.9E-324"
 
-_SHORT_INTEGER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
+# Most texts are plain: these need neither a range check nor a second look.
+_PLAIN_INT32 = re.compile(r"[+-]?[0-9]{1,9}").fullmatch
+_PLAIN_INT64 = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
+_PLAIN_DECIMAL = re.compile(r"[+-]?[0-9]+(?:\.[0-9]+)?").fullmatch
+_INTEGER = re.compile(r"[+-]?[0-9]{1,18}").fullmatch
 _INTEGER = re.compile(r"([+-]?)(\d+)").fullmatch
 _DECIMAL = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?[fFdD]?").fullmatch
 _HEXADECIMAL = re.compile(
@@ -33,24 +37,20 @@ class NumberInvalid(ValueError):
 
 def parse_int32(text: str) -> int:
     """Read what ``Integer.valueOf`` reads."""
-    value = _parse_integer(text)
-    if -INT32_MAX - 1 <= value <= INT32_MAX:
-        return value
-    raise _not_a_number(text)
+    return int(text) if _PLAIN_INT32(text) else _parse_integer(text, INT32_MAX)
 
 
 def parse_int64(text: str) -> int:
     """Read what ``Long.valueOf`` reads."""
-    value = _parse_integer(text)
-    if -INT64_MAX - 1 <= value <= INT64_MAX:
-        return value
-    raise _not_a_number(text)
+    return int(text) if _PLAIN_INT64(text) else _parse_integer(text, INT64_MAX)
 
 
 def parse_double(text: str) -> float:
     """Read what ``Double.valueOf`` reads."""
+    if _PLAIN_DECIMAL(text):
+        return float(text)
     trimmed = text.strip(_TRIMMED)
-    if _DECIMAL(trimmed) is not None:
+    if _DECIMAL(trimmed):
         return float(trimmed.rstrip("fFdD"))
     if (hexadecimal := _HEXADECIMAL(trimmed)) is not None:
         return _hexadecimal(hexadecimal)
@@ -79,17 +79,18 @@ def double_text(value: float) -> str:
     return f"{sign}{mantissa[0]}.{mantissa[1:] or '0'}E{exponent}"
 
 
-def _parse_integer(text: str) -> int:
-    if _SHORT_INTEGER(text) is not None:
-        return int(text)
+def _parse_integer(text: str, value_max: int) -> int:
     found = _INTEGER(text)
     # Java looks at UTF-16 units, so digits outside the basic plane are none to it.
     if found is None or max(text) > "\uffff":
         raise _not_a_number(text)
     digits = "".join(str(int(digit)) for digit in found[2]).lstrip("0")
-    if len(digits) > len(str(INT64_MAX)):
+    if len(digits) > len(str(value_max)):
         raise _not_a_number(text)
-    return int(found[1] + (digits or "0"))
+    value = int(found[1] + (digits or "0"))
+    if not -value_max - 1 <= value <= value_max:
+        raise _not_a_number(text)
+    return value
 
 
 def _hexadecimal(found: re.Match[str]) -> float:

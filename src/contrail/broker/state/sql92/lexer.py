@@ -87,8 +87,8 @@ KIND_TEXTS = (
     | {kind: f'"{symbol}"' for symbol, kind in _SYMBOLS.items()}
 )
 
-# A line comment needs its line end: without one, "--" is two minus signs.
-_BLANK = re.compile(r"(?:[ \t\n\r\f]|--[^\n\r]*(?:\r\n|\n|\r))*")
+_BLANK = re.compile(r"[ \t\n\r\f]*")
+_LINE_COMMENT = re.compile(r"--[^\n\r]*(?:\r\n|\n|\r)")
 _TOKEN = re.compile(
     r"(?P<FLOAT>(?:[0-9]+\.[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?|[0-9]+[eE][+-]?[0-9]+)"
     r"|(?P<INTEGER>0|[1-9][0-9]*[lL]?)"
@@ -123,14 +123,16 @@ class Tokens:
 
     def __init__(self, text: str) -> None:
         self._text = utf16_units(text)
+        self._last_line_end = max(self._text.rfind("\n"), self._text.rfind("\r"))
         self._position = 0
         self._read: list[Token] = []
 
     def __getitem__(self, index: int) -> Token:
         """The token at ``index``, counted from 0; the end follows the last one."""
-        while len(self._read) <= index:
-            self._read.append(self._next())
-        return self._read[index]
+        read = self._read
+        while len(read) <= index:
+            read.append(self._next())
+        return read[index]
 
     def place(self, token: Token) -> tuple[int, int]:
         """The line and column of ``token`` as remarks count them."""
@@ -148,17 +150,25 @@ class Tokens:
         return Token(_kind(found), found[0], start)
 
     def _skip_blanks(self) -> int:
-        text, position = self._text, self._position
+        position = self._position
         while True:
-            found = _BLANK.match(text, position)
+            found = _BLANK.match(self._text, position)
             assert found is not None
             position = found.end()
-            if not text.startswith("/*", position):
+            comment_end = self._comment_end(position)
+            if comment_end < 0:
                 return position
-            closing = text.find("*/", position + 2)
-            if closing < 0:
-                return position
-            position = closing + 2
+            position = comment_end
+
+    def _comment_end(self, start: int) -> int:
+        """Where the comment at ``start`` ends, or -1 if there is none."""
+        if self._text.startswith("/*", start):
+            closing = self._text.find("*/", start + 2)
+            return -1 if closing < 0 else closing + 2
+        # A line comment needs its line end: without one, "--" is two minus signs. A filter may be
+        # all minus signs, so none is looked for where none can be.
+        found = _LINE_COMMENT.match(self._text, start) if start < self._last_line_end else None
+        return -1 if found is None else found.end()
 
 
 def utf16_units(text: str) -> str:

@@ -99,13 +99,19 @@ _RULES = {
 }
 
 
-def _link() -> tuple[_Code, dict[str, int]]:
-    """All rules in one program, and where each starts."""
-    program: _Code = []
+def _link() -> tuple[list[tuple[_Op, Kind, int]], dict[str, int]]:
+    """All rules in one program, with places for distances and names; and where each starts."""
     starts: dict[str, int] = {}
+    length = 0
     for name, code in _RULES.items():
-        starts[name] = len(program)
-        program += [*code, (_Op.RETURN, 0)]
+        starts[name] = length
+        length += len(code) + 1
+    whole = [line for code in _RULES.values() for line in (*code, (_Op.RETURN, 0))]
+    program = []
+    for place, (operation, argument) in enumerate(whole):
+        kind = argument if isinstance(argument, Kind) else Kind.END
+        target = starts[argument] if isinstance(argument, str) else place + argument
+        program.append((operation, kind, target))
     return program, starts
 
 
@@ -128,30 +134,23 @@ class _Walk:
 
     def follow(self, rule: str) -> int:
         """Return the index behind what fits, or -1."""
-        finished = len(_PROGRAM)
-        self._stack.append((finished, -1))
+        finished, stack = len(_PROGRAM), self._stack
+        stack.append((finished, -1))
         position = _STARTS[rule]
         while 0 <= position < finished:
-            operation, argument = _PROGRAM[position]
-            position = self._step(operation, argument, position)
+            operation, kind, target = _PROGRAM[position]
+            if operation is _Op.TOKEN:
+                position = position + 1 if self._takes(kind) else self._retreat()
+            elif operation is _Op.TRY:
+                stack.append((target, self._index))
+                position += 1
+            elif operation is _Op.CALL:
+                stack.append((position + 1, -1))
+                position = target
+            else:
+                returned_to, _ = stack.pop()
+                position = target if operation is _Op.DONE else returned_to
         return self._index if position == finished else -1
-
-    def _step(self, operation: _Op, argument: _Argument, position: int) -> int:
-        if operation is _Op.TOKEN:
-            assert isinstance(argument, Kind)
-            return position + 1 if self._takes(argument) else self._retreat()
-        if operation is _Op.CALL:
-            assert isinstance(argument, str)
-            self._stack.append((position + 1, -1))
-            return _STARTS[argument]
-        if operation is _Op.RETURN:
-            return self._stack.pop()[0]
-        assert isinstance(argument, int)
-        if operation is _Op.TRY:
-            self._stack.append((position + argument, self._index))
-            return position + 1
-        self._stack.pop()
-        return position + argument
 
     def _takes(self, kind: Kind) -> bool:
         if self._listener is not None:

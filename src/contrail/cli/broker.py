@@ -1,0 +1,219 @@
+"""``contrail broker``: runs a broker."""
+
+from __future__ import annotations
+
+import dataclasses
+import ipaddress
+import logging
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+import typer
+
+from contrail.broker.app import Broker
+from contrail.broker.settings import BrokerSettings, read_broker_settings
+from contrail.cli.logs import LogFormat, LogLevel, set_up_logs
+from contrail.cli.server_options import (
+    ConfigFile,
+    ListenAddress,
+    LogFile,
+    LogFormatOption,
+    LogLevelOption,
+    Port,
+    PrintConfig,
+    Settings,
+    given,
+    parse_assignments,
+    print_settings,
+    read_properties,
+)
+from contrail.cli.serving import serve
+from contrail.clock import SystemClock
+from contrail.errors import ConfigError
+from contrail.model.settings import properties_of
+from contrail.wire.addresses import is_loopback, is_wildcard, outgoing_address
+from contrail.wire.server import FAST_PORT_DISTANCE
+
+_log = logging.getLogger(__name__)
+
+app = typer.Typer(add_completion=False)
+
+NameServers = Annotated[
+    str | None,
+    typer.Option("-n", "--namesrv", metavar="ADDR", help="NameServers, as host:port;host:port."),
+]
+Folder = Annotated[
+    Path | None,
+    typer.Option("--folder", metavar="DIR", help="The store; by default ~/store."),
+]
+
+
+class Advertised(NamedTuple):
+    """The address that clients are sent to, and why it is this one."""
+
+    address: str
+    reason: str
+
+
+@app.command()
+def broker(
+    config: ConfigFile = None,
+    namesrv: NameServers = None,
+    folder: Folder = None,
+    listen: ListenAddress = None,
+    port: Port = None,
+    settings: Settings = None,
+    print_config: PrintConfig = False,
+    log_format: LogFormatOption = LogFormat.TEXT,
+    log_level: LogLevelOption = LogLevel.INFO,
+    log_file: LogFile = None,
+) -> None:
+    """Run a broker: it stores messages and hands them out."""
+    options = given(
+        {
+            "namesrvAddr": namesrv,
+            "storePathRootDir": folder,
+            "listenAddress": listen,
+            "listenPort": port,
+        }
+    )
+    found = {
+        **default_properties(os.environ),
+        **(read_properties(config) if config is not None else {}),
+        **parse_assignments(settings or ()),
+        **options,
+    }
+    read, advertised = read_with_address(found, outgoing_address)
+    if print_config:
+        print_settings(all_properties(read), read.notes)
+        return
+    set_up_logs(style=log_format, level=log_level, path=log_file)
+    for line in opening_lines(read, advertised, config):
+        _log.info("%s", line)
+    for warning in warnings(read):
+        _log.warning("%s", warning)
+    raise typer.Exit(
+        serve(lambda: _broker(read), on_ready=_ready, failed_event=lambda made: made.failed)
+    )
+
+
+def default_properties(environment: Mapping[str, str]) -> dict[str, str]:
+    """What RocketMQ's broker assumes, too, where its file says nothing."""
+    properties = {"storePathRootDir": str(Path.home() / "store")}
+    if name_servers := environment.get("NAMESRV_ADDR"):
+        properties["namesrvAddr"] = name_servers
+    return properties
+
+
+def read_with_address(
+    properties: Mapping[str, str], outgoing: Callable[[str], str | None]
+) -> tuple[BrokerSettings, Advertised]:
+    """The settings with the address that clients shall be sent to.
+
+    Raises:
+        ConfigError: a setting is refused, or no such address can be found.
+    """
+    read = read_broker_settings(properties)
+    is_set = "brokerIP1" in properties
+    advertised = advertise(read.broker.listen_address, read.broker.broker_ip, is_set, outgoing)
+    _require_ip(advertised.address)
+    config = dataclasses.replace(read.broker, broker_ip=advertised.address)
+    return read._replace(broker=config), advertised
+
+
+def advertise(
+    listen_address: str, broker_ip: str, is_set: bool, outgoing: Callable[[str], str | None]
+) -> Advertised:
+    """Choose the address that clients are sent to.
+
+    Raises:
+        ConfigError: the broker listens on all addresses and none leads anywhere.
+    """
+    if is_set:
+        return Advertised(broker_ip, "brokerIP1 is set")
+    if is_loopback(listen_address):
+        return Advertised(broker_ip, "only this host is listened to: set listenAddress for others")
+    if not is_wildcard(listen_address):
+        return Advertised(listen_address, "it is the one listened on; brokerIP1 is not set")
+    chosen = outgoing(listen_address)
+    if chosen is None:
+        raise ConfigError(
+            f"listenAddress={listen_address} is no address that clients can be sent to, and no "
+            "route leads out of this host: set brokerIP1"
+        )
+    return Advertised(chosen, "outgoing traffic leaves by it; set brokerIP1 for another")
+
+
+def _require_ip(address: str) -> None:
+    """Messages carry the broker's address in binary, so a name will not do."""
+    try:
+        ipaddress.ip_address(address)
+    except ValueError:
+        raise ConfigError(
+            f"{address!r} is no IP address: set brokerIP1 to the one clients shall connect to"
+        ) from None
+
+
+def opening_lines(read: BrokerSettings, advertised: Advertised, source: Path | None) -> list[str]:
+    """What an operator wants to know before anything happens."""
+    config, store = read.broker, read.store
+    port = config.listen_port
+    ports = f"port {port}, fast port {port - FAST_PORT_DISTANCE}" if port else "any free ports"
+    return [
+        f"broker {config.broker_name} of {config.cluster_name}, id {config.broker_id}",
+        f"settings: {source or 'defaults and the command line'}",
+        f"advertised address: {advertised.address} ({advertised.reason})",
+        f"listening address: {config.listen_address}, {ports}",
+        f"store: {store.root}",
+        f"flush: {store.flush_disk_type.value} ({_FLUSH_MEANING[store.syncs_before_ack]})",
+        f"NameServers: {config.name_servers or 'none'}",
+        f"TLS: {read.tls_mode.value}",
+    ]
+
+
+_FLUSH_MEANING = {
+    True: "a message is acknowledged once it is on the disk",
+    False: "acknowledged messages of the last moments are lost when the host loses power",
+}
+
+
+def warnings(read: BrokerSettings) -> list[str]:
+    """What an operator should change, or at least know."""
+    config = read.broker
+    found = list(read.notes)
+    if not config.name_servers:
+        found.append(
+            "no NameServer is named: clients find this broker only after -n or namesrvAddr"
+        )
+    if is_loopback(config.listen_address) and not is_loopback(config.broker_ip):
+        found.append(
+            f"clients are sent to {config.broker_ip} but only {config.listen_address} is listened "
+            "on: set listenAddress too"
+        )
+    if not is_loopback(config.listen_address):
+        found.append(
+            f"{config.listen_address} is reached from other hosts and there is no access control: "
+            "anybody there may send and read messages; administration is refused to them"
+        )
+    return found
+
+
+def all_properties(read: BrokerSettings) -> dict[str, str]:
+    """Every setting by RocketMQ's name, as ``-c`` reads it back."""
+    return {**properties_of(read.broker), **properties_of(read.store)}
+
+
+def _broker(read: BrokerSettings) -> Broker:
+    return Broker(
+        read.broker,
+        read.store,
+        clock=SystemClock(),
+        tls_mode=read.tls_mode,
+        tls_files=read.tls_files,
+    )
+
+
+def _ready(broker: Broker) -> None:
+    typer.echo(f"contrail broker is ready at {broker.address}")

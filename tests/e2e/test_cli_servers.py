@@ -1,0 +1,240 @@
+"""``contrail namesrv`` and ``contrail broker`` as people run them: processes of their own."""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail.protocol.codes import RequestCode
+from contrail.testing.caller import BlockingCaller
+from contrail.testing.cluster import free_port, free_port_pair
+from contrail.wire.addresses import outgoing_address
+
+PATIENCE_S = 120.0
+SMALL = [
+    "--set",
+    "mappedFileSizeCommitLog=1048576",
+    "--set",
+    "maxHashSlotNum=1000",
+    "--set",
+    "maxIndexNum=4000",
+]
+
+
+class Process:
+    """A server started by the command line; its two streams go to files."""
+
+    def __init__(self, *arguments: str | Path, folder: Path, home: Path | None = None) -> None:
+        self._out = folder / "out.txt"
+        self._err = folder / "err.txt"
+        command = [sys.executable, "-m", "contrail.cli", *map(str, arguments)]
+        environment = {**os.environ, "HOME": str(home or folder), "NO_COLOR": "1"}
+        environment.pop("NAMESRV_ADDR", None)
+        with self._out.open("wb") as out, self._err.open("wb") as err:
+            self._process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment
+            )
+
+    @property
+    def stdout(self) -> str:
+        return self._out.read_text(encoding="utf-8")
+
+    @property
+    def stderr(self) -> str:
+        return self._err.read_text(encoding="utf-8")
+
+    def wait_ready(self) -> str:
+        """The address of the line that says so."""
+        deadline = time.monotonic() + PATIENCE_S
+        while " is ready at " not in self.stdout or not self.stdout.endswith("\n"):
+            assert self._process.poll() is None, self.stderr
+            assert time.monotonic() < deadline, self.stderr
+            threading.Event().wait(0.02)
+        return self.stdout.split()[-1]
+
+    def end(self, how: signal.Signals = signal.SIGTERM) -> int:
+        if self._process.poll() is None:
+            self._process.send_signal(how)
+        return self.wait_end()
+
+    def wait_end(self) -> int:
+        return self._process.wait(PATIENCE_S)
+
+    def kill(self) -> None:
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Any]:
+    processes: list[Process] = []
+
+    def start(*arguments: str | Path, home: Path | None = None) -> Process:
+        folder = tmp_path / f"process-{len(processes)}"
+        folder.mkdir()
+        processes.append(Process(*arguments, folder=folder, home=home))
+        return processes[-1]
+
+    yield start
+    for process in processes:
+        process.kill()
+
+
+def write(path: Path, properties: Mapping[str, object]) -> Path:
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return path
+
+
+def test_a_broker_says_where_it_is_registers_and_stops_cleanly(
+    started: Any, tmp_path: Path
+) -> None:
+    names = started("namesrv", "--folder", tmp_path / "names", "--port", free_port())
+    names_address = names.wait_ready()
+    store, port = tmp_path / "store", free_port_pair()
+    broker = started("broker", "-n", names_address, "--folder", store, "--port", port, *SMALL)
+    assert broker.wait_ready() == f"127.0.0.1:{port}"
+    for line in (
+        "advertised address: 127.0.0.1 (only this host is listened to",
+        f"listening address: 127.0.0.1, port {port}, fast port {port - 2}",
+        f"store: {store}",
+        "flush: SYNC_FLUSH",
+        f"NameServers: {names_address}",
+        "event loop: ",
+    ):
+        assert line in broker.stderr
+    caller = BlockingCaller()
+    try:
+        info = caller.call(names_address, RequestCode.GET_BROKER_CLUSTER_INFO).body
+    finally:
+        caller.close()
+    assert f"127.0.0.1:{port}".encode() in info
+    assert (store / "abort").exists()
+    assert broker.end() == 0
+    assert not (store / "abort").exists()
+    assert names.end(signal.SIGINT) == 0
+    assert "Traceback" not in broker.stderr + names.stderr
+
+
+def test_a_taken_port_and_a_store_in_use_are_one_line_and_exit_code_2(
+    started: Any, tmp_path: Path
+) -> None:
+    store, port = tmp_path / "store", free_port_pair()
+    first = started("broker", "--folder", store, "--port", port, *SMALL)
+    first.wait_ready()
+    second = started("broker", "--folder", tmp_path / "other", "--port", port, *SMALL)
+    third = started("broker", "--folder", store, "--port", "0", *SMALL)
+    names = started("namesrv", "--folder", tmp_path / "names", "--port", port)
+    assert [process.wait_end() for process in (second, third, names)] == [2, 2, 2]
+    for process in (second, names):
+        last = process.stderr.splitlines()[-1]
+        assert last.startswith(f"contrail: 127.0.0.1:{port} cannot be listened on")
+        assert "--port" in last
+    assert third.stderr.splitlines()[-1].startswith(f"contrail: {store} is open")
+    assert "Traceback" not in second.stderr + third.stderr + names.stderr
+    assert first.end() == 0
+
+
+def test_rocketmqs_file_is_read_unknown_names_are_warned_about_and_logs_are_json(
+    started: Any, tmp_path: Path
+) -> None:
+    conf = write(
+        tmp_path / "broker.conf",
+        {
+            "brokerName": "from-the-file",
+            "listenPort": 1234,
+            "flushDiskType": "ASYNC_FLUSH",
+            "mappedFileSizeCommitLog": 1 << 20,
+            "sendThreadPoolNums": 16,
+        },
+    )
+    broker = started("broker", "-c", conf, "--port", "0", "--log-format", "json", *SMALL)
+    broker.wait_ready()
+    assert broker.end() == 0
+    lines = [json.loads(line) for line in broker.stderr.splitlines()]
+    assert all(line.keys() >= {"time", "level", "logger", "message"} for line in lines)
+    said = {line["level"]: "" for line in lines}
+    for line in lines:
+        said[line["level"]] += line["message"] + "\n"
+    assert "sendThreadPoolNums is unknown here and has no effect" in said["WARNING"]
+    assert "broker from-the-file of DefaultCluster" in said["INFO"]
+    assert f"settings: {conf}" in said["INFO"]
+    assert "flush: ASYNC_FLUSH" in said["INFO"]
+    assert "process-0/store" in said["INFO"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["broker", "--set", "brokerRole=SLAVE"], "brokerRole=SLAVE is refused"),
+        (["broker", "--set", "flushDiskType=SOMETIMES"], "SYNC_FLUSH or ASYNC_FLUSH"),
+        (["broker", "-c", "no-such.conf"], "no-such.conf"),
+        (["namesrv", "--set", "enableControllerInNamesrv=true"], "there is no controller"),
+        (["namesrv", "--set", "tls.server.mode=enforcing"], "certPath"),
+    ],
+    ids=lambda value: value[-1] if isinstance(value, list) else "",
+)
+def test_what_cannot_be_is_refused_by_name_before_anything_starts(
+    started: Any, arguments: list[str], named: str
+) -> None:
+    process = started(*arguments)
+    assert process.wait_end() == 2
+    assert len(process.stderr.splitlines()) == 1
+    assert process.stderr.startswith("contrail: ") and named in process.stderr
+
+
+def test_the_printed_settings_are_a_file_that_says_the_same(started: Any, tmp_path: Path) -> None:
+    first = started("broker", "-p", "--port", "5", "--set", "brokerName=b", home=tmp_path)
+    assert first.wait_end() == 0
+    conf = tmp_path / "again.conf"
+    conf.write_text(first.stdout)
+    assert f"storePathRootDir={tmp_path / 'store'}\n" in first.stdout
+    second = started("broker", "-c", conf, "--print-config")
+    assert second.wait_end() == 0
+    assert second.stdout == first.stdout
+    assert not (tmp_path / "store").exists()
+
+
+def test_settings_kept_by_a_nameserver_are_read_at_its_next_start(
+    started: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "names"
+    folder.mkdir()
+    write(folder / "namesrv.properties", {"orderMessageEnable": "true", "rocketmqHome": "/opt"})
+    names = started("namesrv", "--folder", folder, "--port", "0")
+    names.wait_ready()
+    assert names.end() == 0
+    assert f"settings: {folder / 'namesrv.properties'}" in names.stderr
+    assert "rocketmqHome is ignored" in names.stderr
+
+
+def test_a_log_file_takes_the_lines_of_standard_error(started: Any, tmp_path: Path) -> None:
+    log = tmp_path / "logs" / "names.log"
+    names = started(
+        "namesrv", "--folder", tmp_path, "--port", "0", "--log-file", log, "--log-level", "debug"
+    )
+    names.wait_ready()
+    assert names.end() == 0
+    assert names.stderr == ""
+    assert "listening address: 127.0.0.1" in log.read_text(encoding="utf-8")
+
+
+def test_the_outgoing_address_is_one_of_this_host() -> None:
+    found = outgoing_address()
+    if found is None:
+        pytest.skip("no route leads out of this host")
+    assert ipaddress.ip_address(found).version == 4
+    with socket.socket() as probe:
+        probe.bind((found, 0))

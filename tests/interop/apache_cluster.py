@@ -1,0 +1,306 @@
+"""Apache's own NameServer and brokers as processes on loopback, from its published artifacts.
+
+The same names as ``contrail.testing.LocalCluster``, so that a test can be pointed at the original
+first: a test that fails there is wrong. Every process has its own folder: HOME, store, log.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from contrail.model import fastjson
+from tests.interop.differential.raw import RawConnection
+from tests.interop.peers import JavaPeer, PeerFailed, java_peer, own_environment
+
+CLUSTER_NAME = "DefaultCluster"
+
+_SERVER_HEAP = "-Xmx512m"
+_START_TIMEOUT_S = 240.0
+_STOP_TIMEOUT_S = 60.0
+_POLL_S = 0.1
+_LOG_TAIL_CHARACTERS = 6000
+# Below the ports the kernel hands out, so that a stopped server finds its port free again.
+_PORTS = range(20_000, 32_000)
+
+_GET_BROKER_RUNTIME_INFO = 28
+_GET_ROUTE_INFO_BY_TOPIC = 105
+_GET_BROKER_CLUSTER_INFO = 106
+
+# Small files, because each test makes a new store; patience, because test machines are busy.
+_BROKER_PROPERTIES = {
+    "brokerClusterName": CLUSTER_NAME,
+    "brokerId": "0",
+    "brokerRole": "ASYNC_MASTER",
+    "flushDiskType": "ASYNC_FLUSH",
+    "brokerIP1": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+    "bindAddress": "127.0.0.1",
+    "autoCreateTopicEnable": "true",
+    "autoCreateSubscriptionGroup": "true",
+    "enablePropertyFilter": "true",
+    "mappedFileSizeCommitLog": str(32 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 10_000),
+    "mappedFileSizeTimerLog": str(4 << 20),
+    "maxHashSlotNum": "10000",
+    "maxIndexNum": "40000",
+    "diskMaxUsedSpaceRatio": "99",
+    "diskSpaceWarningLevelRatio": "99",
+    "diskSpaceCleanForciblyRatio": "99",
+    "brokerFastFailureEnable": "false",
+    "osPageCacheBusyTimeOutMills": "60000",
+}
+
+
+class ApacheServer:
+    """One JVM running one of Apache's start-up classes with a properties file."""
+
+    def __init__(self, peer: JavaPeer, main: str, folder: Path) -> None:
+        self._peer = peer
+        self._main = main
+        self._folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def launch(self, properties: Mapping[str, str]) -> None:
+        """Start the process; whoever needs it ready waits with ``wait_until``."""
+        conf = self._folder / "conf"
+        conf.mkdir(parents=True, exist_ok=True)
+        settings = conf / "server.conf"
+        settings.write_text("".join(f"{k}={v}\n" for k, v in properties.items()), encoding="utf-8")
+        command = self._peer.command(
+            self._main, ["-c", str(settings)], home=self._folder, heap=_SERVER_HEAP
+        )
+        environment = own_environment(self._folder) | {"ROCKETMQ_HOME": str(self._folder)}
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen(
+                command, cwd=self._folder, env=environment, stdout=log, stderr=log
+            )
+
+    def wait_until(self, ready: Callable[[], bool], *, what: str) -> None:
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        while not ready():
+            if not self.running:
+                raise PeerFailed(f"{self._main} ended while it started\n{self.log_tail()}")
+            if time.monotonic() > deadline:
+                raise PeerFailed(f"{what}: not in {_START_TIMEOUT_S} s\n{self.log_tail()}")
+            time.sleep(_POLL_S)
+
+    def end(self, how: signal.Signals) -> None:
+        """Send the signal and wait; a process that does not obey is killed."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.send_signal(how)
+        try:
+            process.wait(_STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def log_tail(self) -> str:
+        text = self._log.read_text(encoding="utf-8", errors="replace")
+        return f"the end of {self._log}:\n{text[-_LOG_TAIL_CHARACTERS:]}"
+
+    @property
+    def _log(self) -> Path:
+        return self._folder / "log.txt"
+
+
+@dataclass(slots=True)
+class ApacheNameServer:
+    """A NameServer at a fixed address; it can be stopped and started again."""
+
+    address: str
+    server: ApacheServer
+    folder: Path
+
+    def start(self) -> None:
+        port = self.address.rsplit(":", 1)[1]
+        kept = {"kvConfigPath": "kvConfig.json", "configStorePath": "namesrv.properties"}
+        files = {key: str(self.folder / name) for key, name in kept.items()}
+        self.server.launch({"listenPort": port, "bindAddress": "127.0.0.1"} | files)
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        self.server.wait_until(lambda: _answers(self.address), what=f"answer of {self.address}")
+
+    def stop(self) -> None:
+        self.server.end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.server.end(signal.SIGKILL)
+
+
+@dataclass(slots=True)
+class ApacheBroker:
+    """A master broker at a fixed address; its store outlives a stop."""
+
+    name: str
+    address: str
+    server: ApacheServer
+    properties: Mapping[str, str]
+    nameservers: list[ApacheNameServer]
+
+    def launch(self) -> None:
+        self.server.launch(self.properties)
+
+    def start(self) -> None:
+        self.launch()
+        self.wait_ready()
+
+    def wait_ready(self) -> None:
+        """Until the broker answers, and every running NameServer routes to it."""
+        self.server.wait_until(self._is_ready, what=f"routes to {self.name}")
+
+    def stop(self) -> None:
+        self.server.end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        self.server.end(signal.SIGKILL)
+
+    def _is_ready(self) -> bool:
+        live = [one.address for one in self.nameservers if one.server.running]
+        return _broker_answers(self.address) and all(
+            _routes_to(address, self.name, self.address) for address in live
+        )
+
+
+class ApacheCluster:
+    """NameServers and brokers of Apache's; ``with`` starts them and stops them again."""
+
+    def __init__(
+        self,
+        *,
+        brokers: int = 2,
+        nameservers: int = 1,
+        folder: Path | None = None,
+        properties: Mapping[str, str] | None = None,
+        peer: str = "apache-5-server",
+    ) -> None:
+        self._peer = java_peer(peer)
+        self._made_folder = folder is None
+        self.folder = folder or Path(tempfile.mkdtemp(prefix="apache-cluster-"))
+        self.nameservers = [self._nameserver(index) for index in range(nameservers)]
+        self.namesrv = ";".join(one.address for one in self.nameservers)
+        self.brokers = [self._broker(index, dict(properties or {})) for index in range(brokers)]
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Start everything and wait until every broker answers and is routed to."""
+        try:
+            for nameserver in self.nameservers:
+                nameserver.start()
+            for broker in self.brokers:
+                broker.launch()
+            for broker in self.brokers:
+                broker.wait_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def stop(self) -> None:
+        """End every process at once: nothing of a test's cluster is worth a graceful stop."""
+        for broker in self.brokers:
+            broker.kill()
+        for nameserver in self.nameservers:
+            nameserver.kill()
+        if self._made_folder:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _nameserver(self, index: int) -> ApacheNameServer:
+        folder = self.folder / f"namesrv-{index}"
+        server = ApacheServer(self._peer, "org.apache.rocketmq.namesrv.NamesrvStartup", folder)
+        return ApacheNameServer(f"127.0.0.1:{_free_port(0)}", server, folder)
+
+    def _broker(self, index: int, extra: dict[str, str]) -> ApacheBroker:
+        name = f"broker-{chr(ord('a') + index)}"
+        folder = self.folder / name
+        port = _free_port(-2, 0, 1)
+        own = {
+            "brokerName": name,
+            "listenPort": str(port),
+            "haListenPort": str(port + 1),
+            "namesrvAddr": self.namesrv,
+            "storePathRootDir": str(folder / "store"),
+            "storePathCommitLog": str(folder / "store" / "commitlog"),
+        }
+        server = ApacheServer(self._peer, "org.apache.rocketmq.broker.BrokerStartup", folder)
+        properties = _BROKER_PROPERTIES | own | extra
+        return ApacheBroker(name, f"127.0.0.1:{port}", server, properties, self.nameservers)
+
+
+def _free_port(*shifts: int) -> int:
+    """A port that is free now at every shift from it."""
+    choose = random.SystemRandom()
+    for _ in range(200):
+        port = choose.choice(_PORTS)
+        if all(_is_free(port + shift) for shift in shifts):
+            return port
+    raise PeerFailed(f"no free port in {_PORTS} with its neighbours {shifts} free too")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _answers(nameserver: str) -> bool:
+    try:
+        with RawConnection(nameserver) as connection:
+            return connection.ask(_GET_BROKER_CLUSTER_INFO).code == 0
+    except OSError:
+        return False
+
+
+def _broker_answers(address: str) -> bool:
+    try:
+        with RawConnection(address) as connection:
+            return connection.ask(_GET_BROKER_RUNTIME_INFO).code == 0
+    except OSError:
+        return False
+
+
+def _routes_to(nameserver: str, name: str, address: str) -> bool:
+    """Whether new topics would be made on that broker: it is in the route of ``TBW102``."""
+    try:
+        with RawConnection(nameserver) as connection:
+            answer = connection.ask(_GET_ROUTE_INFO_BY_TOPIC, {"topic": "TBW102"})
+    except OSError:
+        return False
+    if answer.code != 0:
+        return False
+    route: Any = fastjson.loads(answer.body)
+    return any(
+        one["brokerName"] == name and address in one["brokerAddrs"].values()
+        for one in route["brokerDatas"]
+    )

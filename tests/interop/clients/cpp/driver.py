@@ -1,0 +1,343 @@
+"""Driver of the C++ client inside PyPI's ``rocketmq``: a command in, one JSON line per event out.
+
+Runs in the virtual environment of that package, whose one compiled library does all the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from importlib.metadata import version
+from ipaddress import IPv4Address
+from typing import Any
+
+from rocketmq.client import (
+    Message,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    RecvMessage,
+    SendResult,
+    SendStatus,
+)
+from rocketmq.ffi import MessageModel, _CMessageQueue, _CPullStatus, dll
+
+Arguments = dict[str, Any]
+
+COMPRESSED_BODY_BYTES = 8192
+RETRY_PAUSE_S = 0.2
+START_TIMEOUT_S = 30.0
+CLOSE_TIMEOUT_S = 10.0
+PULL_BATCH = 32
+PULL_PAUSE_S = 0.1
+CONSUME_FROM_FIRST_OFFSET = 4
+
+_STATUS_NAMES = {SendStatus.OK: "SEND_OK"}
+_printing = threading.Lock()
+
+
+class Tally:
+    """Counts received messages; ``ended`` is set at the count, the deadline or end of input."""
+
+    def __init__(self, arguments: Arguments) -> None:
+        self._wanted = arguments.get("count", 0)
+        self._brokers = arguments.get("brokers", {})
+        self._counting = threading.Lock()
+        self.seen = 0
+        self.ended = end_of_input()
+
+    def received(self, message: RecvMessage) -> None:
+        address = store_host(message)
+        with self._counting:
+            say(received_event(message) | {"broker": self._brokers.get(address, address)})
+            self.seen += 1
+            if self.seen == self._wanted:
+                self.ended.set()
+
+
+def end_of_input() -> threading.Event:
+    """Set once whoever started this process has closed its input."""
+    ended = threading.Event()
+
+    def wait() -> None:
+        sys.stdin.buffer.read()
+        ended.set()
+
+    threading.Thread(target=wait, daemon=True).start()
+    return ended
+
+
+def say(event: dict[str, Any]) -> None:
+    line = json.dumps(event).encode() + b"\n"
+    with _printing:
+        os.write(1, line)
+
+
+def capabilities(_: Arguments) -> None:
+    commands = {
+        "send": ["sync", "async", "oneway", "compressed", "queue_selector"],
+        "push": ["concurrently", "orderly", "broadcasting", "TAG"],
+        "pull": [],
+    }
+    say(
+        {
+            "event": "capabilities",
+            "client": "rocketmq (C++)",
+            "version": version("rocketmq"),
+            "commands": commands,
+        }
+    )
+
+
+def send(arguments: Arguments) -> None:
+    producer = Producer(arguments["group"], timeout=5000)
+    producer.set_namesrv_addr(arguments["namesrv"])
+    producer.start()
+    modes = {"batch": send_batch, "async": send_async}
+    count = modes.get(arguments["mode"], send_in_turn)(producer, arguments)
+    producer.shutdown()
+    say({"event": "done", "count": count})
+
+
+def send_in_turn(producer: Producer, arguments: Arguments) -> int:
+    ended = end_of_input()
+    sent = 0
+    for number in numbers(arguments):
+        if not ended.wait(arguments.get("pause_ms", 0) / 1000):
+            sent += send_one(producer, arguments, number, ended)
+    return sent
+
+
+def send_one(producer: Producer, arguments: Arguments, number: int, ended: threading.Event) -> bool:
+    """Send it, again and again where that is asked for, and say whether it was acknowledged."""
+    while True:
+        try:
+            result = hand_over(producer, arguments, number)
+        except Exception as problem:
+            if not arguments.get("retry_forever"):
+                say({"event": "error", "key": f"k-{number}", "text": repr(problem)})
+                return False
+            if ended.wait(RETRY_PAUSE_S):
+                return False
+        else:
+            say(sent_event(number, result))
+            return True
+
+
+def hand_over(producer: Producer, arguments: Arguments, number: int) -> SendResult | None:
+    message = message_of(arguments, number)
+    selector = arguments.get("queue_selector")
+    if arguments["mode"] == "oneway":
+        producer.send_oneway(message)
+        return None
+    if selector is None:
+        result = producer.send_sync(message)
+    else:
+        result = producer.send_orderly(message, number if selector == "hash" else selector)
+    if result.status is not SendStatus.OK:
+        raise RuntimeError(f"status {result.status.name}")
+    return result
+
+
+def send_async(producer: Producer, arguments: Arguments) -> int:
+    """Send everything, then wait for every answer; messages must live until theirs has come."""
+    messages = [message_of(arguments, number) for number in numbers(arguments)]
+    answers: list[bool] = []
+    answered = threading.Condition()
+
+    def note(event: dict[str, Any], good: bool) -> None:
+        say(event)
+        with answered:
+            answers.append(good)
+            answered.notify()
+
+    for number, message in zip(numbers(arguments), messages, strict=True):
+        producer.send_async(
+            message,
+            lambda result, number=number: note(sent_event(number, result), True),
+            lambda problem, number=number: note(
+                {"event": "error", "key": f"k-{number}", "text": repr(problem)}, False
+            ),
+        )
+        time.sleep(arguments.get("pause_ms", 0) / 1000)
+    with answered:
+        answered.wait_for(lambda: len(answers) == len(messages), START_TIMEOUT_S)
+    return sum(answers)
+
+
+def send_batch(producer: Producer, arguments: Arguments) -> int:
+    """Send all messages in one request; its one answer is the place of the first of them."""
+    messages = [message_of(arguments, number) for number in numbers(arguments)]
+    result = producer.send_batch(messages)
+    for index, number in enumerate(numbers(arguments)):
+        say(sent_event(number, result._replace(offset=result.offset + index)))
+    return len(messages)
+
+
+def numbers(arguments: Arguments) -> range:
+    return range(arguments["start"], arguments["start"] + arguments["count"])
+
+
+def message_of(arguments: Arguments, number: int) -> Message:
+    default_bytes = COMPRESSED_BODY_BYTES if arguments["mode"] == "compressed" else 0
+    message = Message(arguments["topic"])
+    message.set_keys(f"k-{number}")
+    message.set_body(f"body-{number}".ljust(arguments.get("body_bytes") or default_bytes, "."))
+    tags = arguments.get("tags") or ([arguments["tag"]] if arguments.get("tag") else [])
+    if tags:
+        message.set_tags(tags[(number - arguments["start"]) % len(tags)])
+    for name, value in (arguments.get("properties") or {}).items():
+        message.set_property(name, str(value))
+    return message
+
+
+def sent_event(number: int, result: SendResult | None) -> dict[str, Any]:
+    event = {"event": "sent", "key": f"k-{number}", "status": "ONEWAY"}
+    if result is None:
+        return event
+    status = _STATUS_NAMES.get(result.status, result.status.name)
+    return event | {"status": status, "message_id": result.msg_id, "queue_offset": result.offset}
+
+
+def push(arguments: Arguments) -> None:
+    tally = Tally(arguments)
+    model = MessageModel.BROADCASTING if arguments.get("broadcasting") else MessageModel.CLUSTERING
+    consumer = PushConsumer(arguments["group"], bool(arguments.get("orderly")), model)
+    consumer.set_namesrv_addr(arguments["namesrv"])
+    consumer.set_instance_name(arguments.get("instance") or f"{os.getpid()}-{time.time_ns()}")
+    if arguments.get("from") == "first":
+        start_at_first(consumer)
+    consumer.subscribe(arguments["topic"], tally.received, arguments.get("expression", "*"))
+    consumer.start()
+    say({"event": "ready"})
+    tally.ended.wait(arguments["timeout_s"])
+    say({"event": "done", "count": tally.seen})
+    shut_down(consumer.shutdown)
+
+
+def start_at_first(consumer: PushConsumer) -> None:
+    """Ask the C++ object itself: the library has this setting, its C functions leave it out."""
+    setter = dll._ZN8rocketmq21DefaultMQPushConsumer19setConsumeFromWhereENS_16ConsumeFromWhereE
+    setter.argtypes = [ctypes.c_void_p, ctypes.c_int]
+    setter.restype = None
+    setter(consumer._handle, CONSUME_FROM_FIRST_OFFSET)
+
+
+def pull(arguments: Arguments) -> None:
+    tally = Tally(arguments)
+    consumer = PullConsumer(arguments["group"])
+    consumer.set_namesrv_addr(arguments["namesrv"])
+    consumer.start()
+    queues = queues_of(consumer, arguments)
+    say({"event": "ready"})
+    deadline = time.monotonic() + arguments["timeout_s"]
+    places = [arguments.get("queue_offset") or 0] * len(queues)
+    while not tally.ended.is_set() and time.monotonic() < deadline:
+        for index, queue in enumerate(queues):
+            places[index] = pull_once(consumer, queue, places[index], tally)
+        tally.ended.wait(PULL_PAUSE_S)
+    say({"event": "done", "count": tally.seen})
+    shut_down(consumer.shutdown)
+
+
+def queues_of(consumer: PullConsumer, arguments: Arguments) -> list[_CMessageQueue]:
+    """The topic's queues, once it has a route: a topic just made has none for a moment."""
+    found = ctypes.POINTER(_CMessageQueue)()
+    count = ctypes.c_int()
+    topic = arguments["topic"].encode()
+    deadline = time.monotonic() + START_TIMEOUT_S
+    while time.monotonic() < deadline:
+        dll.FetchSubscriptionMessageQueues(
+            consumer._handle, topic, ctypes.pointer(found), ctypes.pointer(count)
+        )
+        if count.value > 0:
+            wanted = arguments.get("queue_id")
+            queues = [found[index] for index in range(count.value)]
+            return [queue for queue in queues if wanted is None or queue.queueId == wanted]
+        time.sleep(RETRY_PAUSE_S)
+    raise RuntimeError(f"topic {arguments['topic']} has no queues after {START_TIMEOUT_S} s")
+
+
+def pull_once(
+    consumer: PullConsumer, queue: _CMessageQueue, queue_offset: int, tally: Tally
+) -> int:
+    """Pull a run of messages from one queue and return where the next run begins."""
+    result = dll.Pull(consumer._handle, ctypes.pointer(queue), b"*", queue_offset, PULL_BATCH)
+    if result.pullStatus == _CPullStatus.FOUND:
+        for index in range(result.size):
+            tally.received(RecvMessage(result.msgFoundList[index]))
+    if result.pullStatus != _CPullStatus.BROKER_TIMEOUT:
+        queue_offset = result.nextBeginOffset
+    dll.ReleasePullResult(result)
+    return queue_offset
+
+
+def received_event(message: RecvMessage) -> dict[str, Any]:
+    return {
+        "event": "received",
+        "key": text_of(message.keys),
+        "body": text_of(message.body),
+        "tag": text_of(message.tags),
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "reconsume_times": message.reconsume_times,
+        "thread": str(threading.get_native_id()),
+        "message_id": message.id,
+    }
+
+
+class _SocketAddress(ctypes.Structure):
+    """``sockaddr_in``, in the byte order of the network."""
+
+    _fields_ = (
+        ("family", ctypes.c_uint16),
+        ("port", ctypes.c_uint16.__ctype_be__),
+        ("host", ctypes.c_uint32.__ctype_be__),
+        ("zero", ctypes.c_uint64),
+    )
+
+
+def store_host(message: RecvMessage) -> str:
+    """The address of the broker, which the library knows and its C functions leave out."""
+    getter = dll._ZNK8rocketmq12MQMessageExt12getStoreHostEv
+    getter.argtypes = [ctypes.c_void_p]
+    getter.restype = _SocketAddress
+    address = getter(message._handle)
+    return f"{IPv4Address(address.host)}:{address.port}"
+
+
+def text_of(value: bytes | None) -> str | None:
+    return value.decode() if value else None
+
+
+def shut_down(shutdown: Callable[[], None]) -> None:
+    """Leave the group; the library aborts or hangs in about half of its shutdowns."""
+    libc = ctypes.CDLL(None)
+    for fatal in (signal.SIGABRT, signal.SIGSEGV):
+        libc.signal(int(fatal), libc._exit)
+    watchdog = threading.Timer(CLOSE_TIMEOUT_S, os._exit, [0])
+    watchdog.daemon = True
+    watchdog.start()
+    shutdown()
+
+
+def main() -> None:
+    commands = {"capabilities": capabilities, "send": send, "push": push, "pull": pull}
+    command, *rest = sys.argv[1:]
+    try:
+        commands[command](json.loads(rest[0]) if rest else {})
+    except Exception as problem:
+        say({"event": "error", "text": repr(problem)})
+        os._exit(2)
+    # The destructors of the library shut everything down once more, and that aborts.
+    os._exit(0)
+
+
+main()

@@ -1,0 +1,99 @@
+"""Which clients are driven, what each is asked to do, and what a client has no API for.
+
+``docs/reference/clients.md`` shows the same as a table; ``tests/house`` keeps the two equal, and
+running this module prints it: ``python -m tests.interop.clients.registry``.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Callable
+from pathlib import Path
+
+from tests.interop.clients import cpp, go, node
+from tests.interop.clients.driver import Driver
+from tests.interop.clients.java import java_4, java_5
+
+_PINS = tomllib.loads((Path(__file__).parents[1] / "versions.toml").read_text(encoding="utf-8"))
+
+# Each maker takes the folder for the homes of the processes.
+DRIVERS: dict[str, Callable[[Path], Driver]] = {
+    "java5": java_5,
+    "java4": java_4,
+    "go": go.go,
+    "node": node.node,
+    "cpp": cpp.cpp,
+}
+
+CLIENTS: dict[str, str] = {
+    "java5": f"Java {_PINS['java-client-5']['version']}",
+    "java4": f"Java {_PINS['java-client-4']['version']}",
+    "go": f"Go {go.version()}",
+    "node": f"Node ali-ons {node.version()}",
+    "cpp": f"C++ (PyPI rocketmq {cpp.VERSION})",
+}
+
+ROWS: dict[str, str] = {
+    "sync send": "tests/interop/clients/test_send.py::test_sync_send",
+    "async send": "tests/interop/clients/test_send.py::test_async_send",
+    "one-way send": "tests/interop/clients/test_send.py::test_one_way_send",
+    "batch send": "tests/interop/clients/test_send.py::test_batch_send",
+    "compressed send": "tests/interop/clients/test_send.py::test_compressed_send",
+    "queue selector": "tests/interop/clients/test_send.py::test_queue_selector",
+    "push concurrently": "tests/interop/clients/test_consume.py::test_push_concurrently",
+    "push orderly": "tests/interop/clients/test_consume.py::test_push_orderly",
+    "broadcasting": "tests/interop/clients/test_consume.py::test_broadcasting",
+    "lite pull": "tests/interop/clients/test_consume.py::test_lite_pull",
+    "pull": "tests/interop/clients/test_consume.py::test_pull",
+    "tags": "tests/interop/clients/test_consume.py::test_tags",
+    "SQL92": "tests/interop/clients/test_consume.py::test_sql92",
+    "query by id": "tests/interop/clients/test_query.py::test_query_by_id",
+    "query by key": "tests/interop/clients/test_query.py::test_query_by_key",
+    "rebalancing": "tests/interop/clients/test_rebalance.py::test_rebalancing",
+    "broker restart": "tests/interop/clients/test_restart.py::test_broker_restart",
+}
+
+# (row, client) -> which API the client does not have.
+LACKS: dict[tuple[str, str], str] = {
+    ("query by id", "go"): "`admin.Admin` has no call that views a message",
+    ("query by key", "go"): "`admin.Admin` has no call that queries messages",
+    ("one-way send", "node"): "`Producer.send` always waits for the answer",
+    ("batch send", "node"): "`Producer.send` takes one message",
+    ("queue selector", "node"): "`Producer.send` takes no selector: `Message.shardingKey` hashes "
+    "to a queue number, on whichever broker is next",
+    ("push orderly", "node"): "`Consumer` locks no queues",
+    ("lite pull", "node"): "only the push `Consumer` is exported",
+    ("pull", "node"): "only the push `Consumer` is exported",
+    ("query by id", "node"): "no `viewMessage` (its code is commented out)",
+    ("query by key", "node"): "no call that queries messages",
+    ("batch send", "cpp"): "`SendBatchMessage` marks the batch with the text `1`, which Java reads "
+    "as false: the original stores the whole batch as one message",
+    ("lite pull", "cpp"): "no lite pull consumer",
+    ("SQL92", "cpp"): "`Subscribe` takes tags only",
+    ("query by id", "cpp"): "`MQClient::viewMessage` has no body: it finds nothing, ever",
+    ("query by key", "cpp"): "`MQClient::queryMessage` only throws",
+}
+
+
+def clients_of(row: str) -> list[str]:
+    """The clients that are asked to do that row."""
+    assert row in ROWS, row
+    return [client for client in DRIVERS if (row, client) not in LACKS]
+
+
+def cell(row: str, client: str) -> str:
+    """What the table says about a client: the test that it passes, or what it does not have."""
+    if (row, client) in LACKS:
+        return f"the client lacks it ({LACKS[row, client]})"
+    return f"passes (`{ROWS[row]}[{client}]`)"
+
+
+def table() -> str:
+    """The matrix as it stands in the docs."""
+    lines = [["", *CLIENTS.values()], ["---"] * (1 + len(CLIENTS))]
+    lines += [[row, *(cell(row, client) for client in CLIENTS)] for row in ROWS]
+    return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
+
+
+if __name__ == "__main__":
+    print(table(), end="")

@@ -1,0 +1,83 @@
+"""Consumers of a group join and leave: every queue has an owner again, and no message is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+import pytest
+
+from tests.interop.clients.driver import Driver, RunningDriver
+from tests.interop.clients.registry import clients_of
+from tests.interop.clients.steady import SteadySender
+from tests.interop.clients.target import Cluster
+from tests.interop.clients.topics import create_topic
+from tests.interop.clients.traffic import Queue, consumer, queue_of
+from tests.interop.peers import PeerFailed
+
+REBALANCE_TIMEOUT_S = 90.0
+POLL_S = 0.2
+
+
+@pytest.mark.parametrize("client", clients_of("rebalancing"), indirect=True)
+def test_rebalancing(client: Driver, cluster: Cluster, topic: str) -> None:
+    queues = create_topic(cluster, topic)
+    sender = SteadySender(client, cluster, topic)
+    with sender, member(client, cluster, topic, "one") as one:
+        wait_until(lambda: owned_since(one, 0) == queues, sender, one)
+        with member(client, cluster, topic, "two") as two:
+            wait_until(lambda: has_split(queues, one, two), sender, one, two)
+        # The second has left, and said so.
+        mark = len(one.events)
+        wait_until(lambda: owned_since(one, mark) == queues, sender, one)
+        sender.stop()
+        sent = {event["key"] for event in sender.acknowledged()}
+        wait_until(lambda: sent <= received_keys(one, two), None, one)
+
+
+def member(client: Driver, cluster: Cluster, topic: str, instance: str) -> RunningDriver:
+    """A consumer with the client's own rebalance interval: the broker tells it of changes."""
+    return consumer(client, cluster, topic, instance=instance, rebalance_ms=20_000, timeout_s=300)
+
+
+def has_split(queues: set[Queue], one: RunningDriver, two: RunningDriver) -> bool:
+    """Whether both have queues, no queue has two owners, and none has no owner.
+
+    Looked at from the last message that the first received of a queue now with the second.
+    """
+    theirs = owned_since(two, 0)
+    events = one.events
+    handed_over = [
+        position
+        for position, event in enumerate(events)
+        if event["event"] == "received" and queue_of(event) in theirs
+    ]
+    mine = owned_since(one, 1 + max(handed_over, default=-1))
+    return bool(mine) and bool(theirs) and mine | theirs == queues
+
+
+def owned_since(running: RunningDriver, mark: int) -> set[Queue]:
+    """The queues of which it received messages after the event at ``mark``."""
+    return {queue_of(event) for event in running.events[mark:] if event["event"] == "received"}
+
+
+def received_keys(*members: RunningDriver) -> set[str]:
+    return {event["key"] for running in members for event in running.of("received")}
+
+
+def wait_until(
+    condition: Callable[[], bool], sender: SteadySender | None, *members: RunningDriver
+) -> None:
+    """Poll, with messages flowing; say what everybody saw when it takes too long."""
+    deadline = time.monotonic() + REBALANCE_TIMEOUT_S
+    while not condition():
+        if sender is not None:
+            sender.keep_going()
+        if time.monotonic() > deadline or not all(one.running for one in members):
+            raise PeerFailed(_told(members))
+        time.sleep(POLL_S)
+
+
+def _told(members: Sequence[RunningDriver]) -> str:
+    owned = [sorted(owned_since(one, 0)) for one in members]
+    return f"not in {REBALANCE_TIMEOUT_S} s; seen so far: {owned}\n" + "\n".join(map(str, members))

@@ -1,0 +1,91 @@
+"""What the tests say to a client, and how they look at what it answered."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from tests.interop.clients.driver import Driver, Event, RunningDriver
+from tests.interop.clients.target import Cluster
+
+CONSUME_TIMEOUT_S = 60
+# What a client may know of the place where its message was stored; some do not learn all of it.
+_PLACE = ("message_id", "broker", "queue_id", "queue_offset")
+
+Queue = tuple[str, int]
+
+
+def aim(cluster: Cluster, topic: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Arguments every command needs, and those given."""
+    where = {"namesrv": cluster.namesrv, "group": f"group_{topic}", "topic": topic}
+    # Some clients learn only the address of the broker that a message came from.
+    brokers = {broker.address: broker.name for broker in cluster.brokers}
+    return where | {"brokers": brokers} | dict(arguments)
+
+
+def send(client: Driver, cluster: Cluster, topic: str, **arguments: Any) -> list[Event]:
+    """Send messages and return what the client says about each of them."""
+    wanted = {"mode": "sync", "start": 1, "group": f"senders_{topic}"} | arguments
+    events = client.run("send", aim(cluster, topic, wanted))
+    assert events[-1]["event"] == "done", events
+    errors = [event for event in events if event["event"] == "error"]
+    assert errors == [], errors
+    sent = [event for event in events if event["event"] == "sent"]
+    assert len(sent) == wanted["count"], f"{len(sent)} of {wanted['count']} were sent"
+    return sent
+
+
+def consumer(
+    client: Driver, cluster: Cluster, topic: str, *, command: str = "push", **arguments: Any
+) -> RunningDriver:
+    """Start a consumer from the first message; the caller closes it."""
+    wanted = {"from": "first", "timeout_s": CONSUME_TIMEOUT_S, "rebalance_ms": 1000} | arguments
+    return client.start(command, aim(cluster, topic, wanted))
+
+
+def consume(
+    client: Driver, cluster: Cluster, topic: str, *, count: int, **arguments: Any
+) -> list[Event]:
+    """Receive until ``count`` messages came, and return them."""
+    with consumer(client, cluster, topic, count=count, **arguments) as running:
+        events = running.finish(CONSUME_TIMEOUT_S + 30)
+    return [event for event in events if event["event"] == "received"]
+
+
+def received_count(count: int) -> Callable[[list[Event]], bool]:
+    """Whether that many different messages were received."""
+
+    def enough(events: list[Event]) -> bool:
+        return len({event["key"] for event in events if event["event"] == "received"}) >= count
+
+    return enough
+
+
+def keys(events: Iterable[Event]) -> list[str]:
+    """The keys in the order of their numbers; a message received twice is there twice."""
+    found = [event["key"] for event in events]
+    return sorted(found, key=lambda key: int(key.removeprefix("k-")))
+
+
+def numbered(first: int, count: int) -> list[str]:
+    return [f"k-{number}" for number in range(first, first + count)]
+
+
+def queue_of(event: Event) -> Queue:
+    return event["broker"], event["queue_id"]
+
+
+def check_places(sent: Iterable[Event], found: Iterable[Event]) -> None:
+    """Each message lies where its sender was told, under the id it was told."""
+    by_key = {event["key"]: event for event in found}
+    for event in sent:
+        told = {name: event[name] for name in _PLACE if event.get(name) is not None}
+        assert told, f"the sender was told nothing: {event}"
+        assert told == {name: by_key[event["key"]][name] for name in told}
+
+
+def check_bodies(found: Iterable[Event], body_bytes: int = 0) -> None:
+    for event in found:
+        number = re.sub("^k-", "", event["key"])
+        assert event["body"] == f"body-{number}".ljust(body_bytes, ".")

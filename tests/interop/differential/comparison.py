@@ -1,0 +1,67 @@
+"""Two normalised answers, compared: where they differ, and which differences are explained."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from tests.interop.differential.explained import ABSENT, RULES
+from tests.interop.differential.normal import Normal, canonical
+from tests.interop.differential.requests import Request
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One place where the answers to a request differ; ``row`` names what explains it."""
+
+    request: Request
+    path: str
+    theirs: Any
+    ours: Any
+    row: str | None
+
+    def __str__(self) -> str:
+        theirs, ours = (canonical(value)[:400] for value in (self.theirs, self.ours))
+        return f"{self.request}\n  at {self.path}\n    theirs {theirs}\n    ours   {ours}"
+
+
+def differences(request: Request, theirs: Normal, ours: Normal) -> list[Difference]:
+    """Every place where the two differ; what explains the code explains the rest with it."""
+    found = list(_compare("", theirs, ours))
+    rows = {path: _explanation(request, path, left, right) for path, left, right in found}
+    refusal = rows.get("code") or rows.get("instead")
+    return [
+        Difference(request, path, left, right, refusal or rows[path]) for path, left, right in found
+    ]
+
+
+def _explanation(request: Request, path: str, theirs: Any, ours: Any) -> str | None:
+    for rule in RULES:
+        if rule.explains(request, path, theirs, ours):
+            return rule.row
+    return None
+
+
+def _compare(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]]:
+    if theirs == ours:
+        return
+    if isinstance(theirs, dict) and isinstance(ours, dict):
+        for name in sorted(theirs.keys() | ours.keys()):
+            inner = f"{path}.{name}" if path else name
+            yield from _compare(inner, theirs.get(name, ABSENT), ours.get(name, ABSENT))
+    elif isinstance(theirs, list) and isinstance(ours, list):
+        yield from _compare_lists(path, theirs, ours)
+    else:
+        yield path, theirs, ours
+
+
+def _compare_lists(path: str, theirs: list[Any], ours: list[Any]) -> Iterator[tuple[str, Any, Any]]:
+    """What is in one list alone; the order was settled when the answers were normalised."""
+    left, right = Counter(map(canonical, theirs)), Counter(map(canonical, ours))
+    only_theirs, only_ours = list((left - right).elements()), list((right - left).elements())
+    for index in range(max(len(only_theirs), len(only_ours))):
+        one = only_theirs[index] if index < len(only_theirs) else ABSENT
+        other = only_ours[index] if index < len(only_ours) else ABSENT
+        yield f"{path}[]", one, other

@@ -1,0 +1,147 @@
+"""The seeded run of requests: the opening, then valid and wrong requests of every code, mixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from random import Random
+
+from tests.interop.differential.opening import heartbeats, opening
+from tests.interop.differential.requests import BROKER, NAMESRV, FieldValue, Request
+from tests.interop.differential.specs import (
+    ASIDE,
+    BOOL,
+    GROUP,
+    INT,
+    LATER_SPECS,
+    LONG,
+    SPECS,
+    TEXT,
+    TOPIC,
+    UNHANDLED,
+    UNHANDLED_ELSEWHERE,
+    WRONG_QUEUES,
+    Spec,
+)
+from tests.interop.differential.stories import stories
+
+_BAD_NUMBERS = ("", "abc", "-1", "2147483648", "99999999999999999999", " 1", "1.5", "+2", "0x10")
+BAD_VALUES: dict[str, tuple[FieldValue, ...]] = {
+    TOPIC: ("", " ", "bad name", "a/b", "x" * 128, "Unknown", "TBW102", "%RETRY%Nobody", "é"),
+    GROUP: ("", " ", "bad group", "g" * 256, "Nobody", "é", "%RETRY%Online"),
+    TEXT: ("", " ", "x" * 300, "{}", "é"),
+    INT: (*_BAD_NUMBERS, "1000000", "-2147483648"),
+    LONG: (*_BAD_NUMBERS, "9223372036854775807", "-9223372036854775808"),
+    BOOL: ("", "TRUE", "yes", "0", "1", True),
+}
+_BAD_VALUES_EACH = 3
+_BAD_BODIES = (b"", b"nonsense", b"{}", b"[]", b"null", b'{"a":', b"\xff\xfe\x00", b'"text"')
+_ODD_HEADERS: tuple[dict[str, str | int], ...] = (
+    {"language": "CPP"},
+    {"language": "PYTHON", "version": 0},
+    {"version": 2_000_000},
+    {"flag": 4},
+    {"remark": "a request may have a remark"},
+)
+# Wrong values there are not answered, or take effect at a time of the server's choosing.
+_FIELDS_KEPT_VALID = {
+    (309, "consumerGroup"),
+    (223, "group"),
+    (11, "commitOffset"),
+    (361, "commitOffset"),
+    (103, "heartbeatTimeoutMillis"),
+    (904, "heartbeatTimeoutMills"),
+}
+# Each wrong message goes to a queue of its own.
+_QUEUE_FIELDS = {10: "queueId", 310: "e", 320: "e"}
+_REQUESTS_BETWEEN_HEARTBEATS = 150
+
+
+def generate(seed: int) -> list[Request]:
+    """The whole run; the same seed gives the same run."""
+    random = Random(seed)
+    mixed = [request for spec in SPECS for request in _of_spec(random, spec)]
+    mixed += _unhandled()
+    random.shuffle(mixed)
+    return [*opening(), *_with_heartbeats(mixed), *stories()]
+
+
+def _with_heartbeats(requests: list[Request]) -> Iterator[Request]:
+    """On a slow machine the run outlives what both servers allow a silent client."""
+    for index, request in enumerate(requests):
+        if index % _REQUESTS_BETWEEN_HEARTBEATS == 0:
+            yield from heartbeats()
+        yield request
+
+
+def generate_later(seed: int) -> list[Request]:
+    """Valid requests of the codes that are not built yet."""
+    random = Random(seed)
+    return [_valid(random, spec) for spec in LATER_SPECS for _ in range(spec.valid_count)]
+
+
+def _of_spec(random: Random, spec: Spec) -> Iterator[Request]:
+    for _ in range(spec.valid_count):
+        yield _valid(random, spec)
+    if not spec.bad:
+        return
+    yield from _with_wrong_fields(random, spec)
+    yield from _with_odd_headers(random, spec)
+    if spec.json_body:
+        for body in _BAD_BODIES:
+            yield _variant(random, spec, f"body {body!r}", body=body)
+
+
+def _with_wrong_fields(random: Random, spec: Spec) -> Iterator[Request]:
+    for name, field in spec.fields.items():
+        if (spec.code, name) in _FIELDS_KEPT_VALID:
+            continue
+        if field.required:
+            yield _variant(random, spec, f"without {name}", without=name)
+        for bad in random.sample(BAD_VALUES[field.kind], _BAD_VALUES_EACH):
+            yield _variant(random, spec, f"{name}={str(bad)[:40]!r}", changed={name: bad})
+
+
+def _with_odd_headers(random: Random, spec: Spec) -> Iterator[Request]:
+    valid = _valid(random, spec)
+    for header in random.sample(_ODD_HEADERS, 2):
+        yield Request(spec.target, spec.code, valid.fields, valid.body, "odd header", header)
+    extra = dict(valid.fields or {}) | {"ns": "", "unknownField": "1"}
+    yield Request(spec.target, spec.code, extra, valid.body, "unknown field")
+    if spec.fields:
+        yield Request(spec.target, spec.code, None, valid.body, "no fields at all")
+
+
+def _valid(random: Random, spec: Spec) -> Request:
+    chosen = {name: random.choice(field.values) for name, field in spec.fields.items()}
+    fields = {name: value for name, value in chosen.items() if value is not None}
+    body = random.choice(spec.bodies) if spec.bodies else b""
+    return Request(spec.target, spec.code, fields or None, body)
+
+
+def _variant(
+    random: Random,
+    spec: Spec,
+    what: str,
+    *,
+    without: str | None = None,
+    changed: dict[str, FieldValue] | None = None,
+    body: bytes | None = None,
+) -> Request:
+    valid = _valid(random, spec)
+    fields = dict(valid.fields or {}) | ASIDE.get(spec.code, {})
+    queue = _QUEUE_FIELDS.get(spec.code)
+    if queue is not None:
+        fields[queue] = str(random.randrange(WRONG_QUEUES))
+    fields.pop(without or "", None)
+    fields |= changed or {}
+    sent = valid.body if body is None else body
+    return Request(spec.target, spec.code, fields or None, sent, what, connection="wrong")
+
+
+def _unhandled() -> list[Request]:
+    codes = UNHANDLED + UNHANDLED_ELSEWHERE
+    both = [
+        Request(target, code, what="unhandled") for code in codes for target in (BROKER, NAMESRV)
+    ]
+    astray = [Request(NAMESRV, code, what="astray") for code in (10, 11, 34, 200, 17)]
+    return both + astray + [Request(BROKER, code, what="astray") for code in (105, 103, 100, 206)]

@@ -1,0 +1,63 @@
+"""Requests as values: what is sent, where, over which connection, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+NAMESRV = "namesrv"
+BROKER = "broker"
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """A value known only when running: a field of the answer to the request with that label."""
+
+    label: str
+    name: str
+    # What to send in place of the field: itself, or the physical offset inside a message id.
+    physical: bool = False
+
+
+FieldValue = str | int | bool | None | Reference
+Body = bytes | Callable[["Facts"], bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """What differs between the two clusters and may have to be said in a request."""
+
+    broker_address: str
+    broker_name: str
+    cluster_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """One request of the differential run."""
+
+    target: str
+    code: int
+    fields: Mapping[str, FieldValue] | None = None
+    body: Body = b""
+    what: str = "valid"
+    header: Mapping[str, Any] = field(default_factory=dict)
+    connection: str = "main"
+    one_way: bool = False
+    label: str | None = None
+
+    def __str__(self) -> str:
+        named = {key: _short(value) for key, value in (self.fields or {}).items()}
+        body = self.body if isinstance(self.body, bytes) else b"<made>"
+        extra = f" header={dict(self.header)}" if self.header else ""
+        return (
+            f"{self.target} {self.code} ({self.what}) {named}"
+            f"{f' body={body[:300]!r}' if body else ''}{extra}"
+        )
+
+
+def _short(value: FieldValue) -> FieldValue:
+    return (
+        f"{value[:40]}... ({len(value)})" if isinstance(value, str) and len(value) > 80 else value
+    )

@@ -1,0 +1,114 @@
+"""Send the run to a cluster, one request at a time, and keep what came back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Self
+
+from contrail.model import fastjson
+from contrail.model.message_id import decode_offset_message_id
+from tests.interop.differential.raw import ONE_WAY_FLAG, Answer, PeerClosed, RawConnection
+from tests.interop.differential.requests import BROKER, Facts, FieldValue, Reference, Request
+
+ANSWER_TIMEOUT_S = 15.0
+_DISPATCH_TIMEOUT_S = 60.0
+_GET_BROKER_RUNTIME_INFO = 28
+# What stores messages; whoever reads next waits until the queues show them.
+STORING = frozenset({10, 310, 320})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """An answer, or what came instead of one."""
+
+    answer: Answer | None
+    instead: str = ""
+
+
+class Side:
+    """One cluster under test, with the connections to it that the requests name."""
+
+    def __init__(self, namesrv: str, facts: Facts) -> None:
+        self.namesrv = namesrv
+        self.facts = facts
+        self.peers: set[str] = set()
+        self._connections: dict[tuple[str, str], RawConnection] = {}
+        self._labelled: dict[str, Answer] = {}
+        self._stored = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        at: TracebackType | None,
+    ) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def perform(self, request: Request) -> Outcome:
+        """Send one request and return what came of it."""
+        if request.target == BROKER and request.code not in STORING and self._stored:
+            self._wait_for_dispatch()
+        outcome = self._send(request)
+        self._stored = self._stored or (request.target == BROKER and request.code in STORING)
+        if request.label is not None and outcome.answer is not None:
+            self._labelled[request.label] = outcome.answer
+        return outcome
+
+    def _send(self, request: Request) -> Outcome:
+        connection = self._connection(request.target, request.connection)
+        fields = request.fields
+        if fields is not None:
+            fields = {name: self._resolve(value) for name, value in fields.items()}
+        body = request.body if isinstance(request.body, bytes) else request.body(self.facts)
+        try:
+            if request.one_way:
+                header = dict(request.header) | {"flag": ONE_WAY_FLAG}
+                connection.tell(request.code, fields, body, header=header)
+                return Outcome(None, "one-way")
+            return Outcome(connection.ask(request.code, fields, body, header=request.header))
+        except TimeoutError:
+            return Outcome(None, "silence")
+        except (PeerClosed, ConnectionError):
+            self._connections.pop((request.target, request.connection)).close()
+            return Outcome(None, "closed")
+
+    def _connection(self, target: str, name: str) -> RawConnection:
+        if (target, name) not in self._connections:
+            address = self.facts.broker_address if target == BROKER else self.namesrv
+            opened = RawConnection(address, timeout_s=ANSWER_TIMEOUT_S)
+            self._connections[target, name] = opened
+        return self._connections[target, name]
+
+    def _resolve(self, value: FieldValue) -> FieldValue:
+        if not isinstance(value, Reference):
+            return value
+        # A refusal in place of the answer is a difference of its own, already seen.
+        found = self._labelled[value.label].fields.get(value.name)
+        if found is None:
+            return "0"
+        return str(decode_offset_message_id(found).physical_offset) if value.physical else found
+
+    def _wait_for_dispatch(self) -> None:
+        """Until the queues show every stored message."""
+        connection = self._connection(BROKER, "dispatch")
+        deadline = time.monotonic() + _DISPATCH_TIMEOUT_S
+        while time.monotonic() < deadline:
+            table = fastjson.loads(connection.ask(_GET_BROKER_RUNTIME_INFO).body)
+            assert isinstance(table, dict) and isinstance(table["table"], dict)
+            if table["table"]["dispatchBehindBytes"] == "0":
+                self._stored = False
+                return
+            time.sleep(0.002)
+        raise AssertionError(f"{self.facts.broker_address} did not dispatch what it stored")
+
+
+def perform_all(side: Side, requests: Iterable[Request]) -> list[Outcome]:
+    """Every outcome of a run against one cluster alone."""
+    return [side.perform(request) for request in requests]

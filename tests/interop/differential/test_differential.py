@@ -1,0 +1,129 @@
+"""The same requests to Apache's servers and to ours: answers differ nowhere without a reason."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+
+import pytest
+
+from tests.interop.apache_cluster import CLUSTER_NAME, ApacheCluster
+from tests.interop.differential.comparison import Difference, differences
+from tests.interop.differential.explained import RULES
+from tests.interop.differential.generator import generate, generate_later
+from tests.interop.differential.normal import Normal, normalise
+from tests.interop.differential.requests import Facts, Request
+from tests.interop.differential.runner import Side
+from tests.interop.differential.specs import SPECS
+from tests.interop.target import Cluster, open_cluster
+
+SEED = int(os.environ.get("CONTRAIL_DIFFERENTIAL_SEED", "20240229"))
+REQUEST_COUNT_MIN = 2_000
+SHOWN_MAX = 60
+REQUEST_CODE_NOT_SUPPORTED = 3
+# The same on both sides, so that the answers about settings can be compared.
+SETTINGS = {
+    "mappedFileSizeCommitLog": str(32 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 10_000),
+    "maxHashSlotNum": "10000",
+    "maxIndexNum": "40000",
+    "diskMaxUsedSpaceRatio": "90",
+}
+# A reader may be early on one side: registrations and queues settle a moment later.
+_SETTLE_S = 2.0
+_SETTLE_TOTAL_S = 40.0
+_READING = frozenset({11, 361, 12, 14, 29, 30, 31, 32, 33, 38, 105, 106, 202, 203, 204, 206, 208})
+_ALSO_READING = frozenset({21, 43, 201, 224, 300, 303, 304, 305, 315, 317, 321, 328, 343, 351, 352})
+
+Run = list[tuple[Request, Normal, Normal]]
+
+
+class Pair:
+    """The two sides, asked alike; an answer that only time makes different is asked for again."""
+
+    def __init__(self, theirs: Side, ours: Side) -> None:
+        self._sides = (theirs, ours)
+        self._settle_left_s = _SETTLE_TOTAL_S
+
+    def perform(self, request: Request) -> tuple[Normal, Normal]:
+        theirs, ours = self._ask(request)
+        deadline = time.monotonic() + min(_SETTLE_S, self._settle_left_s)
+        began = time.monotonic()
+        while self._may_settle(request, theirs, ours) and time.monotonic() < deadline:
+            time.sleep(0.02)
+            theirs, ours = self._ask(request)
+        self._settle_left_s -= time.monotonic() - began
+        return theirs, ours
+
+    def _ask(self, request: Request) -> tuple[Normal, Normal]:
+        theirs, ours = (normalise(side, request, side.perform(request)) for side in self._sides)
+        return theirs, ours
+
+    def _may_settle(self, request: Request, theirs: Normal, ours: Normal) -> bool:
+        if request.code not in _READING | _ALSO_READING:
+            return False
+        return any(one.row is None for one in differences(request, theirs, ours))
+
+
+@pytest.fixture(scope="module")
+def theirs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    folder = tmp_path_factory.mktemp("theirs")
+    apache = ApacheCluster(brokers=1, folder=folder, properties=SETTINGS)
+    with apache as cluster, _side(cluster) as side:
+        yield side
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Side]:
+    folder = tmp_path_factory.mktemp("ours")
+    with open_cluster(folder, brokers=1, properties=SETTINGS) as cluster, _side(cluster) as side:
+        yield side
+
+
+@pytest.fixture(scope="module")
+def run(theirs: Side, ours: Side) -> Run:
+    pair = Pair(theirs, ours)
+    return [(request, *pair.perform(request)) for request in generate(SEED)]
+
+
+def _side(cluster: Cluster) -> Side:
+    broker = cluster.brokers[0]
+    return Side(cluster.namesrv, Facts(broker.address, broker.name, CLUSTER_NAME))
+
+
+def _all_differences(run: Run) -> list[Difference]:
+    return [one for request, left, right in run for one in differences(request, left, right)]
+
+
+def test_the_run_covers_every_code_in_scope_with_success_and_refusal(run: Run) -> None:
+    codes: dict[int, Counter[object]] = defaultdict(Counter)
+    for request, theirs, _ in run:
+        codes[request.code][theirs.get("code", theirs.get("instead"))] += 1
+    for code, seen in sorted(codes.items()):
+        print(code, dict(seen))
+    assert len(run) >= REQUEST_COUNT_MIN
+    assert {spec.code for spec in SPECS} <= codes.keys()
+
+
+def test_no_difference_is_unexplained(run: Run) -> None:
+    unexplained = [one for one in _all_differences(run) if one.row is None]
+    groups = Counter((one.request.target, one.request.code, one.path) for one in unexplained)
+    for (target, code, path), count in groups.most_common():
+        print(f"{count:5} {target} {code} {path}")
+    for one in unexplained[:SHOWN_MAX]:
+        print(one)
+    assert not unexplained, f"{len(unexplained)} differences in {len(run)} requests"
+
+
+def test_codes_of_later_work_are_refused_as_unsupported(run: Run, ours: Side) -> None:
+    """Whoever builds one of them moves it into the run."""
+    for request in generate_later(SEED):
+        answer = ours.perform(request).answer
+        assert answer is not None and answer.code == REQUEST_CODE_NOT_SUPPORTED, request
+
+
+def test_every_rule_explains_something(run: Run) -> None:
+    used = {one.row for one in _all_differences(run)}
+    assert {rule.row for rule in RULES} <= used

@@ -1,0 +1,168 @@
+"""Frames: compiled equals pure, and the kernel equals the tolerant decoder behind it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from contrail.errors import RemoteProtocolError, RequestRejected
+from contrail.kernels.frame_scan import PROBLEM_NONE, Item
+from contrail.protocol.command import (
+    LANGUAGES,
+    Frame,
+    ReceivedResponse,
+    Request,
+    decode_frame,
+)
+from contrail.protocol.frames import FrameDecoder, SendRequest
+from contrail.protocol.sends import as_send_request, read_send
+from tests.unit.kernels.frame_material import (
+    BORN_HOST,
+    SUFFIX,
+    bodies,
+    frame,
+    frames,
+    json_headers,
+    mutated,
+    streams,
+)
+from tests.unit.kernels.material import outcome, properties, twins
+
+KERNEL, PURE = twins("frame_scan")
+
+sizes = st.sampled_from([0, 8, 64, 4096, 16 << 20])
+arbitrary = st.binary(max_size=60) | streams | mutated(streams)
+
+
+@given(arbitrary, st.integers(-2, 12), sizes)
+def test_compiled_and_pure_split_alike(data: bytes, start: int, frame_bytes_max: int) -> None:
+    start = max(0, start)
+    arguments = (data, start, frame_bytes_max)
+    assert outcome(KERNEL.split_frames, *arguments) == outcome(PURE.split_frames, *arguments)
+
+
+@given(arbitrary, st.integers(0, 9), sizes, sizes)
+def test_compiled_and_pure_scan_alike(
+    data: bytes, start: int, frame_bytes_max: int, header_bytes_max: int
+) -> None:
+    arguments = (data, start, frame_bytes_max, header_bytes_max, BORN_HOST, SUFFIX)
+    assert outcome(KERNEL.scan_frames, *arguments) == outcome(PURE.scan_frames, *arguments)
+
+
+@given(properties | st.binary(max_size=60))
+def test_compiled_and_pure_look_over_properties_alike(data: bytes) -> None:
+    assert outcome(KERNEL.look_over, data) == outcome(PURE.look_over, data)
+
+
+@given(streams, sizes)
+def test_whole_frames_are_found_at_the_places_where_they_were_put(
+    data: bytes, frame_bytes_max: int
+) -> None:
+    places, end, problem = KERNEL.split_frames(data, 0, frame_bytes_max)
+    assert [0, *places[1::2]] == [*places[::2], end]
+    if problem == PROBLEM_NONE:
+        assert end == len(data)
+
+
+def scanned(data: bytes) -> list[Item]:
+    items: list[Item] = KERNEL.scan_frames(data, 0, 16 << 20, 256 << 10, BORN_HOST, SUFFIX)[0]
+    return items
+
+
+def as_objects(item: Item) -> Frame:
+    """An item of eight parts as the decoder hands it on."""
+    language = item[6] if item[6] in LANGUAGES else "OTHER"
+    code, opaque, fields, body, flag, version, _, remark = item
+    if flag & 1:
+        return ReceivedResponse(code, opaque, remark, fields, body, version, language)
+    return Request(code, opaque, fields, body, flag, version, language, remark)
+
+
+def untouched(send: SendRequest) -> SendRequest:
+    """A tidy send of the kernel as it came, without what the kernel put at its end."""
+    if send.features:
+        return send
+    stored = send.draft.properties
+    assert stored.endswith(b"\x02" + SUFFIX)
+    return send._replace(draft=send.draft._replace(properties=stored.removesuffix(SUFFIX)))
+
+
+def ended(send: SendRequest) -> SendRequest:
+    """The tolerant reader's send; the kernel ends tidy properties with a separator."""
+    raw = send.draft.properties
+    if send.features or raw.endswith(b"\x02"):
+        return send
+    return send._replace(draft=send.draft._replace(properties=raw + b"\x02"))
+
+
+@given(json_headers() | mutated(json_headers()), bodies)
+@example(b'{"code":11,"extFields":{"$ref":"$"}}', b"")
+@example(b'{"code":11,"x":"\\q"}', b"")
+@example(b'{"code":11,"x":"\xff"}', b"")
+def test_what_the_kernel_takes_apart_the_tolerant_decoder_reads_the_same(
+    header: bytes, body: bytes
+) -> None:
+    (item,) = scanned(frame(header, body))
+    if len(item) == 4:
+        assert item == (0, 8, 8 + len(header), 8 + len(header) + len(body))
+        return
+    decoded = decode_frame(0, header, body)
+    if len(item) == 8:
+        assert decoded == as_objects(item)
+        return
+    assert isinstance(decoded, Request)
+    if not body:
+        return  # The tolerant reader refuses these; the kernel leaves it to the broker.
+    found = ended(read_send(decoded, BORN_HOST))
+    # Only tidy sends are answered by the key that the kernel found.
+    if found.features:
+        found = found._replace(unique_key=b"")
+    assert untouched(as_send_request(item)) == found
+
+
+@given(json_headers(), bodies)
+def test_a_send_that_the_kernel_leaves_alone_is_read_or_refused_by_the_tolerant_reader(
+    header: bytes, body: bytes
+) -> None:
+    (item,) = scanned(frame(header, body))
+    if len(item) != 4:
+        return
+    kind, found = outcome(decode_frame, 0, header, body)
+    assert kind in ("returned", RemoteProtocolError.__name__)
+    if isinstance(found, Request):
+        assert outcome(read_send, found, BORN_HOST)[0] in ("returned", RequestRejected.__name__)
+
+
+def decoded_in_pieces(data: bytes, cuts: list[int]) -> tuple[list[Any], str | None, int]:
+    decoder = FrameDecoder(born_host=BORN_HOST, property_suffix=SUFFIX)
+    found: list[Any] = []
+    for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True):
+        if data[start:end] and decoder.failure is None:
+            found += decoder.feed(data[start:end])
+    reason = decoder.failure.reason if decoder.failure is not None else None
+    return found, reason, 0 if reason else decoder.pending_bytes
+
+
+@given(streams | mutated(streams), st.data())
+def test_frames_split_anywhere_are_the_same_frames(data: bytes, draws: st.DataObject) -> None:
+    cuts = sorted(draws.draw(st.lists(st.integers(0, len(data)), max_size=6)))
+    assert decoded_in_pieces(data, cuts) == decoded_in_pieces(data, [])
+
+
+@given(streams)
+def test_frames_that_arrive_byte_by_byte_are_the_same_frames(data: bytes) -> None:
+    assert decoded_in_pieces(data, list(range(len(data)))) == decoded_in_pieces(data, [])
+
+
+@given(frames, st.integers(1, 7), st.integers(16 << 20, (1 << 32) - 1))
+def test_a_length_beyond_the_limit_is_refused_wherever_it_was_cut(
+    sound: bytes, cut: int, total: int
+) -> None:
+    decoder = FrameDecoder()
+    data = total.to_bytes(4, "big") + sound[4:8]
+    decoder.feed(data[:cut])
+    decoder.feed(data[cut:] + bytes(100))
+    assert decoder.failure is not None and decoder.failure.reason == "frame_length"
+    assert decoder.pending_bytes == 0

@@ -1,0 +1,126 @@
+"""The table of consumer offsets: commits, pending resets, clones and removals."""
+
+from __future__ import annotations
+
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.model.data_version import DataVersion
+
+
+def test_an_unknown_queue_answers_minus_one() -> None:
+    offsets = ConsumerOffsets()
+    assert offsets.query("g", "orders", 0) == -1
+    offsets.commit("g", "orders", 0, 5)
+    assert offsets.query("g", "orders", 0) == 5
+    assert offsets.query("g", "orders", 1) == -1
+    assert offsets.query("h", "orders", 0) == -1
+
+
+def test_a_commit_may_go_back() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit("g", "orders", 0, 5)
+    offsets.commit("g", "orders", 0, 3)
+    assert offsets.query("g", "orders", 0) == 3
+
+
+def test_what_was_loaded_is_there_and_unchanged() -> None:
+    offsets = ConsumerOffsets(
+        {"orders@g": {0: 7}}, data_version=DataVersion(0, 3, 9), unknown={"more": 1}
+    )
+    assert offsets.query("g", "orders", 0) == 7
+    assert not offsets.changed
+    assert offsets.snapshot() == ({"orders@g": {0: 7}}, DataVersion(0, 3, 9), {"more": 1})
+
+
+def test_a_snapshot_is_a_copy() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit("g", "orders", 0, 5)
+    snapshot = offsets.snapshot()
+    offsets.commit("g", "orders", 0, 6)
+    assert snapshot.offsets == {"orders@g": {0: 5}}
+    assert offsets.changed
+
+
+def test_a_pending_reset_is_the_answer_and_makes_commits_void() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit("g", "orders", 0, 50)
+    offsets.assign_reset("g", "orders", 0, 10)
+    assert offsets.peek_reset("g", "orders", 0) == 10
+    assert not offsets.commit("g", "orders", 0, 51)
+    assert offsets.commit("g", "orders", 1, 3), "another queue of the topic is not reset"
+    assert offsets.query("g", "orders", 0) == 10
+    assert offsets.take_reset("g", "orders", 0) == 10
+    assert offsets.take_reset("g", "orders", 0) is None
+    assert offsets.commit("g", "orders", 0, 11)
+    assert offsets.query("g", "orders", 0) == 11
+
+
+def test_a_reset_reaches_the_file_before_any_client_pulls() -> None:
+    offsets = ConsumerOffsets()
+    offsets.assign_reset("g", "orders", 0, 10)
+    assert offsets.changed
+    assert offsets.snapshot().offsets == {"orders@g": {0: 10}}
+
+
+def test_one_of_two_resets_is_taken_and_the_other_stays() -> None:
+    offsets = ConsumerOffsets()
+    offsets.assign_reset("g", "orders", 0, 10)
+    offsets.assign_reset("g", "orders", 1, 11)
+    assert offsets.take_reset("g", "orders", 0) == 10
+    assert offsets.peek_reset("g", "orders", 1) == 11
+    assert offsets.peek_reset("h", "orders", 1) is None
+
+
+def test_what_was_pulled_falls_back_to_what_was_committed() -> None:
+    offsets = ConsumerOffsets()
+    assert offsets.query_pulled("g", "orders", 0) == -1
+    offsets.commit("g", "orders", 0, 5)
+    assert offsets.query_pulled("g", "orders", 0) == 5
+    offsets.commit_pulled("g", "orders", 0, 9)
+    assert offsets.query_pulled("g", "orders", 0) == 9
+    assert offsets.query("g", "orders", 0) == 5
+    assert "9" not in str(offsets.snapshot().offsets)
+
+
+def test_groups_and_topics_find_each_other_and_odd_keys_are_left_alone() -> None:
+    offsets = ConsumerOffsets(
+        {"orders@g": {}, "bills@g": {}, "orders@h": {}, "odd": {}, "a@b@c": {}}
+    )
+    assert offsets.topics_of("g") == {"orders", "bills"}
+    assert offsets.groups_of("orders") == {"g", "h"}
+    assert offsets.groups_of("odd") == set()
+    assert "odd" in offsets.snapshot().offsets
+
+
+def test_a_clone_is_a_copy_of_its_own() -> None:
+    offsets = ConsumerOffsets({"orders@g": {0: 5, 1: 6}})
+    assert offsets.clone("g", "h", "orders")
+    assert not offsets.clone("g", "h", "bills")
+    offsets.commit("g", "orders", 0, 7)
+    assert offsets.of_group("h", "orders") == {0: 5, 1: 6}
+    assert offsets.of_group("h", "bills") == {}
+
+
+def test_removing_a_group_or_topic_takes_resets_and_pulls_along() -> None:
+    offsets = ConsumerOffsets({"orders@g": {0: 5}, "orders@ggg": {0: 6}, "bills@g": {0: 7}})
+    offsets.assign_reset("g", "orders", 0, 1)
+    offsets.commit_pulled("g", "orders", 0, 9)
+    offsets.changed = False
+    offsets.remove_group("g")
+    assert offsets.changed
+    assert offsets.peek_reset("g", "orders", 0) is None
+    assert offsets.query_pulled("g", "orders", 0) == -1
+    assert offsets.snapshot().offsets == {"orders@ggg": {0: 6}}
+    offsets.remove_topic("orders")
+    assert offsets.snapshot().offsets == {}
+
+
+def test_the_version_moves_once_in_five_hundred_commits() -> None:
+    offsets = ConsumerOffsets()
+    for count in range(1250):
+        offsets.commit("g", "orders", 0, count)
+    offsets.stamp(77)
+    assert offsets.data_version == DataVersion(0, 2, 77)
+    for count in range(250):
+        offsets.commit("g", "orders", 0, count)
+    offsets.stamp(78)
+    assert offsets.data_version == DataVersion(0, 3, 78)

@@ -1,0 +1,273 @@
+"""Offsets over the wire: query, update, search, clone, correction and reset."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import pytest
+
+from contrail.broker.handlers.offset_resets import ResetHandlers
+from contrail.broker.handlers.offsets import OffsetHandlers
+from contrail.broker.state.client_channels import ClientChannel
+from contrail.errors import RequestRejected
+from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.subscription import SubscriptionData
+from contrail.protocol.bodies.heartbeat import ConsumerData
+from contrail.protocol.bodies.reset import decode_reset_offsets
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Response
+from contrail.protocol.json_style import MessageQueue
+from tests.fakes.peers import FakePeer
+from tests.unit.broker.client_setup import BROKER, Setup, request
+
+LONG_MAX = (1 << 63) - 1
+
+
+class _Broker(Setup):
+    def __init__(self, **settings: bool) -> None:
+        super().__init__(**settings)
+        self.group_table.put(SubscriptionGroupConfig("g"), 1)
+        self.handlers = OffsetHandlers(
+            offsets=self.offsets,
+            consumers=self.consumers,
+            groups=self.group_table,
+            topics=self.topic_table,
+            store=self.store,
+            clock=self.clock,
+        )
+        self.resets = ResetHandlers(
+            offsets=self.offsets,
+            consumers=self.consumers,
+            groups=self.group_table,
+            topics=self.topic_table,
+            store=self.store,
+            settings=self.settings,
+        )
+
+    def ask(self, code: int, **fields: object) -> Response:
+        response = self.handlers.table()[code](request(code, fields), FakePeer())
+        assert isinstance(response, Response)
+        return response
+
+    def number(self, code: int, **fields: object) -> int:
+        """The only field of an answer."""
+        response = self.ask(code, **fields)
+        assert response.fields is not None
+        ((name, value),) = response.fields.items()
+        assert name == ("timestamp" if code == 32 else "offset")
+        return int(value)
+
+    def reset(self, *, language: str = "JAVA", **fields: object) -> dict[MessageQueue, int]:
+        header = {"topic": "orders", "group": "g", "timestamp": -1, "isForce": True, **fields}
+        wanted = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header, language=language)
+        body = self.resets.handle_reset(wanted, FakePeer()).body
+        assert isinstance(body, bytes)
+        return decode_reset_offsets(body)
+
+    def connect(self, client_id: str, *topics: str, version: int = 479) -> FakePeer:
+        peer = FakePeer()
+        subscriptions = tuple(SubscriptionData(topic) for topic in topics)
+        channel = ClientChannel(peer, client_id, "JAVA", version, self.clock.now_ms())
+        self.consumers.register(ConsumerData("g", subscriptions=subscriptions), channel)
+        return peer
+
+
+def _refusal(code: int, call: Callable[[], object]) -> str:
+    with pytest.raises(RequestRejected) as caught:
+        call()
+    assert caught.value.code == code
+    return caught.value.remark
+
+
+def _queues(offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
+    return {MessageQueue("orders", BROKER, queue): value for queue, value in offsets.items()}
+
+
+def test_a_committed_offset_is_answered() -> None:
+    broker = _Broker()
+    broker.ask(15, consumerGroup="g", topic="orders", queueId=1, commitOffset=42)
+    assert broker.number(14, consumerGroup="g", topic="orders", queueId=1) == 42
+
+
+def test_without_an_offset_zero_is_answered_only_while_the_first_message_is_there() -> None:
+    broker = _Broker()
+    where = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
+    remark = _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where))
+    assert "first start" in remark
+    broker.store.times[b"orders", 0] = [10, 20]
+    assert broker.number(14, **where) == 0
+    assert broker.number(14, **where, setZeroIfNotFound=True) == 0
+    _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where, setZeroIfNotFound=False))
+    broker.store.first[b"orders", 0] = 1
+    _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where))
+
+
+@pytest.mark.parametrize(
+    ("fields", "code"),
+    [
+        ({"consumerGroup": "nobody"}, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST),
+        ({"topic": "nothing"}, ResponseCode.TOPIC_NOT_EXIST),
+        ({"queueId": None}, ResponseCode.INVALID_PARAMETER),
+        ({"commitOffset": None}, ResponseCode.INVALID_PARAMETER),
+        ({"commitOffset": "x"}, ResponseCode.SYSTEM_ERROR),
+        ({"topic": None}, ResponseCode.SYSTEM_ERROR),
+    ],
+)
+def test_a_commit_is_checked(fields: dict[str, object], code: int) -> None:
+    header = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "commitOffset": 5, **fields}
+    broker = _Broker()
+    present = {name: value for name, value in header.items() if value is not None}
+    _refusal(code, lambda: broker.ask(15, **present))
+    assert broker.offsets.query("g", "orders", 0) == -1
+
+
+def test_a_commit_is_acknowledged_and_ignored_while_a_reset_is_pending() -> None:
+    broker = _Broker()
+    broker.offsets.assign_reset("g", "orders", 0, 3)
+    response = broker.ask(15, consumerGroup="g", topic="orders", queueId=0, commitOffset=9)
+    assert response.code == 0
+    assert response.remark is not None
+    assert broker.number(14, consumerGroup="g", topic="orders", queueId=0) == 3
+
+
+def test_five_hundred_commits_give_the_table_a_new_version() -> None:
+    broker = _Broker()
+    for count in range(500):
+        broker.ask(15, consumerGroup="g", topic="orders", queueId=0, commitOffset=count)
+    assert broker.offsets.data_version.counter == 1
+    assert broker.offsets.data_version.timestamp_ms == broker.clock.now_ms()
+
+
+def test_queues_tell_their_ends_and_their_oldest_message() -> None:
+    broker = _Broker()
+    broker.store.times[b"orders", 0] = [100, 200, 300]
+    broker.store.first[b"orders", 0] = 7
+    where = {"topic": "orders", "queueId": 0}
+    assert broker.number(31, **where) == 7
+    assert broker.number(30, **where) == 10
+    assert broker.number(32, **where) == 100
+    assert broker.number(30, topic="nothing", queueId=5) == 0
+    assert broker.number(31, topic="nothing", queueId=5) == 0
+    assert broker.number(32, topic="nothing", queueId=5) == -1
+
+
+@pytest.mark.parametrize(
+    ("boundary", "found"), [({}, 2), ({"boundaryType": "LOWER"}, 2), ({"boundaryType": "UPPER"}, 1)]
+)
+def test_a_search_by_time_finds_the_bound_it_is_asked_for(
+    boundary: dict[str, str], found: int
+) -> None:
+    broker = _Broker()
+    broker.store.times[b"orders", 0] = [100, 200, 300]
+    assert broker.number(29, topic="orders", queueId=0, timestamp=250, **boundary) == found
+
+
+def test_a_clone_copies_one_topic_or_all() -> None:
+    broker = _Broker()
+    broker.offsets.commit("g", "orders", 0, 5)
+    broker.offsets.commit("g", "gone", 0, 6)
+    broker.ask(314, srcGroup="g", destGroup="h")
+    assert broker.offsets.topics_of("h") == {"orders"}, "a topic that does not exist is left out"
+    broker.ask(314, srcGroup="g", destGroup="i", topic="orders")
+    assert broker.offsets.of_group("i", "orders") == {0: 5}
+
+
+def test_a_clone_leaves_out_what_an_online_group_does_not_subscribe_to() -> None:
+    broker = _Broker()
+    broker.offsets.commit("g", "orders", 0, 5)
+    broker.connect("c1", "bills")
+    broker.ask(314, srcGroup="g", destGroup="h", topic="orders")
+    assert broker.offsets.topics_of("h") == set()
+    broker.ask(314, srcGroup="g", destGroup="h", topic="orders", offline=True)
+    assert broker.offsets.topics_of("h") == {"orders"}
+
+
+def test_correction_offsets_are_the_lowest_of_all_groups() -> None:
+    broker = _Broker()
+    broker.store.first[b"orders", 1] = 4
+    for group, queue, value in (("g", 0, 9), ("h", 0, 5), ("g", 1, 3), ("h", 1, 6), ("i", 0, 1)):
+        broker.offsets.commit(group, "orders", queue, value)
+    answer = broker.ask(308, compareGroup="h", topic="orders", filterGroups="i,none")
+    assert answer.body == b'{"correctionOffsets":{0:5,1:6}}'
+    answer = broker.ask(308, compareGroup="i", topic="orders", filterGroups="i")
+    assert answer.body == b'{"correctionOffsets":{0:%d,1:6}}' % LONG_MAX
+    assert broker.offsets.query("i", "orders", 0) == 1, "what is left out is not deleted"
+
+
+def test_a_reset_here_moves_all_read_queues_and_is_pending_until_the_next_pull() -> None:
+    broker = _Broker()
+    broker.store.times[b"orders", 0] = [100, 200, 300]
+    assert broker.reset(timestamp=150) == _queues({0: 1, 1: 0})
+    assert broker.offsets.take_reset("g", "orders", 0) == 1
+    assert broker.offsets.query("g", "orders", 0) == 1
+
+
+def test_a_negative_time_resets_to_the_end() -> None:
+    broker = _Broker()
+    broker.store.times[b"orders", 0] = [100, 200, 300]
+    assert broker.reset(queueId=0) == _queues({0: 3})
+    assert broker.offsets.peek_reset("g", "orders", 1) is None
+
+
+def test_an_explicit_offset_must_lie_in_the_queue() -> None:
+    broker = _Broker()
+    broker.store.times[b"orders", 0] = [100, 200, 300]
+    broker.store.first[b"orders", 0] = 10
+    assert broker.reset(queueId=0, offset=14) == _queues({0: 14})
+    assert broker.reset(queueId=0, offset=-1) == _queues({0: 13})
+    for outside in (9, 15):
+        with pytest.raises(RequestRejected, match="holds 10 to 13") as caught:
+            broker.reset(queueId=0, offset=outside)
+        assert caught.value.code == ResponseCode.SYSTEM_ERROR
+
+
+def test_a_reset_needs_a_topic_and_here_also_a_group() -> None:
+    broker = _Broker()
+    _refusal(ResponseCode.TOPIC_NOT_EXIST, lambda: broker.reset(topic="nothing"))
+    _refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, lambda: broker.reset(group="nobody"))
+
+
+def test_a_reset_by_clients_tells_each_of_them() -> None:
+    broker = _Broker(server_side_reset=False)
+    broker.store.times[b"orders", 0] = [100, 200, 300]
+    broker.offsets.commit("g", "orders", 0, 3)
+    broker.offsets.commit("g", "orders", 1, 0)
+    peers = [broker.connect("c1"), broker.connect("c2")]
+    assert broker.reset(timestamp=150) == _queues({0: 1, 1: 0})
+    for peer in peers:
+        (sent,) = peer.notified
+        assert sent.code == RequestCode.RESET_CONSUMER_CLIENT_OFFSET
+        assert (sent.fields["topic"], sent.fields["group"]) == ("orders", "g")
+        assert sent.fields["timestamp"] == "150"
+        assert decode_reset_offsets(sent.body) == _queues({0: 1, 1: 0})
+    assert broker.offsets.query("g", "orders", 0) == 3, "the clients commit it themselves"
+
+
+def test_without_force_a_group_only_goes_back() -> None:
+    broker = _Broker(server_side_reset=False)
+    broker.store.times[b"orders", 0] = [100, 200, 300]
+    broker.offsets.commit("g", "orders", 0, 1)
+    broker.offsets.commit("g", "orders", 1, 0)
+    broker.connect("c1")
+    assert broker.reset(isForce=False) == _queues({0: 1, 1: 0})
+    assert broker.reset(isForce=True) == _queues({0: 3, 1: 0})
+
+
+def test_cpp_clients_are_told_in_a_list() -> None:
+    broker = _Broker(server_side_reset=False)
+    for queue in (0, 1):
+        broker.offsets.commit("g", "orders", queue, 5)
+    peer = broker.connect("c1")
+    broker.reset(language="CPP")
+    assert peer.notified[0].body.startswith(b'{"offsetTable":[{"brokerName":"broker-a",')
+
+
+def test_a_reset_by_clients_needs_offsets_and_clients_that_understand_it() -> None:
+    broker = _Broker(server_side_reset=False)
+    _refusal(ResponseCode.SYSTEM_ERROR, broker.reset)
+    for queue in (0, 1):
+        broker.offsets.commit("g", "orders", queue, 5)
+    _refusal(ResponseCode.CONSUMER_NOT_ONLINE, broker.reset)
+    peer = broker.connect("old", version=27)
+    assert "too old" in _refusal(ResponseCode.SYSTEM_ERROR, broker.reset)
+    assert peer.notified == []

@@ -1,0 +1,279 @@
+"""The rules of topics."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrail.broker.config import BrokerConfig
+from contrail.broker.services.topics import Topics, batch_topics
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.topics import CreationRate, TopicTable
+from contrail.errors import RequestRejected
+from contrail.model.data_version import DataVersion
+from contrail.model.topic import TopicConfig
+from contrail.protocol.codes import ResponseCode
+
+NOW_MS = 1_760_000_000_000
+CLIENT = "10.0.0.9"
+
+
+class Room:
+    """Topics with what surrounds them."""
+
+    def __init__(self, table: TopicTable | None = None, **settings: object) -> None:
+        config = replace(BrokerConfig(), **settings)  # type: ignore[arg-type]
+        self.settings = RuntimeSettings(config)
+        self.batch_topics: list[bytes] = []
+        self.table = table or TopicTable()
+        self.topics = Topics(self.table, self.settings, add_batch_topic=self.batch_topics.append)
+        self.changed: list[str] = []
+        self.topics.on_change.append(lambda config: self.changed.append(config.topic))
+
+    def send(
+        self,
+        topic: str,
+        *,
+        default_topic: str = "TBW102",
+        queue_count: int = 4,
+        now_ms: int = NOW_MS,
+    ) -> TopicConfig:
+        return self.topics.ensure_for_send(
+            topic,
+            default_topic=default_topic,
+            queue_count=queue_count,
+            client=CLIENT,
+            now_ms=now_ms,
+        )
+
+    def update(self, *requested: TopicConfig) -> None:
+        self.topics.update(requested, NOW_MS)
+
+
+@contextmanager
+def refused(code: ResponseCode, match: str | None = None) -> Iterator[None]:
+    with pytest.raises(RequestRejected, match=match) as refusal:
+        yield
+    assert refusal.value.code == code
+
+
+def test_a_broker_has_the_topics_of_the_original_from_the_start() -> None:
+    topics = Room(trace_topic_enabled=True).table.topics
+    found = {name: (config.write_queue_count, config.perm) for name, config in topics.items()}
+    assert found == {
+        "SELF_TEST_TOPIC": (1, 6),
+        "TBW102": (8, 7),
+        "BenchmarkTest": (1024, 6),
+        "DefaultCluster": (16, 7),
+        "broker-a": (1, 7),
+        "OFFSET_MOVED_EVENT": (1, 6),
+        "SCHEDULE_TOPIC_XXXX": (18, 6),
+        "RMQ_SYS_TRACE_TOPIC": (1, 6),
+        "DefaultCluster_REPLY_TOPIC": (1, 6),
+        "rmq_sys_REVIVE_LOG_DefaultCluster": (8, 6),
+        "rmq_sys_SYNC_BROKER_MEMBER_broker-a": (1, 1),
+        "RMQ_SYS_TRANS_HALF_TOPIC": (1, 6),
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": (1, 6),
+        "rmq_sys_wheel_timer": (1, 6),
+    }
+    assert all(c.read_queue_count == c.write_queue_count for c in topics.values())
+
+
+def test_what_a_file_says_of_a_system_topic_counts_more_than_the_default() -> None:
+    table = TopicTable({"TBW102": TopicConfig("TBW102", 2, 2, 7)})
+    assert Room(table).table.topics["TBW102"].write_queue_count == 2
+
+
+def test_system_topics_give_the_table_no_new_version() -> None:
+    assert Room().table.data_version == DataVersion()
+
+
+def test_a_topic_is_created_after_its_template_on_the_first_send() -> None:
+    room = Room()
+    created = room.send("orders", queue_count=4)
+    assert (created.read_queue_count, created.write_queue_count, created.perm) == (4, 4, 6)
+    assert room.send("orders", queue_count=8) is created
+    assert room.changed == ["orders"]
+    assert room.table.data_version == DataVersion(0, 1, NOW_MS)
+
+
+@pytest.mark.parametrize(("asked", "given_count"), [(100, 8), (8, 8), (0, 0), (-3, 0)])
+def test_the_template_bounds_the_queues_of_what_is_created(asked: int, given_count: int) -> None:
+    assert Room().send("orders", queue_count=asked).write_queue_count == given_count
+
+
+def test_nothing_is_created_without_a_template_that_can_be_inherited() -> None:
+    room = Room()
+    with refused(ResponseCode.TOPIC_NOT_EXIST):
+        room.send("orders", default_topic="no-such-topic")
+    with refused(ResponseCode.TOPIC_NOT_EXIST):
+        room.send("orders", default_topic="SELF_TEST_TOPIC")
+    assert room.table.get("orders") is None
+
+
+def test_switching_automatic_creation_off_takes_effect_at_once() -> None:
+    room = Room()
+    room.settings.change({"autoCreateTopicEnable": "false"}, NOW_MS)
+    with refused(ResponseCode.TOPIC_NOT_EXIST):
+        room.send("orders")
+    assert room.send("%RETRY%billing").write_queue_count == 1
+
+
+def test_a_name_no_topic_may_have_is_refused_before_anything_is_created() -> None:
+    room = Room()
+    for name in ("", "  ", "a/b", "../x", "a" * 128, "ünicode"):
+        with refused(ResponseCode.INVALID_PARAMETER):
+            room.send(name)
+
+
+def test_automatic_creation_stops_at_the_limit_and_an_administrator_is_not_counted() -> None:
+    room = Room(auto_topic_count_max=2)
+    room.send("one")
+    room.send("two")
+    with refused(ResponseCode.TOPIC_NOT_EXIST, "updateTopic"):
+        room.send("three")
+    room.update(TopicConfig("three", 4, 4))
+    room.update(TopicConfig("one", 8, 8))
+    assert room.table.auto_created == {"two"}
+    assert room.send("four").topic == "four"
+
+
+def test_a_deleted_topic_no_longer_counts() -> None:
+    room = Room(auto_topic_count_max=1)
+    room.send("one")
+    room.topics.delete("one", NOW_MS)
+    assert room.send("two").topic == "two"
+
+
+def test_a_client_may_create_so_many_topics_in_one_second() -> None:
+    room = Room(auto_topics_per_second_max=2)
+    room.send("one")
+    room.send("two")
+    with refused(ResponseCode.SYSTEM_BUSY):
+        room.send("three")
+    assert room.send("three", now_ms=NOW_MS + 1000).topic == "three"
+
+
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3000)), max_size=60))
+def test_no_client_ever_gets_more_than_its_share_of_a_second(calls: list[tuple[str, int]]) -> None:
+    rate = CreationRate()
+    admitted: dict[tuple[str, int], int] = {}
+    for client, now_ms in sorted(calls, key=lambda call: call[1]):
+        wanted = admitted.get((client, now_ms // 1000), 0) < 3
+        assert rate.admit(client, now_ms=now_ms, count_max=3) == wanted
+        admitted[client, now_ms // 1000] = admitted.get((client, now_ms // 1000), 0) + wanted
+
+
+def test_retry_and_dead_letter_topics_are_made_once() -> None:
+    room = Room()
+    retry = room.topics.ensure_retry_topic("billing", NOW_MS, queue_count=3)
+    assert (retry.topic, retry.read_queue_count, retry.perm) == ("%RETRY%billing", 3, 6)
+    assert room.topics.ensure_retry_topic("billing", NOW_MS) is retry
+    dead = room.topics.ensure_dlq_topic("billing", NOW_MS)
+    assert (dead.topic, dead.write_queue_count, dead.perm) == ("%DLQ%billing", 1, 6)
+    assert room.changed == ["%RETRY%billing", "%DLQ%billing"]
+    assert not room.table.auto_created
+
+
+def test_a_retry_topic_follows_the_order_flag_of_its_group() -> None:
+    room = Room()
+    room.topics.ensure_retry_topic("billing", NOW_MS, queue_count=2)
+    ordered = room.topics.ensure_retry_topic("billing", NOW_MS, order=True)
+    assert (ordered.order, ordered.read_queue_count) == (True, 2)
+
+
+def test_an_update_replaces_the_settings_and_is_announced() -> None:
+    room = Room()
+    room.update(TopicConfig("orders", 8, 8))
+    room.update(TopicConfig("orders", 16, 4, 4, order=True, attributes={"+message.type": "FIFO"}))
+    config = room.table.topics["orders"]
+    assert (config.read_queue_count, config.write_queue_count, config.perm) == (16, 4, 4)
+    assert config.order
+    assert config.attributes == {"message.type": "FIFO"}
+    assert room.changed == ["orders", "orders"]
+
+
+def test_an_update_that_changes_nothing_gives_no_new_version() -> None:
+    room = Room()
+    room.update(TopicConfig("orders", 8, 8))
+    before = room.table.data_version
+    room.update(TopicConfig("orders", 8, 8))
+    assert room.table.data_version == before
+    assert room.changed == ["orders"]
+
+
+@pytest.mark.parametrize(
+    "requested",
+    [
+        TopicConfig("bad/name"),
+        TopicConfig(""),
+        TopicConfig("TBW102"),
+        TopicConfig("rmq_sys_anything"),
+        TopicConfig("DefaultCluster"),
+        TopicConfig("broker-a"),
+        TopicConfig("orders", perm=8),
+        TopicConfig("orders", perm=-1),
+        TopicConfig("orders", read_queue_count=-1),
+        TopicConfig("orders", write_queue_count=65_536),
+        TopicConfig("orders", filter_type="NO_TAG"),
+        TopicConfig("orders", attributes={"+message.type": "MIXED"}),
+    ],
+)
+def test_an_update_out_of_bounds_is_an_invalid_parameter(requested: TopicConfig) -> None:
+    room = Room()
+    with refused(ResponseCode.INVALID_PARAMETER):
+        room.update(TopicConfig("fine"), requested)
+    assert room.table.get("fine") is None
+    assert room.changed == []
+
+
+def test_the_reserve_time_needs_storage_we_do_not_have() -> None:
+    with refused(ResponseCode.SYSTEM_ERROR, "tiered"):
+        Room().update(TopicConfig("orders", attributes={"+reserve.time": "3600"}))
+
+
+def test_the_store_is_told_of_topics_that_keep_batches_whole() -> None:
+    room = Room()
+    room.update(TopicConfig("batches", attributes={"+queue.type": "BatchCQ"}))
+    room.update(TopicConfig("plain", attributes={"+queue.type": "SimpleCQ"}))
+    assert room.batch_topics == [b"batches"]
+    assert batch_topics(room.table.topics) == {b"batches"}
+    assert Room(TopicTable(room.table.topics)).batch_topics == [b"batches"]
+
+
+def test_order_configuration_marks_the_topics_it_names() -> None:
+    room = Room()
+    room.update(TopicConfig("orders", 8, 8), TopicConfig("other", 8, 8))
+    room.topics.mark_ordered(["orders", "unknown"], NOW_MS)
+    assert room.table.topics["orders"].order
+    assert not room.table.topics["other"].order
+
+
+def test_fields_of_newer_writers_survive_an_update() -> None:
+    room = Room(TopicTable({"orders": TopicConfig("orders", unknown={"colour": "red"})}))
+    room.update(TopicConfig("orders", 4, 4))
+    assert room.table.topics["orders"].unknown == {"colour": "red"}
+
+
+def test_deleting_tells_those_who_listen_once() -> None:
+    room = Room()
+    gone: list[str] = []
+    room.topics.on_delete.append(gone.append)
+    room.update(TopicConfig("orders"))
+    assert room.topics.delete("orders", NOW_MS)
+    assert not room.topics.delete("orders", NOW_MS)
+    assert gone == ["orders"]
+
+
+def test_a_page_of_another_version_starts_from_the_beginning() -> None:
+    table = TopicTable({name: TopicConfig(name) for name in "abcde"})
+    assert list(table.page(table.data_version, 2, 2)) == ["c", "d"]
+    assert list(table.page(table.data_version, 4, 9)) == ["e"]
+    assert list(table.page(table.data_version, 5, 9)) == []
+    assert list(table.page(DataVersion(0, 9, 9), 2, 2)) == ["a", "b"]
+    assert list(table.page(None, 2, 2)) == ["a", "b"]

@@ -1,0 +1,144 @@
+"""What ``contrail broker`` decides before it starts: addresses, defaults, warnings."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail.broker.settings import read_broker_settings
+from contrail.cli.broker import (
+    Advertised,
+    advertise,
+    all_properties,
+    default_properties,
+    opening_lines,
+    read_with_address,
+    warnings,
+)
+from contrail.cli.server_options import parse_assignments
+from contrail.errors import ConfigError
+
+ROOT = {"storePathRootDir": "data/store"}
+
+
+def outgoing(listen_address: str) -> str | None:
+    return "fd00::7" if ":" in listen_address else "10.0.0.7"
+
+
+def nowhere(listen_address: str) -> str | None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("properties", "address", "reason"),
+    [
+        ({}, "127.0.0.1", "only this host"),
+        ({"listenAddress": "localhost"}, "127.0.0.1", "only this host"),
+        ({"listenAddress": "0.0.0.0"}, "10.0.0.7", "outgoing traffic"),
+        ({"bindAddress": "0.0.0.0"}, "10.0.0.7", "outgoing traffic"),
+        ({"listenAddress": "::"}, "fd00::7", "outgoing traffic"),
+        ({"listenAddress": "10.1.1.1"}, "10.1.1.1", "listened on"),
+        ({"listenAddress": "0.0.0.0", "brokerIP1": "10.9.9.9"}, "10.9.9.9", "brokerIP1 is set"),
+        ({"brokerIP1": "127.0.0.1"}, "127.0.0.1", "brokerIP1 is set"),
+    ],
+)
+def test_the_advertised_address_and_the_reason_for_it(
+    properties: dict[str, str], address: str, reason: str
+) -> None:
+    read, advertised = read_with_address({**ROOT, **properties}, outgoing)
+    assert advertised.address == address
+    assert reason in advertised.reason
+    assert read.broker.broker_ip == address
+    assert any(address in line and reason in line for line in opening_lines(read, advertised, None))
+
+
+def test_a_host_without_a_way_out_asks_for_the_address() -> None:
+    with pytest.raises(ConfigError, match="brokerIP1"):
+        advertise("0.0.0.0", "127.0.0.1", False, nowhere)
+    assert advertise("0.0.0.0", "10.0.0.1", True, nowhere) == Advertised(
+        "10.0.0.1", "brokerIP1 is set"
+    )
+
+
+def test_a_name_is_not_advertised() -> None:
+    with pytest.raises(ConfigError, match=r"broker\.example.*brokerIP1"):
+        read_with_address({**ROOT, "brokerIP1": "broker.example"}, outgoing)
+
+
+def test_the_defaults_are_rocketmqs_folder_and_environment() -> None:
+    assert default_properties({}) == {"storePathRootDir": str(Path.home() / "store")}
+    found = default_properties({"NAMESRV_ADDR": "10.0.0.1:9876"})
+    assert found["namesrvAddr"] == "10.0.0.1:9876"
+
+
+def warned(**properties: Any) -> str:
+    return "\n".join(warnings(read_broker_settings({**ROOT, **properties})))
+
+
+def test_an_open_address_without_access_control_is_warned_about() -> None:
+    assert "access control" not in warned()
+    assert "no access control" in warned(listenAddress="0.0.0.0")
+    assert "administration is refused" in warned(listenAddress="10.0.0.1")
+
+
+def test_an_advertised_address_that_nobody_listens_on_is_warned_about() -> None:
+    assert "listened on" not in warned(brokerIP1="127.0.0.1")
+    assert "10.0.0.1 but only 127.0.0.1" in warned(brokerIP1="10.0.0.1")
+
+
+def test_a_broker_without_nameservers_and_unknown_names_are_warned_about() -> None:
+    assert "no NameServer" in warned()
+    assert "no NameServer" not in warned(namesrvAddr="127.0.0.1:9876")
+    assert "brokerNam is unknown here and has no effect; did you mean brokerName?" in warned(
+        brokerNam="x"
+    )
+
+
+def test_all_printed_settings_read_back_as_they_are() -> None:
+    read, _ = read_with_address(
+        {**ROOT, "brokerName": "b", "flushDiskType": "ASYNC_FLUSH"}, outgoing
+    )
+    again = read_broker_settings(all_properties(read))
+    assert (again.broker, again.store, again.notes) == (read.broker, read.store, [])
+
+
+def test_the_flush_says_what_it_means() -> None:
+    read, advertised = read_with_address(ROOT, outgoing)
+    text = "\n".join(opening_lines(read, advertised, Path("broker.conf")))
+    assert "SYNC_FLUSH (a message is acknowledged once it is on the disk)" in text
+    assert "port 10911, fast port 10909" in text
+    assert "settings: broker.conf" in text
+
+
+def test_assignments_are_taken_apart_at_their_first_sign() -> None:
+    assert parse_assignments(["a=1", "b = x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
+
+
+@pytest.mark.parametrize("text", ["a", "=1", " =1", ""])
+def test_what_is_no_assignment_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="NAME=VALUE"):
+        parse_assignments([text])
+
+
+@pytest.mark.parametrize("port", ["1", "2"])
+def test_a_port_without_room_for_the_fast_port_is_refused(port: str) -> None:
+    with pytest.raises(ConfigError, match=f"listenPort={port}.*fast port"):
+        read_broker_settings({**ROOT, "listenPort": port})
+    assert read_broker_settings({**ROOT, "listenPort": "3"}).broker.listen_port == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("brokerRole", "SLAVE"),
+        ("aclEnable", "true"),
+        ("enableDLegerCommitLog", "True"),
+        ("storeType", "defaultRocksDB"),
+        ("contrailClusterAllowList", "10.0.0.0/99"),
+    ],
+)
+def test_what_must_not_be_started_without_is_refused_by_name(name: str, value: str) -> None:
+    with pytest.raises(ConfigError, match=name):
+        read_broker_settings({**ROOT, name: value})
