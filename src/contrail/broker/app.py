@@ -42,6 +42,7 @@ from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Frame, ReceivedResponse, Request, Response
+from contrail.protocol.frames import Frames, SendRun
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
 from contrail.store.config import StoreConfig
@@ -391,8 +392,11 @@ class Broker:
 
     # What the server calls.
 
-    def received(self, peer: Connection, frames: list[Frame | Item]) -> None:
+    def received(self, peer: Connection, frames: Frames) -> None:
         """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
+        if isinstance(frames, SendRun):
+            self._take_sends(peer, frames.items)
+            return
         first = 0
         for index, frame in enumerate(frames):
             if isinstance(frame, Request):

@@ -98,6 +98,83 @@ def match_records(
     return _match(data, position_and_sizes, base_offset, queue_id, topic, queue_offsets)
 
 
+def match_run(
+    buffer: ReadableBuffer,
+    rows: bytes,
+    count_max: int,
+    bytes_max: int,
+    base_offset: int,
+    queue_id: int,
+    topic: bytes,
+    queue_offset: int,
+) -> tuple[int, int, int]:
+    """The records of the first rows as one stretch: count, physical offset, bytes.
+
+    Takes rows while they lead to neighbouring records of this buffer, each the one its row names,
+    within the limits; the first is taken whatever its size. A count of 0 says that the rows are
+    not of this simple kind: a gap, another segment, a record that does not match.
+    """
+    data = memoryview(buffer)
+    return _match_run(data, rows, count_max, bytes_max, base_offset, queue_id, topic, queue_offset)
+
+
+def _match_run(
+    view: memoryview,
+    rows: bytes,
+    count_max: int,
+    bytes_max: int,
+    base_offset: int,
+    queue_id: int,
+    topic: bytes,
+    queue_offset: int,
+) -> tuple[int, int, int]:
+    row_view = rows
+    end = len(rows)
+    at = 0
+    count = 0
+    total_bytes = 0
+    start = 0
+    while end - at >= _ROW_BYTES and (count == 0 or count < count_max):
+        physical_offset = _row_i64(row_view, at)
+        size = _row_i32(row_view, at + 8)
+        if count > 0 and total_bytes + size > bytes_max:
+            break
+        if count == 0:
+            start = physical_offset
+        elif physical_offset != start + total_bytes:
+            return (0, 0, 0)
+        position = physical_offset - base_offset
+        if not _has_place(view, position, size, base_offset):
+            return (0, 0, 0)
+        if _read_i32(view, position + 12) != queue_id:
+            return (0, 0, 0)
+        if _read_i64(view, position + 20) != queue_offset + count:
+            return (0, 0, 0)
+        if not _has_topic(view, position, position + size, topic):
+            return (0, 0, 0)
+        total_bytes += size
+        count += 1
+        at += _ROW_BYTES
+    return (count, start, total_bytes)
+
+
+def _row_i32(rows: bytes, at: int) -> int:
+    value = rows[at]
+    if value > 127:
+        value -= 256
+    value = value * 256 + rows[at + 1]
+    value = value * 256 + rows[at + 2]
+    return value * 256 + rows[at + 3]
+
+
+def _row_i64(rows: bytes, at: int) -> int:
+    value = _row_i32(rows, at)
+    value = value * 256 + rows[at + 4]
+    value = value * 256 + rows[at + 5]
+    value = value * 256 + rows[at + 6]
+    return value * 256 + rows[at + 7]
+
+
 def _select(
     rows: memoryview,
     start: int,

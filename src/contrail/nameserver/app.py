@@ -6,7 +6,6 @@ import asyncio
 import logging
 
 from contrail.clock import Clock
-from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host
 from contrail.nameserver.config import NameServerConfig
 from contrail.nameserver.handlers import (
@@ -19,7 +18,8 @@ from contrail.nameserver.saver import FileSaver
 from contrail.nameserver.state.kv import KvTable, decode_kv
 from contrail.nameserver.state.routes import RouteTables
 from contrail.nameserver.state.settings import RuntimeSettings
-from contrail.protocol.command import Frame, ReceivedResponse, Request
+from contrail.protocol.command import ReceivedResponse, Request
+from contrail.protocol.frames import Frames
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
 from contrail.runtime.state_file import read_state
@@ -104,7 +104,7 @@ class NameServer:
 
     # What the server calls.
 
-    def received(self, peer: Connection, frames: list[Frame | Item]) -> None:
+    def received(self, peer: Connection, frames: Frames) -> None:
         for frame in frames:
             if isinstance(frame, Request):
                 self.router.handle(frame, peer)

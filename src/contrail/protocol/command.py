@@ -39,6 +39,7 @@ LANGUAGES = (
     "OTHER", "HTTP", "GO", "PHP", "OMS", "RUST", "NODE_JS",
 )  # fmt: skip
 
+_quote = json.encoder.encode_basestring
 _PREFIX = Struct(">iI")
 _BINARY_HEAD = Struct(">hBhiii")
 _I16 = Struct(">H")
@@ -296,15 +297,16 @@ def _json_header(
     fields: Mapping[str, str] | None,
     language: str,
 ) -> bytes:
-    """Keys sorted and nulls left out, as fastjson writes them."""
-    document: dict[str, object] = {"code": code}
+    """Keys sorted and nulls left out, as fastjson writes them; put together by hand for speed."""
+    pairs = ""
     if fields is not None:
-        document["extFields"] = fields
-    document |= {"flag": flag, "language": language, "opaque": opaque}
-    if remark is not None:
-        document["remark"] = remark
-    document |= {"serializeTypeCurrentRPC": "JSON", "version": ANNOUNCED_VERSION}
-    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+        quoted = [f"{_quote(name)}:{_quote(value)}" for name, value in fields.items()]
+        pairs = f',"extFields":{{{",".join(quoted)}}}'
+    said = "" if remark is None else f',"remark":{_quote(remark)}'
+    text = (
+        f'{{"code":{code:d}{pairs},"flag":{flag:d},"language":"{language}","opaque":{opaque:d}'
+        f'{said},"serializeTypeCurrentRPC":"JSON","version":{ANNOUNCED_VERSION}}}'
+    )
     return text.encode("utf-8", "replace")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -54,6 +55,25 @@ class SendRequest(NamedTuple):
     draft: MessageDraft
 
 
+class SendRun:
+    """Sends only, as the kernel took them apart: nothing else is in the way of a run."""
+
+    __slots__ = ("items",)
+
+    def __init__(self, items: list[Item]) -> None:
+        self.items = items
+
+    def __iter__(self) -> Iterator[Item]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+Frames = list[Frame | Item] | SendRun
+"""What arrived at once: sends are tuples of the kernel."""
+
+
 class FrameDecoder:
     """One connection's received bytes. Buffers grow as bytes arrive, never by a declared length."""
 
@@ -78,7 +98,7 @@ class FrameDecoder:
         """How much of an unfinished frame is held."""
         return len(self._pending)
 
-    def feed(self, data: bytes) -> list[Frame | Item]:
+    def feed(self, data: bytes) -> Frames:
         """The frames that ``data`` completes, in order; sends as tuples of the kernel.
 
         After bytes that are no frame ``failure`` is set: nothing more can be read.
@@ -101,7 +121,7 @@ class FrameDecoder:
             self._keep(data, consumed)
         if problem:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
-        return self._finished(data, items) if others else items
+        return self._finished(data, items) if others else SendRun(items)
 
     def _keep(self, data: bytes, consumed: int) -> None:
         self._pending = bytearray(memoryview(data)[consumed:])

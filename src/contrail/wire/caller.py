@@ -6,9 +6,8 @@ import asyncio
 from collections.abc import Callable, Mapping
 
 from contrail.errors import CallFailed
-from contrail.kernels.frame_scan import Item
-from contrail.protocol.command import Frame, ReceivedResponse, Request
-from contrail.protocol.frames import FrameDecoder
+from contrail.protocol.command import ReceivedResponse, Request
+from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
@@ -97,7 +96,7 @@ class Caller:
     def admit(self, connection: Connection) -> str | None:
         return None
 
-    def arrived(self, connection: Connection, frames: list[Frame | Item]) -> None:
+    def arrived(self, connection: Connection, frames: Frames) -> None:
         for frame in frames:
             if isinstance(frame, ReceivedResponse):
                 connection.answered(frame)

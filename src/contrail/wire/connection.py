@@ -12,18 +12,16 @@ from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
 from contrail.errors import CallFailed, HostIllegal, LocalProtocolError, RemoteProtocolError
-from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.protocol.command import (
     FLAG_ONE_WAY,
-    Frame,
     ReceivedResponse,
     Request,
     Response,
     encode_request,
     encode_response,
 )
-from contrail.protocol.frames import FrameDecoder
+from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.limits import Limits
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
 
@@ -40,7 +38,7 @@ class Hub(Protocol):
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
-    def arrived(self, connection: Connection, frames: list[Frame | Item]) -> None: ...
+    def arrived(self, connection: Connection, frames: Frames) -> None: ...
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
 

@@ -14,9 +14,7 @@ from collections import Counter
 from typing import Protocol
 
 from contrail.errors import ConfigError
-from contrail.kernels.frame_scan import Item
-from contrail.protocol.command import Frame
-from contrail.protocol.frames import FrameDecoder
+from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
@@ -32,7 +30,7 @@ FAST_PORT_DISTANCE = 2
 class Service(Protocol):
     """What a server is for. All calls come from the event loop's thread."""
 
-    def received(self, peer: Connection, frames: list[Frame | Item]) -> None:
+    def received(self, peer: Connection, frames: Frames) -> None:
         """Frames of one connection, in order."""
         ...
 
@@ -65,7 +63,7 @@ class Server:
         self.counts: Counter[str] = Counter()
         self.now_s = 0.0
         self._per_address: Counter[str] = Counter()
-        self._arrived: list[tuple[Connection, list[Frame | Item]]] = []
+        self._arrived: list[tuple[Connection, Frames]] = []
         self._to_flush: list[Connection] = []
         self._tick_scheduled = False
         self._is_stopping = False
@@ -125,7 +123,7 @@ class Server:
         self._service.connection_opened(connection)
         return None
 
-    def arrived(self, connection: Connection, frames: list[Frame | Item]) -> None:
+    def arrived(self, connection: Connection, frames: Frames) -> None:
         self._arrived.append((connection, frames))
         self.schedule_tick()
 
@@ -162,7 +160,7 @@ class Server:
         for connection in to_flush:
             connection.flush()
 
-    def _hand_over(self, connection: Connection, frames: list[Frame | Item]) -> None:
+    def _hand_over(self, connection: Connection, frames: Frames) -> None:
         """What goes wrong with one connection's frames must not take the others' answers along."""
         try:
             self._service.received(connection, frames)

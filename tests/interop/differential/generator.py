@@ -128,7 +128,7 @@ def _variant(
     body: bytes | None = None,
 ) -> Request:
     valid = _valid(random, spec)
-    fields = dict(valid.fields or {}) | ASIDE.get(spec.code, {})
+    fields = {**(valid.fields or {}), **ASIDE.get(spec.code, {})}
     queue = _QUEUE_FIELDS.get(spec.code)
     if queue is not None:
         fields[queue] = str(random.randrange(WRONG_QUEUES))

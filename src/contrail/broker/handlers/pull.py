@@ -77,12 +77,11 @@ class PullHandler:
             plan = self._admission.plan(request)
         except PullForbidden as refusal:
             return Response(refusal.code, refusal.remark, {"forbiddenType": str(refusal.kind)})
-        sys_flag = HeaderFields(request).integer("sysFlag", 0)
-        if sys_flag & FLAG_COMMIT:
+        if plan.sys_flag & FLAG_COMMIT:
             # First of all: while an operator's reset is pending, a commit is ignored.
             self._commit(request, plan)
         response, may_wait = self._execute(plan)
-        if may_wait and sys_flag & FLAG_SUSPEND and self._hold(request, peer, plan):
+        if may_wait and plan.sys_flag & FLAG_SUSPEND and self._hold(request, peer, plan):
             return LATER
         return response
 

@@ -8,7 +8,6 @@ messages keep their order.
 from __future__ import annotations
 
 import logging
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -24,7 +23,7 @@ from contrail.errors import (
     StoreError,
 )
 from contrail.kernels.answer_build import send_answers
-from contrail.kernels.frame_scan import Item
+from contrail.kernels.frame_scan import Item, count_plain
 from contrail.model.batch import mark_inner_batch, split_batch
 from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
@@ -80,6 +79,8 @@ class SendHandler:
         self._store_host = store_host
         self._host_digits = store_host.hex().upper().encode()
         self._waits_for_flush = waits_for_flush
+        self._extra = b""
+        self._extra_epoch = -1
         self._items: list[Item] = []
         self._drafts: list[MessageDraft] = []
         self._parts: list[_Part] = []
@@ -91,38 +92,33 @@ class SendHandler:
             RequestCode.SEND_BATCH_MESSAGE: self.handle_send,
         }
 
-    def take(self, peer: Connection, items: Sequence[Item]) -> None:
+    def take(self, peer: Connection, items: list[Item]) -> None:
         """Sends of one connection, as the frame kernel returns them."""
-        plain_topics = self._admission.plain_topics()
-        busy = self._is_busy()
-        run_items, drafts = self._items, self._drafts
-        first = len(run_items)
-        for item in items:
-            draft = item[11]
-            queue_count = plain_topics.get(draft[0])
-            if (
-                queue_count is None
-                or item[9]
-                or item[7]
-                or draft[5] & ~_PLAIN_FLAGS
-                or not 0 <= draft[1] < queue_count
-                or not draft[2]
-                or busy
-            ):
-                self._close_part(peer, first)
-                self._take_with_care(peer, as_send_request(item), busy)
-                plain_topics = self._admission.plain_topics()
-                first = len(run_items)
-            else:
-                run_items.append(item)
-                drafts.append(draft)
-        self._close_part(peer, first)
+        if self._is_busy():
+            for item in items:
+                self._take_with_care(peer, as_send_request(item), busy=True)
+            return
+        at = 0
+        while at < len(items):
+            plain = count_plain(items, at, self._admission.plain_topics(), _PLAIN_FLAGS)
+            if plain:
+                self._take_plain(peer, items[at : at + plain] if plain < len(items) else items)
+                at += plain
+            if at < len(items):
+                self._take_with_care(peer, as_send_request(items[at]), busy=False)
+                at += 1
+
+    def _take_plain(self, peer: Connection, items: list[Item]) -> None:
+        first = len(self._items)
+        self._items += items
+        self._drafts += [item[11] for item in items]
+        self._parts.append(_Part(peer, first, first + len(items), None))
 
     def handle_send(self, request: Request, peer: Peer) -> Answer:
         """A send whose header took the tolerant decoder."""
         assert isinstance(peer, Connection)
         send = read_send(request, peer.packed_host)
-        self._take_with_care(peer, send, self._is_busy())
+        self._take_with_care(peer, send, busy=self._is_busy())
         return LATER
 
     def _is_busy(self) -> bool:
@@ -130,12 +126,7 @@ class SendHandler:
             return False
         return self._acknowledgements.oldest_age_ms(self._clock.now_ms()) > _FLUSH_BUSY_MS
 
-    def _close_part(self, peer: Connection, first: int) -> None:
-        last = len(self._items)
-        if last > first:
-            self._parts.append(_Part(peer, first, last, None))
-
-    def _take_with_care(self, peer: Connection, send: SendRequest, busy: bool) -> None:
+    def _take_with_care(self, peer: Connection, send: SendRequest, *, busy: bool) -> None:
         try:
             if busy:
                 raise RequestRejected(
@@ -178,7 +169,7 @@ class SendHandler:
             _log.exception("a run of %d messages could not be appended", len(drafts))
             self._refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
-        self._count(drafts)
+        self._count(drafts, run)
         self._promise(items, parts, run)
 
     def _append_singly(self, items: list[Item], parts: list[_Part]) -> None:
@@ -191,7 +182,7 @@ class SendHandler:
                 except StoreError as error:
                     self._refuse_all([item], [alone], error)
                     continue
-                self._count([item[11]])
+                self._count([item[11]], run)
                 self._promise([item], [alone], run)
 
     def _append_batch(self, peer: Connection, item: Item, admitted: Admitted) -> None:
@@ -199,27 +190,29 @@ class SendHandler:
         try:
             if admitted.batch is QueueType.BATCH:
                 run = self._store.append_inner_batch(mark_inner_batch(admitted.draft))
-                self._count([admitted.draft])
+                self._count([admitted.draft], run)
             else:
                 drafts = split_batch(admitted.draft)
                 run = self._store.append_batch(drafts)
-                self._count(drafts)
+                self._count(drafts, run)
         except StoreError as error:
             self._refuse_all([item], [part], error)
             return
         self._promise([item], [part], run)
 
-    def _count(self, drafts: Sequence[MessageDraft]) -> None:
+    def _count(self, drafts: Sequence[MessageDraft], run: AppendedRun) -> None:
         """Statistics once per topic and run, not once per message."""
-        if len(drafts) == 1:
-            draft = drafts[0]
-            self._stats.sent(draft[0].decode("utf-8", "replace"), 1, len(draft[2]) + len(draft[3]))
+        topics = {draft[0] for draft in drafts}
+        if len(topics) == 1:
+            byte_count = run.physical_end - run.physical_offsets[0]
+            self._stats.sent(topics.pop().decode("utf-8", "replace"), len(drafts), byte_count)
             return
-        totals: dict[bytes, list[int]] = defaultdict(lambda: [0, 0])
-        for draft in drafts:
+        totals: dict[bytes, list[int]] = {topic: [0, 0] for topic in topics}
+        ends = [*run.physical_offsets[1:], run.physical_end]
+        for draft, start, end in zip(drafts, run.physical_offsets, ends, strict=True):
             total = totals[draft[0]]
             total[0] += 1
-            total[1] += len(draft[2]) + len(draft[3])
+            total[1] += end - start
         for topic, (count, byte_count) in totals.items():
             self._stats.sent(topic.decode("utf-8", "replace"), count, byte_count)
 
@@ -312,8 +305,12 @@ class SendHandler:
         return {"MSG_REGION": config.region, "TRACE_ON": "true" if config.trace_on else "false"}
 
     def _extra_fields(self) -> bytes:
-        pairs = self._region_fields().items()
-        return ",".join(f'"{name}":"{value}"' for name, value in pairs).encode()
+        epoch = self._settings.epoch
+        if epoch != self._extra_epoch:
+            self._extra_epoch = epoch
+            pairs = self._region_fields().items()
+            self._extra = ",".join(f'"{name}":"{value}"' for name, value in pairs).encode()
+        return self._extra
 
 
 def _code_of(error: StoreError) -> int:

@@ -31,6 +31,20 @@ BROADCASTING_FORBIDDEN = 4
 SUBSCRIPTION_FORBIDDEN = 5
 
 
+# All fields that a check looks at; what they say together may be remembered.
+_CHECKED_FIELDS = (
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "sysFlag",
+    "subscription",
+    "expressionType",
+    "subVersion",
+)
+_PASSED_MAX = 100_000
+_COUNT_LIMIT = (1 << 31) - 1
+
+
 class PullForbidden(RequestRejected):
     """NO_PERMISSION with the kind of prohibition."""
 
@@ -57,13 +71,43 @@ class PullAdmission:
         self._consumers = consumers
         self._filters = filters
         self._clock = clock
+        self._epochs = (-1, -1, -1, -1)
+        self._passed: dict[tuple[object, ...], PullPlan] = {}
 
     def plan(self, request: Request) -> PullPlan:
         """What to read for a pull.
 
+        A pull like one that passed before takes its plan, as long as nothing that was checked has
+        changed since.
+
         Raises:
             RequestRejected: it may not be served; code and remark say why.
         """
+        epochs = (
+            self._settings.epoch,
+            self._topics.table.epoch,
+            self._groups.table.epoch,
+            self._consumers.epoch,
+        )
+        if epochs != self._epochs:
+            self._epochs = epochs
+            self._passed.clear()
+        get = request.fields.get
+        key = (request.code, *(get(name) for name in _CHECKED_FIELDS))
+        passed = self._passed.get(key)
+        if passed is not None:
+            queue_offset, count_max = get("queueOffset", ""), get("maxMsgNums", "")
+            if queue_offset.isdecimal() and count_max.isdecimal() and len(queue_offset) < 19:
+                return passed._replace(
+                    queue_offset=int(queue_offset), count_max=min(int(count_max), _COUNT_LIMIT)
+                )
+        plan = self._checked(request)
+        # A property filter may be replaced without any table growing older.
+        if plan.property_filter is None and len(self._passed) < _PASSED_MAX:
+            self._passed[key] = plan
+        return plan
+
+    def _checked(self, request: Request) -> PullPlan:
         fields = HeaderFields(request)
         group = fields.text("consumerGroup")
         topic = fields.text("topic")
@@ -102,6 +146,7 @@ class PullAdmission:
             queue_id=queue_id,
             queue_offset=fields.long("queueOffset"),
             count_max=fields.integer("maxMsgNums"),
+            sys_flag=sys_flag,
             tag_codes=None
             if subscription.takes_all or not subscription.by_tag
             else (subscription.codes or None),

@@ -78,13 +78,14 @@ class ConsumerGroup:
 
 
 class ConsumerTable:
-    """The groups that have connected clients."""
+    """The groups that have connected clients. ``epoch`` grows whenever one may have changed."""
 
     def __init__(self) -> None:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._fingerprints: dict[str, int] = {}
         self.groups: Mapping[str, ConsumerGroup] = MappingProxyType(self._groups)
+        self.epoch = 0
 
     def find(self, group: str) -> ConsumerGroup | None:
         return self._groups.get(group)
@@ -111,6 +112,7 @@ class ConsumerTable:
         self, data: ConsumerData, channel: ClientChannel, *, with_subscriptions: bool = True
     ) -> bool:
         """Take one group of a heartbeat; True if its clients or its topics changed."""
+        self.epoch += 1
         group = self._groups.get(data.group)
         if group is None:
             group = self._groups[data.group] = ConsumerGroup(data)
@@ -130,6 +132,7 @@ class ConsumerTable:
         found = self._groups.get(group)
         if found is None or found.channels.pop(peer, None) is None:
             return None
+        self.epoch += 1
         groups = self._groups_of[peer]
         groups.discard(group)
         if not groups:

@@ -26,6 +26,7 @@ class PullPlan(NamedTuple):
     queue_id: int
     queue_offset: int
     count_max: int
+    sys_flag: int
     # None: every message. Otherwise the hash codes of the tags wanted.
     tag_codes: frozenset[int] | None
     property_filter: PropertyFilter | None

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from struct import Struct
 from typing import NamedTuple
 
+from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
-from contrail.kernels.queue_select import coalesce, match_records, select_rows
+from contrail.kernels.queue_select import coalesce, match_records, match_run, select_rows
 from contrail.kernels.record_scan import (
     REASON_BLANK,
     REASON_EMPTY,
@@ -30,6 +31,7 @@ from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.state.reading import GetStatus, place_of
 from contrail.store.state.record_crc import RecordCrcRule
+from contrail.store.state.sound_memory import SoundMemory
 
 # RocketMQ scans at most this many bytes of rows for one read that matches nothing.
 _SCAN_BYTES_MAX = 16_000
@@ -40,6 +42,7 @@ _BATCH_ROW_BYTES = 46
 _BLANK_ROW_SIZE = 0x7FFFFFFF
 _BLANK_ROW_START = Struct(">qi").pack(0, _BLANK_ROW_SIZE)
 _BATCH_PLACE = Struct(">qh")
+_PLACE = Struct(">q")
 _ROW = Struct(">qiq")
 _BYTES_FLOOR = 100
 _BYTES_CEILING = 128 << 20
@@ -103,6 +106,7 @@ class QueueReading:
         self._crc_rule = crc_rule
         self._readable_end = readable_end
         self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
+        self._sound = SoundMemory(readable_end())
 
     def get(
         self,
@@ -121,6 +125,10 @@ class QueueReading:
         outside = place_of(queue_offset, minimum=low, maximum=high)
         if outside is not None:
             return GetResult(outside[0], outside[1], low, high)
+        if tag_codes is None and isinstance(queue, ConsumeQueue):
+            result = self._get_run(queue, topic, queue_id, queue_offset, count_max, bytes_max)
+            if result is not None:
+                return result
         rows, offsets = _rows_from(
             queue, queue_offset, max(_SCAN_BYTES_MAX // _ROW_BYTES, count_max)
         )
@@ -139,6 +147,38 @@ class QueueReading:
             return result
         self._collect(result, selected, offsets, topic, queue_id)
         return result
+
+    def _get_run(
+        self,
+        queue: ConsumeQueue,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        bytes_max: int,
+    ) -> GetResult | None:
+        """The usual read: neighbouring records that were verified a moment ago; else None."""
+        rows = queue.rows(queue_offset, count_max)
+        segment = self._segments.at(_PLACE.unpack_from(rows)[0]) if rows else None
+        if segment is None:
+            return None
+        bytes_max = min(max(bytes_max, _BYTES_FLOOR), _BYTES_CEILING)
+        count, physical_offset, byte_count = match_run(
+            segment.map, rows, count_max, bytes_max, segment.start, queue_id, topic, queue_offset
+        )
+        now_ms = monotonic_ms()
+        self._sound.appended(self._readable_end(), now_ms)
+        if not count or not self._sound.is_sound(physical_offset, byte_count, now_ms):
+            return None
+        return GetResult(
+            GetStatus.FOUND,
+            queue_offset + count,
+            queue.queue_offset_min,
+            queue.queue_offset_max,
+            [segment.view(physical_offset, byte_count)],
+            count,
+            byte_count,
+        )
 
     def _collect(
         self,
@@ -223,6 +263,8 @@ class QueueReading:
             result.ranges.append(segment.view(flat[index], flat[index + 1]))
             result.byte_count += flat[index + 1]
         result.message_count = len(selected) // 3
+        if len(flat) == 2:
+            self._sound.verified(flat[0], flat[1], monotonic_ms())
 
     def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
         """The rows from ``queue_offset`` on; whether they lead to sound records is not asked."""

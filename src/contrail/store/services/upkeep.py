@@ -27,6 +27,8 @@ from contrail.store.state.append import AppendState
 from contrail.store.state.record_crc import RecordCrcRule
 
 _CHECKPOINT_INTERVAL_MS = 1000
+# How much slower old bytes are checked while more than their rate is being appended.
+_BUSY_SCRUB_SLOWNESS = 8
 
 
 class _LogSnapshot(NamedTuple):
@@ -78,6 +80,7 @@ class Upkeep:
         # What recovery found is noted down by the first tick: whoever opens a store is waiting.
         self._due: dict[str, int] = {"thorough": 0}
         self._scrub_budget = ScrubBudget(config.scrub_bytes_per_second)
+        self._scrubbed_at_end = state.physical_end
 
     def tick(self, now_ms: int) -> None:
         """Do what is due. Cheap when nothing is."""
@@ -108,9 +111,14 @@ class Upkeep:
         return True
 
     def _scrub(self, now_ms: int) -> None:
+        """Read old bytes again; slower while new ones pour in, which have the processor first."""
         bytes_max = self._scrub_budget.available(now_ms)
         if bytes_max:
-            self._scrub_budget.spend(self._scrubber.run_once(bytes_max).cost_bytes)
+            appended = self._state.physical_end - self._scrubbed_at_end
+            self._scrubbed_at_end = self._state.physical_end
+            slowness = _BUSY_SCRUB_SLOWNESS if appended > bytes_max else 1
+            cost = self._scrubber.run_once(bytes_max // slowness).cost_bytes
+            self._scrub_budget.spend(cost * slowness)
 
     def write_rows(self) -> bool:
         """Put what was derived since the last time into its files; out of space is not fatal."""
