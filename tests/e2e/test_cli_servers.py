@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -12,15 +13,18 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contrail.errors import CallFailed
 from contrail.protocol.codes import RequestCode
 from contrail.testing.caller import BlockingCaller
 from contrail.testing.cluster import free_port, free_port_pair
 from contrail.wire.addresses import outgoing_address
+from tests.fault.campaigns.io_errors import build_shim
 
 PATIENCE_S = 120.0
 SMALL = [
@@ -36,15 +40,21 @@ SMALL = [
 class Process:
     """A server started by the command line; its two streams go to files."""
 
-    def __init__(self, *arguments: str | Path, folder: Path, home: Path | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str | Path,
+        folder: Path,
+        home: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
         self._out = folder / "out.txt"
         self._err = folder / "err.txt"
         command = [sys.executable, "-m", "contrail.cli", *map(str, arguments)]
-        environment = {**os.environ, "HOME": str(home or folder), "NO_COLOR": "1"}
-        environment.pop("NAMESRV_ADDR", None)
+        variables = {**os.environ, "HOME": str(home or folder), **(environment or {})}
+        variables.pop("NAMESRV_ADDR", None)
         with self._out.open("wb") as out, self._err.open("wb") as err:
             self._process = subprocess.Popen(
-                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=environment
+                command, stdin=subprocess.DEVNULL, stdout=out, stderr=err, env=variables
             )
 
     @property
@@ -82,10 +92,10 @@ class Process:
 def started(tmp_path: Path) -> Iterator[Any]:
     processes: list[Process] = []
 
-    def start(*arguments: str | Path, home: Path | None = None) -> Process:
+    def start(*arguments: str | Path, **settings: Any) -> Process:
         folder = tmp_path / f"process-{len(processes)}"
         folder.mkdir()
-        processes.append(Process(*arguments, folder=folder, home=home))
+        processes.append(Process(*arguments, folder=folder, **settings))
         return processes[-1]
 
     yield start
@@ -96,6 +106,22 @@ def started(tmp_path: Path) -> Iterator[Any]:
 def write(path: Path, properties: Mapping[str, object]) -> Path:
     path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
     return path
+
+
+def send(address: str) -> None:
+    """Send one message and wait for an answer, whatever it says."""
+    fields = {
+        "producerGroup": "senders",
+        "topic": "orders",
+        "defaultTopic": "TBW102",
+        "defaultTopicQueueNums": "4",
+        "queueId": "0",
+        "sysFlag": "0",
+        "bornTimestamp": "1760000000000",
+        "flag": "0",
+    }
+    with BlockingCaller() as caller, suppress(CallFailed):
+        caller.call(address, RequestCode.SEND_MESSAGE, fields, b"one coffee")
 
 
 def test_a_broker_says_where_it_is_registers_and_stops_cleanly(
@@ -145,6 +171,45 @@ def test_a_taken_port_and_a_store_in_use_are_one_line_and_exit_code_2(
     assert third.stderr.splitlines()[-1].startswith(f"contrail: {store} is open")
     assert "Traceback" not in second.stderr + third.stderr + names.stderr
     assert first.end() == 0
+
+
+def test_a_broker_whose_disk_refuses_a_write_ends_with_exit_code_3(
+    started: Any, tmp_path: Path
+) -> None:
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler (cc) to build the fault library with")
+    fault = {
+        "LD_PRELOAD": str(build_shim(tmp_path)),
+        "FAULT_OPERATION": "fdatasync",
+        "FAULT_PATH": "commitlog",
+        "FAULT_NTH": "1",
+        "FAULT_MODE": "eio",
+        "FAULT_LOG": str(tmp_path / "struck"),
+    }
+    store = tmp_path / "store"
+    broker = started("broker", "--folder", store, "--port", "0", *SMALL, environment=fault)
+    send(broker.wait_ready())
+    assert broker.wait_end() == 3, broker.stderr
+    assert (tmp_path / "struck").exists()
+    assert "the server has failed and ends" in broker.stderr
+    assert (store / "abort").exists()
+
+
+def test_a_damaged_store_is_refused_with_exit_code_2(started: Any, tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    broker = started("broker", "--folder", store, "--port", "0", *SMALL)
+    send(broker.wait_ready())
+    assert broker.end() == 0
+    segment = next((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    data[data.index(b"one coffee")] ^= 1
+    segment.write_bytes(data)
+    again = started("broker", "--folder", store, "--port", "0", *SMALL)
+    assert again.wait_end() == 2, again.stderr
+    assert "Traceback" not in again.stderr
+    last = again.stderr.splitlines()[-1]
+    assert last.startswith("contrail: the commit log is damaged from byte 0")
+    assert "contrail store recover" in last
 
 
 def test_rocketmqs_file_is_read_unknown_names_are_warned_about_and_logs_are_json(

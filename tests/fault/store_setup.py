@@ -21,6 +21,8 @@ def small_config(root: Path, **changes: Any) -> StoreConfig:
         "index_entry_count": 60,
         "flush_disk_type": FlushDiskType.ASYNC_FLUSH,
         "segments_prepared_ahead": False,
+        # Damage is planted a moment after it was written, and must be found all the same.
+        "sound_ms": 0,
     }
     return StoreConfig(**{**settings, **changes})
 

@@ -55,8 +55,6 @@ _BROKER_PROPERTIES = {
     "maxHashSlotNum": "10000",
     "maxIndexNum": "40000",
     "diskMaxUsedSpaceRatio": "99",
-    "diskSpaceWarningLevelRatio": "99",
-    "diskSpaceCleanForciblyRatio": "99",
     "brokerFastFailureEnable": "false",
     "osPageCacheBusyTimeOutMills": "60000",
 }

@@ -51,7 +51,7 @@ from contrail.wire.caller import Caller
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.peer import Handler
-from contrail.wire.router import RequestRouter, parse_networks
+from contrail.wire.router import GO_AWAY_VERSION, RequestRouter, parse_networks
 from contrail.wire.server import Server, bind_pair
 from contrail.wire.tls import TlsFiles, TlsMode
 
@@ -71,6 +71,9 @@ _NOT_ON_THE_FAST_PORT = frozenset(
         RequestCode.POLLING_INFO,
     }
 )
+
+
+_PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
 class Broker:
@@ -412,19 +415,38 @@ class Broker:
     def _take_sends(self, peer: Connection, sends: list[Frame | Item]) -> None:
         if not sends:
             return
-        if self.router.is_going_away or peer.in_flight_count >= self._limits.in_flight_count_max:
-            for send in sends:
-                opaque, flag, version, code = send[:4]
-                self.router.handle(Request(code, opaque, {}, b"", flag, version), peer)
-            return
-        self.sends.take(peer, sends)
+        is_full = peer.in_flight_count >= self._limits.in_flight_count_max
+        if self.router.is_going_away or is_full:
+            sends = [send for send in sends if not self._is_turned_away(peer, send, is_full)]
+        self.sends.take(peer, sends, waited_ms=self.server.waited_s * 1000)
+
+    def _is_turned_away(self, peer: Connection, send: Frame | Item, is_full: bool) -> bool:
+        opaque, flag, version, code = send[:4]
+        refused = is_full or version > GO_AWAY_VERSION
+        if refused:
+            self.router.handle(Request(code, opaque, {}, b"", flag, version), peer)
+        return refused
 
     def _handle(self, peer: Connection, request: Request) -> None:
         if peer.is_fast_port and request.code in _NOT_ON_THE_FAST_PORT:
             remark = f"request {request.code} is served on the main port only"
             peer.reply(request, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
             return
+        if request.code in _PULLS:
+            if self._waited_too_long(self._config_now.pull_wait_ms_max):
+                remark = "pulls wait too long at this broker: flow control for a while"
+                peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
+                return
+            if not self.router.is_going_away and self.pulls.answer_quickly(request, peer):
+                return
         self.router.handle(request, peer)
+
+    @property
+    def _config_now(self) -> BrokerConfig:
+        return self.tables.settings.config
+
+    def _waited_too_long(self, limit_ms: int) -> bool:
+        return self.server.waited_s * 1000 > limit_ms and self._config_now.fast_failure
 
     def end_of_tick(self) -> None:
         self.sends.append_run()

@@ -83,6 +83,7 @@ class StoreConfig:
     )
     disk_warning_ratio: int = setting("diskSpaceWarningLevelRatio", 90, lowest=0, highest=100)
 
+    sound_ms: int = setting("contrailSoundFor", 60_000, lowest=0)
     scrub_bytes_per_second: int = setting("contrailScrubBytesPerSecond", 8 << 20, lowest=0)
     open_files_max: int = setting("contrailOpenFilesMax", 800, lowest=8)
 

@@ -26,6 +26,8 @@ from contrail.wire.limits import Limits
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
 
 _OPAQUE_MASK = 0x7FFFFFFF
+# From this size on handing over several pieces costs less than joining them.
+_LARGE_PART_BYTES = 16 << 10
 
 
 class Hub(Protocol):
@@ -164,6 +166,8 @@ class Connection(asyncio.Protocol):
             plain = self._tls.feed(data)
         except RemoteProtocolError as error:
             self._write_raw(self._tls.to_send())
+            # The session is over: nothing can be encrypted any more.
+            self._out.clear()
             self.close(error.reason)
             return None
         self._write_raw(self._tls.to_send())
@@ -201,12 +205,17 @@ class Connection(asyncio.Protocol):
         if not parts or self._transport is None or self._transport.is_closing():
             parts.clear()
             return
-        # Views of the log are copied here: a transport may keep what it could not send yet.
-        data = bytes(parts[0]) if len(parts) == 1 else b"".join(parts)
-        parts.clear()
+        self._out = []
         if self._tls is not None:
-            data = self._tls.encrypt(data)
-        self._transport.write(data)
+            self._transport.write(self._tls.encrypt(b"".join(parts)))
+        elif len(parts) == 1:
+            self._transport.write(parts[0])
+        elif max(map(len, parts)) >= _LARGE_PART_BYTES:
+            # Views of the log go out as they are: it is never overwritten, and a map that is still
+            # being sent outlives its file.
+            self._transport.writelines(parts)
+        else:
+            self._transport.write(b"".join(parts))
 
     def notify(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         if not self.is_closed:

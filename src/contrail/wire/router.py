@@ -15,7 +15,7 @@ from contrail.wire.peer import LATER, Handler
 
 _log = logging.getLogger(__name__)
 # Clients newer than this reconnect elsewhere when they are told that a server goes away.
-_GO_AWAY_VERSION = 475
+GO_AWAY_VERSION = 475
 
 Networks = tuple[ipaddress.IPv4Network | ipaddress.IPv6Network, ...]
 
@@ -66,7 +66,7 @@ class RequestRouter:
         return None if answer is LATER else answer  # type: ignore[return-value]
 
     def _admit(self, request: Request, peer: Connection) -> None:
-        if self.is_going_away and request.version > _GO_AWAY_VERSION:
+        if self.is_going_away and request.version > GO_AWAY_VERSION:
             raise RequestRejected(ResponseCode.GO_AWAY, "this server is shutting down: reconnect")
         if peer.in_flight_count >= self._in_flight_count_max:
             raise RequestRejected(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import time
 from collections import Counter
 from typing import Protocol
 
@@ -22,6 +23,8 @@ from contrail.wire.tls import TlsFiles, TlsMode
 _log = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
+# What arrives so soon after a tick may have been waiting for its end.
+_FOLLOWS_S = 0.005
 _BACKLOG = 1024
 _FREE_PAIR_TRIES = 100
 FAST_PORT_DISTANCE = 2
@@ -66,6 +69,10 @@ class Server:
         self._arrived: list[tuple[Connection, Frames]] = []
         self._to_flush: list[Connection] = []
         self._tick_scheduled = False
+        self._time = time.monotonic
+        self._first_arrival_s = self._ended_s = self._took_s = 0.0
+        # How long the first frame of this tick has waited, at the most.
+        self.waited_s = 0.0
         self._is_stopping = False
         self._holding = False
         self._listeners: list[asyncio.Server] = []
@@ -124,8 +131,16 @@ class Server:
         return None
 
     def arrived(self, connection: Connection, frames: Frames) -> None:
+        if not self._arrived:
+            self._note_first_arrival()
         self._arrived.append((connection, frames))
         self.schedule_tick()
+
+    def _note_first_arrival(self) -> None:
+        """When what comes now was sent: if a long tick has just ended, perhaps at its beginning."""
+        now_s = self._time()
+        follows = now_s - self._ended_s < _FOLLOWS_S
+        self._first_arrival_s = now_s - self._took_s if follows else now_s
 
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)
@@ -149,16 +164,23 @@ class Server:
             self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
-        self._tick_scheduled = False
+        """What is asked for during a tick is still done in it; frames come between ticks only."""
+        began_s = self._time()
+        self.waited_s = began_s - self._first_arrival_s if self._arrived else 0.0
         arrived, self._arrived = self._arrived, []
-        service = self._service
-        for connection, frames in arrived:
-            if not connection.is_closed:
-                self._hand_over(connection, frames)
-        service.end_of_tick()
-        to_flush, self._to_flush = self._to_flush, []
-        for connection in to_flush:
-            connection.flush()
+        try:
+            for connection, frames in arrived:
+                if not connection.is_closed:
+                    self._hand_over(connection, frames)
+            self._service.end_of_tick()
+        finally:
+            # Whatever went wrong, answers that are ready must leave.
+            self._tick_scheduled = False
+            to_flush, self._to_flush = self._to_flush, []
+            for connection in to_flush:
+                connection.flush()
+            self._ended_s = self._time()
+            self._took_s = self._ended_s - began_s
 
     def _hand_over(self, connection: Connection, frames: Frames) -> None:
         """What goes wrong with one connection's frames must not take the others' answers along."""

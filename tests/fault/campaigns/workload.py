@@ -82,6 +82,8 @@ def small_config(root: Path, flush: str = "sync", **changes: Any) -> StoreConfig
         "delete_interval_ms": 0,
         "flush_disk_type": _flush_type(flush),
         "flush_interval_ms": 20,
+        # Damage is planted a moment after it was written, and must be found all the same.
+        "sound_ms": 0,
     }
     return StoreConfig(**(values | changes))
 

@@ -49,16 +49,26 @@ _FIELDS_KEPT_VALID = {
     (11, "commitOffset"),
     (361, "commitOffset"),
     (103, "heartbeatTimeoutMillis"),
+    (103, "brokerName"),
+    (103, "brokerAddr"),
+    (103, "clusterName"),
     (904, "heartbeatTimeoutMills"),
 }
-# Each wrong message goes to a queue of its own.
 _QUEUE_FIELDS = {10: "queueId", 310: "e", 320: "e"}
 _REQUESTS_BETWEEN_HEARTBEATS = 150
 
 
+class _Choices(Random):
+    """Seeded choices; each wrong message gets a queue of its own."""
+
+    def __init__(self, seed: int) -> None:
+        super().__init__(seed)
+        self.wrong_queue_ids = iter(range(WRONG_QUEUES))
+
+
 def generate(seed: int) -> list[Request]:
     """The whole run; the same seed gives the same run."""
-    random = Random(seed)
+    random = _Choices(seed)
     mixed = [request for spec in SPECS for request in _of_spec(random, spec)]
     mixed += _unhandled()
     random.shuffle(mixed)
@@ -75,11 +85,11 @@ def _with_heartbeats(requests: list[Request]) -> Iterator[Request]:
 
 def generate_later(seed: int) -> list[Request]:
     """Valid requests of the codes that are not built yet."""
-    random = Random(seed)
+    random = _Choices(seed)
     return [_valid(random, spec) for spec in LATER_SPECS for _ in range(spec.valid_count)]
 
 
-def _of_spec(random: Random, spec: Spec) -> Iterator[Request]:
+def _of_spec(random: _Choices, spec: Spec) -> Iterator[Request]:
     for _ in range(spec.valid_count):
         yield _valid(random, spec)
     if not spec.bad:
@@ -91,7 +101,7 @@ def _of_spec(random: Random, spec: Spec) -> Iterator[Request]:
             yield _variant(random, spec, f"body {body!r}", body=body)
 
 
-def _with_wrong_fields(random: Random, spec: Spec) -> Iterator[Request]:
+def _with_wrong_fields(random: _Choices, spec: Spec) -> Iterator[Request]:
     for name, field in spec.fields.items():
         if (spec.code, name) in _FIELDS_KEPT_VALID:
             continue
@@ -101,7 +111,7 @@ def _with_wrong_fields(random: Random, spec: Spec) -> Iterator[Request]:
             yield _variant(random, spec, f"{name}={str(bad)[:40]!r}", changed={name: bad})
 
 
-def _with_odd_headers(random: Random, spec: Spec) -> Iterator[Request]:
+def _with_odd_headers(random: _Choices, spec: Spec) -> Iterator[Request]:
     valid = _valid(random, spec)
     for header in random.sample(_ODD_HEADERS, 2):
         yield Request(spec.target, spec.code, valid.fields, valid.body, "odd header", header)
@@ -111,7 +121,7 @@ def _with_odd_headers(random: Random, spec: Spec) -> Iterator[Request]:
         yield Request(spec.target, spec.code, None, valid.body, "no fields at all")
 
 
-def _valid(random: Random, spec: Spec) -> Request:
+def _valid(random: _Choices, spec: Spec) -> Request:
     chosen = {name: random.choice(field.values) for name, field in spec.fields.items()}
     fields = {name: value for name, value in chosen.items() if value is not None}
     body = random.choice(spec.bodies) if spec.bodies else b""
@@ -119,7 +129,7 @@ def _valid(random: Random, spec: Spec) -> Request:
 
 
 def _variant(
-    random: Random,
+    random: _Choices,
     spec: Spec,
     what: str,
     *,
@@ -131,7 +141,7 @@ def _variant(
     fields = {**(valid.fields or {}), **ASIDE.get(spec.code, {})}
     queue = _QUEUE_FIELDS.get(spec.code)
     if queue is not None:
-        fields[queue] = str(random.randrange(WRONG_QUEUES))
+        fields[queue] = str(next(random.wrong_queue_ids))
     fields.pop(without or "", None)
     fields |= changed or {}
     sent = valid.body if body is None else body

@@ -549,7 +549,7 @@ ADMIN_SPECS = (
             b"sendThreadPoolQueueCapacity=20000\n",
             b"brokerConfigPath=/tmp/elsewhere\n",
             b"noSuchSetting=1\n",
-            b"fileReservedTime=48\nmaxTransferCountOnMessageInMemory=32\n",
+            b"shortPollingTimeMills=1500\nmaxTransferCountOnMessageInMemory=32\n",
         ),
         8,
     ),
@@ -596,7 +596,7 @@ ADMIN_SPECS = (
     Spec(
         BROKER,
         207,
-        {"groupName": _field(GROUP, "Many", "Never"), "cleanOffset": _optional(BOOL, "true")},
+        {"groupName": _field(GROUP, "Many", "WrongNever"), "cleanOffset": _optional(BOOL, "true")},
         valid_count=4,
     ),
     Spec(BROKER, 352, {"group": _field(GROUP, *KNOWN_GROUPS, "Configured")}, valid_count=10),
@@ -647,7 +647,8 @@ ADMIN_SPECS = (
         {
             "srcGroup": _field(GROUP, "Offline"),
             "destGroup": _field(GROUP, "Cloned"),
-            "topic": _optional(TOPIC, "Alpha"),
+            # Without a topic Apache clones nothing.
+            "topic": _field(TOPIC, "Alpha", "Beta", required=False),
             "offline": _optional(BOOL, "true"),
         },
         valid_count=6,
@@ -658,7 +659,8 @@ ADMIN_SPECS = (
         {
             "compareGroup": _field(GROUP, "Offline"),
             "topic": _field(TOPIC, "Alpha"),
-            "filterGroups": _optional(TEXT, "Fresh,Cloned"),
+            # Apache forgets the offsets of the groups named here: nobody else may use them.
+            "filterGroups": _optional(TEXT, "WrongOne,WrongTwo"),
         },
         valid_count=6,
     ),

@@ -30,6 +30,7 @@ SETTINGS = {
     "maxHashSlotNum": "10000",
     "maxIndexNum": "40000",
     "diskMaxUsedSpaceRatio": "90",
+    "brokerFastFailureEnable": "false",
 }
 # A reader may be early on one side: registrations and queues settle a moment later.
 _SETTLE_S = 2.0

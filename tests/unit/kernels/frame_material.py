@@ -7,8 +7,13 @@ import struct
 
 from hypothesis import strategies as st
 
-from contrail.protocol.command import LANGUAGES, TYPE_BINARY, Request
-
+from contrail.protocol.command import (
+    ANNOUNCED_VERSION,
+    LANGUAGES,
+    TYPE_BINARY,
+    Request,
+    encode_request,
+)
 from tests.unit.kernels.material import i32, i64, properties
 
 BORN_HOST = bytes((10, 0, 0, 9)) + (40_000).to_bytes(4, "big")
@@ -37,6 +42,7 @@ requests = st.builds(
     fields=field_maps,
     body=bodies,
     flag=st.sampled_from([0, 2]),
+    version=st.just(ANNOUNCED_VERSION),
     language=st.sampled_from(LANGUAGES),
     remark=st.none() | texts,
 )
@@ -176,3 +182,21 @@ frames = (
     | st.builds(frame, st.binary(max_size=30), bodies, st.sampled_from([0, 1, 2, 255]))
 )
 streams = st.lists(frames, max_size=4).map(b"".join)
+
+# What is no frame, by the reason for which its connection is closed.
+BREAKERS = {
+    "frame_length": struct.pack(">II", (16 << 20) - 3, 0),
+    "frame_length (zero)": bytes(8),
+    "frame_length (negative)": b"\xff" * 8,
+    "header_length": struct.pack(">II", 8, 100) + bytes(4),
+    "header_too_long": frame(b"x" * ((256 << 10) + 1)),
+    "header_type_unknown": frame(b"{}", header_type=3),
+    "header_malformed": frame(b'{"code":1'),
+    "header_malformed (no object)": frame(b"[1,2]"),
+    "header_malformed (number)": frame(b'{"code":1e5}'),
+    "header_malformed (deep)": frame(b'{"code":1,"x":' + b"[" * 33 + b"]" * 33 + b"}"),
+    "header_malformed (binary)": frame(b"\x00\x0b", header_type=1),
+    "too_many_fields": encode_request(Request(1, 1, {f"f{i}": "x" for i in range(257)})),
+    "field_name_too_long": encode_request(Request(1, 1, {"k" * 257: "x"})),
+    "field_too_long": encode_request(Request(1, 1, {"k": "v" * 65_537})),
+}

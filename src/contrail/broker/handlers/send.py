@@ -92,11 +92,16 @@ class SendHandler:
             RequestCode.SEND_BATCH_MESSAGE: self.handle_send,
         }
 
-    def take(self, peer: Connection, items: list[Item]) -> None:
-        """Sends of one connection, as the frame kernel returns them."""
-        if self._is_busy():
+    def take(self, peer: Connection, items: list[Item], *, waited_ms: float = 0.0) -> None:
+        """Sends of one connection, as the frame kernel returns them.
+
+        ``waited_ms`` is how long they have been waiting: too long is answered busy, so that the
+        producer goes elsewhere instead of filling a queue that does not move.
+        """
+        busy = self._busy_reason(waited_ms)
+        if busy is not None:
             for item in items:
-                self._take_with_care(peer, as_send_request(item), busy=True)
+                self._take_with_care(peer, as_send_request(item), busy)
             return
         at = 0
         while at < len(items):
@@ -105,7 +110,7 @@ class SendHandler:
                 self._take_plain(peer, items[at : at + plain] if plain < len(items) else items)
                 at += plain
             if at < len(items):
-                self._take_with_care(peer, as_send_request(items[at]), busy=False)
+                self._take_with_care(peer, as_send_request(items[at]), None)
                 at += 1
 
     def _take_plain(self, peer: Connection, items: list[Item]) -> None:
@@ -118,20 +123,23 @@ class SendHandler:
         """A send whose header took the tolerant decoder."""
         assert isinstance(peer, Connection)
         send = read_send(request, peer.packed_host)
-        self._take_with_care(peer, send, busy=self._is_busy())
+        self._take_with_care(peer, send, self._busy_reason(0.0))
         return LATER
 
-    def _is_busy(self) -> bool:
-        if not self._waits_for_flush or not self._acknowledgements:
-            return False
-        return self._acknowledgements.oldest_age_ms(self._clock.now_ms()) > _FLUSH_BUSY_MS
+    def _busy_reason(self, waited_ms: float) -> str | None:
+        config = self._settings.config
+        if waited_ms > config.send_wait_ms_max and config.fast_failure:
+            return f"sends wait {waited_ms:.0f} ms at this broker: flow control for a while"
+        if self._waits_for_flush and self._acknowledgements:
+            age_ms = self._acknowledgements.oldest_age_ms(self._clock.now_ms())
+            if age_ms > _FLUSH_BUSY_MS:
+                return f"the disk is {age_ms} ms behind: flow control for a while"
+        return None
 
-    def _take_with_care(self, peer: Connection, send: SendRequest, *, busy: bool) -> None:
+    def _take_with_care(self, peer: Connection, send: SendRequest, busy: str | None) -> None:
         try:
-            if busy:
-                raise RequestRejected(
-                    ResponseCode.SYSTEM_BUSY, "the disk does not keep up: flow control for a while"
-                )
+            if busy is not None:
+                raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
             if not send.draft.body:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
             admitted = self._admission.admit(send, peer.address)

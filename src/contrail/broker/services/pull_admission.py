@@ -31,16 +31,6 @@ BROADCASTING_FORBIDDEN = 4
 SUBSCRIPTION_FORBIDDEN = 5
 
 
-# All fields that a check looks at; what they say together may be remembered.
-_CHECKED_FIELDS = (
-    "consumerGroup",
-    "topic",
-    "queueId",
-    "sysFlag",
-    "subscription",
-    "expressionType",
-    "subVersion",
-)
 _PASSED_MAX = 100_000
 _COUNT_LIMIT = (1 << 31) - 1
 
@@ -83,6 +73,22 @@ class PullAdmission:
         Raises:
             RequestRejected: it may not be served; code and remark say why.
         """
+        passed = self.passed(request)
+        if passed is not None:
+            get = request.fields.get
+            queue_offset, count_max = get("queueOffset", ""), get("maxMsgNums", "")
+            if queue_offset.isdecimal() and count_max.isdecimal() and len(queue_offset) < 19:
+                return passed._replace(
+                    queue_offset=int(queue_offset), count_max=min(int(count_max), _COUNT_LIMIT)
+                )
+        plan = self._checked(request)
+        # A property filter may be replaced without any table growing older.
+        if plan.property_filter is None and len(self._passed) < _PASSED_MAX:
+            self._passed[_checked_fields(request)] = plan
+        return plan
+
+    def passed(self, request: Request) -> PullPlan | None:
+        """The plan of an earlier pull that differs in offset and count only, if it still holds."""
         epochs = (
             self._settings.epoch,
             self._topics.table.epoch,
@@ -92,20 +98,7 @@ class PullAdmission:
         if epochs != self._epochs:
             self._epochs = epochs
             self._passed.clear()
-        get = request.fields.get
-        key = (request.code, *(get(name) for name in _CHECKED_FIELDS))
-        passed = self._passed.get(key)
-        if passed is not None:
-            queue_offset, count_max = get("queueOffset", ""), get("maxMsgNums", "")
-            if queue_offset.isdecimal() and count_max.isdecimal() and len(queue_offset) < 19:
-                return passed._replace(
-                    queue_offset=int(queue_offset), count_max=min(int(count_max), _COUNT_LIMIT)
-                )
-        plan = self._checked(request)
-        # A property filter may be replaced without any table growing older.
-        if plan.property_filter is None and len(self._passed) < _PASSED_MAX:
-            self._passed[key] = plan
-        return plan
+        return self._passed.get(_checked_fields(request))
 
     def _checked(self, request: Request) -> PullPlan:
         fields = HeaderFields(request)
@@ -248,3 +241,18 @@ class PullAdmission:
                 f"the filter of {group!r} for {topic!r} known here is older",
             )
         return data.sql
+
+
+def _checked_fields(request: Request) -> tuple[object, ...]:
+    """All that a check looks at; what they say together may be remembered."""
+    get = request.fields.get
+    return (
+        request.code,
+        get("consumerGroup"),
+        get("topic"),
+        get("queueId"),
+        get("sysFlag"),
+        get("subscription"),
+        get("expressionType"),
+        get("subVersion"),
+    )

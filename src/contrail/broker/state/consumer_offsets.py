@@ -93,6 +93,10 @@ class ConsumerOffsets:
         self._put(self._committed, key, queue_id, consumer_offset)
         self.changed = True
 
+    @property
+    def has_resets(self) -> bool:
+        return bool(self._resets)
+
     def peek_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         if not self._resets:
             return None

@@ -71,6 +71,10 @@ class GetResult:
         return [decode_record(view, 0) for view in self.records]
 
 
+FoundRun = tuple[memoryview, int, int, int]
+"""One stretch of records: their bytes, how many, and the queue's lowest and next offset."""
+
+
 class QueueRow(NamedTuple):
     """One row of a queue, as it stands in its file."""
 
@@ -106,7 +110,7 @@ class QueueReading:
         self._crc_rule = crc_rule
         self._readable_end = readable_end
         self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
-        self._sound = SoundMemory(readable_end())
+        self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms)
 
     def get(
         self,
@@ -125,10 +129,13 @@ class QueueReading:
         outside = place_of(queue_offset, minimum=low, maximum=high)
         if outside is not None:
             return GetResult(outside[0], outside[1], low, high)
-        if tag_codes is None and isinstance(queue, ConsumeQueue):
-            result = self._get_run(queue, topic, queue_id, queue_offset, count_max, bytes_max)
-            if result is not None:
-                return result
+        if tag_codes is None:
+            run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max)
+            if run is not None:
+                view, count, low, high = run
+                return GetResult(
+                    GetStatus.FOUND, queue_offset + count, low, high, [view], count, len(view)
+                )
         rows, offsets = _rows_from(
             queue, queue_offset, max(_SCAN_BYTES_MAX // _ROW_BYTES, count_max)
         )
@@ -148,18 +155,18 @@ class QueueReading:
         self._collect(result, selected, offsets, topic, queue_id)
         return result
 
-    def _get_run(
-        self,
-        queue: ConsumeQueue,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        count_max: int,
-        bytes_max: int,
-    ) -> GetResult | None:
+    def get_run(
+        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
+    ) -> FoundRun | None:
         """The usual read: neighbouring records that were verified a moment ago; else None."""
-        rows = queue.rows(queue_offset, count_max)
-        segment = self._segments.at(_PLACE.unpack_from(rows)[0]) if rows else None
+        queue = self._queues.get(topic, queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            return None
+        low, high = queue.queue_offset_min, queue.queue_offset_max
+        rows = queue.rows(queue_offset, count_max) if low <= queue_offset < high else b""
+        if not rows:
+            return None
+        segment = self._segments.at(_PLACE.unpack_from(rows)[0])
         if segment is None:
             return None
         bytes_max = min(max(bytes_max, _BYTES_FLOOR), _BYTES_CEILING)
@@ -170,15 +177,7 @@ class QueueReading:
         self._sound.appended(self._readable_end(), now_ms)
         if not count or not self._sound.is_sound(physical_offset, byte_count, now_ms):
             return None
-        return GetResult(
-            GetStatus.FOUND,
-            queue_offset + count,
-            queue.queue_offset_min,
-            queue.queue_offset_max,
-            [segment.view(physical_offset, byte_count)],
-            count,
-            byte_count,
-        )
+        return segment.view(physical_offset, byte_count), count, low, high
 
     def _collect(
         self,

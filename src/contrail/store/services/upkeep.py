@@ -29,6 +29,8 @@ from contrail.store.state.record_crc import RecordCrcRule
 _CHECKPOINT_INTERVAL_MS = 1000
 # How much slower old bytes are checked while more than their rate is being appended.
 _BUSY_SCRUB_SLOWNESS = 8
+# A short log is read through in no time, but each pass ends with all slots of the newest index.
+_SCRUB_REST_MS = 10 * 60 * 1000
 
 
 class _LogSnapshot(NamedTuple):
@@ -112,6 +114,8 @@ class Upkeep:
 
     def _scrub(self, now_ms: int) -> None:
         """Read old bytes again; slower while new ones pour in, which have the processor first."""
+        if 0 <= now_ms - self._scrubber.counters.pass_ended_ms < _SCRUB_REST_MS:
+            return
         bytes_max = self._scrub_budget.available(now_ms)
         if bytes_max:
             appended = self._state.physical_end - self._scrubbed_at_end

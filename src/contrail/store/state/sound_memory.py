@@ -1,15 +1,14 @@
 """Which bytes of the log need not be verified again because they were a moment ago.
 
 A checksum finds what a disk did to bytes that left memory and came back. Bytes that this process
-wrote or verified within the last minute have not left it, so their checksum would only be computed
-to be equal. Everything older is verified when it is read.
+wrote or verified within the last minute (``contrailSoundFor``) have not left it, so their checksum
+would only be computed to be equal. Everything older is verified when it is read.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict, deque
 
-SOUND_FOR_MS = 60_000
 _STRETCHES_MAX = 4096
 _SAMPLE_MS = 1000
 
@@ -17,7 +16,8 @@ _SAMPLE_MS = 1000
 class SoundMemory:
     """Knows the end of the log a minute ago, and the stretches verified since."""
 
-    def __init__(self, physical_end: int) -> None:
+    def __init__(self, physical_end: int, *, sound_ms: int) -> None:
+        self._sound_ms = sound_ms
         self._ends: deque[tuple[int, int]] = deque()
         # What was in the log at the start has not been seen by this process.
         self._old_end = physical_end
@@ -28,7 +28,7 @@ class SoundMemory:
         ends = self._ends
         if not ends or now_ms - ends[-1][0] >= _SAMPLE_MS:
             ends.append((now_ms, physical_end))
-        while ends and now_ms - ends[0][0] > SOUND_FOR_MS:
+        while ends and now_ms - ends[0][0] > self._sound_ms:
             self._old_end = max(self._old_end, ends.popleft()[1])
 
     def verified(self, physical_offset: int, byte_count: int, now_ms: int) -> None:
@@ -38,7 +38,9 @@ class SoundMemory:
             self._stretches.popitem(last=False)
 
     def is_sound(self, physical_offset: int, byte_count: int, now_ms: int) -> bool:
+        if not self._sound_ms:
+            return False
         if physical_offset >= self._old_end:
             return True
         verified_ms = self._stretches.get((physical_offset, byte_count))
-        return verified_ms is not None and 0 <= now_ms - verified_ms <= SOUND_FOR_MS
+        return verified_ms is not None and 0 <= now_ms - verified_ms < self._sound_ms
