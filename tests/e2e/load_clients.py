@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections import Counter, deque
@@ -13,7 +14,7 @@ from contrail.model.batch import BatchUnit, encode_batch
 from contrail.model.subscription import parse_subscription
 from contrail.protocol.bodies.heartbeat import ConsumerData, Heartbeat, encode_heartbeat
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import ReceivedResponse, Request
+from contrail.protocol.command import ReceivedResponse, Request, encode_request
 from contrail.wire.caller import Caller
 from contrail.wire.connection import Connection
 
@@ -30,6 +31,7 @@ TIMEOUT_MS = 60_000
 _OK = frozenset({int(ResponseCode.SUCCESS)})
 _ERRORS_KEPT = 20
 _RECENT_KEYS = 200
+_ABANDONED_OPAQUE = 1 << 30
 
 
 class Places(NamedTuple):
@@ -67,6 +69,7 @@ class Client:
         self.places = places
         self.tally = tally
         self._caller = Caller(on_request=self._told)
+        self._connections: dict[str, Connection] = {}
         self._sent = 0
 
     def _told(self, connection: Connection, request: Request) -> None:
@@ -84,7 +87,8 @@ class Client:
         """The answer; None and an entry in the tally when it is none that was expected."""
         address = self.places.namesrv if at_namesrv else self.places.broker
         try:
-            answer = await self._caller.call(address, code, fields, body, timeout_ms=TIMEOUT_MS)
+            connection = await self._connection(address)
+            answer = await connection.call(code, fields or {}, body, timeout_ms=TIMEOUT_MS)
         except CallFailed as error:
             self.tally.error(f"{self.name}: {code.name}: {error}")
             return None
@@ -94,10 +98,27 @@ class Client:
             return None
         return answer
 
+    async def _connection(self, address: str) -> Connection:
+        """The one connection to a server: a server that closed it has made an error."""
+        connection = await self._caller.connection_to(address)
+        if self._connections.setdefault(address, connection) is not connection:
+            self._connections[address] = connection
+            self.tally.error(f"{self.name}: its connection to {address} was closed")
+        return connection
+
     async def tell(self, code: RequestCode, fields: Mapping[str, str], body: bytes = b"") -> None:
         """A one-way request to the broker."""
-        await self._caller.notify(self.places.broker, code, fields, body)
+        connection = await self._connection(self.places.broker)
+        connection.notify(code, fields, body)
         self.tally.counts[f"{code.name} one-way"] += 1
+
+    async def abandon(self, code: RequestCode, fields: Mapping[str, str]) -> None:
+        """Ask the broker and do not wait for its answer; who closes next leaves it unanswered."""
+        connection = await self._connection(self.places.broker)
+        connection.send([encode_request(Request(code, _ABANDONED_OPAQUE, dict(fields)))])
+        # Time for the request to leave: a closed connection drops what it has not written.
+        await asyncio.sleep(0.05)
+        self.tally.counts[f"{code.name} abandoned"] += 1
 
     async def close(self) -> None:
         await self._caller.close()

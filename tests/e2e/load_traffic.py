@@ -15,9 +15,11 @@ import random
 import struct
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from itertools import cycle
+from typing import Any, TypeVar
 
+from contrail.protocol.bodies.heartbeat import ConsumerData
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.runtime.event_loop import choose_event_loop, run
 from tests.e2e.load_clients import (
@@ -61,6 +63,10 @@ _MALFORMED = (
     struct.pack(">I", 3) + bytes(8),
 )
 
+T = TypeVar("T")
+Work = Coroutine[Any, Any, None]
+Role = Callable[["Load", Client, int], Work]
+
 
 class Load:
     """All clients of one run."""
@@ -72,6 +78,7 @@ class Load:
         self._idle_count = idle_count
         self._active_count = active_count
         self._idle: list[tuple[Client, int]] = []
+        self._active: list[Client] = []
 
     def client(self, name: str) -> Client:
         return Client(name, self.places, self.tally)
@@ -87,7 +94,7 @@ class Load:
         self.tally.counts["seconds"] = round(time.monotonic() - began_s)
         _, late = await asyncio.wait(tasks, timeout=_END_S)
         self._judge(tasks, late)
-        for client, _ in self._idle:
+        for client in [*self._active, *(client for client, _ in self._idle)]:
             await client.close()
 
     def _judge(self, tasks: list[asyncio.Task[None]], late: set[asyncio.Task[None]]) -> None:
@@ -120,46 +127,50 @@ class Load:
     async def _open_idle(self) -> None:
         self._idle = [(self.client(f"idle-{n}"), n) for n in range(self._idle_count)]
         for start in range(0, len(self._idle), OPENED_AT_ONCE):
-            await self._beat(self._idle[start : start + OPENED_AT_ONCE])
+            batch = self._idle[start : start + OPENED_AT_ONCE]
+            await asyncio.gather(*map(self._idle_heartbeat, batch))
 
-    async def _beat(self, clients: list[tuple[Client, int]]) -> None:
-        await asyncio.gather(*(self._idle_heartbeat(client, n) for client, n in clients))
-
-    async def _idle_heartbeat(self, client: Client, number: int) -> None:
+    async def _idle_heartbeat(self, entry: tuple[Client, int]) -> None:
         """Four of five stand for a producer, one for a consumer."""
+        client, number = entry
         group = f"idle_group_{number // 5 % IDLE_GROUP_COUNT}"
         if number % 5:
             await client.heartbeat(producer=group)
         else:
             await client.heartbeat(consumer=member_of(group, QUIET_TOPIC))
 
-    async def _keep_idle(self) -> None:
-        """A heartbeat from each idle connection every ``HEARTBEAT_S``, spread evenly."""
+    async def _keep(self, clients: Sequence[T], ask: Callable[[T], Awaitable[object]]) -> None:
+        """Have each client ask once every ``HEARTBEAT_S``, spread evenly."""
         done, began_s = 0, time.monotonic()
-        clients = self._idle
         while clients and not self.is_over:
             await asyncio.sleep(_SLICE_S)
             due = int((time.monotonic() - began_s) / HEARTBEAT_S * len(clients))
-            batch = [clients[n % len(clients)] for n in range(done, min(due, done + len(clients)))]
-            await self._beat(batch)
+            turns = range(done, min(due, done + len(clients)))
+            await asyncio.gather(*(ask(clients[turn % len(clients)]) for turn in turns))
             done = due
 
     # Active connections.
 
-    def _works(self) -> list[Awaitable[None]]:  # type: ignore[misc]
-        works = [self._keep_idle(), *(self._churn(n) for n in range(4)), self._send_malformed()]
+    def _works(self) -> list[Work]:
+        works: list[Work] = []
         for role, share in ROLES:
             count = max(1, share * self._active_count // 200)
             works += [self._act(role, number) for number in range(count)]
-        return works  # type: ignore[return-value]
+        works += [self._churn(number) for number in range(4)]
+        works.append(self._send_malformed())
+        works.append(self._keep(self._idle, self._idle_heartbeat))
+        works.append(self._keep(self._active, self._refresh_route))
+        return works
+
+    async def _refresh_route(self, client: Client) -> None:
+        await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}, at_namesrv=True)
 
     async def _act(self, role: Role, number: int) -> None:
         client = self.client(f"{role.__name__.strip('_')}-{number}")
+        self._active.append(client)
         await asyncio.sleep(random.random())
-        try:
-            await role(self, client, number)
-        finally:
-            await client.close()
+        await self._refresh_route(client)
+        await role(self, client, number)
 
     async def _send_singles(self, client: Client, number: int) -> None:
         async for _ in self._rounds(0.2):
@@ -192,15 +203,17 @@ class Load:
             member = member_of("quiet_tags", QUIET_TOPIC, "TagB || TagC")
         await self._consume(client, member, queue_id, hold_ms=15_000)
 
-    async def _consume(self, client: Client, member: object, queue_id: int, hold_ms: int) -> None:
-        subscription = member.subscriptions[0]  # type: ignore[attr-defined]
-        reader = Reader(client, member.group, subscription.topic, queue_id, hold_ms)  # type: ignore[attr-defined]
-        beaten_s = 0.0
+    async def _consume(
+        self, client: Client, member: ConsumerData, queue_id: int, *, hold_ms: int
+    ) -> None:
+        topic = member.subscriptions[0].topic
+        reader = Reader(client, member.group, topic, queue_id, hold_ms)
+        beaten_s = -HEARTBEAT_S
         while not self.is_over:
             if time.monotonic() - beaten_s > HEARTBEAT_S / 2:
-                await client.heartbeat(consumer=member)  # type: ignore[arg-type]
-                await reader.commit()
                 beaten_s = time.monotonic()
+                await client.heartbeat(consumer=member)
+                await reader.commit()
             if not await reader.pull():
                 await asyncio.sleep(0.25)
 
@@ -256,18 +269,21 @@ class Load:
         async for _ in self._rounds(0.2):
             count += 1
             client = self.client(f"churn-{number}-{count}")
-            await client.heartbeat(
-                producer="churn_producer", consumer=member_of("churn_group", QUIET_TOPIC)
-            )
-            await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}, at_namesrv=True)
+            member = member_of("churn_group", QUIET_TOPIC)
+            await client.heartbeat(producer="churn_producer", consumer=member)
+            await self._refresh_route(client)
             if count % 2:
-                place = {"topic": QUIET_TOPIC, "queueId": "0"}
-                answer = await client.ask(RequestCode.GET_MAX_OFFSET, place)
-                end = 0 if answer is None else int(answer.fields["offset"])
-                fields = pull_fields("churn_group", QUIET_TOPIC, 0, end, hold_ms=15_000)
-                await client.tell(RequestCode.PULL_MESSAGE, fields)
+                await self._leave_a_pull(client)
             await client.close()
             self.tally.counts["connections opened and closed"] += 2
+
+    async def _leave_a_pull(self, client: Client) -> None:
+        place = {"topic": QUIET_TOPIC, "queueId": "0"}
+        answer = await client.ask(RequestCode.GET_MAX_OFFSET, place)
+        if answer is not None:
+            end = int(answer.fields["offset"])
+            fields = pull_fields("churn_group", QUIET_TOPIC, 0, end, hold_ms=15_000)
+            await client.abandon(RequestCode.PULL_MESSAGE, fields)
 
     async def _send_malformed(self) -> None:
         """Bytes that are no frames: the server must close the connection."""
@@ -277,16 +293,15 @@ class Load:
             reader, writer = await asyncio.open_connection(host, int(port))
             writer.write(random.choice(_MALFORMED))
             try:
-                async with asyncio.timeout(_END_S):
-                    await reader.read()
-                self.tally.counts["malformed frames"] += 1
+                await asyncio.wait_for(reader.read(), _END_S)
             except ConnectionResetError:
-                self.tally.counts["malformed frames"] += 1
+                self.tally.counts["malformed frames that met a reset"] += 1
             except TimeoutError:
                 self.tally.error("a connection with malformed frames stayed open")
+            self.tally.counts["malformed frames"] += 1
             writer.close()
 
-    async def _rounds(self, pause_s: float):  # type: ignore[no-untyped-def]
+    async def _rounds(self, pause_s: float) -> AsyncIterator[None]:
         """A step every ``pause_s``, give or take, until the load is over."""
         while not self.is_over:
             yield
@@ -336,7 +351,6 @@ class Reader:
         return self._queue_offset < int(answer.fields["maxOffset"])
 
 
-Role = Callable[[Load, Client, int], Awaitable[None]]
 # Of 200 active connections.
 ROLES: tuple[tuple[Role, int], ...] = (
     (Load._send_singles, 70),

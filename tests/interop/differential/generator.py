@@ -55,6 +55,7 @@ _FIELDS_KEPT_VALID = {
     (904, "heartbeatTimeoutMills"),
 }
 _QUEUE_FIELDS = {10: "queueId", 310: "e", 320: "e"}
+_TOPIC_FIELDS = {10: "topic", 310: "b", 320: "b"}
 _REQUESTS_BETWEEN_HEARTBEATS = 150
 
 
@@ -144,6 +145,9 @@ def _variant(
         fields[queue] = str(next(random.wrong_queue_ids))
     fields.pop(without or "", None)
     fields |= changed or {}
+    if queue is not None and str(fields.get(queue, "")).startswith("-"):
+        # The broker chooses: among queues that no other wrong message is sent to.
+        fields[_TOPIC_FIELDS[spec.code]] = "WrongChoice"
     sent = valid.body if body is None else body
     return Request(spec.target, spec.code, fields or None, sent, what, connection="wrong")
 

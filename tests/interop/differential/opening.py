@@ -49,6 +49,7 @@ def _topics() -> Iterator[Request]:
         "Typed": {"attributes": "+message.type=FIFO"},
         "Wrongs": {"readQueueNums": str(WRONG_QUEUES), "writeQueueNums": str(WRONG_QUEUES)},
         "WrongTopic": {},
+        "WrongChoice": {},
     }
     for name, changed in changes.items():
         yield Request(BROKER, 17, topic_settings(name) | changed, what="opening")

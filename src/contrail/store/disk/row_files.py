@@ -16,6 +16,7 @@ from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 _PAGE_BYTES = 4096
 # A whole number of rows of either length (20 and 46 bytes).
 _SCAN_BYTES = 20 * 46 * 64
+_READ_AHEAD_BYTES = 4000
 _KEPT_TAIL_BYTES = 4096
 _NO_FILES: dict[int, int] = {}
 _FILE_NAME = re.compile(r"[0-9]{20}")
@@ -30,6 +31,8 @@ class RowFiles:
     """
 
     __slots__ = (
+        "_ahead",
+        "_ahead_start",
         "_allocated",
         "_files",
         "_handles",
@@ -48,6 +51,7 @@ class RowFiles:
     start: int
     created: int
     written: int
+    _ahead: bytes
     _allocated: dict[int, int]
     _path: Path | None
     _path_start: int
@@ -66,6 +70,8 @@ class RowFiles:
         self._files = files
         self._handles = handles
         self._unsynced = unsynced
+        self._ahead = b""
+        self._ahead_start = 0
         self._become_empty(0)
 
     @property
@@ -108,6 +114,7 @@ class RowFiles:
         Returns the first piece with something in it, a whole number of rows after ``end``; it is
         empty when nothing but zeros followed, as after every clean stop.
         """
+        self._forget_ahead()
         beyond = b""
         file_start = end - end % self.file_bytes
         if self.created > file_start and (end > file_start or end == self.start):
@@ -140,8 +147,23 @@ class RowFiles:
             return bytes(self._tail[position - tail_start : stop - tail_start])
         if position < self.start:
             return b""
-        data = self.read_file(position, min(stop, tail_start) - position)
+        data = self._read_ahead(position, min(stop, tail_start) - position)
         return data if stop <= tail_start else data + self._tail[: stop - tail_start]
+
+    def _read_ahead(self, position: int, byte_count: int) -> bytes:
+        """Written rows do not change, so a consumer's next few reads are served from one."""
+        start = position - self._ahead_start
+        if start < 0 or start + byte_count > len(self._ahead):
+            if byte_count > _READ_AHEAD_BYTES:
+                return self.read_file(position, byte_count)
+            file_end = position - position % self.file_bytes + self.file_bytes
+            stop = min(position + _READ_AHEAD_BYTES, self._tail_start, file_end)
+            self._ahead = self.read_file(position, stop - position)
+            self._ahead_start, start = position, 0
+        return self._ahead[start : start + byte_count]
+
+    def _forget_ahead(self) -> None:
+        self._ahead = b""
 
     def read_file(self, position: int, byte_count: int) -> bytes:
         """Read what is on disk, whatever ``end`` says."""
@@ -163,6 +185,7 @@ class RowFiles:
     def cool(self) -> None:
         """Give back the memory of rows that are on disk."""
         self._forget_tail(0)
+        self._forget_ahead()
         self._path = None
 
     def repair(self, position: int, data: bytes | bytearray) -> bytes:
@@ -171,6 +194,7 @@ class RowFiles:
         Only what was written is looked at: the answer is as long as that, and equal to its part
         of ``data`` when nothing was wrong. A file that is gone or too short is made whole.
         """
+        self._forget_ahead()
         found, end = bytearray(), min(position + len(data), self.written)
         while position + len(found) < end:
             at = position + len(found)
@@ -199,6 +223,7 @@ class RowFiles:
 
     def cut(self, position: int) -> None:
         """Forget everything from ``position`` on, so that no crash brings it back."""
+        self._forget_ahead()
         end = self.end
         if position >= end:
             return
@@ -213,6 +238,7 @@ class RowFiles:
 
     def drop_first(self) -> Path:
         """Unlink the oldest file; readers that hold it keep it until they let go."""
+        self._forget_ahead()
         path = self.path_at(self.start)
         self._unlink(path)
         self.start += self.file_bytes
@@ -222,6 +248,7 @@ class RowFiles:
 
     def remove_all(self) -> None:
         """Delete every file of the folder and be empty."""
+        self._forget_ahead()
         for entry in self._files.entries(self.folder):
             if not entry.is_dir(follow_symlinks=False):
                 self._unlink(Path(entry.path))
@@ -237,6 +264,7 @@ class RowFiles:
         return self._path
 
     def _become_empty(self, start: int) -> None:
+        self._forget_ahead()
         self.start = self.created = self.written = self._tail_start = start
         self._tail = bytearray()
         self._allocated = _NO_FILES
