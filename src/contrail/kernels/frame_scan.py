@@ -576,9 +576,7 @@ def _integer(view: bytes, at: int, end: int) -> int:
 
 
 def _is_true(view: bytes, at: int, end: int) -> bool:
-    """``true`` in any case, or 1."""
-    if end - at == 1:
-        return view[at] == 49
+    """``true`` in any case, as Java reads it."""
     return (
         end - at == 4
         and (view[at] | 32) == 116

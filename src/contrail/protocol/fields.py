@@ -10,8 +10,8 @@ from contrail.protocol.codes import ResponseCode, describe_code
 from contrail.protocol.command import Request
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-# The C++ client writes 1 and 0 where Java writes true and false.
-_TRUE = frozenset({"true", "1"})
+# As Java reads it: the 1 that the C++ client writes is not true to RocketMQ's broker either.
+_TRUE = "true"
 _INT_BITS = 32
 _LONG_BITS = 64
 
@@ -53,9 +53,9 @@ class HeaderFields:
         return self._number(name, _LONG_BITS, None)
 
     def boolean(self, name: str, default: bool = False) -> bool:
-        """True for ``true`` in any case and for ``1``; every other text is false."""
+        """True for ``true`` in any case; every other text is false."""
         value = self._fields.get(name)
-        return default if value is None else value.lower() in _TRUE
+        return default if value is None else value.lower() == _TRUE
 
     def optional_boolean(self, name: str) -> bool | None:
         return None if name not in self._fields else self.boolean(name)

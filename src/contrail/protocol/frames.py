@@ -142,7 +142,9 @@ class FrameDecoder:
             try:
                 frames.append(_frame(data, item))
             except RemoteProtocolError as error:
-                self.failure = error
+                # A new one: the caught error's traceback would keep this decoder, and every byte
+                # it was given, until the collector comes by.
+                self.failure = RemoteProtocolError(error.reason, str(error))
                 return frames
         return frames
 

@@ -55,7 +55,7 @@ def test_an_integer_has_32_bits_and_a_long_64() -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("true", True), ("TRUE", True), ("1", True), ("0", False), ("false", False), ("yes", False)],
+    [("true", True), ("TRUE", True), ("1", False), ("0", False), ("false", False), ("yes", False)],
 )
 def test_a_boolean_is_true_as_java_and_the_cpp_client_write_it(text: str, expected: bool) -> None:
     assert fields(flag=text).boolean("flag", not expected) is expected

@@ -289,17 +289,21 @@ class SendHandler:
             "msgId": ",".join(encode_offset_message_id(self._store_host, at) for at in places),
             "queueId": str(item[11][1]),
             "queueOffset": str(run.queue_offsets[index]),
-            "transactionId": item[10].decode("utf-8", "replace"),
         }
+        if item[10]:
+            fields["transactionId"] = item[10].decode("utf-8", "replace")
         self._answer(part.peer, item[0], item[1], Response(code, None, fields))
 
     def _refuse_all(self, items: list[Item], parts: list[_Part], error: StoreError) -> None:
         self._stats.put_failed(len(items))
-        code = _code_of(error)
+        response = self._refused(_code_of(error), str(error))
+        if isinstance(error, BatchIllegal):
+            # RocketMQ fails on such a body before it has an answer to put its fields into.
+            response.fields = None
         for part in parts:
             for index in range(part.first, part.last):
                 item = items[index]
-                self._answer(part.peer, item[0], item[1], self._refused(code, str(error)))
+                self._answer(part.peer, item[0], item[1], response)
 
     def _refused(self, code: int, remark: str) -> Response:
         return Response(code, remark, self._region_fields())

@@ -105,7 +105,12 @@ class PullAdmission:
         group = fields.text("consumerGroup")
         topic = fields.text("topic")
         queue_id = fields.integer("queueId")
-        sys_flag = fields.integer("sysFlag", 0)
+        sys_flag = fields.integer("sysFlag")
+        # RocketMQ reads the whole header before it looks at any of it.
+        queue_offset = fields.long("queueOffset")
+        count_max = fields.integer("maxMsgNums")
+        for name in ("commitOffset", "suspendTimeoutMillis", "subVersion"):
+            fields.optional_long(name)
         config = self._settings.config
         if not config.permission & Perm.READ:
             raise PullForbidden(
@@ -137,8 +142,8 @@ class PullAdmission:
             topic_name=topic,
             topic=topic.encode(),
             queue_id=queue_id,
-            queue_offset=fields.long("queueOffset"),
-            count_max=fields.integer("maxMsgNums"),
+            queue_offset=queue_offset,
+            count_max=count_max,
             sys_flag=sys_flag,
             tag_codes=None
             if subscription.takes_all or not subscription.by_tag
