@@ -173,3 +173,51 @@ def test_compiled_and_pure_match_alike_on_any_bytes(
     found = outcome(KERNEL.match_records, *arguments)
     assert found == outcome(PURE.match_records, *arguments)
     assert found[0] in ("returned", "ValueError")
+
+
+def rows_of(log: bytes, base_offset: int) -> bytes:
+    return packed([(base_offset + at, size, 0) for at, size in record_positions(log)])
+
+
+@given(
+    damaged_logs() | st.tuples(st.binary(max_size=300), st.just(0)),
+    rows.map(packed) | st.binary(max_size=100),
+    st.integers(-1, 40),
+    st.integers(-1, 5000),
+    i32 | st.integers(0, 3),
+    st.binary(max_size=10),
+    i64,
+)
+def test_compiled_and_pure_match_a_run_alike_on_any_bytes(
+    damaged: tuple[bytes, int],
+    data: bytes,
+    count_max: int,
+    bytes_max: int,
+    queue_id: int,
+    topic: bytes,
+    queue_offset: int,
+) -> None:
+    log, base_offset = damaged
+    arguments = (log, data, count_max, bytes_max, base_offset, queue_id, topic, queue_offset)
+    assert outcome(KERNEL.match_run, *arguments) == outcome(PURE.match_run, *arguments)
+
+
+@given(st.integers(1, 12), st.integers(1, 14), st.integers(1, 4000), st.integers(0, 5))
+def test_a_run_of_one_queue_is_one_stretch_up_to_the_limits(
+    message_count: int, count_max: int, bytes_max: int, queue_offset: int
+) -> None:
+    messages = [MessageDraft(b"orders", 3, b"x" * (50 + n)) for n in range(message_count)]
+    log = log_of(messages, queue_offsets=[queue_offset + n for n in range(message_count)])
+    data = rows_of(log, 0)
+    for match_run in (KERNEL.match_run, PURE.match_run):
+        count, start, byte_count = match_run(
+            log, data, count_max, bytes_max, 0, 3, b"orders", queue_offset
+        )
+        assert start == 0
+        assert 1 <= count <= min(count_max, message_count)
+        assert byte_count <= bytes_max or count == 1
+        assert log[:byte_count].count(b"orders") == count
+        # A row that leads elsewhere, another queue, topic or offset: not of the simple kind.
+        assert match_run(log, data, 1, bytes_max, 0, 2, b"orders", queue_offset) == (0, 0, 0)
+        assert match_run(log, data, 1, bytes_max, 0, 3, b"others", queue_offset) == (0, 0, 0)
+        assert match_run(log, data, 1, bytes_max, 0, 3, b"orders", queue_offset + 1) == (0, 0, 0)

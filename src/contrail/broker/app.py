@@ -403,18 +403,19 @@ class Broker:
         first = 0
         for index, frame in enumerate(frames):
             if isinstance(frame, Request):
-                self._take_sends(peer, frames[first:index])
+                if first < index:
+                    self._take_sends(peer, frames[first:index])
                 first = index + 1
                 self._handle(peer, frame)
             elif isinstance(frame, ReceivedResponse):
-                self._take_sends(peer, frames[first:index])
+                if first < index:
+                    self._take_sends(peer, frames[first:index])
                 first = index + 1
                 peer.answered(frame)
-        self._take_sends(peer, frames[first:] if first else frames)
+        if first < len(frames):
+            self._take_sends(peer, frames[first:])
 
     def _take_sends(self, peer: Connection, sends: list[Frame | Item]) -> None:
-        if not sends:
-            return
         is_full = peer.in_flight_count >= self._limits.in_flight_count_max
         if self.router.is_going_away or is_full:
             sends = [send for send in sends if not self._is_turned_away(peer, send, is_full)]
@@ -428,25 +429,21 @@ class Broker:
         return refused
 
     def _handle(self, peer: Connection, request: Request) -> None:
-        if peer.is_fast_port and request.code in _NOT_ON_THE_FAST_PORT:
-            remark = f"request {request.code} is served on the main port only"
+        code = request.code
+        if peer.is_fast_port and code in _NOT_ON_THE_FAST_PORT:
+            remark = f"request {code} is served on the main port only"
             peer.reply(request, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
-            return
-        if request.code in _PULLS:
-            if self._waited_too_long(self._config_now.pull_wait_ms_max):
-                remark = "pulls wait too long at this broker: flow control for a while"
-                peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
-                return
-            if not self.router.is_going_away and self.pulls.answer_quickly(request, peer):
-                return
-        self.router.handle(request, peer)
+        elif code not in _PULLS:
+            self.router.handle(request, peer)
+        elif self._pulls_wait_too_long():
+            remark = "pulls wait too long at this broker: flow control for a while"
+            peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
+        elif self.router.is_going_away or not self.pulls.answer_quickly(request, peer):
+            self.router.handle(request, peer)
 
-    @property
-    def _config_now(self) -> BrokerConfig:
-        return self.tables.settings.config
-
-    def _waited_too_long(self, limit_ms: int) -> bool:
-        return self.server.waited_s * 1000 > limit_ms and self._config_now.fast_failure
+    def _pulls_wait_too_long(self) -> bool:
+        config = self.tables.settings.config
+        return self.server.waited_s * 1000 > config.pull_wait_ms_max and config.fast_failure
 
     def end_of_tick(self) -> None:
         self.sends.append_run()

@@ -33,6 +33,8 @@ from contrail.model.record import SYS_FLAG_INNER_BATCH, SYS_FLAG_NEED_UNWRAP, TR
 UNIT_BYTES_MIN = 22
 # The queue entry of an inner batch counts its messages in 16 bits.
 INNER_BATCH_COUNT_MAX = 32_767
+# What fits 4 MiB when each message has its unique key, as clients send them.
+BATCH_COUNT_MAX = 65_536
 
 _UNIT_HEAD = Struct(">iiiii")
 _PROPERTIES_LENGTH = Struct(">h")
@@ -62,10 +64,7 @@ def decode_batch(data: bytes) -> list[BatchUnit]:
     Raises:
         BatchIllegal: there is none, or a length in it does not fit what is there.
     """
-    units = list(_walk(data))
-    if not units:
-        raise BatchIllegal("the batch holds no message")
-    return units
+    return list(_walk(data))
 
 
 def split_batch(draft: MessageDraft) -> list[MessageDraft]:
@@ -82,7 +81,7 @@ def split_batch(draft: MessageDraft) -> list[MessageDraft]:
             flag=unit.flag,
             prepared_transaction_offset=0,
         )
-        for unit in decode_batch(draft.body)
+        for unit in _walk(draft.body)
     ]
 
 
@@ -94,7 +93,7 @@ def mark_inner_batch(draft: MessageDraft) -> MessageDraft:
             of a transaction.
     """
     _check_plain(draft)
-    count = len(decode_batch(draft.body))
+    count = sum(1 for _ in _walk(draft.body))
     if count > INNER_BATCH_COUNT_MAX:
         raise BatchIllegal(
             f"the batch holds {count} messages, at most {INNER_BATCH_COUNT_MAX} fit one record"
@@ -165,9 +164,13 @@ def _encode_unit(unit: BatchUnit, number: int) -> bytes:
 
 
 def _walk(data: bytes) -> Iterator[BatchUnit]:
+    if not data:
+        raise BatchIllegal("the batch holds no message")
     position = 0
     number = 1
     while position < len(data):
+        if number > BATCH_COUNT_MAX:
+            raise BatchIllegal(f"the batch holds over {BATCH_COUNT_MAX} messages; send it in parts")
         unit, position = _decode_unit(data, position, number)
         number += 1
         yield unit

@@ -44,6 +44,7 @@ _quote = json.encoder.encode_basestring
 _LITERALS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
 _REFERENCE = "$ref"
 _REFERENCE_COST = 4
+_PATH_CHARACTERS_MAX = 1024
 _PATH_STEP = re.compile(r"\.((?:[^\\.\[]|\\.)+)|\[([0-9]{1,9})\]", re.DOTALL)
 
 
@@ -222,10 +223,15 @@ def _check_tokens(document: bytes | str, tokens_max: int) -> None:
     # References need a table of every object, which takes more than the objects.
     if _REFERENCE.encode() in data:
         tokens_max //= _REFERENCE_COST
-    bare = _QUOTED_BYTES.sub(b"", data)
-    count = bare.count(b",") + bare.count(b"{") + bare.count(b"[")
+    count = _tokens_in(data)
+    if count > tokens_max:
+        count -= sum(_tokens_in(match[0]) for match in _QUOTED_BYTES.finditer(data))
     if count > tokens_max:
         raise FastJsonError(f"the document has {count} commas and brackets: over {tokens_max}")
+
+
+def _tokens_in(data: bytes) -> int:
+    return data.count(b",") + data.count(b"{") + data.count(b"[")
 
 
 def _check_depth(value: JsonValue) -> None:
@@ -418,7 +424,7 @@ class _References:
 
     def _target(self, path: str) -> JsonValue:
         value, position = self._root, 1
-        while position < len(path) and path[0] == "$":
+        while position < len(path) <= _PATH_CHARACTERS_MAX and path[0] == "$":
             step = _PATH_STEP.match(path, position)
             if step is None:
                 break

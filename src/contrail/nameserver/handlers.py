@@ -18,7 +18,7 @@ from contrail.nameserver.state.routes import (
     present_acting_masters,
 )
 from contrail.nameserver.state.settings import RuntimeSettings
-from contrail.protocol.bodies.properties_text import parse_properties, render_properties
+from contrail.protocol.bodies.properties_text import decode_settings, render_properties
 from contrail.protocol.bodies.registration import RegisterBrokerBody, body_crc32
 from contrail.protocol.bodies.routes import TopicRouteData
 from contrail.protocol.bodies.tables import KVTable, TopicList
@@ -308,12 +308,7 @@ class SettingsHandlers:
         }
 
     def handle_update(self, request: Request, peer: Peer) -> Answer:
-        try:
-            properties = parse_properties(request.body.decode())
-        except UnicodeDecodeError as error:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"the body must be properties in UTF-8: {error}"
-            ) from error
+        properties = decode_settings(request.body)
         if not properties:
             return Response()
         for name, (old, new) in self._settings.change(properties).items():

@@ -14,7 +14,7 @@ from contrail.broker.state.runtime_settings import RuntimeSettings, setting_text
 from contrail.broker.state.stats import DAY, HOUR, MINUTE, BrokerStats
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
-from contrail.protocol.bodies.properties_text import parse_properties, render_properties
+from contrail.protocol.bodies.properties_text import decode_settings, render_properties
 from contrail.protocol.bodies.runtime_info import encode_runtime_info
 from contrail.protocol.bodies.stats import encode_stats
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -68,7 +68,7 @@ class BrokerAdminHandlers:
 
     def handle_update_settings(self, request: Request, peer: Peer) -> Response:
         """Change settings of the closed list: all that are named or, if one is refused, none."""
-        properties = _properties(request.body)
+        properties = decode_settings(request.body)
         if properties:
             now_ms = self._clock.now_ms()
             try:
@@ -114,12 +114,3 @@ class BrokerAdminHandlers:
 
     def handle_delay_offsets(self, request: Request, peer: Peer) -> Response:
         return Response(body=encode_body(DELAY_OFFSETS.encode(self._delay_offsets())))
-
-
-def _properties(body: bytes) -> dict[str, str]:
-    try:
-        return parse_properties(body.decode())
-    except UnicodeDecodeError as error:
-        raise RequestRejected(
-            ResponseCode.SYSTEM_ERROR, f"byte {error.start} of the settings is not UTF-8"
-        ) from error

@@ -85,7 +85,14 @@ class PullHandler:
         This is what a consumer that keeps up does all day; everything else takes the long way.
         """
         plan = self._admission.passed(request)
-        if plan is None or plan.tag_codes is not None or request.flag or self._must_look_twice:
+        if (
+            plan is None
+            or plan.tag_codes is not None
+            or request.flag
+            # An operator's reset may be pending, or messages may have left memory.
+            or self._consumer_offsets.has_resets
+            or not self._log_fits_memory
+        ):
             return False
         get = request.fields.get
         offset_text, count_text = get("queueOffset", ""), get("maxMsgNums", "")
@@ -111,11 +118,6 @@ class PullHandler:
         header = _FOUND % (next_queue_offset, low, high, *flags, request.opaque)
         peer.send([frame_prefix(len(header), len(view)) + header, view])
         return True
-
-    @property
-    def _must_look_twice(self) -> bool:
-        """Whether an operator's reset may be pending, or messages may have left memory."""
-        return self._consumer_offsets.has_resets or not self._log_fits_memory
 
     def handle_pull(self, request: Request, peer: Peer) -> Answer:
         """The first execution: commits the offset that came along, and may be held."""

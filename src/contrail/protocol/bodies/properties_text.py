@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-_LINE_END = re.compile(r"\r\n|\n|\r")
+from contrail.errors import RequestRejected
+from contrail.protocol.codes import ResponseCode
+
+# RocketMQ's own file with every setting in it has 12 KiB.
+SETTINGS_BYTES_MAX = 64 << 10
+
+_LINE = re.compile(r"([^\r\n]*+)(\r\n|\n|\r|\Z)")
 _SPACE = " \t\f"
 _KEY = re.compile(r"((?:[^\\=: \t\f]|\\.)*+)[ \t\f]*+[=:]?[ \t\f]*+", re.DOTALL)
 _ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.DOTALL)
 _ESCAPED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_CONTINUED = re.compile(r"(?<!\\)(?:\\\\)*\\\Z")
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -23,6 +28,23 @@ def parse_properties(text: str) -> dict[str, str]:
     return properties
 
 
+def decode_settings(body: bytes) -> dict[str, str]:
+    """The settings in the body of a request that changes some.
+
+    Raises:
+        RequestRejected: the body is too long or not UTF-8.
+    """
+    if len(body) > SETTINGS_BYTES_MAX:
+        problem = f"they have {len(body)} bytes, at most {SETTINGS_BYTES_MAX} are read"
+        raise RequestRejected(ResponseCode.SYSTEM_ERROR, f"the settings are refused: {problem}")
+    try:
+        return parse_properties(body.decode())
+    except UnicodeDecodeError as error:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR, f"byte {error.start} of the settings is not UTF-8"
+        ) from error
+
+
 def render_properties(properties: Mapping[str, str]) -> str:
     """One ``name=value`` line for each setting, in their order and unescaped, as RocketMQ does."""
     return "".join(f"{name}={value}\n" for name, value in properties.items())
@@ -30,19 +52,19 @@ def render_properties(properties: Mapping[str, str]) -> str:
 
 def _logical_lines(text: str) -> Iterator[str]:
     """Lines without comments and blanks; one that ends in a backslash goes on in the next."""
-    held = ""
-    for raw in _LINE_END.split(text):
-        line = raw.lstrip(_SPACE)
+    held: list[str] = []
+    for match in _LINE.finditer(text):
+        line = match[1].lstrip(_SPACE)
         if not held and (not line or line[0] in "#!"):
             continue
-        held += line
-        if _CONTINUED.search(held):
-            held = held[:-1]
+        backslash_count = len(line) - len(line.rstrip("\\"))
+        if backslash_count % 2:
+            held.append(line[:-1])
             continue
-        yield held
-        held = ""
+        yield "".join([*held, line])
+        held = []
     if held:
-        yield held
+        yield "".join(held)
 
 
 def _unescape(text: str) -> str:

@@ -174,7 +174,8 @@ class QueueReading:
             segment.map, rows, count_max, bytes_max, segment.start, queue_id, topic, queue_offset
         )
         now_ms = monotonic_ms()
-        self._sound.appended(self._readable_end(), now_ms)
+        if now_ms >= self._sound.sample_due_ms:
+            self._sound.appended(self._readable_end(), now_ms)
         if not count or not self._sound.is_sound(physical_offset, byte_count, now_ms):
             return None
         return segment.view(physical_offset, byte_count), count, low, high

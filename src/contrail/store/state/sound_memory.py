@@ -22,12 +22,14 @@ class SoundMemory:
         # What was in the log at the start has not been seen by this process.
         self._old_end = physical_end
         self._stretches: OrderedDict[tuple[int, int], int] = OrderedDict()
+        # When ``appended`` wants to hear again; until then nobody needs to ask for the end.
+        self.sample_due_ms = 0
 
     def appended(self, physical_end: int, now_ms: int) -> None:
-        """The log reaches ``physical_end`` now; called at least before bytes are read."""
+        """The log reaches ``physical_end`` now; to be called when ``sample_due_ms`` has come."""
         ends = self._ends
-        if not ends or now_ms - ends[-1][0] >= _SAMPLE_MS:
-            ends.append((now_ms, physical_end))
+        ends.append((now_ms, physical_end))
+        self.sample_due_ms = now_ms + _SAMPLE_MS
         while ends and now_ms - ends[0][0] > self._sound_ms:
             self._old_end = max(self._old_end, ends.popleft()[1])
 

@@ -12,7 +12,8 @@ from contrail.broker.state.sql92.java_numbers import NumberInvalid
 from contrail.broker.state.sql92.parser import parse_selector
 from contrail.errors import FilterInvalid
 
-EXPRESSION_CHARACTERS_MAX = 65_536
+# The compiled form of one character can take three hundred bytes.
+EXPRESSION_CHARACTERS_MAX = 16_384
 
 # TRUE, FALSE, unknown, or why there is no answer.
 Answer = bool | None | EvaluationFailed | NumberInvalid

@@ -1,0 +1,120 @@
+"""The shortcut for pulls answers what the long way answers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse
+from contrail.testing import LocalCluster
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(folder=tmp_path) as running:
+        yield running
+
+
+def send(cluster: LocalCluster, count: int, *, queue_id: int = 0, body: bytes = b"x") -> None:
+    fields = {"a": "g", "b": TOPIC, "c": "TBW102", "d": "4", "e": str(queue_id), "f": "0"}
+    fields |= {"g": "1", "h": "0", "i": "", "j": "0", "k": "false"}
+    for _ in range(count):
+        answer = cluster.caller.call(
+            cluster.brokers[0].address, RequestCode.SEND_MESSAGE_V2, fields, body
+        )
+        assert answer.code == ResponseCode.SUCCESS
+
+
+def pull(cluster: LocalCluster, queue_offset: int, **changes: str) -> ReceivedResponse:
+    fields = {
+        "consumerGroup": "readers",
+        "topic": TOPIC,
+        "queueId": "0",
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": "4",
+        "sysFlag": "4",
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+    }
+    return cluster.caller.call(
+        cluster.brokers[0].address, RequestCode.PULL_MESSAGE, fields | changes
+    )
+
+
+def quick_and_slow(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, queue_offset: int, **changes: str
+) -> list[ReceivedResponse]:
+    app = cluster.brokers[0].app
+    assert app is not None
+    pull(cluster, queue_offset, **changes)
+    pull(cluster, queue_offset, **changes)
+    quick = pull(cluster, queue_offset, **changes)
+    with monkeypatch.context() as patched:
+        patched.setattr(app.pulls, "answer_quickly", lambda request, peer: False)
+        slow = pull(cluster, queue_offset, **changes)
+    return [answer._replace(opaque=0) for answer in (quick, slow)]
+
+
+@pytest.mark.parametrize("queue_offset", [0, 3, 8, 9, 10, 11, 10**6])
+@pytest.mark.parametrize("count", ["1", "4", "32", "100000"])
+def test_both_ways_give_the_same_answer(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, queue_offset: int, count: str
+) -> None:
+    send(cluster, 5)
+    send(cluster, 2, queue_id=1)
+    send(cluster, 5, body=b"y" * 1000)
+    quick, slow = quick_and_slow(cluster, monkeypatch, queue_offset, maxMsgNums=count)
+    assert quick == slow
+
+
+def test_the_shortcut_is_really_taken(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(cluster, 5)
+    app = cluster.brokers[0].app
+    assert app is not None
+    taken: list[bool] = []
+    quickly = app.pulls.answer_quickly
+    monkeypatch.setattr(
+        app.pulls,
+        "answer_quickly",
+        lambda request, peer: taken.append(quickly(request, peer)) or taken[-1],
+    )
+    for _ in range(3):
+        assert pull(cluster, 0).code == ResponseCode.SUCCESS
+    assert taken[-1]
+
+
+def test_a_pull_commits_the_offset_it_carries(cluster: LocalCluster) -> None:
+    send(cluster, 5)
+    for commit in ("1", "2", "3", "4"):
+        pull(cluster, 0, sysFlag="5", commitOffset=commit)
+    answer = cluster.caller.call(
+        cluster.brokers[0].address,
+        RequestCode.QUERY_CONSUMER_OFFSET,
+        {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0"},
+    )
+    assert answer.fields["offset"] == "4"
+
+
+def test_a_topic_made_unreadable_is_refused_at_once(cluster: LocalCluster) -> None:
+    send(cluster, 5)
+    for _ in range(3):
+        assert pull(cluster, 0).code == ResponseCode.SUCCESS
+    fields = {"topic": TOPIC, "defaultTopic": "TBW102", "readQueueNums": "4"}
+    fields |= {
+        "writeQueueNums": "4",
+        "perm": "2",
+        "topicFilterType": "SINGLE_TAG",
+        "order": "false",
+    }
+    address = cluster.brokers[0].address
+    assert cluster.caller.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    assert pull(cluster, 0).code == ResponseCode.NO_PERMISSION

@@ -1,0 +1,51 @@
+"""What was written or verified a moment ago is taken as sound; nothing else is."""
+
+from __future__ import annotations
+
+from contrail.store.state.sound_memory import SoundMemory
+
+MINUTE_MS = 60_000
+
+
+def memory(physical_end: int = 1000, sound_ms: int = MINUTE_MS) -> SoundMemory:
+    return SoundMemory(physical_end, sound_ms=sound_ms)
+
+
+def test_what_was_in_the_log_at_the_start_is_not_sound() -> None:
+    assert not memory(1000).is_sound(999, 1, 0)
+
+
+def test_what_was_appended_since_is_sound_for_a_minute() -> None:
+    sound = memory(1000)
+    sound.appended(1000, 0)
+    sound.appended(2000, 10_000)
+    sound.appended(3000, 50_000)
+    assert sound.is_sound(1500, 100, 50_000)
+    sound.appended(4000, 10_001 + MINUTE_MS)
+    assert not sound.is_sound(1500, 100, 10_001 + MINUTE_MS)
+    assert sound.is_sound(2500, 100, 10_001 + MINUTE_MS)
+
+
+def test_a_verified_stretch_is_sound_for_a_minute_and_only_as_a_whole() -> None:
+    sound = memory()
+    sound.verified(100, 50, 5)
+    assert sound.is_sound(100, 50, 5 + MINUTE_MS - 1)
+    assert not sound.is_sound(100, 51, 6)
+    assert not sound.is_sound(101, 49, 6)
+    assert not sound.is_sound(100, 50, 5 + MINUTE_MS)
+
+
+def test_the_oldest_of_many_stretches_is_forgotten() -> None:
+    sound = memory(10**9)
+    for number in range(5000):
+        sound.verified(number, 1, 0)
+    assert not sound.is_sound(0, 1, 1)
+    assert sound.is_sound(4999, 1, 1)
+
+
+def test_with_a_time_of_nothing_everything_is_verified_again() -> None:
+    sound = memory(0, sound_ms=0)
+    sound.appended(100, 0)
+    sound.verified(10, 5, 0)
+    assert not sound.is_sound(10, 5, 0)
+    assert not sound.is_sound(50, 5, 0)
