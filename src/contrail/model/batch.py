@@ -26,6 +26,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from contrail.errors import BatchIllegal
+from contrail.kernels.batch_split import split_units
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import DELAY, INNER_BASE, INNER_NUM, put_property, read_property
 from contrail.model.record import SYS_FLAG_INNER_BATCH, SYS_FLAG_NEED_UNWRAP, TRANSACTION_MASK
@@ -74,15 +75,7 @@ def split_batch(draft: MessageDraft) -> list[MessageDraft]:
         BatchIllegal: the body is no batch, or ``draft`` is delayed or part of a transaction.
     """
     _check_plain(draft)
-    return [
-        draft._replace(
-            body=unit.body,
-            properties=unit.properties,
-            flag=unit.flag,
-            prepared_transaction_offset=0,
-        )
-        for unit in _walk(draft.body)
-    ]
+    return [MessageDraft._make(unit) for unit in split_units(draft.body, draft, BATCH_COUNT_MAX)]
 
 
 def mark_inner_batch(draft: MessageDraft) -> MessageDraft:
