@@ -43,6 +43,8 @@ bench-quick: setup ## every benchmark suite, small: minutes, not hours
 	$(BIN)/python -m bench --quick
 
 torture: setup ## the long campaigns of crashes and damage
+	$(BIN)/python -c 'import atheris' 2>/dev/null || \
+		CONTRAIL_KERNELS=pure $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
 	$(BIN)/python -m pytest tests -m torture --timeout=0
 
 docs: setup ## check the docs: links resolve, examples run, references are complete

@@ -94,6 +94,7 @@ class Asker:
         self.done(RequestCode.UPDATE_BROKER_CONFIG, {}, text.encode())
 
     def set_offset(self, group: str, topic: str, consumer_offset: int) -> None:
+        """Commit, as a consumer does."""
         fields = {**offset_fields(group, topic), "commitOffset": str(consumer_offset)}
         self.done(RequestCode.UPDATE_CONSUMER_OFFSET, fields)
 

@@ -18,8 +18,8 @@ from typing import NamedTuple
 GROWTH_MAX = 0.01
 MIB = 1 << 20
 
-# What must not grow, and the growth that is noise. Allocators fragment by pages, so that a server of
-# 25 MiB cannot be held to 1 %; segments of 16 MiB are mapped and let go; a connection that is
+# What must not grow, and the growth that is noise. Allocators fragment by pages, so that a server
+# of 25 MiB cannot be held to 1 %; segments of 16 MiB are mapped and let go; a connection that is
 # coming or going is a file; a registration under way is a task.
 FLOORS: Mapping[str, float] = {
     "private_bytes": MIB / 2,

@@ -5,7 +5,7 @@ line ``steady``, makes traffic until its standard input ends, and prints one lin
 done, what was stored by queue, and every error.
 
 Rates are bounded and do not depend on how fast the broker is: with 200 active connections about
-1,500 messages are sent and 6,000 handed out in a second, which leaves most of two cores free.
+1,500 messages are sent and 3,500 handed out in a second, which leaves most of two cores free.
 """
 
 from __future__ import annotations

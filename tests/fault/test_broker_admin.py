@@ -94,7 +94,9 @@ class Room:
                 clock=self.clock,
             ).table(),
             **GroupHandlers(self.groups, self.offsets, self.stats, clock=self.clock).table(),
-            **QueryHandlers(self.store, ConsumerTable(), FilterTable(no_sql)).table(),
+            **QueryHandlers(
+                self.store, self.topics.table, ConsumerTable(), FilterTable(no_sql)
+            ).table(),
             **BrokerAdminHandlers(
                 self.settings,
                 self.stats,
@@ -176,10 +178,17 @@ def test_a_list_with_one_bad_topic_creates_none(room: Room) -> None:
 
 def test_a_missing_field_is_named(room: Room) -> None:
     asked = {"topic": "orders", "defaultTopic": "TBW102", "order": "false"}
-    for missing, fields in (("readQueueNums", asked), ("order", {"defaultTopic": "TBW102"})):
+    for missing, fields in (("readQueueNums", asked), ("topic", {"defaultTopic": "TBW102"})):
         refusal = room.refusal(RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
         assert refusal.code == ResponseCode.SYSTEM_ERROR
         assert missing in refusal.remark
+
+
+def test_a_topic_needs_neither_an_order_nor_a_default_topic(room: Room) -> None:
+    fields = {"topic": "orders", "readQueueNums": 4, "writeQueueNums": 4, "perm": 6}
+    fields |= {"topicFilterType": "SINGLE_TAG"}
+    assert room.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
+    assert room.topics.table.topics["orders"].order is False
 
 
 def test_fewer_queues_lose_no_message(room: Room) -> None:
@@ -376,6 +385,17 @@ def test_rows_of_a_queue_are_shown(room: Room) -> None:
     assert room.refusal(RequestCode.QUERY_CONSUME_QUEUE, {**asked, "queueId": 9}).code == 1
 
 
+def test_a_queue_that_never_had_a_message_has_no_rows_and_is_no_error(room: Room) -> None:
+    room.set_topic("quiet", readQueueNums=2, writeQueueNums=3)
+    asked = {"topic": "quiet", "index": 0, "count": 2}
+    for queue_id in range(3):
+        answer = room.ask(RequestCode.QUERY_CONSUME_QUEUE, {**asked, "queueId": queue_id})
+        assert (answer.code, body_of(answer)) == (0, b"")
+    for queue_id in (-1, 3):
+        refusal = room.refusal(RequestCode.QUERY_CONSUME_QUEUE, {**asked, "queueId": queue_id})
+        assert refusal.code == ResponseCode.SYSTEM_ERROR
+
+
 def test_settings_change_from_the_closed_list_only(
     room: Room, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -397,6 +417,7 @@ def test_all_settings_are_shown_under_the_originals_names(room: Room) -> None:
     lines = body_of(answer).decode().splitlines()
     assert "brokerPermission=4" in lines
     assert "flushDiskType=ASYNC_FLUSH" in lines
+    assert f"storePathCommitLog={room.store_config.root / 'commitlog'}" in lines
     assert "autoCreateTopicEnable=true" in lines
     assert answer.fields is not None
     assert json.loads(answer.fields["version"])["counter"] == 1
@@ -442,6 +463,9 @@ def test_offsets_of_consumers_and_delay_levels_are_handed_out_whole(room: Room) 
     room.offsets.commit("billing", "orders", 0, 3)
     offsets = room.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
     assert b'"offsetTable":{"orders@billing":{0:3}}' in body_of(offsets)
+    room.offsets.commit_pulled("billing", "orders", 0, 4)
+    offsets = room.ask(RequestCode.GET_ALL_CONSUMER_OFFSET)
+    assert b'"pullOffsetTable":{"orders@billing":{0:4}}' in body_of(offsets)
     assert b'"offsetTable":{1:5}' in body_of(room.ask(RequestCode.GET_ALL_DELAY_OFFSET))
 
 

@@ -292,7 +292,7 @@ class Broker:
                 clock=clock,
             ),
             GroupHandlers(tables.groups, tables.consumer_offsets, self.stats, clock=clock),
-            QueryHandlers(store, tables.consumers, tables.filters),
+            QueryHandlers(store, tables.topics.table, tables.consumers, tables.filters),
             self._admin_handlers(),
         )
         return {code: handler for family in families for code, handler in family.table().items()}

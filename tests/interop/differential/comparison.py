@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tests.interop.differential.explained import ABSENT, RULES
 from tests.interop.differential.normal import Normal, canonical
 from tests.interop.differential.requests import Request
+
+SUCCESS = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,13 +30,20 @@ class Difference:
 
 
 def differences(request: Request, theirs: Normal, ours: Normal) -> list[Difference]:
-    """Every place where the two differ; what explains the code explains the rest with it."""
-    found = list(_compare("", theirs, ours))
-    rows = {path: _explanation(request, path, left, right) for path, left, right in found}
-    refusal = rows.get("code") or rows.get("instead")
-    return [
-        Difference(request, path, left, right, refusal or rows[path]) for path, left, right in found
+    """Every place where the two differ; what explains a refusal explains all it leaves out."""
+    found = [
+        Difference(request, path, left, right, _explanation(request, path, left, right))
+        for path, left, right in _compare("", theirs, ours)
     ]
+    refusal = next((one.row for one in found if one.path == "code" and one.row is not None), None)
+    if refusal is None or not (_refuses(theirs) or _refuses(ours)):
+        return found
+    return [replace(one, row=refusal) for one in found]
+
+
+def _refuses(answer: Normal) -> bool:
+    """It has nothing to say: whatever the other one says is different."""
+    return answer.get("code") != SUCCESS and answer.get("body") is None
 
 
 def _explanation(request: Request, path: str, theirs: Any, ours: Any) -> str | None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from random import Random
 
 from tests.interop.differential.opening import heartbeats, opening
-from tests.interop.differential.requests import BROKER, NAMESRV, FieldValue, Request
+from tests.interop.differential.requests import BROKER, NAMESRV, FieldValue, Reference, Request
 from tests.interop.differential.specs import (
     ASIDE,
     BOOL,
@@ -53,10 +54,17 @@ _FIELDS_KEPT_VALID = {
     (103, "brokerAddr"),
     (103, "clusterName"),
     (904, "heartbeatTimeoutMills"),
+    (222, "group"),
+    (314, "destGroup"),
+    # What becomes of a group that is deleted without its offsets is in a story.
+    (207, "groupName"),
+    (207, "cleanOffset"),
 }
 _QUEUE_FIELDS = {10: "queueId", 310: "e", 320: "e"}
 _TOPIC_FIELDS = {10: "topic", 310: "b", 320: "b"}
 _REQUESTS_BETWEEN_HEARTBEATS = 150
+_BINARY_SHARE = 1 / 8
+_UNREGISTER_BROKER = 104
 
 
 class _Choices(Random):
@@ -73,7 +81,16 @@ def generate(seed: int) -> list[Request]:
     mixed = [request for spec in SPECS for request in _of_spec(random, spec)]
     mixed += _unhandled()
     random.shuffle(mixed)
+    mixed = [_maybe_binary(random, request) for request in mixed]
     return [*opening(), *_with_heartbeats(mixed), *stories()]
+
+
+def _maybe_binary(random: _Choices, request: Request) -> Request:
+    """One in eight of the requests that fit a binary header gets one."""
+    values = (request.fields or {}).values()
+    fits = abs(request.code) < 1 << 15 and not request.header
+    fits = fits and all(isinstance(value, str | Reference) for value in values)
+    return dataclasses.replace(request, binary=fits and random.random() < _BINARY_SHARE)
 
 
 def _with_heartbeats(requests: list[Request]) -> Iterator[Request]:
@@ -82,6 +99,9 @@ def _with_heartbeats(requests: list[Request]) -> Iterator[Request]:
         if index % _REQUESTS_BETWEEN_HEARTBEATS == 0:
             yield from heartbeats()
         yield request
+        if request.code == _UNREGISTER_BROKER:
+            # The original forgets a broker a moment after its answer.
+            yield Request(NAMESRV, 106, what="settled")
 
 
 def generate_later(seed: int) -> list[Request]:

@@ -18,6 +18,8 @@ from tests.interop.differential.runner import Outcome, Side
 Normal = dict[str, Any]
 
 _RECORDS = frozenset({11, 361, 12, 33})
+_BROKER_CONSUME_STATS = 317
+_TOTALS = {"totalTopicNum": "topicConfigTable", "totalGroupNum": "subscriptionGroupTable"}
 _PROPERTIES_TEXT = frozenset({26, 319})
 # Their values are measurements; the names of the values are compared.
 _MEASURED = frozenset({28, 315})
@@ -58,7 +60,13 @@ def normalise(side: Side, request: Request, outcome: Outcome) -> Normal:
     fields = {name: text.value(name, value) for name, value in answer.fields.items()}
     if _lets_the_broker_choose(request):
         fields = {name: "<any>" if name in _CHOSEN else fields[name] for name in fields}
-    return {"code": answer.code, "fields": fields, "body": _body(request, answer, text)}
+    body = _body(request, answer, text)
+    for total, table in _TOTALS.items():
+        if total in fields and isinstance(body, dict):
+            # How many more there are than are shown: what is shown is compared by itself.
+            fields[total] = str(int(fields[total]) - len(body.get(table, ())))
+    whole = {"code": answer.code, "fields": fields, "body": body}
+    return whole | {"strays": answer.stray_count} if answer.stray_count else whole
 
 
 def _lets_the_broker_choose(request: Request) -> bool:
@@ -71,7 +79,9 @@ def _body(request: Request, answer: Answer, text: _Texts) -> Any:
     if not answer.body:
         return None
     if request.code in _RECORDS and answer.code == 0:
-        return [_record(message, text) for message in split_record_run(answer.body)]
+        messages = enumerate(split_record_run(answer.body))
+        # Named by their places: records must come in the same order.
+        return {f"record {index}": _record(message, text) for index, message in messages}
     if request.code in _PROPERTIES_TEXT and answer.code == 0:
         lines = [line.partition("=") for line in answer.body.decode().splitlines()]
         return {name: _setting(text, name, value) for name, _, value in lines}
@@ -79,7 +89,20 @@ def _body(request: Request, answer: Answer, text: _Texts) -> Any:
         parsed = text.value("", fastjson.loads(answer.body))
     except fastjson.FastJsonError:
         return answer.body.decode(errors="replace")
+    if request.code == _BROKER_CONSUME_STATS and isinstance(parsed, dict):
+        return parsed | _totals_beyond_rows(fastjson.loads(answer.body))
     return _names_only(parsed) if request.code in _MEASURED else parsed
+
+
+def _totals_beyond_rows(stats: Any) -> dict[str, int]:
+    """What the totals say beyond the rows, which are compared by themselves: nothing."""
+    totals = {name: stats[name] for name in ("totalDiff", "totalInflightDiff")}
+    lists = [topics for entry in stats["consumeStatsList"] for topics in entry.values()]
+    for topic in [topic for topics in lists for topic in topics]:
+        for queue in topic["offsetTable"].values():
+            totals["totalDiff"] -= queue["brokerOffset"] - queue["consumerOffset"]
+            totals["totalInflightDiff"] -= queue["pullOffset"] - queue["consumerOffset"]
+    return totals
 
 
 def _setting(text: _Texts, name: str, value: str) -> Any:
@@ -115,6 +138,8 @@ class _Texts:
         self._known = {side.facts.broker_address: "<broker>", side.namesrv: "<namesrv>"}
 
     def value(self, name: str, value: Any) -> Any:
+        if name == "filterData" and isinstance(value, str) and not value.startswith("{"):
+            return "<words>"
         if name in _RATES:
             return "<rate>"
         if name in _PHYSICAL:

@@ -50,6 +50,7 @@ def _topics() -> Iterator[Request]:
         "Wrongs": {"readQueueNums": str(WRONG_QUEUES), "writeQueueNums": str(WRONG_QUEUES)},
         "WrongTopic": {},
         "WrongChoice": {},
+        "OneWay": {},
     }
     for name, changed in changes.items():
         yield Request(BROKER, 17, topic_settings(name) | changed, what="opening")
@@ -69,6 +70,7 @@ def _groups() -> Iterator[Request]:
         group_config("Retriers", retryMaxTimes=2),
         group_config("Reset"),
         group_config("WrongGroup"),
+        group_config("WrongReset"),
         group_config("Disabled", consumeEnable=False),
         group_config("Broadcast"),
         group_config("NoBroadcast", consumeBroadcastEnable=False),

@@ -1,4 +1,4 @@
-"""The smallest frame client: one blocking connection, JSON headers, one request at a time.
+"""The smallest frame client: one blocking connection, one request at a time.
 
 It shares nothing with our own wire code on purpose: both servers are judged by the same bytes.
 """
@@ -17,6 +17,9 @@ from typing import Any, Self
 VERSION = 479
 RESPONSE_FLAG = 1
 ONE_WAY_FLAG = 2
+_BINARY = 1
+_LANGUAGES = ("JAVA", "CPP", "DOTNET", "PYTHON")
+_BINARY_HEAD = struct.Struct(">hBhiii")
 
 
 class PeerClosed(ConnectionError):
@@ -31,6 +34,8 @@ class Answer:
     remark: str | None
     fields: dict[str, str] = field(default_factory=dict)
     body: bytes = b""
+    # Answers to earlier requests, which nobody waits for: to a one-way request there is none.
+    stray_count: int = 0
 
 
 class RawConnection:
@@ -63,14 +68,19 @@ class RawConnection:
         body: bytes = b"",
         *,
         header: Mapping[str, Any] | None = None,
+        binary: bool = False,
     ) -> Answer:
         """Send one request and wait for the answer to it; ``header`` overrides header keys."""
-        self.tell(code, fields, body, header=header)
+        self.tell(code, fields, body, header=header, binary=binary)
+        strays = 0
         while True:
             received, answer_body = self._read()
-            if received["flag"] & RESPONSE_FLAG and received["opaque"] == self._opaque:
+            if not received["flag"] & RESPONSE_FLAG:
+                continue
+            if received["opaque"] == self._opaque:
                 named = received.get("extFields") or {}
-                return Answer(received["code"], received.get("remark"), named, answer_body)
+                return Answer(received["code"], received.get("remark"), named, answer_body, strays)
+            strays += 1
 
     def tell(
         self,
@@ -79,6 +89,7 @@ class RawConnection:
         body: bytes = b"",
         *,
         header: Mapping[str, Any] | None = None,
+        binary: bool = False,
     ) -> None:
         """Send one request and read nothing."""
         self._opaque += 1
@@ -87,13 +98,15 @@ class RawConnection:
         if fields is not None:
             head["extFields"] = dict(fields)
         head |= header or {}
-        encoded = json.dumps(head, ensure_ascii=False).encode()
-        prefix = struct.pack(">II", 4 + len(encoded) + len(body), len(encoded))
+        encoded = _binary(head) if binary else json.dumps(head, ensure_ascii=False).encode()
+        kind = _BINARY << 24 if binary else 0
+        prefix = struct.pack(">II", 4 + len(encoded) + len(body), kind | len(encoded))
         self._socket.sendall(prefix + encoded + body)
 
     def _read(self) -> tuple[dict[str, Any], bytes]:
+        """Both servers answer in JSON, however they were asked."""
         total, header_bytes = struct.unpack(">II", self._exactly(8))
-        header_bytes &= 0xFFFFFF
+        assert header_bytes >> 24 == 0, f"{self.address} answered with a binary header"
         payload = self._exactly(total - 4)
         return json.loads(payload[:header_bytes]), payload[header_bytes:]
 
@@ -105,3 +118,18 @@ class RawConnection:
                 raise PeerClosed(f"{self.address} closed the connection")
             received += piece
         return bytes(received)
+
+
+def _binary(head: Mapping[str, Any]) -> bytes:
+    """The header in its other form; it has no room for large codes and versions."""
+    fields = b"".join(_binary_field(*named) for named in head.get("extFields", {}).items())
+    remark = str(head.get("remark", "")).encode()
+    language = _LANGUAGES.index(head["language"])
+    numbers = (head["code"], language, head["version"], head["opaque"], head["flag"], len(remark))
+    start = _BINARY_HEAD.pack(*numbers) + remark
+    return start + struct.pack(">i", len(fields)) + fields
+
+
+def _binary_field(name: str, value: str) -> bytes:
+    named, text = name.encode(), value.encode()
+    return struct.pack(">h", len(named)) + named + struct.pack(">i", len(text)) + text

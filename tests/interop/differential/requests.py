@@ -45,12 +45,14 @@ class Request:
     header: Mapping[str, Any] = field(default_factory=dict)
     connection: str = "main"
     one_way: bool = False
+    binary: bool = False
     label: str | None = None
 
     def __str__(self) -> str:
         named = {key: _short(value) for key, value in (self.fields or {}).items()}
         body = self.body if isinstance(self.body, bytes) else b"<made>"
         extra = f" header={dict(self.header)}" if self.header else ""
+        extra += " binary" * self.binary + " one-way" * self.one_way
         return (
             f"{self.target} {self.code} ({self.what}) {named}"
             f"{f' body={body[:300]!r}' if body else ''}{extra}"

@@ -70,9 +70,12 @@ class Side:
         try:
             if request.one_way:
                 header = dict(request.header) | {"flag": ONE_WAY_FLAG}
-                connection.tell(request.code, fields, body, header=header)
+                connection.tell(request.code, fields, body, header=header, binary=request.binary)
                 return Outcome(None, "one-way")
-            return Outcome(connection.ask(request.code, fields, body, header=request.header))
+            answer = connection.ask(
+                request.code, fields, body, header=request.header, binary=request.binary
+            )
+            return Outcome(answer)
         except TimeoutError:
             return Outcome(None, "silence")
         except (PeerClosed, ConnectionError):

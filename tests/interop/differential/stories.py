@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 
 from tests.interop.differential.opening import topic_settings
 from tests.interop.differential.requests import BROKER, NAMESRV, Request
-from tests.interop.differential.specs import encode_json, encode_properties
+from tests.interop.differential.specs import (
+    encode_json,
+    encode_properties,
+    group_config,
+    register_body,
+    topic_config,
+)
 
 
 def stories() -> Iterator[Request]:
@@ -16,8 +23,16 @@ def stories() -> Iterator[Request]:
     yield from _locks_of_two_clients()
     yield from _a_client_leaves()
     yield from _a_broker_leaves()
+    yield from _told_one_way()
+    yield from _a_list_half_known()
+    yield from _two_topics_forbidden()
+    yield from _a_reset_before_a_commit()
+    yield from _a_broker_moves()
+    yield from _a_single_topic_first()
     yield from _a_topic_is_deleted()
     yield from _large_bodies()
+    yield from _a_group_deleted_without_its_offsets()
+    yield from _wrong_groups()
 
 
 def _send(topic: str, *, label: str | None = None, body: bytes = b"story", **more: str) -> Request:
@@ -57,6 +72,106 @@ def _locks_of_two_clients() -> Iterator[Request]:
         whole = {"clientId": f"client-{client}", "consumerGroup": "Lockers"}
         body = encode_json(whole | {"mqSet": queues[:count]})
         yield Request(BROKER, code, None, body, "story", connection=f"client-{client}")
+
+
+def _told_one_way() -> Iterator[Request]:
+    """Whatever becomes of them, there is no answer; what they did is seen afterwards."""
+    named = {"a": "Writers", "b": "OneWay", "c": "TBW102", "d": "4", "e": "1", "f": "0"}
+    named |= {"g": "1600000000000", "h": "0"}
+    place = {"consumerGroup": "OneWay", "topic": "OneWay", "queueId": "0"}
+    group = encode_json(group_config("OneWay"))
+    yield Request(BROKER, 200, None, group, "story")
+    for binary in (False, True):
+        for request in (
+            Request(BROKER, 310, named, b"one", "told"),
+            Request(BROKER, 310, named | {"b": "Closed"}, b"refused", "told"),
+            Request(BROKER, 11, {"topic": "OneWay"}, what="told"),
+            Request(BROKER, 15, place | {"commitOffset": "5"}, what="told"),
+            Request(BROKER, 9_999, what="told"),
+        ):
+            yield dataclasses.replace(request, one_way=True, binary=binary)
+        yield Request(BROKER, 14, place, what="story")
+        yield Request(BROKER, 30, {"topic": "OneWay", "queueId": "1"}, what="story")
+        key = {"namespace": "TOLD", "key": f"one-{binary}"}
+        yield from (
+            Request(NAMESRV, 100, key | {"value": "1"}, what="told", one_way=True, binary=binary),
+            Request(NAMESRV, 105, {"topic": "Never"}, what="told", one_way=True, binary=binary),
+        )
+        yield Request(NAMESRV, 101, key, what="story")
+
+
+def _a_list_half_known() -> Iterator[Request]:
+    for name in ("HalfOne", "HalfTwo"):
+        topics = [topic_config("HalfOne"), topic_config(name)]
+        body = encode_json({"topicConfigList": topics})
+        yield Request(BROKER, 18, None, body, "story")
+    yield Request(BROKER, 351, {"topic": "HalfTwo"}, what="story list half known")
+
+
+def _a_group_deleted_without_its_offsets() -> Iterator[Request]:
+    yield Request(BROKER, 207, {"groupName": "Gone", "cleanOffset": "false"}, what="story")
+    yield Request(BROKER, 201, what="story")
+
+
+def _two_topics_forbidden() -> Iterator[Request]:
+    for topic, readable in (("Alpha", "false"), ("Beta", "false"), ("Alpha", "true"), ("Beta", "")):
+        fields = {"group": "TwoForbidden", "topic": topic}
+        fields |= {"readable": readable} if readable else {}
+        yield Request(BROKER, 353, fields, what="story two forbidden")
+
+
+def _a_reset_before_a_commit() -> Iterator[Request]:
+    place = {"topic": "Alpha", "queueId": "0"}
+    yield Request(BROKER, 200, None, encode_json(group_config("Moved")), "story")
+    fields = {"group": "Moved", "timestamp": "-1", "isForce": "true", "offset": "1"}
+    yield Request(BROKER, 222, place | fields, what="story")
+    yield Request(BROKER, 14, place | {"consumerGroup": "Moved"}, what="story")
+    fields = {"consumerGroup": "Moved", "queueOffset": "3", "maxMsgNums": "4", "sysFlag": "5"}
+    fields |= {"commitOffset": "7", "suspendTimeoutMillis": "0", "subscription": "*"}
+    yield Request(BROKER, 11, place | fields | {"subVersion": "0"}, what="story")
+    yield Request(BROKER, 14, place | {"consumerGroup": "Moved"}, what="story stale commit")
+
+
+def _registered(name: str, port: int, cluster: str, broker_id: int, count: int) -> Request:
+    fields = {"brokerName": name, "brokerAddr": f"127.0.0.1:{port}", "clusterName": cluster}
+    fields |= {"brokerId": str(broker_id), "haServerAddr": "127.0.0.1:3333"}
+    topics = [topic_config(f"Moving-{number}") for number in range(count)]
+    return Request(NAMESRV, 103, fields, register_body(topics), "story", connection="moving")
+
+
+def _a_broker_moves() -> Iterator[Request]:
+    """Under another cluster, then another address, then another id; then it goes."""
+    for port, cluster, broker_id in (
+        (1111, "FirstCluster", 0),
+        (1111, "SecondCluster", 0),
+        (2222, "SecondCluster", 0),
+        (2222, "SecondCluster", 1),
+        (1111, "SecondCluster", 0),
+    ):
+        yield _registered("moving", port, cluster, broker_id, 2)
+        yield Request(NAMESRV, 106, what="story")
+        yield Request(NAMESRV, 105, {"topic": "Moving-0"}, what="story")
+    for port, own_id in ((1111, "0"), (2222, "1")):
+        fields = {"brokerName": "moving", "brokerAddr": f"127.0.0.1:{port}"}
+        fields |= {"clusterName": "SecondCluster", "brokerId": own_id}
+        yield Request(NAMESRV, 104, fields, what="story", connection="moving")
+        yield Request(NAMESRV, 105, {"topic": "Moving-0"}, what="story")
+    yield Request(NAMESRV, 106, what="story broker moved")
+
+
+def _a_single_topic_first() -> Iterator[Request]:
+    yield _registered("single", 1111, "SingleCluster", 0, 1)
+    yield Request(NAMESRV, 106, what="story single topic first")
+
+
+def _wrong_groups() -> Iterator[Request]:
+    """At the very end: what the original makes of a missing name is seen nowhere else."""
+    reset = {"topic": "Alpha", "timestamp": "-1", "isForce": "true", "queueId": "0"}
+    for group in ("", " ", "bad group", "g" * 256, "Nobody", "é"):
+        yield Request(BROKER, 222, reset | {"group": group}, what="story")
+    yield Request(BROKER, 222, reset, what="without group")
+    clone = {"srcGroup": "Offline", "topic": "Alpha", "offline": "true"}
+    yield Request(BROKER, 314, clone, what="without destGroup")
 
 
 def _a_client_leaves() -> Iterator[Request]:

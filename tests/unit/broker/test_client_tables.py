@@ -217,3 +217,32 @@ def test_both_tables_agree_with_a_simple_model(steps: list[tuple[str, int, str]]
         }
         assert {group: set(found) for group, found in producers.groups.items()} == expected
         assert {g: set(found.channels) for g, found in consumers.groups.items()} == expected
+
+
+def test_a_subscription_that_came_with_a_pull_is_shown_until_ten_minutes_later() -> None:
+    table = ConsumerTable()
+    table.remember_pulled("g", "orders", SubscriptionData("orders", "old"), 1_000)
+    table.remember_pulled("g", "orders", SubscriptionData("orders", "new"), 2_000)
+    shown = table.subscription("g", "orders")
+    assert shown is not None and (shown.sub_string, shown.sub_version) == ("new", 2_000)
+    assert table.find("g") is None
+    table.expire(602_000)
+    assert table.subscription("g", "orders") is not None
+    table.expire(602_001)
+    assert table.subscription("g", "orders") is None
+
+
+def test_a_heartbeat_counts_more_than_a_pull() -> None:
+    table = ConsumerTable()
+    table.register(_data(orders=7), _channel(FakePeer()))
+    table.remember_pulled("g", "orders", SubscriptionData("orders", "pulled"), 1_000)
+    shown = table.subscription("g", "orders")
+    assert shown is not None and shown.sub_version == 7
+
+
+def test_a_group_subscribes_to_what_it_pulls_beside_its_heartbeats() -> None:
+    table = ConsumerTable()
+    table.register(_data(orders=1), _channel(FakePeer()))
+    assert not table.subscribes("g", "bills")
+    table.remember_pulled("g", "bills", SubscriptionData("bills"), 1_000)
+    assert table.subscribes("g", "bills")

@@ -124,3 +124,10 @@ def test_the_version_moves_once_in_five_hundred_commits() -> None:
         offsets.commit("g", "orders", 0, count)
     offsets.stamp(78)
     assert offsets.data_version == DataVersion(0, 3, 78)
+
+
+def test_what_was_pulled_is_shown_as_a_copy() -> None:
+    offsets = ConsumerOffsets()
+    offsets.commit_pulled("g", "orders", 1, 7)
+    offsets.pulled()["orders@g"][1] = 9
+    assert offsets.pulled() == {"orders@g": {1: 7}}

@@ -209,6 +209,16 @@ def test_a_negative_time_resets_to_the_end() -> None:
     assert broker.offsets.peek_reset("g", "orders", 1) is None
 
 
+def test_a_reset_without_a_time_is_refused() -> None:
+    broker = _Broker()
+    fields = {"topic": "orders", "group": "g", "isForce": True}
+    wanted = request(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, fields)
+    with pytest.raises(RequestRejected, match="timestamp") as caught:
+        broker.resets.handle_reset(wanted, FakePeer())
+    assert caught.value.code == ResponseCode.SYSTEM_ERROR
+    assert broker.offsets.peek_reset("g", "orders", 0) is None
+
+
 def test_an_explicit_offset_must_lie_in_the_queue() -> None:
     broker = _Broker()
     broker.store.times[b"orders", 0] = [100, 200, 300]

@@ -247,8 +247,8 @@ def test_the_deepest_filter_is_compiled_evaluated_and_printed() -> None:
 
 
 def test_a_long_chain_of_or_is_not_deep() -> None:
-    text = " OR ".join(f"a = '{number}'" for number in range(4000))
-    assert answer(text, a="3999") is True
+    text = " OR ".join(f"a = '{number}'" for number in range(1000))
+    assert answer(text, a="999") is True
 
 
 def test_nested_ranges_are_evaluated_once_each() -> None:

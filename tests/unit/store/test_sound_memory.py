@@ -43,6 +43,16 @@ def test_the_oldest_of_many_stretches_is_forgotten() -> None:
     assert sound.is_sound(4999, 1, 1)
 
 
+def test_a_stretch_whose_time_is_over_is_let_go() -> None:
+    sound = memory()
+    sound.verified(100, 50, 5)
+    sound.verified(200, 50, 6)
+    sound.appended(2000, 5 + MINUTE_MS)
+    # Had it been kept, it would be sound at this time.
+    assert not sound.is_sound(100, 50, 6)
+    assert sound.is_sound(200, 50, 6)
+
+
 def test_with_a_time_of_nothing_everything_is_verified_again() -> None:
     sound = memory(0, sound_ms=0)
     sound.appended(100, 0)

@@ -28,6 +28,7 @@ from contrail.wire.peer import Handler, Peer
 _audit = logging.getLogger("contrail.audit")
 
 PERMISSION = "brokerPermission"
+_LOG_PATHS = "storePathCommitLog"
 _SECRET = re.compile(r"secret|password|credential|_key\b")
 
 
@@ -90,6 +91,7 @@ class BrokerAdminHandlers:
             for field in dataclasses.fields(config)
             if not _SECRET.search(field.name)
         }
+        named[_LOG_PATHS] = setting_text(self._store_config.log_folders)
         version = encode_body(self._settings.data_version.to_fields()).decode()
         text = render_properties(dict(sorted(named.items())))
         return Response(fields={"version": version}, body=text.encode())
@@ -109,8 +111,9 @@ class BrokerAdminHandlers:
         return Response(body=encode_stats(item.window(MINUTE), item.window(HOUR), item.window(DAY)))
 
     def handle_consumer_offsets(self, request: Request, peer: Peer) -> Response:
-        table = consumer_offset_table(self._offsets)
-        return Response(body=encode_body(CONSUMER_OFFSETS.encode(table)))
+        """The table of committed offsets as its file has it, and what is only in memory."""
+        table = CONSUMER_OFFSETS.encode(consumer_offset_table(self._offsets))
+        return Response(body=encode_body(table | {"pullOffsetTable": self._offsets.pulled()}))
 
     def handle_delay_offsets(self, request: Request, peer: Peer) -> Response:
         return Response(body=encode_body(DELAY_OFFSETS.encode(self._delay_offsets())))

@@ -84,7 +84,7 @@ class ResetHandlers:
     def _plan_reset(self, topic: TopicConfig, fields: HeaderFields) -> dict[int, int]:
         """The new offset of each queue that is to be reset."""
         queue_id = fields.integer("queueId", ALL_QUEUES)
-        timestamp_ms = fields.long("timestamp", -1)
+        timestamp_ms = fields.long("timestamp")
         if queue_id < 0:
             queues = range(topic.read_queue_count)
             return {queue: self._place(topic.topic, queue, timestamp_ms) for queue in queues}

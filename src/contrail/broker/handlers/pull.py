@@ -108,6 +108,7 @@ class PullHandler:
         if run is None:
             return False
         view, count, low, high = run
+        self._admission.remember_given(plan)
         next_queue_offset = queue_offset + count
         offsets = self._consumer_offsets
         if plan.sys_flag & FLAG_COMMIT:
@@ -219,17 +220,22 @@ class PullHandler:
                 return self._moved_by_operator(plan, reset), False
         result, body = self._read(plan)
         code = _outcome(result, plan)
+        self._commit_pulled(plan, result.next_queue_offset)
         if code == ResponseCode.SUCCESS:
             self._stats.pulled(plan.topic_name, plan.group, result.message_count, result.byte_count)
-            self._consumer_offsets.commit_pulled(
-                plan.group, plan.topic_name, plan.queue_id, result.next_queue_offset
-            )
         else:
             self._stats.pull_missed()
         response = Response(code, result.status.value, _fields(plan, result), body)
         return response, code == ResponseCode.PULL_NOT_FOUND
 
+    def _commit_pulled(self, plan: PullPlan, queue_offset: int) -> None:
+        """Where the group's next pull starts, whatever became of this one."""
+        self._consumer_offsets.commit_pulled(
+            plan.group, plan.topic_name, plan.queue_id, queue_offset
+        )
+
     def _moved_by_operator(self, plan: PullPlan, reset: int) -> Response:
+        self._commit_pulled(plan, reset)
         low = self._store.queue_offset_min(plan.topic, plan.queue_id)
         high = self._store.queue_offset_max(plan.topic, plan.queue_id)
         result = GetResult(GetStatus.FOUND, reset, low, high)

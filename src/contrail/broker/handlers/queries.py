@@ -10,6 +10,7 @@ from contrail.broker.state.filter_data import FilterData, FilterTable
 from contrail.errors import RecordDamaged, RequestRejected
 from contrail.model.fastjson import dumps
 from contrail.model.subscription import SubscriptionData
+from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.queue_rows import Row, encode_queue_rows
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FRAME_BYTES_MAX, Request, Response
@@ -40,13 +41,24 @@ class MessageLookup(Protocol):
     def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> Sequence[Row]: ...
 
 
+class TopicSettings(Protocol):
+    """The topics there are."""
+
+    def get(self, topic: str) -> TopicConfig | None: ...
+
+
 class QueryHandlers:
     """Answers with records as they stand in the log."""
 
     def __init__(
-        self, store: MessageLookup, consumers: ConsumerTable, filters: FilterTable
+        self,
+        store: MessageLookup,
+        topics: TopicSettings,
+        consumers: ConsumerTable,
+        filters: FilterTable,
     ) -> None:
         self._store = store
+        self._topics = topics
         self._consumers = consumers
         self._filters = filters
 
@@ -113,9 +125,9 @@ class QueryHandlers:
         queue_offset, count = fields.long("index"), fields.integer("count")
         group = fields.optional_text("consumerGroup")
         encoded = topic.encode()
-        if not self._store.has_queue(encoded, queue_id):
+        if not (self._store.has_queue(encoded, queue_id) or self._is_queue(topic, queue_id)):
             raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"topic {topic!r} has no queue {queue_id} with messages"
+                ResponseCode.SYSTEM_ERROR, f"topic {topic!r} has no queue {queue_id}"
             )
         low = self._store.queue_offset_min(encoded, queue_id)
         high = self._store.queue_offset_max(encoded, queue_id)
@@ -132,6 +144,13 @@ class QueryHandlers:
                 filter_text=filter_text,
             )
         )
+
+    def _is_queue(self, topic: str, queue_id: int) -> bool:
+        """Whether messages may be sent there or read from there, though none ever were."""
+        config = self._topics.get(topic)
+        if config is None:
+            return False
+        return 0 <= queue_id < max(config.read_queue_count, config.write_queue_count)
 
     def _filter_of(
         self, group: str | None, topic: str

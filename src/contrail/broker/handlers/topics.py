@@ -97,9 +97,6 @@ class TopicHandlers:
         too. No message is removed by either.
         """
         fields = HeaderFields(request)
-        # RocketMQ refuses a request without these, though it makes no use of the first.
-        for name in ("defaultTopic", "order"):
-            fields.text(name)
         requested = TopicConfig(
             topic=fields.text("topic"),
             read_queue_count=fields.integer("readQueueNums"),

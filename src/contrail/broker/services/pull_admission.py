@@ -17,7 +17,7 @@ from contrail.broker.state.sql92 import compile_sql
 from contrail.clock import Clock
 from contrail.errors import ConfigError, FilterInvalid, RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
-from contrail.model.subscription import SubscriptionData, parse_subscription
+from contrail.model.subscription import SQL92, SubscriptionData, parse_subscription
 from contrail.model.topic import RETRY_PREFIX, Perm
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request
@@ -78,6 +78,7 @@ class PullAdmission:
             get = request.fields.get
             queue_offset, count_max = get("queueOffset", ""), get("maxMsgNums", "")
             if queue_offset.isdecimal() and count_max.isdecimal() and len(queue_offset) < 19:
+                self.remember_given(passed)
                 return passed._replace(
                     queue_offset=int(queue_offset), count_max=min(int(count_max), _COUNT_LIMIT)
                 )
@@ -85,7 +86,15 @@ class PullAdmission:
         # A property filter may be replaced without any table growing older.
         if plan.property_filter is None and len(self._passed) < _PASSED_MAX:
             self._passed[_checked_fields(request)] = plan
+        self.remember_given(plan)
         return plan
+
+    def remember_given(self, plan: PullPlan) -> None:
+        """Operators ask what a group reads, also of groups that say so in their pulls only."""
+        if plan.given is not None:
+            self._consumers.remember_pulled(
+                plan.group, plan.topic_name, plan.given, self._clock.now_ms()
+            )
 
     def passed(self, request: Request) -> PullPlan | None:
         """The plan of an earlier pull that differs in offset and count only, if it still holds."""
@@ -151,6 +160,7 @@ class PullAdmission:
             property_filter=property_filter,
             topic_sys_flag=topic_sys_flag,
             group_sys_flag=group_config.sys_flag,
+            given=subscription if sys_flag & FLAG_SUBSCRIPTION else None,
         )
 
     def _checked_group(self, group: str) -> SubscriptionGroupConfig:
@@ -190,6 +200,10 @@ class PullAdmission:
             )
             if subscription.by_tag:
                 return subscription, None
+            if subscription.expression_type != SQL92:
+                raise FilterInvalid(
+                    f"expression type {subscription.expression_type!r} is unknown; use TAG or SQL92"
+                )
             return subscription, compile_sql(subscription.sub_string)
         except (ConfigError, FilterInvalid) as error:
             raise RequestRejected(

@@ -147,6 +147,10 @@ class ConsumerOffsets:
                 del table[key]
                 self.changed = True
 
+    def pulled(self) -> dict[str, dict[int, int]]:
+        """A copy of where the groups' next pulls start, by topic, group and queue."""
+        return {key: dict(queues) for key, queues in self._pulled.items()}
+
     def snapshot(self) -> OffsetsSnapshot:
         """A copy for the one who persists it."""
         offsets = {key: dict(queues) for key, queues in self._committed.items()}

@@ -2,11 +2,15 @@
 
 A group exists while at least one of its clients is connected. Its settings are those of the last
 heartbeat, whichever client sent it; its subscriptions are shared by all of its clients.
+
+Consumers of the oldest kind send no subscriptions in heartbeats, but one with every pull: those
+are remembered for a while, so that operators see them too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, ClientChannel
@@ -18,6 +22,8 @@ from contrail.protocol.bodies.heartbeat import (
     MessageModel,
 )
 from contrail.wire.peer import Peer
+
+PULLED_EXPIRED_AFTER_MS = 600_000
 
 
 class ConsumerGroup:
@@ -84,6 +90,7 @@ class ConsumerTable:
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._fingerprints: dict[str, int] = {}
+        self._pulled: dict[tuple[str, str], tuple[SubscriptionData, int]] = {}
         self.groups: Mapping[str, ConsumerGroup] = MappingProxyType(self._groups)
         self.epoch = 0
 
@@ -91,13 +98,27 @@ class ConsumerTable:
         return self._groups.get(group)
 
     def subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What a group's clients said of a topic, or else what its last pull said."""
         found = self._groups.get(group)
-        return None if found is None else found.subscription(topic)
+        said = None if found is None else found.subscription(topic)
+        return said or self._pulled_subscription(group, topic)
+
+    def remember_pulled(
+        self, group: str, topic: str, subscription: SubscriptionData, now_ms: int
+    ) -> None:
+        """Note the subscription that came with a pull."""
+        self._pulled[group, topic] = (subscription, now_ms)
+
+    def _pulled_subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        pulled = self._pulled.get((group, topic))
+        return None if pulled is None else replace(pulled[0], sub_version=pulled[1])
 
     def subscribes(self, group: str, topic: str) -> bool:
         """Whether the group wants the topic, or nothing is known of what it wants."""
         found = self._groups.get(group)
-        return found is None or not found.subscriptions or found.subscription(topic) is not None
+        if found is None or not found.subscriptions or (group, topic) in self._pulled:
+            return True
+        return found.subscription(topic) is not None
 
     def groups_of_topic(self, topic: str) -> set[str]:
         return {
@@ -152,6 +173,9 @@ class ConsumerTable:
         self, now_ms: int, *, after_ms: int = EXPIRED_AFTER_MS
     ) -> list[tuple[ConsumerGroup, ClientChannel]]:
         """Remove the clients whose heartbeats have stopped; returns each with its group."""
+        pulled_after_ms = now_ms - PULLED_EXPIRED_AFTER_MS
+        for key in [key for key, (_, ms) in self._pulled.items() if ms < pulled_after_ms]:
+            del self._pulled[key]
         overdue = [
             (group, channel)
             for group in self._groups.values()

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from contrail.model.subscription import SubscriptionData
+
 FLAG_COMMIT = 0x1
 FLAG_SUSPEND = 0x2
 FLAG_SUBSCRIPTION = 0x4
@@ -32,3 +34,5 @@ class PullPlan(NamedTuple):
     property_filter: PropertyFilter | None
     topic_sys_flag: int
     group_sys_flag: int
+    # The subscription that came with the pull itself.
+    given: SubscriptionData | None = None

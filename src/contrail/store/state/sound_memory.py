@@ -32,6 +32,13 @@ class SoundMemory:
         self.sample_due_ms = now_ms + _SAMPLE_MS
         while ends and now_ms - ends[0][0] > self._sound_ms:
             self._old_end = max(self._old_end, ends.popleft()[1])
+        self._forget(now_ms)
+
+    def _forget(self, now_ms: int) -> None:
+        """Let go of stretches whose time is over; one that was verified again delays the rest."""
+        stretches = self._stretches
+        while stretches and now_ms - next(iter(stretches.values())) >= self._sound_ms:
+            stretches.popitem(last=False)
 
     def verified(self, physical_offset: int, byte_count: int, now_ms: int) -> None:
         """These bytes were found whole."""
