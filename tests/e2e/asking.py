@@ -60,12 +60,15 @@ class Asker:
         fields = pull_fields(topic, queue_offset, sysFlag="4")
         return self.ask(RequestCode.PULL_MESSAGE, {**fields, **changes})
 
-    def bodies(self, topic: str, queue_id: int = 0, **changes: str) -> list[bytes]:
+    def bodies(
+        self, topic: str, queue_id: int = 0, changes: Mapping[str, str] | None = None
+    ) -> list[bytes]:
         """Everything a queue hands out, from its beginning."""
         found: list[bytes] = []
         queue_offset = 0
         while True:
-            answer = self.pull(topic, queue_offset, queueId=str(queue_id), **changes)
+            asked = {"queueId": str(queue_id), **(changes or {})}
+            answer = self.pull(topic, queue_offset, **asked)
             found += [message.body for message in messages(answer)]
             queue_offset = int(answer.fields["nextBeginOffset"])
             if queue_offset >= int(answer.fields["maxOffset"]):

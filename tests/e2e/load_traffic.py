@@ -159,24 +159,27 @@ class Load:
         works += [self._churn(number) for number in range(4)]
         works.append(self._send_malformed())
         works.append(self._keep(self._idle, self._idle_heartbeat))
-        works.append(self._keep(self._active, self._refresh_route))
+        works.append(self._keep(self._active, self._tend))
         return works
 
     async def _refresh_route(self, client: Client) -> None:
         await client.ask(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": TOPIC}, at_namesrv=True)
 
+    async def _tend(self, client: Client) -> None:
+        """What every client does every half minute."""
+        await client.heartbeat(producer="load_producer")
+        await self._refresh_route(client)
+
     async def _act(self, role: Role, number: int) -> None:
         client = self.client(f"{role.__name__.strip('_')}-{number}")
         self._active.append(client)
         await asyncio.sleep(random.random())
-        await self._refresh_route(client)
+        await self._tend(client)
         await role(self, client, number)
 
     async def _send_singles(self, client: Client, number: int) -> None:
         async for _ in self._rounds(0.2):
             await client.send(TOPIC, tag=random.choice(("TagA", "TagB")))
-            if random.random() < 0.01:
-                await client.heartbeat(producer="load_producer")
 
     async def _send_batches(self, client: Client, number: int) -> None:
         async for _ in self._rounds(0.6):

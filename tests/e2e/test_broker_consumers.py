@@ -142,7 +142,7 @@ def test_filters_offsets_and_topics_are_there_after_a_restart(tmp_path: Path) ->
         kept = app.tables.filters.get("kept", "filtering")
         assert kept is not None and kept.expression == "n >= 4"
         broker.done(BEAT, {}, _heartbeat("filtering", sql))
-        found = broker.bodies("kept", consumerGroup="filtering", sysFlag="0")
+        found = broker.bodies("kept", 0, {"consumerGroup": "filtering", "sysFlag": "0"})
         assert found == [b"4", b"5"]
 
 

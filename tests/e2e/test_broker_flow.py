@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import threading
 from collections.abc import Iterator
@@ -149,6 +150,22 @@ def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
             ]
         assert [answer.code for answer in busy] == [ResponseCode.SYSTEM_BUSY] * 2
         poll(lambda: client.call(SEND, fields_of("queued"), b"z").code == 0, "it recovers")
+
+
+def test_no_request_has_a_task_of_its_own() -> None:
+    with LocalCluster() as cluster, RawClient(cluster.brokers[0].port) as client:
+        app = cluster.brokers[0].app
+        assert app is not None
+        assert client.call(SEND, fields_of("tasks"), b"x").code == 0
+
+        async def count_tasks() -> int:
+            return len(asyncio.all_tasks())
+
+        pulls = (Request(RequestCode.PULL_MESSAGE, n, pull_fields("tasks", 1)) for n in range(200))
+        client.send(b"".join(encode_request(pull) for pull in pulls))
+        poll(lambda: len(app.pulls.parked) == 200, "all pulls are held")
+        # The periodic jobs, and perhaps a registration under way.
+        assert cluster.run(count_tasks()) < 20
 
 
 def test_sends_of_all_connections_in_one_tick_are_one_append(

@@ -77,7 +77,8 @@ def test_a_send_that_breaks_a_rule_is_answered_with_its_code(
     broker: Asker, topic: str, body: bytes, changes: dict[str, str], code: int
 ) -> None:
     broker.make_topic("ruled")
-    answer = broker.send(topic, body, **changes)
+    fields = {**send_fields(topic), **changes}
+    answer = broker.ask(RequestCode.SEND_MESSAGE_V2, fields, body)
     assert (answer.code, bool(answer.remark)) == (code, True), answer.remark
     assert broker.bodies("ruled") == []
 

@@ -42,9 +42,7 @@ def test_every_nameserver_knows_every_broker_from_its_start(cluster: LocalCluste
         Asker(cluster, broker).make_topic("shared")
     for number in (0, 1):
         poll(
-            lambda number=number: (  # type: ignore[misc]
-                brokers_of(cluster, "shared", number) == {"broker-a", "broker-b"}
-            ),
+            lambda number=number: brokers_of(cluster, "shared", number) == {"broker-a", "broker-b"},
             "both NameServers route to both brokers",
         )
 

@@ -13,6 +13,7 @@ from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
 
 CONNECT_TIMEOUT_MS = 3_000
+_PORT_MAX = 65_535
 
 RequestListener = Callable[[Connection, Request], None]
 
@@ -131,6 +132,6 @@ class Caller:
 
 def _split_address(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal():
+    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
         raise CallFailed(f"{address!r} is no address: write host:port")
     return host.strip("[]"), int(port)

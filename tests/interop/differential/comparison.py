@@ -69,8 +69,7 @@ def _compare(path: str, theirs: Any, ours: Any) -> Iterator[tuple[str, Any, Any]
 def _compare_lists(path: str, theirs: list[Any], ours: list[Any]) -> Iterator[tuple[str, Any, Any]]:
     """What is in one list alone; the order was settled when the answers were normalised."""
     left, right = Counter(map(canonical, theirs)), Counter(map(canonical, ours))
-    only_theirs, only_ours = list((left - right).elements()), list((right - left).elements())
-    for index in range(max(len(only_theirs), len(only_ours))):
-        one = only_theirs[index] if index < len(only_theirs) else ABSENT
-        other = only_ours[index] if index < len(only_ours) else ABSENT
-        yield f"{path}[]", one, other
+    for one in (left - right).elements():
+        yield f"{path}[]", one, ABSENT
+    for one in (right - left).elements():
+        yield f"{path}[]", ABSENT, one

@@ -12,6 +12,8 @@ from tests.interop.differential.requests import Request
 from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, kind_of_field
 
 ABSENT = "<absent>"
+SEND_MESSAGE = 10
+_MARKS = 0x04 | 0x40 | 0x80
 _NUMBER_LIMITS = {"int": 1 << 31, "long": 1 << 63}
 
 Condition = Callable[[Request, Any, Any], bool]
@@ -64,7 +66,7 @@ def _is_wrong_value(request: Request, name: str) -> bool:
 
 
 # What a wrong request was about, and nothing else is: one server may have followed it alone.
-_ASIDE_NAMES = r"WrongTopic|WrongGroup|WrongReset|wrong-broker|WrongCluster"
+_ASIDE_NAMES = r"WrongTopic|WrongTopicToo|WrongGroup|WrongReset|wrong-broker|WrongCluster"
 _LISTING = {21, 43, 106, 201, 206, 224, 300, 304, 311, 312, 313, 317}
 
 
@@ -130,6 +132,19 @@ def _nothing_stored(request: Request, theirs: Any, ours: Any) -> bool:
     return empty and {theirs, ours} == {0, 1}
 
 
+def _ours_is_empty(request: Request, theirs: Any, ours: Any) -> bool:
+    return ours is None
+
+
+def _marked(request: Request, theirs: Any, ours: Any) -> bool:
+    """Marked as an inner batch, which a single message is not, or as half of a transaction."""
+    fields = request.fields or {}
+    sys_flag = str(fields.get("sysFlag" if request.code == SEND_MESSAGE else "f", ""))
+    if re.fullmatch(r"\d+", sys_flag) is None:
+        return False
+    return bool(int(sys_flag) & _MARKS and (theirs, ours) == (0, 13))
+
+
 def _short_heartbeat(request: Request, theirs: Any, ours: Any) -> bool:
     body = request.body if isinstance(request.body, bytes) else b""
     return bool(b'"withoutSub": true' in body and (theirs, ours) == ("false", "true"))
@@ -150,10 +165,13 @@ RULES: tuple[Rule, ...] = (
     _rule("malformed-requests", set(), "code", _refused_by_us_alone),
     _rule("malformed-requests", _LISTING, rf".*\b(?:{_ASIDE_NAMES})\b.*", _any),
     _rule("malformed-requests", _LISTING, r".*\[\]", _names_one_aside),
+    _rule("malformed-requests", {322}, r"fields\.changed", _what_is("body b'{}'")),
     _rule("their-exceptions", {12}, "code", _field_is("maxNum", r"-\d+", _OURS_ANSWER)),
     _rule("their-exceptions", {345}, "code", _field_is("topic", "", _OURS_ANSWER)),
     _rule("their-exceptions", {18, 42, 225}, "code", _what_is("body b'{}'", _OURS_ANSWER)),
-    _rule("their-exceptions", {21, 201}, "code", _field_is("dataVersion", r"\s*", _OURS_ANSWER)),
+    _rule(
+        "their-exceptions", {21, 201}, "code", _field_is("dataVersion", r"\s*|\{\}", _OURS_ANSWER)
+    ),
     _rule("their-exceptions", {905}, "code", _codes_are(1, 3)),
     _rule("topic-settings-checked", {17}, "code", _impossible_settings),
     _rule("names-as-paths", {215}, "code", _field_is("topic", ".*/.*", _codes_are(0, 29))),
@@ -163,9 +181,19 @@ RULES: tuple[Rule, ...] = (
     _rule("system-topics", {21}, rf"body\.topicConfigTable\.(?:{_ROCKSDB_NAMES})", _only_theirs),
     _rule("system-topics", {206, 224, 305}, r"body\.topicList\[\]", _rocksdb_topic),
     _rule("unseen-queues", {321}, "code", _nothing_stored),
+    _rule("wrapped-index", {321}, "body", _field_is("index", r"-?\d{19,}", _ours_is_empty)),
+    _rule("marks-without-meaning", {10, 310}, "code", _marked),
     _rule("short-heartbeat", {34}, r"fields\.IS_SUB_CHANGE", _short_heartbeat),
     _rule("forbidden-kept", {353}, r"body\.readable", _what_is("story two forbidden")),
+    _rule("forbidden-kept", {201}, r"body\.forbiddenTable\.TwoForbidden", _any),
     _rule("commit-against-a-reset", {14}, r"fields\.offset", _what_is("story stale commit")),
+    _rule("commit-against-a-reset", {43}, r"body\.offsetTable\.Alpha@Moved\.0", _any),
+    _rule(
+        "deleted-topic-pulls",
+        {43},
+        r"body\.pullOffsetTable\.Beta@\w+",
+        _what_is("story topic deleted", _only_theirs),
+    ),
     _rule("moved-broker", {106}, r"body\.clusterAddrTable\.FirstCluster", _only_theirs),
     _rule(
         "refused-single-topic",

@@ -25,6 +25,7 @@ def opening() -> Iterator[Request]:
     yield from _topics()
     yield from _groups()
     yield from _messages()
+    yield from _commits()
     yield from heartbeats()
 
 
@@ -98,6 +99,12 @@ def _message(topic: str, number: int, *, queue_id: int) -> Request:
     fields = dict(zip("abcdefgh", values, strict=True)) | {"i": encode_properties(properties)}
     body = f"body of {topic} {number}".encode()
     return Request(BROKER, 310, fields, body, "opening", label=f"{topic.lower()}-{number}")
+
+
+def _commits() -> Iterator[Request]:
+    for queue_id in range(4):
+        fields = {"consumerGroup": "Offline", "topic": "Alpha", "queueId": str(queue_id)}
+        yield Request(BROKER, 15, fields | {"commitOffset": "0"}, what="opening")
 
 
 def _clients() -> Iterator[Request]:

@@ -9,7 +9,9 @@ import json
 import socket
 import struct
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from threading import Thread
 from types import TracebackType
 from typing import Any, Self
 
@@ -60,6 +62,19 @@ class RawConnection:
 
     def close(self) -> None:
         self._socket.close()
+
+    def serve(self, bodies: Mapping[int, bytes]) -> None:
+        """From now on answer the server's own requests, as a client would, and ask no more."""
+        self._socket.settimeout(None)
+        Thread(target=self._serve, args=(bodies,), daemon=True).start()
+
+    def _serve(self, bodies: Mapping[int, bytes]) -> None:
+        with suppress(OSError):
+            while True:
+                received, _ = self._read()
+                if not received["flag"] & (RESPONSE_FLAG | ONE_WAY_FLAG):
+                    answer = {"flag": RESPONSE_FLAG, "opaque": received["opaque"]}
+                    self.tell(0, body=bodies[received["code"]], header=answer)
 
     def ask(
         self,

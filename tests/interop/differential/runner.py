@@ -19,6 +19,15 @@ _GET_BROKER_RUNTIME_INFO = 28
 # What stores messages; whoever reads next waits until the queues show them.
 STORING = frozenset({10, 310, 320})
 
+# Over this connection a client says that it lives, and then answers what it is asked.
+RELAYED = "relayed"
+_RUNNING_INFO = (
+    b'{"properties":{"PROP_CLIENT_VERSION":"V5_3_3"},"statusTable":{},"subscriptionSet":[]}'
+)
+_CONSUMED = b'{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}'
+_STATUS = b'{"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"Alpha"}:5}}'
+RELAYED_BODIES = {221: _STATUS, 307: _RUNNING_INFO, 309: _CONSUMED}
+
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -56,6 +65,8 @@ class Side:
         if request.target == BROKER and request.code not in STORING and self._stored:
             self._wait_for_dispatch()
         outcome = self._send(request)
+        if request.connection == RELAYED:
+            self._connection(request.target, request.connection).serve(RELAYED_BODIES)
         self._stored = self._stored or (request.target == BROKER and request.code in STORING)
         if request.label is not None and outcome.answer is not None:
             self._labelled[request.label] = outcome.answer

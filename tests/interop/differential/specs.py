@@ -775,17 +775,19 @@ _WRONG_BROKER = {
     "brokerAddr": "127.0.0.1:3333",
     "clusterName": "WrongCluster",
 }
+WRONG_BODIES = {103: register_body([topic_config("WrongTopic"), topic_config("WrongTopicToo")])}
 ASIDE: Mapping[int, Mapping[str, FieldValue]] = {
     10: {"topic": "Wrongs"},
     310: {"b": "Wrongs"},
     320: {"b": "Wrongs"},
-    11: {"consumerGroup": "WrongGroup"},
-    361: {"consumerGroup": "WrongGroup"},
+    # Larger than what anybody else commits: the smallest is asked for, of all groups.
+    11: {"consumerGroup": "WrongGroup", "commitOffset": "9"},
+    361: {"consumerGroup": "WrongGroup", "commitOffset": "9"},
     15: {"consumerGroup": "WrongGroup"},
     17: {"topic": "WrongTopic"},
     215: {"topic": "WrongDeleted"},
     216: {"topic": "WrongDeleted"},
-    222: {"group": "WrongReset"},
+    222: {"group": "WrongReset", "topic": "Single"},
     314: {"destGroup": "WrongGroup"},
     353: {"group": "WrongGroup"},
     207: {"groupName": "Gone"},

@@ -6,12 +6,15 @@ import dataclasses
 from collections.abc import Iterator
 
 from tests.interop.differential.opening import topic_settings
-from tests.interop.differential.requests import BROKER, NAMESRV, Request
+from tests.interop.differential.requests import BROKER, NAMESRV, FieldValue, Reference, Request
+from tests.interop.differential.runner import RELAYED
 from tests.interop.differential.specs import (
     encode_json,
     encode_properties,
     group_config,
+    heartbeat,
     register_body,
+    subscription,
     topic_config,
 )
 
@@ -24,6 +27,8 @@ def stories() -> Iterator[Request]:
     yield from _a_client_leaves()
     yield from _a_broker_leaves()
     yield from _told_one_way()
+    yield from _a_client_is_asked()
+    yield from _odd_values()
     yield from _a_list_half_known()
     yield from _two_topics_forbidden()
     yield from _a_reset_before_a_commit()
@@ -100,8 +105,34 @@ def _told_one_way() -> Iterator[Request]:
         yield Request(NAMESRV, 101, key, what="story")
 
 
+def _a_client_is_asked() -> Iterator[Request]:
+    subscribed = {"Relayed": [subscription("Alpha", "*")]}
+    body = heartbeat("relayed-client", subscribed)
+    yield Request(BROKER, 34, None, body, "story", connection=RELAYED)
+    who: dict[str, FieldValue] = {"consumerGroup": "Relayed", "clientId": "relayed-client"}
+    yield Request(BROKER, 307, who | {"jstackEnable": "false"}, what="story")
+    yield Request(BROKER, 309, who | {"msgId": Reference("alpha-0", "msgId")}, what="story")
+    yield Request(BROKER, 223, {"topic": "Alpha", "group": "Relayed"}, what="story")
+
+
+def _odd_values() -> Iterator[Request]:
+    """Each shows a difference that other seeds may not meet."""
+    yield Request(BROKER, 215, {"topic": "a/b"}, what="story")
+    yield _send("Wrongs", e="511", f=str(0x40))
+    rows = {"topic": "Single", "queueId": "0", "index": str(-(1 << 63)), "count": "1"}
+    yield Request(BROKER, 321, rows, what="story")
+    rows |= {"queueId": "1", "index": "0"}
+    yield Request(BROKER, 30, {"topic": "Single", "queueId": "1"}, what="story")
+    yield Request(BROKER, 321, rows, what="story")
+    yield Request(BROKER, 321, rows | {"topic": "Typed"}, what="story")
+    body = heartbeat("client-y", {"Short": []}, fingerprint=7, without=True)
+    yield Request(BROKER, 34, None, body, what="story", connection="short")
+    settings = topic_settings("WrongTopic") | {"topicFilterType": "ODD"}
+    yield Request(BROKER, 17, settings, what="topicFilterType=ODD")
+
+
 def _a_list_half_known() -> Iterator[Request]:
-    for name in ("HalfOne", "HalfTwo"):
+    for name in ("HalfOther", "HalfTwo"):
         topics = [topic_config("HalfOne"), topic_config(name)]
         body = encode_json({"topicConfigList": topics})
         yield Request(BROKER, 18, None, body, "story")
@@ -201,7 +232,7 @@ def _a_topic_is_deleted() -> Iterator[Request]:
     yield Request(NAMESRV, 105, {"topic": "Beta"}, what="story")
     yield Request(BROKER, 30, {"topic": "Beta", "queueId": "0"}, what="story")
     yield _pull("Beta", 0)
-    yield Request(BROKER, 43, what="story")
+    yield Request(BROKER, 43, what="story topic deleted")
 
 
 def _large_bodies() -> Iterator[Request]:

@@ -147,7 +147,7 @@ def test_the_last_client_takes_its_group_along() -> None:
     assert left.channels == {}
     assert table.find("g") is None
     assert table.unregister("g", peer) is None
-    assert not table.take_fingerprint("g", 6), "a new group starts without a fingerprint"
+    assert table.take_fingerprint("g", 6), "whoever comes back is asked for its subscriptions"
 
 
 def test_a_closed_connection_leaves_all_its_consumer_groups() -> None:

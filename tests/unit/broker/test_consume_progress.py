@@ -96,6 +96,7 @@ def test_consume_stats_leave_out_what_the_group_does_not_subscribe_to() -> None:
     assert list(broker.progress()[1]) == [("bills", 0)]
     assert list(broker.progress(topic="orders")[1]) == []
     assert sorted(broker.progress(topicList="orders;gone;")[1]) == [("orders", 0), ("orders", 1)]
+    assert list(broker.progress(topicList=" ")[1]) == [("bills", 0)], "a blank list is no list"
 
 
 def test_a_pull_that_is_behind_its_commit_is_shown_at_the_commit() -> None:

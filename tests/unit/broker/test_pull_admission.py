@@ -47,3 +47,9 @@ def test_a_refused_pull_is_not_remembered() -> None:
     with pytest.raises(RequestRejected):
         broker.admission.plan(_pull(queueId=99))
     assert broker.consumers.subscription("g", "orders") is None
+
+
+def test_an_expression_without_a_tag_in_it_wants_no_message() -> None:
+    plan = _Broker().admission.plan(_pull(subscription=" "))
+    assert plan.tag_codes == frozenset()
+    assert _Broker().admission.plan(_pull(subscription="*")).tag_codes is None

@@ -9,6 +9,7 @@ import pytest
 
 from contrail.errors import BatchIllegal
 from contrail.model.batch import (
+    BATCH_COUNT_MAX,
     BatchUnit,
     decode_batch,
     encode_batch,
@@ -163,3 +164,11 @@ def test_a_consumer_sees_each_message_of_an_inner_batch_at_its_own_queue_offset(
     assert [message.body for message in messages] == [b"one", b"", b"three"]
     assert messages[0].properties == {"UNIQ_KEY": "a"}
     assert messages[0].flag == 7
+
+
+def test_a_batch_holds_only_so_many_messages() -> None:
+    unit = encode_batch([BatchUnit(b"")])
+    assert len(decode_batch(unit * BATCH_COUNT_MAX)) == BATCH_COUNT_MAX
+    for read in (decode_batch, lambda body: split_batch(batch_draft(body=body))):
+        with pytest.raises(BatchIllegal, match="send it in parts"):
+            read(unit * (BATCH_COUNT_MAX + 1))

@@ -14,6 +14,8 @@ from contrail.errors import RequestRejected
 from contrail.model.fastjson import FastJsonError, ObjectKey, loads
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.json_style import (
+    BODY_BYTES_MAX,
+    BODY_TOKENS_MAX,
     MessageQueue,
     body_errors,
     decode_body,
@@ -129,3 +131,25 @@ def test_a_field_of_another_type_becomes_a_refusal() -> None:
     fields = decode_body(b'{"n":"x"}', "a Thing")
     with pytest.raises(RequestRejected, match=r"a Thing.n"), body_errors("a Thing"):
         fields.integer("n", 0)
+
+
+@pytest.mark.parametrize("is_table", [False, True])
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a":"' + b"x" * BODY_BYTES_MAX + b'"}',
+        b'{"a":[' + b"1," * BODY_TOKENS_MAX + b"1]}",
+    ],
+    ids=["bytes", "tokens"],
+)
+def test_only_tables_may_be_large(body: bytes, is_table: bool) -> None:
+    if is_table:
+        assert decode_body(body, "a Thing", is_table=True).unknown(frozenset())
+        return
+    with pytest.raises(RequestRejected, match="a Thing"):
+        decode_body(body, "a Thing")
+
+
+def test_commas_and_brackets_within_texts_are_not_counted() -> None:
+    body = json.dumps({"a": ",{[" * BODY_TOKENS_MAX}).encode()
+    assert decode_body(body, "a Thing").text("a", "").startswith(",{[,{[")

@@ -6,7 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.protocol.bodies.properties_text import parse_properties, render_properties
+from contrail.errors import RequestRejected
+from contrail.protocol.bodies.properties_text import (
+    SETTINGS_BYTES_MAX,
+    decode_settings,
+    parse_properties,
+    render_properties,
+)
 
 
 @pytest.mark.parametrize(
@@ -24,6 +30,8 @@ from contrail.protocol.bodies.properties_text import parse_properties, render_pr
         ("a=x\\\n   y", {"a": "xy"}),
         ("a=x\\\\\nb=1", {"a": "x\\", "b": "1"}),
         ("a=x\\", {"a": "x"}),
+        ("\\\n#a=1", {"#a": "1"}),
+        ("a=\\\\\\\n\\\n1", {"a": "\\1"}),
         ("a\\=b\\ c=1", {"a=b c": "1"}),
         ("a=\\u4e2d\\t\\q", {"a": "中\tq"}),
     ],
@@ -41,3 +49,12 @@ def test_plain_settings_read_back(properties: dict[str, str]) -> None:
 @given(st.text(max_size=200))
 def test_any_text_can_be_read(text: str) -> None:
     assert all(isinstance(value, str) for value in parse_properties(text).values())
+
+
+def test_settings_of_a_request_are_bounded_and_utf_8() -> None:
+    assert decode_settings(b"a=1") == {"a": "1"}
+    assert decode_settings(b"#" * SETTINGS_BYTES_MAX) == {}
+    with pytest.raises(RequestRejected, match="at most 65536"):
+        decode_settings(b"#" * (SETTINGS_BYTES_MAX + 1))
+    with pytest.raises(RequestRejected, match="byte 2"):
+        decode_settings(b"a=\xff")

@@ -98,9 +98,9 @@ class ProgressHandlers:
 
     def _stats_topics(self, group: str, fields: HeaderFields) -> list[str]:
         """A list of topics is taken as it is; else only what the group subscribes to counts."""
-        listed = [name for name in fields.text("topicList", "").split(";") if name]
-        if listed:
-            return listed
+        listed = fields.text("topicList", "")
+        if listed.strip():
+            return [name for name in listed.split(";") if name]
         topic = fields.text("topic", "")
         topics: Iterable[str] = [topic] if topic.strip() else self._offsets.topics_of(group)
         return sorted(name for name in topics if self._consumers.subscribes(group, name))

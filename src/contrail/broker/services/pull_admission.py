@@ -156,7 +156,7 @@ class PullAdmission:
             sys_flag=sys_flag,
             tag_codes=None
             if subscription.takes_all or not subscription.by_tag
-            else (subscription.codes or None),
+            else subscription.codes,
             property_filter=property_filter,
             topic_sys_flag=topic_sys_flag,
             group_sys_flag=group_config.sys_flag,

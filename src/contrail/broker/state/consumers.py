@@ -160,7 +160,6 @@ class ConsumerTable:
             del self._groups_of[peer]
         if not found.channels:
             del self._groups[group]
-            self._fingerprints.pop(group, None)
         return found
 
     def close(self, peer: Peer) -> list[ConsumerGroup]:
