@@ -118,3 +118,32 @@ def test_a_topic_made_unreadable_is_refused_at_once(cluster: LocalCluster) -> No
     address = cluster.brokers[0].address
     assert cluster.caller.call(address, RequestCode.UPDATE_AND_CREATE_TOPIC, fields).code == 0
     assert pull(cluster, 0).code == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize("text", ["9" * 30, "\u0663", "-7", "1e3", " 5", ""])
+def test_an_odd_offset_to_commit_is_never_committed(cluster: LocalCluster, text: str) -> None:
+    send(cluster, 5)
+    for _ in range(3):
+        pull(cluster, 0, sysFlag="5", commitOffset="3")
+    pull(cluster, 0, sysFlag="5", commitOffset=text)
+    app = cluster.brokers[0].app
+    assert app is not None
+    assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 3
+
+
+def test_a_huge_offset_is_answered_and_harms_nobody(cluster: LocalCluster) -> None:
+    send(cluster, 5)
+    for _ in range(3):
+        pull(cluster, 0)
+    assert pull(cluster, 0, queueOffset="9" * 5000).code == ResponseCode.SYSTEM_ERROR
+    assert pull(cluster, 0, maxMsgNums="9" * 5000).code == ResponseCode.SYSTEM_ERROR
+    assert pull(cluster, 0).code == ResponseCode.SUCCESS
+
+
+def test_a_long_subscription_is_not_remembered(cluster: LocalCluster) -> None:
+    send(cluster, 1)
+    app = cluster.brokers[0].app
+    assert app is not None
+    for number in range(3):
+        pull(cluster, 0, subscription=" || ".join(f"tag{number}-{n}" for n in range(500)))
+    assert len(app.pulls._admission._passed) == 0

@@ -41,7 +41,7 @@ from contrail.errors import DiskFull, RecordDamaged, StoreError, StorePoisoned
 from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import Frame, ReceivedResponse, Request, Response
+from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
 from contrail.protocol.frames import Frames, SendRun
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
@@ -416,17 +416,28 @@ class Broker:
             self._take_sends(peer, frames[first:])
 
     def _take_sends(self, peer: Connection, sends: list[Frame | Item]) -> None:
-        is_full = peer.in_flight_count >= self._limits.in_flight_count_max
-        if self.router.is_going_away or is_full:
-            sends = [send for send in sends if not self._is_turned_away(peer, send, is_full)]
+        room = self._limits.in_flight_count_max - peer.in_flight_count
+        if self.router.is_going_away or len(sends) > room:
+            sends = self._admitted_sends(peer, sends, room)
         self.sends.take(peer, sends, waited_ms=self.server.waited_s * 1000)
 
-    def _is_turned_away(self, peer: Connection, send: Frame | Item, is_full: bool) -> bool:
-        opaque, flag, version, code = send[:4]
-        refused = is_full or version > GO_AWAY_VERSION
-        if refused:
-            self.router.handle(Request(code, opaque, {}, b"", flag, version), peer)
-        return refused
+    def _admitted_sends(
+        self, peer: Connection, sends: list[Frame | Item], room: int
+    ) -> list[Frame | Item]:
+        """Those that may pass now. Nobody waits for a one-way send, so it takes no room."""
+        admitted = []
+        for send in sends:
+            opaque, flag, version, code = send[:4]
+            goes_away = self.router.is_going_away and version > GO_AWAY_VERSION
+            if not goes_away and (flag & FLAG_ONE_WAY or room > 0):
+                admitted.append(send)
+                room -= not flag & FLAG_ONE_WAY
+            elif goes_away:
+                self.router.handle(Request(code, opaque, {}, b"", flag, version), peer)
+            else:
+                remark = f"{self._limits.in_flight_count_max} sends of this connection wait already"
+                peer.answer(opaque, Response(ResponseCode.SYSTEM_BUSY, remark))
+        return admitted
 
     def _handle(self, peer: Connection, request: Request) -> None:
         code = request.code
@@ -435,6 +446,9 @@ class Broker:
             peer.reply(request, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
         elif code not in _PULLS:
             self.router.handle(request, peer)
+        elif peer.is_choked:
+            remark = "this connection has not read what it was sent: pull again later"
+            peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
         elif self._pulls_wait_too_long():
             remark = "pulls wait too long at this broker: flow control for a while"
             peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))

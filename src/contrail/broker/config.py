@@ -28,6 +28,8 @@ class BrokerConfig:
     default_topic_queue_count: int = setting("defaultTopicQueueNums", 8, lowest=1, highest=1024)
     auto_topic_count_max: int = setting("contrailAutoTopicsMax", 1000, lowest=0)
     auto_topics_per_second_max: int = setting("contrailAutoTopicsPerSecond", 10, lowest=0)
+    auto_group_count_max: int = setting("contrailAutoGroupsMax", 10_000, lowest=0)
+    auto_groups_per_second_max: int = setting("contrailAutoGroupsPerSecond", 1000, lowest=0)
     cluster_topic_enabled: bool = setting("clusterTopicEnable", True)
     broker_topic_enabled: bool = setting("brokerTopicEnable", True)
     trace_topic_enabled: bool = setting("traceTopicEnable", False)

@@ -9,6 +9,7 @@ from contrail.broker.config import BrokerConfig
 from contrail.errors import ConfigError
 from contrail.model.settings import names_of, read_settings
 from contrail.store.config import StoreConfig, apache_names
+from contrail.wire.addresses import require_addresses
 from contrail.wire.router import parse_networks
 from contrail.wire.server import FAST_PORT_DISTANCE
 from contrail.wire.settings import (
@@ -61,6 +62,7 @@ def read_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     mode, files = read_tls(properties)
     broker = read_settings(BrokerConfig, properties)
     _require_fast_port(broker)
+    require_addresses("namesrvAddr", broker.name_servers)
     parse_networks(broker.cluster_allow_list)
     return BrokerSettings(
         broker=broker,

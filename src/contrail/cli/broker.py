@@ -15,6 +15,7 @@ import typer
 from contrail.broker.app import Broker
 from contrail.broker.settings import BrokerSettings, read_broker_settings
 from contrail.cli.logs import LogFormat, LogLevel, set_up_logs
+from contrail.cli.open_files import limits_within, raise_open_files_limit
 from contrail.cli.server_options import (
     ConfigFile,
     ListenAddress,
@@ -206,10 +207,12 @@ def all_properties(read: BrokerSettings) -> dict[str, str]:
 
 
 def _broker(read: BrokerSettings) -> Broker:
+    open_files = raise_open_files_limit()
     return Broker(
         read.broker,
         read.store,
         clock=SystemClock(),
+        limits=limits_within(open_files, store_open_files_max=read.store.open_files_max),
         tls_mode=read.tls_mode,
         tls_files=read.tls_files,
     )

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from contrail.cli.logs import LogFormat, LogLevel, set_up_logs
+from contrail.cli.open_files import limits_within, raise_open_files_limit
 from contrail.cli.server_options import (
     ConfigFile,
     ListenAddress,
@@ -95,7 +96,11 @@ def _gather(config: Path | None, options: dict[str, str]) -> tuple[dict[str, str
 
 def _nameserver(read: NameServerSettings) -> NameServer:
     return NameServer(
-        read.config, clock=SystemClock(), tls_mode=read.tls_mode, tls_files=read.tls_files
+        read.config,
+        clock=SystemClock(),
+        limits=limits_within(raise_open_files_limit()),
+        tls_mode=read.tls_mode,
+        tls_files=read.tls_files,
     )
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 
 # What a full disk answers; anything else is a failing one.
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
+# What the process or the host answers when too many files and sockets are open: it passes.
+OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _ZERO_CHUNK = bytes(1 << 20)
 
 

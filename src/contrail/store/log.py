@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Literal, Self
 
 from contrail.clock import Clock, SystemClock
-from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned
+from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
 from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
@@ -219,7 +219,7 @@ class MessageStore:
 
     def _wire_upkeep(self, recovered: RecoveredLog, apache: ApacheCheckpoint) -> None:
         self._disk_full: str | None = None
-        self._rows_full: str | None = None
+        self._rows_refused: StoreReadOnly | None = None
         self.retention = Retention(
             self._config,
             self._files,
@@ -254,7 +254,7 @@ class MessageStore:
             crc_rule=recovered.crc_rule,
             offset_floors=self._floors_above_queues(recovered),
             on_failed=self._poison,
-            on_full=self._set_rows_full,
+            on_refused=self._set_rows_refused,
         )
 
     def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
@@ -331,11 +331,14 @@ class MessageStore:
     def dispatch(self) -> int:
         """Derive queues and index up to what readers may see; returns the bytes passed."""
         self._require_open()
+        passed = 0
         try:
-            return self._dispatcher.advance(self.readable_end)
+            passed = self._dispatcher.advance(self.readable_end)
         except OSError as error:
             self._upkeep.derived_failed(error)
-            return 0
+        # Outside: what the listener raises is no failed write.
+        self._dispatcher.announce()
+        return passed
 
     @property
     def readable_end(self) -> int:
@@ -482,6 +485,7 @@ class MessageStore:
     def tick(self, now_ms: int | None = None) -> None:
         """Do the periodic duties that are due."""
         self._require_open()
+        self._reading.observe_end()
         if self.poisoned is None:
             self._upkeep.tick(self._clock.now_ms() if now_ms is None else now_ms)
 
@@ -496,6 +500,7 @@ class MessageStore:
         # Everything of the topic that was appended so far dies with it, flushed or not.
         self._flusher.wait(self._state.physical_end)
         self._dispatcher.advance(self._state.physical_end)
+        self._dispatcher.announce()
         # The deletion is durable before the first file goes: a crash half way must not end in a
         # rebuild that brings the topic back.
         self._queues.tombstones[topic] = self.dispatched_end
@@ -515,14 +520,14 @@ class MessageStore:
         self._disk_full = reason
         self._set_refusal()
 
-    def _set_rows_full(self, reason: str | None) -> None:
-        self._rows_full = reason
+    def _set_rows_refused(self, refusal: StoreReadOnly | None) -> None:
+        self._rows_refused = refusal
         self._set_refusal()
 
     def _set_refusal(self) -> None:
-        reason = self._disk_full or self._rows_full
+        reason = self._disk_full
         full = DiskFull(f"{reason}; appends resume by themselves") if reason else None
-        self._appender.refusal = self.poisoned or full
+        self._appender.refusal = self.poisoned or full or self._rows_refused
 
     def _poison(self, failure: StorePoisoned) -> None:
         """From now on nothing is acknowledged; the process should end and be looked at."""

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import socket
+
+from contrail.errors import ConfigError
 
 # Reserved for documentation: no host answers there, but the way there is the default route.
 _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 _ANY_PORT = 9
+_PORT_MAX = 65_535
+_HOST_BYTES_MAX = 253
+_HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
 
 
 def is_loopback(address: str) -> bool:
@@ -37,3 +43,55 @@ def outgoing_address(listen_address: str = "0.0.0.0") -> str | None:
             return None
         found = str(probe.getsockname()[0])
     return None if is_wildcard(found) else found
+
+
+def split_address(address: str) -> tuple[str, int]:
+    """The host and port of ``host:port``; IPv6 addresses may stand in brackets.
+
+    Raises:
+        ValueError: it is not of that form.
+    """
+    host, _, port = address.rpartition(":")
+    bare = host[1:-1] if host.startswith("[") and host.endswith("]") else host
+    if not port.isascii() or not port.isdecimal() or not 0 < int(port[:6]) <= _PORT_MAX:
+        raise ValueError(f"{address!r} is no address: write host:port, the port from 1 to 65535")
+    if not _is_host(bare):
+        raise ValueError(f"{address!r} is no address: write host:port, the host by name or IP")
+    return bare, int(port)
+
+
+def _is_host(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return _HOST_NAME.fullmatch(host) is not None and _encoded_bytes(host) <= _HOST_BYTES_MAX
+    return True
+
+
+def _encoded_bytes(host: str) -> int:
+    """How long a name is to a resolver, which refuses what it cannot encode."""
+    try:
+        return len(host.encode("idna"))
+    except UnicodeError:
+        return _HOST_BYTES_MAX + 1
+
+
+def split_addresses(text: str) -> list[str]:
+    """The addresses of a list like ``host:port;host:port``; empty pieces do not count."""
+    return [piece.strip() for piece in text.split(";") if piece.strip()]
+
+
+def require_addresses(name: str, text: str) -> None:
+    """Refuse a list of addresses that nobody could connect to.
+
+    Raises:
+        ConfigError: a piece of it is not ``host:port``.
+    """
+    for address in split_addresses(text):
+        try:
+            split_address(address)
+        except ValueError as error:
+            raise ConfigError(
+                f"{name}={text} is refused: {error}; several are separated by semicolons, as in "
+                "host:port;host:port"
+            ) from None

@@ -8,12 +8,12 @@ from collections.abc import Callable, Mapping
 from contrail.errors import CallFailed
 from contrail.protocol.command import ReceivedResponse, Request
 from contrail.protocol.frames import FrameDecoder, Frames
+from contrail.wire.addresses import split_address
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
 
 CONNECT_TIMEOUT_MS = 3_000
-_PORT_MAX = 65_535
 
 RequestListener = Callable[[Connection, Request], None]
 
@@ -79,13 +79,17 @@ class Caller:
         return await asyncio.shield(task)
 
     async def _connect(self, address: str) -> Connection:
-        host, port = _split_address(address)
+        try:
+            host, port = split_address(address)
+        except ValueError as error:
+            raise CallFailed(str(error)) from error
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
                 _, connection = await loop.create_connection(lambda: Connection(self), host, port)
-        except (OSError, TimeoutError) as error:
-            raise CallFailed(f"{address} cannot be reached: {error or 'timeout'}") from error
+        # A name that cannot be encoded is a ValueError of the resolver.
+        except (OSError, ValueError, OverflowError) as error:
+            raise CallFailed(f"{address} cannot be reached: {str(error) or 'timeout'}") from error
         self._connections[address] = connection
         return connection
 
@@ -128,10 +132,3 @@ class Caller:
         for connection in list(self._connections.values()):
             connection.abort("closed")
         await asyncio.sleep(0)
-
-
-def _split_address(address: str) -> tuple[str, int]:
-    host, _, port = address.rpartition(":")
-    if not host or not port.isdecimal() or int(port) > _PORT_MAX:
-        raise CallFailed(f"{address!r} is no address: write host:port")
-    return host.strip("[]"), int(port)

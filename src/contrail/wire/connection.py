@@ -65,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._tls: TlsSession | None = None
         self._first_byte_seen = False
         self._out: list[bytes | memoryview] = []
+        self._out_bytes = 0
         self._calls: dict[int, asyncio.Future[ReceivedResponse]] = {}
         self._next_opaque = 0
         self._reading_paused = False
@@ -198,6 +199,13 @@ class Connection(asyncio.Protocol):
             if not self._out:
                 self._hub.wants_flush(self)
             self._out += parts
+            for part in parts:
+                self._out_bytes += len(part)
+
+    @property
+    def is_choked(self) -> bool:
+        """Whether so much is on its way to the peer that it should not ask for more."""
+        return self._out_bytes > self._hub.limits.write_bytes_max or self.slow_since_s is not None
 
     def flush(self) -> None:
         """Hand everything queued to the transport in one write."""
@@ -206,6 +214,7 @@ class Connection(asyncio.Protocol):
             parts.clear()
             return
         self._out = []
+        self._out_bytes = 0
         if self._tls is not None:
             self._transport.write(self._tls.encrypt(b"".join(parts)))
         elif len(parts) == 1:

@@ -178,9 +178,17 @@ class Server:
             self._tick_scheduled = False
             to_flush, self._to_flush = self._to_flush, []
             for connection in to_flush:
-                connection.flush()
+                self._flush(connection)
             self._ended_s = self._time()
             self._took_s = self._ended_s - began_s
+
+    def _flush(self, connection: Connection) -> None:
+        """One connection that cannot be written to must not keep the others waiting for ever."""
+        try:
+            connection.flush()
+        except Exception:
+            _log.exception("the answers to %s could not be sent", connection.address)
+            connection.abort("internal_error")
 
     def _hand_over(self, connection: Connection, frames: Frames) -> None:
         """What goes wrong with one connection's frames must not take the others' answers along."""

@@ -14,6 +14,7 @@ from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, kind_of_field
 ABSENT = "<absent>"
 SEND_MESSAGE = 10
 _MARKS = 0x04 | 0x40 | 0x80
+_CLASS_FILTER = 0x08
 _NUMBER_LIMITS = {"int": 1 << 31, "long": 1 << 63}
 
 Condition = Callable[[Request, Any, Any], bool]
@@ -125,6 +126,17 @@ def _broken_filter(request: Request, theirs: Any, ours: Any) -> bool:
     return ours == 23 and kind not in ("", "TAG")
 
 
+def _class_filtered(request: Request, theirs: Any, ours: Any) -> bool:
+    text = str((request.fields or {}).get("sysFlag", ""))
+    is_flag = re.fullmatch(r"-?\d+", text) is not None and bool(int(text) & _CLASS_FILTER)
+    return is_flag and ours == 1
+
+
+def _left_by_a_heartbeat(request: Request, theirs: Any, ours: Any) -> bool:
+    """Groups of the run whose clients say in a heartbeat that they want a topic no more."""
+    return ours == ABSENT and json.loads(theirs) in ("Extra", "Leaver")
+
+
 def _nothing_stored(request: Request, theirs: Any, ours: Any) -> bool:
     """A queue without messages: whether it is there depends on who asked for it before."""
     fields = request.fields or {}
@@ -176,6 +188,8 @@ RULES: tuple[Rule, ...] = (
     _rule("topic-settings-checked", {17}, "code", _impossible_settings),
     _rule("names-as-paths", {215}, "code", _field_is("topic", ".*/.*", _codes_are(0, 29))),
     _rule("broken-sql-in-a-pull", {11, 361}, "code", _broken_filter),
+    _rule("class-filters", {11, 361}, "code", _class_filtered),
+    _rule("left-topics", {300}, r"body\.groupList\[\]", _left_by_a_heartbeat),
     _rule("settings-listed", {26, 319}, r"body\.\w+", _one_is_absent),
     _rule("settings-changed", {25, 318}, "code", _unchangeable),
     _rule("system-topics", {21}, rf"body\.topicConfigTable\.(?:{_ROCKSDB_NAMES})", _only_theirs),

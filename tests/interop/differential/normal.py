@@ -102,7 +102,8 @@ def _totals_beyond_rows(stats: Any) -> dict[str, int]:
         for queue in topic["offsetTable"].values():
             totals["totalDiff"] -= queue["brokerOffset"] - queue["consumerOffset"]
             totals["totalInflightDiff"] -= queue["pullOffset"] - queue["consumerOffset"]
-    return totals
+    # Java adds up in 64 bits.
+    return {name: total % (1 << 64) for name, total in totals.items()}
 
 
 def _setting(text: _Texts, name: str, value: str) -> Any:

@@ -29,6 +29,7 @@ def stories() -> Iterator[Request]:
     yield from _told_one_way()
     yield from _a_client_is_asked()
     yield from _odd_values()
+    yield from _a_group_leaves_a_topic()
     yield from _a_list_half_known()
     yield from _two_topics_forbidden()
     yield from _a_reset_before_a_commit()
@@ -127,8 +128,21 @@ def _odd_values() -> Iterator[Request]:
     yield Request(BROKER, 321, rows | {"topic": "Typed"}, what="story")
     body = heartbeat("client-y", {"Short": []}, fingerprint=7, without=True)
     yield Request(BROKER, 34, None, body, what="story", connection="short")
+    pull = _pull("Alpha", 0)
+    fields = dict(pull.fields or {}) | {"consumerGroup": "WrongGroup", "sysFlag": str(4 | 8)}
+    yield dataclasses.replace(pull, fields=fields)
     settings = topic_settings("WrongTopic") | {"topicFilterType": "ODD"}
     yield Request(BROKER, 17, settings, what="topicFilterType=ODD")
+
+
+def _a_group_leaves_a_topic() -> Iterator[Request]:
+    for subscriptions in ([subscription("Alpha", "*")], []):
+        body = heartbeat("leaver", {"Leaver": subscriptions})
+        yield Request(BROKER, 34, None, body, "story", connection="leaver")
+        yield Request(BROKER, 203, {"consumerGroup": "Leaver"}, what="story")
+    fields = {"clientID": "leaver", "consumerGroup": "Leaver"}
+    yield Request(BROKER, 35, fields, what="story", connection="leaver")
+    yield Request(BROKER, 300, {"topic": "Alpha"}, what="story")
 
 
 def _a_list_half_known() -> Iterator[Request]:

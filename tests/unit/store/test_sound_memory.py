@@ -8,7 +8,7 @@ MINUTE_MS = 60_000
 
 
 def memory(physical_end: int = 1000, sound_ms: int = MINUTE_MS) -> SoundMemory:
-    return SoundMemory(physical_end, sound_ms=sound_ms)
+    return SoundMemory(physical_end, sound_ms=sound_ms, now_ms=0)
 
 
 def test_what_was_in_the_log_at_the_start_is_not_sound() -> None:
@@ -17,11 +17,11 @@ def test_what_was_in_the_log_at_the_start_is_not_sound() -> None:
 
 def test_what_was_appended_since_is_sound_for_a_minute() -> None:
     sound = memory(1000)
-    sound.appended(1000, 0)
-    sound.appended(2000, 10_000)
-    sound.appended(3000, 50_000)
+    sound.observe(1000, 0)
+    sound.observe(2000, 10_000)
+    sound.observe(3000, 50_000)
     assert sound.is_sound(1500, 100, 50_000)
-    sound.appended(4000, 10_001 + MINUTE_MS)
+    sound.observe(4000, 10_001 + MINUTE_MS)
     assert not sound.is_sound(1500, 100, 10_001 + MINUTE_MS)
     assert sound.is_sound(2500, 100, 10_001 + MINUTE_MS)
 
@@ -47,7 +47,7 @@ def test_a_stretch_whose_time_is_over_is_let_go() -> None:
     sound = memory()
     sound.verified(100, 50, 5)
     sound.verified(200, 50, 6)
-    sound.appended(2000, 5 + MINUTE_MS)
+    sound.observe(2000, 5 + MINUTE_MS)
     # Had it been kept, it would be sound at this time.
     assert not sound.is_sound(100, 50, 6)
     assert sound.is_sound(200, 50, 6)
@@ -55,7 +55,17 @@ def test_a_stretch_whose_time_is_over_is_let_go() -> None:
 
 def test_with_a_time_of_nothing_everything_is_verified_again() -> None:
     sound = memory(0, sound_ms=0)
-    sound.appended(100, 0)
+    sound.observe(100, 0)
     sound.verified(10, 5, 0)
     assert not sound.is_sound(10, 5, 0)
     assert not sound.is_sound(50, 5, 0)
+
+
+def test_what_was_written_while_nobody_looked_is_not_sound() -> None:
+    sound = memory(1000)
+    sound.observe(2000, 1000)
+    hours_later_ms = 10 * 3_600_000
+    sound.observe(9000, hours_later_ms)
+    assert not sound.is_sound(5000, 100, hours_later_ms)
+    assert not sound.is_sound(1500, 100, hours_later_ms)
+    assert sound.is_sound(9000, 100, hours_later_ms)

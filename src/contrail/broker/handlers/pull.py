@@ -6,7 +6,13 @@ until its time is over. Then it is executed again, and that answer is final.
 
 from __future__ import annotations
 
-from contrail.broker.services.pull_admission import PullAdmission, PullForbidden
+import logging
+
+from contrail.broker.services.pull_admission import (
+    PullAdmission,
+    PullForbidden,
+    small_number,
+)
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.parked_pulls import ParkedPull, ParkedPulls
 from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
@@ -25,6 +31,8 @@ from contrail.store.state.reading import GetStatus
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
+_log = logging.getLogger(__name__)
+
 _OUTCOMES = {
     GetStatus.FOUND: ResponseCode.SUCCESS,
     GetStatus.MESSAGE_WAS_REMOVING: ResponseCode.PULL_RETRY_IMMEDIATELY,
@@ -41,6 +49,10 @@ _OUTCOMES = {
 # RocketMQ looks at so many rows for one pull whose filter wants none of them.
 _SCANNED_ROWS_MAX = 800
 _MASTER_ID = "0"
+# Clients ask for 15 to 30 seconds; nobody needs to be held for longer than they stay connected.
+_HOLD_MS_MAX = 120_000
+# One connection serves all consumers of a process, each with a pull for every queue it reads.
+_PARKED_PER_PEER_MAX = 20_000
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
     b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
@@ -95,13 +107,14 @@ class PullHandler:
         ):
             return False
         get = request.fields.get
-        offset_text, count_text = get("queueOffset", ""), get("maxMsgNums", "")
-        commit_text = get("commitOffset", "0") if plan.sys_flag & FLAG_COMMIT else "0"
-        if not (offset_text.isdecimal() and count_text.isdecimal() and commit_text.isdecimal()):
+        queue_offset = small_number(get("queueOffset"))
+        count_max = small_number(get("maxMsgNums"))
+        commits = plan.sys_flag & FLAG_COMMIT
+        consumer_offset = small_number(get("commitOffset")) if commits else 0
+        if queue_offset is None or count_max is None or consumer_offset is None:
             return False
-        queue_offset = int(offset_text)
         config = self._settings.config
-        count_max = min(int(count_text), config.transfer_count_in_memory_max) or 1
+        count_max = min(count_max, config.transfer_count_in_memory_max) or 1
         run = self._store.get_run(
             plan.topic, plan.queue_id, queue_offset, count_max, config.transfer_bytes_in_memory_max
         )
@@ -111,8 +124,8 @@ class PullHandler:
         self._admission.remember_given(plan)
         next_queue_offset = queue_offset + count
         offsets = self._consumer_offsets
-        if plan.sys_flag & FLAG_COMMIT:
-            offsets.commit(plan.group, plan.topic_name, plan.queue_id, int(commit_text))
+        if commits:
+            offsets.commit(plan.group, plan.topic_name, plan.queue_id, consumer_offset)
         offsets.commit_pulled(plan.group, plan.topic_name, plan.queue_id, next_queue_offset)
         self._stats.pulled(plan.topic_name, plan.group, count, len(view))
         flags = (plan.topic_sys_flag, plan.group_sys_flag)
@@ -125,13 +138,16 @@ class PullHandler:
         try:
             plan = self._admission.plan(request)
         except PullForbidden as refusal:
-            return Response(refusal.code, refusal.remark, {"forbiddenType": str(refusal.kind)})
+            return _forbidden(refusal)
         if plan.sys_flag & FLAG_COMMIT:
             # First of all: while an operator's reset is pending, a commit is ignored.
             self._commit(request, plan)
         response, may_wait = self._execute(plan)
-        if may_wait and plan.sys_flag & FLAG_SUSPEND and self._hold(request, peer, plan):
-            return LATER
+        if may_wait and plan.sys_flag & FLAG_SUSPEND:
+            if self._hold(request, peer, plan):
+                return LATER
+            # Answered at once with nothing, the client would come back at once.
+            raise RequestRejected(ResponseCode.SYSTEM_BUSY, "too many pulls are held already")
         return response
 
     def _commit(self, request: Request, plan: PullPlan) -> None:
@@ -146,9 +162,11 @@ class PullHandler:
         hold_ms = HeaderFields(request).long("suspendTimeoutMillis", 0)
         if not config.long_polling:
             hold_ms = config.short_polling_ms
-        deadline_ms = self._clock.now_ms() + max(hold_ms, 0)
+        deadline_ms = self._clock.now_ms() + min(max(hold_ms, 0), _HOLD_MS_MAX)
         pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms)
-        return self.parked.park(pull, count_max=config.parked_pulls_max)
+        return self.parked.park(
+            pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
+        )
 
     # Waking.
 
@@ -157,23 +175,30 @@ class PullHandler:
         for arrival in arrivals:
             held = self.parked.waiting_at(arrival.topic, arrival.queue_id)
             if held:
-                self.parked.done([pull for pull in list(held) if self._satisfied(pull, arrival)])
+                # Pulls with the same filter that have looked equally far learn of it together.
+                looked: dict[object, int | None] = {}
+                self._finish_all([p for p in list(held) if self._wants(p, arrival, looked)])
 
-    def _satisfied(self, pull: ParkedPull, arrival: Arrival) -> bool:
-        """Whether the pull has been answered, or needs no answer any more."""
+    def _wants(self, pull: ParkedPull, arrival: Arrival, looked: dict[object, int | None]) -> bool:
+        """Whether the pull is to be answered, or its peer is gone."""
         if pull.peer.is_closed:
             return True
         if arrival.queue_offset_max <= pull.plan.queue_offset:
             return False
         plan = pull.plan
-        if plan.tag_codes is not None or plan.property_filter is not None:
-            # Only what has not been looked at yet; a filter that wants nothing keeps waiting.
+        if plan.tag_codes is None and plan.property_filter is None:
+            return True
+        # Only what has not been looked at yet; a filter that wants nothing keeps waiting.
+        key = (plan.tag_codes, plan.property_filter, pull.scanned_to)
+        if key not in looked:
             result, _ = self._read(plan._replace(queue_offset=pull.scanned_to))
-            if result.status is GetStatus.NO_MATCHED_MESSAGE:
-                pull.scanned_to = result.next_queue_offset
-                return False
-        self._finish(pull)
-        return True
+            in_vain = result.status is GetStatus.NO_MATCHED_MESSAGE
+            looked[key] = result.next_queue_offset if in_vain else None
+        scanned_to = looked[key]
+        if scanned_to is None:
+            return True
+        pull.scanned_to = scanned_to
+        return False
 
     def sweep(self, now_ms: int) -> None:
         """Every few seconds: answer what is overdue, and filters that have fallen behind."""
@@ -184,31 +209,35 @@ class PullHandler:
             plan = pull.plan
             queue_offset_max = self._store.queue_offset_max(plan.topic, plan.queue_id)
             if queue_offset_max > plan.queue_offset or now_ms >= pull.deadline_ms:
-                self._finish(pull)
                 overdue.append(pull)
-        self.parked.done(overdue)
+        self._finish_all(overdue)
 
     def wake_topic(self, topic: bytes) -> None:
         """Answer everything that waits for a topic: it is gone or changed."""
-        held = self.parked.of_topic(topic)
-        for pull in held:
-            self._finish(pull)
-        self.parked.done(held)
+        self._finish_all(self.parked.of_topic(topic))
 
     def release_all(self) -> None:
         """Answer everything that waits: the broker stops."""
-        held = list(self.parked)
-        for pull in held:
-            self._finish(pull)
-        self.parked.done(held)
+        self._finish_all(list(self.parked))
 
-    def _finish(self, pull: ParkedPull) -> None:
-        """Execute again, checks included, and answer for good."""
+    def _finish_all(self, pulls: list[ParkedPull]) -> None:
+        """Answer for good; first of all they are no longer held, so that none is answered twice."""
+        self.parked.done(pulls)
+        for pull in pulls:
+            if not pull.peer.is_closed:
+                pull.peer.reply(pull.request, self._final_answer(pull))
+
+    def _final_answer(self, pull: ParkedPull) -> Response:
+        """Execute again, checks included; whatever goes wrong stays with this pull."""
         try:
-            response, _ = self._execute(self._admission.plan(pull.request))
+            return self._execute(self._admission.plan(pull.request))[0]
+        except PullForbidden as refusal:
+            return _forbidden(refusal)
         except RequestRejected as refusal:
-            response = Response(refusal.code, refusal.remark)
-        pull.peer.reply(pull.request, response)
+            return Response(refusal.code, refusal.remark)
+        except Exception as error:
+            _log.exception("a held pull of %s failed", pull.peer.address)
+            return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # Reading.
 
@@ -324,6 +353,10 @@ def _filtered(
         sum(len(record) for record in kept),
     )
     return result, kept
+
+
+def _forbidden(refusal: PullForbidden) -> Response:
+    return Response(refusal.code, refusal.remark, {"forbiddenType": str(refusal.kind)})
 
 
 def _outcome(result: GetResult, plan: PullPlan) -> ResponseCode:

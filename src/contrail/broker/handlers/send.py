@@ -238,12 +238,15 @@ class SendHandler:
         self._answer_parts(items, hurried, run, ResponseCode.SUCCESS)
         if not waiting:
             return
-        for part in waiting:
-            part.peer.in_flight_count += part.last - part.first
+        # Bodies are in the log; what waits keeps only what its answers need.
+        items = [_slim(item) for item in items]
+        counts = [_two_way_count(items, part) for part in waiting]
+        for part, count in zip(waiting, counts, strict=True):
+            part.peer.in_flight_count += count
 
         def release(code: ResponseCode) -> None:
-            for part in waiting:
-                part.peer.in_flight_count -= part.last - part.first
+            for part, count in zip(waiting, counts, strict=True):
+                part.peer.in_flight_count -= count
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
                 self._refuse_all(items, waiting, StoreError("the log could not be made durable"))
             else:
@@ -323,6 +326,16 @@ class SendHandler:
             pairs = self._region_fields().items()
             self._extra = ",".join(f'"{name}":"{value}"' for name, value in pairs).encode()
         return self._extra
+
+
+def _slim(item: Item) -> Item:
+    """A send without its body and properties."""
+    draft = item[11]
+    return (*item[:11], (draft[0], draft[1]))
+
+
+def _two_way_count(items: list[Item], part: _Part) -> int:
+    return sum(not items[index][1] & FLAG_ONE_WAY for index in range(part.first, part.last))
 
 
 def _code_of(error: StoreError) -> int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable
 from contrail.broker.state.attributes import GROUP_ATTRIBUTES, alter_attributes
 from contrail.broker.state.groups import FORBIDDEN_READ, GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.topics import CreationRate
 from contrail.errors import ConfigError, RequestRejected
 from contrail.model.group import (
     BUILT_IN_GROUPS,
@@ -30,13 +31,18 @@ class Groups:
         self.table = table
         self.on_change: list[Callable[[str], None]] = []
         self._settings = settings
+        self._rate = CreationRate()
+        self._is_full = False
         for group in BUILT_IN_GROUPS:
             table.seed(SubscriptionGroupConfig(group))
 
-    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None:
+    def find(
+        self, group: str, now_ms: int, *, client: str = ""
+    ) -> SubscriptionGroupConfig | None:
         """A group's settings; an unknown group is created with the defaults where that is allowed.
 
-        None for a group that may not be created, or whose name no group may have.
+        None for a group that may not be created, or whose name no group may have. Requests that
+        do not say for which client they ask share one client's rate.
         """
         found = self.table.get(group)
         if found is not None:
@@ -47,9 +53,29 @@ class Groups:
             check_group_name(group)
         except ConfigError:
             return None
+        if not self._may_create(client, now_ms):
+            return None
         created = SubscriptionGroupConfig(group)
-        self._put(created, now_ms)
+        self.table.put(created, now_ms)
+        # One request may make hundreds of groups; who made them says so in one line.
+        _log.debug("created group %r for %s", group, client)
+        self._tell(group)
         return created
+
+    def _may_create(self, client: str, now_ms: int) -> bool:
+        config = self._settings.config
+        was_full, self._is_full = self._is_full, self._is_at_limit()
+        if self._is_full and not was_full:
+            _log.warning(
+                "there are %d groups: no more are created automatically (contrailAutoGroupsMax); "
+                "create them with updateSubGroup, or delete some",
+                len(self.table.groups),
+            )
+        count_max = config.auto_groups_per_second_max
+        return not self._is_full and self._rate.admit(client, now_ms=now_ms, count_max=count_max)
+
+    def _is_at_limit(self) -> bool:
+        return len(self.table.groups) >= self._settings.config.auto_group_count_max
 
     def update(self, requested: Iterable[SubscriptionGroupConfig], now_ms: int) -> None:
         """Create or change groups: all of them or, if one is refused, none.

@@ -31,8 +31,9 @@ BROADCASTING_FORBIDDEN = 4
 SUBSCRIPTION_FORBIDDEN = 5
 
 
-_PASSED_MAX = 100_000
-_COUNT_LIMIT = (1 << 31) - 1
+_PASSED_MAX = 20_000
+_NUMBERS = ("queueOffset", "maxMsgNums", "commitOffset", "suspendTimeoutMillis")
+_DIGITS_MAX = 18
 
 
 class PullForbidden(RequestRejected):
@@ -75,16 +76,16 @@ class PullAdmission:
         """
         passed = self.passed(request)
         if passed is not None:
-            get = request.fields.get
-            queue_offset, count_max = get("queueOffset", ""), get("maxMsgNums", "")
-            if queue_offset.isdecimal() and count_max.isdecimal() and len(queue_offset) < 19:
+            numbers = [small_number(request.fields.get(name)) for name in _NUMBERS]
+            queue_offset, count_max, *others = numbers
+            if queue_offset is not None and count_max is not None and None not in others:
                 self.remember_given(passed)
-                return passed._replace(
-                    queue_offset=int(queue_offset), count_max=min(int(count_max), _COUNT_LIMIT)
-                )
+                return passed._replace(queue_offset=queue_offset, count_max=count_max)
         plan = self._checked(request)
         # A property filter may be replaced without any table growing older.
-        if plan.property_filter is None and len(self._passed) < _PASSED_MAX:
+        if plan.property_filter is None and len(request.fields.get("subscription", "")) <= 256:
+            if len(self._passed) >= _PASSED_MAX:
+                self._passed.clear()
             self._passed[_checked_fields(request)] = plan
         self.remember_given(plan)
         return plan
@@ -275,3 +276,10 @@ def _checked_fields(request: Request) -> tuple[object, ...]:
         get("expressionType"),
         get("subVersion"),
     )
+
+
+def small_number(text: str | None) -> int | None:
+    """A number of at most 18 plain digits, as clients write them; None for everything else."""
+    if text is None or len(text) > _DIGITS_MAX or not (text.isdecimal() and text.isascii()):
+        return None
+    return int(text)

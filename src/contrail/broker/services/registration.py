@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -15,15 +15,50 @@ from contrail.model.topic import Perm, TopicConfig
 from contrail.protocol.bodies.registration import RegisterBrokerBody, body_crc32
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.json_style import encode_body
+from contrail.wire.addresses import split_addresses
 from contrail.wire.caller import Caller
 
 _log = logging.getLogger(__name__)
 _UNREGISTER_TIMEOUT_MS = 3_000
 _VERSION_TIMEOUT_MS = 3_000
+# How long a start is held up by NameServers that take a connection but do not answer.
+_PATIENCE_MS = 3_000
+
+
+class _Rounds:
+    """The rounds of one NameServer, one at a time: whoever is slow is slow for itself only."""
+
+    def __init__(self, server: str, register: Callable[[str, bool], Awaitable[None]]) -> None:
+        self._server = server
+        self._register = register
+        self._again = False
+        self.task: asyncio.Task[None] | None = None
+
+    def ask(self, is_change: bool) -> None:
+        """Have a round soon; what is asked for during a round is one more after it."""
+        if self.task is not None and not self.task.done():
+            self._again = self._again or is_change
+            return
+        self.task = asyncio.get_running_loop().create_task(
+            self._run(is_change), name=f"register with {self._server}"
+        )
+
+    async def _run(self, is_change: bool) -> None:
+        while True:
+            self._again = False
+            await self._register(self._server, is_change)
+            if not self._again:
+                return
+            is_change = True
+
+    async def end(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
+            await asyncio.gather(self.task, return_exceptions=True)
 
 
 class Registration:
-    """Keeps this broker registered; one task at a time talks to the NameServers."""
+    """Keeps this broker registered; each NameServer is talked to by a task of its own."""
 
     def __init__(
         self,
@@ -41,41 +76,33 @@ class Registration:
         self._address = address
         self._ha_address = ha_address
         self._now_ms = now_ms
-        self._task: asyncio.Task[None] | None = None
-        self._again = False
+        self._rounds: dict[str, _Rounds] = {}
+        self._is_leaving = False
         self._reached: dict[str, bool] = {}
 
     @property
     def name_servers(self) -> list[str]:
-        text = self._settings.config.name_servers
-        return [piece.strip() for piece in text.split(";") if piece.strip()]
+        return split_addresses(self._settings.config.name_servers)
 
     def register_soon(self, *, is_change: bool = True) -> None:
         """Register with all NameServers in the background, once however often it is asked."""
-        if not self.name_servers:
+        if self._is_leaving:
             return
-        if self._task is not None and not self._task.done():
-            self._again = self._again or is_change
-            return
-        self._task = asyncio.get_running_loop().create_task(
-            self._register_all(is_change), name="register"
-        )
+        for server in self.name_servers:
+            if server not in self._rounds:
+                self._rounds[server] = _Rounds(server, self._register_one)
+            self._rounds[server].ask(is_change)
 
-    async def register_now(self) -> bool:
-        """Register and wait; whether every NameServer took it."""
+    async def register_now(self, *, patience_ms: int = _PATIENCE_MS) -> bool:
+        """Register and wait, not long for the slow ones; whether every NameServer took it."""
         self.register_soon()
-        while self._task is not None and not self._task.done():
-            await asyncio.shield(self._task)
-        return bool(self._reached) and all(self._reached.values())
-
-    async def _register_all(self, is_change: bool) -> None:
-        while True:
-            self._again = False
-            servers = self.name_servers
-            await asyncio.gather(*(self._register_one(server, is_change) for server in servers))
-            if not self._again:
-                return
-            is_change = True
+        tasks = {rounds.task: server for server, rounds in self._rounds.items() if rounds.task}
+        if not tasks:
+            return False
+        _, late = await asyncio.wait(tasks, timeout=patience_ms / 1000)
+        for task in late:
+            _log.warning("NameServer %s has not answered yet and is waited for", tasks[task])
+        return not late and all(self._reached.get(server, False) for server in tasks.values())
 
     async def _register_one(self, server: str, is_change: bool) -> None:
         try:
@@ -83,6 +110,9 @@ class Registration:
                 await self._register_with(server)
         except CallFailed as error:
             self._note(server, False, f"{error}; it is tried again every half minute")
+        except Exception:
+            # One NameServer must not end the rounds; the next one says so again.
+            _log.exception("registering with NameServer %s failed", server)
 
     async def _is_outdated(self, server: str) -> bool:
         """Whether a NameServer lacks our newest topics; asking counts as a heartbeat too."""
@@ -162,18 +192,20 @@ class Registration:
 
     async def unregister(self) -> None:
         """Leave all NameServers; those that cannot be reached notice by themselves."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
+        self._is_leaving = True
+        await asyncio.gather(*(rounds.end() for rounds in self._rounds.values()))
         await asyncio.gather(*(self._leave(server) for server in self.name_servers))
 
     async def _leave(self, server: str) -> None:
         try:
-            await self._caller.call(
-                server,
-                RequestCode.UNREGISTER_BROKER,
-                self._identity(),
-                timeout_ms=_UNREGISTER_TIMEOUT_MS,
-            )
-        except CallFailed as error:
-            _log.warning("NameServer %s was not told that this broker leaves: %s", server, error)
+            # Connecting takes its time too, so the call's own timeout is not enough.
+            async with asyncio.timeout(_UNREGISTER_TIMEOUT_MS / 1000):
+                await self._caller.call(
+                    server,
+                    RequestCode.UNREGISTER_BROKER,
+                    self._identity(),
+                    timeout_ms=_UNREGISTER_TIMEOUT_MS,
+                )
+        except (CallFailed, TimeoutError) as error:
+            reason = str(error) or "timeout"
+            _log.warning("NameServer %s was not told that this broker leaves: %s", server, reason)

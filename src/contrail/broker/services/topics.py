@@ -114,8 +114,9 @@ class Topics:
         config = self._after_template(topic, default_topic, queue_count, sys_flag)
         if config is None:
             if topic.startswith(RETRY_PREFIX):
-                return self._ensure(topic, 1, now_ms, sys_flag=sys_flag)
-            raise _no_such_topic(topic)
+                config = TopicConfig(topic, 1, 1, _READ_WRITE, sys_flag=sys_flag)
+            else:
+                raise _no_such_topic(topic)
         self._admit_creation(topic, client, now_ms)
         self._put(config, now_ms, auto_created=True)
         _log.info("created topic %r after template %r for %s", topic, default_topic, client)

@@ -61,6 +61,7 @@ class ConsumerOffsets:
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> bool:
         """Note a group's progress; False if a pending reset made it void."""
+        assert -(1 << 63) <= consumer_offset < 1 << 63, "no file could hold it"
         key = f"{topic}{SEPARATOR}{group}"
         if self._resets and queue_id in self._resets.get(key, ()):
             return False

@@ -133,13 +133,16 @@ class ConsumerTable:
         self, data: ConsumerData, channel: ClientChannel, *, with_subscriptions: bool = True
     ) -> bool:
         """Take one group of a heartbeat; True if its clients or its topics changed."""
-        self.epoch += 1
         group = self._groups.get(data.group)
         if group is None:
             group = self._groups[data.group] = ConsumerGroup(data)
+        before = (group.message_model, dict(group.subscriptions))
         joined = group.take_channel(channel, data)
         self._groups_of.setdefault(channel.peer, set()).add(data.group)
         changed = with_subscriptions and group.take_subscriptions(data.subscriptions)
+        # A heartbeat that only says "still here" must not cost every pull its checked plan.
+        if joined or before != (group.message_model, dict(group.subscriptions)):
+            self.epoch += 1
         return joined or changed
 
     def take_fingerprint(self, group: str, fingerprint: int) -> bool:

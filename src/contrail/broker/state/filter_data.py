@@ -90,6 +90,7 @@ class FilterTable:
     def __init__(self, compile_sql: Callable[[str], Matcher]) -> None:
         self._compile_sql = compile_sql
         self._filters: dict[str, dict[str, FilterData]] = {}
+        self._topics_of: dict[str, set[str]] = {}
         self.unknown: Mapping[str, JsonValue] = {}
         self.changed = False
 
@@ -100,7 +101,8 @@ class FilterTable:
         return list(self._filters.get(topic, {}).values())
 
     def of_group(self, group: str) -> list[FilterData]:
-        return [entry for entry in self._all() if entry.group == group]
+        topics = sorted(self._topics_of.get(group, ()))
+        return [self._filters[topic][group] for topic in topics]
 
     def register(
         self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
@@ -177,18 +179,20 @@ class FilterTable:
             dead_ms = entry.dead_time_ms
             if dead_ms == 0:
                 dead_ms = max(entry.born_time_ms, now_ms - _DEAD_BEFORE_LOAD_MS)
-            self._filters.setdefault(entry.topic, {})[entry.group] = FilterData(
-                topic=entry.topic,
-                group=entry.group,
-                expression=entry.expression,
-                version=entry.client_version,
-                born_ms=entry.born_time_ms,
-                sql=self._compile_or_none(entry.expression),
-                dead_ms=dead_ms,
-                expression_type=entry.expression_type,
-                bloom_bit_count=entry.bloom_bit_count,
-                bloom_bit_positions=entry.bloom_bit_positions,
-                unknown=entry.unknown,
+            self._keep(
+                FilterData(
+                    topic=entry.topic,
+                    group=entry.group,
+                    expression=entry.expression,
+                    version=entry.client_version,
+                    born_ms=entry.born_time_ms,
+                    sql=self._compile_or_none(entry.expression),
+                    dead_ms=dead_ms,
+                    expression_type=entry.expression_type,
+                    bloom_bit_count=entry.bloom_bit_count,
+                    bloom_bit_positions=entry.bloom_bit_positions,
+                    unknown=entry.unknown,
+                )
             )
 
     def snapshot(self) -> list[FilterData]:
@@ -205,8 +209,12 @@ class FilterTable:
         return (entry for groups in self._filters.values() for entry in groups.values())
 
     def _put(self, entry: FilterData) -> None:
-        self._filters.setdefault(entry.topic, {})[entry.group] = entry
+        self._keep(entry)
         self.changed = True
+
+    def _keep(self, entry: FilterData) -> None:
+        self._filters.setdefault(entry.topic, {})[entry.group] = entry
+        self._topics_of.setdefault(entry.group, set()).add(entry.topic)
 
     def _mark_dead(self, entry: FilterData, now_ms: int) -> None:
         if not entry.is_dead:
@@ -214,10 +222,15 @@ class FilterTable:
 
     def _drop(self, topic: str, group: str) -> None:
         groups = self._filters.get(topic, {})
-        if groups.pop(group, None) is not None:
-            self.changed = True
+        if groups.pop(group, None) is None:
+            return
+        self.changed = True
         if not groups:
-            self._filters.pop(topic, None)
+            del self._filters[topic]
+        topics = self._topics_of[group]
+        topics.discard(topic)
+        if not topics:
+            del self._topics_of[group]
 
 
 def _same_expression(old: FilterData, subscription: SubscriptionData) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from contrail.broker.state.pull_plan import PullPlan
@@ -26,15 +27,21 @@ class ParkedPulls:
 
     def __init__(self) -> None:
         self._queues: dict[tuple[bytes, int], list[ParkedPull]] = {}
+        self._per_peer: Counter[Peer] = Counter()
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
-    def park(self, pull: ParkedPull, *, count_max: int) -> bool:
-        """Hold a pull; False when there are too many already."""
+    def park(
+        self, pull: ParkedPull, *, count_max: int, count_per_peer_max: int | None = None
+    ) -> bool:
+        """Hold a pull; False when there are too many already, in all or of this peer."""
         if self._count >= count_max:
             return False
+        if count_per_peer_max is not None and self._per_peer[pull.peer] >= count_per_peer_max:
+            return False
+        self._per_peer[pull.peer] += 1
         self._queues.setdefault((pull.plan.topic, pull.plan.queue_id), []).append(pull)
         self._count += 1
         return True
@@ -51,10 +58,17 @@ class ParkedPulls:
             held = self._queues.get(key, [])
             kept = [pull for pull in held if pull not in gone]
             self._count -= len(held) - len(kept)
+            self._leave(pull.peer for pull in held if pull in gone)
             if kept:
                 self._queues[key] = kept
             else:
                 self._queues.pop(key, None)
+
+    def _leave(self, peers: Iterable[Peer]) -> None:
+        for peer in peers:
+            self._per_peer[peer] -= 1
+            if not self._per_peer[peer]:
+                del self._per_peer[peer]
 
     def drop_closed(self) -> int:
         """Forget pulls whose peer is gone; returns how many."""

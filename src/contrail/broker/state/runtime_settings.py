@@ -34,6 +34,8 @@ CHANGEABLE: Mapping[str, Changeable] = {
     "defaultTopicQueueNums": Changeable("default_topic_queue_count", 1, 1024),
     "contrailAutoTopicsMax": Changeable("auto_topic_count_max", 0, 1_000_000),
     "contrailAutoTopicsPerSecond": Changeable("auto_topics_per_second_max", 0, 1_000_000),
+    "contrailAutoGroupsMax": Changeable("auto_group_count_max", 0, 1_000_000),
+    "contrailAutoGroupsPerSecond": Changeable("auto_groups_per_second_max", 0, 1_000_000),
     "traceOn": Changeable("trace_on"),
     "enablePropertyFilter": Changeable("property_filter"),
     "filterSupportRetry": Changeable("filter_support_retry"),

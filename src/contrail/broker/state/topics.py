@@ -68,7 +68,7 @@ class TopicTable:
 
 
 class CreationRate:
-    """How many topics each client may have created in one second."""
+    """How many topics, or groups, each client may have created in one second."""
 
     def __init__(self) -> None:
         self._second = -1

@@ -16,6 +16,11 @@ from contrail.protocol.json_style import body_errors, decode_body, encode_body
 
 E = TypeVar("E", bound=Enum)
 
+GROUPS_MAX = 1000
+"""Most consumer groups of one heartbeat, and most producer groups."""
+SUBSCRIPTIONS_MAX = 5000
+"""Most subscriptions of one heartbeat, of all its groups together."""
+
 
 class ConsumeType(Enum):
     """How a consumer gets its messages, in the order of RocketMQ's enum."""
@@ -82,19 +87,18 @@ def decode_heartbeat(body: bytes, *, now_ms: int) -> Heartbeat:
     """The heartbeat in a request's body; a subscription without a version is as new as now.
 
     Raises:
-        RequestRejected: the body is absent or malformed.
+        RequestRejected: the body is absent or malformed, or names too many groups.
     """
     what = "a heartbeat"
     fields = decode_body(body, what)
     with body_errors(what):
+        producers = _objects(fields, "producerDataSet", GROUPS_MAX)
+        consumers = _objects(fields, "consumerDataSet", GROUPS_MAX)
+        _check_subscription_count(consumers)
         return Heartbeat(
             client_id=fields.text("clientID", ""),
-            producer_groups=tuple(
-                entry.text("groupName", "") for entry in _objects(fields, "producerDataSet")
-            ),
-            consumers=tuple(
-                _decode_consumer(entry, now_ms) for entry in _objects(fields, "consumerDataSet")
-            ),
+            producer_groups=tuple(entry.text("groupName", "") for entry in producers),
+            consumers=tuple(_decode_consumer(entry, now_ms) for entry in consumers),
             fingerprint=fields.integer("heartbeatFingerprint", 0),
             without_sub=fields.boolean("withoutSub", False),
         )
@@ -123,14 +127,26 @@ def _decode_consumer(fields: Fields, now_ms: int) -> ConsumerData:
         ),
         subscriptions=tuple(
             SubscriptionData.from_fields(entry, version_default=now_ms)
-            for entry in _objects(fields, "subscriptionDataSet")
+            for entry in _objects(fields, "subscriptionDataSet", SUBSCRIPTIONS_MAX)
         ),
         unit_mode=fields.boolean("unitMode", False),
     )
 
 
-def _objects(fields: Fields, name: str) -> list[Fields]:
-    return [Fields(entry, f"an entry of {name}") for entry in fields.array(name)]
+def _objects(fields: Fields, name: str, count_max: int) -> list[Fields]:
+    entries = fields.array(name)
+    if len(entries) > count_max:
+        raise FastJsonError(f"{name} has {len(entries)} entries, at most {count_max} are taken")
+    return [Fields(entry, f"an entry of {name}") for entry in entries]
+
+
+def _check_subscription_count(consumers: list[Fields]) -> None:
+    """Before any of them is read, since reading them is what takes long."""
+    count = sum(len(entry.array("subscriptionDataSet")) for entry in consumers)
+    if count > SUBSCRIPTIONS_MAX:
+        raise FastJsonError(
+            f"it has {count} entries of subscriptionDataSet, at most {SUBSCRIPTIONS_MAX} are taken"
+        )
 
 
 def _member(values: dict[str, JsonValue], name: str, default: E) -> E:

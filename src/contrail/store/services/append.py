@@ -27,7 +27,7 @@ from contrail.model.properties import DELAY, read_property
 from contrail.model.record import SYS_FLAG_INNER_BATCH, TRANSACTION_MASK, encode_blank
 from contrail.model.topic import check_topic_folder
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem
+from contrail.runtime.files import OUT_OF_DESCRIPTORS, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.pooled_writes import PooledWrites
@@ -220,7 +220,7 @@ class Appender:
 
     def _no_segment(self, error: OSError) -> StoreError:
         """The process may be short of something for now; otherwise the disk has failed."""
-        if error.errno in (errno.EMFILE, errno.ENFILE, errno.ENOMEM):
+        if error.errno in (*OUT_OF_DESCRIPTORS, errno.ENOMEM):
             return StoreReadOnly(f"the next segment cannot be opened now: {error}")
         return self._poisoned(f"creating a segment failed: {error}")
 

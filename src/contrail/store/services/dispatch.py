@@ -41,6 +41,7 @@ class Dispatcher:
         self._with_times = config.queue_ext_enabled
         # Set once recovery is over: what is derived again then is no news to anybody.
         self.on_arrival: ArrivalListener | None = None
+        self._unannounced: list[Arrival] = []
         self.dispatched_end = 0
         self.last_store_timestamp_ms = 0
 
@@ -88,11 +89,18 @@ class Dispatcher:
             self._index is not None,
         )
         arrivals = self._queues.put(queues)
+        # Noted at once: rows that are put again after a failure below are no news.
+        if self.on_arrival is not None:
+            self._unannounced += arrivals
         crashpoint("dispatch.queues_put")
         if self._index is not None and index_rows:
             self._index.put(index_rows)
             crashpoint("dispatch.index_put")
         self.last_store_timestamp_ms = store_timestamp_ms or self.last_store_timestamp_ms
         self.dispatched_end = segment.start + end
+
+    def announce(self) -> None:
+        """Tell the listener which queues grew since the last time."""
+        arrivals, self._unannounced = self._unannounced, []
         if arrivals and self.on_arrival is not None:
             self.on_arrival(arrivals)

@@ -110,7 +110,7 @@ class QueueReading:
         self._crc_rule = crc_rule
         self._readable_end = readable_end
         self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
-        self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms)
+        self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
 
     def get(
         self,
@@ -155,6 +155,12 @@ class QueueReading:
         self._collect(result, selected, offsets, topic, queue_id)
         return result
 
+    def observe_end(self) -> None:
+        """Note how far the log reaches now: what is there later is younger than this."""
+        now_ms = monotonic_ms()
+        if now_ms >= self._sound.sample_due_ms:
+            self._sound.observe(self._readable_end(), now_ms)
+
     def get_run(
         self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
     ) -> FoundRun | None:
@@ -175,7 +181,7 @@ class QueueReading:
         )
         now_ms = monotonic_ms()
         if now_ms >= self._sound.sample_due_ms:
-            self._sound.appended(self._readable_end(), now_ms)
+            self._sound.observe(self._readable_end(), now_ms)
         if not count or not self._sound.is_sound(physical_offset, byte_count, now_ms):
             return None
         return segment.view(physical_offset, byte_count), count, low, high

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple
 
-from contrail.errors import StorePoisoned
+from contrail.errors import DiskFull, StorePoisoned, StoreReadOnly
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import OUT_OF_SPACE
+from contrail.runtime.files import OUT_OF_DESCRIPTORS, OUT_OF_SPACE
 from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.marker_files import ApacheCheckpoint
@@ -59,7 +59,7 @@ class Upkeep:
         crc_rule: RecordCrcRule,
         offset_floors: dict[tuple[bytes, int], int],
         on_failed: Callable[[StorePoisoned], None],
-        on_full: Callable[[str | None], None],
+        on_refused: Callable[[StoreReadOnly | None], None],
     ) -> None:
         self._config = config
         self._state = state
@@ -75,7 +75,7 @@ class Upkeep:
         self._crc_rule = crc_rule
         self.offset_floors = offset_floors
         self._on_failed = on_failed
-        self._on_full = on_full
+        self._on_refused = on_refused
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
         self._running: Future[None] | None = None
         self._marked_end = -1
@@ -125,13 +125,13 @@ class Upkeep:
             self._scrub_budget.spend(cost * slowness)
 
     def write_rows(self) -> bool:
-        """Put what was derived since the last time into its files; out of space is not fatal."""
+        """Put what was derived since the last time into its files; what passes is not fatal."""
         try:
             self._write_pending()
         except OSError as error:
             self.derived_failed(error)
             return False
-        self._on_full(None)
+        self._on_refused(None)
         return True
 
     def _write_pending(self) -> None:
@@ -140,9 +140,10 @@ class Upkeep:
             self._index.write_pending()
 
     def derived_failed(self, error: OSError) -> None:
-        """A derived file could not be written: wait for space, or stop for anything else."""
-        if error.errno in OUT_OF_SPACE:
-            self._on_full(f"no room for consume queues or index: {error}")
+        """A derived file could not be written: wait for what passes, or stop for the rest."""
+        refusal = _refusal_for_now(error)
+        if refusal is not None:
+            self._on_refused(refusal)
             return
         failure = StorePoisoned(f"writing a derived file failed: {error}")
         failure.__cause__ = error
@@ -249,3 +250,17 @@ class Upkeep:
 
     def stop(self) -> None:
         self._worker.shutdown(wait=True)
+
+
+def _refusal_for_now(error: OSError) -> StoreReadOnly | None:
+    """What appends are refused with while an error lasts that passes by itself."""
+    if error.errno in OUT_OF_SPACE:
+        return DiskFull(
+            f"no room for consume queues or index: {error}; appends resume by themselves"
+        )
+    if error.errno in OUT_OF_DESCRIPTORS:
+        return StoreReadOnly(
+            f"too many open files to write consume queues or index: {error}; appends resume by "
+            "themselves; raise the limit (ulimit -n) or lower contrailOpenFilesMax"
+        )
+    return None

@@ -16,22 +16,28 @@ _SAMPLE_MS = 1000
 class SoundMemory:
     """Knows the end of the log a minute ago, and the stretches verified since."""
 
-    def __init__(self, physical_end: int, *, sound_ms: int) -> None:
+    def __init__(self, physical_end: int, *, sound_ms: int, now_ms: int) -> None:
         self._sound_ms = sound_ms
-        self._ends: deque[tuple[int, int]] = deque()
         # What was in the log at the start has not been seen by this process.
         self._old_end = physical_end
+        self._last_ms = now_ms
+        self._ends: deque[tuple[int, int]] = deque()
         self._stretches: OrderedDict[tuple[int, int], int] = OrderedDict()
-        # When ``appended`` wants to hear again; until then nobody needs to ask for the end.
-        self.sample_due_ms = 0
+        # When ``observe`` wants to hear again; until then nobody needs to ask for the end.
+        self.sample_due_ms = now_ms
 
-    def appended(self, physical_end: int, now_ms: int) -> None:
+    def observe(self, physical_end: int, now_ms: int) -> None:
         """The log reaches ``physical_end`` now; to be called when ``sample_due_ms`` has come."""
         ends = self._ends
-        ends.append((now_ms, physical_end))
-        self.sample_due_ms = now_ms + _SAMPLE_MS
+        if not 0 <= now_ms - self._last_ms <= self._sound_ms:
+            # Nobody looked for so long that what was written meanwhile may be as old as that.
+            self._old_end = physical_end
+            ends.clear()
         while ends and now_ms - ends[0][0] > self._sound_ms:
             self._old_end = max(self._old_end, ends.popleft()[1])
+        ends.append((now_ms, physical_end))
+        self._last_ms = now_ms
+        self.sample_due_ms = now_ms + _SAMPLE_MS
         self._forget(now_ms)
 
     def _forget(self, now_ms: int) -> None:
@@ -47,6 +53,7 @@ class SoundMemory:
             self._stretches.popitem(last=False)
 
     def is_sound(self, physical_offset: int, byte_count: int, now_ms: int) -> bool:
+        """Whether these bytes may be handed out unverified; ``observe`` has seen this second."""
         if not self._sound_ms:
             return False
         if physical_offset >= self._old_end:

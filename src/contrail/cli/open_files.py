@@ -1,0 +1,52 @@
+"""How many files and sockets this process may have open, and what that leaves for connections."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import resource
+
+from contrail.wire.limits import Limits
+
+_log = logging.getLogger(__name__)
+
+# Log segments, the tables, the event loop, outgoing connections, and what Python itself opens.
+RESERVE = 200
+# Fewer would not even serve the administrator who comes to look.
+CONNECTION_COUNT_MIN = 16
+
+
+def raise_open_files_limit() -> int:
+    """Let the process open as many files as it may; returns how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == hard:
+        return soft
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:
+        # Some systems name a hard limit that they do not grant.
+        _log.info("the limit of %d open files cannot be raised: %s", soft, error)
+        return soft
+    return hard
+
+
+def limits_within(open_files: int, *, store_open_files_max: int = 0) -> Limits:
+    """The bounds of a server whose process may open this many files.
+
+    Beyond them it would be the store that finds no descriptor, not the client that came last.
+    """
+    limits = Limits()
+    reserve = store_open_files_max + RESERVE
+    count_max = max(open_files - reserve, CONNECTION_COUNT_MIN)
+    if open_files == resource.RLIM_INFINITY or count_max >= limits.connection_count_max:
+        return limits
+    _log.warning(
+        "only %d connections are accepted, not %d: the process may open %d files and keeps %d for "
+        "its own; raise the hard limit (ulimit -Hn)%s",
+        count_max,
+        limits.connection_count_max,
+        open_files,
+        reserve,
+        " or lower contrailOpenFilesMax" if store_open_files_max else "",
+    )
+    return dataclasses.replace(limits, connection_count_max=count_max)

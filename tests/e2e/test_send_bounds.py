@@ -1,0 +1,55 @@
+"""What waits for the disk is bounded, and one-way sends are not lost to that bound."""
+
+from __future__ import annotations
+
+import socket
+from pathlib import Path
+
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
+from contrail.testing import LocalCluster
+
+TOPIC = "orders"
+FIELDS = {"a": "g", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0"}
+
+
+def frames(count: int, flag: int) -> bytes:
+    requests = (
+        Request(RequestCode.SEND_MESSAGE_V2, number, FIELDS, b"body", flag)
+        for number in range(count)
+    )
+    return b"".join(encode_request(request) for request in requests)
+
+
+def test_one_way_sends_are_all_stored_under_sync_flush(tmp_path: Path) -> None:
+    count = 5_000
+    with LocalCluster(folder=tmp_path, properties={"flushDiskType": "SYNC_FLUSH"}) as cluster:
+        address = cluster.brokers[0].address
+        with socket.create_connection(("127.0.0.1", cluster.brokers[0].port)) as peer:
+            peer.sendall(frames(count, FLAG_ONE_WAY))
+            # The answer to a last two-way send says that the others have been taken.
+            peer.sendall(frames(1, 0))
+            assert peer.recv(1)
+        answer = cluster.caller.call(
+            address, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"}
+        )
+        assert answer.fields["offset"] == str(count + 1)
+
+
+def test_sends_beyond_the_bound_are_answered_busy_and_the_rest_stored(tmp_path: Path) -> None:
+    count = 5_000
+    with LocalCluster(folder=tmp_path, properties={"flushDiskType": "SYNC_FLUSH"}) as cluster:
+        with socket.create_connection(("127.0.0.1", cluster.brokers[0].port)) as peer:
+            peer.sendall(frames(count, 0))
+            stored = busy = 0
+            received = peer.makefile("rb")
+            for _ in range(count):
+                body = received.read(int.from_bytes(received.read(4), "big"))
+                stored += b'"code":0,' in body
+                busy += b'"code":%d,' % ResponseCode.SYSTEM_BUSY in body
+            received.close()
+        assert stored + busy == count
+        answer = cluster.caller.call(
+            cluster.brokers[0].address, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"}
+        )
+        assert answer.fields["offset"] == str(stored)
