@@ -21,7 +21,7 @@ help: ## list the targets
 
 setup: $(KERNELS) ## make .venv and build the kernels, when needed and only then
 
-demo: setup ## write, kill, recover and inspect a store in a minute
+demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, a readable report
 	$(BIN)/python scripts/demo.py
 
 test: setup ## every test but the long campaigns, then the kernels' tests again interpreted

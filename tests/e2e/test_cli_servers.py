@@ -286,7 +286,7 @@ def test_settings_kept_by_a_nameserver_are_read_at_its_next_start(
 
 
 def test_a_log_file_takes_the_lines_of_standard_error(started: Any, tmp_path: Path) -> None:
-    log = tmp_path / "logs" / "names.log"
+    log = tmp_path / "names.log"
     names = started(
         "namesrv", "--folder", tmp_path, "--port", "0", "--log-file", log, "--log-level", "debug"
     )
@@ -303,3 +303,11 @@ def test_the_outgoing_address_is_one_of_this_host() -> None:
     assert ipaddress.ip_address(found).version == 4
     with socket.socket() as probe:
         probe.bind((found, 0))
+
+
+def test_a_log_file_in_a_folder_that_is_not_there_is_refused(started: Any, tmp_path: Path) -> None:
+    log = tmp_path / "nope" / "names.log"
+    names = started("namesrv", "--folder", tmp_path, "--port", "0", "--log-file", log)
+    assert names.wait_end() == 2
+    assert f"there is no folder {log.parent}" in names.stderr
+    assert not log.parent.exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from contrail.clock import ManualClock
-from contrail.errors import DiskFull
+from contrail.errors import DiskFull, StoreReadOnly
 from contrail.store.log import MessageStore
 from tests.fakes.failing_files import FOREVER, FailingFileSystem, Fault
 from tests.fault.campaigns.history import CLOCK_MS, Verdict, read_everything
@@ -68,6 +68,68 @@ def test_no_room_for_the_next_segment_refuses_appends_and_heals_by_itself(
         files.faults.clear()
         run = store.append_one(draft_of(43, kept))
         assert store.wait_flushed(run.physical_end, 60_000)
+
+
+@pytest.mark.parametrize("number", [errno.EMFILE, errno.ENFILE])
+@pytest.mark.parametrize("operation", ["open", "create"])
+def test_too_few_descriptors_for_queues_and_index_refuse_appends_and_heal_by_themselves(
+    number: int, operation: str, memory_path: Path
+) -> None:
+    fault = Fault(operation, "consumequeue", times=FOREVER, error=number)
+    files, clock = FailingFileSystem(), ManualClock(CLOCK_MS)
+    with MessageStore.open(
+        small_config(memory_path / "store", open_files_max=8), clock=clock, files=files
+    ) as store:
+        if operation == "open":
+            _append_and_write_rows(store, clock, range(12))
+        files.faults.append(fault)
+        _append_and_write_rows(store, clock, range(12, 24))
+        assert fault.fired and store.poisoned is None
+        with pytest.raises(StoreReadOnly, match="too many open files.*contrailOpenFilesMax"):
+            store.append_one(draft_of(44, 24))
+        files.faults.clear()
+        clock.advance(ms=60_000)
+        store.tick()
+        _append_and_write_rows(store, clock, range(24, 25))
+        verdict = Verdict()
+        read_everything(store, verdict)
+        assert verdict.problems == []
+
+
+def _append_and_write_rows(store: MessageStore, clock: ManualClock, numbers: range) -> None:
+    run = store.append([draft_of(44, number) for number in numbers])
+    assert store.wait_flushed(run.physical_end, 60_000)
+    store.dispatch()
+    clock.advance(ms=60_000)
+    store.tick()
+
+
+def test_a_checkpoint_without_descriptors_is_written_later(memory_path: Path) -> None:
+    fault = Fault("create", "contrail.", times=FOREVER, error=errno.EMFILE)
+    files, clock = FailingFileSystem(fault), ManualClock(CLOCK_MS)
+    config = small_config(memory_path / "store")
+    with MessageStore.open(config, clock=clock, files=files) as store:
+        store.append_one(draft_of(45, 0))
+        with pytest.raises(OSError, match="Too many open files"):
+            store.checkpoint()
+        assert fault.fired and store.poisoned is None
+        files.faults.clear()
+        store.checkpoint()
+
+
+def test_what_the_listener_for_arrivals_raises_is_no_failed_write(memory_path: Path) -> None:
+    def listen(arrivals: object) -> None:
+        raise OSError(errno.EIO, "a connection broke")
+
+    config = small_config(memory_path / "store")
+    with MessageStore.open(config, on_arrival=listen) as store:
+        run = store.append_one(draft_of(46, 0))
+        assert store.wait_flushed(run.physical_end, 60_000)
+        with pytest.raises(OSError, match="a connection broke"):
+            store.dispatch()
+        assert store.poisoned is None
+        assert store.dispatched_end == run.physical_end
+        store.append_one(draft_of(46, 1))
 
 
 def _append_until_full(store: MessageStore) -> int:

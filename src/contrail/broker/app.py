@@ -359,23 +359,30 @@ class Broker:
 
     def _make_schedule(self) -> Schedule:
         schedule = Schedule(self._clock.now_ms())
-        config = self._config
         schedule.every(100, self.store.tick, name="store upkeep")
         schedule.every(500, self._acknowledgements.expire, name="late flushes")
         schedule.every(1000, self.stats.sample, name="statistics")
         schedule.every(1000, self.tables.persistence.flush_due, name="write tables")
-        sweep_ms = 5000 if config.long_polling else config.short_polling_ms
-        schedule.every(sweep_ms, self.pulls.sweep, name="held pulls")
+        schedule.every(
+            lambda: 5000 if self._config_now.long_polling else self._config_now.short_polling_ms,
+            self.pulls.sweep,
+            name="held pulls",
+        )
         schedule.every(10_000, self.changes.expire, name="silent clients")
         schedule.every(10_000, self.tables.locks.expire, name="queue locks")
         schedule.every(
-            config.register_interval_ms,
+            lambda: self._config_now.register_interval_ms,
             lambda now_ms: self.registration.register_soon(is_change=False),
             name="register",
         )
         if self._tls_files is not None:
             schedule.every(10_000, self._reload_certificates, name="certificates")
         return schedule
+
+    @property
+    def _config_now(self) -> BrokerConfig:
+        """The settings as they are now: some may change while the broker runs."""
+        return self.tables.settings.config
 
     def _reload_certificates(self, now_ms: int) -> None:
         assert self._tls_files is not None

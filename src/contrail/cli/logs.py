@@ -84,8 +84,10 @@ def set_up_logs(
 
 
 def _file_handler(path: Path) -> logging.Handler:
+    if not path.parent.is_dir():
+        # A folder made here would hide a mistyped path.
+        raise ConfigError(f"--log-file {path}: there is no folder {path.parent}; create it first")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         return RotatingFileHandler(
             path, maxBytes=_FILE_BYTES_MAX, backupCount=_OLD_FILES_MAX, encoding="utf-8"
         )

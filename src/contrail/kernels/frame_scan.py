@@ -328,7 +328,10 @@ def _scan_send(
                 if marks:
                     return None
                 is_batch = _is_true(view, value_start, value_end)
-            elif 100 <= letter <= 108 and letter != 107:  # k is not looked at
+            elif letter == 107:  # k
+                if marks or _is_true(view, value_start, value_end):
+                    return None
+            elif 100 <= letter <= 108:
                 if marks or not _is_integer(view, value_start, value_end):
                     return None
                 number = _integer(view, value_start, value_end)

@@ -73,6 +73,11 @@ def read_send(request: Request, born_host: bytes) -> SendRequest:
     )
 
 
+def is_unit_send(request: Request) -> bool:
+    """Whether a producer of a unit (a part of a company's site) sends; the kernel leaves those."""
+    return HeaderFields(_spelled_out(request)).boolean("unitMode")
+
+
 def as_send_request(item: Item) -> SendRequest:
     """A send of the kernel with names on its parts."""
     return SendRequest._make((*item[:11], MessageDraft._make(item[11])))

@@ -9,12 +9,24 @@ from dataclasses import dataclass
 _log = logging.getLogger(__name__)
 
 
+Interval = int | Callable[[], int]
+"""Milliseconds, or who says how many it is now."""
+
+
 @dataclass(slots=True)
 class _Job:
     name: str
-    interval_ms: int
+    interval: Interval
     run: Callable[[int], object]
-    due_ms: int
+    ran_ms: int
+
+    @property
+    def interval_ms(self) -> int:
+        return self.interval if isinstance(self.interval, int) else self.interval()
+
+    @property
+    def due_ms(self) -> int:
+        return self.ran_ms + self.interval_ms
 
 
 class Schedule:
@@ -26,24 +38,22 @@ class Schedule:
 
     def every(
         self,
-        interval_ms: int,
+        interval: Interval,
         run: Callable[[int], object],
         *,
         name: str,
-        first_after_ms: int | None = None,
     ) -> None:
-        """Have ``run(now_ms)`` called each interval, first after ``first_after_ms``."""
-        first_ms = interval_ms if first_after_ms is None else first_after_ms
-        self._jobs.append(_Job(name, interval_ms, run, self._started_ms + first_ms))
+        """Have ``run(now_ms)`` called each interval."""
+        self._jobs.append(_Job(name, interval, run, self._started_ms))
 
     def run_due(self, now_ms: int) -> None:
         """Run what is due, once each. A job that fails is logged and stays in the schedule."""
         for job in self._jobs:
             # A clock set back by more than an interval must not silence a job until it catches up.
-            if job.due_ms - now_ms > job.interval_ms + 1:
-                job.due_ms = now_ms + job.interval_ms
+            if job.ran_ms > now_ms + 1:
+                job.ran_ms = now_ms
             if now_ms >= job.due_ms:
-                job.due_ms = now_ms + job.interval_ms
+                job.ran_ms = now_ms
                 try:
                     job.run(now_ms)
                 except Exception:

@@ -122,7 +122,7 @@ def _odd_values() -> Iterator[Request]:
     yield _send("Wrongs", e="511", f=str(0x40))
     rows = {"topic": "Single", "queueId": "0", "index": str(-(1 << 63)), "count": "1"}
     yield Request(BROKER, 321, rows, what="story")
-    rows |= {"queueId": "1", "index": "0"}
+    rows = rows | {"queueId": "1", "index": "0"}
     yield Request(BROKER, 30, {"topic": "Single", "queueId": "1"}, what="story")
     yield Request(BROKER, 321, rows, what="story")
     yield Request(BROKER, 321, rows | {"topic": "Typed"}, what="story")

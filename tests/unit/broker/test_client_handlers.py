@@ -14,6 +14,7 @@ from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SQL92, SubscriptionData
 from contrail.model.topic import TopicConfig, retry_topic
 from contrail.protocol.bodies.heartbeat import (
+    GROUPS_MAX,
     ConsumerData,
     Heartbeat,
     MessageModel,
@@ -315,3 +316,61 @@ def test_sql_is_refused_where_the_property_filter_is_off() -> None:
 
 def test_the_table_names_every_code_of_the_family() -> None:
     assert sorted(_Broker().handlers.table()) == [34, 35, 38, 46, 203, 204, 328]
+
+
+def _many(client_id: str, names: range) -> Heartbeat:
+    consumers = tuple(ConsumerData(f"g{number}") for number in names)
+    return Heartbeat(client_id, tuple(f"p{number}" for number in names), consumers)
+
+
+def test_a_heartbeat_of_many_groups_is_a_line_or_two_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker, peer = _Broker(), FakePeer()
+    with caplog.at_level("INFO"):
+        broker.beat(peer, _many("c1", range(GROUPS_MAX)))
+        broker.changes.connection_closed(peer)
+    assert len(caplog.records) == 3
+    assert "1000 groups ('g0', 'g1', 'g2', 'g3', 'g4', ...)" in caplog.text
+    assert broker.topic_table.get(retry_topic(f"g{GROUPS_MAX - 1}")) is not None
+    assert not broker.consumers.groups
+
+
+def test_a_heartbeat_of_too_many_groups_is_refused_whole() -> None:
+    broker, peer = _Broker(), FakePeer()
+    remark = _refusal(
+        ResponseCode.SYSTEM_ERROR, lambda: broker.beat(peer, _many("c1", range(GROUPS_MAX + 1)))
+    )
+    assert "has 1001 entries, at most 1000 are taken" in remark
+    assert broker.group_table.get("g0") is None
+    assert not broker.producers.groups
+
+
+def test_groups_beyond_the_limit_are_left_out_and_the_others_stay(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker, peer = _Broker(), FakePeer()
+    limit = len(broker.group_table.groups) + 2
+    broker.settings.change({"contrailAutoGroupsMax": str(limit)}, 1)
+    broker.beat(peer, _many("c1", range(2)))
+    for _ in range(2):
+        response = broker.beat(peer, _many("c1", range(4)))
+        assert response.code == 0
+        assert (
+            response.remark == "not taken: 2 groups ('g2', 'g3'); create them with updateSubGroup"
+        )
+    assert set(broker.consumers.groups) == {"g0", "g1"}
+    assert broker.topic_table.get(retry_topic("g2")) is None
+    assert caplog.text.count("contrailAutoGroupsMax") == 1
+
+
+def test_a_connection_keeps_its_producer_groups_but_gets_no_more_than_it_may() -> None:
+    broker, peer = _Broker(), FakePeer()
+    names = tuple(f"p{number}" for number in range(GROUPS_MAX))
+    broker.beat(peer, Heartbeat("c1", names))
+    broker.clock.advance(ms=5000)
+    broker.beat(peer, Heartbeat("c1", ("another", "p0")))
+    assert broker.producers.group_count_of(peer) == GROUPS_MAX
+    assert "another" not in broker.producers.groups
+    (channel,) = broker.producers.channels("p0")
+    assert channel.last_heartbeat_ms == broker.clock.now_ms()

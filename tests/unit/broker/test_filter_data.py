@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from contrail.broker.state.filter_data import FilterTable, StoredFilter
+from contrail.broker.state.filter_data import REMOVED_AFTER_MS, FilterTable, StoredFilter
 from contrail.errors import FilterInvalid
 from contrail.model.subscription import SQL92, SubscriptionData
 from contrail.store.config_files import ConsumerFilter
@@ -141,3 +141,14 @@ def test_loaded_expressions_count_as_dead_until_their_group_returns() -> None:
     assert found is not None
     assert found.is_alive(1_000_100)
     assert not found.is_dead
+
+
+def test_a_groups_expressions_are_found_without_those_of_others() -> None:
+    table = _table()
+    table.register("g", [_sql("a", 1), _sql("a", 1, topic="bills")], 10)
+    table.register("h", [_sql("a", 1)], 10)
+    assert [entry.topic for entry in table.of_group("g")] == ["bills", "orders"]
+    table.unregister("g", 20)
+    table.expire(20 + REMOVED_AFTER_MS)
+    assert table.of_group("g") == []
+    assert [entry.group for entry in table.snapshot()] == ["h"]

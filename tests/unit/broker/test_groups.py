@@ -107,3 +107,31 @@ def test_deleting_a_group_forgets_what_was_forbidden_to_it() -> None:
     assert groups.delete("billing", NOW_MS)
     assert not groups.delete("billing", NOW_MS)
     assert groups.table.forbidden_table() == {}
+
+
+def test_groups_are_created_up_to_a_total_and_then_only_by_administrators(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    count_max = len(BUILT_IN_GROUPS) + 1
+    config = replace(BrokerConfig(), auto_group_count_max=count_max)
+    groups = Groups(GroupTable(), RuntimeSettings(config))
+    found = groups.find("first", NOW_MS)
+    assert found is not None
+    for name in ("second", "CID_RMQ_SYS_second"):
+        assert groups.find(name, NOW_MS) is None
+    assert caplog.text.count("no more are created automatically") == 1
+    assert groups.find("first", NOW_MS) is found
+    groups.update([SubscriptionGroupConfig("second")], NOW_MS)
+    assert groups.find("second", NOW_MS) is not None
+    groups.delete("first", NOW_MS)
+    groups.delete("second", NOW_MS)
+    assert groups.find("third", NOW_MS) is not None
+
+
+def test_each_client_may_create_so_many_groups_in_a_second() -> None:
+    config = replace(BrokerConfig(), auto_groups_per_second_max=2)
+    groups = Groups(GroupTable(), RuntimeSettings(config))
+    found = [groups.find(name, NOW_MS, client="one") for name in "abc"]
+    assert [config is not None for config in found] == [True, True, False]
+    assert groups.find("c", NOW_MS, client="two") is not None
+    assert groups.find("d", NOW_MS + 1000, client="one") is not None

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 import pytest
 
 from contrail.broker.handlers.offset_resets import ResetHandlers
-from contrail.broker.handlers.offsets import OffsetHandlers
+from contrail.broker.handlers.offsets import ABSENT_QUEUES_MAX, OffsetHandlers
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.errors import RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
@@ -281,3 +281,22 @@ def test_a_reset_by_clients_needs_offsets_and_clients_that_understand_it() -> No
     peer = broker.connect("old", version=27)
     assert "too old" in _refusal(ResponseCode.SYSTEM_ERROR, broker.reset)
     assert peer.notified == []
+
+
+def test_offsets_of_queues_that_are_not_there_are_taken_up_to_a_limit() -> None:
+    broker = _Broker()
+
+    def commit(queue_id: int) -> Response:
+        place = {"consumerGroup": "g", "topic": "orders", "queueId": queue_id}
+        return broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=1)
+
+    absent = [-1, *range(2, 2 + ABSENT_QUEUES_MAX + 1)]
+    for queue_id in absent:
+        assert commit(queue_id).code == 0
+    broker.store.times[b"orders", 5000] = [7]
+    for queue_id in (-1, 0, 1, 2, 5000):
+        assert commit(queue_id).code == 0
+    with pytest.raises(RequestRejected, match="queue 6000 of topic 'orders'") as refusal:
+        commit(6000)
+    assert refusal.value.code == ResponseCode.INVALID_PARAMETER
+    assert broker.offsets.query("g", "orders", 6000) == -1

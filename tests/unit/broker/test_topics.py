@@ -277,3 +277,15 @@ def test_a_page_of_another_version_starts_from_the_beginning() -> None:
     assert list(table.page(table.data_version, 5, 9)) == []
     assert list(table.page(DataVersion(0, 9, 9), 2, 2)) == ["a", "b"]
     assert list(table.page(None, 2, 2)) == ["a", "b"]
+
+
+def test_retry_topics_made_by_sending_count_towards_the_limits() -> None:
+    room = Room(auto_topic_count_max=3, auto_topics_per_second_max=2)
+    for name in ("%RETRY%a", "%RETRY%b"):
+        assert room.send(name, default_topic="none").write_queue_count == 1
+    with refused(ResponseCode.SYSTEM_BUSY):
+        room.send("%RETRY%c", default_topic="none")
+    room.send("%RETRY%c", default_topic="none", now_ms=NOW_MS + 1000)
+    with refused(ResponseCode.TOPIC_NOT_EXIST, "3 topics were created automatically already"):
+        room.send("%RETRY%d", default_topic="none", now_ms=NOW_MS + 1000)
+    assert room.send("%RETRY%a", default_topic="none").topic == "%RETRY%a"

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from contrail.errors import RequestRejected
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.heartbeat import (
+    SUBSCRIPTIONS_MAX,
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
@@ -126,3 +127,11 @@ def test_any_json_is_read_or_refused(document: object) -> None:
     with contextlib.suppress(RequestRejected):
         heartbeat = decode_heartbeat(json.dumps(document).encode(), now_ms=1)
         assert isinstance(heartbeat, Heartbeat)
+
+
+def test_a_heartbeat_with_too_many_subscriptions_is_refused_before_they_are_read() -> None:
+    entries = [{"topic": 5}] * (SUBSCRIPTIONS_MAX // 2 + 1)
+    consumers = [{"groupName": name, "subscriptionDataSet": entries} for name in "ab"]
+    body = json.dumps({"clientID": "c", "consumerDataSet": consumers}).encode()
+    with pytest.raises(RequestRejected, match="5002 entries of subscriptionDataSet, at most 5000"):
+        decode_heartbeat(body, now_ms=1)

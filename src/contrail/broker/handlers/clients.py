@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
-from contrail.broker.services.group_changes import GroupChanges
+from contrail.broker.services.group_changes import GroupChanges, some_names
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.producers import ProducerTable
@@ -23,11 +24,18 @@ from contrail.protocol.bodies.connections import (
     encode_producer_connection,
     encode_producer_table,
 )
-from contrail.protocol.bodies.heartbeat import ConsumerData, Heartbeat, decode_heartbeat
+from contrail.protocol.bodies.heartbeat import (
+    GROUPS_MAX,
+    ConsumerData,
+    Heartbeat,
+    decode_heartbeat,
+)
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.wire.peer import Handler, Peer
+
+_log = logging.getLogger(__name__)
 
 # A topic's system flag: consumers of another unit subscribe to it.
 _UNIT_SUBSCRIBED = 2
@@ -36,7 +44,9 @@ _UNIT_SUBSCRIBED = 2
 class GroupRules(Protocol):
     """Where a group's settings are found or made."""
 
-    def find(self, group: str, now_ms: int) -> SubscriptionGroupConfig | None: ...
+    def find(
+        self, group: str, now_ms: int, *, client: str = ""
+    ) -> SubscriptionGroupConfig | None: ...
 
 
 class TopicSettings(Protocol):
@@ -54,6 +64,21 @@ class TopicRules(Protocol):
     def ensure_retry_topic(
         self, group: str, now_ms: int, *, queue_count: int, order: bool, sys_flag: int
     ) -> TopicConfig: ...
+
+
+class _Taken:
+    """What became of the groups of one heartbeat."""
+
+    def __init__(self) -> None:
+        self.changed: list[str] = []
+        self.skipped: list[str] = []
+        self.wants_full = False
+
+    @property
+    def remark(self) -> str | None:
+        if not self.skipped:
+            return None
+        return f"not taken: {some_names(self.skipped)}; create them with updateSubGroup"
 
 
 class ClientHandlers:
@@ -93,40 +118,63 @@ class ClientHandlers:
 
     def handle_heartbeat(self, request: Request, peer: Peer) -> Response:
         heartbeat = decode_heartbeat(request.body, now_ms=self._clock.now_ms())
-        wants_full = [self._take_consumer(d, heartbeat, request, peer) for d in heartbeat.consumers]
-        for group in heartbeat.producer_groups:
-            self._changes.producer_seen(group, self._channel(heartbeat, request, peer))
+        taken = _Taken()
+        for data in heartbeat.consumers:
+            self._take_consumer(data, heartbeat, request, peer, taken)
+        self._take_producers(heartbeat, request, peer)
+        if taken.changed:
+            _log.info("consumer %s changed %s", heartbeat.client_id, some_names(taken.changed))
         _refuse_class_filters(heartbeat.consumers)
         # The old form, which has no fingerprint, is always told that something changed.
-        sub_changed = heartbeat.fingerprint == 0 or any(wants_full)
+        sub_changed = heartbeat.fingerprint == 0 or taken.wants_full
         return Response(
+            remark=taken.remark,
             fields={
                 "IS_SUPPORT_HEART_BEAT_V2": "true",
                 "IS_SUB_CHANGE": "true" if sub_changed else "false",
-            }
+            },
         )
 
-    def _take_consumer(
-        self, data: ConsumerData, heartbeat: Heartbeat, request: Request, peer: Peer
-    ) -> bool:
-        """Take one group of a heartbeat; True if the next one must bring its subscriptions.
+    def _take_producers(self, heartbeat: Heartbeat, request: Request, peer: Peer) -> None:
+        """A connection that stands for as many groups as it may keeps those and gets no others."""
+        joined = []
+        for group in heartbeat.producer_groups:
+            is_full = self._producers.group_count_of(peer) >= GROUPS_MAX
+            if is_full and peer not in self._producers.groups.get(group, ()):
+                continue
+            if self._changes.producer_seen(group, self._channel(heartbeat, request, peer)):
+                joined.append(group)
+        if joined:
+            _log.info("producer %s joined %s", heartbeat.client_id, some_names(joined))
 
-        A group that does not exist and may not be made is skipped.
-        """
-        settings = self._groups.find(data.group, self._clock.now_ms())
+    def _take_consumer(
+        self,
+        data: ConsumerData,
+        heartbeat: Heartbeat,
+        request: Request,
+        peer: Peer,
+        taken: _Taken,
+    ) -> None:
+        """Take one group of a heartbeat; one that does not exist and may not be made is skipped."""
+        settings = self._groups.find(data.group, self._clock.now_ms(), client=peer.address)
+        if settings is None:
+            taken.skipped.append(data.group)
         if settings is None or _class_filtered(data) is not None:
-            return False
+            return
         with_subscriptions = not (heartbeat.fingerprint and heartbeat.without_sub)
         self._ensure_retry_topic(data, settings, with_subscriptions)
-        self._changes.consumer_seen(
+        changed = self._changes.consumer_seen(
             data,
             self._channel(heartbeat, request, peer),
             with_subscriptions=with_subscriptions,
             notify=settings.notify_consumer_ids_changed_enable,
         )
+        if changed:
+            taken.changed.append(data.group)
         differs = self._consumers.take_fingerprint(data.group, heartbeat.fingerprint)
         # A broker that was restarted has no subscriptions that a short heartbeat could rely on.
-        return differs or not self._consumers.groups[data.group].subscriptions
+        if differs or not self._consumers.groups[data.group].subscriptions:
+            taken.wants_full = True
 
     def _ensure_retry_topic(
         self, data: ConsumerData, settings: SubscriptionGroupConfig, with_subscriptions: bool

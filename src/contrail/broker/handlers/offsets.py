@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
-from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
@@ -19,6 +19,8 @@ from contrail.wire.peer import Handler, Peer
 
 _LONG_MAX = (1 << 63) - 1
 NO_TIME = -1
+ABSENT_QUEUES_MAX = 256
+"""How many queues that a topic does not have may have offsets of one group."""
 
 
 class GroupSettings(Protocol):
@@ -127,15 +129,33 @@ class OffsetHandlers:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {group!r} does not exist"
             )
-        if self._topics.get(topic) is None:
+        settings = self._topics.get(topic)
+        if settings is None:
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist")
         queue_id = _required(fields.optional_integer("queueId"), "queueId", topic)
         consumer_offset = _required(fields.optional_long("commitOffset"), "commitOffset", topic)
+        self._check_queue(group, settings, queue_id)
         if not self._offsets.commit(group, topic, queue_id, consumer_offset):
             # Not an error: the client goes on, and its next pull tells it where.
             return Response(remark="ignored: the offset was reset and the group does not know yet")
         self._offsets.stamp(self._clock.now_ms())
         return Response()
+
+    def _check_queue(self, group: str, settings: TopicConfig, queue_id: int) -> None:
+        """Take some queues that are not there, as RocketMQ does, but not any number of them."""
+        queue_count = max(settings.read_queue_count, settings.write_queue_count)
+        if 0 <= queue_id < queue_count:
+            return
+        topic = settings.topic
+        if self._offsets.queue_count(group, topic) < queue_count + ABSENT_QUEUES_MAX:
+            return
+        # A topic that was made smaller may have messages in the queues it had before.
+        has_messages = self._store.queue_offset_max(topic.encode(), queue_id) > 0
+        if not has_messages and self._offsets.query(group, topic, queue_id) == UNKNOWN:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"queue {queue_id} of topic {topic!r} does not exist: it has {queue_count}",
+            )
 
     def handle_search_by_time(self, request: Request, peer: Peer) -> Response:
         fields = HeaderFields(request)

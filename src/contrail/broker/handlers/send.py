@@ -31,7 +31,7 @@ from contrail.model.topic import QueueType
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
 from contrail.protocol.frames import SendRequest
-from contrail.protocol.sends import as_send_request, read_send
+from contrail.protocol.sends import as_send_request, is_unit_send, read_send
 from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedRun
 from contrail.wire.connection import Connection
@@ -123,7 +123,7 @@ class SendHandler:
         """A send whose header took the tolerant decoder."""
         assert isinstance(peer, Connection)
         send = read_send(request, peer.packed_host)
-        self._take_with_care(peer, send, self._busy_reason(0.0))
+        self._take_with_care(peer, send, self._busy_reason(0.0), is_unit=is_unit_send(request))
         return LATER
 
     def _busy_reason(self, waited_ms: float) -> str | None:
@@ -136,13 +136,15 @@ class SendHandler:
                 return f"the disk is {age_ms} ms behind: flow control for a while"
         return None
 
-    def _take_with_care(self, peer: Connection, send: SendRequest, busy: str | None) -> None:
+    def _take_with_care(
+        self, peer: Connection, send: SendRequest, busy: str | None, *, is_unit: bool = False
+    ) -> None:
         try:
             if busy is not None:
                 raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
             if not send.draft.body:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
-            admitted = self._admission.admit(send, peer.address)
+            admitted = self._admission.admit(send, peer.address, is_unit=is_unit)
         except RequestRejected as refusal:
             self._answer(peer, send.opaque, send.flag, self._refused(refusal.code, refusal.remark))
             return

@@ -8,6 +8,7 @@ may have the notice switched off: their clients find out with their next periodi
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerGroup, ConsumerTable
@@ -20,6 +21,9 @@ from contrail.protocol.codes import RequestCode
 from contrail.wire.peer import Peer
 
 _log = logging.getLogger(__name__)
+
+# A client may have a thousand groups; a line of the log names so many of them.
+_NAMED_MAX = 5
 
 
 class GroupChanges:
@@ -40,9 +44,9 @@ class GroupChanges:
         self._settings = settings
         self._clock = clock
 
-    def producer_seen(self, group: str, channel: ClientChannel) -> None:
-        if self._producers.register(group, channel):
-            _log.info("producer %s joined group %r", channel.client_id, group)
+    def producer_seen(self, group: str, channel: ClientChannel) -> bool:
+        """True if the client is new to the group."""
+        return self._producers.register(group, channel)
 
     def consumer_seen(
         self,
@@ -51,15 +55,17 @@ class GroupChanges:
         *,
         with_subscriptions: bool = True,
         notify: bool = True,
-    ) -> None:
-        """Take one group of a heartbeat; ``notify`` is the group's own switch."""
+    ) -> bool:
+        """Take one group of a heartbeat; ``notify`` is the group's own switch.
+
+        True if the group's clients or topics changed.
+        """
         changed = self._consumers.register(data, channel, with_subscriptions=with_subscriptions)
         if with_subscriptions:
             self._register_filters(data)
         if changed:
-            group = self._consumers.groups[data.group]
-            _log.info("consumer group %r changed with %s", data.group, channel.client_id)
-            self._announce(group, notify)
+            self._announce(self._consumers.groups[data.group], notify)
+        return changed
 
     def _register_filters(self, data: ConsumerData) -> None:
         now_ms = self._clock.now_ms()
@@ -79,13 +85,18 @@ class GroupChanges:
     def consumer_left(self, group: str, peer: Peer, *, notify: bool = True) -> None:
         left = self._consumers.unregister(group, peer)
         if left is not None:
-            self._after_departure(left, peer, notify)
+            _log.info("consumer %s left group %r", peer.address, group)
+            self._after_departure(left, notify)
 
     def connection_closed(self, peer: Peer) -> None:
         """Forget everything that this connection stood for."""
         self._producers.close(peer)
-        for group in self._consumers.close(peer):
-            self._after_departure(group, peer, True)
+        left = self._consumers.close(peer)
+        for group in left:
+            self._after_departure(group, True)
+        if left:
+            names = some_names([group.name for group in left])
+            _log.info("consumer %s left with its connection: %s", peer.address, names)
 
     def expire(self, now_ms: int) -> None:
         """Drop the clients whose heartbeats have stopped, and their connections with them."""
@@ -94,11 +105,10 @@ class GroupChanges:
             channel.peer.close("heartbeats_stopped")
         for group, channel in self._consumers.expire(now_ms, after_ms=after_ms):
             channel.peer.close("heartbeats_stopped")
-            self._after_departure(group, channel.peer, True)
+            self._after_departure(group, True)
         self._filters.expire(now_ms)
 
-    def _after_departure(self, group: ConsumerGroup, peer: Peer, notify: bool) -> None:
-        _log.info("consumer %s left group %r", peer.address, group.name)
+    def _after_departure(self, group: ConsumerGroup, notify: bool) -> None:
         if not group.channels:
             self._filters.unregister(group.name, self._clock.now_ms())
         self._announce(group, notify)
@@ -111,3 +121,9 @@ class GroupChanges:
             channel.peer.notify(
                 RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}
             )
+
+
+def some_names(groups: Sequence[str]) -> str:
+    """How many groups there are and the names of the first, for a line of the log."""
+    named = ", ".join(map(repr, groups[:_NAMED_MAX]))
+    return f"{len(groups)} groups ({named}{', ...' if len(groups) > _NAMED_MAX else ''})"

@@ -36,9 +36,7 @@ class Groups:
         for group in BUILT_IN_GROUPS:
             table.seed(SubscriptionGroupConfig(group))
 
-    def find(
-        self, group: str, now_ms: int, *, client: str = ""
-    ) -> SubscriptionGroupConfig | None:
+    def find(self, group: str, now_ms: int, *, client: str = "") -> SubscriptionGroupConfig | None:
         """A group's settings; an unknown group is created with the defaults where that is allowed.
 
         None for a group that may not be created, or whose name no group may have. Requests that

@@ -44,12 +44,12 @@ class _Rounds:
         )
 
     async def _run(self, is_change: bool) -> None:
-        while True:
+        # A change may have been asked for before the first round began.
+        is_change, self._again = is_change or self._again, False
+        await self._register(self._server, is_change)
+        while self._again:
             self._again = False
-            await self._register(self._server, is_change)
-            if not self._again:
-                return
-            is_change = True
+            await self._register(self._server, True)
 
     async def end(self) -> None:
         if self.task is not None:

@@ -52,6 +52,7 @@ from contrail.protocol.frames import SendRequest
 
 # From this client version on a retry may carry its own maximum.
 _RECONSUME_MAX_VERSION = 121
+_UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
 _TIMER_NAMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 
 
@@ -106,7 +107,7 @@ class SendAdmission:
             CLUSTER: config.cluster_name,
         }
 
-    def admit(self, send: SendRequest, client: str) -> Admitted:
+    def admit(self, send: SendRequest, client: str, *, is_unit: bool = False) -> Admitted:
         """What to store for a send.
 
         Raises:
@@ -114,7 +115,7 @@ class SendAdmission:
         """
         topic = send.draft.topic.decode("utf-8", "replace")
         self._check_time()
-        config = self._checked_topic(topic, send, client)
+        config = self._checked_topic(topic, send, client, is_unit)
         queue_id = send.draft.queue_id
         if queue_id < 0:
             queue_id = random.randrange(config.write_queue_count or 1)
@@ -137,7 +138,9 @@ class SendAdmission:
                 ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {begins_ms} on"
             )
 
-    def _checked_topic(self, topic: str, send: SendRequest, client: str) -> TopicConfig:
+    def _checked_topic(
+        self, topic: str, send: SendRequest, client: str, is_unit: bool
+    ) -> TopicConfig:
         config = self._settings.config
         known = self._topics.table.get(topic)
         if not config.permission & Perm.WRITE and known is not None and known.order:
@@ -156,6 +159,7 @@ class SendAdmission:
             queue_count=send.default_queue_count,
             client=client,
             now_ms=self._clock.now_ms(),
+            sys_flag=_unit_flag(topic) if is_unit else 0,
         )
         queue_count = max(found.read_queue_count, found.write_queue_count)
         if send.draft.queue_id >= queue_count:
@@ -246,6 +250,10 @@ class SendAdmission:
 
 def _stored_flags(sys_flag: int, config: TopicConfig) -> int:
     return sys_flag | SYS_FLAG_MULTI_TAGS if config.filter_type == "MULTI_TAG" else sys_flag
+
+
+def _unit_flag(topic: str) -> int:
+    return _UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else _UNIT_FLAG
 
 
 def _delay_level(properties: dict[str, str]) -> int:

@@ -112,11 +112,10 @@ class Topics:
             return found
         check_name(topic)
         config = self._after_template(topic, default_topic, queue_count, sys_flag)
+        if config is None and topic.startswith(RETRY_PREFIX):
+            config = TopicConfig(topic, 1, 1, _READ_WRITE, sys_flag=sys_flag)
         if config is None:
-            if topic.startswith(RETRY_PREFIX):
-                config = TopicConfig(topic, 1, 1, _READ_WRITE, sys_flag=sys_flag)
-            else:
-                raise _no_such_topic(topic)
+            raise _no_such_topic(topic)
         self._admit_creation(topic, client, now_ms)
         self._put(config, now_ms, auto_created=True)
         _log.info("created topic %r after template %r for %s", topic, default_topic, client)
@@ -166,7 +165,15 @@ class Topics:
         sys_flag: int = 0,
     ) -> TopicConfig:
         """The topic of messages a group shall get again; its order flag follows the group's."""
-        return self._ensure(retry_topic(group), queue_count, now_ms, order=order, sys_flag=sys_flag)
+        return self._ensure(
+            retry_topic(group),
+            queue_count,
+            now_ms,
+            order=order,
+            sys_flag=sys_flag,
+            # One heartbeat may make hundreds, and says so in one line.
+            level=logging.DEBUG,
+        )
 
     def ensure_dlq_topic(self, group: str, now_ms: int) -> TopicConfig:
         """The topic of messages a group has given up on."""
@@ -177,7 +184,14 @@ class Topics:
         return self._ensure(TRANSACTION_EXHAUSTED_TOPIC, 1, now_ms)
 
     def _ensure(
-        self, topic: str, queue_count: int, now_ms: int, *, order: bool = False, sys_flag: int = 0
+        self,
+        topic: str,
+        queue_count: int,
+        now_ms: int,
+        *,
+        order: bool = False,
+        sys_flag: int = 0,
+        level: int = logging.INFO,
     ) -> TopicConfig:
         config = self.table.get(topic)
         if config is not None and config.order == order:
@@ -186,7 +200,7 @@ class Topics:
             check_name(topic)
             config = TopicConfig(topic, queue_count, queue_count, _READ_WRITE, sys_flag=sys_flag)
         config = dataclasses.replace(config, order=order)
-        self._put(config, now_ms)
+        self._put(config, now_ms, level=level)
         return config
 
     def update(self, requested: Iterable[TopicConfig], now_ms: int) -> None:
@@ -263,13 +277,20 @@ class Topics:
             listener(topic)
         return True
 
-    def _put(self, config: TopicConfig, now_ms: int, *, auto_created: bool = False) -> None:
+    def _put(
+        self,
+        config: TopicConfig,
+        now_ms: int,
+        *,
+        auto_created: bool = False,
+        level: int = logging.INFO,
+    ) -> None:
         existed = config.topic in self.table.topics
         # First of all, since the store refuses it for a topic that has queues of the other type.
         self._note_queue_type(config)
         self.table.put(config, now_ms, auto_created=auto_created)
         if not auto_created:
-            _log.info("%s topic: %s", "changed" if existed else "created", config)
+            _log.log(level, "%s topic: %s", "changed" if existed else "created", config)
         for listener in self.on_change:
             listener(config)
 

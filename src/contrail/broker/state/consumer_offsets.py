@@ -119,6 +119,10 @@ class ConsumerOffsets:
         """What a group has committed on a topic, by queue."""
         return dict(self._committed.get(f"{topic}{SEPARATOR}{group}", {}))
 
+    def queue_count(self, group: str, topic: str) -> int:
+        """On how many queues of a topic a group has committed."""
+        return len(self._committed.get(f"{topic}{SEPARATOR}{group}", ()))
+
     def topics_of(self, group: str) -> set[str]:
         return {topic for topic, owner in self._pairs() if owner == group}
 

@@ -31,6 +31,10 @@ class ProducerTable:
     def channels(self, group: str) -> list[ClientChannel]:
         return list(self._groups.get(group, {}).values())
 
+    def group_count_of(self, peer: Peer) -> int:
+        """For how many groups a connection produces."""
+        return len(self._groups_of.get(peer, ()))
+
     def unregister(self, group: str, peer: Peer) -> bool:
         """False when the connection did not produce for the group."""
         channels = self._groups.get(group)
