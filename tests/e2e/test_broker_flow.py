@@ -137,7 +137,11 @@ def test_a_sync_that_takes_too_long_is_told(slow: SlowBroker) -> None:
 def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    with LocalCluster() as cluster, RawClient(cluster.brokers[0].port) as client:
+    properties = {"brokerFastFailureEnable": "true"}
+    with (
+        LocalCluster(properties=properties) as cluster,
+        RawClient(cluster.brokers[0].port) as client,
+    ):
         app = cluster.brokers[0].app
         assert app is not None
         assert client.call(SEND, fields_of("queued"), b"x").code == 0

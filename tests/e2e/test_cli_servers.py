@@ -13,14 +13,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from contrail.errors import CallFailed
-from contrail.protocol.codes import RequestCode
+from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.testing.caller import BlockingCaller
 from contrail.testing.cluster import free_port, free_port_pair
 from contrail.wire.addresses import outgoing_address
@@ -46,10 +46,13 @@ class Process:
         folder: Path,
         home: Path | None = None,
         environment: Mapping[str, str] | None = None,
+        open_files: int | None = None,
     ) -> None:
         self._out = folder / "out.txt"
         self._err = folder / "err.txt"
         command = [sys.executable, "-m", "contrail.cli", *map(str, arguments)]
+        if open_files is not None:
+            command = ["sh", "-c", f'ulimit -n {open_files} && exec "$@"', "sh", *command]
         variables = {**os.environ, "HOME": str(home or folder), **(environment or {})}
         variables.pop("NAMESRV_ADDR", None)
         with self._out.open("wb") as out, self._err.open("wb") as err:
@@ -110,9 +113,14 @@ def write(path: Path, properties: Mapping[str, object]) -> Path:
 
 def send(address: str) -> None:
     """Send one message and wait for an answer, whatever it says."""
-    fields = {
+    with BlockingCaller() as caller, suppress(CallFailed):
+        caller.call(address, RequestCode.SEND_MESSAGE, send_fields("orders"), b"one coffee")
+
+
+def send_fields(topic: str) -> dict[str, str]:
+    return {
         "producerGroup": "senders",
-        "topic": "orders",
+        "topic": topic,
         "defaultTopic": "TBW102",
         "defaultTopicQueueNums": "4",
         "queueId": "0",
@@ -120,8 +128,6 @@ def send(address: str) -> None:
         "bornTimestamp": "1760000000000",
         "flag": "0",
     }
-    with BlockingCaller() as caller, suppress(CallFailed):
-        caller.call(address, RequestCode.SEND_MESSAGE, fields, b"one coffee")
 
 
 def test_a_broker_says_where_it_is_registers_and_stops_cleanly(
@@ -152,6 +158,56 @@ def test_a_broker_says_where_it_is_registers_and_stops_cleanly(
     assert not (store / "abort").exists()
     assert names.end(signal.SIGINT) == 0
     assert "Traceback" not in broker.stderr + names.stderr
+
+
+def test_a_name_server_that_never_answers_holds_up_neither_the_start_nor_the_others(
+    started: Any, tmp_path: Path
+) -> None:
+    names = started("namesrv", "--folder", tmp_path / "names", "--port", free_port())
+    names_address = names.wait_ready()
+    with socket.create_server(("127.0.0.1", 0)) as silent, BlockingCaller() as caller:
+        silent_address = f"127.0.0.1:{silent.getsockname()[1]}"
+        broker = started(
+            "broker", "-n", f"{silent_address};{names_address}", "--folder", tmp_path / "store",
+            "--port", "0", "--set", "registerBrokerTimeoutMills=3600000", *SMALL,
+        )  # fmt: skip
+        address = broker.wait_ready()
+        assert f"NameServer {silent_address} has not answered yet" in broker.stderr
+        info = caller.call(names_address, RequestCode.GET_BROKER_CLUSTER_INFO).body
+        assert address.encode() in info
+        # A topic that is made later reaches the one that answers.
+        caller.call(address, RequestCode.SEND_MESSAGE, send_fields("later"), b"one coffee")
+        wait_for_route(caller, names_address, "later")
+        assert broker.end() == 0
+    assert "Traceback" not in broker.stderr
+
+
+def wait_for_route(caller: BlockingCaller, names_address: str, topic: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while caller.call(names_address, RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic}).code:
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.02)
+
+
+def test_more_silent_connections_than_descriptors_do_not_harm_the_store(
+    started: Any, tmp_path: Path
+) -> None:
+    broker = started(
+        "broker", "--folder", tmp_path / "store", "--port", "0",
+        "--set", "contrailOpenFilesMax=80", *SMALL, open_files=380,
+    )  # fmt: skip
+    address = broker.wait_ready()
+    assert "only 100 connections are accepted" in broker.stderr
+    host, _, port = address.rpartition(":")
+    with BlockingCaller() as caller, ExitStack() as silent:
+        for number in range(8):
+            for _ in range(60):
+                silent.enter_context(socket.create_connection((host, int(port)), PATIENCE_S))
+            fields = send_fields(f"orders-{number}")
+            answer = caller.call(address, RequestCode.SEND_MESSAGE, fields, b"one coffee")
+            assert answer.code == ResponseCode.SUCCESS, answer.remark
+        assert broker.end() == 0, broker.stderr
+    assert "Traceback" not in broker.stderr
 
 
 def test_a_taken_port_and_a_store_in_use_are_one_line_and_exit_code_2(
@@ -246,6 +302,8 @@ def test_rocketmqs_file_is_read_unknown_names_are_warned_about_and_logs_are_json
         (["broker", "--set", "brokerRole=SLAVE"], "brokerRole=SLAVE is refused"),
         (["broker", "--set", "flushDiskType=SOMETIMES"], "SYNC_FLUSH or ASYNC_FLUSH"),
         (["broker", "-c", "no-such.conf"], "no-such.conf"),
+        (["broker", "-n", "a..b:9876"], "namesrvAddr=a..b:9876 is refused"),
+        (["broker", "-n", "127.0.0.1:1,127.0.0.1:2"], "host:port;host:port"),
         (["namesrv", "--set", "enableControllerInNamesrv=true"], "there is no controller"),
         (["namesrv", "--set", "tls.server.mode=enforcing"], "certPath"),
     ],

@@ -81,8 +81,7 @@ def test_a_broker_registers_in_the_form_and_at_the_pace_it_is_told(compressed: s
 def _is_registering(cluster: LocalCluster) -> bool:
     app = cluster.brokers[0].app
     assert app is not None
-    task = app.registration._task
-    return task is not None and not task.done()
+    return app.registration.is_registering
 
 
 def test_a_value_set_on_one_nameserver_is_not_known_to_the_other(cluster: LocalCluster) -> None:

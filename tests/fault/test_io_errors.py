@@ -85,7 +85,7 @@ def test_too_few_descriptors_for_queues_and_index_refuse_appends_and_heal_by_the
         files.faults.append(fault)
         _append_and_write_rows(store, clock, range(12, 24))
         assert fault.fired and store.poisoned is None
-        with pytest.raises(StoreReadOnly, match="too many open files.*contrailOpenFilesMax"):
+        with pytest.raises(StoreReadOnly, match=r"too many open files.*contrailOpenFilesMax"):
             store.append_one(draft_of(44, 24))
         files.faults.clear()
         clock.advance(ms=60_000)

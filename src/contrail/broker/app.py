@@ -37,7 +37,7 @@ from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
-from contrail.errors import DiskFull, RecordDamaged, StoreError, StorePoisoned
+from contrail.errors import RecordDamaged, StoreError, StorePoisoned, StoreReadOnly
 from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -489,6 +489,8 @@ class Broker:
         except StoreError:
             _log.exception("the log cannot be read on: consumers will see nothing new")
             self.failed.set()
+        except OSError:
+            _log.exception("held pulls could not be woken; they are looked at again soon")
 
     def _on_arrival(self, arrivals: list[Arrival]) -> None:
         self.pulls.arrived(arrivals)
@@ -518,7 +520,7 @@ class Broker:
 
 _ERROR_CODES = {
     StorePoisoned: ResponseCode.SERVICE_NOT_AVAILABLE,
-    DiskFull: ResponseCode.SERVICE_NOT_AVAILABLE,
+    StoreReadOnly: ResponseCode.SERVICE_NOT_AVAILABLE,
     RecordDamaged: ResponseCode.SYSTEM_ERROR,
 }
 

@@ -460,6 +460,9 @@ def _render(value: object, indent: int | None, depth: int) -> str:
 
 
 def _render_scalar(value: bool | int | float | None) -> str:
+    # Tables are mostly made of these, and a broker writes its tables often.
+    if value is True or value is False:
+        return "true" if value else "false"
     try:
         return json.dumps(value, allow_nan=False)
     except ValueError:

@@ -112,6 +112,11 @@ def _render(value: object, strict: bool, depth: int) -> str:
 
 
 def _render_scalar(value: bool | int | float | None) -> str:
+    # Tables are mostly made of these, and a broker writes its tables often.
+    if value is True or value is False:
+        return "true" if value else "false"
+    if type(value) is int:
+        return repr(value)
     if isinstance(value, float) and not math.isfinite(value):
         raise FastJsonError("a number is not finite")
     return json.dumps(value)

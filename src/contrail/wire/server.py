@@ -71,7 +71,7 @@ class Server:
         self._tick_scheduled = False
         self._time = time.monotonic
         self._first_arrival_s = self._ended_s = self._took_s = 0.0
-        # How long the first frame of this tick has waited, at the most.
+        # How long the first frame of this tick has waited, as far as can be told.
         self.waited_s = 0.0
         self._is_stopping = False
         self._holding = False
@@ -137,10 +137,10 @@ class Server:
         self.schedule_tick()
 
     def _note_first_arrival(self) -> None:
-        """When what comes now was sent: if a long tick has just ended, perhaps at its beginning."""
+        """When this was sent: if a tick has just ended, half way through it on average."""
         now_s = self._time()
         follows = now_s - self._ended_s < _FOLLOWS_S
-        self._first_arrival_s = now_s - self._took_s if follows else now_s
+        self._first_arrival_s = now_s - self._took_s / 2 if follows else now_s
 
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tests.interop.differential.requests import Request
-from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, kind_of_field
+from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, WRONG_BROKER, kind_of_field
 
 ABSENT = "<absent>"
 SEND_MESSAGE = 10
@@ -75,6 +75,12 @@ def _names_one_aside(request: Request, theirs: Any, ours: Any) -> bool:
     """An element of a list is an aside name, or is all about one."""
     shown = [one for one in (theirs, ours) if one != ABSENT]
     return all(re.match(rf'\W*"(?:{_ASIDE_NAMES})"', str(one)) for one in shown)
+
+
+def _about_the_wrong_broker(request: Request, theirs: Any, ours: Any) -> bool:
+    fields = request.fields or {}
+    named = fields.get("brokerName") == WRONG_BROKER["brokerName"]
+    return named or fields.get("brokerAddr") == WRONG_BROKER["brokerAddr"]
 
 
 def _any(request: Request, theirs: Any, ours: Any) -> bool:
@@ -177,7 +183,8 @@ RULES: tuple[Rule, ...] = (
     _rule("malformed-requests", set(), "code", _refused_by_us_alone),
     _rule("malformed-requests", _LISTING, rf".*\b(?:{_ASIDE_NAMES})\b.*", _any),
     _rule("malformed-requests", _LISTING, r".*\[\]", _names_one_aside),
-    _rule("malformed-requests", {322}, r"fields\.changed", _what_is("body b'{}'")),
+    _rule("malformed-requests", {322}, r"fields\.changed|body", _about_the_wrong_broker),
+    _rule("malformed-requests", {205, 327}, r"fields\.\w+TopicCount", _about_the_wrong_broker),
     _rule("their-exceptions", {12}, "code", _field_is("maxNum", r"-\d+", _OURS_ANSWER)),
     _rule("their-exceptions", {345}, "code", _field_is("topic", "", _OURS_ANSWER)),
     _rule("their-exceptions", {18, 42, 225}, "code", _what_is("body b'{}'", _OURS_ANSWER)),

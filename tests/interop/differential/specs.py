@@ -770,7 +770,7 @@ UNHANDLED_ELSEWHERE = (326, 905, 9_999, 54_321, 1_000_000)
 # Where a wrong request is understood by one server alone, what it does must not be seen by the
 # requests after it: it is about these instead, and nothing else is.
 WRONG_QUEUES = 512
-_WRONG_BROKER = {
+WRONG_BROKER = {
     "brokerName": "wrong-broker",
     "brokerAddr": "127.0.0.1:3333",
     "clusterName": "WrongCluster",
@@ -784,7 +784,7 @@ ASIDE: Mapping[int, Mapping[str, FieldValue]] = {
     11: {"consumerGroup": "WrongGroup", "commitOffset": "9"},
     361: {"consumerGroup": "WrongGroup", "commitOffset": "9"},
     15: {"consumerGroup": "WrongGroup"},
-    17: {"topic": "WrongTopic"},
+    17: {"topic": "WrongTopic", "attributes": ""},
     215: {"topic": "WrongDeleted"},
     216: {"topic": "WrongDeleted"},
     222: {"group": "WrongReset", "topic": "Single"},
@@ -796,10 +796,10 @@ ASIDE: Mapping[int, Mapping[str, FieldValue]] = {
     102: {"namespace": "WRONG"},
     205: {"brokerName": "wrong-broker"},
     327: {"brokerName": "wrong-broker"},
-    103: _WRONG_BROKER,
-    104: _WRONG_BROKER,
-    322: _WRONG_BROKER,
-    904: _WRONG_BROKER,
+    103: WRONG_BROKER,
+    104: WRONG_BROKER,
+    322: WRONG_BROKER,
+    904: WRONG_BROKER,
 }
 
 

@@ -241,6 +241,10 @@ def _a_broker_leaves() -> Iterator[Request]:
 
 
 def _a_topic_is_deleted() -> Iterator[Request]:
+    """A group that pulled it and committed nothing is forgotten too."""
+    pull = _pull("Beta", 0)
+    puller = dict(pull.fields or {}) | {"consumerGroup": "Puller"}
+    yield dataclasses.replace(pull, fields=puller)
     yield Request(BROKER, 215, {"topic": "Beta"}, what="story")
     yield Request(NAMESRV, 216, {"topic": "Beta"}, what="story")
     yield Request(NAMESRV, 105, {"topic": "Beta"}, what="story")

@@ -121,7 +121,9 @@ def _answers_by_code(run: Run) -> dict[tuple[str, int], Counter[object]]:
     return answers
 
 
+@ONLY_OURS
 def test_every_code_in_scope_succeeds_and_is_refused_where_it_can_be(run: Run) -> None:
+    """Some are refused by our servers alone: the original takes a missing name for none."""
     answers = _answers_by_code(run)
     for code, seen in sorted(answers.items()):
         print(code, dict(seen))

@@ -145,6 +145,7 @@ def test_a_name_server_that_hangs_delays_neither_the_others_nor_the_start() -> N
         room = Room(ONE, TWO)
         room.caller.hung[ONE] = asyncio.Event()
         assert not await room.registration.register_now(patience_ms=1)
+        was_registering = room.registration.is_registering
         await room.settled()
         for round_count in (2, 3, 4):
             room.registration.register_soon()
@@ -153,6 +154,7 @@ def test_a_name_server_that_hangs_delays_neither_the_others_nor_the_start() -> N
         assert room.caller.codes(ONE) == [REGISTER]
         room.caller.hung.pop(ONE).set()
         await room.settled()
+        assert was_registering and not room.registration.is_registering
         # All that was asked for meanwhile is one round.
         assert room.caller.codes(ONE) == [REGISTER] * 2
 

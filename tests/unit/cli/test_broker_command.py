@@ -96,6 +96,12 @@ def test_a_broker_without_nameservers_and_unknown_names_are_warned_about() -> No
     )
 
 
+@pytest.mark.parametrize("text", ["a..b:9876", "host:99999", "nonsense", "a:9876,b:9876"])
+def test_name_servers_that_nobody_can_connect_to_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match=rf"namesrvAddr={text} is refused.*host:port;host:port"):
+        read_with_address({**ROOT, "namesrvAddr": text}, outgoing)
+
+
 def test_all_printed_settings_read_back_as_they_are() -> None:
     read, _ = read_with_address(
         {**ROOT, "brokerName": "b", "flushDiskType": "ASYNC_FLUSH"}, outgoing

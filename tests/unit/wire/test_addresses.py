@@ -1,10 +1,17 @@
-"""Which addresses only this host reaches, and which stand for all of its addresses."""
+"""Which addresses only this host reaches, which stand for all, and which are none."""
 
 from __future__ import annotations
 
 import pytest
 
-from contrail.wire.addresses import is_loopback, is_wildcard
+from contrail.errors import ConfigError
+from contrail.wire.addresses import (
+    is_loopback,
+    is_wildcard,
+    require_addresses,
+    split_address,
+    split_addresses,
+)
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "127.9.9.9", "::1", "localhost"])
@@ -23,3 +30,42 @@ def test_a_wildcard_is_no_loopback(address: str) -> None:
 def test_any_other_address_is_neither(address: str) -> None:
     assert not is_loopback(address)
     assert not is_wildcard(address)
+
+
+@pytest.mark.parametrize(
+    ("address", "host", "port"),
+    [
+        ("127.0.0.1:9876", "127.0.0.1", 9876),
+        ("ns-1.example.:1", "ns-1.example.", 1),
+        ("name_server:65535", "name_server", 65_535),
+        ("[::1]:9876", "::1", 9876),
+        ("fd00::1:9876", "fd00::1", 9876),
+        ("b\u00fccher.example:9876", "b\u00fccher.example", 9876),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(address: str, host: str, port: int) -> None:
+    assert split_address(address) == (host, port)
+
+
+BAD = [
+    "", "nonsense", "host:", ":9876", "host:0", "host:65536", "host:99999", "host:-1", "host:x",
+    "host:1\u0662", "a..b:9876", ".a:9876", "a b:9876", "a:1,b:2", "http://a:9876", "[::1:9876",
+    "[]:9876", "x" * 64 + ":9876", "x." * 200 + "x:9876", "host:" + "9" * 5000,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("address", BAD)
+def test_what_nobody_can_connect_to_is_no_address(address: str) -> None:
+    with pytest.raises(ValueError, match="host:port"):
+        split_address(address)
+
+
+def test_a_list_is_separated_by_semicolons() -> None:
+    assert split_addresses(" a:1; b:2 ;;") == ["a:1", "b:2"]
+    assert split_addresses("") == []
+    require_addresses("namesrvAddr", "a:1; b:2 ;;")
+
+
+def test_a_list_with_a_bad_piece_is_refused_by_name() -> None:
+    with pytest.raises(ConfigError, match=r"namesrvAddr=.*'b\.\.c:2'.*host:port;host:port"):
+        require_addresses("namesrvAddr", "a:1;b..c:2")

@@ -177,7 +177,17 @@ class PullHandler:
             if held:
                 # Pulls with the same filter that have looked equally far learn of it together.
                 looked: dict[object, int | None] = {}
-                self._finish_all([p for p in list(held) if self._wants(p, arrival, looked)])
+                self._finish_all([p for p in list(held) if self._is_woken(p, arrival, looked)])
+
+    def _is_woken(
+        self, pull: ParkedPull, arrival: Arrival, looked: dict[object, int | None]
+    ) -> bool:
+        """What goes wrong with one pull's filter must not keep the others asleep."""
+        try:
+            return self._wants(pull, arrival, looked)
+        except Exception:
+            _log.exception("a held pull of %s could not be looked at", pull.peer.address)
+            return True
 
     def _wants(self, pull: ParkedPull, arrival: Arrival, looked: dict[object, int | None]) -> bool:
         """Whether the pull is to be answered, or its peer is gone."""
@@ -189,7 +199,8 @@ class PullHandler:
         if plan.tag_codes is None and plan.property_filter is None:
             return True
         # Only what has not been looked at yet; a filter that wants nothing keeps waiting.
-        key = (plan.tag_codes, plan.property_filter, pull.scanned_to)
+        expression = plan.property_filter.text if plan.property_filter is not None else None
+        key = (plan.tag_codes, expression, pull.scanned_to)
         if key not in looked:
             result, _ = self._read(plan._replace(queue_offset=pull.scanned_to))
             in_vain = result.status is GetStatus.NO_MATCHED_MESSAGE

@@ -36,12 +36,16 @@ class _Rounds:
 
     def ask(self, is_change: bool) -> None:
         """Have a round soon; what is asked for during a round is one more after it."""
-        if self.task is not None and not self.task.done():
+        if self.is_running:
             self._again = self._again or is_change
             return
         self.task = asyncio.get_running_loop().create_task(
             self._run(is_change), name=f"register with {self._server}"
         )
+
+    @property
+    def is_running(self) -> bool:
+        return self.task is not None and not self.task.done()
 
     async def _run(self, is_change: bool) -> None:
         # A change may have been asked for before the first round began.
@@ -83,6 +87,11 @@ class Registration:
     @property
     def name_servers(self) -> list[str]:
         return split_addresses(self._settings.config.name_servers)
+
+    @property
+    def is_registering(self) -> bool:
+        """Whether a NameServer is being talked to."""
+        return any(rounds.is_running for rounds in self._rounds.values())
 
     def register_soon(self, *, is_change: bool = True) -> None:
         """Register with all NameServers in the background, once however often it is asked."""
@@ -132,10 +141,14 @@ class Registration:
 
     async def _register_with(self, server: str) -> None:
         config = self._settings.config
-        body = RegisterBrokerBody(
+        registered = RegisterBrokerBody(
             topics={topic.topic: topic for topic in self._announced_topics()},
             data_version=self._topics.table.data_version,
-        ).encode(compressed=config.register_compressed)
+        )
+        # Ten thousand topics take most of a second, and clients must not wait for that.
+        body = await asyncio.get_running_loop().run_in_executor(
+            None, lambda: registered.encode(compressed=config.register_compressed)
+        )
         fields = {
             **self._identity(),
             "haServerAddr": self._ha_address,

@@ -23,6 +23,9 @@ _DEAD_BEFORE_LOAD_MS = 30_000
 class Matcher(Protocol):
     """A compiled expression."""
 
+    @property
+    def text(self) -> str: ...
+
     def matches(self, properties: Mapping[str, str]) -> bool: ...
 
 

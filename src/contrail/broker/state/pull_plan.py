@@ -14,7 +14,10 @@ FLAG_CLASS_FILTER = 0x8
 
 
 class PropertyFilter(Protocol):
-    """Decides by a message's properties."""
+    """Decides by a message's properties; two of the same text decide alike."""
+
+    @property
+    def text(self) -> str: ...
 
     def matches(self, properties: Mapping[str, str]) -> bool: ...
 

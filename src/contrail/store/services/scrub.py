@@ -17,7 +17,7 @@ from contrail.clock import Clock
 from contrail.kernels.derive_rows import derive_rows
 from contrail.kernels.record_scan import REASON_END, check_record
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem
+from contrail.runtime.files import OUT_OF_DESCRIPTORS, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.key_index import KeyIndex
@@ -132,6 +132,18 @@ class Scrubber:
         end = self._dispatched_end()
         self._take_place(end)
         self._write_index()
+        try:
+            self._advance(end, bytes_max, report)
+        except OSError as error:
+            if error.errno not in OUT_OF_DESCRIPTORS:
+                raise
+            # What was half checked is checked again, and its keys must not be counted twice.
+            _log.debug("scrubbing is put off: %s", error)
+            self._index_check = None
+        self._count(report)
+        return report
+
+    def _advance(self, end: int, bytes_max: int, report: ScrubReport) -> None:
         chunk_bytes = max(min(bytes_max, WALK_BYTES), CHUNK_BYTES_MIN)
         walk = self._walk(self._position, end, chunk_bytes)
         with closing(walk.steps()) as steps:
@@ -144,8 +156,6 @@ class Scrubber:
                 self._position = walk.position
         if self._position >= end:
             self._finish_pass(end, report)
-        self._count(report)
-        return report
 
     def _take_place(self, end: int) -> None:
         """Begin a pass, or go on with it; retention may have moved the log's minimum past us."""
