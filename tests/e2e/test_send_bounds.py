@@ -53,3 +53,20 @@ def test_sends_beyond_the_bound_are_answered_busy_and_the_rest_stored(tmp_path: 
             cluster.brokers[0].address, RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"}
         )
         assert answer.fields["offset"] == str(stored)
+
+
+def test_a_setting_that_stands_in_every_message_is_changed_at_once(tmp_path: Path) -> None:
+    with LocalCluster(folder=tmp_path) as cluster:
+        address = cluster.brokers[0].address
+        call = cluster.caller.call
+        fields = FIELDS | {"i": "UNIQ_KEY\x01a1\x02"}
+        for _ in range(2):
+            assert call(address, RequestCode.SEND_MESSAGE_V2, fields, b"x").code == 0
+        assert call(address, RequestCode.UPDATE_BROKER_CONFIG, {}, b"traceOn=false\n").code == 0
+        for _ in range(2):
+            answer = call(address, RequestCode.SEND_MESSAGE_V2, fields, b"x")
+            assert answer.fields["TRACE_ON"] == "false"
+        app = cluster.brokers[0].app
+        assert app is not None
+        found = app.store.get(TOPIC.encode(), 0, 0).messages
+        assert [message.properties["TRACE_ON"] for message in found] == ["true"] * 2 + ["false"] * 2

@@ -154,8 +154,9 @@ class Broker:
     async def _settle(self) -> None:
         """Answer sends that wait for their sync; their time is bounded by its timeout."""
         self.sends.append_run()
-        deadline_ms = self._clock.now_ms() + self._store_config.sync_flush_timeout_ms
-        while self._acknowledgements and self._clock.now_ms() < deadline_ms:
+        # By the loop's time: an injected clock may stand still.
+        deadline_s = self._loop.time() + self._store_config.sync_flush_timeout_ms / 1000
+        while self._acknowledgements and self._loop.time() < deadline_s:
             self._take_flushed()
             await asyncio.sleep(0.002)
         self._acknowledgements.fail()
@@ -190,7 +191,7 @@ class Broker:
         self.server = Server(
             self,
             limits=self._limits,
-            property_suffix=self._admission.property_suffix(),
+            property_suffix=self._admission.property_suffix,
             tls_mode=self._tls_mode,
             tls_files=self._tls_files,
         )

@@ -86,6 +86,8 @@ class SendAdmission:
         self._clock = clock
         self._epochs = (-1, -1)
         self._plain_topics: dict[bytes, int] = {}
+        # What the frame kernel appends, for as long as the connections are told nothing else.
+        self.property_suffix = encode_properties(self._broker_properties())
 
     def plain_topics(self) -> dict[bytes, int]:
         """Topic -> queue count, for topics whose tidy messages may be stored as they are."""
@@ -94,10 +96,6 @@ class SendAdmission:
             self._epochs = epochs
             self._plain_topics = {}
         return self._plain_topics
-
-    def property_suffix(self) -> bytes:
-        """What every stored message's properties end with."""
-        return encode_properties(self._broker_properties())
 
     def _broker_properties(self) -> dict[str, str]:
         config = self._settings.config
@@ -177,6 +175,8 @@ class SendAdmission:
             not config.topic.startswith(RETRY_PREFIX)
             and config.filter_type == "SINGLE_TAG"
             and (not config.order or bool(self._settings.config.permission & Perm.WRITE))
+            # A setting that stands in every message has changed since: the long way writes it.
+            and encode_properties(self._broker_properties()) == self.property_suffix
         )
         if is_plain:
             self.plain_topics()[config.topic.encode()] = queue_count
