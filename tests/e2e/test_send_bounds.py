@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import time
 from pathlib import Path
 
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -70,3 +71,20 @@ def test_a_setting_that_stands_in_every_message_is_changed_at_once(tmp_path: Pat
         assert app is not None
         found = app.store.get(TOPIC.encode(), 0, 0).messages
         assert [message.properties["TRACE_ON"] for message in found] == ["true"] * 2 + ["false"] * 2
+
+
+def test_one_way_sends_are_stored_even_if_their_sender_leaves_at_once(tmp_path: Path) -> None:
+    rounds, count = 30, 20
+    with LocalCluster(folder=tmp_path, in_children=True) as cluster:
+        for _ in range(rounds):
+            with socket.create_connection(("127.0.0.1", cluster.brokers[0].port)) as peer:
+                peer.sendall(frames(count, FLAG_ONE_WAY))
+        wanted, found = str(rounds * count), ""
+        deadline = time.monotonic() + 60
+        while found != wanted and time.monotonic() < deadline:
+            found = cluster.caller.call(
+                cluster.brokers[0].address,
+                RequestCode.GET_MAX_OFFSET,
+                {"topic": TOPIC, "queueId": "0"},
+            ).fields["offset"]
+        assert found == wanted

@@ -73,6 +73,10 @@ _NOT_ON_THE_FAST_PORT = frozenset(
 )
 
 
+# Of a peer that is gone these would only leave something behind; its last one-way requests count.
+_FOR_THE_LIVING = frozenset(
+    {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+)
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
@@ -449,6 +453,8 @@ class Broker:
 
     def _handle(self, peer: Connection, request: Request) -> None:
         code = request.code
+        if peer.is_closed and code in _FOR_THE_LIVING:
+            return
         if peer.is_fast_port and code in _NOT_ON_THE_FAST_PORT:
             remark = f"request {code} is served on the main port only"
             peer.reply(request, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))

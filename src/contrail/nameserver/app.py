@@ -105,6 +105,9 @@ class NameServer:
     # What the server calls.
 
     def received(self, peer: Connection, frames: Frames) -> None:
+        if peer.is_closed:
+            # Whoever registers and goes must not stay in the routes.
+            return
         for frame in frames:
             if isinstance(frame, Request):
                 self.router.handle(frame, peer)

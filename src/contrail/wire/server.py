@@ -170,8 +170,8 @@ class Server:
         arrived, self._arrived = self._arrived, []
         try:
             for connection, frames in arrived:
-                if not connection.is_closed:
-                    self._hand_over(connection, frames)
+                # Also of a peer that has gone meanwhile: what it sent last may be one-way.
+                self._hand_over(connection, frames)
             self._service.end_of_tick()
         finally:
             # Whatever went wrong, answers that are ready must leave.

@@ -39,6 +39,12 @@ func send(given arguments) {
 		fail(err)
 	}
 	count := sendAll(sender, given)
+	if given.Mode == "oneway" {
+		// Nobody answers one-way messages. This client leaves without reading what the broker
+		// answered to its heartbeat, which resets the connection: a broker that has not read the
+		// last messages by then never sees them.
+		time.Sleep(time.Second)
+	}
 	if err := sender.Shutdown(); err != nil {
 		fail(err)
 	}
