@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import mmap
 import time
+from collections.abc import Mapping
+from pathlib import Path
+from struct import Struct
 from typing import Protocol
 
 
@@ -36,3 +40,37 @@ class ManualClock:
     def advance(self, *, ms: int = 0, hours: float = 0) -> None:
         """Move the clock; negative values move it back, as operators do."""
         self._now_ms += ms + int(hours * 3_600_000)
+
+
+_SHIFT = Struct("<q")
+# Names the file of a ``SharedClock`` to a server that a test starts as a child.
+CLOCK_FILE_VARIABLE = "CONTRAIL_CLOCK_FILE"
+
+
+class SharedClock:
+    """The machine's clock, moved by what a small file says.
+
+    Processes that open the same file share the time, so that a test can move the clock of servers
+    that run in children. The file holds the shift in milliseconds, as one signed integer.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.exists():
+            path.write_bytes(_SHIFT.pack(0))
+        with path.open("r+b") as file:
+            self._map = mmap.mmap(file.fileno(), _SHIFT.size)
+
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000 + int(_SHIFT.unpack_from(self._map)[0])
+
+    def advance(self, *, ms: int = 0, hours: float = 0) -> None:
+        """Move the clock of everybody who shares it; negative values move it back."""
+        shift_ms = int(_SHIFT.unpack_from(self._map)[0]) + ms + int(hours * 3_600_000)
+        _SHIFT.pack_into(self._map, 0, shift_ms)
+
+
+def clock_for(environment: Mapping[str, str]) -> Clock:
+    """The clock of a server process: the machine's, unless a test shares one."""
+    path = environment.get(CLOCK_FILE_VARIABLE)
+    return SharedClock(Path(path)) if path else SystemClock()

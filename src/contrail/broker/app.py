@@ -33,6 +33,7 @@ from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.topics import batch_topics
 from contrail.broker.services.unique_ids import UniqueIds
+from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
@@ -216,6 +217,12 @@ class Broker:
             tables.locks,
             UniqueIds(self._store_host[:-4], clock),
             clock,
+            level_max=len(self._store_config.delay_table) - 1,
+            timers=TimerRules(
+                self._store_config.timer_enabled,
+                self._store_config.timer_precision_ms,
+                self._store_config.timer_delay_s_max,
+            ),
         )
         self._acknowledgements = Acknowledgements(
             timeout_ms=self._store_config.sync_flush_timeout_ms

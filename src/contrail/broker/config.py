@@ -58,6 +58,11 @@ class BrokerConfig:
     )
     memory_ratio_max: int = setting("accessMessageInMemoryMaxRatio", 40, lowest=1, highest=100)
     transactions_rejected: bool = setting("rejectTransactionMessage", False)
+    transaction_timeout_ms: int = setting("transactionTimeOut", 6000, lowest=1)
+    transaction_check_count_max: int = setting("transactionCheckMax", 15, lowest=1)
+    transaction_check_interval_ms: int = setting("transactionCheckInterval", 30_000, lowest=100)
+    replies_stored: bool = setting("storeReplyMessageEnable", True)
+    recall_enabled: bool = setting("recallMessageEnable", True)
 
     send_wait_ms_max: int = setting("waitTimeMillsInSendQueue", 200, lowest=1)
     pull_wait_ms_max: int = setting("waitTimeMillsInPullQueue", 5000, lowest=1)

@@ -31,7 +31,7 @@ from contrail.cli.server_options import (
     read_properties,
 )
 from contrail.cli.serving import serve
-from contrail.clock import SystemClock
+from contrail.clock import clock_for
 from contrail.errors import ConfigError
 from contrail.model.settings import properties_of
 from contrail.wire.addresses import is_loopback, is_wildcard, outgoing_address
@@ -211,7 +211,7 @@ def _broker(read: BrokerSettings) -> Broker:
     return Broker(
         read.broker,
         read.store,
-        clock=SystemClock(),
+        clock=clock_for(os.environ),
         limits=limits_within(open_files, store_open_files_max=read.store.open_files_max),
         tls_mode=read.tls_mode,
         tls_files=read.tls_files,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import Annotated
 
@@ -25,7 +26,7 @@ from contrail.cli.server_options import (
     read_properties,
 )
 from contrail.cli.serving import serve
-from contrail.clock import SystemClock
+from contrail.clock import clock_for
 from contrail.nameserver.app import NameServer
 from contrail.nameserver.config import NameServerConfig
 from contrail.nameserver.settings import NameServerSettings, read_nameserver_settings
@@ -97,7 +98,7 @@ def _gather(config: Path | None, options: dict[str, str]) -> tuple[dict[str, str
 def _nameserver(read: NameServerSettings) -> NameServer:
     return NameServer(
         read.config,
-        clock=SystemClock(),
+        clock=clock_for(os.environ),
         limits=limits_within(raise_open_files_limit()),
         tls_mode=read.tls_mode,
         tls_files=read.tls_files,

@@ -71,6 +71,14 @@ class StoreConfig:
     crc_checked_on_recover: bool = setting("checkCRCOnRecover", True)
     delay_levels: str = setting("messageDelayLevel", DEFAULT_DELAY_LEVELS)
 
+    delay_offset_flush_ms: int = setting("flushDelayOffsetInterval", 10_000, lowest=100)
+    timer_enabled: bool = setting("timerWheelEnable", True)
+    timer_precision_ms: int = setting("timerPrecisionMs", 1000, lowest=1)
+    timer_delay_s_max: int = setting("timerMaxDelaySec", 259_200, lowest=1)
+    timer_roll_window_slots: int = setting("timerRollWindowSlot", 172_800, lowest=3)
+    timer_log_file_bytes: int = setting("mappedFileSizeTimerLog", 100 << 20, lowest=4096)
+    timer_flush_interval_ms: int = setting("timerFlushIntervalMs", 1000, lowest=10)
+
     file_reserved_hours: int = setting("fileReservedTime", 72, lowest=0)
     delete_when: str = setting("deleteWhen", "04")
     delete_files_max: int = setting("deleteFileBatchMax", 10, lowest=1)

@@ -9,7 +9,7 @@ SYNC_FLUSH that is also when readers may see them.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Literal, Self
 
 from contrail.clock import Clock, SystemClock
@@ -390,6 +390,14 @@ class MessageStore:
             RecordDamaged: no whole record starts there.
         """
         return bytes(self._reading.record_view(physical_offset))
+
+    def messages_between(self, physical_start: int, physical_end: int) -> Iterator[StoredMessage]:
+        """The messages of a stretch of the log in their order; it begins at a record.
+
+        Raises:
+            RecordDamaged: something in it is no whole record.
+        """
+        return self._reading.messages_between(physical_start, physical_end)
 
     def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
         """A queue's rows as they stand in its files, for those who look into them."""

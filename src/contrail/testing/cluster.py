@@ -21,7 +21,13 @@ from typing import Any, Self, TypeVar
 
 from contrail.broker.app import Broker
 from contrail.broker.settings import read_broker_settings
-from contrail.clock import Clock, ManualClock, SystemClock
+from contrail.clock import (
+    CLOCK_FILE_VARIABLE,
+    Clock,
+    ManualClock,
+    SharedClock,
+    SystemClock,
+)
 from contrail.errors import ContrailError
 from contrail.nameserver.app import NameServer
 from contrail.nameserver.config import NameServerConfig
@@ -50,16 +56,23 @@ TEST_PROPERTIES: Mapping[str, str] = {
 class _Child:
     """A server in a process of its own, started by the command line."""
 
-    def __init__(self, command: list[str], folder: Path) -> None:
+    def __init__(self, command: list[str], folder: Path, clock: Clock) -> None:
         self._command = [sys.executable, "-m", "contrail.cli", *command]
         self._log_path = folder / "process.log"
+        self._environment = dict(os.environ)
+        if isinstance(clock, SharedClock):
+            self._environment[CLOCK_FILE_VARIABLE] = str(clock.path)
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
         with self._log_path.open("ab") as log:
             self._process = subprocess.Popen(
-                self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                self._command,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self._environment,
             )
 
     @property
@@ -104,7 +117,9 @@ class LocalNameServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._cluster.in_children:
             self._child = _Child(
-                ["namesrv", "--folder", str(self.folder), "--port", str(self.port)], self.folder
+                ["namesrv", "--folder", str(self.folder), "--port", str(self.port)],
+                self.folder,
+                self._cluster.clock,
             )
             self._child.start()
             self._cluster.wait_for_port(self.port, self._child)
@@ -172,7 +187,7 @@ class LocalBroker:
         path = self.folder / "broker.conf"
         lines = (f"{name}={value}\n" for name, value in self.properties().items())
         path.write_text("".join(lines), encoding="utf-8")
-        self._child = _Child(["broker", "-c", str(path)], self.folder)
+        self._child = _Child(["broker", "-c", str(path)], self.folder, self._cluster.clock)
         self._child.start()
         self._cluster.wait_for_port(self.port, self._child)
 
@@ -203,8 +218,8 @@ class LocalCluster:
         clock: Clock | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
-        if in_children and clock is not None:
-            raise ContrailError("a clock can be given to a cluster in this process only")
+        if in_children and not isinstance(clock, SharedClock | None):
+            raise ContrailError("children can share only a clock in a file: give a SharedClock")
         self._temporary = tempfile.TemporaryDirectory() if folder is None else None
         self.folder = (
             Path(self._temporary.name) if self._temporary is not None else folder or Path()
@@ -244,11 +259,15 @@ class LocalCluster:
             self._temporary.cleanup()
 
     def advance(self, *, ms: int = 0, hours: float = 0) -> None:
-        """Move the clock this cluster was given, and run what is due then."""
+        """Move the clock this cluster was given, and run what is due then.
+
+        Children look at their clock by themselves, many times a second.
+        """
         clock = self.clock
-        assert isinstance(clock, ManualClock), "give the cluster a ManualClock to move"
+        assert isinstance(clock, ManualClock | SharedClock), "give the cluster a clock to move"
         clock.advance(ms=ms, hours=hours)
-        self.run(self._run_due(clock.now_ms()))
+        if not self.in_children:
+            self.run(self._run_due(clock.now_ms()))
 
     async def _run_due(self, now_ms: int) -> None:
         for broker in self.brokers:

@@ -290,13 +290,16 @@ class SendHandler:
             places = run.physical_offsets
             if admitted.batch is QueueType.BATCH:
                 fields["batchUniqId"] = admitted.unique_key
+        queue_id = item[11][1] if admitted is None else admitted.queue_id
         fields |= {
             "msgId": ",".join(encode_offset_message_id(self._store_host, at) for at in places),
-            "queueId": str(item[11][1]),
+            "queueId": str(queue_id),
             "queueOffset": str(run.queue_offsets[index]),
         }
         if item[10]:
             fields["transactionId"] = item[10].decode("utf-8", "replace")
+        if admitted is not None and admitted.recall_handle is not None:
+            fields["recallHandle"] = admitted.recall_handle
         self._answer(part.peer, item[0], item[1], Response(code, None, fields))
 
     def _refuse_all(self, items: list[Item], parts: list[_Part], error: StoreError) -> None:

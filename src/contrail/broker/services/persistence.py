@@ -36,6 +36,8 @@ class _Table:
     take_changed: Callable[[], bool]
     snapshot: Callable[[], Render]
     interval_ms: int
+    sealed: bool
+    on_written: Callable[[], None]
     changed: bool = False
     written_ms: int | None = None
 
@@ -64,13 +66,16 @@ class Persistence:
         take_changed: Callable[[], bool],
         snapshot: Callable[[], Render],
         interval_ms: int = FLUSH_INTERVAL_MS,
+        sealed: bool = False,
+        on_written: Callable[[], None] = lambda: None,
     ) -> None:
         """Keep the file ``name`` up to date.
 
         ``take_changed`` says whether the table changed since it was last asked. ``snapshot``
-        copies the table on the loop's thread and returns what renders the copy.
+        copies the table on the loop's thread and returns what renders the copy; ``on_written`` is
+        called there once the copy is durable. ``sealed`` is for files of our own shape.
         """
-        self._tables.append(_Table(name, take_changed, snapshot, interval_ms))
+        self._tables.append(_Table(name, take_changed, snapshot, interval_ms, sealed, on_written))
 
     @property
     def busy(self) -> bool:
@@ -141,15 +146,19 @@ class Persistence:
             table.changed = False
             copies.append((table, table.snapshot()))
         failed = await loop.run_in_executor(self._writer, self._write_copies, copies)
-        for table in failed:
-            table.changed = True
+        for table, _ in copies:
+            if table in failed:
+                table.changed = True
+            else:
+                table.on_written()
         return [table.name for table in failed]
 
     def _write_copies(self, copies: list[tuple[_Table, Render]]) -> list[_Table]:
         failed = []
         for table, render in copies:
             try:
-                write_state(self._files, self._folder / table.name, render(), sealed=False)
+                path = self._folder / table.name
+                write_state(self._files, path, render(), sealed=table.sealed)
             except (OSError, ValueError):
                 _log.exception("%s could not be written; it will be tried again", table.name)
                 failed.append(table)

@@ -12,6 +12,8 @@ from typing import NamedTuple
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.topics import Topics, check_name
 from contrail.broker.services.unique_ids import UniqueIds
+from contrail.broker.state.half_messages import as_half, is_half
+from contrail.broker.state.placement import TimerRules, place
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
@@ -23,9 +25,7 @@ from contrail.model.properties import (
     INNER_NUM,
     MSG_REGION,
     POP_CK,
-    TIMER_DELAY_MS,
-    TIMER_DELAY_SEC,
-    TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
     TRACE_ON,
     TRAN_MSG,
     UNIQ_KEY,
@@ -33,6 +33,7 @@ from contrail.model.properties import (
     decode_properties,
     encode_properties,
 )
+from contrail.model.recall_handle import RecallHandle
 from contrail.model.record import (
     SYS_FLAG_INNER_BATCH,
     SYS_FLAG_MULTI_TAGS,
@@ -43,6 +44,7 @@ from contrail.model.record import (
 from contrail.model.topic import (
     RETRY_PREFIX,
     SEND_FORBIDDEN_TOPICS,
+    TIMER_TOPIC,
     Perm,
     QueueType,
     TopicConfig,
@@ -53,7 +55,7 @@ from contrail.protocol.frames import SendRequest
 # From this client version on a retry may carry its own maximum.
 _RECONSUME_MAX_VERSION = 121
 _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
-_TIMER_NAMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
+_TIMER_TOPIC = TIMER_TOPIC.encode()
 
 
 class Admitted(NamedTuple):
@@ -62,8 +64,12 @@ class Admitted(NamedTuple):
     draft: MessageDraft
     unique_key: str
     waits_for_flush: bool
+    # The queue that the producer asked for; the message may wait in another one.
+    queue_id: int
     # None for one message; otherwise the batch is split, or kept whole in a BatchCQ topic.
     batch: QueueType | None = None
+    # What a producer calls a pending timer back with.
+    recall_handle: str | None = None
 
 
 class SendAdmission:
@@ -77,6 +83,9 @@ class SendAdmission:
         locks: QueueLocks,
         unique_ids: UniqueIds,
         clock: Clock,
+        *,
+        level_max: int,
+        timers: TimerRules,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -84,6 +93,8 @@ class SendAdmission:
         self._locks = locks
         self._unique_ids = unique_ids
         self._clock = clock
+        self._level_max = level_max
+        self._timers = timers
         self._epochs = (-1, -1)
         self._plain_topics: dict[bytes, int] = {}
         # What the frame kernel appends, for as long as the connections are told nothing else.
@@ -207,30 +218,44 @@ class SendAdmission:
     def _admit_one(
         self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
     ) -> Admitted:
-        self._check_special(draft, config, properties)
+        _check_inner(draft, config, properties)
         key = properties.get(UNIQ_KEY) or self._unique_ids.next()
         properties.pop(POP_CK, None)
         properties |= {UNIQ_KEY: key, **self._broker_properties()}
+        placed = self._placed(draft, properties)
         return Admitted(
-            draft._replace(properties=_encoded(properties)),
+            placed._replace(properties=_encoded(properties)),
             key,
             waits_for_flush=properties.get(WAIT, "true").lower() == "true",
+            queue_id=draft.queue_id,
+            recall_handle=self._recall_handle(config.topic, key, properties, placed),
         )
 
-    def _check_special(
-        self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
-    ) -> None:
-        if properties.get(TRAN_MSG, "").lower() == "true":
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"broker {self._settings.config.broker_name!r} takes no transactional messages",
-            )
-        if _delay_level(properties) > 0 or any(name in properties for name in _TIMER_NAMES):
-            raise RequestRejected(
-                ResponseCode.MESSAGE_ILLEGAL,
-                "this broker does not deliver delayed messages yet; send without a delay",
-            )
-        _check_inner(draft, config, properties)
+    def _placed(self, draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:
+        """Where the message is stored first: half, delayed and timed ones wait elsewhere."""
+        if is_half(draft, properties):
+            if self._settings.config.transactions_rejected:
+                raise RequestRejected(
+                    ResponseCode.NO_PERMISSION,
+                    f"broker {self._settings.config.broker_name!r} takes no transactional "
+                    "messages (rejectTransactionMessage)",
+                )
+            return as_half(draft, properties)
+        return place(
+            draft,
+            properties,
+            level_max=self._level_max,
+            timers=self._timers,
+            now_ms=self._clock.now_ms(),
+        )
+
+    def _recall_handle(
+        self, topic: str, key: str, properties: dict[str, str], placed: MessageDraft
+    ) -> str | None:
+        if placed.topic != _TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
+            return None
+        broker_name = self._settings.config.broker_name
+        return RecallHandle(topic, broker_name, int(properties[TIMER_OUT_MS]) + 1, key).encode()
 
     def _admit_batch(
         self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
@@ -245,7 +270,8 @@ class SendAdmission:
         properties.pop(POP_CK, None)
         properties |= self._broker_properties()
         draft = draft._replace(properties=_encoded(properties))
-        return Admitted(draft, key, waits, QueueType.BATCH if kept_whole else QueueType.SIMPLE)
+        batch = QueueType.BATCH if kept_whole else QueueType.SIMPLE
+        return Admitted(draft, key, waits, draft.queue_id, batch)
 
 
 def _stored_flags(sys_flag: int, config: TopicConfig) -> int:
@@ -256,13 +282,6 @@ def _unit_flag(topic: str) -> int:
     return _UNIT_SUB_FLAG if topic.startswith(RETRY_PREFIX) else _UNIT_FLAG
 
 
-def _delay_level(properties: dict[str, str]) -> int:
-    try:
-        return int(properties.get(DELAY, "0"))
-    except ValueError:
-        return 0
-
-
 def _check_inner(draft: MessageDraft, config: TopicConfig, properties: dict[str, str]) -> None:
     """Marks that only whole batches carry, and a bit that would hide the message for ever."""
     if draft.sys_flag & (SYS_FLAG_INNER_BATCH | SYS_FLAG_NEED_UNWRAP) or INNER_NUM in properties:
@@ -271,6 +290,8 @@ def _check_inner(draft: MessageDraft, config: TopicConfig, properties: dict[str,
             f"a single message to {config.topic!r} carries the marks of an inner batch; "
             "send it as a batch",
         )
+    if TRAN_MSG in properties:
+        return
     if draft.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_MASK):
         raise RequestRejected(
             ResponseCode.MESSAGE_ILLEGAL,

@@ -1,0 +1,76 @@
+"""After a crash: which messages that waited were delivered already.
+
+The services write their cursors now and then; what they delivered since stands in the log. This
+keeps the position in the log up to which all written cursors speak for themselves, and at the
+start reads the log from there on. Each delivered record names the one that waited
+(``state.causes``), so nothing is delivered twice because a cursor was old.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from contrail.broker.services.persistence import Persistence
+from contrail.broker.state.causes import Delivered
+from contrail.errors import RecordDamaged, StateFileDamaged
+from contrail.model.message import StoredMessage
+from contrail.runtime.files import FileSystem
+from contrail.runtime.state_file import read_state
+from contrail.store.config_files import CONFIG_FOLDER
+from contrail.store.log import MessageStore
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME = "contrailDeliveries"
+_INTERVAL_MS = 1000
+
+
+def recall_deliveries(files: FileSystem, root: Path, store: MessageStore) -> Delivered:
+    """Read what the log says about deliveries that no cursor knows of yet."""
+    try:
+        read = read_state(files, root / CONFIG_FOLDER / FILE_NAME, sealed=True, parse=int)
+    except StateFileDamaged as damage:
+        # Only a shortcut is lost: the whole log is read instead.
+        _log.warning("%s: the log is read from its beginning", damage)
+        position: int | None = 0
+    else:
+        position = read.value
+    if position is None:
+        # Nothing was ever delivered by us: a new folder, or one that Apache's broker wrote.
+        return Delivered()
+    start = max(position, store.physical_min)
+    return Delivered.of(_sound_messages(store, start))
+
+
+def _sound_messages(store: MessageStore, physical_start: int) -> Iterator[StoredMessage]:
+    try:
+        yield from store.messages_between(physical_start, store.readable_end)
+    except RecordDamaged as damage:
+        _log.warning("%s: what was delivered after it may be delivered again", damage)
+
+
+class DeliveryMemory:
+    """Writes down how far the written cursors speak for themselves."""
+
+    def __init__(self, persistence: Persistence, ends: Iterable[Callable[[], int]]) -> None:
+        self._ends = tuple(ends)
+        self._position = -1
+        persistence.register(
+            FILE_NAME,
+            take_changed=self._take_changed,
+            snapshot=self._snapshot,
+            interval_ms=_INTERVAL_MS,
+            sealed=True,
+        )
+
+    def _take_changed(self) -> bool:
+        position = min(end() for end in self._ends)
+        changed = position != self._position
+        self._position = position
+        return changed
+
+    def _snapshot(self) -> Callable[[], bytes]:
+        text = str(self._position).encode()
+        return lambda: text

@@ -1,0 +1,46 @@
+"""Which stored message another one was made from.
+
+A delayed or timed message is stored twice: where it waits, and where it is delivered. The second
+record names the first in a header field that RocketMQ leaves at 0 for messages without a
+transaction, ``preparedTransactionOffset``. So after a crash the log itself says what was delivered.
+
+The field holds ``-1 - physical offset``: never 0, and never what a committed transaction holds
+there, which is the plain physical offset of its half message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from contrail.model.message import StoredMessage
+from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
+
+
+def cause_mark(physical_offset: int) -> int:
+    """What a delivered message carries: the place of the message that waited."""
+    return -1 - physical_offset
+
+
+@dataclass(slots=True)
+class Delivered:
+    """What the end of the log tells about messages that waited further up."""
+
+    # Physical offsets of delayed and timed messages that were delivered or rolled on.
+    waited: set[int] = field(default_factory=set)
+    # Physical offsets of half messages whose commit is in the log.
+    committed: set[int] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, messages: Iterable[StoredMessage]) -> Delivered:
+        delivered = cls()
+        for message in messages:
+            delivered.add(message.sys_flag, message.prepared_transaction_offset)
+        return delivered
+
+    def add(self, sys_flag: int, prepared_transaction_offset: int) -> None:
+        """Look at the two header fields of one record."""
+        if sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+            self.committed.add(prepared_transaction_offset)
+        elif prepared_transaction_offset < 0:
+            self.waited.add(-1 - prepared_transaction_offset)
