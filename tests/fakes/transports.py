@@ -8,7 +8,7 @@ from typing import Any
 from contrail.protocol.command import Frame, Request, Response
 from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.connection import Connection
-from contrail.wire.server import Server
+from contrail.wire.server import Arrived, Server
 
 
 class FakeTransport(asyncio.Transport):
@@ -72,6 +72,9 @@ class EchoService:
         self.others: list[object] = []
         self.ticks = 0
         self.fails_for: Connection | None = None
+
+    def take_runs(self, arrived: list[Arrived], at: int) -> int:
+        return at
 
     def received(self, peer: Connection, frames: Frames) -> None:
         if peer is self.fails_for:

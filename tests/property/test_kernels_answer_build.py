@@ -78,3 +78,17 @@ def test_each_answer_is_what_the_general_encoder_writes(arguments: tuple[Any, ..
     assert answers == expected
     received = FrameDecoder().feed(answers) if answers else []
     assert all(isinstance(frame, ReceivedResponse) for frame in received)
+
+
+@given(runs(), st.lists(st.sampled_from([None, None, "note"]), min_size=1, max_size=4))
+def test_a_part_is_answered_as_if_it_were_alone_unless_it_has_a_note(
+    arguments: tuple[Any, ...], notes: list[Any]
+) -> None:
+    items, first, last, *_, digits, extra = arguments
+    offsets = list(range(len(items)))
+    parts = [("peer", first, last, note) for note in notes]
+    run = (items, parts, offsets, offsets, digits, extra)
+    answers = KERNEL.part_answers(*run)
+    assert answers == PURE.part_answers(*run)
+    alone = KERNEL.send_answers(items, first, last, offsets, offsets, first, digits, extra)
+    assert answers == [None if note else alone for note in notes]

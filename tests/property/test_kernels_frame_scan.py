@@ -166,23 +166,3 @@ def test_a_length_beyond_the_limit_is_refused_wherever_it_was_cut(
     decoder.feed(data[cut:] + bytes(100))
     assert decoder.failure is not None and decoder.failure.reason == "frame_length"
     assert decoder.pending_bytes == 0
-
-
-@st.composite
-def kernel_sends(draw: st.DrawFn) -> tuple[Any, ...]:
-    topic = draw(st.sampled_from([b"plain", b"other"]))
-    flags = draw(st.sampled_from([0, 1, 0x100, 4, 0x10, -1]))
-    queue_id = draw(st.integers(-1, 4))
-    draft = (topic, queue_id, draw(st.sampled_from([b"x", b""])), b"", 0, flags, 0, b"", 0, 0)
-    is_batch, features = draw(st.booleans()), draw(st.sampled_from([0, 0, 0, 2, 4]))
-    return (1, 0, 1, 310, b"g", b"", 4, is_batch, -1, features, b"", draft)
-
-
-@given(
-    st.lists(kernel_sends(), max_size=6), st.integers(0, 3), st.sampled_from([{}, {b"plain": 4}])
-)
-def test_compiled_and_pure_count_plain_sends_alike(
-    items: list[Any], first: int, queue_counts: dict[bytes, int]
-) -> None:
-    arguments = (items, min(first, len(items)), queue_counts, 0x701)
-    assert outcome(KERNEL.count_plain, *arguments) == outcome(PURE.count_plain, *arguments)

@@ -43,7 +43,7 @@ from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
-from contrail.protocol.frames import Frames, SendRun
+from contrail.protocol.frames import Frames
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
 from contrail.store.config import StoreConfig
@@ -53,7 +53,7 @@ from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.peer import Handler
 from contrail.wire.router import GO_AWAY_VERSION, RequestRouter, parse_networks
-from contrail.wire.server import Server, bind_pair
+from contrail.wire.server import Arrived, Server, bind_pair
 from contrail.wire.tls import TlsFiles, TlsMode
 
 _log = logging.getLogger(__name__)
@@ -414,11 +414,15 @@ class Broker:
 
     # What the server calls.
 
+    def take_runs(self, arrived: list[Arrived], at: int) -> int:
+        """Plain sends of many connections join this tick's run in one go."""
+        if self.router.is_going_away:
+            return at
+        room, waited_ms = self._limits.in_flight_count_max, self.server.waited_s * 1000
+        return self.sends.take_runs(arrived, at, in_flight_count_max=room, waited_ms=waited_ms)
+
     def received(self, peer: Connection, frames: Frames) -> None:
         """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
-        if isinstance(frames, SendRun):
-            self._take_sends(peer, frames.items)
-            return
         first = 0
         for index, frame in enumerate(frames):
             if isinstance(frame, Request):

@@ -12,6 +12,11 @@ cdef bytes _AFTER_KEY
 cdef bytes _BEFORE_OPAQUE
 cdef bytes _END
 
+@cython.locals(answers=list, part=tuple, first=Py_ssize_t)
+cpdef list part_answers(
+    list items, list parts, list queue_offsets, list physical_offsets, bytes host_digits,
+    bytes extra_fields)
+
 @cython.locals(
     size=Py_ssize_t, index=Py_ssize_t, item=tuple, key=bytes, each=Py_ssize_t, out=bytearray,
     view="unsigned char*", at=Py_ssize_t, flag=cython.longlong, draft=tuple, place=Py_ssize_t)

@@ -35,6 +35,39 @@ _FIXED_BYTES = (
 )
 
 
+def part_answers(
+    items: list[tuple[Any, ...]],
+    parts: list[tuple[Any, int, int, Any]],
+    queue_offsets: list[int],
+    physical_offsets: list[int],
+    host_digits: bytes,
+    extra_fields: bytes,
+) -> list[bytes | None]:
+    """The answers to each part of a run that was appended as a whole.
+
+    A part is who sent it, its first item, where it ends, and a note; one with a note gets None.
+    """
+    answers: list[bytes | None] = []
+    for part in parts:
+        if part[3] is not None:
+            answers.append(None)
+            continue
+        first = part[1]
+        answers.append(
+            send_answers(
+                items,
+                first,
+                part[2],
+                queue_offsets,
+                physical_offsets,
+                first,
+                host_digits,
+                extra_fields,
+            )
+        )
+    return answers
+
+
 def send_answers(
     items: list[tuple[Any, ...]],
     first: int,

@@ -26,12 +26,6 @@ cpdef tuple scan_frames(
     bytes born_host, bytes suffix)
 
 @cython.locals(
-    index=Py_ssize_t, end=Py_ssize_t, item=tuple, draft=tuple, queue_count=object,
-    queue_id=cython.longlong, count=cython.longlong, flags=cython.longlong)
-cpdef Py_ssize_t count_plain(
-    list items, Py_ssize_t first, dict queue_counts, long long plain_flags) except -1
-
-@cython.locals(
     code=cython.longlong, flag=cython.longlong, opaque=cython.longlong,
     version=cython.longlong, language=str, remark=object, fields=dict, sends=tuple,
     packed=Py_ssize_t, key_start=Py_ssize_t, key_end=Py_ssize_t, kind=cython.int,

@@ -107,31 +107,6 @@ def scan_frames(
     return items, position, PROBLEM_NONE, others
 
 
-def count_plain(
-    items: list[Item], first: int, queue_counts: dict[bytes, int], plain_flags: int
-) -> int:
-    """How many sends from ``first`` on may be stored as they are.
-
-    Those of a topic in ``queue_counts``, to a queue that exists, with a body, no features, not a
-    batch, and no other bits in their flags than ``plain_flags``.
-    """
-    index = first
-    end = len(items)
-    while index < end:
-        item = items[index]
-        draft = item[11]
-        queue_count = queue_counts.get(draft[0])
-        if queue_count is None or item[9] or item[7]:
-            break
-        queue_id = draft[1]
-        count = queue_count
-        flags = draft[5]
-        if queue_id < 0 or queue_id >= count or flags & ~plain_flags or not draft[2]:
-            break
-        index += 1
-    return index - first
-
-
 def _scan_json(
     view: bytes,
     at: int,

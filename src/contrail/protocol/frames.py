@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -55,22 +54,7 @@ class SendRequest(NamedTuple):
     draft: MessageDraft
 
 
-class SendRun:
-    """Sends only, as the kernel took them apart: nothing else is in the way of a run."""
-
-    __slots__ = ("items",)
-
-    def __init__(self, items: list[Item]) -> None:
-        self.items = items
-
-    def __iter__(self) -> Iterator[Item]:
-        return iter(self.items)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-
-Frames = list[Frame | Item] | SendRun
+Frames = list[Frame | Item]
 """What arrived at once: sends are tuples of the kernel."""
 
 
@@ -92,6 +76,8 @@ class FrameDecoder:
         self._pending = bytearray()
         self._wanted_bytes = 0
         self.failure: RemoteProtocolError | None = None
+        # Whether the last frames were sends without exception: nothing is in the way of a run.
+        self.only_sends = False
 
     @property
     def pending_bytes(self) -> int:
@@ -121,7 +107,8 @@ class FrameDecoder:
             self._keep(data, consumed)
         if problem:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
-        return self._finished(data, items) if others else SendRun(items)
+        self.only_sends = not others
+        return self._finished(data, items) if others else items
 
     def _keep(self, data: bytes, consumed: int) -> None:
         self._pending = bytearray(memoryview(data)[consumed:])
@@ -132,9 +119,9 @@ class FrameDecoder:
         is_sound = wanted_bytes <= self._frame_bytes_max
         self._wanted_bytes = wanted_bytes if is_sound else _PREFIX_BYTES
 
-    def _finished(self, data: bytes, items: list[Item]) -> list[Frame | Item]:
+    def _finished(self, data: bytes, items: list[Item]) -> Frames:
         """Requests and responses as objects; headers the kernel left alone are decoded here."""
-        frames: list[Frame | Item] = []
+        frames: Frames = []
         for item in items:
             if len(item) == 12:
                 frames.append(item)

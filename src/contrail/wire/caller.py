@@ -101,7 +101,7 @@ class Caller:
     def admit(self, connection: Connection) -> str | None:
         return None
 
-    def arrived(self, connection: Connection, frames: Frames) -> None:
+    def arrived(self, connection: Connection, frames: Frames, only_sends: bool) -> None:
         for frame in frames:
             if isinstance(frame, ReceivedResponse):
                 connection.answered(frame)

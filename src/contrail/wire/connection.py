@@ -40,7 +40,7 @@ class Hub(Protocol):
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
-    def arrived(self, connection: Connection, frames: Frames) -> None: ...
+    def arrived(self, connection: Connection, frames: Frames, only_sends: bool) -> None: ...
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
 
@@ -92,7 +92,8 @@ class Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.is_closed:
             return
-        self.received_s = self._hub.now_s
+        hub = self._hub
+        self.received_s = now_s = hub.now_s
         if not self._first_byte_seen:
             self._first_byte_seen = True
             if not self._choose_tls(data[0]):
@@ -102,19 +103,17 @@ class Connection(asyncio.Protocol):
             if plain is None:
                 return
             data = plain
-        self._feed(data)
-
-    def _feed(self, data: bytes) -> None:
         decoder = self._decoder
         assert decoder is not None
         starts_a_frame = not decoder.pending_bytes
         frames = decoder.feed(data) if data else []
-        if frames or starts_a_frame:
-            # What is pending now, if anything, has just begun.
-            self.frame_s = self._hub.now_s
         if frames:
+            # What is pending now, if anything, has just begun.
+            self.frame_s = now_s
             self.has_sent_a_frame = True
-            self._hub.arrived(self, frames)
+            hub.arrived(self, frames, decoder.only_sends)
+        elif starts_a_frame:
+            self.frame_s = now_s
         if decoder.failure is not None:
             self.close(decoder.failure.reason)
 
@@ -201,6 +200,14 @@ class Connection(asyncio.Protocol):
             self._out += parts
             for part in parts:
                 self._out_bytes += len(part)
+
+    def send_whole(self, frames: bytes) -> None:
+        """Queue whole frames that lie in one piece."""
+        if not self.is_closed:
+            if not self._out:
+                self._hub.wants_flush(self)
+            self._out.append(frames)
+            self._out_bytes += len(frames)
 
     @property
     def is_choked(self) -> bool:

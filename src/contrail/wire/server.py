@@ -30,8 +30,16 @@ _FREE_PAIR_TRIES = 100
 FAST_PORT_DISTANCE = 2
 
 
+Arrived = tuple[Connection, Frames, bool]
+"""A connection, what it sent at once, and whether that is nothing but sends."""
+
+
 class Service(Protocol):
     """What a server is for. All calls come from the event loop's thread."""
+
+    def take_runs(self, arrived: list[Arrived], at: int) -> int:
+        """Take entries from ``at`` on that need no second look; returns the first left alone."""
+        ...
 
     def received(self, peer: Connection, frames: Frames) -> None:
         """Frames of one connection, in order."""
@@ -66,7 +74,7 @@ class Server:
         self.counts: Counter[str] = Counter()
         self.now_s = 0.0
         self._per_address: Counter[str] = Counter()
-        self._arrived: list[tuple[Connection, Frames]] = []
+        self._arrived: list[Arrived] = []
         self._to_flush: list[Connection] = []
         self._tick_scheduled = False
         self._time = time.monotonic
@@ -130,11 +138,11 @@ class Server:
         self._service.connection_opened(connection)
         return None
 
-    def arrived(self, connection: Connection, frames: Frames) -> None:
+    def arrived(self, connection: Connection, frames: Frames, only_sends: bool) -> None:
         if not self._arrived:
             self._note_first_arrival()
-        self._arrived.append((connection, frames))
-        self.schedule_tick()
+            self.schedule_tick()
+        self._arrived.append((connection, frames, only_sends))
 
     def _note_first_arrival(self) -> None:
         """When this was sent: if a tick has just ended, half way through it on average."""
@@ -169,34 +177,39 @@ class Server:
         self.waited_s = began_s - self._first_arrival_s if self._arrived else 0.0
         arrived, self._arrived = self._arrived, []
         try:
-            for connection, frames in arrived:
-                # Also of a peer that has gone meanwhile: what it sent last may be one-way.
-                self._hand_over(connection, frames)
+            # Also of a peer that has gone meanwhile: what it sent last may be one-way.
+            self._hand_over(arrived)
             self._service.end_of_tick()
         finally:
             # Whatever went wrong, answers that are ready must leave.
             self._tick_scheduled = False
             to_flush, self._to_flush = self._to_flush, []
-            for connection in to_flush:
-                self._flush(connection)
+            self._flush(to_flush)
             self._ended_s = self._time()
             self._took_s = self._ended_s - began_s
 
-    def _flush(self, connection: Connection) -> None:
-        """One connection that cannot be written to must not keep the others waiting for ever."""
-        try:
-            connection.flush()
-        except Exception:
-            _log.exception("the answers to %s could not be sent", connection.address)
-            connection.abort("internal_error")
-
-    def _hand_over(self, connection: Connection, frames: Frames) -> None:
+    def _hand_over(self, arrived: list[Arrived]) -> None:
         """What goes wrong with one connection's frames must not take the others' answers along."""
-        try:
-            self._service.received(connection, frames)
-        except Exception:
-            _log.exception("the frames of %s were not served", connection.address)
-            connection.close("internal_error")
+        service, at, end = self._service, 0, len(arrived)
+        while at < end:
+            at = service.take_runs(arrived, at)
+            if at < end:
+                connection, frames, _ = arrived[at]
+                at += 1
+                try:
+                    service.received(connection, frames)
+                except Exception:
+                    _log.exception("the frames of %s were not served", connection.address)
+                    connection.close("internal_error")
+
+    def _flush(self, connections: list[Connection]) -> None:
+        """One connection that cannot be written to must not keep the others waiting for ever."""
+        for connection in connections:
+            try:
+                connection.flush()
+            except Exception:
+                _log.exception("the answers to %s could not be sent", connection.address)
+                connection.abort("internal_error")
 
     # Timeouts.
 
