@@ -25,12 +25,15 @@ from contrail.broker.handlers.queries import QueryHandlers
 from contrail.broker.handlers.relays import RelayHandlers
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.handlers.topics import TopicHandlers
-from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.message_kinds import KindsNeed, MessageKinds
+from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
+from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.group_changes import GroupChanges
 from contrail.broker.services.pull_admission import PullAdmission
 from contrail.broker.services.registration import Registration
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.services.send_dedupe import SendDedupe
 from contrail.broker.services.topics import batch_topics
 from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.placement import TimerRules
@@ -43,7 +46,7 @@ from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
-from contrail.protocol.frames import Frames
+from contrail.protocol.frames import Frames, pull_request
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
 from contrail.store.config import StoreConfig
@@ -60,7 +63,8 @@ _log = logging.getLogger(__name__)
 
 _HA_PORT_DISTANCE = 1
 _SCHEDULE_POLL_S_MAX = 1.0
-_SCHEDULE_POLL_S_MIN = 0.01
+_LAST_FLUSH_MS_MAX = 30_000
+_SCHEDULE_POLL_S_MIN = 0.001
 # What waits long is for the main port: the fast port is there to be quick.
 _NOT_ON_THE_FAST_PORT = frozenset(
     {
@@ -78,6 +82,8 @@ _NOT_ON_THE_FAST_PORT = frozenset(
 _FOR_THE_LIVING = frozenset(
     {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 )
+# Sends are the longest tuples of the frame kernel.
+_SEND_LENGTH = 12
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
@@ -127,6 +133,7 @@ class Broker:
             fast.close()
             raise
         self._wire()
+        await self._loop.run_in_executor(None, self._recall)
         self._ticker = asyncio.create_task(self._run_schedule(), name="broker-schedule")
         await self._serve(main, fast)
         _log.info("broker %r serves %s", config.broker_name, self.address)
@@ -147,9 +154,11 @@ class Broker:
         await asyncio.gather(ticker, return_exceptions=True)
         self.pulls.release_all()
         await self._relays.close()
+        await self.kinds.close()
         await self._settle()
         await self.server.stop()
         await self._caller.close()
+        await self._loop.run_in_executor(None, self._make_durable)
         try:
             await self.tables.persistence.close()
         finally:
@@ -159,12 +168,26 @@ class Broker:
     async def _settle(self) -> None:
         """Answer sends that wait for their sync; their time is bounded by its timeout."""
         self.sends.append_run()
+        self.kinds.append_run()
         # By the loop's time: an injected clock may stand still.
         deadline_s = self._loop.time() + self._store_config.sync_flush_timeout_ms / 1000
         while self._acknowledgements and self._loop.time() < deadline_s:
             self._take_flushed()
             await asyncio.sleep(0.002)
         self._acknowledgements.fail()
+
+    def _recall(self) -> None:
+        """Find out from the log what was going on; runs off the loop, for it may take long."""
+        self.kinds.recover()
+        self._dedupe.rebuild()
+
+    def _make_durable(self) -> None:
+        """Cursors are written only as far as the log is durable; Apache's broker reads no other."""
+        try:
+            self.store.wait_flushed(self.store.physical_end, _LAST_FLUSH_MS_MAX)
+        except StorePoisoned:
+            _log.warning("the log could not be made durable: cursors stay where they were")
+        self.kinds.close_files()
 
     def _open(self) -> None:
         """Load the tables and recover the store; runs off the loop, for it may take long."""
@@ -210,6 +233,7 @@ class Broker:
             utc_offset_ms=_utc_offset_ms(),
             is_system=tables.topics.is_system,
         )
+        self._dedupe = SendDedupe(tables.topics, self.store, clock)
         self._admission = SendAdmission(
             tables.settings,
             tables.topics,
@@ -218,15 +242,13 @@ class Broker:
             UniqueIds(self._store_host[:-4], clock),
             clock,
             level_max=len(self._store_config.delay_table) - 1,
-            timers=TimerRules(
-                self._store_config.timer_enabled,
-                self._store_config.timer_precision_ms,
-                self._store_config.timer_delay_s_max,
-            ),
+            timers=self._timer_rules(),
+            memories=self._dedupe.memories,
         )
         self._acknowledgements = Acknowledgements(
             timeout_ms=self._store_config.sync_flush_timeout_ms
         )
+        self.kinds = self._message_kinds()
         self._caller = Caller()
         self.registration = Registration(
             tables.settings,
@@ -246,6 +268,31 @@ class Broker:
         tables.topics.on_change.append(lambda topic: self._topics_changed())
         tables.topics.on_delete.append(self._topic_deleted)
         tables.groups.on_change.append(lambda group: tables.persistence.flush_soon())
+
+    def _timer_rules(self) -> TimerRules:
+        config = self._store_config
+        return TimerRules(config.timer_enabled, config.timer_precision_ms, config.timer_delay_s_max)
+
+    def _message_kinds(self) -> MessageKinds:
+        waits_for_flush = self._store_config.syncs_before_ack
+        return MessageKinds(
+            KindsNeed(
+                tables=self.tables,
+                store=self.store,
+                store_config=self._store_config,
+                files=self._files,
+                admission=self._admission,
+                deliveries=Deliveries(self.store, self.stats, on_appended=self._flush_tick),
+                answers=DurableAnswers(
+                    self._acknowledgements, self._clock, waits_for_flush=waits_for_flush
+                ),
+                stats=self.stats,
+                clock=self._clock,
+                address=self.address,
+                store_host=self._store_host,
+                timer_rules=self._timer_rules(),
+            )
+        )
 
     def _topics_changed(self) -> None:
         self.tables.persistence.flush_soon()
@@ -306,6 +353,7 @@ class Broker:
             GroupHandlers(tables.groups, tables.consumer_offsets, self.stats, clock=clock),
             QueryHandlers(store, tables.topics.table, tables.consumers, tables.filters),
             self._admin_handlers(),
+            self.kinds,
         )
         return {code: handler for family in families for code, handler in family.table().items()}
 
@@ -354,6 +402,7 @@ class Broker:
                 "pull": len(self.pulls.parked),
             },
             is_active=lambda: self.store.poisoned is None,
+            delay_queue_offsets=self.kinds.delays.queue_offsets,
         )
         return BrokerAdminHandlers(
             tables.settings,
@@ -387,6 +436,7 @@ class Broker:
             lambda now_ms: self.registration.register_soon(is_change=False),
             name="register",
         )
+        self.kinds.register(schedule)
         if self._tls_files is not None:
             schedule.every(10_000, self._reload_certificates, name="certificates")
         return schedule
@@ -425,18 +475,34 @@ class Broker:
         """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
         first = 0
         for index, frame in enumerate(frames):
+            if len(frame) == _SEND_LENGTH:
+                continue
+            if first < index:
+                self._take_sends(peer, frames[first:index])
+            first = index + 1
             if isinstance(frame, Request):
-                if first < index:
-                    self._take_sends(peer, frames[first:index])
-                first = index + 1
                 self._handle(peer, frame)
             elif isinstance(frame, ReceivedResponse):
-                if first < index:
-                    self._take_sends(peer, frames[first:index])
-                first = index + 1
                 peer.answered(frame)
+            else:
+                self._take_pull(peer, frame)
         if first < len(frames):
             self._take_sends(peer, frames[first:])
+
+    def _take_pull(self, peer: Connection, pull: Item) -> None:
+        """Most are like the one before; the others take the long way, and are known then."""
+        is_usual = not (
+            peer.is_closed
+            or peer.is_fast_port
+            or peer.is_choked
+            or self.router.is_going_away
+            or self._pulls_wait_too_long()
+        )
+        if is_usual and self.pulls.quick.answer(pull, peer):
+            return
+        request = pull_request(pull)
+        self._handle(peer, request)
+        self.pulls.quick.remember(pull, request)
 
     def _take_sends(self, peer: Connection, sends: list[Frame | Item]) -> None:
         room = self._limits.in_flight_count_max - peer.in_flight_count
@@ -477,7 +543,7 @@ class Broker:
         elif self._pulls_wait_too_long():
             remark = "pulls wait too long at this broker: flow control for a while"
             peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
-        elif self.router.is_going_away or not self.pulls.answer_quickly(request, peer):
+        else:
             self.router.handle(request, peer)
 
     def _pulls_wait_too_long(self) -> bool:
@@ -486,6 +552,7 @@ class Broker:
 
     def end_of_tick(self) -> None:
         self.sends.append_run()
+        self.kinds.append_run()
         if self._flush_noted:
             self._take_flushed()
         self._dispatch()

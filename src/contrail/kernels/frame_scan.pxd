@@ -2,6 +2,8 @@ cimport cython
 
 cdef long long _SEND_V2
 cdef long long _SEND_BATCH
+cdef long long _PULL
+cdef long long _LITE_PULL
 cdef long long _RESPONSE_FLAG
 cdef Py_ssize_t _FIELDS_MAX
 cdef Py_ssize_t _KEY_BYTES_MAX
@@ -27,12 +29,21 @@ cpdef tuple scan_frames(
 
 @cython.locals(
     code=cython.longlong, flag=cython.longlong, opaque=cython.longlong,
-    version=cython.longlong, language=str, remark=object, fields=dict, sends=tuple,
-    packed=Py_ssize_t, key_start=Py_ssize_t, key_end=Py_ssize_t, kind=cython.int,
+    version=cython.longlong, language=str, remark=object, fields=dict, sends=tuple, pull=tuple,
+    header_start=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t, key_end=Py_ssize_t, kind=cython.int,
     value_start=Py_ssize_t, number=cython.longlong, body=bytes)
 cdef tuple _scan_json(
     const unsigned char* view, Py_ssize_t at, Py_ssize_t end,
     Py_ssize_t frame_end, bytes born_host, bytes suffix)
+
+@cython.locals(
+    stable=bytearray, queue_offset=cython.longlong, count_max=cython.longlong,
+    commit_offset=cython.longlong, count=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t,
+    key_end=Py_ssize_t, value_start=Py_ssize_t)
+cdef tuple _scan_pull(const unsigned char* view, Py_ssize_t at, Py_ssize_t end)
+
+@cython.locals(number=cython.longlong, digit=cython.int)
+cdef long long _digits(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) except -2
 
 @cython.locals(
     producer_group=bytes, topic=bytes, default_topic=bytes, properties=bytes,

@@ -2,13 +2,16 @@
 
 A frame is ``total(4) type(1) header_length(3) header body``. ``scan_frames`` reads JSON headers in
 the plain form that clients write; a header it does not fully understand is handed back as places
-in the buffer, for the tolerant decoder. The three shapes of an item are told apart by length:
+in the buffer, for the tolerant decoder. The shapes of an item are told apart by length:
 
 ====== ==========================================================================================
 length item
 ====== ==========================================================================================
 4      ``(header_type, header_start, header_end, frame_end)``: to be decoded by the caller
 8      ``(code, opaque, fields, body, flag, version, language, remark)``: any other frame
+9      a pull: ``(opaque, flag, version, code, key, queue_offset, count_max, commit_offset,
+       header)``. ``key`` holds all fields that stay the same while a consumer reads on,
+       ``commit_offset`` is -1 when there is none, and ``header`` is for who needs more
 12     a send in the short spelling: ``(opaque, flag, version, code, producer_group,
        default_topic, default_queue_count, is_batch, reconsume_max, features, unique_key, draft)``
 ====== ==========================================================================================
@@ -35,6 +38,8 @@ FEATURE_SPECIAL = 4
 
 _SEND_V2 = 310
 _SEND_BATCH = 320
+_PULL = 11
+_LITE_PULL = 361
 _RESPONSE_FLAG = 1
 _FIELDS_MAX = 256
 _KEY_BYTES_MAX = 256
@@ -125,6 +130,8 @@ def _scan_json(
     remark: str | None = None
     fields: dict[str, str] | None = None
     sends: Item | None = None
+    pull: Item | None = None
+    header_start = at
     if at >= end or view[at] != 123:  # {
         return None
     at += 1
@@ -142,7 +149,7 @@ def _scan_json(
         at += 1
         kind = view[key_start] if key_end > key_start else 0
         if _same(view, key_start, key_end, b"extFields"):
-            if fields is not None or sends is not None:
+            if fields is not None or sends is not None or pull is not None:
                 return None
             if code == _SEND_V2 or code == _SEND_BATCH:
                 sends = _scan_send(view, at, end, body, born_host, suffix)
@@ -150,10 +157,15 @@ def _scan_json(
                     return None
                 at = sends[0]
             else:
-                fields = {}
-                at = _scan_fields(view, at, end, fields)
-                if at < 0:
-                    return None
+                if (code == _PULL or code == _LITE_PULL) and end == frame_end:
+                    pull = _scan_pull(view, at, end)
+                if pull is not None:
+                    at = pull[0]
+                else:
+                    fields = {}
+                    at = _scan_fields(view, at, end, fields)
+                    if at < 0:
+                        return None
         elif at < end and view[at] == 34:
             packed = _string_end(view, at + 1, end)
             if packed < 0:
@@ -219,9 +231,98 @@ def _scan_json(
             sends[7],
             sends[8],
         )
+    if pull is not None:
+        if flag or (code != _PULL and code != _LITE_PULL):
+            return None
+        return (
+            opaque,
+            flag,
+            version,
+            code,
+            pull[1],
+            pull[2],
+            pull[3],
+            pull[4],
+            view[header_start:end],
+        )
     if fields is None:
         fields = {}
     return (code, opaque, fields, body, flag, version, language, remark)
+
+
+def _scan_pull(view: bytes, at: int, end: int) -> Item | None:
+    """Where the fields end, their stable part, and the numbers; None when a field is unusual."""
+    stable = bytearray()
+    queue_offset = -1
+    count_max = -1
+    commit_offset = -1
+    count = 0
+    if at >= end or view[at] != 123:
+        return None
+    at += 1
+    while True:
+        if at >= end or view[at] != 34:
+            return None
+        packed = _string_end(view, at + 1, end)
+        if packed < 0 or packed & 3:
+            return None
+        key_start = at + 1
+        key_end = packed >> 2
+        at = key_end + 1
+        if at + 1 >= end or view[at] != 58 or view[at + 1] != 34:
+            return None
+        if key_end - key_start > _KEY_BYTES_MAX or view[key_start] == 36:  # $
+            return None
+        value_start = at + 2
+        packed = _string_end(view, value_start, end)
+        if packed < 0 or packed & 3:
+            return None
+        at = (packed >> 2) + 1
+        count += 1
+        if count > _FIELDS_MAX or at - 1 - value_start > _VALUE_BYTES_MAX:
+            return None
+        if _same(view, key_start, key_end, b"queueOffset"):
+            queue_offset = _digits(view, value_start, at - 1)
+            if queue_offset < 0:
+                return None
+        elif _same(view, key_start, key_end, b"maxMsgNums"):
+            count_max = _digits(view, value_start, at - 1)
+            if count_max < 0:
+                return None
+        elif _same(view, key_start, key_end, b"commitOffset"):
+            commit_offset = _digits(view, value_start, at - 1)
+            if commit_offset < 0:
+                return None
+        elif _same(view, key_start, key_end, b"suspendTimeoutMillis"):
+            if _digits(view, value_start, at - 1) < 0:
+                return None
+        else:
+            # With the quotes, so that no two sets of fields look alike.
+            stable += view[key_start - 1 : at]
+        if at >= end:
+            return None
+        if view[at] == 125:
+            break
+        if view[at] != 44:
+            return None
+        at += 1
+    if queue_offset < 0 or count_max < 0:
+        return None
+    return (at + 1, bytes(stable), queue_offset, count_max, commit_offset)
+
+
+def _digits(view: bytes, at: int, end: int) -> int:
+    """A number of plain digits that fits in 64 bits; -1 for everything else."""
+    if at >= end or end - at > _DIGITS_MAX:
+        return -1
+    number = 0
+    while at < end:
+        digit = view[at]
+        if digit < 48 or digit > 57:
+            return -1
+        number = number * 10 + digit - 48
+        at += 1
+    return number
 
 
 def _scan_send(

@@ -74,9 +74,13 @@ class GroupRetryPolicy:
     exponential: ExponentialRetry | None = None
     customized: CustomizedRetry | None = None
 
+    @property
+    def chosen(self) -> ExponentialRetry | CustomizedRetry | None:
+        """What somebody set for this group; None for a group that goes by the delay levels."""
+        return self.exponential if self.kind == EXPONENTIAL else self.customized
+
     def delay_ms(self, reconsume_times: int) -> int:
-        chosen = self.exponential if self.kind == EXPONENTIAL else self.customized
-        return (chosen or CustomizedRetry()).delay_ms(reconsume_times)
+        return (self.chosen or CustomizedRetry()).delay_ms(reconsume_times)
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:

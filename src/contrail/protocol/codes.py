@@ -1,7 +1,8 @@
 """Request and response codes by name, and the class each request code belongs to.
 
-The names are RocketMQ's own, so that they can be found in either tree. A server admits a request
-by its code's class; a code that is not in the table is answered ``REQUEST_CODE_NOT_SUPPORTED``.
+The names are RocketMQ's own, so that they can be found in either tree; those from 90001 on are
+ours. A server admits a request by its code's class; a code that is not in the table is answered
+``REQUEST_CODE_NOT_SUPPORTED``.
 """
 
 from __future__ import annotations
@@ -164,6 +165,9 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
+    # Our own, in a range that RocketMQ does not use.
+    LIST_TRANSACTIONS = 90001
+    DECIDE_TRANSACTION = 90002
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -344,6 +348,7 @@ _READ_ADMIN = (
     RequestCode.AUTH_LIST_USER,
     RequestCode.AUTH_GET_ACL,
     RequestCode.AUTH_LIST_ACL,
+    RequestCode.LIST_TRANSACTIONS,
 )
 _WRITE_ADMIN = (
     RequestCode.UPDATE_AND_CREATE_TOPIC,
@@ -391,6 +396,7 @@ _WRITE_ADMIN = (
     RequestCode.AUTH_CREATE_ACL,
     RequestCode.AUTH_UPDATE_ACL,
     RequestCode.AUTH_DELETE_ACL,
+    RequestCode.DECIDE_TRANSACTION,
     RequestCode.POP_ROLLBACK,
 )
 _CLUSTER = (

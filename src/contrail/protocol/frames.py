@@ -55,7 +55,7 @@ class SendRequest(NamedTuple):
 
 
 Frames = list[Frame | Item]
-"""What arrived at once: sends are tuples of the kernel."""
+"""What arrived at once: sends and pulls are tuples of the kernel."""
 
 
 class FrameDecoder:
@@ -123,7 +123,7 @@ class FrameDecoder:
         """Requests and responses as objects; headers the kernel left alone are decoded here."""
         frames: Frames = []
         for item in items:
-            if len(item) == 12:
+            if len(item) > 8:
                 frames.append(item)
                 continue
             try:
@@ -134,6 +134,13 @@ class FrameDecoder:
                 self.failure = RemoteProtocolError(error.reason, str(error))
                 return frames
         return frames
+
+
+def pull_request(item: Item) -> Request:
+    """A pull of the kernel with all its fields."""
+    frame = decode_frame(0, item[8], b"")
+    assert isinstance(frame, Request), "the kernel takes apart requests only"
+    return frame
 
 
 def _frame(data: bytes, item: Item) -> Frame:

@@ -10,16 +10,53 @@ import contextlib
 import ctypes
 import errno
 import fcntl
+import functools
 import mmap
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 # What a full disk answers; anything else is a failing one.
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
 # What the process or the host answers when too many files and sockets are open: it passes.
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _ZERO_CHUNK = bytes(1 << 20)
+_PAGE_BYTES = mmap.PAGESIZE
+_BRING_IN_BYTES = 256 << 10
+# Calls that are over in a microsecond: to let go of the interpreter for them takes longer.
+_mincore = ctypes.PyDLL(None).mincore
+_mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
+_get_buffer = ctypes.pythonapi.PyObject_GetBuffer
+_get_buffer.argtypes = (ctypes.py_object, ctypes.c_void_p, ctypes.c_int)
+_release_buffer = ctypes.pythonapi.PyBuffer_Release
+_release_buffer.argtypes = (ctypes.c_void_p,)
+
+
+class _Buffer(ctypes.Structure):
+    """``Py_buffer``, which has been part of Python's stable interface since 3.11."""
+
+    _fields_ = (
+        ("address", ctypes.c_void_p),
+        ("owner", ctypes.c_void_p),
+        ("byte_count", ctypes.c_ssize_t),
+        ("item_bytes", ctypes.c_ssize_t),
+        ("is_readonly", ctypes.c_int),
+        ("dimensions", ctypes.c_int),
+        ("format", ctypes.c_void_p),
+        ("shape", ctypes.c_void_p),
+        ("strides", ctypes.c_void_p),
+        ("suboffsets", ctypes.c_void_p),
+        ("internal", ctypes.c_void_p),
+    )
+
+
+class FilePart(NamedTuple):
+    """A stretch of one file."""
+
+    path: Path
+    position: int
+    byte_count: int
 
 
 class FileSystem:
@@ -34,6 +71,20 @@ class FileSystem:
 
     def pread(self, fd: int, byte_count: int, position: int) -> bytes:
         return os.pread(fd, byte_count, position)
+
+    def pread_resident(self, fd: int, byte_count: int, position: int) -> bytes | None:
+        """``pread`` that never waits for the disk: None when something is not in memory."""
+        data = bytearray(byte_count)
+        try:
+            read_bytes = os.preadv(fd, (data,), position, os.RWF_NOWAIT)
+        except BlockingIOError:
+            return None
+        except OSError as error:
+            if error.errno != errno.EOPNOTSUPP:
+                raise
+            # A file system that has no such question, such as one that lives in memory.
+            return self.pread(fd, byte_count, position)
+        return bytes(data) if read_bytes == byte_count else None
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
         """Write at ``position`` and return how many bytes went; the caller judges a short write."""
@@ -84,6 +135,36 @@ class FileSystem:
 
     def map_read(self, fd: int, byte_count: int) -> mmap.mmap:
         return mmap.mmap(fd, byte_count, access=mmap.ACCESS_READ)
+
+    def absent_at(self, mapped: mmap.mmap, start: int, end: int) -> int:
+        """The first byte of a map's range that is not in memory, to the page; ``end`` for none.
+
+        Nothing is touched. What cannot be told counts as absent.
+        """
+        first_page = start - start % _PAGE_BYTES
+        states = _page_states(-(-(end - first_page) // _PAGE_BYTES))()
+        # The map stays where it is: ``mapped`` is held by the caller.
+        if _mincore(_address(mapped) + first_page, end - first_page, states):
+            return start
+        absent = states.raw.find(b"\0")
+        return end if absent < 0 else max(start, first_page + absent * _PAGE_BYTES)
+
+    def will_need(self, mapped: mmap.mmap, start: int, byte_count: int) -> None:
+        """Have a map's range read from the disk, without waiting for it."""
+        first_page = start - start % _PAGE_BYTES
+        mapped.madvise(mmap.MADV_WILLNEED, first_page, start + byte_count - first_page)
+
+    def bring_in(self, part: FilePart) -> None:
+        """Read a part of a file for no other reason than that it is in memory afterwards."""
+        with opened(self, part.path, writable=False) as fd:
+            end = part.position + part.byte_count
+            for position in range(part.position, end, _BRING_IN_BYTES):
+                self.pread(fd, min(_BRING_IN_BYTES, end - position), position)
+
+    def announce(self, part: FilePart) -> None:
+        """Have a part of a file read from the disk; returns when that has begun."""
+        with opened(self, part.path, writable=False) as fd:
+            os.posix_fadvise(fd, part.position, part.byte_count, os.POSIX_FADV_WILLNEED)
 
     def rename(self, source: Path, target: Path) -> None:
         os.replace(source, target)
@@ -161,3 +242,19 @@ def opened(
         yield fd
     finally:
         files.close(fd)
+
+
+@functools.lru_cache(maxsize=256)
+def _page_states(page_count: int) -> type[ctypes.Array[ctypes.c_char]]:
+    # Making the type takes longer than the question.
+    return ctypes.c_char * page_count
+
+
+def _address(mapped: mmap.mmap) -> int:
+    """Where a map lies in memory, for as long as it is held."""
+    buffer = _Buffer()
+    _get_buffer(mapped, ctypes.addressof(buffer), 0)
+    try:
+        return buffer.address or 0
+    finally:
+        _release_buffer(ctypes.addressof(buffer))

@@ -16,7 +16,7 @@ from contrail.clock import Clock, SystemClock
 from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
 from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem
+from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.buffer_pool import BufferPool
 from contrail.store.disk.key_index import KeyIndex
@@ -32,6 +32,7 @@ from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.reading import FoundRun, GetResult, QueueReading, QueueRow
 from contrail.store.services.recovery import RecoveredLog, Recovery
+from contrail.store.services.residency import OnDisk
 from contrail.store.services.retention import Retention
 from contrail.store.services.scrub import Scrubber
 from contrail.store.services.upkeep import Upkeep
@@ -398,6 +399,62 @@ class MessageStore:
             RecordDamaged: something in it is no whole record.
         """
         return self._reading.messages_between(physical_start, physical_end)
+
+    def is_near(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Whether reads of a queue from there on surely wait for no disk."""
+        return self._reading.residency.is_near(topic, queue_id, queue_offset)
+
+    def on_disk(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int = 32,
+        bytes_max: int = 256 * 1024,
+        tag_codes: frozenset[int] | None = None,
+    ) -> OnDisk:
+        """What to bring in before a ``get`` waits for no disk; then ask again: rows come first."""
+        return self._reading.residency.on_disk(
+            topic,
+            queue_id,
+            queue_offset,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            tag_codes=tag_codes,
+        )
+
+    def parts_ahead(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        *,
+        row_bytes: int,
+        record_bytes: int,
+    ) -> list[FilePart]:
+        """Where one who reads on will find the next rows and records."""
+        return self._reading.residency.parts_ahead(
+            topic,
+            queue_id,
+            queue_offset,
+            physical_offset,
+            row_bytes=row_bytes,
+            record_bytes=record_bytes,
+        )
+
+    def bring_in(self, part: FilePart) -> None:
+        """Read a part of a file, so that it is in memory. Any thread but the owner's: it waits."""
+        self._files.bring_in(part)
+
+    def announce(self, part: FilePart) -> None:
+        """Have a part of a file read soon. Any thread but the owner's."""
+        self._files.announce(part)
+
+    def will_need(self, physical_offset: int, byte_count: int) -> None:
+        """Have some of the log read from the disk, without waiting for it: it is read soon."""
+        self._reading.residency.will_need(physical_offset, byte_count)
 
     def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
         """A queue's rows as they stand in its files, for those who look into them."""

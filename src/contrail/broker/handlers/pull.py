@@ -7,11 +7,14 @@ until its time is over. Then it is executed again, and that answer is final.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
+from typing import cast
 
+from contrail.broker.handlers.quick_pulls import QuickPulls
+from contrail.broker.services.cold_reads import ColdReads, FarPull, Reader
 from contrail.broker.services.pull_admission import (
     PullAdmission,
     PullForbidden,
-    small_number,
 )
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.parked_pulls import ParkedPull, ParkedPulls
@@ -23,12 +26,11 @@ from contrail.errors import RequestRejected
 from contrail.model.properties import decode_properties
 from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import Request, Response, frame_prefix
+from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.store.log import Arrival, MessageStore
 from contrail.store.services.reading import GetResult
 from contrail.store.state.reading import GetStatus
-from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
@@ -48,17 +50,13 @@ _OUTCOMES = {
 }
 # RocketMQ looks at so many rows for one pull whose filter wants none of them.
 _SCANNED_ROWS_MAX = 800
+# And at no more than so many bytes of messages, which it must read for a property filter.
+_SCANNED_BYTES_MAX = 16 << 20
 _MASTER_ID = "0"
 # Clients ask for 15 to 30 seconds; nobody needs to be held for longer than they stay connected.
 _HOLD_MS_MAX = 120_000
 # One connection serves all consumers of a process, each with a pull for every queue it reads.
 _PARKED_PER_PEER_MAX = 20_000
-# The answer of a pull that found something, as ``encode_response`` would write it.
-_FOUND = (
-    b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
-    b'"maxOffset":"%d","topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"JAVA",'
-    b'"opaque":%d,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":479}'
-)
 
 
 class PullHandler:
@@ -82,56 +80,16 @@ class PullHandler:
         self._stats = stats
         self._clock = clock
         self._memory_bytes = memory_bytes
-        self._log_fits_memory = self._fits_memory()
+        self.quick = QuickPulls(settings, admission, store, consumer_offsets, stats)
+        self.quick.log_fits_memory = self._fits_memory()
         self.parked = ParkedPulls()
+        self.cold_reads = ColdReads(store, self._answer_far)
 
     def table(self) -> dict[int, Handler]:
         return {
             RequestCode.PULL_MESSAGE: self.handle_pull,
             RequestCode.LITE_PULL_MESSAGE: self.handle_pull,
         }
-
-    def answer_quickly(self, request: Request, peer: Connection) -> bool:
-        """Answer a pull like one that passed before, if its messages are one recent stretch.
-
-        This is what a consumer that keeps up does all day; everything else takes the long way.
-        """
-        plan = self._admission.passed(request)
-        if (
-            plan is None
-            or plan.tag_codes is not None
-            or request.flag
-            # An operator's reset may be pending, or messages may have left memory.
-            or self._consumer_offsets.has_resets
-            or not self._log_fits_memory
-        ):
-            return False
-        get = request.fields.get
-        queue_offset = small_number(get("queueOffset"))
-        count_max = small_number(get("maxMsgNums"))
-        commits = plan.sys_flag & FLAG_COMMIT
-        consumer_offset = small_number(get("commitOffset")) if commits else 0
-        if queue_offset is None or count_max is None or consumer_offset is None:
-            return False
-        config = self._settings.config
-        count_max = min(count_max, config.transfer_count_in_memory_max) or 1
-        run = self._store.get_run(
-            plan.topic, plan.queue_id, queue_offset, count_max, config.transfer_bytes_in_memory_max
-        )
-        if run is None:
-            return False
-        view, count, low, high = run
-        self._admission.remember_given(plan)
-        next_queue_offset = queue_offset + count
-        offsets = self._consumer_offsets
-        if commits:
-            offsets.commit(plan.group, plan.topic_name, plan.queue_id, consumer_offset)
-        offsets.commit_pulled(plan.group, plan.topic_name, plan.queue_id, next_queue_offset)
-        self._stats.pulled(plan.topic_name, plan.group, count, len(view))
-        flags = (plan.topic_sys_flag, plan.group_sys_flag)
-        header = _FOUND % (next_queue_offset, low, high, *flags, request.opaque)
-        peer.send([frame_prefix(len(header), len(view)) + header, view])
-        return True
 
     def handle_pull(self, request: Request, peer: Peer) -> Answer:
         """The first execution: commits the offset that came along, and may be held."""
@@ -142,6 +100,11 @@ class PullHandler:
         if plan.sys_flag & FLAG_COMMIT:
             # First of all: while an operator's reset is pending, a commit is ignored.
             self._commit(request, plan)
+        if not self._store.is_near(plan.topic, plan.queue_id, plan.queue_offset):
+            return self._put_in_line(request, peer, plan)
+        return self._served(request, peer, plan)
+
+    def _served(self, request: Request, peer: Peer, plan: PullPlan) -> Answer:
         response, may_wait = self._execute(plan)
         if may_wait and plan.sys_flag & FLAG_SUSPEND:
             if self._hold(request, peer, plan):
@@ -167,6 +130,32 @@ class PullHandler:
         return self.parked.park(
             pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
         )
+
+    # Far behind the end.
+
+    def _put_in_line(self, request: Request, peer: Peer, plan: PullPlan) -> Answer:
+        """Old messages may be on the disk only; and who reads many of them takes turns."""
+        config = self._settings.config
+        count_max = max(1, min(plan.count_max, config.transfer_count_in_memory_max))
+        bytes_max = config.transfer_bytes_in_memory_max
+        if plan.property_filter is not None:
+            count_max = _SCANNED_ROWS_MAX + config.transfer_count_in_memory_max
+            bytes_max += _SCANNED_BYTES_MAX
+        pull = FarPull(request, cast(Reader, peer), plan, count_max, bytes_max)
+        if self.cold_reads.take(
+            pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
+        ):
+            return LATER
+        raise RequestRejected(ResponseCode.SYSTEM_BUSY, "too many pulls wait already")
+
+    def _answer_far(self, pull: FarPull) -> None:
+        """What the pull reads is in memory now. Like a new one it may still be held."""
+        request, peer = pull.request, pull.peer
+        answer = self._attempted(
+            peer, lambda: self._served(request, peer, self._admission.plan(request))
+        )
+        if isinstance(answer, Response):
+            peer.reply(request, answer)
 
     # Waking.
 
@@ -213,7 +202,8 @@ class PullHandler:
 
     def sweep(self, now_ms: int) -> None:
         """Every few seconds: answer what is overdue, and filters that have fallen behind."""
-        self._log_fits_memory = self._fits_memory()
+        self.quick.log_fits_memory = self._fits_memory()
+        self.quick.note_given_again()
         self.parked.drop_closed()
         overdue = []
         for pull in self.parked:
@@ -230,6 +220,13 @@ class PullHandler:
     def release_all(self) -> None:
         """Answer everything that waits: the broker stops."""
         self._finish_all(list(self.parked))
+        for pull in self.cold_reads.close():
+            plan = pull.plan
+            result = GetResult(GetStatus.NO_MATCHED_MESSAGE, plan.queue_offset, *self._ends(plan))
+            fields = _fields(plan, result)
+            remark = "the broker stops"
+            response = Response(ResponseCode.PULL_RETRY_IMMEDIATELY, remark, fields, b"")
+            pull.peer.reply(pull.request, response)
 
     def _finish_all(self, pulls: list[ParkedPull]) -> None:
         """Answer for good; first of all they are no longer held, so that none is answered twice."""
@@ -239,15 +236,23 @@ class PullHandler:
                 pull.peer.reply(pull.request, self._final_answer(pull))
 
     def _final_answer(self, pull: ParkedPull) -> Response:
-        """Execute again, checks included; whatever goes wrong stays with this pull."""
+        """Execute again, checks included."""
+        answer = self._attempted(
+            pull.peer, lambda: self._execute(self._admission.plan(pull.request))[0]
+        )
+        assert isinstance(answer, Response), "nobody is held twice"
+        return answer
+
+    def _attempted(self, peer: Peer, work: Callable[[], Answer]) -> Answer:
+        """Whatever goes wrong stays with this pull."""
         try:
-            return self._execute(self._admission.plan(pull.request))[0]
+            return work()
         except PullForbidden as refusal:
             return _forbidden(refusal)
         except RequestRejected as refusal:
             return Response(refusal.code, refusal.remark)
         except Exception as error:
-            _log.exception("a held pull of %s failed", pull.peer.address)
+            _log.exception("a held pull of %s failed", peer.address)
             return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
     # Reading.
@@ -262,7 +267,8 @@ class PullHandler:
         code = _outcome(result, plan)
         self._commit_pulled(plan, result.next_queue_offset)
         if code == ResponseCode.SUCCESS:
-            self._stats.pulled(plan.topic_name, plan.group, result.message_count, result.byte_count)
+            names = (plan.topic_name, plan.group)
+            self._stats.pulled(names, result.message_count, result.byte_count)
         else:
             self._stats.pull_missed()
         response = Response(code, result.status.value, _fields(plan, result), body)
@@ -276,10 +282,13 @@ class PullHandler:
 
     def _moved_by_operator(self, plan: PullPlan, reset: int) -> Response:
         self._commit_pulled(plan, reset)
-        low = self._store.queue_offset_min(plan.topic, plan.queue_id)
-        high = self._store.queue_offset_max(plan.topic, plan.queue_id)
-        result = GetResult(GetStatus.FOUND, reset, low, high)
+        result = GetResult(GetStatus.FOUND, reset, *self._ends(plan))
         return Response(ResponseCode.PULL_OFFSET_MOVED, "OFFSET_RESET", _fields(plan, result), b"")
+
+    def _ends(self, plan: PullPlan) -> tuple[int, int]:
+        topic, queue_id = plan.topic, plan.queue_id
+        low = self._store.queue_offset_min(topic, queue_id)
+        return low, self._store.queue_offset_max(topic, queue_id)
 
     def _read(self, plan: PullPlan) -> tuple[GetResult, list[memoryview]]:
         if plan.property_filter is not None:
@@ -306,7 +315,7 @@ class PullHandler:
 
     def _is_on_disk(self, result: GetResult) -> bool:
         """Whether the first record lies so far behind that it has probably left memory."""
-        if self._log_fits_memory:
+        if self.quick.log_fits_memory:
             return False
         physical_offset = int.from_bytes(result.ranges[0][28:36], "big")
         return self._store.physical_end - physical_offset > self._memory_max
@@ -325,7 +334,7 @@ class PullHandler:
         count_max = max(1, min(plan.count_max, config.transfer_count_in_memory_max))
         bytes_left = config.transfer_bytes_in_memory_max
         kept: list[memoryview] = []
-        looked_at = 0
+        looked_at = looked_at_bytes = 0
         reading = plan
         while True:
             result = self._get(reading, config.transfer_count_in_memory_max, bytes_left)
@@ -340,8 +349,11 @@ class PullHandler:
                     kept.append(record)
                     bytes_left -= len(record)
             looked_at += result.message_count
+            looked_at_bytes += result.byte_count
             reading = reading._replace(queue_offset=result.next_queue_offset)
-            if len(kept) >= count_max or bytes_left <= 0 or looked_at >= _SCANNED_ROWS_MAX:
+            if len(kept) >= count_max or bytes_left <= 0:
+                break
+            if looked_at >= _SCANNED_ROWS_MAX or looked_at_bytes >= _SCANNED_BYTES_MAX:
                 break
             if result.next_queue_offset >= result.queue_offset_max:
                 break

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.send_admission import Admitted, SendAdmission
+from contrail.broker.services.send_dedupe import BatchRepeat, remember_place, repeated_run
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.send_memory import Claim, FirstSend
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
 from contrail.errors import (
@@ -22,8 +23,8 @@ from contrail.errors import (
     RequestRejected,
     StoreError,
 )
-from contrail.kernels.answer_build import send_answers
-from contrail.kernels.frame_scan import Item, count_plain
+from contrail.kernels.answer_build import part_answers
+from contrail.kernels.send_runs import Item, count_plain, gather_runs
 from contrail.model.batch import mark_inner_batch, split_batch
 from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
@@ -36,6 +37,7 @@ from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
+from contrail.wire.server import Arrived
 
 _log = logging.getLogger(__name__)
 
@@ -45,14 +47,9 @@ _PLAIN_FLAGS = 0x701
 _FLUSH_BUSY_MS = 1000
 
 
-class _Part(NamedTuple):
-    """Neighbouring messages of one connection in the run that is being collected."""
-
-    peer: Connection
-    first: int
-    last: int
-    # None for tidy messages, whose answers the kernel builds.
-    admitted: Admitted | None
+_Part = tuple[Connection, int, int, Admitted | None]
+"""Neighbouring messages of one connection in the run that is being collected: who sent them, the
+first, where they end. Tidy ones are None at last: the kernel builds their answers."""
 
 
 class SendHandler:
@@ -84,6 +81,8 @@ class SendHandler:
         self._items: list[Item] = []
         self._drafts: list[MessageDraft] = []
         self._parts: list[_Part] = []
+        # Topic and key of those in the run that nobody may store once more.
+        self._claimed: set[tuple[str, bytes]] = set()
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -91,6 +90,23 @@ class SendHandler:
             RequestCode.SEND_MESSAGE_V2: self.handle_send,
             RequestCode.SEND_BATCH_MESSAGE: self.handle_send,
         }
+
+    def take_runs(
+        self, arrived: list[Arrived], at: int, *, in_flight_count_max: int, waited_ms: float
+    ) -> int:
+        """Tidy sends of many connections; returns the first entry that needs a second look."""
+        if self._busy_reason(waited_ms) is not None:
+            return at
+        return gather_runs(
+            arrived,
+            at,
+            self._admission.plain_topics(),
+            _PLAIN_FLAGS,
+            in_flight_count_max,
+            self._items,
+            self._drafts,
+            self._parts,
+        )
 
     def take(self, peer: Connection, items: list[Item], *, waited_ms: float = 0.0) -> None:
         """Sends of one connection, as the frame kernel returns them.
@@ -117,7 +133,7 @@ class SendHandler:
         first = len(self._items)
         self._items += items
         self._drafts += [item[11] for item in items]
-        self._parts.append(_Part(peer, first, first + len(items), None))
+        self._parts.append((peer, first, first + len(items), None))
 
     def handle_send(self, request: Request, peer: Peer) -> Answer:
         """A send whose header took the tolerant decoder."""
@@ -153,10 +169,25 @@ class SendHandler:
             self.append_run()
             self._append_batch(peer, item, admitted)
             return
+        if admitted.claim is not None:
+            if self._is_repeat(peer, item, admitted, admitted.claim):
+                return
+            self._claimed.add(admitted.claim.name)
         first = len(self._items)
         self._items.append(item)
         self._drafts.append(admitted.draft)
-        self._parts.append(_Part(peer, first, first + 1, admitted))
+        self._parts.append((peer, first, first + 1, admitted))
+
+    def _is_repeat(self, peer: Connection, item: Item, admitted: Admitted, claim: Claim) -> bool:
+        """Whether the message was stored before; it is answered then as it was the first time."""
+        if claim.name in self._claimed:
+            # The first of them gets its place now, or is refused and leaves it to this one.
+            self.append_run()
+        first = claim.memory.find(claim.key, self._clock.now_ms())
+        if first is None:
+            return False
+        self._repeat(peer, item, admitted, [first])
+        return True
 
     # Storing.
 
@@ -166,6 +197,8 @@ class SendHandler:
             return
         items, drafts, parts = self._items, self._drafts, self._parts
         self._items, self._drafts, self._parts = [], [], []
+        has_claims = bool(self._claimed)
+        self._claimed.clear()
         try:
             run = self._store.append(drafts)
         except MessageIllegal:
@@ -180,35 +213,68 @@ class SendHandler:
             self._refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
         self._count(drafts, run)
+        if has_claims:
+            for part in parts:
+                self._remember(part, run)
         self._promise(items, parts, run)
 
+    def _remember(self, part: _Part, run: AppendedRun) -> None:
+        admitted = part[3]
+        if admitted is not None and admitted.claim is not None:
+            remember_place(admitted.claim, admitted.queue_id, run, part[1])
+
     def _append_singly(self, items: list[Item], parts: list[_Part]) -> None:
-        for part in parts:
-            for index in range(part.first, part.last):
+        for peer, first, last, admitted in parts:
+            for index in range(first, last):
                 item = items[index]
-                alone = _Part(part.peer, 0, 1, part.admitted)
+                alone: _Part = (peer, 0, 1, admitted)
                 try:
                     run = self._store.append([item[11]])
                 except StoreError as error:
                     self._refuse_all([item], [alone], error)
                     continue
                 self._count([item[11]], run)
+                self._remember(alone, run)
                 self._promise([item], [alone], run)
 
     def _append_batch(self, peer: Connection, item: Item, admitted: Admitted) -> None:
-        part = _Part(peer, 0, 1, admitted)
+        claim = admitted.claim
+        part: _Part = (peer, 0, 1, admitted)
         try:
             if admitted.batch is QueueType.BATCH:
+                if claim is not None and self._is_repeat(peer, item, admitted, claim):
+                    return
                 run = self._store.append_inner_batch(mark_inner_batch(admitted.draft))
                 self._count([admitted.draft], run)
+                self._remember(part, run)
             else:
                 drafts = split_batch(admitted.draft)
+                if claim is not None:
+                    self._append_new_ones(peer, item, admitted, claim, drafts)
+                    return
                 run = self._store.append_batch(drafts)
                 self._count(drafts, run)
         except StoreError as error:
             self._refuse_all([item], [part], error)
             return
         self._promise([item], [part], run)
+
+    def _append_new_ones(
+        self,
+        peer: Connection,
+        item: Item,
+        admitted: Admitted,
+        claim: Claim,
+        drafts: list[MessageDraft],
+    ) -> None:
+        """Store those messages of a batch that were not stored before, and answer for all."""
+        batch = BatchRepeat(claim, drafts, self._clock.now_ms())
+        run = None
+        if batch.fresh:
+            run = self._store.append_batch(batch.fresh)
+            self._count(batch.fresh, run)
+        firsts = batch.stored(run)
+        self._repeat(peer, item, admitted, firsts)
 
     def _count(self, drafts: Sequence[MessageDraft], run: AppendedRun) -> None:
         """Statistics once per topic and run, not once per message."""
@@ -233,10 +299,8 @@ class SendHandler:
         if not self._waits_for_flush:
             self._answer_parts(items, parts, run, ResponseCode.SUCCESS)
             return
-        hurried = [part for part in parts if part.admitted and not part.admitted.waits_for_flush]
-        waiting = [
-            part for part in parts if not (part.admitted and not part.admitted.waits_for_flush)
-        ]
+        hurried = [part for part in parts if part[3] and not part[3].waits_for_flush]
+        waiting = [part for part in parts if not (part[3] and not part[3].waits_for_flush)]
         self._answer_parts(items, hurried, run, ResponseCode.SUCCESS)
         if not waiting:
             return
@@ -244,11 +308,11 @@ class SendHandler:
         items = [_slim(item) for item in items]
         counts = [_two_way_count(items, part) for part in waiting]
         for part, count in zip(waiting, counts, strict=True):
-            part.peer.in_flight_count += count
+            part[0].in_flight_count += count
 
         def release(code: ResponseCode) -> None:
             for part, count in zip(waiting, counts, strict=True):
-                part.peer.in_flight_count -= count
+                part[0].in_flight_count -= count
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
                 self._refuse_all(items, waiting, StoreError("the log could not be made durable"))
             else:
@@ -256,34 +320,50 @@ class SendHandler:
 
         self._acknowledgements.park(run.physical_end, self._clock.now_ms(), release)
 
+    def _repeat(
+        self, peer: Connection, item: Item, admitted: Admitted, firsts: list[FirstSend]
+    ) -> None:
+        """Answer as the first time, and not before what was stored then is as safe as promised."""
+        run = repeated_run(firsts)
+        parts: list[_Part] = [(peer, 0, 1, self._admission.as_first(admitted, firsts[0]))]
+        if self._store.poisoned is not None:
+            self._refuse_all([item], parts, self._store.poisoned)
+        elif run.physical_end <= self._store.flushed_end:
+            self._answer_parts([item], parts, run, ResponseCode.SUCCESS)
+        else:
+            self._promise([item], parts, run)
+
     def _answer_parts(
         self, items: list[Item], parts: list[_Part], run: AppendedRun, code: ResponseCode
     ) -> None:
-        extra_fields = self._extra_fields()
-        for part in parts:
-            if part.peer.is_closed:
-                continue
-            if part.admitted is None and code == ResponseCode.SUCCESS:
-                answers = send_answers(
-                    items,
-                    part.first,
-                    part.last,
-                    run.queue_offsets,
-                    run.physical_offsets,
-                    part.first,
-                    self._host_digits,
-                    extra_fields,
-                )
-                if answers:
-                    part.peer.send([answers])
-                continue
-            for index in range(part.first, part.last):
-                self._answer_one(part, items[index], run, index, code)
+        if code is not ResponseCode.SUCCESS:
+            for part in parts:
+                self._answer_singly(part, items, run, code)
+            return
+        answers = part_answers(
+            items,
+            parts,
+            run.queue_offsets,
+            run.physical_offsets,
+            self._host_digits,
+            self._extra_fields(),
+        )
+        for part, answer in zip(parts, answers, strict=True):
+            if answer is None:
+                self._answer_singly(part, items, run, code)
+            elif answer:
+                part[0].send_whole(answer)
+
+    def _answer_singly(
+        self, part: _Part, items: list[Item], run: AppendedRun, code: ResponseCode
+    ) -> None:
+        for index in range(part[1], part[2]):
+            self._answer_one(part, items[index], run, index, code)
 
     def _answer_one(
         self, part: _Part, item: Item, run: AppendedRun, index: int, code: ResponseCode
     ) -> None:
-        admitted = part.admitted
+        admitted = part[3]
         places = run.physical_offsets[index : index + 1]
         fields = self._region_fields()
         if admitted is not None and admitted.batch is not None:
@@ -300,7 +380,7 @@ class SendHandler:
             fields["transactionId"] = item[10].decode("utf-8", "replace")
         if admitted is not None and admitted.recall_handle is not None:
             fields["recallHandle"] = admitted.recall_handle
-        self._answer(part.peer, item[0], item[1], Response(code, None, fields))
+        self._answer(part[0], item[0], item[1], Response(code, None, fields))
 
     def _refuse_all(self, items: list[Item], parts: list[_Part], error: StoreError) -> None:
         self._stats.put_failed(len(items))
@@ -308,10 +388,9 @@ class SendHandler:
         if isinstance(error, BatchIllegal):
             # RocketMQ fails on such a body before it has an answer to put its fields into.
             response.fields = None
-        for part in parts:
-            for index in range(part.first, part.last):
-                item = items[index]
-                self._answer(part.peer, item[0], item[1], response)
+        for peer, first, last, _ in parts:
+            for item in items[first:last]:
+                self._answer(peer, item[0], item[1], response)
 
     def _refused(self, code: int, remark: str) -> Response:
         return Response(code, remark, self._region_fields())
@@ -340,7 +419,7 @@ def _slim(item: Item) -> Item:
 
 
 def _two_way_count(items: list[Item], part: _Part) -> int:
-    return sum(not items[index][1] & FLAG_ONE_WAY for index in range(part.first, part.last))
+    return sum(not items[index][1] & FLAG_ONE_WAY for index in range(part[1], part[2]))
 
 
 def _code_of(error: StoreError) -> int:

@@ -10,7 +10,10 @@ from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
+from contrail.clock import Clock
 from contrail.protocol.codes import ResponseCode
+from contrail.wire.connection import Connection
+from contrail.wire.peer import Peer
 
 Release = Callable[[ResponseCode], None]
 """Sends the answers: SUCCESS, FLUSH_DISK_TIMEOUT, or SERVICE_NOT_AVAILABLE after a failed sync."""
@@ -55,3 +58,33 @@ class Acknowledgements:
         """A sync failed: nothing will be durable any more, and nobody is told otherwise."""
         while self._parked:
             self._parked.popleft().release(ResponseCode.SERVICE_NOT_AVAILABLE)
+
+
+class DurableAnswers:
+    """Single answers: given at once under ASYNC_FLUSH, after the sync under SYNC_FLUSH."""
+
+    def __init__(
+        self, acknowledgements: Acknowledgements, clock: Clock, *, waits_for_flush: bool
+    ) -> None:
+        self._acknowledgements = acknowledgements
+        self._clock = clock
+        self._waits_for_flush = waits_for_flush
+
+    def when_durable(self, peer: Peer, physical_end: int, release: Release) -> None:
+        """Have ``release`` answer ``peer`` once its message is as safe as promised."""
+        if not self._waits_for_flush:
+            release(ResponseCode.SUCCESS)
+            return
+        count_in_flight(peer, 1)
+
+        def answer(code: ResponseCode) -> None:
+            count_in_flight(peer, -1)
+            release(code)
+
+        self._acknowledgements.park(physical_end, self._clock.now_ms(), answer)
+
+
+def count_in_flight(peer: Peer, change: int) -> None:
+    """Note that a request of a connection waits, or no longer: so many may at a time."""
+    if isinstance(peer, Connection):
+        peer.in_flight_count += change

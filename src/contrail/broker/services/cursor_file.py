@@ -38,6 +38,10 @@ class CursorFile(Generic[T]):
             on_written=self._note_written,
         )
 
+    def begin(self, physical_start: int) -> None:
+        """The file as it is speaks for all deliveries up to here."""
+        self._written_end = physical_start
+
     def note(self, physical_end: int, mark: T) -> None:
         """``mark`` holds once the log is durable up to ``physical_end``."""
         self._marks.note(physical_end, mark)

@@ -17,7 +17,7 @@ from contrail.broker.state.causes import Delivered
 from contrail.errors import RecordDamaged, StateFileDamaged
 from contrail.model.message import StoredMessage
 from contrail.runtime.files import FileSystem
-from contrail.runtime.state_file import read_state
+from contrail.runtime.state_file import read_state, write_state
 from contrail.store.config_files import CONFIG_FOLDER
 from contrail.store.log import MessageStore
 
@@ -28,7 +28,7 @@ _INTERVAL_MS = 1000
 
 
 def recall_deliveries(files: FileSystem, root: Path, store: MessageStore) -> Delivered:
-    """Read what the log says about deliveries that no cursor knows of yet."""
+    """Read what the log says about deliveries that no cursor knows of yet; off the loop."""
     try:
         read = read_state(files, root / CONFIG_FOLDER / FILE_NAME, sealed=True, parse=int)
     except StateFileDamaged as damage:
@@ -38,10 +38,13 @@ def recall_deliveries(files: FileSystem, root: Path, store: MessageStore) -> Del
     else:
         position = read.value
     if position is None:
-        # Nothing was ever delivered by us: a new folder, or one that Apache's broker wrote.
-        return Delivered()
+        # Nothing was ever delivered by us: a new folder, or one that Apache's broker wrote. What
+        # is delivered from now on must be found here after a crash.
+        position = store.flushed_end
+        path = root / CONFIG_FOLDER / FILE_NAME
+        write_state(files, path, str(position).encode(), sealed=True)
     start = max(position, store.physical_min)
-    return Delivered.of(_sound_messages(store, start))
+    return Delivered.of(_sound_messages(store, start), start)
 
 
 def _sound_messages(store: MessageStore, physical_start: int) -> Iterator[StoredMessage]:

@@ -62,8 +62,18 @@ class PullAdmission:
         self._consumers = consumers
         self._filters = filters
         self._clock = clock
-        self._epochs = (-1, -1, -1, -1)
+        self._epoch = -1
         self._passed: dict[tuple[object, ...], PullPlan] = {}
+
+    @property
+    def epoch(self) -> int:
+        """Grows whenever something changes that a check looks at."""
+        return (
+            self._settings.epoch
+            + self._topics.table.epoch
+            + self._groups.table.epoch
+            + self._consumers.epoch
+        )
 
     def plan(self, request: Request) -> PullPlan:
         """What to read for a pull.
@@ -99,14 +109,8 @@ class PullAdmission:
 
     def passed(self, request: Request) -> PullPlan | None:
         """The plan of an earlier pull that differs in offset and count only, if it still holds."""
-        epochs = (
-            self._settings.epoch,
-            self._topics.table.epoch,
-            self._groups.table.epoch,
-            self._consumers.epoch,
-        )
-        if epochs != self._epochs:
-            self._epochs = epochs
+        if self.epoch != self._epoch:
+            self._epoch = self.epoch
             self._passed.clear()
         return self._passed.get(_checked_fields(request))
 

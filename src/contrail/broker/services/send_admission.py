@@ -7,6 +7,8 @@ emptied whenever topics or settings change.
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import NamedTuple
 
 from contrail.broker.services.groups import Groups
@@ -16,6 +18,7 @@ from contrail.broker.state.half_messages import as_half, is_half
 from contrail.broker.state.placement import TimerRules, place
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.send_memory import Claim, FirstSend, SendMemory
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected
 from contrail.model.message import MessageDraft
@@ -56,6 +59,7 @@ from contrail.protocol.frames import SendRequest
 _RECONSUME_MAX_VERSION = 121
 _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
 _TIMER_TOPIC = TIMER_TOPIC.encode()
+_NO_MEMORIES: Mapping[str, SendMemory] = MappingProxyType({})
 
 
 class Admitted(NamedTuple):
@@ -70,6 +74,8 @@ class Admitted(NamedTuple):
     batch: QueueType | None = None
     # What a producer calls a pending timer back with.
     recall_handle: str | None = None
+    # Of a topic that de-duplicates, unless the producer gave no key.
+    claim: Claim | None = None
 
 
 class SendAdmission:
@@ -86,6 +92,7 @@ class SendAdmission:
         *,
         level_max: int,
         timers: TimerRules,
+        memories: Mapping[str, SendMemory] = _NO_MEMORIES,
     ) -> None:
         self._settings = settings
         self._topics = topics
@@ -95,6 +102,7 @@ class SendAdmission:
         self._clock = clock
         self._level_max = level_max
         self._timers = timers
+        self._memories = memories
         self._epochs = (-1, -1)
         self._plain_topics: dict[bytes, int] = {}
         # What the frame kernel appends, for as long as the connections are told nothing else.
@@ -158,7 +166,7 @@ class SendAdmission:
                 f"broker {config.broker_name!r} takes no messages now (brokerPermission)",
             )
         check_name(topic)
-        if topic in SEND_FORBIDDEN_TOPICS:
+        if topic in SEND_FORBIDDEN_TOPICS or topic == TIMER_TOPIC:
             raise RequestRejected(
                 ResponseCode.NO_PERMISSION, f"nobody may send to the system topic {topic!r}"
             )
@@ -184,6 +192,7 @@ class SendAdmission:
         """Let tidy messages of this topic pass without a check from now on."""
         is_plain = (
             not config.topic.startswith(RETRY_PREFIX)
+            and config.topic not in self._memories
             and config.filter_type == "SINGLE_TAG"
             and (not config.order or bool(self._settings.config.permission & Perm.WRITE))
             # A setting that stands in every message has changed since: the long way writes it.
@@ -219,17 +228,34 @@ class SendAdmission:
         self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
     ) -> Admitted:
         _check_inner(draft, config, properties)
-        key = properties.get(UNIQ_KEY) or self._unique_ids.next()
+        sent_key = properties.get(UNIQ_KEY, "")
+        key = sent_key or self._unique_ids.next()
         properties.pop(POP_CK, None)
         properties |= {UNIQ_KEY: key, **self._broker_properties()}
         placed = self._placed(draft, properties)
+        timer_out_ms = int(properties[TIMER_OUT_MS]) if placed.topic == _TIMER_TOPIC else 0
         return Admitted(
             placed._replace(properties=_encoded(properties)),
             key,
             waits_for_flush=properties.get(WAIT, "true").lower() == "true",
             queue_id=draft.queue_id,
-            recall_handle=self._recall_handle(config.topic, key, properties, placed),
+            recall_handle=self._recall_handle(config.topic, key, timer_out_ms),
+            claim=self._claim(config.topic, sent_key, timer_out_ms) if sent_key else None,
         )
+
+    def _claim(self, topic: str, key: str, timer_out_ms: int = 0) -> Claim | None:
+        memory = self._memories.get(topic)
+        if memory is None:
+            return None
+        return Claim(topic, memory, key.encode("utf-8", "replace"), timer_out_ms)
+
+    def as_first(self, admitted: Admitted, first: FirstSend) -> Admitted:
+        """A repeated send, to be answered as the first one was."""
+        handle = None
+        if admitted.claim is not None:
+            topic, key = admitted.claim.topic, admitted.unique_key
+            handle = self._recall_handle(topic, key, first.timer_out_ms)
+        return admitted._replace(queue_id=first.queue_id, recall_handle=handle)
 
     def _placed(self, draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:
         """Where the message is stored first: half, delayed and timed ones wait elsewhere."""
@@ -249,13 +275,11 @@ class SendAdmission:
             now_ms=self._clock.now_ms(),
         )
 
-    def _recall_handle(
-        self, topic: str, key: str, properties: dict[str, str], placed: MessageDraft
-    ) -> str | None:
-        if placed.topic != _TIMER_TOPIC or topic.startswith(RETRY_PREFIX):
+    def _recall_handle(self, topic: str, key: str, timer_out_ms: int) -> str | None:
+        if not timer_out_ms or topic.startswith(RETRY_PREFIX):
             return None
         broker_name = self._settings.config.broker_name
-        return RecallHandle(topic, broker_name, int(properties[TIMER_OUT_MS]) + 1, key).encode()
+        return RecallHandle(topic, broker_name, timer_out_ms + 1, key).encode()
 
     def _admit_batch(
         self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
@@ -271,7 +295,9 @@ class SendAdmission:
         properties |= self._broker_properties()
         draft = draft._replace(properties=_encoded(properties))
         batch = QueueType.BATCH if kept_whole else QueueType.SIMPLE
-        return Admitted(draft, key, waits, draft.queue_id, batch)
+        # What is kept whole has the batch's key, what is split has one in each message.
+        claim = self._claim(config.topic, key) if key or not kept_whole else None
+        return Admitted(draft, key, waits, draft.queue_id, batch, claim=claim)
 
 
 def _stored_flags(sys_flag: int, config: TopicConfig) -> int:

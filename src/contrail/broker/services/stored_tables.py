@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol, TypeVar
 
 from contrail.broker.config import BrokerConfig
 from contrail.broker.services.persistence import Persistence, Render
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.delay_cursors import DelayCursors
 from contrail.broker.state.filter_data import FilterData, FilterTable
 from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -75,6 +76,20 @@ def load_consumer_offsets(files: FileSystem, root: Path) -> ConsumerOffsets:
         config_files.CONSUMER_OFFSETS.load(files, root), config_files.ConsumerOffsetTable()
     )
     return ConsumerOffsets(stored.offsets, data_version=stored.data_version, unknown=stored.unknown)
+
+
+def load_delay_cursors(files: FileSystem, root: Path, delay_table: Sequence[int]) -> DelayCursors:
+    """The cursors of the delay levels, or none; raises like ``load_topics``.
+
+    ``services.delay_levels`` writes them: only when their deliveries are durable.
+    """
+    stored = _value(config_files.DELAY_OFFSETS.load(files, root), config_files.DelayOffsetTable())
+    return DelayCursors(
+        delay_table,
+        stored.queue_offsets,
+        data_version=stored.data_version,
+        unknown=stored.unknown,
+    )
 
 
 def load_filters(files: FileSystem, root: Path, filters: FilterTable, now_ms: int) -> None:

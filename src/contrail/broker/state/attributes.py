@@ -18,6 +18,15 @@ MIXED = "MIXED"
 MESSAGE_TYPES = ("UNSPECIFIED", "NORMAL", "FIFO", "DELAY", "TRANSACTION", MIXED)
 _LONG_MAX = (1 << 63) - 1
 
+# Attributes of our own: a topic that has one of them stores no message twice (``send_memory``).
+DEDUPE_MS_ATTRIBUTE = "contrail.dedupe.window.ms"
+DEDUPE_COUNT_ATTRIBUTE = "contrail.dedupe.window.count"
+DEDUPE_MS_DEFAULT = 600_000
+DEDUPE_COUNT_DEFAULT = 100_000
+# A week, and what takes 680 MB of memory.
+DEDUPE_MS_MAX = 604_800_000
+DEDUPE_COUNT_MAX = 10_000_000
+
 
 class Attribute(NamedTuple):
     """One attribute; ``refusal`` says why a value is not allowed, or nothing."""
@@ -37,11 +46,25 @@ def _reserve_time_refusal(value: str) -> str | None:
     return f"must be a whole number from -1 to {_LONG_MAX}"
 
 
+def is_whole_number(text: str, maximum: int) -> bool:
+    """Whether this is a number from 1 to ``maximum``, in plain digits."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(maximum))):
+        return False
+    return 1 <= int(text) <= maximum
+
+
+def _up_to(maximum: int) -> Callable[[str], str | None]:
+    problem = f"must be a whole number from 1 to {maximum}"
+    return lambda value: None if is_whole_number(value, maximum) else problem
+
+
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = {
     QUEUE_TYPE_ATTRIBUTE: Attribute(False, _one_of("BatchCQ", "SimpleCQ")),
     CLEANUP_POLICY_ATTRIBUTE: Attribute(False, _one_of("DELETE", "COMPACTION")),
     MESSAGE_TYPE_ATTRIBUTE: Attribute(True, _one_of(*MESSAGE_TYPES)),
     RESERVE_TIME_ATTRIBUTE: Attribute(True, _reserve_time_refusal),
+    DEDUPE_MS_ATTRIBUTE: Attribute(True, _up_to(DEDUPE_MS_MAX)),
+    DEDUPE_COUNT_ATTRIBUTE: Attribute(True, _up_to(DEDUPE_COUNT_MAX)),
 }
 # RocketMQ lets groups carry attributes but defines none.
 GROUP_ATTRIBUTES: Mapping[str, Attribute] = {}

@@ -26,21 +26,28 @@ def cause_mark(physical_offset: int) -> int:
 class Delivered:
     """What the end of the log tells about messages that waited further up."""
 
+    # Where the log was read from; what was delivered further up stands in the written cursors.
+    physical_start: int = 0
     # Physical offsets of delayed and timed messages that were delivered or rolled on.
     waited: set[int] = field(default_factory=set)
     # Physical offsets of half messages whose commit is in the log.
     committed: set[int] = field(default_factory=set)
 
     @classmethod
-    def of(cls, messages: Iterable[StoredMessage]) -> Delivered:
-        delivered = cls()
+    def of(cls, messages: Iterable[StoredMessage], physical_start: int = 0) -> Delivered:
+        delivered = cls(physical_start)
         for message in messages:
-            delivered.add(message.sys_flag, message.prepared_transaction_offset)
+            delivered.add(message)
         return delivered
 
-    def add(self, sys_flag: int, prepared_transaction_offset: int) -> None:
-        """Look at the two header fields of one record."""
-        if sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
-            self.committed.add(prepared_transaction_offset)
-        elif prepared_transaction_offset < 0:
-            self.waited.add(-1 - prepared_transaction_offset)
+    def add(self, message: StoredMessage) -> None:
+        """Look at the header of one record."""
+        prepared = message.prepared_transaction_offset
+        if prepared < 0:
+            # First: the retry of a committed message that waited keeps the bits of its commit.
+            self.waited.add(-1 - prepared)
+        elif (
+            message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+            and not message.reconsume_times
+        ):
+            self.committed.add(prepared)

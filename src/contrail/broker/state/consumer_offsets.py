@@ -31,6 +31,11 @@ class OffsetsSnapshot(NamedTuple):
     unknown: Mapping[str, JsonValue]
 
 
+def offsets_key(group: str, topic: str) -> str:
+    """What the offsets of a group in a topic are kept under."""
+    return f"{topic}{SEPARATOR}{group}"
+
+
 class ConsumerOffsets:
     """The offsets of all groups. ``changed`` is set by every change; who persists clears it."""
 
@@ -56,13 +61,13 @@ class ConsumerOffsets:
         pending = self.peek_reset(group, topic, queue_id)
         if pending is not None:
             return pending
-        queues = self._committed.get(f"{topic}{SEPARATOR}{group}")
+        queues = self._committed.get(offsets_key(group, topic))
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> bool:
         """Note a group's progress; False if a pending reset made it void."""
         assert -(1 << 63) <= consumer_offset < 1 << 63, "no file could hold it"
-        key = f"{topic}{SEPARATOR}{group}"
+        key = offsets_key(group, topic)
         if self._resets and queue_id in self._resets.get(key, ()):
             return False
         self._put(self._committed, key, queue_id, consumer_offset)
@@ -72,10 +77,21 @@ class ConsumerOffsets:
 
     def commit_pulled(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
         """Note where a group's next pull is going to start."""
-        self._put(self._pulled, f"{topic}{SEPARATOR}{group}", queue_id, queue_offset)
+        self._put(self._pulled, offsets_key(group, topic), queue_id, queue_offset)
+
+    def read_on(self, key: str, queue_id: int, consumer_offset: int, queue_offset: int) -> None:
+        """What one pull tells, when no reset is pending: how far its group has come and reads.
+
+        ``key`` is an ``offsets_key``; a ``consumer_offset`` below 0 tells nothing.
+        """
+        if consumer_offset >= 0:
+            self._put(self._committed, key, queue_id, consumer_offset)
+            self._commits += 1
+            self.changed = True
+        self._put(self._pulled, key, queue_id, queue_offset)
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
-        queues = self._pulled.get(f"{topic}{SEPARATOR}{group}")
+        queues = self._pulled.get(offsets_key(group, topic))
         found = None if queues is None else queues.get(queue_id)
         return self.query(group, topic, queue_id) if found is None else found
 
@@ -89,7 +105,7 @@ class ConsumerOffsets:
 
     def assign_reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """The group must go on from there; it learns so from its next pull."""
-        key = f"{topic}{SEPARATOR}{group}"
+        key = offsets_key(group, topic)
         self._put(self._resets, key, queue_id, consumer_offset)
         self._put(self._committed, key, queue_id, consumer_offset)
         self.changed = True
@@ -101,13 +117,13 @@ class ConsumerOffsets:
     def peek_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         if not self._resets:
             return None
-        return self._resets.get(f"{topic}{SEPARATOR}{group}", {}).get(queue_id)
+        return self._resets.get(offsets_key(group, topic), {}).get(queue_id)
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         """The pending reset, which is then no longer pending."""
         pending = self.peek_reset(group, topic, queue_id)
         if pending is not None:
-            key = f"{topic}{SEPARATOR}{group}"
+            key = offsets_key(group, topic)
             del self._resets[key][queue_id]
             if not self._resets[key]:
                 del self._resets[key]
@@ -117,11 +133,11 @@ class ConsumerOffsets:
 
     def of_group(self, group: str, topic: str) -> dict[int, int]:
         """What a group has committed on a topic, by queue."""
-        return dict(self._committed.get(f"{topic}{SEPARATOR}{group}", {}))
+        return dict(self._committed.get(offsets_key(group, topic), {}))
 
     def queue_count(self, group: str, topic: str) -> int:
         """On how many queues of a topic a group has committed."""
-        return len(self._committed.get(f"{topic}{SEPARATOR}{group}", ()))
+        return len(self._committed.get(offsets_key(group, topic), ()))
 
     def topics_of(self, group: str) -> set[str]:
         return {topic for topic, owner in self._pairs() if owner == group}

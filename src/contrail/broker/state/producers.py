@@ -15,6 +15,8 @@ class ProducerTable:
     def __init__(self) -> None:
         self._groups: dict[str, dict[Peer, ClientChannel]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
+        # In the order they came: of a client that came back, the last connection is the live one.
+        self._channels_of: dict[str, dict[tuple[str, Peer], ClientChannel]] = {}
         self.groups: Mapping[str, Mapping[Peer, ClientChannel]] = MappingProxyType(self._groups)
 
     def register(self, group: str, channel: ClientChannel) -> bool:
@@ -22,14 +24,21 @@ class ProducerTable:
         channels = self._groups.setdefault(group, {})
         known = channels.get(channel.peer)
         if known is not None:
+            self._forget_client(group, known)
             known.refresh(channel)
+            self._note_client(group, known)
             return False
         channels[channel.peer] = channel
         self._groups_of.setdefault(channel.peer, set()).add(group)
+        self._note_client(group, channel)
         return True
 
     def channels(self, group: str) -> list[ClientChannel]:
         return list(self._groups.get(group, {}).values())
+
+    def channel_of(self, client_id: str) -> ClientChannel | None:
+        """Where a client that produces for any group was heard from last."""
+        return next(reversed(self._channels_of.get(client_id, {}).values()), None)
 
     def group_count_of(self, peer: Peer) -> int:
         """For how many groups a connection produces."""
@@ -37,9 +46,11 @@ class ProducerTable:
 
     def unregister(self, group: str, peer: Peer) -> bool:
         """False when the connection did not produce for the group."""
-        channels = self._groups.get(group)
-        if channels is None or channels.pop(peer, None) is None:
+        channels = self._groups.get(group, {})
+        channel = channels.pop(peer, None)
+        if channel is None:
             return False
+        self._forget_client(group, channel)
         if not channels:
             del self._groups[group]
         self._forget(peer, group)
@@ -69,3 +80,12 @@ class ProducerTable:
         groups.discard(group)
         if not groups:
             del self._groups_of[peer]
+
+    def _note_client(self, group: str, channel: ClientChannel) -> None:
+        self._channels_of.setdefault(channel.client_id, {})[group, channel.peer] = channel
+
+    def _forget_client(self, group: str, channel: ClientChannel) -> None:
+        channels = self._channels_of[channel.client_id]
+        del channels[group, channel.peer]
+        if not channels:
+            del self._channels_of[channel.client_id]

@@ -26,6 +26,7 @@ TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
 GROUP_GET_NUMS = "GROUP_GET_NUMS"
 GROUP_GET_SIZE = "GROUP_GET_SIZE"
 SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
+SNDBCK2DLQ_TIMES = "SNDBCK2DLQ_TIMES"
 BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
 BROKER_GET_NUMS = "BROKER_GET_NUMS"
 BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
@@ -162,11 +163,14 @@ class BrokerStats:
         self._put.total += count
         self.put_byte_count += byte_count
 
-    def pulled(self, topic: str, group: str, count: int, byte_count: int) -> None:
-        """One read handed ``count`` messages to a group."""
-        items = self._get_items.get((topic, group)) or self._items_of_get(topic, group)
-        items[0].add(count)
-        items[1].add(byte_count)
+    def pulled(self, names: tuple[str, str], count: int, byte_count: int) -> None:
+        """One read handed ``count`` messages of a topic to a group: ``names`` are theirs."""
+        items = self._get_items.get(names) or self._items_of_get(*names)
+        messages, size = items[:2]
+        messages.value += count
+        messages.calls += 1
+        size.value += byte_count
+        size.calls += 1
         for item in items[2:]:
             item.value += count
         self._found.total += 1
@@ -179,6 +183,10 @@ class BrokerStats:
     def sent_back(self, topic: str, group: str, count: int = 1) -> None:
         """A group could not consume messages and sent them back."""
         self.item(SNDBCK_PUT_NUMS, f"{topic}@{group}").add(count, count)
+
+    def given_up(self, topic: str, group: str, count: int = 1) -> None:
+        """Messages that a group sent back went to its dead letters."""
+        self.item(SNDBCK2DLQ_TIMES, f"{topic}@{group}").add(count, count)
 
     def put_failed(self, count: int = 1) -> None:
         self.put_failed_count += count

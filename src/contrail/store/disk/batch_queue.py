@@ -19,7 +19,7 @@ import logging
 import struct
 from pathlib import Path
 
-from contrail.runtime.files import FileSystem
+from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_queue import QueueMark, RowQueue
@@ -97,10 +97,31 @@ class BatchQueue(RowQueue):
         if not self.queue_offset_min <= queue_offset < self.queue_offset_max:
             return b""
         number = self._number_with(queue_offset)
-        raw = self._rows.read(
-            self._rows.start + number * BATCH_ROW_BYTES, count_max * BATCH_ROW_BYTES
-        )
+        raw = self._rows.read(self._place(number), count_max * BATCH_ROW_BYTES)
         return raw[: len(raw) // BATCH_ROW_BYTES * BATCH_ROW_BYTES]
+
+    def absent_rows(self, queue_offset: int, count_max: int) -> FilePart | None:
+        """What to bring in before ``rows`` waits for no disk; None when it does not.
+
+        There may be more to bring in afterwards: ask again.
+        """
+        low, high = 0, self.row_count - 1
+        while low < high:
+            middle = (low + high + 1) // 2
+            part = self._rows.absent(self._place(middle), BATCH_ROW_BYTES)
+            if part is not None:
+                return part
+            low, high = (
+                (middle, high) if self._row(middle)[4] <= queue_offset else (low, middle - 1)
+            )
+        return self._rows.absent(self._place(low), count_max * BATCH_ROW_BYTES)
+
+    def rows_part(self, queue_offset: int, byte_count: int) -> FilePart | None:
+        """Where the rows from ``queue_offset`` on are on disk: not known without a search."""
+        return None
+
+    def _place(self, number: int) -> int:
+        return self._rows.start + number * BATCH_ROW_BYTES
 
     def raw_rows(self, queue_offset: int, count_max: int) -> bytes:
         """The same as ``rows``: these have no extension."""
@@ -180,7 +201,7 @@ class BatchQueue(RowQueue):
         return dropped
 
     def _row(self, number: int) -> tuple[int, ...]:
-        raw = self._rows.read(self._rows.start + number * BATCH_ROW_BYTES, BATCH_ROW_BYTES)
+        raw = self._rows.read(self._place(number), BATCH_ROW_BYTES)
         return _ROW.unpack(raw)
 
     def _last_begun_file(self, physical_limit: int) -> int:

@@ -19,7 +19,7 @@ import struct
 from collections.abc import Callable
 from pathlib import Path
 
-from contrail.runtime.files import FileSystem
+from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.queue_ext import ExtUnit, QueueExt, is_ext_address
@@ -132,12 +132,35 @@ class ConsumeQueue(RowQueue):
         raw = self.raw_rows(queue_offset, count_max)
         return raw if self._ext is None else self._resolved(raw, self._ext)
 
-    def raw_rows(self, queue_offset: int, count_max: int) -> bytes:
+    def raw_rows(self, queue_offset: int, count_max: int, *, waits: bool = True) -> bytes:
         """The rows as stored: tagsCode may be an extension address."""
         if queue_offset < self.queue_offset_min:
             return b""
-        raw = self._rows.read(queue_offset * ROW_BYTES, count_max * ROW_BYTES)
+        raw = self._rows.read(queue_offset * ROW_BYTES, count_max * ROW_BYTES, waits=waits)
         return raw if len(raw) % ROW_BYTES == 0 else raw[: len(raw) // ROW_BYTES * ROW_BYTES]
+
+    def resident_rows(self, queue_offset: int, count_max: int) -> bytes:
+        """Like ``rows``, but never waits for the disk: empty when some are not in memory."""
+        if self._ext is not None:
+            is_absent = self.absent_rows(queue_offset, count_max) is not None
+            return b"" if is_absent else self.rows(queue_offset, count_max)
+        return self.raw_rows(queue_offset, count_max, waits=False)
+
+    def absent_rows(self, queue_offset: int, count_max: int) -> FilePart | None:
+        """What to bring in before ``rows`` waits for no disk; None when it does not.
+
+        There may be more to bring in afterwards: ask again.
+        """
+        part = self._rows.absent(queue_offset * ROW_BYTES, count_max * ROW_BYTES)
+        if part is not None or self._ext is None:
+            return part
+        addresses = [row[2] for row in _ROW.iter_unpack(self.raw_rows(queue_offset, count_max))]
+        units = [address for address in addresses if is_ext_address(address)]
+        return self._ext.absent(min(units), max(units)) if units else None
+
+    def rows_part(self, queue_offset: int, byte_count: int) -> FilePart | None:
+        """Where the rows from ``queue_offset`` on are on disk."""
+        return self._rows.part(queue_offset * ROW_BYTES, byte_count)
 
     def ext_unit(self, queue_offset: int) -> ExtUnit | None:
         """The extension unit of a row, if it has one."""

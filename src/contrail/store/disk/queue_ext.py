@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem
+from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_files import RowFiles
@@ -110,6 +110,11 @@ class QueueExt:
         if not self._units.start <= position < self._units.end:
             return None
         return self._read(position, self._units.read)
+
+    def absent(self, first_address: int, last_address: int) -> FilePart | None:
+        """What to bring in before these units are read; None when that waits for no disk."""
+        position = first_address - _ADDRESS_BASE
+        return self._units.absent(position, last_address - first_address + UNIT_BYTES_MIN)
 
     def read_file(self, address: int) -> ExtUnit | None:
         """The unit as it is on disk, where memory may still hold a sound copy of it."""

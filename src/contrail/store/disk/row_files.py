@@ -7,10 +7,11 @@ they are written; on disk everything past the end is zero.
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem, write_fully
+from contrail.runtime.files import FilePart, FileSystem, write_fully
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 
 _PAGE_BYTES = 4096
@@ -18,6 +19,8 @@ _PAGE_BYTES = 4096
 _SCAN_BYTES = 20 * 46 * 64
 _READ_AHEAD_BYTES = 4000
 _KEPT_TAIL_BYTES = 4096
+# How much is brought into memory when some of it is wanted.
+_BROUGHT_IN_BYTES = 64 << 10
 _NO_FILES: dict[int, int] = {}
 _FILE_NAME = re.compile(r"[0-9]{20}")
 _ZEROS = bytes(_SCAN_BYTES)
@@ -139,26 +142,52 @@ class RowFiles:
     def append(self, data: bytes | bytearray) -> None:
         self._tail += data
 
-    def read(self, position: int, byte_count: int) -> bytes:
-        """Up to ``byte_count`` bytes from ``position``, from one file only."""
+    def read(self, position: int, byte_count: int, *, waits: bool = True) -> bytes:
+        """Up to ``byte_count`` bytes from ``position``, from one file only.
+
+        One who does not wait for the disk gets nothing when some of it is not in memory.
+        """
         stop = min(position + byte_count, position - position % self.file_bytes + self.file_bytes)
         tail_start = self._tail_start
         if position >= tail_start:
             return bytes(self._tail[position - tail_start : stop - tail_start])
         if position < self.start:
             return b""
-        data = self._read_ahead(position, min(stop, tail_start) - position)
-        return data if stop <= tail_start else data + self._tail[: stop - tail_start]
+        read = self.read_file if waits else self._resident_file
+        data = self._read_ahead(position, min(stop, tail_start) - position, read)
+        if stop <= tail_start or not data:
+            return data
+        return data + self._tail[: stop - tail_start]
 
-    def _read_ahead(self, position: int, byte_count: int) -> bytes:
+    def absent(self, position: int, byte_count: int) -> FilePart | None:
+        """What to bring in before a ``read`` of this waits for no disk; None when it does not."""
+        if not self.start <= position < self._tail_start:
+            return None
+        if self.read(position, byte_count, waits=False):
+            return None
+        first = position - position % self.file_bytes % _BROUGHT_IN_BYTES
+        return self.part(first, max(byte_count, _BROUGHT_IN_BYTES) + position - first)
+
+    def part(self, position: int, byte_count: int) -> FilePart | None:
+        """Where bytes are on disk, as far as they are written and in the file of the first."""
+        position = max(position, self.start)
+        file_start = position - position % self.file_bytes
+        stop = min(position + byte_count, self.written, file_start + self.file_bytes)
+        if stop <= position:
+            return None
+        return FilePart(self.path_at(file_start), position - file_start, stop - position)
+
+    def _read_ahead(
+        self, position: int, byte_count: int, read: Callable[[int, int], bytes]
+    ) -> bytes:
         """Written rows do not change, so a consumer's next few reads are served from one."""
         start = position - self._ahead_start
         if start < 0 or start + byte_count > len(self._ahead):
             if byte_count > _READ_AHEAD_BYTES:
-                return self.read_file(position, byte_count)
+                return read(position, byte_count)
             file_end = position - position % self.file_bytes + self.file_bytes
             stop = min(position + _READ_AHEAD_BYTES, self._tail_start, file_end)
-            self._ahead = self.read_file(position, stop - position)
+            self._ahead = read(position, stop - position)
             self._ahead_start, start = position, 0
         return self._ahead[start : start + byte_count]
 
@@ -170,6 +199,11 @@ class RowFiles:
         file_start = position - position % self.file_bytes
         fd = self._handles.fd(self.path_at(file_start))
         return self._files.pread(fd, byte_count, position - file_start)
+
+    def _resident_file(self, position: int, byte_count: int) -> bytes:
+        file_start = position - position % self.file_bytes
+        fd = self._handles.fd(self.path_at(file_start))
+        return self._files.pread_resident(fd, byte_count, position - file_start) or b""
 
     def write_pending(self) -> None:
         """Put the tail into the files. On an error what was not written stays pending."""

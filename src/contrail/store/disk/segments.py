@@ -14,7 +14,7 @@ from pathlib import Path
 
 from contrail.errors import StoreLayoutError
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem, opened
+from contrail.runtime.files import FilePart, FileSystem, opened
 
 _NAME_DIGITS = 20
 # A map holds a descriptor; readers of a long backlog pass through thousands of segments.
@@ -74,6 +74,17 @@ class Segment:
     def view(self, physical_offset: int, byte_count: int) -> memoryview:
         position = physical_offset - self.start
         return memoryview(self.map)[position : position + byte_count]
+
+    def absent(self, physical_offset: int, byte_count: int) -> FilePart | None:
+        """What to bring in before a view of this is read; None when that waits for no disk."""
+        position = physical_offset - self.start
+        end = min(position + byte_count, self.byte_count)
+        absent_at = self._files.absent_at(self.map, position, end)
+        return FilePart(self.path, absent_at, end - absent_at) if absent_at < end else None
+
+    def will_need(self, physical_offset: int, byte_count: int) -> None:
+        """Have some of it read from the disk, without waiting for it."""
+        self._files.will_need(self.map, physical_offset - self.start, byte_count)
 
     def close_descriptor(self) -> None:
         """For a full and durable segment: nobody writes to it again."""
@@ -238,6 +249,17 @@ class SegmentList:
     def between(self, physical_start: int, physical_end: int) -> list[Segment]:
         """Segments that hold any byte of the range, in order."""
         return [s for s in self.snapshot() if s.start < physical_end and s.end > physical_start]
+
+    def parts(self, physical_start: int, physical_end: int) -> list[FilePart]:
+        """Where these bytes of the log are on disk."""
+        return [
+            FilePart(
+                segment.path,
+                max(physical_start, segment.start) - segment.start,
+                min(physical_end, segment.end) - max(physical_start, segment.start),
+            )
+            for segment in self.between(physical_start, physical_end)
+        ]
 
     def snapshot(self) -> list[Segment]:
         return list(self._segments)

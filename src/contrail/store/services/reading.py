@@ -25,27 +25,25 @@ from contrail.kernels.record_scan import (
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, decode_record
 from contrail.store.config import StoreConfig
-from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.residency import Residency
+from contrail.store.services.row_window import (
+    BLANK_ROW_SIZE,
+    ROW_BYTES,
+    SCANNED_ROWS,
+    blank_rows_end,
+    bounded_bytes,
+    rows_from,
+    window_rows,
+)
 from contrail.store.state.reading import GetStatus, place_of
 from contrail.store.state.record_crc import RecordCrcRule
 from contrail.store.state.sound_memory import SoundMemory
 
-# RocketMQ scans at most this many bytes of rows for one read that matches nothing.
-_SCAN_BYTES_MAX = 16_000
-_ROW_BYTES = 20
-_BATCH_ROW_BYTES = 46
-# Rows that stand for messages the log never had or no longer has: no record is that large, so
-# such a row is only ever the first one selected.
-_BLANK_ROW_SIZE = 0x7FFFFFFF
-_BLANK_ROW_START = Struct(">qi").pack(0, _BLANK_ROW_SIZE)
-_BATCH_PLACE = Struct(">qh")
 _PLACE = Struct(">q")
 _ROW = Struct(">qiq")
-_BYTES_FLOOR = 100
-_BYTES_CEILING = 128 << 20
 
 
 @dataclass(slots=True)
@@ -109,7 +107,8 @@ class QueueReading:
         self._queues = queues
         self._crc_rule = crc_rule
         self._readable_end = readable_end
-        self._rows_per_file = config.queue_file_bytes // _ROW_BYTES
+        self._rows_per_file = config.queue_file_bytes // ROW_BYTES
+        self.residency = Residency(segments, queues, opened_end=readable_end())
         self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
 
     def get(
@@ -130,27 +129,26 @@ class QueueReading:
         if outside is not None:
             return GetResult(outside[0], outside[1], low, high)
         if tag_codes is None:
-            run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max)
+            run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max, far=True)
             if run is not None:
                 view, count, low, high = run
                 return GetResult(
                     GetStatus.FOUND, queue_offset + count, low, high, [view], count, len(view)
                 )
-        rows, offsets = _rows_from(
-            queue, queue_offset, max(_SCAN_BYTES_MAX // _ROW_BYTES, count_max)
-        )
+        rows, offsets = rows_from(queue, queue_offset, window_rows(count_max, tag_codes))
         if not rows:
             next_file = (queue_offset // self._rows_per_file + 1) * self._rows_per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_file, low, high)
-        bytes_max = min(max(bytes_max, _BYTES_FLOOR), _BYTES_CEILING)
+        bytes_max = bounded_bytes(bytes_max)
         selected, scanned, _ = select_rows(rows, 0, len(rows), count_max, bytes_max, tag_codes)
         result = GetResult(GetStatus.FOUND, offsets[scanned], low, high)
         if not selected:
             result.status = GetStatus.NO_MATCHED_MESSAGE
             return result
-        if selected[1] == _BLANK_ROW_SIZE:
+        if selected[1] == BLANK_ROW_SIZE:
             result.status = GetStatus.MESSAGE_WAS_REMOVING
-            result.next_queue_offset = offsets[_blank_rows_end(rows, selected[2])]
+            rows, offsets = rows_from(queue, queue_offset, SCANNED_ROWS)
+            result.next_queue_offset = offsets[blank_rows_end(rows, selected[2])]
             return result
         self._collect(result, selected, offsets, topic, queue_id)
         return result
@@ -159,29 +157,47 @@ class QueueReading:
         """Note how far the log reaches now: what is there later is younger than this."""
         now_ms = monotonic_ms()
         if now_ms >= self._sound.sample_due_ms:
-            self._sound.observe(self._readable_end(), now_ms)
+            self._observe(now_ms)
+
+    def _observe(self, now_ms: int) -> None:
+        physical_end = self._readable_end()
+        self._sound.observe(physical_end, now_ms)
+        self.residency.observe(physical_end)
 
     def get_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        bytes_max: int,
+        *,
+        far: bool = False,
     ) -> FoundRun | None:
-        """The usual read: neighbouring records that were verified a moment ago; else None."""
+        """The usual read: neighbouring records that were verified a moment ago; else None.
+
+        Unless ``far``, only what lies so near the end that it is surely in memory.
+        """
         queue = self._queues.get(topic, queue_id)
         if not isinstance(queue, ConsumeQueue):
             return None
         low, high = queue.queue_offset_min, queue.queue_offset_max
-        rows = queue.rows(queue_offset, count_max) if low <= queue_offset < high else b""
+        rows = queue.resident_rows(queue_offset, count_max) if low <= queue_offset < high else b""
         if not rows:
             return None
-        segment = self._segments.at(_PLACE.unpack_from(rows)[0])
+        first_offset = _PLACE.unpack_from(rows)[0]
+        if first_offset < self.residency.near_start and not far:
+            return None
+        segment = self._segments.at(first_offset)
         if segment is None:
             return None
-        bytes_max = min(max(bytes_max, _BYTES_FLOOR), _BYTES_CEILING)
+        bytes_max = bounded_bytes(bytes_max)
         count, physical_offset, byte_count = match_run(
             segment.map, rows, count_max, bytes_max, segment.start, queue_id, topic, queue_offset
         )
         now_ms = monotonic_ms()
         if now_ms >= self._sound.sample_due_ms:
-            self._sound.observe(self._readable_end(), now_ms)
+            self._observe(now_ms)
         if not count or not self._sound.is_sound(physical_offset, byte_count, now_ms):
             return None
         return segment.view(physical_offset, byte_count), count, low, high
@@ -279,7 +295,7 @@ class QueueReading:
             return []
         if not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
             return []
-        rows, offsets = _rows_from(queue, queue_offset, count)
+        rows, offsets = rows_from(queue, queue_offset, count)
         return [
             QueueRow(offset, *row)
             for offset, row in zip(offsets, _ROW.iter_unpack(rows), strict=False)
@@ -325,29 +341,6 @@ class QueueReading:
             view = self.record_view(at)
             yield decode_record(view, 0, check_body_crc=False)
             at += len(view)
-
-
-def _rows_from(
-    queue: ConsumeQueue | BatchQueue, queue_offset: int, count_max: int
-) -> tuple[bytes, range | list[int]]:
-    """Rows in the 20-byte form, and the queue offset of each and of the one behind the last."""
-    rows = queue.rows(queue_offset, count_max)
-    if isinstance(queue, ConsumeQueue):
-        return rows, range(queue_offset, queue_offset + len(rows) // _ROW_BYTES + 1)
-    simple, offsets, behind = bytearray(), [], queue_offset
-    for start in range(0, len(rows), _BATCH_ROW_BYTES):
-        simple += rows[start : start + _ROW_BYTES]
-        base, count = _BATCH_PLACE.unpack_from(rows, start + 28)
-        offsets.append(base)
-        behind = base + count
-    return bytes(simple), [*offsets, behind]
-
-
-def _blank_rows_end(rows: bytes, index: int) -> int:
-    """The index of the first row from ``index`` on that names a message, or of the end."""
-    while rows.startswith(_BLANK_ROW_START, index * _ROW_BYTES):
-        index += 1
-    return index
 
 
 def _of_segment(

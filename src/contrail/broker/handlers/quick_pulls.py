@@ -1,0 +1,114 @@
+"""Pulls of consumers that keep up: like the one before, only further on.
+
+Such a pull differs from an earlier one in its numbers alone. The frame kernel hands out the rest of
+its fields as one key; what was checked and planned for the key holds until a table changes.
+Everything else takes the long way, through ``handlers.pull``.
+"""
+
+from __future__ import annotations
+
+from contrail.broker.services.pull_admission import PullAdmission
+from contrail.broker.state.consumer_offsets import ConsumerOffsets, offsets_key
+from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.stats import BrokerStats
+from contrail.kernels.frame_scan import Item
+from contrail.protocol.command import Request, frame_prefix
+from contrail.store.log import MessageStore
+from contrail.wire.connection import Connection
+
+_KNOWN_MAX = 100_000
+# The answer of a pull that found something, as ``encode_response`` would write it.
+_FOUND = (
+    b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
+    b'"maxOffset":"%d","topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"JAVA",'
+    b'"opaque":%d,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":479}'
+)
+
+
+class _Known:
+    """What is the same for all pulls of one key."""
+
+    __slots__ = ("commits", "flags", "given_noted", "names", "offsets_key", "plan")
+
+    def __init__(self, plan: PullPlan) -> None:
+        self.plan = plan
+        self.names = (plan.topic_name, plan.group)
+        self.offsets_key = offsets_key(plan.group, plan.topic_name)
+        self.commits = bool(plan.sys_flag & FLAG_COMMIT)
+        self.flags = (plan.topic_sys_flag, plan.group_sys_flag)
+        self.given_noted = False
+
+
+class QuickPulls:
+    """Answers in one go what was answered before in several steps."""
+
+    def __init__(
+        self,
+        settings: RuntimeSettings,
+        admission: PullAdmission,
+        store: MessageStore,
+        consumer_offsets: ConsumerOffsets,
+        stats: BrokerStats,
+    ) -> None:
+        self._settings = settings
+        self._admission = admission
+        self._store = store
+        self._consumer_offsets = consumer_offsets
+        self._stats = stats
+        self._epoch = -1
+        self._known: dict[tuple[int, bytes], _Known] = {}
+        # Whether what the log holds is in memory, mostly; else its limits are others.
+        self.log_fits_memory = True
+
+    def answer(self, item: Item, peer: Connection) -> bool:
+        """Answer a pull, if it is like one before and its messages are one recent stretch."""
+        opaque, _, _, code, key, queue_offset, count_max, consumer_offset, _ = item
+        if self._admission.epoch != self._epoch:
+            self._epoch = self._admission.epoch
+            self._known.clear()
+        known = self._known.get((code, key))
+        # An operator's reset may be pending, or messages may have left memory.
+        if known is None or self._consumer_offsets.has_resets or not self.log_fits_memory:
+            return False
+        if known.commits and consumer_offset < 0:
+            return False
+        plan, config = known.plan, self._settings.config
+        run = self._store.get_run(
+            plan.topic,
+            plan.queue_id,
+            queue_offset,
+            min(count_max, config.transfer_count_in_memory_max) or 1,
+            config.transfer_bytes_in_memory_max,
+        )
+        if run is None:
+            return False
+        view, count, low, high = run
+        next_queue_offset = queue_offset + count
+        self._consumer_offsets.read_on(
+            known.offsets_key,
+            plan.queue_id,
+            consumer_offset if known.commits else -1,
+            next_queue_offset,
+        )
+        self._stats.pulled(known.names, count, len(view))
+        if not known.given_noted:
+            known.given_noted = True
+            self._admission.remember_given(plan)
+        header = _FOUND % (next_queue_offset, low, high, *known.flags, opaque)
+        peer.send([frame_prefix(len(header), len(view)) + header, view])
+        return True
+
+    def remember(self, item: Item, request: Request) -> None:
+        """``request`` took the long way; from now on pulls like it need not, if it passed."""
+        plan = self._admission.passed(request)
+        if plan is None or plan.tag_codes is not None:
+            return
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        self._known[item[3], item[4]] = _Known(plan)
+
+    def note_given_again(self) -> None:
+        """Once in a while, so that operators see what a group reads and when it last did."""
+        for known in self._known.values():
+            known.given_noted = False

@@ -1,0 +1,169 @@
+"""Requests about timed messages: calling one back, and how the timer stands."""
+
+from __future__ import annotations
+
+import json
+
+from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.timers import Timers
+from contrail.broker.services.topics import Topics
+from contrail.broker.state.placement import TimerRules, place
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.clock import Clock
+from contrail.errors import MessageIllegal, RequestRejected, StoreError
+from contrail.model.message import MessageDraft
+from contrail.model.properties import (
+    BORN_TIMESTAMP,
+    PGROUP,
+    TAGS,
+    TIMER_DEL_UNIQKEY,
+    TIMER_DELIVER_MS,
+    UNIQ_KEY,
+    encode_properties,
+)
+from contrail.model.recall_handle import RecallHandle
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import HeaderFields
+from contrail.wire.peer import LATER, Answer, Handler, Peer
+
+_RECALL_TAG = "_RECALL_TAG_"
+_RECALL_BODY = b"0"
+
+
+class TimerHandlers:
+    """Answers producers who change their mind, slaves and administrators."""
+
+    def __init__(
+        self,
+        timers: Timers,
+        topics: Topics,
+        settings: RuntimeSettings,
+        deliveries: Deliveries,
+        answers: DurableAnswers,
+        clock: Clock,
+        *,
+        rules: TimerRules,
+    ) -> None:
+        self._timers = timers
+        self._topics = topics
+        self._settings = settings
+        self._deliveries = deliveries
+        self._answers = answers
+        self._clock = clock
+        self._rules = rules
+
+    def table(self) -> dict[int, Handler]:
+        return {
+            RequestCode.RECALL_MESSAGE: self.handle_recall,
+            RequestCode.GET_TIMER_CHECK_POINT: self.handle_check_point,
+            RequestCode.GET_TIMER_METRICS: self.handle_metrics,
+        }
+
+    def handle_check_point(self, request: Request, peer: Peer) -> Response:
+        return Response(body=self._timers.check_point())
+
+    def handle_metrics(self, request: Request, peer: Peer) -> Response:
+        """RocketMQ's counts by topic, and beside them those by how soon the messages are due."""
+        body = json.loads(self._timers.metrics())
+        horizons = self._timers.pending_by_horizon()
+        body["timingDistribution"] = {str(seconds): count for seconds, count in horizons.items()}
+        return Response(body=json.dumps(body, separators=(",", ":")).encode())
+
+    # Recall.
+
+    def handle_recall(self, request: Request, peer: Peer) -> Answer:
+        """Have a pending message deleted; success says only that the deletion is stored."""
+        fields = HeaderFields(request)
+        topic, handle_text = fields.text("topic"), fields.text("recallHandle")
+        try:
+            self._check_open(topic)
+            handle = self._checked_handle(topic, handle_text)
+            draft = self._deletion(handle, fields.optional_text("producerGroup"), peer)
+            run = self._deliveries.append([draft])
+        except RequestRejected as refusal:
+            return self._answer(refusal.code, refusal.remark)
+        except StoreError as error:
+            return self._answer(
+                ResponseCode.SYSTEM_ERROR, f"the recall could not be stored: {error}"
+            )
+
+        def release(code: ResponseCode) -> None:
+            if code is ResponseCode.SERVICE_NOT_AVAILABLE:
+                peer.reply(request, self._answer(code, "the recall could not be made durable"))
+            else:
+                # RocketMQ reports a late flush as success here.
+                peer.reply(request, self._recalled(handle))
+
+        self._answers.when_durable(peer, run.physical_end, release)
+        return LATER
+
+    def _check_open(self, topic: str) -> None:
+        config = self._settings.config
+        if not config.recall_enabled:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"broker {config.broker_name!r} recalls no messages (recallMessageEnable)",
+            )
+        if self._clock.now_ms() < config.accept_sends_after_ms:
+            raise RequestRejected(
+                ResponseCode.SERVICE_NOT_AVAILABLE,
+                f"this broker takes messages from {config.accept_sends_after_ms} on",
+            )
+        if self._topics.table.get(topic) is None:
+            raise RequestRejected(
+                ResponseCode.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist on this broker"
+            )
+
+    def _checked_handle(self, topic: str, text: str) -> RecallHandle:
+        try:
+            handle = RecallHandle.decode(text)
+        except MessageIllegal as illegal:
+            raise _illegal(str(illegal)) from illegal
+        broker_name = self._settings.config.broker_name
+        if handle.topic != topic:
+            raise _illegal(f"the handle is for topic {handle.topic!r}, not {topic!r}")
+        if handle.broker_name != broker_name:
+            raise _illegal(f"the handle is for broker {handle.broker_name!r}, not {broker_name!r}")
+        left_ms = handle.deliver_ms - self._clock.now_ms()
+        if not 0 < left_ms < self._rules.delay_s_max * 1000:
+            raise _illegal(
+                f"the message is due in {left_ms} ms: too late to call it back, or further away "
+                f"than {self._rules.delay_s_max} s (timerMaxDelaySec)"
+            )
+        return handle
+
+    def _deletion(self, handle: RecallHandle, group: str | None, peer: Peer) -> MessageDraft:
+        """The message that deletes another one; it waits in the same slot."""
+        now_ms = self._clock.now_ms()
+        properties = {
+            TAGS: _RECALL_TAG,
+            TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
+            UNIQ_KEY: handle.unique_key,
+            TIMER_DELIVER_MS: str(handle.deliver_ms),
+            BORN_TIMESTAMP: str(now_ms),
+            **({PGROUP: group} if group else {}),
+        }
+        draft = MessageDraft(
+            handle.topic.encode(),
+            0,
+            _RECALL_BODY,
+            born_timestamp_ms=now_ms,
+            born_host=peer.packed_host,
+        )
+        placed = place(draft, properties, level_max=0, timers=self._rules, now_ms=now_ms)
+        return placed._replace(properties=encode_properties(properties))
+
+    def _recalled(self, handle: RecallHandle) -> Response:
+        answer = self._answer(ResponseCode.SUCCESS, None)
+        assert answer.fields is not None
+        answer.fields["msgId"] = handle.unique_key
+        return answer
+
+    def _answer(self, code: int, remark: str | None) -> Response:
+        return Response(code, remark, {"MSG_REGION": self._settings.config.region})
+
+
+def _illegal(remark: str) -> RequestRejected:
+    return RequestRejected(ResponseCode.ILLEGAL_OPERATION, f"recall refused: {remark}")

@@ -1,0 +1,190 @@
+"""The services behind the message kinds, put together: retries, delays, transactions, replies.
+
+They share one way into the log (``Deliveries``) and one memory of what was delivered
+(``DeliveryMemory``), and all of them run on the loop's thread.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from contrail.broker.handlers.replies import ReplyHandlers
+from contrail.broker.handlers.send_back import SendBackHandlers
+from contrail.broker.handlers.timers import TimerHandlers
+from contrail.broker.handlers.transactions import TransactionHandlers
+from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.delay_levels import DelayLevels
+from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.delivery_memory import DeliveryMemory, recall_deliveries
+from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.services.stored_tables import load_delay_cursors
+from contrail.broker.services.timers import Timers
+from contrail.broker.services.transaction_checks import HalfRetention, TransactionChecks
+from contrail.broker.services.transaction_operators import TransactionOperators
+from contrail.broker.services.transactions import Transactions
+from contrail.broker.state.placement import TimerRules
+from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.transactions import OpenTransactions
+from contrail.broker.tables import Tables
+from contrail.clock import Clock
+from contrail.runtime.files import FileSystem
+from contrail.runtime.schedule import Schedule
+from contrail.store.config import StoreConfig
+from contrail.store.log import MessageStore
+from contrail.wire.peer import Handler
+
+_TRANSACTIONS_MS = 100
+_CHECKS_MS = 100
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindsNeed:
+    """What the broker hands to its services."""
+
+    tables: Tables
+    store: MessageStore
+    store_config: StoreConfig
+    files: FileSystem
+    admission: SendAdmission
+    deliveries: Deliveries
+    answers: DurableAnswers
+    stats: BrokerStats
+    clock: Clock
+    address: str
+    store_host: bytes
+    timer_rules: TimerRules
+
+
+class MessageKinds:
+    """Everything that is more than taking a message and handing it out."""
+
+    def __init__(self, need: KindsNeed) -> None:
+        self._need = need
+        tables, config = need.tables, need.store_config
+        self.delays = DelayLevels(
+            need.store,
+            need.deliveries,
+            tables.persistence,
+            load_delay_cursors(need.files, config.root, config.delay_table),
+            interval_ms=config.delay_offset_flush_ms,
+        )
+        self._send_backs = SendBackHandlers(
+            settings=tables.settings,
+            topics=tables.topics,
+            groups=tables.groups,
+            consumers=tables.consumers,
+            store=need.store,
+            deliveries=need.deliveries,
+            answers=need.answers,
+            stats=need.stats,
+            clock=need.clock,
+            delay_table=config.delay_table,
+        )
+        self._replies = ReplyHandlers(
+            settings=tables.settings,
+            admission=need.admission,
+            producers=tables.producers,
+            deliveries=need.deliveries,
+            answers=need.answers,
+            clock=need.clock,
+            address=need.address,
+            store_host=need.store_host,
+        )
+        self.timers = Timers(
+            need.store,
+            need.deliveries,
+            tables.persistence,
+            config=config,
+            files=need.files,
+            clock=need.clock,
+        )
+        self._timer_handlers = TimerHandlers(
+            self.timers,
+            tables.topics,
+            tables.settings,
+            need.deliveries,
+            need.answers,
+            need.clock,
+            rules=need.timer_rules,
+        )
+        self._wire_transactions()
+        # Last of all: it speaks for the cursors that were written before it.
+        self._memory = DeliveryMemory(
+            tables.persistence,
+            [
+                lambda: self.delays.durable_end,
+                lambda: self.timers.durable_end,
+                lambda: self.transactions.durable_end,
+            ],
+        )
+
+    def _wire_transactions(self) -> None:
+        need, tables = self._need, self._need.tables
+        table = OpenTransactions()
+        self.transactions = Transactions(
+            need.store,
+            need.deliveries,
+            tables.consumer_offsets,
+            table,
+            need.clock,
+            store_host=need.store_host,
+        )
+        self._checks = TransactionChecks(
+            self.transactions,
+            table,
+            need.store,
+            tables.producers,
+            tables.settings,
+            HalfRetention(
+                need.store_config.file_reserved_hours * 3_600_000, need.store_config.segment_bytes
+            ),
+            store_host=need.store_host,
+            ensure_exhausted_topic=tables.topics.ensure_transaction_exhausted_topic,
+        )
+        operators = TransactionOperators(
+            self.transactions,
+            self._checks,
+            table,
+            need.store,
+            need.clock,
+            store_host=need.store_host,
+        )
+        self._transaction_handlers = TransactionHandlers(
+            self.transactions, operators, need.answers, tables.settings, need.clock
+        )
+
+    def recover(self) -> None:
+        """Find out what was delivered before the last stop; may take long, so off the loop."""
+        need = self._need
+        delivered = recall_deliveries(need.files, need.store_config.root, need.store)
+        self.delays.recover(delivered)
+        self.timers.recover(delivered)
+        self.transactions.recover(delivered)
+
+    def table(self) -> dict[int, Handler]:
+        families = (
+            self._send_backs,
+            self._replies,
+            self._timer_handlers,
+            self._transaction_handlers,
+        )
+        return {code: handler for family in families for code, handler in family.table().items()}
+
+    def register(self, schedule: Schedule) -> None:
+        """Have the services called when something may be due."""
+        schedule.every(lambda: self.delays.interval_ms, self.delays.run, name="delay levels")
+        schedule.every(lambda: self.timers.interval_ms, self.timers.run, name="timers")
+        schedule.every(_TRANSACTIONS_MS, self.transactions.run, name="transactions")
+        schedule.every(_CHECKS_MS, self._checks.run, name="transaction checks")
+
+    def append_run(self) -> None:
+        """Everything of this tick has been handed over."""
+        self._transaction_handlers.append_run()
+
+    async def close(self) -> None:
+        """Answer nobody any more; the log stays open."""
+        await self._replies.close()
+
+    def close_files(self) -> None:
+        """Write down how far things are, once the log is durable; blocks."""
+        self.timers.close()

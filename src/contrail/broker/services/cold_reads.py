@@ -1,0 +1,314 @@
+"""Pulls far behind the end of the log: answered in turns, and never by waiting for the disk.
+
+What such a pull reads may have left memory. A thread of this service brings it in first, and has
+what follows read ahead, for who reads old messages mostly reads on. Then the event loop answers
+the pull through the store's maps, like any other.
+
+Connections take turns, one pull each, and a round of turns is short: in between the loop serves
+those who read new messages. The pulls of one connection keep their order; what it asks of the near
+end is not held up by them. Nobody is refused for want of a thread: he waits.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from contrail.broker.state.pull_plan import PullPlan
+from contrail.protocol.command import Request
+from contrail.runtime.files import FilePart
+from contrail.store.services.residency import OnDisk
+from contrail.wire.peer import Peer
+
+_log = logging.getLogger(__name__)
+
+_THREADS = 3
+# How long the loop answers far pulls before it looks for something new.
+_ROUND_S = 0.000_25
+# A reader that has not taken what it was sent is looked at again so much later.
+_CHOKED_S = 0.005
+# Bringing in is tried so often: rows, records, and a search through the rows of batches.
+_READS_PER_PULL_MAX = 8
+# How far ahead of a reader the disk works, and after how much reading it is told again.
+_AHEAD_RECORD_BYTES = 4 << 20
+_AHEAD_ROW_BYTES = 256 << 10
+_STEP_RECORD_BYTES = 1 << 20
+_STEP_ROWS = 4096
+_HINTS_MAX = 16
+_STREAMS_MAX = 1024
+
+
+class Cupboard(Protocol):
+    """What this service needs of a store; the last two are called on its threads."""
+
+    def on_disk(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> OnDisk: ...
+
+    def parts_ahead(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        *,
+        row_bytes: int,
+        record_bytes: int,
+    ) -> list[FilePart]: ...
+
+    def bring_in(self, part: FilePart) -> None: ...
+    def announce(self, part: FilePart) -> None: ...
+
+
+class Loop(Protocol):
+    """The part of an event loop that is used here."""
+
+    def call_soon(self, callback: Callable[[], None]) -> object: ...
+    def call_later(self, delay: float, callback: Callable[[], None]) -> object: ...
+    def call_soon_threadsafe(self, callback: Callable[..., None], *given: object) -> object: ...
+
+
+class Reader(Peer, Protocol):
+    """One who pulls, over a connection that may be full."""
+
+    @property
+    def is_choked(self) -> bool: ...
+
+
+@dataclass(slots=True, eq=False)
+class FarPull:
+    """One pull, and the most it may read."""
+
+    request: Request
+    peer: Reader
+    plan: PullPlan
+    count_max: int
+    bytes_max: int
+    read_count: int = 0
+
+
+@dataclass(slots=True, eq=False)
+class _Line:
+    """The pulls of one connection, the oldest first."""
+
+    peer: Reader
+    pulls: deque[FarPull] = field(default_factory=deque)
+
+
+class ColdReads:
+    """Holds far pulls until their bytes are in memory and their turn has come."""
+
+    def __init__(
+        self,
+        store: Cupboard,
+        answer: Callable[[FarPull], None],
+        *,
+        time_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self._store = store
+        self._answer = answer
+        self._time_s = time_s
+        self._loop: Loop | None = None
+        self._threads: ThreadPoolExecutor | None = None
+        self._lines: dict[Reader, _Line] = {}
+        # Lines whose first pull may be answered now, in turn; those that read are in none.
+        self._ready: deque[_Line] = deque()
+        self._choked: list[_Line] = []
+        self._round_is_due = False
+        self._hint_count = 0
+        self._streams: OrderedDict[tuple[str, bytes, int], tuple[int, int]] = OrderedDict()
+        self._count = 0
+        self._is_closed = False
+        self.brought_in_count = 0
+
+    def __len__(self) -> int:
+        return self._count
+
+    def begin(self, loop: Loop) -> None:
+        """Where rounds are run and threads report to; the running loop unless told."""
+        self._loop = loop
+
+    def take(self, pull: FarPull, *, count_max: int, count_per_peer_max: int) -> bool:
+        """Answer a pull as soon as that waits for no disk; False when too many wait already."""
+        line = self._lines.get(pull.peer)
+        if self._is_closed or self._count >= count_max:
+            return False
+        if line is not None and len(line.pulls) >= count_per_peer_max:
+            return False
+        if line is None:
+            line = self._lines[pull.peer] = _Line(pull.peer)
+            self._ready.append(line)
+            self._schedule_round()
+        line.pulls.append(pull)
+        self._count += 1
+        return True
+
+    # Rounds.
+
+    def _schedule_round(self) -> None:
+        if not self._round_is_due:
+            self._round_is_due = True
+            if self._loop is None:
+                self._loop = asyncio.get_running_loop()
+            self._loop.call_soon(self._run_round)
+
+    def _run_round(self) -> None:
+        self._round_is_due = False
+        end_s = self._time_s() + _ROUND_S
+        while self._ready:
+            line = self._ready.popleft()
+            if line.peer.is_closed:
+                self._forget(line)
+            elif line.peer.is_choked:
+                self._put_off(line)
+            elif self._take_turn(line):
+                self._ready.append(line)
+            if self._time_s() >= end_s:
+                break
+        if self._ready:
+            self._schedule_round()
+
+    def _forget(self, line: _Line) -> None:
+        self._count -= len(line.pulls)
+        del self._lines[line.peer]
+
+    def _put_off(self, line: _Line) -> None:
+        if not self._choked:
+            assert self._loop is not None
+            self._loop.call_later(_CHOKED_S, self._look_again)
+        self._choked.append(line)
+
+    def _look_again(self) -> None:
+        self._ready += self._choked
+        self._choked = []
+        if self._ready:
+            self._schedule_round()
+
+    def _take_turn(self, line: _Line) -> bool:
+        """Answer the first pull, or have its bytes brought in; whether the line goes on waiting."""
+        pull = line.pulls[0]
+        found = self._on_disk(pull)
+        if found.parts and pull.read_count < _READS_PER_PULL_MAX:
+            pull.read_count += 1
+            self._submit(self._bring_in, found.parts, line)
+            return False
+        line.pulls.popleft()
+        self._count -= 1
+        if not line.pulls:
+            del self._lines[line.peer]
+        self._answer(pull)
+        self._read_ahead(pull.plan, found.physical_end)
+        return bool(line.pulls)
+
+    def _on_disk(self, pull: FarPull) -> OnDisk:
+        plan = pull.plan
+        try:
+            return self._store.on_disk(
+                plan.topic,
+                plan.queue_id,
+                plan.queue_offset,
+                count_max=pull.count_max,
+                bytes_max=pull.bytes_max,
+                tag_codes=plan.tag_codes,
+            )
+        except OSError:
+            # Who reads meets the same error, and the pull is answered with it.
+            return OnDisk([], 0)
+
+    # Threads.
+
+    def _submit(self, work: Callable[..., None], parts: list[FilePart], *given: object) -> None:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="cold-reads")
+        self._threads.submit(work, parts, *given)
+
+    def _bring_in(self, parts: list[FilePart], line: _Line) -> None:
+        try:
+            self._each(self._store.bring_in, parts)
+        finally:
+            self._report(self._brought_in, line)
+
+    def _announce(self, parts: list[FilePart]) -> None:
+        try:
+            self._each(self._store.announce, parts)
+        finally:
+            self._report(self._announced)
+
+    def _each(self, work: Callable[[FilePart], None], parts: list[FilePart]) -> None:
+        for part in parts:
+            try:
+                work(part)
+            except FileNotFoundError:
+                # Retention took it meanwhile: who reads it learns that from the store.
+                continue
+            except OSError:
+                # The reader meets the same error, in a place where it can be answered.
+                _log.exception("%s could not be brought into memory", part.path)
+
+    def _report(self, callback: Callable[..., None], *given: object) -> None:
+        assert self._loop is not None
+        # The loop may be closed by now: then nobody waits any more.
+        with contextlib.suppress(RuntimeError):
+            self._loop.call_soon_threadsafe(callback, *given)
+
+    def _brought_in(self, line: _Line) -> None:
+        self.brought_in_count += 1
+        if self._lines.get(line.peer) is line:
+            self._ready.append(line)
+            self._schedule_round()
+
+    def _announced(self) -> None:
+        self._hint_count -= 1
+
+    def _read_ahead(self, plan: PullPlan, physical_end: int) -> None:
+        """Tell the disk what comes next, once for each step that a reader has made."""
+        if not physical_end:
+            return
+        stream = plan.group, plan.topic, plan.queue_id
+        step = plan.queue_offset // _STEP_ROWS, physical_end // _STEP_RECORD_BYTES
+        if self._streams.get(stream) == step or self._hint_count >= _HINTS_MAX:
+            return
+        self._streams[stream] = step
+        self._streams.move_to_end(stream)
+        if len(self._streams) > _STREAMS_MAX:
+            self._streams.popitem(last=False)
+        parts = self._store.parts_ahead(
+            plan.topic,
+            plan.queue_id,
+            plan.queue_offset,
+            physical_end,
+            row_bytes=_AHEAD_ROW_BYTES,
+            record_bytes=_AHEAD_RECORD_BYTES,
+        )
+        if parts:
+            self._hint_count += 1
+            self._submit(self._announce, parts)
+
+    # The end.
+
+    def close(self) -> list[FarPull]:
+        """Stop; returns the pulls that were not answered."""
+        self._is_closed = True
+        waiting = [pull for line in self._lines.values() for pull in line.pulls]
+        self._lines.clear()
+        self._ready.clear()
+        self._choked.clear()
+        self._count = 0
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+            self._threads = None
+        return waiting

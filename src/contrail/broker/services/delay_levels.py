@@ -1,0 +1,283 @@
+"""Delivers what waited for its delay level: in order, never early, from a cursor per level.
+
+``run`` is called many times a second and works for some milliseconds at most. What is due in one
+level is appended in one run; a level waits only for itself, and for a store that takes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+
+from contrail.broker.services.cursor_file import CursorFile
+from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.persistence import Persistence
+from contrail.broker.state.causes import Delivered
+from contrail.broker.state.delay_cursors import CursorsSnapshot, DelayCursors, as_delivered
+from contrail.clock import monotonic_ms
+from contrail.errors import MessageIllegal, RecordDamaged, StoreError
+from contrail.model.message import MessageDraft, StoredMessage
+from contrail.model.properties import UNIQ_KEY, read_property
+from contrail.model.record import decode_record
+from contrail.model.topic import SCHEDULE_TOPIC
+from contrail.store import config_files
+from contrail.store.log import MessageStore
+from contrail.store.services.reading import GetResult
+from contrail.store.state.reading import GetStatus
+
+_log = logging.getLogger(__name__)
+
+_TOPIC = SCHEDULE_TOPIC.encode()
+_RUN_COUNT_MAX = 64
+_RUN_BYTES_MAX = 1 << 20
+_WORK_MS_MAX = 5
+_IDLE_INTERVAL_MS = 50
+# Rows looked at in one go at the start.
+_RECOVERY_ROWS = 4096
+_NOTHING_THERE = frozenset(
+    {
+        GetStatus.NO_MATCHED_LOGIC_QUEUE,
+        GetStatus.NO_MESSAGE_IN_QUEUE,
+        GetStatus.OFFSET_OVERFLOW_ONE,
+    }
+)
+
+_Pair = tuple[StoredMessage, MessageDraft]
+
+
+class DelayLevels:
+    """The way of delayed messages from the schedule topic to their own."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        deliveries: Deliveries,
+        persistence: Persistence,
+        cursors: DelayCursors,
+        *,
+        interval_ms: int,
+    ) -> None:
+        """``interval_ms`` is how often the cursors are written to ``delayOffset.json``."""
+        self._store = store
+        self._deliveries = deliveries
+        self._cursors = cursors
+        self._file: CursorFile[CursorsSnapshot] = CursorFile(
+            config_files.DELAY_OFFSETS.name,
+            persistence,
+            deliveries,
+            render=_render,
+            interval_ms=interval_ms,
+        )
+        self._in_turn = deque(cursors.levels)
+        self._behind = False
+        self._refused = False
+        self._stuck: dict[int, int] = {}
+
+    # Life.
+
+    def recover(self, delivered: Delivered) -> None:
+        """Bring the cursors up to the queues, and past what the log says was delivered."""
+        self._file.begin(delivered.physical_start)
+        waited_max = max(delivered.waited, default=-1)
+        moved = False
+        for level in self._cursors.levels:
+            before = self._cursors.at(level)
+            self._correct(level)
+            self._pass_delivered(level, delivered.waited, waited_max)
+            moved |= self._cursors.at(level) != before
+        if moved:
+            self._file.note(self._deliveries.flushed_end, self._cursors.snapshot())
+
+    def run(self, now_ms: int) -> None:
+        """Deliver what is due, as far as a few milliseconds go; the levels take turns."""
+        deadline_ms = monotonic_ms() + _WORK_MS_MAX
+        in_turn, idle_count = self._in_turn, 0
+        try:
+            while idle_count < len(in_turn) and monotonic_ms() < deadline_ms:
+                idle_count = 0 if self._deliver(in_turn[0], now_ms) else idle_count + 1
+                in_turn.rotate(-1)
+            self._behind = idle_count < len(in_turn)
+        except StoreError as error:
+            self._behind = False
+            self._note_refusal(error)
+
+    @property
+    def interval_ms(self) -> int:
+        """How long ``run`` can wait: not at all while something due is left."""
+        return 0 if self._behind else _IDLE_INTERVAL_MS
+
+    # What it says of itself.
+
+    @property
+    def durable_end(self) -> int:
+        """The log position up to which ``delayOffset.json`` speaks for all deliveries."""
+        return self._file.durable_end
+
+    def queue_offsets(self) -> dict[int, int]:
+        """The next queue offset of every level that has been used."""
+        cursors = self._cursors
+        return {level: cursors.at(level) for level in cursors.levels if cursors.knows(level)}
+
+    def pending_counts(self) -> dict[int, int]:
+        """How many messages wait, by level; levels without any are left out."""
+        cursors = self._cursors
+        counts = {level: self._queue_end(level) - cursors.at(level) for level in cursors.levels}
+        return {level: count for level, count in counts.items() if count > 0}
+
+    # Delivering.
+
+    def _deliver(self, level: int, now_ms: int) -> bool:
+        """One run of a level; whether it is worth looking again at once."""
+        due_count = self._due_count(level, now_ms)
+        if due_count == 0:
+            return False
+        found = self._store.get(
+            _TOPIC,
+            level - 1,
+            self._cursors.at(level),
+            count_max=due_count,
+            bytes_max=_RUN_BYTES_MAX,
+        )
+        if found.status is not GetStatus.FOUND:
+            return self._pass_unreadable(level, found, now_ms)
+        self._append(level, self._pairs(level, found), found.next_queue_offset, now_ms)
+        return True
+
+    def _due_count(self, level: int, now_ms: int) -> int:
+        cursors, queue_offset = self._cursors, self._cursors.at(level)
+        if queue_offset == self._queue_end(level):
+            return 0
+        first = self._store.rows(_TOPIC, level - 1, queue_offset, 1)
+        if not first:
+            # One more read finds out why.
+            return 1
+        if not cursors.due_count(level, (first[0].tags_code,), now_ms):
+            cursors.put(level, queue_offset)
+            return 0
+        rows = self._store.rows(_TOPIC, level - 1, queue_offset, _RUN_COUNT_MAX)
+        return cursors.due_count(level, (row.tags_code for row in rows), now_ms)
+
+    def _pairs(self, level: int, found: GetResult) -> list[_Pair]:
+        """Every message that was read, with what it is delivered as."""
+        pairs = []
+        for view in found.records:
+            try:
+                # The read has compared the checksum already.
+                message = decode_record(view, check_body_crc=False)
+                pairs.append((message, as_delivered(message)))
+            except RecordDamaged as damage:
+                _log.error("delay level %d: passed over: %s", level, damage)
+            except MessageIllegal as illegal:
+                _log_illegal(level, message, illegal)
+        return pairs
+
+    def _append(self, level: int, pairs: list[_Pair], next_queue_offset: int, now_ms: int) -> None:
+        physical_end = self._deliveries.flushed_end
+        try:
+            if pairs:
+                physical_end = self._deliveries.append([draft for _, draft in pairs]).physical_end
+        except MessageIllegal:
+            physical_end = self._append_singly(level, pairs, now_ms)
+        self._refused = False
+        self._moved(level, next_queue_offset, physical_end, now_ms)
+
+    def _append_singly(self, level: int, pairs: list[_Pair], now_ms: int) -> int:
+        """One of them can never be stored: only that one is passed over."""
+        physical_end = self._deliveries.flushed_end
+        for message, draft in pairs:
+            try:
+                physical_end = self._deliveries.append([draft]).physical_end
+            except MessageIllegal as illegal:
+                _log_illegal(level, message, illegal)
+            self._moved(level, message.queue_offset + 1, physical_end, now_ms)
+        return physical_end
+
+    def _moved(self, level: int, queue_offset: int, physical_end: int, now_ms: int) -> None:
+        self._cursors.delivered_to(level, queue_offset, now_ms)
+        self._file.note(physical_end, self._cursors.snapshot())
+
+    def _note_refusal(self, error: StoreError) -> None:
+        if not self._refused:
+            _log.warning("delayed messages wait until the store takes messages again: %s", error)
+        self._refused = True
+
+    # What cannot be read.
+
+    def _pass_unreadable(self, level: int, found: GetResult, now_ms: int) -> bool:
+        """Go on behind messages that are gone; whether there is anything behind them."""
+        queue_offset, behind = self._cursors.at(level), found.next_queue_offset
+        if found.status in _NOTHING_THERE:
+            return False
+        if found.status is GetStatus.QUEUE_ENTRY_DAMAGED or behind == queue_offset:
+            self._note_stuck(level, queue_offset, found.status)
+            return False
+        if self._cursors.knows(level):
+            _log.error(
+                "delay level %d: queue offsets %d to %d cannot be delivered (%s), at physical "
+                "offsets %s; passed over",
+                level,
+                queue_offset,
+                behind - 1,
+                found.status.value,
+                found.damaged or "that are gone",
+            )
+        self._moved(level, behind, self._deliveries.flushed_end, now_ms)
+        return True
+
+    def _note_stuck(self, level: int, queue_offset: int, status: GetStatus) -> None:
+        """The row is wrong, not the message: it is derived again by the store's scrubber."""
+        if self._stuck.get(level) != queue_offset:
+            self._stuck[level] = queue_offset
+            _log.error(
+                "delay level %d waits at queue offset %d for its row to be derived again (%s)",
+                level,
+                queue_offset,
+                status.value,
+            )
+
+    # At the start.
+
+    def _correct(self, level: int) -> None:
+        low, high = self._store.queue_offset_min(_TOPIC, level - 1), self._queue_end(level)
+        before = self._cursors.correct(level, queue_offset_min=low, queue_offset_max=high)
+        if before is not None:
+            _log.warning(
+                "delay level %d: delayOffset.json says %d, the queue holds %d to %d; "
+                "delivery goes on at %d",
+                level,
+                before,
+                low,
+                high,
+                self._cursors.at(level),
+            )
+
+    def _pass_delivered(self, level: int, waited: set[int], waited_max: int) -> None:
+        """A level is delivered in order: its cursor belongs behind the last that was delivered."""
+        queue_offset = self._cursors.at(level)
+        while rows := self._store.rows(_TOPIC, level - 1, queue_offset, _RECOVERY_ROWS):
+            for row in rows:
+                if row.physical_offset in waited:
+                    self._cursors.put(level, row.queue_offset + 1)
+            if rows[-1].physical_offset > waited_max:
+                return
+            queue_offset += len(rows)
+
+    def _queue_end(self, level: int) -> int:
+        return self._store.queue_offset_max(_TOPIC, level - 1)
+
+
+def _render(snapshot: CursorsSnapshot) -> bytes:
+    return config_files.DELAY_OFFSETS.render(config_files.DelayOffsetTable(*snapshot))
+
+
+def _log_illegal(level: int, message: StoredMessage, illegal: MessageIllegal) -> None:
+    _log.error(
+        "delay level %d: the message at queue offset %d, physical offset %d (%s=%s) can never be "
+        "delivered and is passed over: %s",
+        level,
+        message.queue_offset,
+        message.physical_offset,
+        UNIQ_KEY,
+        read_property(message.raw_properties, UNIQ_KEY),
+        illegal,
+    )

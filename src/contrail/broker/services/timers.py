@@ -1,0 +1,285 @@
+"""Delivers timed messages: to the millisecond, never early, every one of them.
+
+``run`` is called many times a second and works for some milliseconds at most: it takes what is
+new in the timer topic, makes ready what is near, and delivers what is due. What waits lives in
+``state.timer_table``; RocketMQ's timer files are written beside it by ``timer_filing``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.persistence import Persistence, Render
+from contrail.broker.services.timer_filing import TimerFiling
+from contrail.broker.services.timer_intake import TimerIntake, log_illegal
+from contrail.broker.services.timer_recovery import TimerRecovery
+from contrail.broker.state.causes import Delivered
+from contrail.broker.state.due_timers import DueTimer
+from contrail.broker.state.timer_metrics import encode_metrics
+from contrail.broker.state.timer_records import TimerRecord, as_it_was, dequeue_stamp, stamped
+from contrail.broker.state.timer_slots import Waiting
+from contrail.broker.state.timer_table import TimerTable
+from contrail.clock import Clock, monotonic_ms
+from contrail.errors import MessageIllegal, PropertiesTooLarge, RecordDamaged, StoreError
+from contrail.model.message import MessageDraft
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.log import MessageStore
+from contrail.store.services.append import AppendedRun
+from contrail.store.services.timer_files import TimerFiles
+
+_log = logging.getLogger(__name__)
+
+METRICS_FILE = "timermetrics"
+_METRICS_INTERVAL_MS = 1000
+_STEP_COUNT_MAX = 256
+_STEP_BYTES_MAX = 1 << 20
+_WORK_MS_MAX = 8
+_IDLE_INTERVAL_MS = 20
+# How long before its slot a message is read, so that delivering it takes no reading.
+_READ_AHEAD_MS = 2000
+_DUE_COUNT_MAX = 50_000
+_HELD_BYTES_MAX = 32 << 20
+
+_Pair = tuple[DueTimer, MessageDraft]
+
+
+class Timers:
+    """The way of timed messages from the timer topic to their own."""
+
+    def __init__(
+        self,
+        store: MessageStore,
+        deliveries: Deliveries,
+        persistence: Persistence,
+        *,
+        config: StoreConfig,
+        files: FileSystem,
+        clock: Clock,
+    ) -> None:
+        self._store = store
+        self._deliveries = deliveries
+        self._clock = clock
+        self._table = TimerTable(
+            precision_ms=config.timer_precision_ms,
+            roll_window_slots=config.timer_roll_window_slots,
+            due_count_max=_DUE_COUNT_MAX,
+        )
+        self._files = TimerFiles(files, config)
+        self._filing = TimerFiling(
+            self._files, store, deliveries, interval_ms=config.timer_flush_interval_ms
+        )
+        self._intake = TimerIntake(store, self._table, self._filing)
+        self._read_ahead_ms = max(_READ_AHEAD_MS, 2 * config.timer_precision_ms)
+        self._behind = False
+        self._refused = False
+        self._metrics_written = self._table.metrics.data_version
+        self._closed = False
+        persistence.register(
+            METRICS_FILE,
+            take_changed=self._take_metrics_changed,
+            snapshot=self._metrics_snapshot,
+            interval_ms=_METRICS_INTERVAL_MS,
+        )
+
+    # Life.
+
+    def recover(self, delivered: Delivered) -> None:
+        """Find out what waits; may take long, so it runs before the broker serves anybody."""
+        recovery = TimerRecovery(self._store, self._files, self._table, self._intake, self._filing)
+        recovery.run(delivered, self._clock.now_ms())
+
+    def run(self, now_ms: int) -> None:
+        """Take, make ready and deliver, as far as a few milliseconds go."""
+        deadline_ms = monotonic_ms() + _WORK_MS_MAX
+        near_ms = now_ms + self._read_ahead_ms
+        try:
+            self._behind = True
+            while self._behind and monotonic_ms() < deadline_ms:
+                taken = self._intake.step(now_ms, near_ms, _STEP_COUNT_MAX)
+                made_ready = self._make_ready(near_ms)
+                self._behind = bool(taken + made_ready + self._deliver())
+        except StoreError as error:
+            self._behind = False
+            self._note_refusal(error)
+        read_ms = self._table.advance(now_ms)
+        self._filing.tick(now_ms, queue_offset=self._intake.queue_offset, read_ms=read_ms)
+
+    @property
+    def interval_ms(self) -> int:
+        """How long ``run`` can wait: not at all while something is left to do."""
+        if self._behind or (self._intake.can_go_on and not self._refused):
+            return 0
+        next_ms = self._table.due.deliver_ms_min
+        if next_ms is None or self._refused:
+            return _IDLE_INTERVAL_MS
+        return min(max(next_ms - self._clock.now_ms(), 1), _IDLE_INTERVAL_MS)
+
+    def close(self) -> None:
+        """Write down how far things are; may block. Call it while the store is open."""
+        if not self._closed:
+            self._closed = True
+            now_ms = self._clock.now_ms()
+            read_ms = self._table.advance(now_ms)
+            self._filing.close(now_ms, queue_offset=self._intake.queue_offset, read_ms=read_ms)
+
+    # What it says of itself.
+
+    @property
+    def durable_end(self) -> int:
+        """The log position up to which the timer files speak for all deliveries."""
+        return self._filing.durable_end
+
+    @property
+    def pending_count(self) -> int:
+        return len(self._table)
+
+    @property
+    def behind_count(self) -> int:
+        """Messages of the timer topic that were not looked at yet."""
+        return self._intake.behind_count
+
+    @property
+    def read_behind_ms(self) -> int:
+        """How old the first slot is that is not finished."""
+        return max(0, self._clock.now_ms() - self._table.read_ms)
+
+    def pending_by_topic(self) -> dict[str, int]:
+        return self._table.metrics.counts()
+
+    def pending_by_horizon(self) -> dict[int, int]:
+        """How many are due within 5 s, 1 min, ... 24 h, each without those of the one before."""
+        return self._table.counts_by_horizon(self._clock.now_ms())
+
+    def check_point(self) -> bytes:
+        """The body of GET_TIMER_CHECK_POINT."""
+        return self._filing.check.encode()
+
+    def metrics(self) -> bytes:
+        """The body of GET_TIMER_METRICS."""
+        return encode_metrics(*self._table.metrics.snapshot())
+
+    def _take_metrics_changed(self) -> bool:
+        version = self._table.metrics.data_version
+        changed = version != self._metrics_written
+        self._metrics_written = version
+        return changed
+
+    def _metrics_snapshot(self) -> Render:
+        copy = self._table.metrics.snapshot()
+        return lambda: encode_metrics(*copy)
+
+    # Making ready.
+
+    def _make_ready(self, near_ms: int) -> int:
+        """Read messages whose slot is near; returns how many."""
+        if len(self._table.due) >= _DUE_COUNT_MAX:
+            return 0
+        taken = self._table.slots.take(near_ms, _STEP_COUNT_MAX)
+        if taken is None:
+            return 0
+        slot_ms, rows = taken
+        for waiting in rows:
+            self._read_ahead(slot_ms, waiting)
+        return len(rows)
+
+    def _read_ahead(self, slot_ms: int, waiting: Waiting) -> None:
+        record = self._read(waiting.physical_offset)
+        if record is None:
+            return
+        held = self._table.due.bytes_held + record.record_bytes <= _HELD_BYTES_MAX
+        try:
+            self._table.make_ready(record, slot_ms, waiting, with_draft=held)
+        except MessageIllegal as illegal:
+            log_illegal(record, illegal)
+
+    def _read(self, physical_offset: int) -> TimerRecord | None:
+        try:
+            return TimerRecord.read(self._store.record_bytes(physical_offset))
+        except (RecordDamaged, MessageIllegal) as error:
+            _log.error(
+                "the timer message at physical offset %d cannot be delivered: %s",
+                physical_offset,
+                error,
+            )
+            return None
+
+    # Delivering.
+
+    def _deliver(self) -> int:
+        """Deliver the next ones that are due; returns how many were dealt with."""
+        now_ms = self._clock.now_ms()
+        due = self._table.due.take_due(now_ms, _STEP_COUNT_MAX, _STEP_BYTES_MAX)
+        if not due:
+            return 0
+        pairs = self._wanted(due, now_ms)
+        try:
+            self._append(pairs, now_ms)
+        except MessageIllegal:
+            self._append_singly(pairs, now_ms)
+        except StoreError:
+            self._table.due.put_back([timer for timer, _ in pairs])
+            raise
+        self._refused = False
+        return len(due)
+
+    def _wanted(self, due: list[DueTimer], now_ms: int) -> list[_Pair]:
+        """Those that are still wanted, as they will be stored."""
+        stamp = dequeue_stamp(now_ms)
+        pairs = []
+        for timer in due:
+            if self._table.due.take_deletion(timer):
+                self._table.finish(timer, now_ms, was_deleted=True)
+                continue
+            draft = timer.draft or self._draft_again(timer)
+            if draft is None:
+                self._table.finish(timer, now_ms)
+            else:
+                pairs.append((timer, stamped(draft, stamp)))
+        return pairs
+
+    def _draft_again(self, timer: DueTimer) -> MessageDraft | None:
+        record = self._read(timer.physical_offset)
+        if record is None:
+            return None
+        return self._table.draft_of(record, Waiting(timer.physical_offset, timer.meta))
+
+    def _append(self, pairs: Sequence[_Pair], now_ms: int) -> None:
+        if pairs:
+            run = self._deliveries.append([draft for _, draft in pairs])
+            self._appended([timer for timer, _ in pairs], run, now_ms)
+
+    def _append_singly(self, pairs: list[_Pair], now_ms: int) -> None:
+        """One of them breaks a limit: only that one is looked at again."""
+        for index, (timer, draft) in enumerate(pairs):
+            try:
+                self._append_one(timer, draft, now_ms)
+            except MessageIllegal as illegal:
+                record = self._read(timer.physical_offset)
+                if record is not None:
+                    log_illegal(record, illegal)
+                self._table.finish(timer, now_ms)
+            except StoreError:
+                self._table.due.put_back([timer for timer, _ in pairs[index:]])
+                raise
+
+    def _append_one(self, timer: DueTimer, draft: MessageDraft, now_ms: int) -> None:
+        try:
+            self._append([(timer, draft)], now_ms)
+        except PropertiesTooLarge:
+            record = self._read(timer.physical_offset)
+            if record is None:
+                raise
+            self._append([(timer, as_it_was(record, draft))], now_ms)
+
+    def _appended(self, timers: list[DueTimer], run: AppendedRun, now_ms: int) -> None:
+        physical_start = run.physical_offsets[0]
+        for slot_ms in {self._table.finish(timer, now_ms) for timer in timers}:
+            self._filing.delivered(slot_ms, physical_start, run.physical_end)
+
+    def _note_refusal(self, error: StoreError) -> None:
+        if not self._refused:
+            _log.warning("timed messages wait until the store takes messages again: %s", error)
+        self._refused = True

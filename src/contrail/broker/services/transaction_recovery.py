@@ -1,0 +1,214 @@
+"""At the start: which transactions are open, by the half queue, the op queue and the log's end.
+
+What an op record of ours names needs no further look. Records of RocketMQ's own broker need more:
+a copy that it put back leaves no op record for the copy before, op records follow a commit by
+some seconds, and one may name a copy that was superseded. So copies are brought together by the
+message's identity, and commits at the log's end count although no op record tells of them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Iterator
+from typing import Protocol
+
+from contrail.broker.state.causes import Delivered
+from contrail.broker.state.transaction_records import (
+    FATES,
+    HALF,
+    OP,
+    QUEUE_ID,
+    Fate,
+    Half,
+    read_op,
+)
+from contrail.broker.state.transactions import OpenTransactions, Takeover
+from contrail.errors import RecordDamaged
+from contrail.model.message import StoredMessage
+from contrail.store.services.reading import QueueRow
+
+_log = logging.getLogger(__name__)
+
+_ROWS = 4096
+# The row of a message that the log never had, or has no more.
+_BLANK_ROW_BYTES = 0x7FFFFFFF
+# Op records before the cursor are read only to remember some fates.
+_OPS_REMEMBERED = 2000
+# RocketMQ writes an op record at most three seconds after the commit it tells of.
+_OP_LATE_MS = 10_000
+_OPS_LOOKED_BACK = 64
+_TAIL_BYTES_MAX = 1 << 30
+# A run of ours that was cut off by a crash is the last thing in the log, and not that long.
+_OWN_TAIL_BYTES_MAX = 64 << 20
+
+OpRow = tuple[int, int]
+"""The queue offset of an op record, and the highest half queue offset that it names."""
+
+
+class TransactionLog(Protocol):
+    """What is read of the store."""
+
+    def rows(
+        self, topic: bytes, queue_id: int, queue_offset: int, count: int
+    ) -> list[QueueRow]: ...
+    def record(self, physical_offset: int) -> StoredMessage: ...
+    def messages_between(
+        self, physical_start: int, physical_end: int
+    ) -> Iterator[StoredMessage]: ...
+    def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
+    def queue_offset_max(self, topic: bytes, queue_id: int) -> int: ...
+    @property
+    def physical_min(self) -> int: ...
+    @property
+    def physical_end(self) -> int: ...
+    @property
+    def readable_end(self) -> int: ...
+
+
+def rebuild(
+    store: TransactionLog,
+    table: OpenTransactions,
+    delivered: Delivered,
+    *,
+    half_cursor: int,
+    op_cursor: int,
+) -> deque[OpRow]:
+    """Fill the table; returns the op records from the cursor on."""
+    takeover = Takeover(table)
+    ops = _read_ops(store, table, takeover, op_cursor)
+    queue_offset_max = store.queue_offset_max(HALF, QUEUE_ID)
+    for row in _rows(store, HALF, half_cursor, queue_offset_max):
+        message = read_row(store, HALF, row) if takeover.needs(row.queue_offset) else None
+        if message is not None:
+            takeover.half(message)
+    table.next_queue_offset = max(half_cursor, queue_offset_max)
+    for queue_offset in takeover.decided_before(half_cursor):
+        _settle_passed(store, table, takeover, queue_offset)
+    return ops
+
+
+def read_row(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessage | None:
+    """The record behind a row; None, and a line in the log, if there is no such record."""
+    if row.byte_count == _BLANK_ROW_BYTES:
+        return None
+    try:
+        message = store.record(row.physical_offset)
+    except RecordDamaged as damage:
+        _log.error("%s offset %d is passed over: %s", topic.decode(), row.queue_offset, damage)
+        return None
+    if (message.topic.encode(), message.queue_offset) != (topic, row.queue_offset):
+        _log.error("%s offset %d leads to no record of it", topic.decode(), row.queue_offset)
+        return None
+    return message
+
+
+def _rows(store: TransactionLog, topic: bytes, first: int, last: int) -> Iterator[QueueRow]:
+    while first < last:
+        rows = store.rows(topic, QUEUE_ID, first, min(_ROWS, last - first))
+        if not rows:
+            return
+        yield from rows
+        first = rows[-1].queue_offset + 1
+
+
+def _read_ops(
+    store: TransactionLog, table: OpenTransactions, takeover: Takeover, op_cursor: int
+) -> deque[OpRow]:
+    ops: deque[OpRow] = deque()
+    op_max = store.queue_offset_max(OP, QUEUE_ID)
+    first = min(op_cursor, max(store.queue_offset_min(OP, QUEUE_ID), op_max - _OPS_REMEMBERED))
+    for row in _rows(store, OP, first, op_max):
+        message = read_row(store, OP, row)
+        marks = [] if message is None else read_op(message)
+        table.remember(marks)
+        if row.queue_offset >= op_cursor:
+            takeover.op(marks)
+            highest = max((queue_offset for queue_offset, _ in marks), default=-1)
+            ops.append((row.queue_offset, highest))
+    return ops
+
+
+def _settle_passed(
+    store: TransactionLog, table: OpenTransactions, takeover: Takeover, queue_offset: int
+) -> None:
+    """A half message before the cursor was decided: does a copy of it stand behind the cursor?"""
+    for row in store.rows(HALF, QUEUE_ID, queue_offset, 1):
+        message = read_row(store, HALF, row)
+        if message is not None:
+            takeover.settle(table.owner(message), Fate.DECIDED)
+
+
+def _settle_delivered(
+    store: TransactionLog, table: OpenTransactions, takeover: Takeover, delivered: Delivered
+) -> None:
+    """Commits, and what was given up, that stand in the log without an op record."""
+    by_place = {half.physical_offset: half for half in table}
+    for physical_offset in delivered.waited & by_place.keys():
+        takeover.settle(by_place.pop(physical_offset), Fate.GIVEN_UP)
+    if not table:
+        return
+    for physical_offset in delivered.committed | _committed_at_the_end(store, table):
+        half = by_place.get(physical_offset) or _owner_at(store, table, physical_offset)
+        if half is not None and half in table:
+            takeover.settle(half, Fate.COMMITTED)
+
+
+def _owner_at(store: TransactionLog, table: OpenTransactions, physical_offset: int) -> Half | None:
+    try:
+        message = store.record(physical_offset)
+    except RecordDamaged:
+        # Retention took it: what it was a copy of is gone, too, or was copied since.
+        return None
+    return table.owner(message) if message.topic.encode() == HALF else None
+
+
+def _committed_at_the_end(store: TransactionLog, table: OpenTransactions) -> set[int]:
+    start = _end_start(store, table)
+    if start is None:
+        return set()
+    return Delivered.of(_sound_messages(store, start)).committed
+
+
+def _sound_messages(store: TransactionLog, physical_start: int) -> Iterator[StoredMessage]:
+    try:
+        yield from store.messages_between(physical_start, store.readable_end)
+    except RecordDamaged as damage:
+        _log.warning("%s: commits behind it may be asked for again", damage)
+
+
+def _end_start(store: TransactionLog, table: OpenTransactions) -> int | None:
+    """Where the part of the log begins in which a commit may stand without its op record."""
+    places = sorted(half.physical_offset for half in table)
+    op_place, bytes_max = _op_place(store)
+    start = max(places[0], op_place)
+    earliest = store.readable_end - bytes_max
+    if start >= earliest:
+        return start
+    return next((place for place in places if place >= earliest), None)
+
+
+def _op_place(store: TransactionLog) -> tuple[int, int]:
+    """The op record to start at, and how far from the end that may be."""
+    messages = _ops_backwards(store)
+    last = next(messages, None)
+    if last is None:
+        return 0, _TAIL_BYTES_MAX
+    if FATES in last.properties:
+        return last.physical_offset, _OWN_TAIL_BYTES_MAX
+    count = 0
+    for message in messages:
+        count += 1
+        is_early = last.store_timestamp_ms - message.store_timestamp_ms >= _OP_LATE_MS
+        if is_early or count == _OPS_LOOKED_BACK:
+            return message.physical_offset, _TAIL_BYTES_MAX
+    return 0, _TAIL_BYTES_MAX
+
+
+def _ops_backwards(store: TransactionLog) -> Iterator[StoredMessage]:
+    first, last = store.queue_offset_min(OP, QUEUE_ID), store.queue_offset_max(OP, QUEUE_ID)
+    for queue_offset in range(last - 1, first - 1, -1):
+        for row in store.rows(OP, QUEUE_ID, queue_offset, 1):
+            message = read_row(store, OP, row)
+            if message is not None:
+                yield message

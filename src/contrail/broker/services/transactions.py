@@ -1,0 +1,316 @@
+"""The fates of transactions: decided once, written with what they cause, never twice.
+
+A commit is one run of the log: the message in its own topic, and the op record that says so. The
+log keeps a prefix of a run that a crash cuts off; then the commit alone is there and counts. Ends
+of one tick go into one run. Everything is done on the loop's thread.
+
+The cursors of RocketMQ's own group stand in ``consumerOffset.json``: in the half queue at the
+lowest offset that is open, in the op queue at the first record that names an offset from there on.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from contrail.broker.services.transaction_recovery import (
+    OpRow,
+    TransactionLog,
+    read_row,
+    rebuild,
+)
+from contrail.broker.state.causes import Delivered
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.durable_marks import DurableMarks
+from contrail.broker.state.transaction_records import (
+    FATE_WORDS,
+    HALF,
+    OP,
+    QUEUE_ID,
+    Fate,
+    Half,
+    Mark,
+    commit_draft,
+    op_drafts,
+)
+from contrail.broker.state.transactions import OpenTransactions
+from contrail.clock import Clock, monotonic_ms
+from contrail.errors import MessageIllegal, RecordDamaged, RequestRejected, StoreError
+from contrail.model.message import MessageDraft, StoredMessage
+from contrail.model.topic import HALF_TOPIC, OP_HALF_TOPIC
+from contrail.protocol.codes import ResponseCode
+from contrail.store.services.append import AppendedRun
+
+_log = logging.getLogger(__name__)
+
+GROUP = "CID_RMQ_SYS_TRANS"
+_READ_COUNT_MAX = 128
+_WORK_MS_MAX = 5
+_RUN_BYTES_MAX = 1 << 20
+_MARKS_PER_RUN = 4000
+
+Told = Callable[[int, StoreError | None], None]
+"""Learns how far the log must be durable for a decision to hold, or why there is none."""
+
+
+class Appending(Protocol):
+    """The way into the log."""
+
+    def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun: ...
+    @property
+    def flushed_end(self) -> int: ...
+
+
+@dataclass(slots=True)
+class _Decision:
+    half: Half
+    fate: Fate
+    draft: MessageDraft | None
+    told: list[Told] = field(default_factory=list)
+
+    def tell(self, physical_end: int, error: StoreError | None) -> None:
+        for told in self.told:
+            told(physical_end, error)
+
+
+class Transactions:
+    """Decides transactions and keeps the cursors of the half and the op queue."""
+
+    def __init__(
+        self,
+        store: TransactionLog,
+        deliveries: Appending,
+        offsets: ConsumerOffsets,
+        table: OpenTransactions,
+        clock: Clock,
+        *,
+        store_host: bytes,
+    ) -> None:
+        self._store = store
+        self._deliveries = deliveries
+        self._offsets = offsets
+        self._table = table
+        self._clock = clock
+        self._store_host = store_host
+        self._waiting: dict[Half, _Decision] = {}
+        self._waiting_bytes = 0
+        self._ops: deque[OpRow] = deque()
+        self._op_next = 0
+        self._marks: DurableMarks[tuple[int, int]] = DurableMarks()
+        self._noted: tuple[int, int] | None = None
+        self._held_back: int | None = None
+        self._held_back_until = 0
+        self.appended_end = 0
+
+    # Life.
+
+    def recover(self, delivered: Delivered) -> None:
+        """Learn what is open; what the log shows without an op record is marked by ``run``."""
+        op_cursor = self._cursor(OP)
+        self._ops = rebuild(
+            self._store,
+            self._table,
+            delivered,
+            half_cursor=self._cursor(HALF),
+            op_cursor=op_cursor,
+        )
+        self._op_next = max(op_cursor, self._store.queue_offset_max(OP, QUEUE_ID))
+        missing = self._table.unmarked()
+        if missing:
+            self._held_back = self._place_of(min(queue_offset for queue_offset, _ in missing))
+        _log.info("%d transactions are open", len(self._table))
+
+    def _place_of(self, queue_offset: int) -> int:
+        """Before whatever the log says of a half message: the message itself."""
+        rows = self._store.rows(HALF, QUEUE_ID, queue_offset, 1)
+        return rows[0].physical_offset if rows else self._store.physical_min
+
+    def run(self, now_ms: int) -> None:
+        """Take in what was stored, and write down how far all is decided."""
+        self.append_run()
+        if self._table.unmarked():
+            self._mark_missing()
+        self.read_new()
+        self._keep_cursors()
+
+    @property
+    def durable_end(self) -> int:
+        """The log position from which on a start may look for commits without op records."""
+        flushed_end = self._deliveries.flushed_end
+        if self._held_back is not None:
+            if self._table.unmarked() or flushed_end < self._held_back_until:
+                return self._held_back
+            self._held_back = None
+        return flushed_end
+
+    def read_new(self, *, work_ms_max: int = _WORK_MS_MAX) -> None:
+        """Take in half messages that were stored since the last time, as far as the time goes."""
+        deadline_ms = monotonic_ms() + work_ms_max
+        while self._read_rows() and monotonic_ms() < deadline_ms:
+            pass
+
+    def _read_rows(self) -> bool:
+        table, store = self._table, self._store
+        if store.queue_offset_max(HALF, QUEUE_ID) <= table.next_queue_offset:
+            return False
+        first = max(table.next_queue_offset, store.queue_offset_min(HALF, QUEUE_ID))
+        rows = store.rows(HALF, QUEUE_ID, first, _READ_COUNT_MAX)
+        for row in rows:
+            message = read_row(store, HALF, row) if table.needs(row.queue_offset) else None
+            if message is not None:
+                table.take(message)
+            table.pass_to(row.queue_offset + 1)
+        return bool(rows)
+
+    # Deciding.
+
+    def look_up(self, physical_offset: int) -> tuple[StoredMessage, Half | None]:
+        """A record of the half topic, and the open transaction that it belongs to.
+
+        Raises:
+            RequestRejected: no half message is there.
+        """
+        try:
+            message = self._store.record(physical_offset)
+        except RecordDamaged as damage:
+            raise _no_half(physical_offset) from damage
+        if message.topic != HALF_TOPIC:
+            raise _no_half(physical_offset)
+        return message, self._table.find(message)
+
+    def decide(self, half: Half, message: StoredMessage, fate: Fate, told: Told) -> None:
+        """Give an open transaction its fate at the end of this tick.
+
+        Raises:
+            RequestRejected: the same tick gave it the other one, or it can never be committed.
+        """
+        waiting = self._waiting.get(half)
+        if waiting is None:
+            waiting = _Decision(half, fate, _committed(message, half, fate))
+            self._waiting[half] = waiting
+            self._waiting_bytes += len(message.body)
+        elif waiting.fate is not fate:
+            raise decided_otherwise(half.key, waiting.fate)
+        waiting.told.append(told)
+        if self._waiting_bytes > _RUN_BYTES_MAX:
+            self.append_run()
+
+    def append_run(self) -> None:
+        """Write the decisions that wait, and tell who waits for them."""
+        if not self._waiting:
+            return
+        decisions = list(self._waiting.values())
+        self._waiting, self._waiting_bytes = {}, 0
+        try:
+            self._append_decisions(decisions)
+        except MessageIllegal:
+            # One of them breaks a limit: each for itself, so that only that one is refused.
+            for decision in decisions:
+                self._append_alone(decision)
+        except StoreError as error:
+            for decision in decisions:
+                decision.tell(0, error)
+
+    def _append_alone(self, decision: _Decision) -> None:
+        try:
+            self._append_decisions([decision])
+        except StoreError as error:
+            decision.tell(0, error)
+
+    def _append_decisions(self, decisions: list[_Decision]) -> None:
+        drafts = [
+            # A copy may have been put back since: the log's end is read by the newest one.
+            decision.draft._replace(prepared_transaction_offset=decision.half.physical_offset)
+            for decision in decisions
+            if decision.draft is not None
+        ]
+        marks = [(decision.half.queue_offset, decision.fate) for decision in decisions]
+        run = self.append(drafts, marks)
+        for decision in decisions:
+            self._table.close(decision.half, decision.fate)
+        for decision in decisions:
+            decision.tell(run.physical_end, None)
+
+    def append(self, drafts: Sequence[MessageDraft], marks: Sequence[Mark]) -> AppendedRun:
+        """Append messages together with the op records that belong to them, in one run.
+
+        Raises:
+            MessageIllegal: one of them breaks a limit; nothing was stored.
+            StoreError: the store takes nothing now; nothing was stored.
+        """
+        missing = self._table.unmarked()[:_MARKS_PER_RUN]
+        ops = op_drafts(
+            [*missing, *marks], now_ms=self._clock.now_ms(), store_host=self._store_host
+        )
+        run = self._deliveries.append([*drafts, *ops])
+        self.appended_end = run.physical_end
+        self._note_ops(ops, run.queue_offsets[len(drafts) :])
+        if missing:
+            self._table.marked(len(missing))
+            self._held_back_until = run.physical_end
+        return run
+
+    def _note_ops(self, ops: list[MessageDraft], queue_offsets: list[int]) -> None:
+        for draft, queue_offset in zip(ops, queue_offsets, strict=True):
+            numbers = draft.body.decode().split(",")[:-1]
+            self._ops.append((queue_offset, max(map(int, numbers))))
+            self._op_next = queue_offset + 1
+
+    def _mark_missing(self) -> None:
+        try:
+            self.append([], [])
+        except StoreError as error:
+            _log.warning("op records cannot be written now and are tried again: %s", error)
+
+    # Cursors.
+
+    def _cursor(self, topic: bytes) -> int:
+        """Where to begin: the cursor, brought within the queue."""
+        name = topic.decode()
+        low = self._store.queue_offset_min(topic, QUEUE_ID)
+        high = self._store.queue_offset_max(topic, QUEUE_ID)
+        cursor = self._offsets.query(GROUP, name, QUEUE_ID)
+        if cursor > high:
+            _log.warning("%s ends at %d, its cursor was at %d", name, high, cursor)
+            self._offsets.commit(GROUP, name, QUEUE_ID, high)
+        return min(max(cursor, low), high)
+
+    def _keep_cursors(self) -> None:
+        half_cursor = self._table.half_cursor
+        while self._ops and self._ops[0][1] < half_cursor:
+            self._ops.popleft()
+        cursors = half_cursor, self._ops[0][0] if self._ops else self._op_next
+        if cursors != self._noted and not self._table.unmarked():
+            self._noted = cursors
+            # Even what was only read must be durable: else its offsets are given out again.
+            self._marks.note(self._store.physical_end, cursors)
+        newest = self._marks.take(self._deliveries.flushed_end)
+        if newest is not None:
+            self._offsets.commit(GROUP, HALF_TOPIC, QUEUE_ID, newest[1][0])
+            self._offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE_ID, newest[1][1])
+
+
+def _committed(message: StoredMessage, half: Half, fate: Fate) -> MessageDraft | None:
+    if fate is not Fate.COMMITTED:
+        return None
+    try:
+        return commit_draft(message, half)
+    except ValueError as error:
+        raise RequestRejected(ResponseCode.MESSAGE_ILLEGAL, str(error)) from error
+
+
+def _no_half(physical_offset: int) -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.SYSTEM_ERROR, f"no half message is stored at {physical_offset}"
+    )
+
+
+def decided_otherwise(key: str, fate: Fate) -> RequestRejected:
+    """The refusal of a second fate."""
+    return RequestRejected(
+        ResponseCode.ILLEGAL_OPERATION,
+        f"transaction {key!r} was {FATE_WORDS[fate]} already, and stays so",
+    )

@@ -1,0 +1,92 @@
+"""When each open transaction is to be asked about next.
+
+The schedule counts time that only goes forward: when the clock is set back, what was to happen in
+ten seconds still happens in ten seconds. A transaction of a group without a connected producer is
+*parked*: nobody can be asked, so it waits until somebody of the group is there.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from contrail.broker.state.transaction_records import Half
+
+PARKED = -1
+# Entries of transactions that are over leave when they are met, or when they are too many.
+_STALE_MAX = 10_000
+
+
+class CheckSchedule:
+    """Transactions by the time of their next check; ``is_open`` says which are not over."""
+
+    def __init__(self, is_open: Callable[[Half], bool]) -> None:
+        self._is_open = is_open
+        self._heap: list[tuple[int, int, Half]] = []
+        self._parked: dict[str, list[Half]] = {}
+        self._entry_count = 0
+        self._count_max = _STALE_MAX
+        self._now_ms = 0
+        self._set_back_ms = 0
+
+    def observe(self, now_ms: int) -> None:
+        """Learn what time it is."""
+        self._set_back_ms += max(0, self._now_ms - now_ms)
+        self._now_ms = now_ms
+
+    def put(self, half: Half, *, in_ms: int) -> None:
+        """Have a transaction taken again after some time; an earlier wish is void."""
+        half.due_ms = self._now_ms + self._set_back_ms + in_ms
+        self._entry_count += 1
+        half.entry = self._entry_count
+        heapq.heappush(self._heap, (half.due_ms, half.entry, half))
+        if len(self._heap) > self._count_max:
+            self._sweep()
+
+    def take_due(self, count_max: int) -> list[Half]:
+        """The transactions whose time has come, at most so many."""
+        due: list[Half] = []
+        now_ms = self._now_ms + self._set_back_ms
+        while self._heap and self._heap[0][0] <= now_ms and len(due) < count_max:
+            entry = heapq.heappop(self._heap)
+            if self._is_current(*entry):
+                due.append(entry[2])
+        return due
+
+    def next_check_ms(self, half: Half) -> int:
+        """The clock's time of the next check; ``PARKED`` if it waits for a producer."""
+        return PARKED if half.due_ms == PARKED else half.due_ms - self._set_back_ms
+
+    # Without a producer.
+
+    def park(self, half: Half) -> None:
+        half.due_ms, half.entry = PARKED, PARKED
+        parked = self._parked.setdefault(half.group, [])
+        parked.append(half)
+        if len(parked) > self._count_max:
+            self._sweep()
+
+    @property
+    def parked_groups(self) -> list[str]:
+        return list(self._parked)
+
+    def release(self, group: str) -> None:
+        """A producer of the group is there: its transactions are due now."""
+        for half in self._parked.pop(group, ()):
+            if half.due_ms == PARKED and self._is_open(half):
+                self.put(half, in_ms=0)
+
+    def _sweep(self) -> None:
+        """Drop what is over; what is left may double before the next sweep."""
+        self._heap = [entry for entry in self._heap if self._is_current(*entry)]
+        heapq.heapify(self._heap)
+        for group, halves in list(self._parked.items()):
+            kept = dict.fromkeys(
+                half for half in halves if half.due_ms == PARKED and self._is_open(half)
+            )
+            self._parked[group] = list(kept)
+        counts = [len(self._heap), *(len(halves) for halves in self._parked.values())]
+        self._count_max = 2 * max(counts) + _STALE_MAX
+
+    def _is_current(self, due_ms: int, entry: int, half: Half) -> bool:
+        return half.entry == entry and self._is_open(half)

@@ -1,0 +1,102 @@
+"""Timed messages whose slot is near: read, and delivered by the millisecond.
+
+A slot stays open until every message of it is done with. Deletions hold for their own slot only,
+whether they came before its time or while it was being delivered.
+"""
+
+from __future__ import annotations
+
+from heapq import heappop, heappush
+from typing import NamedTuple
+
+from contrail.model.message import MessageDraft
+
+
+class DueTimer(NamedTuple):
+    """One message that is about to be delivered; they are ordered by time, then by place."""
+
+    deliver_ms: int
+    physical_offset: int
+    slot_ms: int
+    meta: int
+    topic: bytes
+    key: bytes
+    # None: too much is in memory already, it is read again when it is delivered.
+    draft: MessageDraft | None
+    byte_count: int
+
+
+class DueTimers:
+    """The messages of the open slots, and what is to be deleted there."""
+
+    def __init__(self) -> None:
+        self._heap: list[DueTimer] = []
+        self._open: dict[int, int] = {}
+        # By slot: what is to be deleted, and whether it was there.
+        self._deletions: dict[int, dict[bytes, bool]] = {}
+        self.bytes_held = 0
+
+    def __len__(self) -> int:
+        return len(self._heap)
+
+    @property
+    def slot_ms_min(self) -> int | None:
+        """The earliest slot that is open."""
+        return min(self._open, default=None)
+
+    @property
+    def deliver_ms_min(self) -> int | None:
+        """When the next one is due."""
+        return self._heap[0].deliver_ms if self._heap else None
+
+    def add(self, timer: DueTimer) -> None:
+        heappush(self._heap, timer)
+        self._open[timer.slot_ms] = self._open.get(timer.slot_ms, 0) + 1
+        if timer.draft is not None:
+            self.bytes_held += timer.byte_count
+
+    def delete(self, slot_ms: int, key: bytes) -> None:
+        """A message of this slot is not to be delivered, if it has not been yet."""
+        self._deletions.setdefault(slot_ms, {}).setdefault(key, False)
+
+    def take_due(self, now_ms: int, count_max: int, bytes_max: int) -> list[DueTimer]:
+        """The next ones that are due, deleted ones included; they are done with ``finish``."""
+        heap, byte_count = self._heap, 0
+        taken: list[DueTimer] = []
+        while heap and heap[0].deliver_ms <= now_ms and len(taken) < count_max:
+            byte_count += heap[0].byte_count
+            if taken and byte_count > bytes_max:
+                break
+            taken.append(heappop(heap))
+        return taken
+
+    def put_back(self, timers: list[DueTimer]) -> None:
+        """They could not be delivered now; they are next again."""
+        for timer in timers:
+            heappush(self._heap, timer)
+
+    def take_deletion(self, timer: DueTimer) -> bool:
+        """Whether this message was deleted."""
+        keys = self._deletions.get(timer.slot_ms)
+        if not keys or timer.key not in keys:
+            return False
+        keys[timer.key] = True
+        return True
+
+    def finish(self, timer: DueTimer) -> None:
+        """It was delivered, rolled on, deleted or given up."""
+        left = self._open[timer.slot_ms] - 1
+        if left:
+            self._open[timer.slot_ms] = left
+        else:
+            del self._open[timer.slot_ms]
+        if timer.draft is not None:
+            self.bytes_held -= timer.byte_count
+
+    def forget_deletions(self, read_ms: int) -> list[bytes]:
+        """Slots before this time are finished; returns keys that were not found in theirs."""
+        missed = []
+        for slot_ms in [slot_ms for slot_ms in self._deletions if slot_ms < read_ms]:
+            keys = self._deletions.pop(slot_ms)
+            missed += [key for key, found in keys.items() if not found]
+        return missed

@@ -1,0 +1,191 @@
+"""All timed messages that wait, and the rules by which they are enqueued and finished.
+
+``read_ms`` is the line below which every slot is finished; it never goes back. A message that
+belongs to a slot below the line is filed in the line's own slot, so that the files, which forget
+everything below, cannot lose it.
+"""
+
+from __future__ import annotations
+
+from contrail.broker.state.due_timers import DueTimer, DueTimers
+from contrail.broker.state.timer_metrics import TimerMetrics
+from contrail.broker.state.timer_records import I64_MAX, TimerRecord, as_delivered, as_rolled
+from contrail.broker.state.timer_slots import (
+    FLAG_DELETE,
+    FLAG_DUE,
+    FLAG_ROLL,
+    TimerSlots,
+    Waiting,
+    meta_of,
+)
+from contrail.kernels.java_hash import java_hash
+from contrail.model.message import MessageDraft
+from contrail.store.state.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, FiledRow
+
+# What RocketMQ counts timers by, in seconds.
+HORIZONS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)
+# RocketMQ's wheel covers seven days of seconds and keeps a minute's slots free.
+_WINDOW_SLOTS_MAX = 7 * 86_400 - 60
+_I32_MAX = (1 << 31) - 1
+_ROLL_AND_DELETE = FLAG_ROLL | FLAG_DELETE
+
+
+class TimerTable:
+    """What waits. All times are milliseconds; slots are multiples of the precision."""
+
+    def __init__(self, *, precision_ms: int, roll_window_slots: int, due_count_max: int) -> None:
+        self.precision_ms = precision_ms
+        if not 2 <= roll_window_slots <= _WINDOW_SLOTS_MAX:
+            roll_window_slots = _WINDOW_SLOTS_MAX
+        self._window_slots = roll_window_slots
+        self._due_count_max = due_count_max
+        self._hashes: dict[bytes, int] = {}
+        self.reset(0)
+
+    def reset(self, read_ms: int) -> None:
+        """Nothing waits."""
+        self.read_ms = read_ms
+        self.slots = TimerSlots(self.precision_ms)
+        self.due = DueTimers()
+        self.metrics = TimerMetrics()
+        # Messages that are filed in a later slot than the one they wait for.
+        self._filed_slots: dict[int, int] = {}
+
+    def __len__(self) -> int:
+        return len(self.slots) + len(self.due)
+
+    def slot_of(self, time_ms: int) -> int:
+        return time_ms // self.precision_ms * self.precision_ms
+
+    # Enqueueing.
+
+    def place(self, record: TimerRecord, now_ms: int) -> FiledRow:
+        """Where a message is to be filed; nothing is changed yet."""
+        write_ms = self.slot_of(now_ms)
+        slot_ms, magic = self._rolled(self.slot_of(record.out_ms), write_ms)
+        if record.deletes:
+            magic |= MAGIC_DELETE
+        filed_ms = max(slot_ms, self.read_ms)
+        if not -_I32_MAX <= filed_ms - write_ms <= _I32_MAX:
+            # The file has 32 bits for the distance; it only ever was for information.
+            write_ms = filed_ms
+        topic_hash = self._hash(record.topic)
+        return FiledRow(
+            filed_ms, write_ms, magic, record.physical_offset, record.record_bytes, topic_hash
+        )
+
+    def _rolled(self, slot_ms: int, write_ms: int) -> tuple[int, int]:
+        """The slot to wait in, and the magic: what is too far away waits there to be rolled on."""
+        unit, window = self.precision_ms, self._window_slots
+        beyond_ms = slot_ms - write_ms - window * unit
+        if beyond_ms < 0:
+            return slot_ms, MAGIC_DEFAULT
+        # The last roll leaves time enough for the next one, as RocketMQ has it.
+        wait = window // 2 if beyond_ms < window // 3 * unit else window
+        return write_ms + wait * unit, MAGIC_DEFAULT | MAGIC_ROLL
+
+    def enqueue(self, record: TimerRecord, row: FiledRow, now_ms: int, near_ms: int) -> None:
+        """Have a message wait as placed; one whose slot begins by ``near_ms`` is made ready."""
+        write_ms = self.slot_of(now_ms)
+        flags = _flags(row.magic)
+        own_ms = row.slot_ms if flags & FLAG_ROLL else self.slot_of(record.out_ms)
+        if own_ms < write_ms:
+            flags |= FLAG_DUE
+        wake_ms = own_ms if row.slot_ms > write_ms else row.slot_ms
+        if wake_ms != row.slot_ms:
+            self._filed_slots[row.physical_offset] = row.slot_ms
+        self.metrics.add(record.topic, -1 if flags & FLAG_DELETE else 1, now_ms)
+        waiting = Waiting(row.physical_offset, meta_of(write_ms, flags))
+        is_deletion = flags & _ROLL_AND_DELETE == FLAG_DELETE
+        if wake_ms <= near_ms and (is_deletion or len(self.due) < self._due_count_max):
+            self.make_ready(record, wake_ms, waiting)
+        else:
+            self.slots.add(wake_ms, *waiting)
+
+    def restore(self, row: FiledRow) -> None:
+        """A row of the files: it waits where it was filed."""
+        flags = _flags(row.magic)
+        self.slots.add(row.slot_ms, row.physical_offset, meta_of(row.write_ms, flags))
+
+    def make_ready(
+        self, record: TimerRecord, slot_ms: int, waiting: Waiting, *, with_draft: bool = True
+    ) -> None:
+        """Its slot is near: put it in the line for delivery, or have it delete its target.
+
+        Raises:
+            MessageIllegal: it belongs nowhere.
+        """
+        flags = waiting.flags
+        if flags & _ROLL_AND_DELETE == FLAG_DELETE:
+            self._filed_slots.pop(waiting.physical_offset, None)
+            self.due.delete(slot_ms, record.deletes)
+            return
+        draft = self.draft_of(record, waiting)
+        self.due.add(
+            DueTimer(
+                # What is rolled on has no time of its own before its slot's.
+                slot_ms if flags & FLAG_ROLL else record.deliver_ms(self.precision_ms),
+                waiting.physical_offset,
+                slot_ms,
+                waiting.meta,
+                record.topic,
+                b"" if flags & FLAG_ROLL else record.key,
+                draft if with_draft else None,
+                record.record_bytes,
+            )
+        )
+
+    def draft_of(self, record: TimerRecord, waiting: Waiting) -> MessageDraft:
+        """What is stored in the end.
+
+        Raises:
+            MessageIllegal: it belongs nowhere.
+        """
+        enqueued_ms = I64_MAX if waiting.flags & FLAG_DUE else waiting.enqueued_ms
+        if waiting.flags & FLAG_ROLL:
+            return as_rolled(record, record.deliver_ms(self.precision_ms), enqueued_ms)
+        return as_delivered(record, enqueued_ms)
+
+    # Finishing.
+
+    def finish(self, timer: DueTimer, now_ms: int, *, was_deleted: bool = False) -> int:
+        """A message is done with; returns the slot it is filed in."""
+        self.due.finish(timer)
+        if not was_deleted:
+            change = 1 if timer.meta & FLAG_DELETE else -1
+            self.metrics.add(timer.topic, change, now_ms)
+        return self._filed_slots.pop(timer.physical_offset, timer.slot_ms)
+
+    def advance(self, now_ms: int) -> int:
+        """Move the line up to the first slot that is not finished, and return it."""
+        bounds = (self.slot_of(now_ms), self.slots.slot_ms_min, self.due.slot_ms_min)
+        read_ms = min(bound for bound in bounds if bound is not None)
+        if read_ms > self.read_ms:
+            self.read_ms = read_ms
+            for key in self.due.forget_deletions(read_ms):
+                # What it was to delete was not there: it has taken one off for nothing.
+                self.metrics.add(key.partition(b"+")[0], 1, now_ms)
+        return self.read_ms
+
+    # What it says of itself.
+
+    def counts_by_horizon(self, now_ms: int) -> dict[int, int]:
+        """How many are due within each of RocketMQ's horizons but not within the one before."""
+        bounds = [now_ms + seconds * 1000 for seconds in HORIZONS_S]
+        counts = self.slots.counts_before(bounds)
+        near = len(self.due)
+        return {
+            seconds: count - (counts[index - 1] if index else -near)
+            for index, (seconds, count) in enumerate(zip(HORIZONS_S, counts, strict=True))
+        }
+
+    def _hash(self, topic: bytes) -> int:
+        found = self._hashes.get(topic)
+        if found is None:
+            found = self._hashes[topic] = java_hash(topic)
+        return found
+
+
+def _flags(magic: int) -> int:
+    roll = FLAG_ROLL if magic & MAGIC_ROLL else 0
+    return roll | (FLAG_DELETE if magic & MAGIC_DELETE else 0)

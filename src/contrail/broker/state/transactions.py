@@ -1,0 +1,271 @@
+"""The open transactions: which half messages still wait for their fate.
+
+A half message is one transaction, however many copies of it were put back to the half queue. The
+newest copy stands for it; whoever names an older one means the same transaction. A transaction is
+*open* until a fate is given to it (``Fate``), and the first fate is the only one.
+
+Queue offsets below ``next_queue_offset`` have been read. An end may arrive for one that has not:
+it is taken into the table then, and the reading passes over it later.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+from contrail.broker.state.transaction_records import (
+    Fate,
+    Half,
+    Identity,
+    Mark,
+    identity_of,
+    is_copy,
+    read_half,
+)
+from contrail.model.message import StoredMessage
+
+# So many decided half messages are remembered, to answer a fate that is told again.
+FATES_MAX = 200_000
+
+
+class OpenTransactions:
+    """Open half messages by their newest copy, and the fates of those that were decided lately."""
+
+    def __init__(self, *, fates_max: int = FATES_MAX) -> None:
+        self._fates_max = fates_max
+        self._open: dict[int, Half] = {}
+        self._by_identity: dict[Identity, list[Half]] = {}
+        self._fates: dict[int, Fate] = {}
+        # Offsets at or behind ``next_queue_offset`` that wait no longer.
+        self._done_ahead: set[int] = set()
+        # Offsets of newest copies, smallest first; those of closed ones are dropped when met.
+        self._lowest: list[int] = []
+        self._fresh: list[Half] = []
+        self._unmarked: list[Mark] = []
+        self.next_queue_offset = 0
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def __contains__(self, half: object) -> bool:
+        return isinstance(half, Half) and self._open.get(half.queue_offset) is half
+
+    def __iter__(self) -> Iterator[Half]:
+        return iter(self._open.values())
+
+    def page(self, first: int, count: int) -> list[Half]:
+        """Some of the open transactions, in the order they were taken in."""
+        return list(islice(self._open.values(), first, first + count))
+
+    def with_key(self, key: str) -> Iterator[Half]:
+        return (half for half in self._open.values() if half.key == key)
+
+    @property
+    def lowest(self) -> Half | None:
+        """The open transaction whose newest copy is the oldest of all."""
+        while self._lowest and self._lowest[0] not in self._open:
+            heapq.heappop(self._lowest)
+        return self._open[self._lowest[0]] if self._lowest else None
+
+    @property
+    def half_cursor(self) -> int:
+        """Everything below this queue offset has its fate."""
+        lowest = self.lowest
+        return self.next_queue_offset if lowest is None else lowest.queue_offset
+
+    def take_fresh(self) -> list[Half]:
+        """The transactions that were taken in since this was last asked."""
+        fresh, self._fresh = self._fresh, []
+        return [half for half in fresh if half in self]
+
+    # Reading the half queue.
+
+    def needs(self, queue_offset: int) -> bool:
+        """Whether the record behind a row must be read: not if all is known of it already."""
+        return queue_offset not in self._open and queue_offset not in self._done_ahead
+
+    def pass_to(self, queue_offset: int) -> None:
+        """The half queue has been read up to here."""
+        for passed in range(self.next_queue_offset, queue_offset):
+            self._done_ahead.discard(passed)
+            if not self._done_ahead:
+                break
+        self.next_queue_offset = queue_offset
+
+    def take(self, message: StoredMessage) -> Half:
+        """A half message without a fate: a new transaction, or a copy of an open one."""
+        half = self.copied(message)
+        if half is None:
+            half = read_half(message)
+            self._by_identity.setdefault(half.identity, []).append(half)
+        else:
+            newer = read_half(message)
+            self._unmarked.append((half.queue_offset, Fate.SUPERSEDED))
+            self._retire(half)
+            half.queue_offset, half.physical_offset = newer.queue_offset, newer.physical_offset
+            half.stored_ms, half.checks = newer.stored_ms, newer.checks
+        self._open[half.queue_offset] = half
+        heapq.heappush(self._lowest, half.queue_offset)
+        self._fresh.append(half)
+        return half
+
+    def copied(self, message: StoredMessage) -> Half | None:
+        """The open transaction that a record is a later copy of."""
+        if not is_copy(message):
+            return None
+        candidates = [
+            half
+            for half in self._by_identity.get(identity_of(message), ())
+            if half.queue_offset < message.queue_offset
+        ]
+        first = read_half(message).first_queue_offset
+        linked = (half for half in candidates if half.first_queue_offset == first)
+        return next(linked, candidates[-1] if candidates else None)
+
+    # Ends and copies.
+
+    def find(self, message: StoredMessage) -> Half | None:
+        """The open transaction that a record of the half topic belongs to."""
+        queue_offset = message.queue_offset
+        half = self._open.get(queue_offset)
+        if half is not None:
+            return half
+        if queue_offset >= self.next_queue_offset:
+            return None if queue_offset in self._done_ahead else self.take(message)
+        if self._fates.get(queue_offset, Fate.SUPERSEDED) is not Fate.SUPERSEDED:
+            return None
+        return self.owner(message)
+
+    def owner(self, message: StoredMessage) -> Half | None:
+        """The open transaction that an earlier copy belongs to."""
+        queue_offset = message.queue_offset
+        return next(
+            (
+                half
+                for half in self._by_identity.get(identity_of(message), ())
+                if half.begins_unseen or half.first_queue_offset <= queue_offset
+                if queue_offset < half.queue_offset
+            ),
+            None,
+        )
+
+    def same(self, message: StoredMessage) -> Half | None:
+        """An open transaction with a message's identity, whatever topic the record is of."""
+        return next(iter(self._by_identity.get(identity_of(message), ())), None)
+
+    def fate_of(self, queue_offset: int) -> Fate | None:
+        """What became of a half message, if it is still remembered."""
+        return self._fates.get(queue_offset)
+
+    def move(
+        self,
+        half: Half,
+        *,
+        queue_offset: int,
+        physical_offset: int,
+        stored_ms: int,
+        checks: int,
+    ) -> None:
+        """A copy was put back and marked: it stands for the transaction now."""
+        self._retire(half)
+        half.queue_offset, half.physical_offset = queue_offset, physical_offset
+        half.stored_ms, half.checks = stored_ms, checks
+        self._open[queue_offset] = half
+        heapq.heappush(self._lowest, queue_offset)
+
+    def close(self, half: Half, fate: Fate) -> None:
+        """The transaction has its fate, and that is in the log."""
+        superseded = half.superseded
+        self._retire(half)
+        self._forget_identity(half)
+        for queue_offset in superseded:
+            self._remember(queue_offset, fate)
+
+    def _retire(self, half: Half) -> None:
+        """The newest copy is that no more."""
+        queue_offset = half.queue_offset
+        del self._open[queue_offset]
+        half.superseded.append(queue_offset)
+        self._remember(queue_offset, Fate.SUPERSEDED)
+        if queue_offset >= self.next_queue_offset:
+            self._done_ahead.add(queue_offset)
+
+    def _forget_identity(self, half: Half) -> None:
+        halves = self._by_identity[half.identity]
+        halves.remove(half)
+        if not halves:
+            del self._by_identity[half.identity]
+
+    def _remember(self, queue_offset: int, fate: Fate) -> None:
+        self._fates[queue_offset] = fate
+        while len(self._fates) > self._fates_max:
+            del self._fates[next(iter(self._fates))]
+
+    def remember(self, marks: Iterable[Mark]) -> None:
+        """Fates that op records tell of, read at the start."""
+        for queue_offset, fate in marks:
+            self._remember(queue_offset, fate)
+
+    # What has no op record yet.
+
+    def mark(self, queue_offset: int, fate: Fate) -> None:
+        """An op record must be written for this: the log shows the fate in another way."""
+        self._unmarked.append((queue_offset, fate))
+
+    def unmarked(self) -> list[Mark]:
+        return list(self._unmarked)
+
+    def marked(self, count: int) -> None:
+        """The first ``count`` of ``unmarked`` are in the log."""
+        del self._unmarked[:count]
+
+
+class Takeover:
+    """Rebuilds the table at the start: first from op records, then from the half queue in order.
+
+    A transaction that another broker decided may be known by any of its copies, even one that was
+    superseded; then it is decided.
+    """
+
+    def __init__(self, table: OpenTransactions) -> None:
+        self._table = table
+        self._marks: dict[int, Fate] = {}
+        self._decided: dict[Identity, Fate] = {}
+
+    def op(self, marks: Iterable[Mark]) -> None:
+        """What one op record says."""
+        self._marks.update(marks)
+
+    def needs(self, queue_offset: int) -> bool:
+        """Whether a record must be read. What we marked ourselves stands for itself."""
+        return self._marks.get(queue_offset, Fate.DECIDED) is Fate.DECIDED
+
+    def decided_before(self, queue_offset: int) -> list[int]:
+        """Offsets below that were decided elsewhere: copies of them may lie above."""
+        return [
+            passed
+            for passed, fate in self._marks.items()
+            if fate is Fate.DECIDED and passed < queue_offset
+        ]
+
+    def half(self, message: StoredMessage) -> None:
+        """One record of the half queue, in their order."""
+        table, queue_offset = self._table, message.queue_offset
+        identity = identity_of(message)
+        earlier = self._decided.get(identity) if is_copy(message) else None
+        fate = earlier or self._marks.get(queue_offset)
+        if fate is None:
+            table.take(message)
+            return
+        self._decided[identity] = fate
+        self.settle(table.copied(message), fate)
+        table.remember([(queue_offset, fate)])
+        if queue_offset not in self._marks:
+            table.mark(queue_offset, fate)
+
+    def settle(self, half: Half | None, fate: Fate) -> None:
+        """Something else than an op record says that a transaction has this fate."""
+        if half is not None:
+            self._table.mark(half.queue_offset, fate)
+            self._table.close(half, fate)

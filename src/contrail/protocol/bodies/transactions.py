@@ -1,0 +1,44 @@
+"""The body of LIST_TRANSACTIONS: half messages that wait for their fate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from contrail.protocol.json_style import encode_body
+
+
+@dataclass(frozen=True, slots=True)
+class ListedTransaction:
+    """One open transaction. ``next_check_ms`` is -1 while no producer of its group is there."""
+
+    transaction_id: str
+    topic: str
+    producer_group: str
+    message_id: str
+    queue_offset: int
+    physical_offset: int
+    born_ms: int
+    age_ms: int
+    checks: int
+    next_check_ms: int
+
+
+def encode_transactions(listed: Iterable[ListedTransaction]) -> bytes:
+    """A JSON array, one object for each."""
+    return encode_body([_fields(one) for one in listed])
+
+
+def _fields(one: ListedTransaction) -> dict[str, object]:
+    return {
+        "transactionId": one.transaction_id,
+        "topic": one.topic,
+        "producerGroup": one.producer_group,
+        "msgId": one.message_id,
+        "queueOffset": one.queue_offset,
+        "commitLogOffset": one.physical_offset,
+        "bornTimestamp": one.born_ms,
+        "ageMs": one.age_ms,
+        "checks": one.checks,
+        "nextCheckMs": one.next_check_ms,
+    }

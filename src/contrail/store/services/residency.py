@@ -1,0 +1,148 @@
+"""What of the log and its queues is in memory, asked without touching it.
+
+A page that is not in memory comes from the disk when it is touched, and until then the thread that
+touched it stands still, and with it every thread that wants to run Python. So who reads far behind
+the end asks here first, and has another thread bring in what is missing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from struct import Struct
+from typing import NamedTuple
+
+from contrail.kernels.queue_select import coalesce, select_rows
+from contrail.runtime.files import FilePart
+from contrail.store.disk.queue_table import QueueTable
+from contrail.store.disk.segments import SegmentList
+from contrail.store.services.row_window import (
+    BLANK_ROW_SIZE,
+    SCANNED_ROWS,
+    bounded_bytes,
+    rows_from,
+    window_rows,
+)
+
+# What this process appended within so many bytes of the end is in memory without asking.
+_NEAR_BYTES = 64 << 20
+# Records with no more than this between them are brought in together.
+_GAP_BYTES_MAX = 64 << 10
+# A row may claim any size; this is more than a message may have.
+_PART_BYTES_MAX = 16 << 20
+_PLACE = Struct(">q")
+
+
+class OnDisk(NamedTuple):
+    """What of a read is not in memory, and where in the log the read would end."""
+
+    parts: list[FilePart]
+    physical_end: int
+
+
+class Residency:
+    """Answers by the system's page cache; belongs to the store's owner thread."""
+
+    def __init__(self, segments: SegmentList, queues: QueueTable, *, opened_end: int) -> None:
+        self._segments = segments
+        self._queues = queues
+        # What was in the log at the start may be on the disk only.
+        self._opened_end = opened_end
+        self.near_start = opened_end
+
+    def observe(self, physical_end: int) -> None:
+        """The log reaches ``physical_end`` now."""
+        self.near_start = max(self._opened_end, physical_end - _NEAR_BYTES)
+
+    def is_near(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Whether reads from there on surely wait for no disk; asks no disk itself."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
+            return True
+        if queue.absent_rows(queue_offset, 1) is not None:
+            return False
+        rows = queue.rows(queue_offset, 1)
+        return bool(rows) and int(_PLACE.unpack_from(rows)[0]) >= self.near_start
+
+    def on_disk(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        *,
+        count_max: int,
+        bytes_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> OnDisk:
+        """What to bring in before a ``get`` waits for no disk; then ask again: rows come first."""
+        queue = self._queues.get(topic, queue_id)
+        if queue is None or not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
+            return OnDisk([], 0)
+        row_count = window_rows(count_max, tag_codes)
+        part = queue.absent_rows(queue_offset, row_count)
+        if part is not None:
+            return OnDisk([part], 0)
+        rows, _ = rows_from(queue, queue_offset, row_count)
+        bytes_max = bounded_bytes(bytes_max)
+        selected, _, _ = select_rows(rows, 0, len(rows), count_max, bytes_max, tag_codes)
+        if selected and selected[1] == BLANK_ROW_SIZE:
+            part = queue.absent_rows(queue_offset, SCANNED_ROWS)
+            return OnDisk([part] if part is not None else [], 0)
+        return self._absent_records(selected)
+
+    def _absent_records(self, selected: list[int]) -> OnDisk:
+        parts: list[FilePart] = []
+        end = 0
+        for start, end in _neighbourhoods(coalesce(selected, self._segments.segment_bytes)):
+            parts += self._absent_between(start, min(end, start + _PART_BYTES_MAX))
+        return OnDisk(parts, end)
+
+    def _absent_between(self, start: int, end: int) -> Iterator[FilePart]:
+        while start < end:
+            segment = self._segments.at(start)
+            if segment is None:
+                # A row that leads nowhere; who reads it finds out.
+                return
+            part = segment.absent(start, end - start)
+            if part is not None:
+                yield part
+            start = segment.end
+
+    def parts_ahead(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        physical_offset: int,
+        *,
+        row_bytes: int,
+        record_bytes: int,
+    ) -> list[FilePart]:
+        """Where one who reads on will find the next rows and records, without those near."""
+        end = min(physical_offset + record_bytes, self.near_start)
+        parts = self._segments.parts(physical_offset, end) if physical_offset < end else []
+        queue = self._queues.get(topic, queue_id)
+        rows = queue.rows_part(queue_offset, row_bytes) if queue is not None else None
+        return [*parts, rows] if rows is not None else parts
+
+    def will_need(self, physical_offset: int, byte_count: int) -> None:
+        """Have some of the log read from the disk, without waiting for it."""
+        end = physical_offset + min(byte_count, _PART_BYTES_MAX)
+        if physical_offset >= self.near_start:
+            return
+        for segment in self._segments.between(physical_offset, end):
+            start = max(physical_offset, segment.start)
+            segment.will_need(start, min(end, segment.end) - start)
+
+
+def _neighbourhoods(flat: list[int]) -> Iterator[tuple[int, int]]:
+    """Ranges [physical_offset, size, ...] joined over small gaps: start and end of each."""
+    start = end = -1
+    for at in range(0, len(flat), 2):
+        physical_offset, size = flat[at], flat[at + 1]
+        if not start <= physical_offset <= end + _GAP_BYTES_MAX or end < 0:
+            if end >= 0:
+                yield start, end
+            start = physical_offset
+        end = physical_offset + size
+    if end >= 0:
+        yield start, end

@@ -1,0 +1,54 @@
+"""The stretch of a queue's rows that one read looks at."""
+
+from __future__ import annotations
+
+from struct import Struct
+
+from contrail.store.disk.batch_queue import BatchQueue
+from contrail.store.disk.consume_queue import ConsumeQueue
+
+ROW_BYTES = 20
+# RocketMQ scans at most this many bytes of rows for one read that matches nothing.
+_SCAN_BYTES_MAX = 16_000
+SCANNED_ROWS = _SCAN_BYTES_MAX // ROW_BYTES
+_BATCH_ROW_BYTES = 46
+# Rows that stand for messages the log never had or no longer has: no record is that large, so
+# such a row is only ever the first one selected.
+BLANK_ROW_SIZE = 0x7FFFFFFF
+_BLANK_ROW_START = Struct(">qi").pack(0, BLANK_ROW_SIZE)
+_BATCH_PLACE = Struct(">qh")
+_BYTES_FLOOR = 100
+_BYTES_CEILING = 128 << 20
+
+
+def bounded_bytes(bytes_max: int) -> int:
+    """How many bytes of records one read may take when ``bytes_max`` are asked for."""
+    return min(max(bytes_max, _BYTES_FLOOR), _BYTES_CEILING)
+
+
+def window_rows(count_max: int, tag_codes: frozenset[int] | None) -> int:
+    """How many rows a read looks at: who takes every message needs no more than he takes."""
+    return count_max if tag_codes is None else max(SCANNED_ROWS, count_max)
+
+
+def rows_from(
+    queue: ConsumeQueue | BatchQueue, queue_offset: int, count_max: int
+) -> tuple[bytes, range | list[int]]:
+    """Rows in the 20-byte form, and the queue offset of each and of the one behind the last."""
+    rows = queue.rows(queue_offset, count_max)
+    if isinstance(queue, ConsumeQueue):
+        return rows, range(queue_offset, queue_offset + len(rows) // ROW_BYTES + 1)
+    simple, offsets, behind = bytearray(), [], queue_offset
+    for start in range(0, len(rows), _BATCH_ROW_BYTES):
+        simple += rows[start : start + ROW_BYTES]
+        base, count = _BATCH_PLACE.unpack_from(rows, start + 28)
+        offsets.append(base)
+        behind = base + count
+    return bytes(simple), [*offsets, behind]
+
+
+def blank_rows_end(rows: bytes, index: int) -> int:
+    """The index of the first row from ``index`` on that names a message, or of the end."""
+    while rows.startswith(_BLANK_ROW_START, index * ROW_BYTES):
+        index += 1
+    return index
