@@ -33,6 +33,7 @@ from contrail.protocol.codes import RequestCode
 from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
 from contrail.testing import BlockingCaller, LocalBroker, LocalCluster
+from demo_kinds import show_kinds
 
 TOPIC = "orders"
 QUEUE_COUNT = 4
@@ -333,6 +334,7 @@ def main() -> int:
         config = read_broker_settings(cluster.brokers[1].properties()).store
         look_into(config, report, count)
         verify(config.root, report)
+        report.show("Messages that wait, fail or depend", show_kinds(Path(folder), PROPERTIES))
     console.print("\nA Spark job over these messages comes with the connector: not built yet.")
     kept = not report.failures
     console.rule("[green]all promises kept[/]" if kept else "[red]something is wrong[/]")

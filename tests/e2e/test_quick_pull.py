@@ -57,7 +57,7 @@ def quick_and_slow(
     pull(cluster, queue_offset, **changes)
     quick = pull(cluster, queue_offset, **changes)
     with monkeypatch.context() as patched:
-        patched.setattr(app.pulls, "answer_quickly", lambda request, peer: False)
+        patched.setattr(app.pulls.quick, "answer", lambda pull, peer: False)
         slow = pull(cluster, queue_offset, **changes)
     return [answer._replace(opaque=0) for answer in (quick, slow)]
 
@@ -81,11 +81,11 @@ def test_the_shortcut_is_really_taken(
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[bool] = []
-    quickly = app.pulls.answer_quickly
+    quickly = app.pulls.quick.answer
     monkeypatch.setattr(
-        app.pulls,
-        "answer_quickly",
-        lambda request, peer: taken.append(quickly(request, peer)) or taken[-1],
+        app.pulls.quick,
+        "answer",
+        lambda pull, peer: taken.append(quickly(pull, peer)) or taken[-1],
     )
     for _ in range(3):
         assert pull(cluster, 0).code == ResponseCode.SUCCESS

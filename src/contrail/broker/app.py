@@ -178,6 +178,7 @@ class Broker:
 
     def _recall(self) -> None:
         """Find out from the log what was going on; runs off the loop, for it may take long."""
+        self.tables.topics.restore(self.store.queues(), self._clock.now_ms())
         self.kinds.recover()
         self._dedupe.rebuild()
 

@@ -424,25 +424,15 @@ class MessageStore:
             tag_codes=tag_codes,
         )
 
-    def parts_ahead(
-        self,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        physical_offset: int,
-        *,
-        row_bytes: int,
-        record_bytes: int,
+    def record_parts(self, physical_offset: int, byte_count: int) -> list[FilePart]:
+        """Where these bytes of the log are on disk, without those near the end."""
+        return self._reading.residency.record_parts(physical_offset, byte_count)
+
+    def row_parts(
+        self, topic: bytes, queue_id: int, queue_offset: int, count: int
     ) -> list[FilePart]:
-        """Where one who reads on will find the next rows and records."""
-        return self._reading.residency.parts_ahead(
-            topic,
-            queue_id,
-            queue_offset,
-            physical_offset,
-            row_bytes=row_bytes,
-            record_bytes=record_bytes,
-        )
+        """Where so many rows of a queue are on disk."""
+        return self._reading.residency.row_parts(topic, queue_id, queue_offset, count)
 
     def bring_in(self, part: FilePart) -> None:
         """Read a part of a file, so that it is in memory. Any thread but the owner's: it waits."""

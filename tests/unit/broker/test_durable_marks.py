@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contrail.broker.state.causes import Delivered, cause_mark
 from contrail.broker.state.durable_marks import DurableMarks
+from contrail.model.message import StoredMessage
 from contrail.model.record import TRANSACTION_COMMIT
 
 
@@ -32,18 +33,29 @@ def test_a_newer_mark_at_the_same_place_replaces_the_older() -> None:
     assert marks.take(100) == (100, "b")
 
 
+def stored(prepared: int, sys_flag: int = 0, reconsume_times: int = 0) -> StoredMessage:
+    blank = dict.fromkeys(StoredMessage.__dataclass_fields__, 0)
+    fields = {"prepared_transaction_offset": prepared, "sys_flag": sys_flag}
+    return StoredMessage(**{**blank, **fields, "reconsume_times": reconsume_times})  # type: ignore[arg-type]
+
+
 def test_a_delivered_record_names_the_one_that_waited() -> None:
-    delivered = Delivered()
-    delivered.add(0, cause_mark(0))
-    delivered.add(0, cause_mark(4711))
-    delivered.add(0, 0)
+    records = [stored(cause_mark(0)), stored(cause_mark(4711)), stored(0)]
+    delivered = Delivered.of(records, 0)
     assert delivered.waited == {0, 4711}
     assert delivered.committed == set()
 
 
 def test_a_commit_names_its_half_message_even_at_the_very_beginning() -> None:
-    delivered = Delivered()
-    delivered.add(TRANSACTION_COMMIT, 0)
-    delivered.add(TRANSACTION_COMMIT | 1, 99)
+    records = [stored(0, TRANSACTION_COMMIT), stored(99, TRANSACTION_COMMIT | 1)]
+    delivered = Delivered.of(records, 0)
     assert delivered.committed == {0, 99}
     assert delivered.waited == set()
+
+
+def test_the_retry_of_a_committed_message_is_no_commit() -> None:
+    waited = stored(cause_mark(7), TRANSACTION_COMMIT, reconsume_times=1)
+    sent_back = stored(0, TRANSACTION_COMMIT, reconsume_times=1)
+    delivered = Delivered.of([waited, sent_back], 0)
+    assert delivered.waited == {7}
+    assert delivered.committed == set()

@@ -45,7 +45,7 @@ def test_sending_counts_by_topic_and_for_the_broker() -> None:
 
 def test_pulling_counts_by_topic_and_group() -> None:
     stats = new_stats()
-    stats.pulled("orders", "billing", 32, 4096)
+    stats.pulled(("orders", "billing"), 32, 4096)
     assert stats.item(GROUP_GET_NUMS, "orders@billing").value == 32
     assert stats.item(GROUP_GET_SIZE, "orders@billing").value == 4096
     assert stats.item(BROKER_GET_NUMS, "c1").value == 32
@@ -99,7 +99,7 @@ def test_all_gets_are_those_that_found_and_those_that_missed() -> None:
     stats = new_stats()
     assert stats.get_rates() == "0.0 0.0 0.0"
     for second in range(1, 12):
-        stats.pulled("orders", "billing", 5, 500)
+        stats.pulled(("orders", "billing"), 5, 500)
         stats.pull_missed(3)
         stats.sample(DAWN_MS + second * 1000)
     assert stats.rates("found") == "1.0  "
@@ -162,15 +162,15 @@ def test_quantiles_lie_where_most_appends_stayed() -> None:
 def test_a_deleted_topic_or_group_is_forgotten_and_may_come_back() -> None:
     stats = new_stats()
     stats.sent("orders", 1, 1)
-    stats.pulled("orders", "billing", 1, 1)
-    stats.pulled("other", "billing", 1, 1)
+    stats.pulled(("orders", "billing"), 1, 1)
+    stats.pulled(("other", "billing"), 1, 1)
     stats.topic_deleted("orders")
     assert stats.find(TOPIC_PUT_NUMS, "orders") is None
     assert stats.find(GROUP_GET_NUMS, "orders@billing") is None
     stats.group_deleted("billing")
     assert stats.find(GROUP_GET_NUMS, "other@billing") is None
     stats.sent("orders", 1, 1)
-    stats.pulled("other", "billing", 2, 1)
+    stats.pulled(("other", "billing"), 2, 1)
     assert stats.item(TOPIC_PUT_NUMS, "orders").value == 1
     assert stats.item(GROUP_GET_NUMS, "other@billing").value == 2
     assert stats.item(BROKER_PUT_NUMS, "c1").value == 2

@@ -180,6 +180,17 @@ def test_retry_and_dead_letter_topics_are_made_once() -> None:
     assert not room.table.auto_created
 
 
+def test_topics_that_a_crash_took_are_made_again_for_the_messages_they_have() -> None:
+    room = Room()
+    room.table.put(TopicConfig("known", 1, 1, 4), 0)
+    queues = [(b"known", 3), (b"%DLQ%g", 0), (b"%RETRY%g", 2), (b"%RETRY%g", 0), (b"somebodys", 1)]
+    room.topics.restore(queues, 0)
+    assert room.table.get("%DLQ%g") == TopicConfig("%DLQ%g", 1, 1, 6)
+    assert room.table.get("%RETRY%g") == TopicConfig("%RETRY%g", 3, 3, 6)
+    assert room.table.get("somebodys") == TopicConfig("somebodys", 4, 4, 6)
+    assert room.table.get("known") == TopicConfig("known", 1, 1, 4)
+
+
 def test_a_retry_topic_follows_the_order_flag_of_its_group() -> None:
     room = Room()
     room.topics.ensure_retry_topic("billing", NOW_MS, queue_count=2)

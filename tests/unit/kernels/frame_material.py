@@ -121,11 +121,33 @@ _top_members = st.sampled_from(
 
 
 @st.composite
+def pull_fields(draw: st.DrawFn) -> str:
+    """The fields of a pull, or almost."""
+    numbers = st.sampled_from(
+        ["0", "7", "32", "123456789012345678", "1234567890123456789", "-1", "x", ""]
+    )
+    fields = {
+        "consumerGroup": draw(st.sampled_from(["g", "g2"])),
+        "topic": draw(st.sampled_from(["t", "\u00e4"])),
+        "queueId": "0",
+        "queueOffset": draw(numbers),
+        "maxMsgNums": draw(st.sampled_from(["32", "1", "x"])),
+        "commitOffset": draw(numbers),
+        "suspendTimeoutMillis": draw(st.sampled_from(["15000", "a"])),
+        **draw(st.sampled_from([{}, {}, {"$ref": "$"}, {"bname": "b"}, {"n" * 300: "1"}])),
+    }
+    names = draw(st.lists(st.sampled_from(list(fields)), max_size=1))
+    kept = {name: value for name, value in fields.items() if name not in names}
+    return json.dumps(kept, separators=(",", ":"), ensure_ascii=draw(st.booleans()))
+
+
+@st.composite
 def json_headers(draw: st.DrawFn) -> bytes:
     """A JSON header in the plain form or close to it."""
-    code = draw(st.sampled_from([310, 310, 310, 320, 325, 11, 34, 103, 0]))
+    code = draw(st.sampled_from([310, 310, 310, 320, 325, 11, 11, 361, 34, 103, 0]))
     members = [f'"code":{code}'] if draw(st.integers(0, 9)) else []
-    fields = draw(send_fields() | field_maps.map(lambda f: json.dumps(f, separators=(",", ":"))))
+    others = pull_fields() | field_maps.map(lambda f: json.dumps(f, separators=(",", ":")))
+    fields = draw(others if code in (11, 361) else send_fields() | others)
     if draw(st.integers(0, 9)):
         members.append(f'"extFields":{fields}')
     members += draw(st.lists(_top_members, max_size=5))

@@ -8,7 +8,7 @@ messages keep their order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.send_admission import Admitted, SendAdmission
@@ -51,6 +51,9 @@ _Part = tuple[Connection, int, int, Admitted | None]
 """Neighbouring messages of one connection in the run that is being collected: who sent them, the
 first, where they end. Tidy ones are None at last: the kernel builds their answers."""
 
+_Claimed = tuple[int, Claim, int]
+"""A message's number in the run, its claim, and the queue it was sent to."""
+
 
 class SendHandler:
     """Takes sends of all connections and appends them once a tick."""
@@ -81,8 +84,8 @@ class SendHandler:
         self._items: list[Item] = []
         self._drafts: list[MessageDraft] = []
         self._parts: list[_Part] = []
-        # Topic and key of those in the run that nobody may store once more.
-        self._claimed: set[tuple[str, bytes]] = set()
+        # By topic and key: those in the run that nobody may store once more.
+        self._claims: dict[tuple[str, bytes], _Claimed] = {}
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -126,10 +129,31 @@ class SendHandler:
                 self._take_plain(peer, items[at : at + plain] if plain < len(items) else items)
                 at += plain
             if at < len(items):
-                self._take_with_care(peer, as_send_request(items[at]), None)
-                at += 1
+                at += self._take_claiming(peer, items, at)
+
+    def _take_claiming(self, peer: Connection, items: list[Item], at: int) -> int:
+        """Sends that are not plain: tidy ones to topics that de-duplicate, or one of any kind."""
+        count = count_plain(items, at, self._admission.claiming_topics(), _PLAIN_FLAGS)
+        if not count:
+            self._take_with_care(peer, as_send_request(items[at]), None)
+            return 1
+        now_ms = self._clock.now_ms()
+        fresh: list[Item] = []
+        for item in items[at : at + count]:
+            claim = self._admission.claim_of(item[11][0], item[10])
+            if claim.name in self._claims or claim.memory.find(claim.key, now_ms) is not None:
+                self._take_plain(peer, fresh)
+                fresh = []
+                self._take_with_care(peer, as_send_request(item), None)
+                continue
+            self._claims[claim.name] = (len(self._items) + len(fresh), claim, item[11][1])
+            fresh.append(item)
+        self._take_plain(peer, fresh)
+        return count
 
     def _take_plain(self, peer: Connection, items: list[Item]) -> None:
+        if not items:
+            return
         first = len(self._items)
         self._items += items
         self._drafts += [item[11] for item in items]
@@ -169,18 +193,18 @@ class SendHandler:
             self.append_run()
             self._append_batch(peer, item, admitted)
             return
-        if admitted.claim is not None:
-            if self._is_repeat(peer, item, admitted, admitted.claim):
-                return
-            self._claimed.add(admitted.claim.name)
+        if admitted.claim is not None and self._is_repeat(peer, item, admitted, admitted.claim):
+            return
         first = len(self._items)
+        if admitted.claim is not None:
+            self._claims[admitted.claim.name] = (first, admitted.claim, admitted.queue_id)
         self._items.append(item)
         self._drafts.append(admitted.draft)
         self._parts.append((peer, first, first + 1, admitted))
 
     def _is_repeat(self, peer: Connection, item: Item, admitted: Admitted, claim: Claim) -> bool:
         """Whether the message was stored before; it is answered then as it was the first time."""
-        if claim.name in self._claimed:
+        if claim.name in self._claims:
             # The first of them gets its place now, or is refused and leaves it to this one.
             self.append_run()
         first = claim.memory.find(claim.key, self._clock.now_ms())
@@ -195,15 +219,13 @@ class SendHandler:
         """Append everything collected so far and answer, or park the answers."""
         if not self._items:
             return
-        items, drafts, parts = self._items, self._drafts, self._parts
-        self._items, self._drafts, self._parts = [], [], []
-        has_claims = bool(self._claimed)
-        self._claimed.clear()
+        items, drafts, parts, claims = self._items, self._drafts, self._parts, self._claims
+        self._items, self._drafts, self._parts, self._claims = [], [], [], {}
         try:
             run = self._store.append(drafts)
         except MessageIllegal:
             # One of them breaks a limit: each for itself, so that only that one is refused.
-            self._append_singly(items, parts)
+            self._append_singly(items, parts, claims)
             return
         except StoreError as error:
             self._refuse_all(items, parts, error)
@@ -213,17 +235,14 @@ class SendHandler:
             self._refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
         self._count(drafts, run)
-        if has_claims:
-            for part in parts:
-                self._remember(part, run)
+        for index, claim, queue_id in claims.values():
+            remember_place(claim, queue_id, run, index)
         self._promise(items, parts, run)
 
-    def _remember(self, part: _Part, run: AppendedRun) -> None:
-        admitted = part[3]
-        if admitted is not None and admitted.claim is not None:
-            remember_place(admitted.claim, admitted.queue_id, run, part[1])
-
-    def _append_singly(self, items: list[Item], parts: list[_Part]) -> None:
+    def _append_singly(
+        self, items: list[Item], parts: list[_Part], claims: Mapping[tuple[str, bytes], _Claimed]
+    ) -> None:
+        claimed = {index: (claim, queue_id) for index, claim, queue_id in claims.values()}
         for peer, first, last, admitted in parts:
             for index in range(first, last):
                 item = items[index]
@@ -234,7 +253,8 @@ class SendHandler:
                     self._refuse_all([item], [alone], error)
                     continue
                 self._count([item[11]], run)
-                self._remember(alone, run)
+                if index in claimed:
+                    remember_place(*claimed[index], run, 0)
                 self._promise([item], [alone], run)
 
     def _append_batch(self, peer: Connection, item: Item, admitted: Admitted) -> None:
@@ -246,7 +266,8 @@ class SendHandler:
                     return
                 run = self._store.append_inner_batch(mark_inner_batch(admitted.draft))
                 self._count([admitted.draft], run)
-                self._remember(part, run)
+                if claim is not None:
+                    remember_place(claim, admitted.queue_id, run, 0)
             else:
                 drafts = split_batch(admitted.draft)
                 if claim is not None:

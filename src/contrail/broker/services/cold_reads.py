@@ -36,13 +36,13 @@ _ROUND_S = 0.000_25
 _CHOKED_S = 0.005
 # Bringing in is tried so often: rows, records, and a search through the rows of batches.
 _READS_PER_PULL_MAX = 8
-# How far ahead of a reader the disk works, and after how much reading it is told again.
-_AHEAD_RECORD_BYTES = 4 << 20
-_AHEAD_ROW_BYTES = 256 << 10
-_STEP_RECORD_BYTES = 1 << 20
-_STEP_ROWS = 4096
+# The disk is told of a block when a reader comes to the block before it.
+_BLOCK_RECORD_BYTES = 4 << 20
+_BLOCK_ROWS = 8192
 _HINTS_MAX = 16
-_STREAMS_MAX = 1024
+_TOLD_BLOCKS_MAX = 1024
+
+_Block = tuple[bytes, int, int]
 
 
 class Cupboard(Protocol):
@@ -59,15 +59,10 @@ class Cupboard(Protocol):
         tag_codes: frozenset[int] | None,
     ) -> OnDisk: ...
 
-    def parts_ahead(
-        self,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        physical_offset: int,
-        *,
-        row_bytes: int,
-        record_bytes: int,
+    def record_parts(self, physical_offset: int, byte_count: int) -> list[FilePart]: ...
+
+    def row_parts(
+        self, topic: bytes, queue_id: int, queue_offset: int, count: int
     ) -> list[FilePart]: ...
 
     def bring_in(self, part: FilePart) -> None: ...
@@ -130,7 +125,8 @@ class ColdReads:
         self._choked: list[_Line] = []
         self._round_is_due = False
         self._hint_count = 0
-        self._streams: OrderedDict[tuple[str, bytes, int], tuple[int, int]] = OrderedDict()
+        # Blocks of rows by queue, blocks of records as those of no topic, the oldest first.
+        self._told: OrderedDict[_Block, None] = OrderedDict()
         self._count = 0
         self._is_closed = False
         self.brought_in_count = 0
@@ -204,6 +200,7 @@ class ColdReads:
         found = self._on_disk(pull)
         if found.parts and pull.read_count < _READS_PER_PULL_MAX:
             pull.read_count += 1
+            self._forget_told(pull.plan, found.physical_end)
             self._submit(self._bring_in, found.parts, line)
             return False
         line.pulls.popleft()
@@ -274,29 +271,41 @@ class ColdReads:
     def _announced(self) -> None:
         self._hint_count -= 1
 
+    # Reading ahead.
+
     def _read_ahead(self, plan: PullPlan, physical_end: int) -> None:
-        """Tell the disk what comes next, once for each step that a reader has made."""
-        if not physical_end:
+        """Tell the disk what comes next, once for all that read there."""
+        if not physical_end or self._hint_count >= _HINTS_MAX:
             return
-        stream = plan.group, plan.topic, plan.queue_id
-        step = plan.queue_offset // _STEP_ROWS, physical_end // _STEP_RECORD_BYTES
-        if self._streams.get(stream) == step or self._hint_count >= _HINTS_MAX:
-            return
-        self._streams[stream] = step
-        self._streams.move_to_end(stream)
-        if len(self._streams) > _STREAMS_MAX:
-            self._streams.popitem(last=False)
-        parts = self._store.parts_ahead(
-            plan.topic,
-            plan.queue_id,
-            plan.queue_offset,
-            physical_end,
-            row_bytes=_AHEAD_ROW_BYTES,
-            record_bytes=_AHEAD_RECORD_BYTES,
-        )
+        told, parts = self._told, []
+        for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
+            if (b"", 0, number) not in told:
+                self._note_told((b"", 0, number))
+                start = max(physical_end, number * _BLOCK_RECORD_BYTES)
+                end = (number + 1) * _BLOCK_RECORD_BYTES
+                parts += self._store.record_parts(start, end - start)
+        for number in _blocks(plan.queue_offset, _BLOCK_ROWS):
+            block = plan.topic, plan.queue_id, number
+            if block not in told:
+                self._note_told(block)
+                parts += self._store.row_parts(
+                    plan.topic, plan.queue_id, number * _BLOCK_ROWS, _BLOCK_ROWS
+                )
         if parts:
             self._hint_count += 1
             self._submit(self._announce, parts)
+
+    def _note_told(self, block: _Block) -> None:
+        self._told[block] = None
+        if len(self._told) > _TOLD_BLOCKS_MAX:
+            self._told.popitem(last=False)
+
+    def _forget_told(self, plan: PullPlan, physical_end: int) -> None:
+        """Something was not in memory: what was told of this place no longer counts."""
+        for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
+            self._told.pop((b"", 0, number), None)
+        for number in _blocks(plan.queue_offset, _BLOCK_ROWS):
+            self._told.pop((plan.topic, plan.queue_id, number), None)
 
     # The end.
 
@@ -312,3 +321,9 @@ class ColdReads:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
         return waiting
+
+
+def _blocks(place: int, block_size: int) -> tuple[int, int]:
+    """The block that a reader is in, and the next."""
+    number = place // block_size
+    return number, number + 1

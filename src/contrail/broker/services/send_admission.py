@@ -105,6 +105,7 @@ class SendAdmission:
         self._memories = memories
         self._epochs = (-1, -1)
         self._plain_topics: dict[bytes, int] = {}
+        self._claiming_topics: dict[bytes, int] = {}
         # What the frame kernel appends, for as long as the connections are told nothing else.
         self.property_suffix = encode_properties(self._broker_properties())
 
@@ -114,7 +115,18 @@ class SendAdmission:
         if epochs != self._epochs:
             self._epochs = epochs
             self._plain_topics = {}
+            self._claiming_topics = {}
         return self._plain_topics
+
+    def claiming_topics(self) -> dict[bytes, int]:
+        """The same for topics that de-duplicate: their new messages may be stored as they are."""
+        self.plain_topics()
+        return self._claiming_topics
+
+    def claim_of(self, topic: bytes, key: bytes) -> Claim:
+        """What a tidy message to one of the ``claiming_topics`` is known by."""
+        name = topic.decode()
+        return Claim(name, self._memories[name], key)
 
     def _broker_properties(self) -> dict[str, str]:
         config = self._settings.config
@@ -192,14 +204,16 @@ class SendAdmission:
         """Let tidy messages of this topic pass without a check from now on."""
         is_plain = (
             not config.topic.startswith(RETRY_PREFIX)
-            and config.topic not in self._memories
             and config.filter_type == "SINGLE_TAG"
             and (not config.order or bool(self._settings.config.permission & Perm.WRITE))
             # A setting that stands in every message has changed since: the long way writes it.
             and encode_properties(self._broker_properties()) == self.property_suffix
         )
-        if is_plain:
-            self.plain_topics()[config.topic.encode()] = queue_count
+        if not is_plain:
+            return
+        claims = config.topic in self._memories
+        topics = self.claiming_topics() if claims else self.plain_topics()
+        topics[config.topic.encode()] = queue_count
 
     def _retry_or_dead(
         self, config: TopicConfig, queue_id: int, send: SendRequest, properties: dict[str, str]
@@ -233,7 +247,9 @@ class SendAdmission:
         properties.pop(POP_CK, None)
         properties |= {UNIQ_KEY: key, **self._broker_properties()}
         placed = self._placed(draft, properties)
-        timer_out_ms = int(properties[TIMER_OUT_MS]) if placed.topic == _TIMER_TOPIC else 0
+        # Only of one that was moved there: what is sent straight to that topic may lack the time.
+        is_timer = placed.topic == _TIMER_TOPIC != draft.topic
+        timer_out_ms = int(properties[TIMER_OUT_MS]) if is_timer else 0
         return Admitted(
             placed._replace(properties=_encoded(properties)),
             key,

@@ -15,7 +15,7 @@ from heapq import merge
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from contrail.broker.services.topics import Topics
+from contrail.broker.services.topics import QUEUE_COUNT_MAX, Topics
 from contrail.broker.state.send_memory import Claim, FirstSend, SendMemory, Window
 from contrail.broker.state.sent_record import SentRecord, read_sent
 from contrail.clock import Clock
@@ -53,6 +53,7 @@ _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
 _CHUNK_ROW_COUNT = 256
 # Messages of all topics wait in the same queues; a start is not to read them for ever.
 _WAITING_ROW_COUNT_MAX = 1_000_000
+_I64_MAX = (1 << 63) - 1
 
 
 class SentMessages(Protocol):
@@ -208,11 +209,19 @@ def _waiting(message: SentRecord) -> _Sent | None:
         return None
     is_timer = message.topic == TIMER_TOPIC.encode()
     try:
-        timer_out_ms = int(properties[TIMER_OUT_MS]) if is_timer else 0
-        return _sent(message, key, int(properties[REAL_QID]), timer_out_ms)
+        timer_out_ms = _bounded(properties[TIMER_OUT_MS], _I64_MAX) if is_timer else 0
+        return _sent(message, key, _bounded(properties[REAL_QID], QUEUE_COUNT_MAX), timer_out_ms)
     except (KeyError, ValueError):
         # Not of our making: whoever wrote it got no answer that could be given once more.
         return None
+
+
+def _bounded(text: str, maximum: int) -> int:
+    """Raises ``ValueError`` for what is no number up to ``maximum``."""
+    number = int(text)
+    if not 0 <= number <= maximum:
+        raise ValueError(text)
+    return number
 
 
 def _key_of(properties: bytes) -> bytes:

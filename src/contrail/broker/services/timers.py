@@ -36,11 +36,15 @@ METRICS_FILE = "timermetrics"
 _METRICS_INTERVAL_MS = 1000
 _STEP_COUNT_MAX = 256
 _STEP_BYTES_MAX = 1 << 20
-_WORK_MS_MAX = 8
+_WORK_MS_MAX = 5
 _IDLE_INTERVAL_MS = 20
 # How long before its slot a message is read, so that delivering it takes no reading.
 _READ_AHEAD_MS = 2000
 _DUE_COUNT_MAX = 50_000
+# Nothing is delivered before everything near is in the line, so that order and deletions hold:
+# but for so many runs only, and not with so many in the line.
+_HELD_RUNS_MAX = 5
+_CROWD = 5000
 _HELD_BYTES_MAX = 32 << 20
 
 _Pair = tuple[DueTimer, MessageDraft]
@@ -74,6 +78,7 @@ class Timers:
         self._intake = TimerIntake(store, self._table, self._filing)
         self._read_ahead_ms = max(_READ_AHEAD_MS, 2 * config.timer_precision_ms)
         self._behind = False
+        self._held_runs = 0
         self._refused = False
         self._metrics_written = self._table.metrics.data_version
         self._closed = False
@@ -92,20 +97,38 @@ class Timers:
         recovery.run(delivered, self._clock.now_ms())
 
     def run(self, now_ms: int) -> None:
-        """Take, make ready and deliver, as far as a few milliseconds go."""
-        deadline_ms = monotonic_ms() + _WORK_MS_MAX
-        near_ms = now_ms + self._read_ahead_ms
+        """Take, make ready and deliver, as far as some milliseconds go."""
         try:
-            self._behind = True
-            while self._behind and monotonic_ms() < deadline_ms:
-                taken = self._intake.step(now_ms, near_ms, _STEP_COUNT_MAX)
-                made_ready = self._make_ready(near_ms)
-                self._behind = bool(taken + made_ready + self._deliver())
+            is_ready = self._take_and_make_ready(now_ms)
+            self._behind = not is_ready
+            if is_ready or self._held_runs >= _HELD_RUNS_MAX or len(self._table.due) >= _CROWD:
+                self._held_runs = 0
+                self._behind |= self._deliver_due()
+            else:
+                self._held_runs += 1
         except StoreError as error:
             self._behind = False
             self._note_refusal(error)
         read_ms = self._table.advance(now_ms)
         self._filing.tick(now_ms, queue_offset=self._intake.queue_offset, read_ms=read_ms)
+
+    def _take_and_make_ready(self, now_ms: int) -> bool:
+        """Whether everything that is near is in the line, deletions included."""
+        deadline_ms = monotonic_ms() + _WORK_MS_MAX
+        near_ms = now_ms + self._read_ahead_ms
+        while monotonic_ms() < deadline_ms:
+            taken = self._intake.step(now_ms, near_ms, _STEP_COUNT_MAX)
+            if not taken + self._make_ready(near_ms):
+                return True
+        return False
+
+    def _deliver_due(self) -> bool:
+        """Whether something that is due is left."""
+        deadline_ms = monotonic_ms() + _WORK_MS_MAX
+        while monotonic_ms() < deadline_ms:
+            if not self._deliver():
+                return False
+        return True
 
     @property
     def interval_ms(self) -> int:

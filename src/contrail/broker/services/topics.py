@@ -19,6 +19,7 @@ from contrail.errors import MessageIllegal, RequestRejected
 from contrail.model.topic import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
+    DLQ_PREFIX,
     HALF_TOPIC,
     MESSAGE_TYPE_ATTRIBUTE,
     OFFSET_MOVED_TOPIC,
@@ -53,6 +54,8 @@ REVIVE_QUEUE_COUNT = 8
 SCHEDULE_QUEUE_COUNT = 18
 BENCHMARK_QUEUE_COUNT = 1024
 _READ_WRITE = int(Perm.READ | Perm.WRITE)
+# How many queues clients ask for when a topic is made for their first message.
+_CLIENT_QUEUE_COUNT = 4
 
 
 class Topics:
@@ -182,6 +185,27 @@ class Topics:
     def ensure_transaction_exhausted_topic(self, now_ms: int) -> TopicConfig:
         """The topic of half messages whose producer never decided."""
         return self._ensure(TRANSACTION_EXHAUSTED_TOPIC, 1, now_ms)
+
+    def restore(self, queues: Iterable[tuple[bytes, int]], now_ms: int) -> None:
+        """Make again the topics that have queues but no settings; before serving.
+
+        A message may be durable, and answered, before the settings of the topic that was made for
+        it are: a crash in between must not leave it where nobody can read it.
+        """
+        counts: dict[str, int] = {}
+        for name, queue_id in queues:
+            topic = name.decode("utf-8", "replace")
+            if self.table.get(topic) is None:
+                counts[topic] = max(counts.get(topic, 0), queue_id + 1)
+        for topic, count in counts.items():
+            if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+                # Others of its queues may have been empty.
+                count = max(count, min(_CLIENT_QUEUE_COUNT, self._default_queue_count()))
+            _log.warning("topic %r has messages but no settings: it is made again", topic)
+            self.table.put(TopicConfig(topic, count, count, _READ_WRITE), now_ms)
+
+    def _default_queue_count(self) -> int:
+        return self._settings.config.default_topic_queue_count
 
     def _ensure(
         self,

@@ -85,6 +85,7 @@ def rebuild(
     table.next_queue_offset = max(half_cursor, queue_offset_max)
     for queue_offset in takeover.decided_before(half_cursor):
         _settle_passed(store, table, takeover, queue_offset)
+    _settle_delivered(store, table, takeover, delivered)
     return ops
 
 

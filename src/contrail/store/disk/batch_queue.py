@@ -116,7 +116,7 @@ class BatchQueue(RowQueue):
             )
         return self._rows.absent(self._place(low), count_max * BATCH_ROW_BYTES)
 
-    def rows_part(self, queue_offset: int, byte_count: int) -> FilePart | None:
+    def rows_part(self, queue_offset: int, count: int) -> FilePart | None:
         """Where the rows from ``queue_offset`` on are on disk: not known without a search."""
         return None
 

@@ -158,9 +158,9 @@ class ConsumeQueue(RowQueue):
         units = [address for address in addresses if is_ext_address(address)]
         return self._ext.absent(min(units), max(units)) if units else None
 
-    def rows_part(self, queue_offset: int, byte_count: int) -> FilePart | None:
+    def rows_part(self, queue_offset: int, count: int) -> FilePart | None:
         """Where the rows from ``queue_offset`` on are on disk."""
-        return self._rows.part(queue_offset * ROW_BYTES, byte_count)
+        return self._rows.part(queue_offset * ROW_BYTES, count * ROW_BYTES)
 
     def ext_unit(self, queue_offset: int) -> ExtUnit | None:
         """The extension unit of a row, if it has one."""

@@ -279,11 +279,11 @@ class QueueReading:
 
     def _add_ranges(self, result: GetResult, selected: list[int]) -> None:
         flat = coalesce(selected, self._segments.segment_bytes)
-        for index in range(0, len(flat), 2):
+        index = 0
+        while index < len(flat):
             segment = self._segments.at(flat[index])
             assert segment is not None, "a matched record lies in a segment"
-            result.ranges.append(segment.view(flat[index], flat[index + 1]))
-            result.byte_count += flat[index + 1]
+            index = _add_views(result, flat, index, segment)
         result.message_count = len(selected) // 3
         if len(flat) == 2:
             self._sound.verified(flat[0], flat[1], monotonic_ms())
@@ -349,10 +349,22 @@ def _of_segment(
     """[position, size, ...] of the records from ``first`` on in one segment, and their offsets."""
     flat: list[int] = []
     wanted: list[int] = []
+    start, end = segment.start, segment.end
     for index in range(first * 3, len(selected), 3):
         physical_offset = selected[index]
-        if not segment.start <= physical_offset < segment.end:
+        if not start <= physical_offset < end:
             break
-        flat += (physical_offset - segment.start, selected[index + 1])
+        flat += (physical_offset - start, selected[index + 1])
         wanted.append(offsets[selected[index + 2]])
     return flat, wanted
+
+
+def _add_views(result: GetResult, flat: list[int], index: int, segment: Segment) -> int:
+    """Add the ranges from ``index`` on that lie in ``segment``; returns the index behind them."""
+    view, start, end = memoryview(segment.map), segment.start, segment.end
+    while index < len(flat) and start <= flat[index] < end:
+        position, size = flat[index] - start, flat[index + 1]
+        result.ranges.append(view[position : position + size])
+        result.byte_count += size
+        index += 2
+    return index

@@ -107,22 +107,18 @@ class Residency:
                 yield part
             start = segment.end
 
-    def parts_ahead(
-        self,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        physical_offset: int,
-        *,
-        row_bytes: int,
-        record_bytes: int,
+    def record_parts(self, physical_offset: int, byte_count: int) -> list[FilePart]:
+        """Where these bytes of the log are on disk, without those near the end."""
+        end = min(physical_offset + byte_count, self.near_start)
+        return self._segments.parts(physical_offset, end) if physical_offset < end else []
+
+    def row_parts(
+        self, topic: bytes, queue_id: int, queue_offset: int, count: int
     ) -> list[FilePart]:
-        """Where one who reads on will find the next rows and records, without those near."""
-        end = min(physical_offset + record_bytes, self.near_start)
-        parts = self._segments.parts(physical_offset, end) if physical_offset < end else []
+        """Where so many rows of a queue are on disk."""
         queue = self._queues.get(topic, queue_id)
-        rows = queue.rows_part(queue_offset, row_bytes) if queue is not None else None
-        return [*parts, rows] if rows is not None else parts
+        part = queue.rows_part(queue_offset, count) if queue is not None else None
+        return [part] if part is not None else []
 
     def will_need(self, physical_offset: int, byte_count: int) -> None:
         """Have some of the log read from the disk, without waiting for it."""

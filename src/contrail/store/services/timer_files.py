@@ -62,6 +62,7 @@ class TimerFiles:
         # Sums of the rows by cell, of slots that are not finished, and of all these together.
         self._cell_sums = array("Q", bytes(8 * CELL_COUNT))
         self._rows_sum = 0
+        self._finished_ms = 0
         self._changed_cells: dict[int, WheelCell] = {}
         self.check = TimerCheck()
 
@@ -78,6 +79,7 @@ class TimerFiles:
         found = read_check(self._files, self._check_path)
         if found is not None:
             self.check = found.check
+            self._finished_ms = found.check.read_ms
         return found
 
     def unfinished_rows(self, found: FoundCheck) -> Iterator[FiledRow]:
@@ -144,6 +146,7 @@ class TimerFiles:
         An ``OSError`` passes through. If the disk was only full, the same batch can be given
         again: it goes on where it stopped.
         """
+        self._finish_until(batch.read_ms)
         if batch.rows or batch.replaced:
             self._file_rows(batch)
             batch.rows, batch.replaced = (), frozenset()
@@ -205,8 +208,9 @@ class TimerFiles:
 
     def _finish_until(self, read_ms: int) -> None:
         """Take the rows of finished slots out of the sum."""
-        first = self.check.read_ms // self._precision_ms
+        first = self._finished_ms // self._precision_ms
         count = min(read_ms // self._precision_ms - first, CELL_COUNT)
+        self._finished_ms = max(self._finished_ms, read_ms)
         while count > 0:
             index = first % CELL_COUNT
             step = min(count, CELL_COUNT - index)
@@ -216,7 +220,6 @@ class TimerFiles:
             first, count = first + step, count - step
 
     def _write_check(self, batch: FileBatch) -> None:
-        self._finish_until(batch.read_ms)
         check = TimerCheck(
             read_ms=batch.read_ms,
             log_end=self._log.end,
@@ -239,6 +242,7 @@ class TimerFiles:
         self._wheel.reset()
         self._cell_sums = array("Q", bytes(8 * CELL_COUNT))
         self._rows_sum = 0
+        self._finished_ms = read_ms
         self._changed_cells = {}
         self.check = self.check._replace(read_ms=read_ms, log_end=0)
 
