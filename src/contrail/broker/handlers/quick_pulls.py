@@ -65,8 +65,7 @@ class QuickPulls:
         """Answer a pull, if it is like one before and its messages are one recent stretch."""
         opaque, _, _, code, key, queue_offset, count_max, consumer_offset, _ = item
         if self._admission.epoch != self._epoch:
-            self._epoch = self._admission.epoch
-            self._known.clear()
+            self._forget()
         known = self._known.get((code, key))
         # An operator's reset may be pending, or messages may have left memory.
         if known is None or self._consumer_offsets.has_resets or not self.log_fits_memory:
@@ -104,9 +103,13 @@ class QuickPulls:
         plan = self._admission.passed(request)
         if plan is None or plan.tag_codes is not None:
             return
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
+        if self._admission.epoch != self._epoch or len(self._known) >= _KNOWN_MAX:
+            self._forget()
         self._known[item[3], item[4]] = _Known(plan)
+
+    def _forget(self) -> None:
+        self._epoch = self._admission.epoch
+        self._known.clear()
 
     def note_given_again(self) -> None:
         """Once in a while, so that operators see what a group reads and when it last did."""

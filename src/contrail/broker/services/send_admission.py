@@ -247,9 +247,7 @@ class SendAdmission:
         properties.pop(POP_CK, None)
         properties |= {UNIQ_KEY: key, **self._broker_properties()}
         placed = self._placed(draft, properties)
-        # Only of one that was moved there: what is sent straight to that topic may lack the time.
-        is_timer = placed.topic == _TIMER_TOPIC != draft.topic
-        timer_out_ms = int(properties[TIMER_OUT_MS]) if is_timer else 0
+        timer_out_ms = int(properties[TIMER_OUT_MS]) if placed.topic == _TIMER_TOPIC else 0
         return Admitted(
             placed._replace(properties=_encoded(properties)),
             key,

@@ -27,6 +27,7 @@ from contrail.model.properties import (
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
     TIMER_OUT_MS,
+    TRAN_PREPARED_QUEUE_OFFSET,
     TRANSACTION_CHECK_TIMES,
     TRANSACTION_ID,
     UNIQ_KEY,
@@ -48,6 +49,8 @@ from contrail.store.services.reading import QueueRow
 _log = logging.getLogger(__name__)
 
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC)
+# Only a recalled timer, or a half message that was put back, has one of these.
+_MADE_HERE = (TIMER_DEL_UNIQKEY, TRAN_PREPARED_QUEUE_OFFSET, TRANSACTION_CHECK_TIMES)
 # So many neighbours must all be too old before a queue is believed to hold nothing younger: a
 # clock that was put back for a moment leaves a few old times among the young ones.
 _CHUNK_ROW_COUNT = 256
@@ -203,7 +206,7 @@ def _was_delivered(message: SentRecord) -> bool:
 def _waiting(message: SentRecord) -> _Sent | None:
     """A message that waits as it was sent, and not one that the broker put there by itself."""
     properties = decode_properties(message.properties)
-    made_here = TIMER_DEL_UNIQKEY in properties or TRANSACTION_CHECK_TIMES in properties
+    made_here = any(name in properties for name in _MADE_HERE)
     key = properties.get(UNIQ_KEY, "").encode()
     if message.prepared_transaction_offset or made_here or not key:
         return None

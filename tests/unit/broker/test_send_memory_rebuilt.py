@@ -227,6 +227,8 @@ def test_the_end_of_a_long_wait_does_not_make_a_key_young_again() -> None:
     "changes",
     [
         {"TIMER_DEL_UNIQKEY": "once_other"},
+        {"TRANSACTION_CHECK_TIMES": "0"},
+        {"TRAN_PREPARED_QUEUE_OFFSET": "0"},
         {"REAL_QID": "first"},
         {"REAL_QID": "-1"},
         {"REAL_QID": "99999999999"},
