@@ -17,6 +17,8 @@ from bench.report import Result, describe_machine, publish, require_publishable,
 # suite -> (module, what it measures)
 SUITES = {
     "store": ("bench.store", "append, sync flush, recovery and start of the message store"),
+    "backlog": ("bench.backlog", "the tail's latency while another group drains a backlog"),
+    "timers": ("bench.timers", "how late timed messages are, idle and with a million waiting"),
     "wire": ("bench.wire", "send and pull through the broker, beside servers that do nothing"),
 }
 

@@ -15,7 +15,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -73,7 +73,7 @@ class Shape:
 def running_broker(folder: Path, flush: Flush) -> Iterator[Server]:
     """A broker of its own on a free port, without NameServer, storing in ``folder``."""
     folder.mkdir(parents=True)
-    port = _free_broker_port()
+    port = free_broker_port()
     conf, counts = folder / "broker.conf", folder / "sync-count"
     conf.write_text(_broker_conf(folder, port, flush), encoding="utf-8")
     counts.write_bytes(bytes(_COUNT_BYTES))
@@ -199,10 +199,10 @@ def pinned(side: Literal["server", "load"]) -> Iterator[None]:
 
 @contextmanager
 def running(
-    command: list[str], log: Path, *, piped: bool = False
+    command: list[str], log: Path, *, piped: bool = False, is_pinned: bool = True
 ) -> Iterator[subprocess.Popen[bytes]]:
     path = os.pathsep.join(entry or "." for entry in sys.path)
-    with log.open("wb") as output, pinned("server"):
+    with log.open("wb") as output, pinned("server") if is_pinned else nullcontext():
         process = subprocess.Popen(
             command,
             stdin=subprocess.DEVNULL,
@@ -249,7 +249,7 @@ def free_port() -> int:
         return port
 
 
-def _free_broker_port() -> int:
+def free_broker_port() -> int:
     """A port whose fast port, two below, is free as well."""
     while True:
         port = free_port()

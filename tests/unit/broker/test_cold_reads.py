@@ -250,6 +250,35 @@ def test_what_cannot_be_brought_in_is_left_to_the_answer(setting: Setting, error
     setting.reads.close()
 
 
+def test_a_pull_that_cannot_be_answered_does_not_stop_the_others(
+    setting: Setting, caplog: pytest.LogCaptureFixture
+) -> None:
+    peer = Reader()
+    answer = setting.reads._answer
+
+    def failing(pull: FarPull) -> None:
+        if pull.plan.queue_id == 1:
+            raise ValueError("planted")
+        answer(pull)
+
+    setting.reads._answer = failing
+    for queue_id in (1, 2):
+        setting.take(queue_id, peer)
+    setting.loop.settle()
+    assert setting.answered == [2]
+    assert "was not answered" in caplog.text
+
+
+def test_a_store_that_cannot_say_what_is_missing_is_read_all_the_same(setting: Setting) -> None:
+    def failing(*_: object, **__: object) -> OnDisk:
+        raise FileNotFoundError("retention took the rows")
+
+    setting.store.on_disk = failing  # type: ignore[method-assign]
+    setting.take(1, Reader())
+    setting.loop.settle()
+    assert setting.answered == [1]
+
+
 def test_what_comes_next_is_announced_once_for_all_who_read_there(setting: Setting) -> None:
     setting.store.physical_end = 5 << 20
     setting.take(1, Reader())

@@ -45,7 +45,7 @@ _TOLD_BLOCKS_MAX = 1024
 _Block = tuple[bytes, int, int]
 
 
-class Cupboard(Protocol):
+class ColdStore(Protocol):
     """What this service needs of a store; the last two are called on its threads."""
 
     def on_disk(
@@ -109,7 +109,7 @@ class ColdReads:
 
     def __init__(
         self,
-        store: Cupboard,
+        store: ColdStore,
         answer: Callable[[FarPull], None],
         *,
         time_s: Callable[[], float] = time.perf_counter,
@@ -207,7 +207,11 @@ class ColdReads:
         self._count -= 1
         if not line.pulls:
             del self._lines[line.peer]
-        self._answer(pull)
+        try:
+            self._answer(pull)
+        except Exception:
+            # One pull that cannot be answered must not stop those behind it.
+            _log.exception("a pull of %s was not answered", line.peer.address)
         self._read_ahead(pull.plan, found.physical_end)
         return bool(line.pulls)
 
@@ -222,8 +226,9 @@ class ColdReads:
                 bytes_max=pull.bytes_max,
                 tag_codes=plan.tag_codes,
             )
-        except OSError:
+        except Exception as error:
             # Who reads meets the same error, and the pull is answered with it.
+            _log.debug("what a pull of %s reads is not known: %s", pull.peer.address, error)
             return OnDisk([], 0)
 
     # Threads.
