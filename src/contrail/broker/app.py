@@ -421,7 +421,8 @@ class Broker:
 
     def _make_schedule(self) -> Schedule:
         schedule = Schedule(self._clock.now_ms())
-        schedule.every(100, self.store.tick, name="store upkeep")
+        # Often, so that each time little is scrubbed: it is done on this thread.
+        schedule.every(10, self.store.tick, name="store upkeep")
         schedule.every(500, self._acknowledgements.expire, name="late flushes")
         schedule.every(1000, self.stats.sample, name="statistics")
         schedule.every(1000, self.tables.persistence.flush_due, name="write tables")

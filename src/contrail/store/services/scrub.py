@@ -31,6 +31,8 @@ from contrail.store.state.record_crc import RecordCrcRule
 __all__ = ["DamagedRange", "ScrubBudget", "ScrubCounters", "ScrubReport", "Scrubber"]
 
 CHUNK_BYTES_MIN = 64 << 10
+# What the next steps read is asked for so far ahead: a step waits for no disk.
+_AHEAD_BYTES = 1 << 20
 _BATCH_ROW_BYTES = 46
 _TIMED_ROW_BYTES = 28
 _ROW_BYTES = 20
@@ -120,6 +122,7 @@ class Scrubber:
         self._dispatched_end = dispatched_end
         self._clock = clock
         self._position = -1
+        self._asked_for_end = 0
         self._index_check: IndexCheck | None = None
         self._known_damage: set[DamagedRange] = set()
         self._first_seen: dict[tuple[bytes, int], int] = {}
@@ -156,6 +159,18 @@ class Scrubber:
                 self._position = walk.position
         if self._position >= end:
             self._finish_pass(end, report)
+        else:
+            self._ask_for_more()
+
+    def _ask_for_more(self) -> None:
+        start = max(self._position, self._asked_for_end)
+        if start - self._position > _AHEAD_BYTES // 2:
+            return
+        segment = self._segments.at(start)
+        if segment is not None:
+            byte_count = min(_AHEAD_BYTES, segment.end - start)
+            segment.will_need(start, byte_count)
+            self._asked_for_end = start + byte_count
 
     def _take_place(self, end: int) -> None:
         """Begin a pass, or go on with it; retention may have moved the log's minimum past us."""
@@ -164,6 +179,7 @@ class Scrubber:
             return
         begins = self._position < 0 or self._position > end
         self._position = lowest
+        self._asked_for_end = 0
         self._index_check = None
         if begins:
             self._first_seen, self._passed_damage = {}, False
