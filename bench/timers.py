@@ -244,7 +244,7 @@ def _send_frames(topic: str, times: Iterable[int]) -> Iterator[bytes]:
 
 @dataclass
 class Consumers:
-    """One puller per queue. What came is looked at only afterwards: it must not hold up the rest."""
+    """One puller per queue. What came is looked at afterwards: it must not hold up the rest."""
 
     broker: Server
     topic: str

@@ -38,6 +38,18 @@ def test_a_level_above_the_highest_is_the_highest() -> None:
     assert properties["DELAY"] == "18"
 
 
+@pytest.mark.parametrize("level", ["0", "-1", "-0", str(-(1 << 31))])
+def test_a_level_below_the_first_is_none(level: str) -> None:
+    assert placed({"DELAY": level}) == DRAFT
+
+
+@pytest.mark.parametrize("level", ["", " 2", "abc", "2.0", "1_0", str(1 << 31), "9" * 20])
+def test_a_level_that_is_no_number_is_refused(level: str) -> None:
+    with pytest.raises(RequestRejected) as refusal:
+        placed({"DELAY": level})
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+
+
 def test_a_delay_level_wins_over_a_timer() -> None:
     properties = {"DELAY": "1", "TIMER_DELAY_MS": "5000"}
     assert placed(properties).topic == b"SCHEDULE_TOPIC_XXXX"

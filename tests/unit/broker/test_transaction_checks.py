@@ -5,12 +5,16 @@ from __future__ import annotations
 import pytest
 
 from contrail.broker.services.transaction_checks import HalfRetention
+from contrail.broker.state.causes import Delivered
 from contrail.broker.state.check_schedule import CheckSchedule
+from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.transaction_records import read_half
 from contrail.errors import StoreReadOnly
+from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Response
 from tests.fakes.peers import FakePeer
 from tests.fakes.transaction_log import RECORD_BYTES, STORE_HOST
 from tests.unit.broker.transaction_setup import (
@@ -165,8 +169,6 @@ def test_what_was_given_up_and_cut_off_from_its_op_record_is_not_given_up_again(
     cut.records.pop()
     cut._queues[b"RMQ_SYS_TRANS_OP_HALF_TOPIC", 0].pop()
     cut.flush()
-    from contrail.broker.state.causes import Delivered
-
     next_life = World(cut, delivered=Delivered.of(cut.records))
     next_life.producer()
     next_life.tick(ms=60_000)
@@ -207,19 +209,17 @@ def test_a_half_message_whose_segment_may_be_removed_is_put_back() -> None:
     world.send_half("k1")
     world.tick()
     for _ in range(8):
-        world.store(world_plain())
+        world.store(plain_draft())
     world.tick()
     assert len(world.log.of(HALF)) == 1
-    world.store(world_plain())
+    world.store(plain_draft())
     world.tick()
     assert len(world.log.of(HALF)) == 2
     world.tick()
     assert len(world.log.of(HALF)) == 2
 
 
-def world_plain():  # type: ignore[no-untyped-def]
-    from contrail.model.message import MessageDraft
-
+def plain_draft() -> MessageDraft:
     return MessageDraft(b"orders", 0, b"plain")
 
 
@@ -245,8 +245,6 @@ def test_a_question_that_fails_is_asked_again_later_and_the_others_go_on() -> No
                 raise RuntimeError("no bytes go out")
 
     peer = Failing()
-    from contrail.broker.state.client_channels import ClientChannel
-
     world.producers.register("payers", ClientChannel(peer, "c", "JAVA", 479, 0))
     world.send_half("bad")
     world.send_half("good")
@@ -400,12 +398,12 @@ def test_only_half_messages_that_were_not_decided_are_resumed() -> None:
     world.end(half, ROLLBACK)
     refused = resume(world, half.physical_offset)
     assert refused.code == ResponseCode.ILLEGAL_OPERATION
-    plain = world.store(world_plain())
+    plain = world.store(plain_draft())
     assert resume(world, plain.physical_offset).code == ResponseCode.SYSTEM_ERROR
     assert resume(world, 17).code == ResponseCode.SYSTEM_ERROR
 
 
-def resume(world: World, physical_offset: int):  # type: ignore[no-untyped-def]
+def resume(world: World, physical_offset: int) -> Response:
     fields = {"msgId": encode_offset_message_id(STORE_HOST, physical_offset)}
     answer = world.ask(RequestCode.RESUME_CHECK_HALF_MESSAGE, fields)
     assert answer is not None

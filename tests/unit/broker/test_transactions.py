@@ -77,8 +77,7 @@ def test_a_fate_outlives_a_restart() -> None:
     world = World()
     half = world.send_half()
     world.end(half, ROLLBACK)
-    for written in (None, {}):
-        next_life = world.crashed(written=written)
+    for next_life in (world.crashed(), world.crashed(written={})):
         assert len(next_life.table) == 0
         refused = next_life.end(half, COMMIT)
         assert refused is not None and "was rolled back" in (refused.remark or "")
@@ -301,8 +300,10 @@ def test_the_list_is_paged_and_says_how_many_there_are() -> None:
 def test_an_operator_decides_by_hand(by: str) -> None:
     world = World()
     half = world.send_half("k1")
-    name = "k1" if by == "transactionId" else str(
-        encode_offset_message_id(STORE_HOST, half.physical_offset)
+    name = (
+        "k1"
+        if by == "transactionId"
+        else str(encode_offset_message_id(STORE_HOST, half.physical_offset))
     )
     answer = world.ask(RequestCode.DECIDE_TRANSACTION, {by: name, "fate": "commit"})
     assert answer is not None and answer.code == ResponseCode.SUCCESS

@@ -68,9 +68,7 @@ class World:
             self.transactions, self.checks, self.table, self.log, self.clock, store_host=STORE_HOST
         )
         self.acknowledgements = Acknowledgements(timeout_ms=5000)
-        answers = DurableAnswers(
-            self.acknowledgements, self.clock, waits_for_flush=waits_for_flush
-        )
+        answers = DurableAnswers(self.acknowledgements, self.clock, waits_for_flush=waits_for_flush)
         self.handlers = TransactionHandlers(
             self.transactions, operators, answers, self.settings, self.clock
         )
@@ -80,7 +78,10 @@ class World:
         self.exhausted_topic_made += 1
 
     def crashed(
-        self, record_count: int | None = None, *, written: Mapping[str, Mapping[int, int]] | None = None
+        self,
+        record_count: int | None = None,
+        *,
+        written: Mapping[str, Mapping[int, int]] | None = None,
     ) -> World:
         """The next life, from a log cut off behind so many records and cursors that were written.
 

@@ -19,8 +19,10 @@ from contrail.broker.state.producers import ProducerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.errors import CallFailed, LocalProtocolError, RequestRejected, StoreError
+from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.properties import (
+    CLUSTER,
     DELAY,
     INNER_NUM,
     MSG_REGION,
@@ -94,9 +96,10 @@ class ReplyHandlers:
         await asyncio.gather(*pushes, return_exceptions=True)
 
     def handle_reply(self, request: Request, peer: Peer) -> Answer:
+        # What cannot be read is refused without the fields that every other answer has.
+        send = read_send(request, peer.packed_host)
+        is_unit = is_unit_send(request)
         try:
-            send = read_send(request, peer.packed_host)
-            is_unit = is_unit_send(request)
             admitted = self._admission.admit(_as_kept(send), peer.address, is_unit=is_unit)
             requester = self._find_requester(send)
         except RequestRejected as refusal:
@@ -228,7 +231,7 @@ class ReplyHandlers:
         if not self._settings.config.replies_stored:
             return None
         try:
-            run = self._deliveries.append([admitted.draft])
+            run = self._deliveries.append([_without_cluster(admitted.draft)])
         except StoreError as error:
             _log.warning("reply %r could not be kept: %s", admitted.unique_key, error)
             return None
@@ -243,6 +246,11 @@ class ReplyHandlers:
     def _region_fields(self) -> dict[str, str]:
         config = self._settings.config
         return {MSG_REGION: config.region, TRACE_ON: "true" if config.trace_on else "false"}
+
+
+def _without_cluster(draft: MessageDraft) -> MessageDraft:
+    """RocketMQ names the cluster in every message but in replies."""
+    return draft._replace(properties=remove_property(draft.properties, CLUSTER))
 
 
 def _as_kept(send: SendRequest) -> SendRequest:

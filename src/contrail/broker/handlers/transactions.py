@@ -68,7 +68,7 @@ class TransactionHandlers:
             return self._end(request, peer)
         except RequestRejected as refusal:
             # Nobody reads the answer to a one-way request.
-            _log.warning("end of a transaction from %s refused: %s", peer.address, refusal.remark)
+            _log.info("end of a transaction from %s refused: %s", peer.address, refusal.remark)
             raise
 
     def _end(self, request: Request, peer: Peer) -> Answer:

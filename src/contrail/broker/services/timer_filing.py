@@ -99,12 +99,16 @@ class TimerFiling:
         if slot_ms >= self.read_ms:
             self._first_deliveries.setdefault(slot_ms, physical_start)
 
-    def tick(self, now_ms: int, *, queue_offset: int, read_ms: int) -> None:
+    def tick(
+        self, now_ms: int, *, queue_offset: int, read_ms: int, is_urgent: bool = False
+    ) -> None:
         """Note how far things are, if it is time, and have written what the log allows."""
         if self._frozen:
             return
         if self._running is not None and self._running.done():
             self._take_result()
+        if is_urgent:
+            self._noted_ms = None
         self._note(now_ms, _Mark(self._row_count, queue_offset, read_ms))
         if self._running is None:
             self._start(now_ms)

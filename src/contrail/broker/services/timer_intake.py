@@ -39,7 +39,8 @@ class TimerIntake:
         self._lap_ms = CELL_COUNT * table.precision_ms
         self.queue_offset = 0
         self._stuck_at = -1
-        self._waits_for_room = False
+        # Whether the wheel must be written down first; see ``_take``.
+        self.waits_for_room = False
 
     @property
     def behind_count(self) -> int:
@@ -49,14 +50,14 @@ class TimerIntake:
     @property
     def can_go_on(self) -> bool:
         """Whether another step has something to do."""
-        is_stuck = self._waits_for_room or self._stuck_at == self.queue_offset
+        is_stuck = self.waits_for_room or self._stuck_at == self.queue_offset
         return self.behind_count > 0 and not is_stuck
 
     def step(
         self, now_ms: int, near_ms: int, count_max: int, passed_over: frozenset[int] = frozenset()
     ) -> int:
         """Take the next messages; returns how many. ``passed_over`` are physical offsets."""
-        self._waits_for_room = False
+        self.waits_for_room = False
         found = self._store.get(
             TOPIC, QUEUE_ID, self.queue_offset, count_max=count_max, bytes_max=_BYTES_MAX
         )
@@ -64,7 +65,7 @@ class TimerIntake:
             return self._pass_unreadable(found)
         for count, view in enumerate(found.records):
             if not self._take(bytes(view), now_ms, near_ms, passed_over):
-                self._waits_for_room = True
+                self.waits_for_room = True
                 return count
             self.queue_offset += 1
         self.queue_offset = found.next_queue_offset

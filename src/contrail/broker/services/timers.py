@@ -109,8 +109,12 @@ class Timers:
         except StoreError as error:
             self._behind = False
             self._note_refusal(error)
-        read_ms = self._table.advance(now_ms)
-        self._filing.tick(now_ms, queue_offset=self._intake.queue_offset, read_ms=read_ms)
+        self._filing.tick(
+            now_ms,
+            queue_offset=self._intake.queue_offset,
+            read_ms=self._table.advance(now_ms),
+            is_urgent=self._intake.waits_for_room,
+        )
 
     def _take_and_make_ready(self, now_ms: int) -> bool:
         """Whether everything that is near is in the line, deletions included."""
@@ -133,10 +137,12 @@ class Timers:
     @property
     def interval_ms(self) -> int:
         """How long ``run`` can wait: not at all while something is left to do."""
-        if self._behind or (self._intake.can_go_on and not self._refused):
+        if self._refused:
+            return _IDLE_INTERVAL_MS
+        if self._behind or self._intake.can_go_on or self._intake.waits_for_room:
             return 0
         next_ms = self._table.due.deliver_ms_min
-        if next_ms is None or self._refused:
+        if next_ms is None:
             return _IDLE_INTERVAL_MS
         return min(max(next_ms - self._clock.now_ms(), 1), _IDLE_INTERVAL_MS)
 

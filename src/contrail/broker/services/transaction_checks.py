@@ -47,7 +47,9 @@ from contrail.protocol.codes import RequestCode
 _log = logging.getLogger(__name__)
 
 _WORK_MS_MAX = 5
-_RUN_COUNT_MAX = 64
+_IDLE_INTERVAL_MS = 100
+_BUSY_INTERVAL_MS = 20
+_RUN_COUNT_MAX = 32
 _RUN_BYTES_MAX = 1 << 20
 _LOOKED_AT_MAX = 1024
 _RETRY_MS = 1000
@@ -116,21 +118,33 @@ class TransactionChecks:
         # Questions whose copies are appended, but under SYNC_FLUSH perhaps not readable yet.
         self._questions: deque[tuple[int, Half]] = deque()
         self._turn = 0
+        self._behind = False
 
     def run(self, now_ms: int) -> None:
         """Do what is due, as far as a few milliseconds go."""
         self._transactions.append_run()
         self._schedule.observe(now_ms)
-        for half in self._table.take_fresh():
+        for half in self._table.take_fresh(_LOOKED_AT_MAX):
             self._schedule.put(half, in_ms=self._first_wait_ms(half, now_ms))
-        for group in self._schedule.parked_groups:
-            if self._live_channels(group):
-                self._schedule.release(group)
+        self._release()
         deadline_ms = monotonic_ms() + _WORK_MS_MAX
-        while self._work(now_ms) and monotonic_ms() < deadline_ms:
-            pass
+        self._behind = True
+        while self._behind and monotonic_ms() < deadline_ms:
+            self._behind = self._work(now_ms)
         self._renew(now_ms)
         self._ask()
+
+    @property
+    def interval_ms(self) -> int:
+        """How long ``run`` can wait: less while something due is left."""
+        return _BUSY_INTERVAL_MS if self._behind else _IDLE_INTERVAL_MS
+
+    def _release(self) -> None:
+        """Somebody of a group came: what waited for that is due, some of it each time."""
+        room = _LOOKED_AT_MAX
+        for group in self._schedule.parked_groups:
+            if room > 0 and self._live_channels(group):
+                room -= self._schedule.release(group, room)
 
     def next_check_ms(self, half: Half) -> int:
         """The clock's time of the next check; -1 while nobody can be asked."""
@@ -150,13 +164,13 @@ class TransactionChecks:
 
     def _work(self, now_ms: int) -> bool:
         """Handle some that are due; False when there are no more."""
-        due = self._schedule.take_due(_LOOKED_AT_MAX)
+        due = self._schedule.take_due(_RUN_COUNT_MAX)
         wanted = [half for half in due if not self._parked(half, now_ms)]
         steps, rest = self._steps(wanted, now_ms, self._step_of)
         for half in rest:
             self._schedule.put(half, in_ms=0)
         self._carry_out(steps, now_ms)
-        return len(due) == _LOOKED_AT_MAX or bool(rest)
+        return len(due) == _RUN_COUNT_MAX or bool(rest)
 
     def _parked(self, half: Half, now_ms: int) -> bool:
         """Nobody can be asked, and it is too early to give up."""
@@ -188,7 +202,7 @@ class TransactionChecks:
         rest: list[Half] = []
         byte_count = 0
         for half in halves:
-            if len(steps) >= _RUN_COUNT_MAX or byte_count >= _RUN_BYTES_MAX:
+            if byte_count >= _RUN_BYTES_MAX:
                 rest.append(half)
                 continue
             try:
@@ -208,6 +222,7 @@ class TransactionChecks:
             return self._store.record(half.physical_offset)
         except RecordDamaged as damage:
             _log.error("transaction %s cannot be asked about: %s", half.key, damage)
+            half.copyable = False
         gone = half.physical_offset < self._store.physical_min
         if gone or now_ms - half.since_ms > self._retention.reserved_ms:
             self._drop(half)
@@ -270,6 +285,7 @@ class TransactionChecks:
                 self._note_given_up(step.half, now_ms)
                 continue
             is_question = step.checks > step.half.checks
+            step.half.copyable = True
             self._table.move(
                 step.half,
                 queue_offset=run.queue_offsets[index],
@@ -339,9 +355,9 @@ class TransactionChecks:
         if lowest is None or not self._in_danger(lowest, now_ms):
             return
         # The lowest is usually among the first that were taken in, but need not be.
-        halves = dict.fromkeys([lowest, *self._table.page(0, _RUN_COUNT_MAX)])
+        halves = dict.fromkeys([lowest, *self._table.page(0, _LOOKED_AT_MAX)])
         wanted = [half for half in halves if half.copyable and self._in_danger(half, now_ms)]
-        steps, _ = self._steps(wanted, now_ms, self._renewal_of)
+        steps, _ = self._steps(wanted[:_RUN_COUNT_MAX], now_ms, self._renewal_of)
         self._carry_out(steps, now_ms)
 
     def _renewal_of(self, half: Half, message: StoredMessage, now_ms: int) -> _Step:

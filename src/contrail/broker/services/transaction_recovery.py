@@ -197,9 +197,7 @@ def _op_place(store: TransactionLog) -> tuple[int, int]:
         return 0, _TAIL_BYTES_MAX
     if FATES in last.properties:
         return last.physical_offset, _OWN_TAIL_BYTES_MAX
-    count = 0
-    for message in messages:
-        count += 1
+    for count, message in enumerate(messages, 1):
         is_early = last.store_timestamp_ms - message.store_timestamp_ms >= _OP_LATE_MS
         if is_early or count == _OPS_LOOKED_BACK:
             return message.physical_offset, _TAIL_BYTES_MAX

@@ -118,9 +118,8 @@ class Transactions:
             op_cursor=op_cursor,
         )
         self._op_next = max(op_cursor, self._store.queue_offset_max(OP, QUEUE_ID))
-        missing = self._table.unmarked()
-        if missing:
-            self._held_back = self._place_of(min(queue_offset for queue_offset, _ in missing))
+        if self._table.has_unmarked:
+            self._held_back = self._place_of(self._table.lowest_unmarked)
         _log.info("%d transactions are open", len(self._table))
 
     def _place_of(self, queue_offset: int) -> int:
@@ -131,17 +130,17 @@ class Transactions:
     def run(self, now_ms: int) -> None:
         """Take in what was stored, and write down how far all is decided."""
         self.append_run()
-        if self._table.unmarked():
+        if self._table.has_unmarked:
             self._mark_missing()
         self.read_new()
-        self._keep_cursors()
+        self.keep_cursors()
 
     @property
     def durable_end(self) -> int:
         """The log position from which on a start may look for commits without op records."""
         flushed_end = self._deliveries.flushed_end
         if self._held_back is not None:
-            if self._table.unmarked() or flushed_end < self._held_back_until:
+            if self._table.has_unmarked or flushed_end < self._held_back_until:
                 return self._held_back
             self._held_back = None
         return flushed_end
@@ -241,7 +240,7 @@ class Transactions:
             MessageIllegal: one of them breaks a limit; nothing was stored.
             StoreError: the store takes nothing now; nothing was stored.
         """
-        missing = self._table.unmarked()[:_MARKS_PER_RUN]
+        missing = self._table.unmarked(_MARKS_PER_RUN)
         ops = op_drafts(
             [*missing, *marks], now_ms=self._clock.now_ms(), store_host=self._store_host
         )
@@ -278,12 +277,13 @@ class Transactions:
             self._offsets.commit(GROUP, name, QUEUE_ID, high)
         return min(max(cursor, low), high)
 
-    def _keep_cursors(self) -> None:
+    def keep_cursors(self) -> None:
+        """Note down how far all is decided, as far as the log is durable."""
         half_cursor = self._table.half_cursor
         while self._ops and self._ops[0][1] < half_cursor:
             self._ops.popleft()
         cursors = half_cursor, self._ops[0][0] if self._ops else self._op_next
-        if cursors != self._noted and not self._table.unmarked():
+        if cursors != self._noted and not self._table.has_unmarked:
             self._noted = cursors
             # Even what was only read must be durable: else its offsets are given out again.
             self._marks.note(self._store.physical_end, cursors)

@@ -70,11 +70,16 @@ class CheckSchedule:
     def parked_groups(self) -> list[str]:
         return list(self._parked)
 
-    def release(self, group: str) -> None:
-        """A producer of the group is there: its transactions are due now."""
-        for half in self._parked.pop(group, ()):
+    def release(self, group: str, count_max: int) -> int:
+        """A producer of the group is there: some of its transactions are due now; how many."""
+        parked = self._parked.pop(group, [])
+        released, left = parked[:count_max], parked[count_max:]
+        if left:
+            self._parked[group] = left
+        for half in released:
             if half.due_ms == PARKED and self._is_open(half):
                 self.put(half, in_ms=0)
+        return len(released)
 
     def _sweep(self) -> None:
         """Drop what is over; what is left may double before the next sweep."""

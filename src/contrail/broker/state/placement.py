@@ -26,6 +26,7 @@ from contrail.protocol.codes import ResponseCode
 
 _TIMER_NAMES = (TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS)
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+_I32_END = 1 << 31
 _I64_MAX = (1 << 63) - 1
 _I64_MIN = -(1 << 63)
 
@@ -39,11 +40,18 @@ class TimerRules(NamedTuple):
 
 
 def delay_level(properties: dict[str, str]) -> int:
-    """The level a message asks for; 0 for none. What is no number is none."""
-    try:
-        return int(properties.get(DELAY, "0"))
-    except ValueError:
-        return 0
+    """The level a message asks for; 0 for none.
+
+    Raises:
+        RequestRejected: what it asks for is no number; delivered at once would be wrong.
+    """
+    text = properties.get(DELAY, "0")
+    level = int(text) if _WHOLE_NUMBER.fullmatch(text) else _I32_END
+    if not -_I32_END <= level < _I32_END:
+        raise RequestRejected(
+            ResponseCode.SYSTEM_ERROR, f"{DELAY}={text[:40]!r} is no whole number of 32 bits"
+        )
+    return level
 
 
 def wants_delay(properties: dict[str, str]) -> bool:

@@ -74,9 +74,9 @@ class OpenTransactions:
         lowest = self.lowest
         return self.next_queue_offset if lowest is None else lowest.queue_offset
 
-    def take_fresh(self) -> list[Half]:
-        """The transactions that were taken in since this was last asked."""
-        fresh, self._fresh = self._fresh, []
+    def take_fresh(self, count_max: int) -> list[Half]:
+        """Some of the transactions that were taken in and not handed out yet."""
+        fresh, self._fresh = self._fresh[:count_max], self._fresh[count_max:]
         return [half for half in fresh if half in self]
 
     # Reading the half queue.
@@ -213,8 +213,16 @@ class OpenTransactions:
         """An op record must be written for this: the log shows the fate in another way."""
         self._unmarked.append((queue_offset, fate))
 
-    def unmarked(self) -> list[Mark]:
-        return list(self._unmarked)
+    @property
+    def has_unmarked(self) -> bool:
+        return bool(self._unmarked)
+
+    @property
+    def lowest_unmarked(self) -> int:
+        return min(queue_offset for queue_offset, _ in self._unmarked)
+
+    def unmarked(self, count_max: int) -> list[Mark]:
+        return self._unmarked[:count_max]
 
     def marked(self, count: int) -> None:
         """The first ``count`` of ``unmarked`` are in the log."""

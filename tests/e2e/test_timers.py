@@ -1,0 +1,235 @@
+"""Timed messages through a real broker: on time, called back, limited, and kept over a kill."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contrail.clock import ManualClock, SharedClock
+from contrail.model.message import StoredMessage
+from contrail.model.recall_handle import RecallHandle
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker, messages
+from tests.e2e.raw_client import poll
+
+TOPIC = "timed"
+DAY_MS = 86_400_000
+I64_MAX = (1 << 63) - 1
+
+
+class TimerAsker(Asker):
+    """A broker that is asked for times."""
+
+    def now_ms(self) -> int:
+        return self._cluster.clock.now_ms()
+
+    def send_at(self, key: str, deliver_ms: int, topic: str = TOPIC) -> str:
+        """Send, and the handle that calls the message back."""
+        properties = {"UNIQ_KEY": key, "TIMER_DELIVER_MS": str(deliver_ms)}
+        answer = self.send(topic, key.encode(), properties=properties)
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return answer.fields["recallHandle"]
+
+    def found(self, topic: str = TOPIC) -> list[StoredMessage]:
+        """What queue 0 of the topic holds now."""
+        found: list[StoredMessage] = []
+        while True:
+            answer = self.pull(topic, len(found))
+            more = messages(answer)
+            if not more:
+                return found
+            found += more
+
+    def keys(self, topic: str = TOPIC) -> list[str]:
+        return [message.properties["UNIQ_KEY"] for message in self.found(topic)]
+
+    def wait_for(self, keys: list[str]) -> None:
+        poll(lambda: self.keys() == keys, f"{keys} are delivered")
+
+    def recall(self, handle: str, topic: str = TOPIC) -> tuple[int, str | None, str | None]:
+        fields = {"producerGroup": "p", "topic": topic, "recallHandle": handle}
+        answer = self.ask(RequestCode.RECALL_MESSAGE, fields)
+        return answer.code, answer.fields.get("msgId"), answer.remark
+
+
+@pytest.fixture
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(clock=ManualClock()) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def broker(cluster: LocalCluster) -> TimerAsker:
+    broker = TimerAsker(cluster)
+    broker.make_topic(TOPIC)
+    return broker
+
+
+def taken(cluster: LocalCluster) -> bool:
+    app = cluster.brokers[0].app
+    assert app is not None
+    return app.kinds.timers.behind_count == 0
+
+
+def test_messages_come_in_their_milliseconds(cluster: LocalCluster, broker: TimerAsker) -> None:
+    start_ms = broker.now_ms()
+    broker.send_at("late", start_ms + 3210)
+    broker.send_at("early", start_ms + 1005)
+    poll(lambda: taken(cluster), "the timers are enqueued")
+    cluster.advance(ms=1004)
+    assert broker.keys() == []
+    cluster.advance(ms=1)
+    broker.wait_for(["early"])
+    cluster.advance(ms=2204)
+    assert broker.keys() == ["early"]
+    cluster.advance(ms=1)
+    broker.wait_for(["early", "late"])
+    assert [message.store_timestamp_ms for message in broker.found()] == [
+        start_ms + 1005,
+        start_ms + 3210,
+    ]
+
+
+def test_a_recalled_message_is_never_delivered(cluster: LocalCluster, broker: TimerAsker) -> None:
+    start_ms = broker.now_ms()
+    handle = broker.send_at("gone", start_ms + 60_000)
+    broker.send_at("kept", start_ms + 60_000)
+    decoded = RecallHandle.decode(handle)
+    assert (decoded.topic, decoded.unique_key) == (TOPIC, "gone")
+    assert decoded.deliver_ms == start_ms + 59_001
+    assert broker.recall(handle) == (ResponseCode.SUCCESS, "gone", None)
+    poll(lambda: taken(cluster), "the recall is enqueued")
+    cluster.advance(ms=61_000)
+    broker.wait_for(["kept"])
+
+
+def test_a_recall_is_refused_for_what_is_wrong_with_it(
+    cluster: LocalCluster, broker: TimerAsker
+) -> None:
+    start_ms = broker.now_ms()
+    handle = broker.send_at("a", start_ms + 60_000)
+    broker.make_topic("other")
+    name = cluster.brokers[0].name
+    illegal = ResponseCode.ILLEGAL_OPERATION
+
+    def handle_of(broker_name: str, deliver_ms: int) -> str:
+        return RecallHandle(TOPIC, broker_name, deliver_ms, "a").encode()
+
+    assert broker.recall(handle, "nowhere")[0] == ResponseCode.TOPIC_NOT_EXIST
+    assert broker.recall(handle, "other")[0] == illegal
+    assert broker.recall("no handle")[0] == illegal
+    assert broker.recall(handle_of("broker-z", start_ms + 9000))[0] == illegal
+    assert broker.recall(handle_of(name, start_ms))[0] == illegal
+    assert broker.recall(handle_of(name, start_ms + 3 * DAY_MS))[0] == illegal
+    # That nothing is there to be called back is not reported.
+    assert broker.recall(handle_of(name, start_ms + 9000))[0] == ResponseCode.SUCCESS
+
+
+def test_recalls_can_be_switched_off() -> None:
+    with LocalCluster(clock=ManualClock(), properties={"recallMessageEnable": "false"}) as cluster:
+        broker = TimerAsker(cluster)
+        broker.make_topic(TOPIC)
+        handle = broker.send_at("a", broker.now_ms() + 60_000)
+        assert broker.recall(handle)[0] == ResponseCode.NO_PERMISSION
+
+
+@pytest.mark.parametrize(
+    "timer",
+    [
+        {"TIMER_DELIVER_MS": str(I64_MAX)},
+        {"TIMER_DELAY_MS": str(I64_MAX)},
+        {"TIMER_DELAY_SEC": str(I64_MAX)},
+        {"TIMER_DELAY_SEC": "259201"},
+        {"TIMER_DELAY_MS": "soon"},
+    ],
+    ids=str,
+)
+def test_times_beyond_the_limit_are_refused_by_name(
+    broker: TimerAsker, timer: dict[str, str]
+) -> None:
+    answer = broker.send(TOPIC, properties=timer)
+    assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+    remark = answer.remark or ""
+    assert "timerMaxDelaySec" in remark or "soon" in remark
+
+
+def test_a_year_is_kept_when_it_is_allowed() -> None:
+    properties = {"timerMaxDelaySec": "31536000"}
+    with LocalCluster(clock=ManualClock(), properties=properties) as cluster:
+        broker = TimerAsker(cluster)
+        broker.make_topic(TOPIC)
+        due_ms = broker.now_ms() + 364 * DAY_MS + 7
+        broker.send_at("a", due_ms)
+        app = cluster.brokers[0].app
+        assert app is not None
+        for _ in range(364):
+            poll(lambda: taken(cluster) and app.kinds.timers.pending_count == 1, "it waits")
+            assert broker.keys() == []
+            cluster.advance(hours=24)
+        poll(lambda: taken(cluster), "it is enqueued")
+        cluster.advance(ms=6)
+        assert broker.keys() == []
+        cluster.advance(ms=1)
+        broker.wait_for(["a"])
+        (message,) = broker.found()
+        assert message.store_timestamp_ms == due_ms
+        assert int(message.properties["TIMER_ROLL_TIMES"]) > 100
+
+
+def test_counts_and_the_check_point_can_be_asked_for(
+    cluster: LocalCluster, broker: TimerAsker
+) -> None:
+    start_ms = broker.now_ms()
+    for delay_s in (30, 40, 4000):
+        broker.send_at(f"{delay_s}", start_ms + delay_s * 1000)
+    poll(lambda: taken(cluster), "the timers are enqueued")
+    body = json.loads(broker.done(RequestCode.GET_TIMER_METRICS, {}).body)
+    assert body["timingCount"][TOPIC]["count"] == 3
+    assert body["timingDistribution"] == {
+        "5": 0,
+        "60": 2,
+        "300": 0,
+        "900": 0,
+        "3600": 0,
+        "14400": 1,
+        "28800": 0,
+        "86400": 0,
+    }
+
+    def check() -> tuple[int, ...]:
+        cluster.advance(ms=1000)
+        return struct.unpack(">7q", broker.done(RequestCode.GET_TIMER_CHECK_POINT, {}).body)
+
+    poll(lambda: check()[2:4] == (3, 3), "the check point knows all three")
+    assert check()[0] <= broker.now_ms()
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+def test_a_killed_broker_delivers_what_was_due_meanwhile(tmp_path: Path, flush: str) -> None:
+    clock = SharedClock(tmp_path / "clock")
+    with LocalCluster(
+        in_children=True, clock=clock, properties={"flushDiskType": flush}
+    ) as cluster:
+        broker = TimerAsker(cluster)
+        broker.make_topic(TOPIC)
+        start_ms = broker.now_ms()
+        for number in range(50):
+            broker.send_at(f"{number:02d}", start_ms + 3_600_000 + number)
+        handle = broker.send_at("gone", start_ms + 3_600_000)
+        assert broker.recall(handle)[0] == ResponseCode.SUCCESS
+        cluster.brokers[0].kill()
+        cluster.advance(hours=24 * 8)
+        cluster.brokers[0].start()
+        keys = [f"{number:02d}" for number in range(50)]
+        broker.wait_for(keys)
+        cluster.brokers[0].kill()
+        cluster.brokers[0].start()
+        late = broker.now_ms() + 1500
+        broker.send_at("last", late)
+        broker.wait_for([*keys, "last"])
+        assert broker.found()[-1].store_timestamp_ms >= late
