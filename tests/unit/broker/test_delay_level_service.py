@@ -33,6 +33,7 @@ class ScheduleQueues:
     """The schedule topic in memory: rows and records by level."""
 
     def __init__(self) -> None:
+        self.asked_for: list[int] = []
         self.rows_by_queue: dict[int, list[tuple[int, int, bytes]]] = {}
         self.queue_offsets_min: dict[int, int] = {}
         self.unreadable: dict[tuple[int, int], GetStatus] = {}
@@ -65,6 +66,9 @@ class ScheduleQueues:
             QueueRow(queue_offset + index, place, len(record), deliver_ms)
             for index, (place, deliver_ms, record) in enumerate(found)
         ]
+
+    def will_need(self, physical_offset: int, byte_count: int) -> None:
+        self.asked_for.append(physical_offset)
 
     def get(
         self, topic: bytes, queue_id: int, queue_offset: int, *, count_max: int, bytes_max: int
@@ -170,6 +174,17 @@ def test_a_level_that_waits_does_not_hold_up_another() -> None:
     scene.queues.put(2, b"now", NOW_MS)
     scene.start().run(NOW_MS)
     assert scene.log.bodies == [b"now"]
+
+
+def test_messages_that_are_due_soon_are_asked_for_once() -> None:
+    scene = Scene()
+    places = [scene.queues.put(2, b"a", NOW_MS + 1500), scene.queues.put(2, b"b", NOW_MS + 1600)]
+    levels = scene.start()
+    levels.run(NOW_MS)
+    assert scene.queues.asked_for == []
+    levels.run(NOW_MS + 600)
+    levels.run(NOW_MS + 700)
+    assert scene.queues.asked_for == places
 
 
 def test_a_cursor_is_written_only_when_its_deliveries_are_durable() -> None:

@@ -29,6 +29,8 @@ _log = logging.getLogger(__name__)
 
 _TOPIC = SCHEDULE_TOPIC.encode()
 _RUN_COUNT_MAX = 64
+# So long before its time the first message of a level, and those behind it, are asked for.
+_ASKED_AHEAD_MS = 1000
 _RUN_BYTES_MAX = 1 << 20
 _WORK_MS_MAX = 5
 _IDLE_INTERVAL_MS = 50
@@ -69,6 +71,7 @@ class DelayLevels:
             interval_ms=interval_ms,
         )
         self._in_turn = deque(cursors.levels)
+        self._asked: dict[int, int] = {}
         self._behind = False
         self._refused = False
         self._stuck: dict[int, int] = {}
@@ -153,9 +156,19 @@ class DelayLevels:
             return 1
         if not cursors.due_count(level, (first[0].tags_code,), now_ms):
             cursors.put(level, queue_offset)
+            if first[0].tags_code - now_ms < _ASKED_AHEAD_MS:
+                self._ask_for(level, queue_offset)
             return 0
         rows = self._store.rows(_TOPIC, level - 1, queue_offset, _RUN_COUNT_MAX)
         return cursors.due_count(level, (row.tags_code for row in rows), now_ms)
+
+    def _ask_for(self, level: int, queue_offset: int) -> None:
+        """Reading old messages must not wait for the disk: it runs on the loop's thread."""
+        if self._asked.get(level) == queue_offset:
+            return
+        self._asked[level] = queue_offset
+        for row in self._store.rows(_TOPIC, level - 1, queue_offset, _RUN_COUNT_MAX):
+            self._store.will_need(row.physical_offset, row.byte_count)
 
     def _pairs(self, level: int, found: GetResult) -> list[_Pair]:
         """Every message that was read, with what it is delivered as."""

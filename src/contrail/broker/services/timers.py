@@ -40,6 +40,9 @@ _WORK_MS_MAX = 5
 _IDLE_INTERVAL_MS = 20
 # How long before its slot a message is read, so that delivering it takes no reading.
 _READ_AHEAD_MS = 2000
+# A slot before that its messages are asked for, where they may be on the disk only.
+_ASKED_COUNT_MAX = 1000
+_ASKED_BYTES = 8192
 _DUE_COUNT_MAX = 50_000
 # Nothing is delivered before everything near is in the line, so that order and deletions hold:
 # but for so many runs only, and not with so many in the line.
@@ -66,6 +69,8 @@ class Timers:
         self._store = store
         self._deliveries = deliveries
         self._clock = clock
+        self._precision_ms = config.timer_precision_ms
+        self._asked_slot_ms = -1
         self._table = TimerTable(
             precision_ms=config.timer_precision_ms,
             roll_window_slots=config.timer_roll_window_slots,
@@ -98,6 +103,7 @@ class Timers:
 
     def run(self, now_ms: int) -> None:
         """Take, make ready and deliver, as far as some milliseconds go."""
+        self._ask_for_next(now_ms + self._read_ahead_ms)
         try:
             is_ready = self._take_and_make_ready(now_ms)
             self._behind = not is_ready
@@ -115,6 +121,15 @@ class Timers:
             read_ms=self._table.advance(now_ms),
             is_urgent=self._intake.waits_for_room,
         )
+
+    def _ask_for_next(self, near_ms: int) -> None:
+        """Reading old messages must not wait for the disk: it runs on the loop's thread."""
+        slot_ms = (near_ms // self._precision_ms + 1) * self._precision_ms
+        if slot_ms == self._asked_slot_ms:
+            return
+        self._asked_slot_ms = slot_ms
+        for physical_offset in self._table.slots.places(slot_ms, _ASKED_COUNT_MAX):
+            self._store.will_need(physical_offset, _ASKED_BYTES)
 
     def _take_and_make_ready(self, now_ms: int) -> bool:
         """Whether everything that is near is in the line, deletions included."""

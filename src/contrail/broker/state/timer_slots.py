@@ -123,6 +123,11 @@ class TimerSlots:
             self._taken_count = 0
         return slot_ms, list(_waiting(taken))
 
+    def places(self, slot_ms: int, count_max: int) -> list[int]:
+        """Physical offsets of messages that wait for a slot that is near."""
+        rows = self._near.get(slot_ms)
+        return [] if rows is None else list(rows[: count_max * _NEAR_WIDTH : _NEAR_WIDTH])
+
     def _deal(self, last_bucket: int) -> None:
         """Deal out the next rows of the buckets up to this one."""
         room = _DEAL_ROWS
