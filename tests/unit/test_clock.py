@@ -1,0 +1,34 @@
+"""Clocks that a test moves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+from contrail.clock import CLOCK_FILE_VARIABLE, SharedClock, SystemClock, clock_for
+
+ASK = "import os; from contrail.clock import clock_for; print(clock_for(os.environ).now_ms())"
+
+
+def test_processes_that_share_a_clock_see_it_move(tmp_path: Path) -> None:
+    clock = SharedClock(tmp_path / "clock")
+    clock.advance(hours=2)
+    environment = {CLOCK_FILE_VARIABLE: str(clock.path)}
+    asked = subprocess.run(
+        [sys.executable, "-c", ASK], env=environment, capture_output=True, check=True
+    )
+    assert abs(int(asked.stdout) - clock.now_ms()) < 60_000
+    assert clock.now_ms() - time.time_ns() // 1_000_000 > 7_000_000
+
+
+def test_a_shared_clock_moves_for_all_who_have_it_open(tmp_path: Path) -> None:
+    one, other = SharedClock(tmp_path / "clock"), SharedClock(tmp_path / "clock")
+    before_ms = other.now_ms()
+    one.advance(ms=-50_000)
+    assert other.now_ms() < before_ms - 40_000
+
+
+def test_without_a_file_the_clock_is_the_machines() -> None:
+    assert isinstance(clock_for({}), SystemClock)
