@@ -23,7 +23,7 @@ from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import put_property
 from contrail.protocol.codes import ResponseCode
 from tests.fakes.transaction_log import RECORD_BYTES, MemoryLog
-from tests.unit.broker.transaction_setup import COMMIT, HALF, OP, ROLLBACK, World
+from tests.unit.broker.transaction_setup import COMMIT, HALF, OP, ROLLBACK, WORK_MS_MAX, World
 
 EXHAUSTED = b"TRANS_CHECK_MAX_TIME_TOPIC"
 HALF_KEY = "RMQ_SYS_TRANS_HALF_TOPIC@CID_RMQ_SYS_TRANS"
@@ -211,6 +211,7 @@ class Lives(RuleBasedStateMachine):
         ),
         ops_written=st.booleans(),
         cursor_written=st.booleans(),
+        position_lost=st.booleans(),
     )
     def life_of_rocketmq(
         self,
@@ -218,6 +219,7 @@ class Lives(RuleBasedStateMachine):
         ends: list[tuple[int, int]],
         ops_written: bool,
         cursor_written: bool,
+        position_lost: bool,
     ) -> None:
         """Ours stops in order, RocketMQ's works a while and is killed, ours starts again."""
         self.tick(0, files_written=False)
@@ -235,6 +237,9 @@ class Lives(RuleBasedStateMachine):
             life.write_op()
         if cursor_written:
             self.written[HALF_KEY] = {0: life.half_cursor}
+        if position_lost:
+            # As in a folder where ours never was.
+            self.position = None
         log.flush()
         self.crash(0, with_producer=True)
 
@@ -249,7 +254,7 @@ class Lives(RuleBasedStateMachine):
 
     @invariant()
     def what_is_open_is_open_once(self) -> None:
-        self.world.transactions.read_new()
+        self.world.transactions.read_new(work_ms_max=WORK_MS_MAX)
         model = {key for key, fates in fates_in(self.world.log).items() if not fates}
         found = Counter(half.key for half in self.world.table)
         assert set(found) == model
@@ -265,7 +270,7 @@ class Lives(RuleBasedStateMachine):
     def rocketmq_would_find_the_same(self) -> None:
         """By cursors that are written and op records alone, once what was missing is marked."""
         world = self.world
-        world.transactions.read_new()
+        world.transactions.read_new(work_ms_max=WORK_MS_MAX)
         if world.table.has_unmarked:
             return
         half_cursor, op_cursor = (max(0, cursor) for cursor in world.cursors)

@@ -34,7 +34,6 @@ from contrail.store.log import MessageStore
 from contrail.wire.peer import Handler
 
 _TRANSACTIONS_MS = 100
-_CHECKS_MS = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +174,9 @@ class MessageKinds:
         schedule.every(lambda: self.delays.interval_ms, self.delays.run, name="delay levels")
         schedule.every(lambda: self.timers.interval_ms, self.timers.run, name="timers")
         schedule.every(_TRANSACTIONS_MS, self.transactions.run, name="transactions")
-        schedule.every(_CHECKS_MS, self._checks.run, name="transaction checks")
+        schedule.every(
+            lambda: self._checks.interval_ms, self._checks.run, name="transaction checks"
+        )
 
     def append_run(self) -> None:
         """Everything of this tick has been handed over."""
@@ -187,4 +188,5 @@ class MessageKinds:
 
     def close_files(self) -> None:
         """Write down how far things are, once the log is durable; blocks."""
+        self.transactions.keep_cursors()
         self.timers.close()

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from contrail.broker.services import transaction_recovery
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.transaction_records import commit_draft, read_half
 from contrail.model.message import MessageDraft, StoredMessage
@@ -192,6 +195,51 @@ def test_damaged_op_records_and_odd_ones_are_passed_over() -> None:
     found_log = log.after_crash(len(log.records))
     found_log.damaged.add(bad.physical_offset)
     assert keys(World(found_log)) == ["k1"]
+
+
+def test_the_first_copy_of_a_transaction_that_began_elsewhere_is_known_after_our_copies() -> None:
+    world = World()
+    half = world.send_half("k1")
+    put_back(world, half)
+    found = taken_over(world, half_cursor=1)
+    found.producer()
+    found.tick(ms=30_000)
+    assert len(found.log.of(HALF)) == 3
+    next_life = found.crashed()
+    answer = next_life.end(half)
+    assert answer is not None and answer.code == ResponseCode.SUCCESS
+    assert len(next_life.log.commits()) == 1
+
+
+def test_a_commit_shown_by_the_log_alone_is_looked_for_again_until_its_op_record_is_durable() -> (
+    None
+):
+    world = World()
+    half = world.send_half("k1")
+    commit(world, half)
+    put_back(world, half)
+    world.log.flush()
+    found = taken_over(world, half_cursor=1)
+    assert keys(found) == []
+    assert found.transactions.durable_end <= half.physical_offset
+    found.log.flush()
+    assert found.transactions.durable_end == found.log.flushed_end
+
+
+def test_the_search_for_commits_at_the_end_begins_at_a_record_and_not_too_far_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(transaction_recovery, "_TAIL_BYTES_MAX", 4 * RECORD_BYTES)
+    world = World()
+    halves = [world.send_half(f"k{number}") for number in range(4)]
+    for _ in range(2):
+        world.store(MessageDraft(b"orders", 0, b"plain"))
+    commit(world, halves[0])
+    # Four records from the end there is the last half message: the commit is behind it.
+    assert keys(taken_over(world)) == ["k1", "k2", "k3"]
+    for _ in range(2):
+        world.store(MessageDraft(b"orders", 0, b"plain"))
+    assert keys(taken_over(world)) == ["k0", "k1", "k2", "k3"]
 
 
 # The other way round: RocketMQ's reading of our files.

@@ -29,6 +29,8 @@ from tests.fakes.transaction_log import STORE_HOST, MemoryLog, half_draft
 
 UNKNOWN, COMMIT, ROLLBACK = 0, 8, 12
 HOUR_MS = 3_600_000
+# On a busy machine milliseconds pass by themselves: a test is done with all that is due.
+WORK_MS_MAX = 60_000
 HALF, OP = HALF_TOPIC.encode(), OP_HALF_TOPIC.encode()
 
 
@@ -50,7 +52,13 @@ class World:
         self.producers = ProducerTable()
         self.table = OpenTransactions()
         self.transactions = Transactions(
-            self.log, self.log, self.offsets, self.table, self.clock, store_host=STORE_HOST
+            self.log,
+            self.log,
+            self.offsets,
+            self.table,
+            self.clock,
+            store_host=STORE_HOST,
+            work_ms_max=WORK_MS_MAX,
         )
         self.retention = HalfRetention(72 * HOUR_MS, segment_bytes=1 << 40)
         self.exhausted_topic_made = 0
@@ -63,6 +71,7 @@ class World:
             self.retention,
             store_host=STORE_HOST,
             ensure_exhausted_topic=self._make_exhausted_topic,
+            work_ms_max=WORK_MS_MAX,
         )
         operators = TransactionOperators(
             self.transactions, self.checks, self.table, self.log, self.clock, store_host=STORE_HOST

@@ -104,6 +104,7 @@ class TransactionChecks:
         *,
         store_host: bytes,
         ensure_exhausted_topic: Callable[[int], object],
+        work_ms_max: int = _WORK_MS_MAX,
     ) -> None:
         """``ensure_exhausted_topic(now_ms)`` makes the topic of what was given up."""
         self._transactions = transactions
@@ -114,6 +115,7 @@ class TransactionChecks:
         self._retention = retention
         self._store_host = store_host
         self._ensure_exhausted_topic = ensure_exhausted_topic
+        self._work_ms_max = work_ms_max
         self._schedule = CheckSchedule(table.__contains__)
         # Questions whose copies are appended, but under SYNC_FLUSH perhaps not readable yet.
         self._questions: deque[tuple[int, Half]] = deque()
@@ -127,7 +129,7 @@ class TransactionChecks:
         for half in self._table.take_fresh(_LOOKED_AT_MAX):
             self._schedule.put(half, in_ms=self._first_wait_ms(half, now_ms))
         self._release()
-        deadline_ms = monotonic_ms() + _WORK_MS_MAX
+        deadline_ms = monotonic_ms() + self._work_ms_max
         self._behind = True
         while self._behind and monotonic_ms() < deadline_ms:
             self._behind = self._work(now_ms)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Iterator
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.transaction_records import (
@@ -40,10 +40,19 @@ _OP_LATE_MS = 10_000
 _OPS_LOOKED_BACK = 64
 _TAIL_BYTES_MAX = 1 << 30
 # A run of ours that was cut off by a crash is the last thing in the log, and not that long.
-_OWN_TAIL_BYTES_MAX = 64 << 20
+_OWN_TAIL_BYTES_MAX = 16 << 20
 
 OpRow = tuple[int, int]
 """The queue offset of an op record, and the highest half queue offset that it names."""
+
+
+class Rebuilt(NamedTuple):
+    """What was found beside the open transactions."""
+
+    # The op records from the cursor on.
+    ops: deque[OpRow]
+    # Behind this place the log shows fates that have no op record; None if it shows none.
+    shown_from: int | None
 
 
 class TransactionLog(Protocol):
@@ -73,8 +82,8 @@ def rebuild(
     *,
     half_cursor: int,
     op_cursor: int,
-) -> deque[OpRow]:
-    """Fill the table; returns the op records from the cursor on."""
+) -> Rebuilt:
+    """Fill the table."""
     takeover = Takeover(table)
     ops = _read_ops(store, table, takeover, op_cursor)
     queue_offset_max = store.queue_offset_max(HALF, QUEUE_ID)
@@ -85,8 +94,7 @@ def rebuild(
     table.next_queue_offset = max(half_cursor, queue_offset_max)
     for queue_offset in takeover.decided_before(half_cursor):
         _settle_passed(store, table, takeover, queue_offset)
-    _settle_delivered(store, table, takeover, delivered)
-    return ops
+    return Rebuilt(ops, _settle_delivered(store, table, takeover, delivered))
 
 
 def read_row(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessage | None:
@@ -142,17 +150,21 @@ def _settle_passed(
 
 def _settle_delivered(
     store: TransactionLog, table: OpenTransactions, takeover: Takeover, delivered: Delivered
-) -> None:
+) -> int | None:
     """Commits, and what was given up, that stand in the log without an op record."""
     by_place = {half.physical_offset: half for half in table}
-    for physical_offset in delivered.waited & by_place.keys():
-        takeover.settle(by_place.pop(physical_offset), Fate.GIVEN_UP)
-    if not table:
-        return
-    for physical_offset in delivered.committed | _committed_at_the_end(store, table):
-        half = by_place.get(physical_offset) or _owner_at(store, table, physical_offset)
+    places: list[int] = []
+    for place in delivered.waited & by_place.keys():
+        takeover.settle(by_place.pop(place), Fate.GIVEN_UP)
+        places.append(place)
+    committed = delivered.committed | _committed_at_the_end(store, table) if table else set()
+    for place in committed:
+        half = by_place.get(place) or _owner_at(store, table, place)
         if half is not None and half in table:
             takeover.settle(half, Fate.COMMITTED)
+            places.append(place)
+    # What is made from a half message stands behind it.
+    return min(places, default=None)
 
 
 def _owner_at(store: TransactionLog, table: OpenTransactions, physical_offset: int) -> Half | None:
@@ -180,13 +192,32 @@ def _sound_messages(store: TransactionLog, physical_start: int) -> Iterator[Stor
 
 def _end_start(store: TransactionLog, table: OpenTransactions) -> int | None:
     """Where the part of the log begins in which a commit may stand without its op record."""
-    places = sorted(half.physical_offset for half in table)
     op_place, bytes_max = _op_place(store)
-    start = max(places[0], op_place)
+    start = max(op_place, min(_earliest_commit(store, half) for half in table))
     earliest = store.readable_end - bytes_max
-    if start >= earliest:
-        return start
-    return next((place for place in places if place >= earliest), None)
+    return start if start >= earliest else _boundary(store, earliest)
+
+
+def _earliest_commit(store: TransactionLog, half: Half) -> int:
+    """Behind this place a commit may stand: of a copy, one before the newest may be named."""
+    is_first = half.first_queue_offset == half.queue_offset and not half.begins_unseen
+    return half.physical_offset if is_first else store.physical_min
+
+
+def _boundary(store: TransactionLog, earliest: int) -> int | None:
+    """The first half message that lies there or behind: somewhere the reading can begin."""
+    found: int | None = None
+    last = store.queue_offset_max(HALF, QUEUE_ID)
+    lowest = store.queue_offset_min(HALF, QUEUE_ID)
+    while last > lowest:
+        first = max(lowest, last - _ROWS)
+        rows = store.rows(HALF, QUEUE_ID, first, last - first)
+        places = [row.physical_offset for row in rows if row.physical_offset >= earliest]
+        found = min(places, default=found)
+        if len(places) < len(rows):
+            break
+        last = first
+    return found
 
 
 def _op_place(store: TransactionLog) -> tuple[int, int]:

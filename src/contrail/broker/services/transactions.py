@@ -88,7 +88,9 @@ class Transactions:
         clock: Clock,
         *,
         store_host: bytes,
+        work_ms_max: int = _WORK_MS_MAX,
     ) -> None:
+        self._work_ms_max = work_ms_max
         self._store = store
         self._deliveries = deliveries
         self._offsets = offsets
@@ -110,7 +112,7 @@ class Transactions:
     def recover(self, delivered: Delivered) -> None:
         """Learn what is open; what the log shows without an op record is marked by ``run``."""
         op_cursor = self._cursor(OP)
-        self._ops = rebuild(
+        self._ops, self._held_back = rebuild(
             self._store,
             self._table,
             delivered,
@@ -118,21 +120,14 @@ class Transactions:
             op_cursor=op_cursor,
         )
         self._op_next = max(op_cursor, self._store.queue_offset_max(OP, QUEUE_ID))
-        if self._table.has_unmarked:
-            self._held_back = self._place_of(self._table.lowest_unmarked)
         _log.info("%d transactions are open", len(self._table))
-
-    def _place_of(self, queue_offset: int) -> int:
-        """Before whatever the log says of a half message: the message itself."""
-        rows = self._store.rows(HALF, QUEUE_ID, queue_offset, 1)
-        return rows[0].physical_offset if rows else self._store.physical_min
 
     def run(self, now_ms: int) -> None:
         """Take in what was stored, and write down how far all is decided."""
         self.append_run()
         if self._table.has_unmarked:
             self._mark_missing()
-        self.read_new()
+        self.read_new(work_ms_max=self._work_ms_max)
         self.keep_cursors()
 
     @property
@@ -145,7 +140,7 @@ class Transactions:
             self._held_back = None
         return flushed_end
 
-    def read_new(self, *, work_ms_max: int = _WORK_MS_MAX) -> None:
+    def read_new(self, *, work_ms_max: int) -> None:
         """Take in half messages that were stored since the last time, as far as the time goes."""
         deadline_ms = monotonic_ms() + work_ms_max
         while self._read_rows() and monotonic_ms() < deadline_ms:

@@ -232,8 +232,9 @@ def copy_draft(message: StoredMessage, half: Half, *, checks: int) -> MessageDra
     properties = draft.properties
     if checks or TRANSACTION_CHECK_TIMES in message.properties:
         properties = put_property(properties, TRANSACTION_CHECK_TIMES, str(checks))
-    first = str(half.first_queue_offset)
-    properties = put_property(properties, TRAN_PREPARED_QUEUE_OFFSET, first)
+    if not half.begins_unseen:
+        first = str(half.first_queue_offset)
+        properties = put_property(properties, TRAN_PREPARED_QUEUE_OFFSET, first)
     return draft._replace(topic=HALF, queue_id=QUEUE_ID, properties=properties)
 
 

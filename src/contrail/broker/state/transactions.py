@@ -217,10 +217,6 @@ class OpenTransactions:
     def has_unmarked(self) -> bool:
         return bool(self._unmarked)
 
-    @property
-    def lowest_unmarked(self) -> int:
-        return min(queue_offset for queue_offset, _ in self._unmarked)
-
     def unmarked(self, count_max: int) -> list[Mark]:
         return self._unmarked[:count_max]
 
