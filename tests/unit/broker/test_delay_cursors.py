@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.broker.state.causes import Delivered
+from contrail.broker.state.causes import cause_mark
 from contrail.broker.state.delay_cursors import DelayCursors, as_delivered
 from contrail.errors import MessageIllegal
 from contrail.model.data_version import DataVersion
@@ -118,9 +118,7 @@ def test_a_delivered_message_is_the_stored_one_in_its_real_place() -> None:
 
 def test_a_delivered_message_names_the_record_that_waited() -> None:
     draft = as_delivered(stored(REAL_TOPIC="orders", REAL_QID="5"))
-    delivered = Delivered()
-    delivered.add(draft.sys_flag, draft.prepared_transaction_offset)
-    assert delivered.waited == {4_096}
+    assert draft.prepared_transaction_offset == cause_mark(4_096)
 
 
 @pytest.mark.parametrize(
