@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import select
 import socket
 import time
 from collections.abc import Mapping
@@ -33,6 +34,10 @@ class RawClient:
             self._socket.sendall(data)
         except OSError:
             return
+
+    def has_news(self) -> bool:
+        """Whether something has arrived, or does so in a moment."""
+        return bool(self._frames or select.select([self._socket], [], [], 0.02)[0])
 
     def next_frame(self) -> Any:
         """The next request or response that arrives."""
