@@ -5,12 +5,13 @@ from __future__ import annotations
 import importlib
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from pathlib import Path
 from types import FunctionType
 
 import pytest
 
-from tests.interop.clients.registry import CLIENTS, DRIVERS, LACKS, ROWS
+from tests.interop.clients.registry import CLIENTS, DRIVERS, JAVA, JAVA_ROWS, LACKS, ROWS
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "reference" / "clients.md"
@@ -18,11 +19,16 @@ PASSES = re.compile(r"^passes \(`(tests/[\w/]+\.py)::(test_\w+)\[(\w+)\]`\)$")
 LACKING = re.compile(r"^the client lacks it \((.+)\)$")
 
 Matrix = dict[tuple[str, str], str]
+Table = tuple[list[str], list[list[str]]]
 
 
-def table_of(text: str) -> tuple[list[str], list[list[str]]]:
-    """The titles of the columns, and the rows with their names first."""
-    lines = [line for line in text.splitlines() if line.startswith("|")]
+def tables_of(text: str) -> list[Table]:
+    """Of each table the titles of the columns, and the rows with their names first."""
+    blocks = groupby(text.splitlines(), key=lambda line: line.startswith("|"))
+    return [_table_of(list(lines)) for is_table, lines in blocks if is_table]
+
+
+def _table_of(lines: list[str]) -> Table:
     head, _, *rows = ([cell.strip() for cell in line.split("|")[1:-1]] for line in lines)
     return head[1:], rows
 
@@ -42,8 +48,9 @@ def problems_of(row: str, client: str, cell: str) -> Iterator[str]:
 def _problems_of_test(row: str, client: str, file: str, name: str, parameter: str) -> Iterator[str]:
     if (row, client) in LACKS:
         yield f"the registry says that it lacks {LACKS[row, client]!r}"
-    if ROWS[row] != f"{file}::{name}":
-        yield f"the test of this row is {ROWS[row]}"
+    test = (ROWS | JAVA_ROWS)[row]
+    if test != f"{file}::{name}":
+        yield f"the test of this row is {test}"
     if parameter != client:
         yield f"the test of another client: {parameter}"
     if client not in clients_run(file, name):
@@ -70,19 +77,21 @@ def clients_run(file: str, name: str) -> list[str]:
 
 
 def matrix() -> Matrix:
-    titles, rows = table_of(PAGE.read_text(encoding="utf-8"))
     keys = {title: key for key, title in CLIENTS.items()}
     return {
         (row, keys.get(title, title)): cell
+        for titles, rows in tables_of(PAGE.read_text(encoding="utf-8"))
         for row, *cells in rows
         for title, cell in zip(titles, cells, strict=True)
     }
 
 
 def test_every_client_and_every_row_is_in_the_table() -> None:
-    titles, rows = table_of(PAGE.read_text(encoding="utf-8"))
-    assert titles == list(CLIENTS.values())
-    assert [row[0] for row in rows] == list(ROWS)
+    everybody, java = tables_of(PAGE.read_text(encoding="utf-8"))
+    assert everybody[0] == list(CLIENTS.values())
+    assert [row[0] for row in everybody[1]] == list(ROWS)
+    assert java[0] == [CLIENTS[client] for client in JAVA]
+    assert [row[0] for row in java[1]] == list(JAVA_ROWS)
     assert set(CLIENTS) == set(DRIVERS)
 
 
@@ -96,7 +105,8 @@ def test_every_cell_is_a_test_that_runs_or_an_api_that_the_client_lacks() -> Non
 
 
 def test_every_lack_is_one_of_a_row_and_a_client() -> None:
-    assert [pair for pair in LACKS if pair[0] not in ROWS or pair[1] not in CLIENTS] == []
+    rows = ROWS | JAVA_ROWS
+    assert [pair for pair in LACKS if pair[0] not in rows or pair[1] not in CLIENTS] == []
 
 
 SEND = "tests/interop/clients/test_send.py"

@@ -131,6 +131,12 @@ class RunningDriver:
         self.wait_for(lambda events: any(event["event"] == kind for event in events), timeout_s)
         return self.of(kind)[0]
 
+    def tell(self, line: Mapping[str, Any]) -> None:
+        """Write one JSON object to its standard input; some programs take commands there."""
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(line).encode() + b"\n")
+        self._process.stdin.flush()
+
     def finish(self, timeout_s: float) -> list[Event]:
         """Wait until the process ends by itself and return all its events."""
         try:

@@ -1,13 +1,13 @@
 """Which clients are driven, what each is asked to do, and what a client has no API for.
 
-``docs/reference/clients.md`` shows the same as a table; ``tests/house`` keeps the two equal, and
-running this module prints it: ``python -m tests.interop.clients.registry``.
+``docs/reference/clients.md`` shows the same as two tables; ``tests/house`` keeps them equal, and
+running this module prints them: ``python -m tests.interop.clients.registry``.
 """
 
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from tests.interop.clients import cpp, go, node
@@ -51,6 +51,27 @@ ROWS: dict[str, str] = {
     "query by key": "tests/interop/clients/test_query.py::test_query_by_key",
     "rebalancing": "tests/interop/clients/test_rebalance.py::test_rebalancing",
     "broker restart": "tests/interop/clients/test_restart.py::test_broker_restart",
+    "retry": "tests/interop/clients/test_kinds_retry.py::test_retry",
+    "dead letters": "tests/interop/clients/test_kinds_retry.py::test_dead_letters",
+    "orderly with a failing message": "tests/interop/clients/test_kinds_order.py"
+    "::test_orderly_with_a_failing_message",
+    "delay levels": "tests/interop/clients/test_kinds_waiting.py::test_delay_levels",
+}
+
+# What the Java clients alone are asked to do, in one process for many producers and consumers.
+JAVA = ("java5", "java4")
+_KINDS = "tests/interop/clients/test_kinds"
+JAVA_ROWS: dict[str, str] = {
+    "timers": f"{_KINDS}_waiting.py::test_timers",
+    "recall": f"{_KINDS}_waiting.py::test_recall",
+    "transactions": f"{_KINDS}_transactions.py::test_transactions",
+    "transaction of a killed producer": f"{_KINDS}_transactions.py"
+    "::test_transaction_of_a_killed_producer",
+    "request-reply": f"{_KINDS}_replies.py::test_request_reply",
+    "order per key": f"{_KINDS}_order.py::test_order_per_key_while_consumers_join_and_leave",
+    "global order": f"{_KINDS}_order.py::test_order_of_one_queue_while_consumers_join_and_leave",
+    "reset by time": f"{_KINDS}_replay.py::test_reset_by_time",
+    "first start": f"{_KINDS}_replay.py::test_where_a_new_group_starts",
 }
 
 # (row, client) -> which API the client does not have.
@@ -72,28 +93,34 @@ LACKS: dict[tuple[str, str], str] = {
     ("SQL92", "cpp"): "`Subscribe` takes tags only",
     ("query by id", "cpp"): "`MQClient::viewMessage` has no body: it finds nothing, ever",
     ("query by key", "cpp"): "`MQClient::queryMessage` only throws",
+    ("orderly with a failing message", "node"): "`Consumer` locks no queues",
+    ("timers", "java4"): "`Message` has no `setDeliverTimeMs`",
+    ("recall", "java4"): "no `recallMessage`",
 }
 
 
 def clients_of(row: str) -> list[str]:
     """The clients that are asked to do that row."""
-    assert row in ROWS, row
-    return [client for client in DRIVERS if (row, client) not in LACKS]
+    asked = JAVA if row in JAVA_ROWS else tuple(DRIVERS)
+    assert row in ROWS | JAVA_ROWS, row
+    return [client for client in asked if (row, client) not in LACKS]
 
 
 def cell(row: str, client: str) -> str:
     """What the table says about a client: the test that it passes, or what it does not have."""
     if (row, client) in LACKS:
         return f"the client lacks it ({LACKS[row, client]})"
-    return f"passes (`{ROWS[row]}[{client}]`)"
+    return f"passes (`{(ROWS | JAVA_ROWS)[row]}[{client}]`)"
 
 
-def table() -> str:
-    """The matrix as it stands in the docs."""
-    lines = [["", *CLIENTS.values()], ["---"] * (1 + len(CLIENTS))]
-    lines += [[row, *(cell(row, client) for client in CLIENTS)] for row in ROWS]
+def table(rows: Iterable[str], clients: Iterable[str]) -> str:
+    """A matrix as it stands in the docs."""
+    asked = list(clients)
+    lines = [["", *(CLIENTS[client] for client in asked)], ["---"] * (1 + len(asked))]
+    lines += [[row, *(cell(row, client) for client in asked)] for row in rows]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in lines)
 
 
 if __name__ == "__main__":
-    print(table(), end="")
+    print(table(ROWS, CLIENTS))
+    print(table(JAVA_ROWS, JAVA), end="")

@@ -27,12 +27,13 @@ _POLL_S = 0.1
 def read_back(cluster: Cluster, topic: str, count: int) -> list[Event]:
     """Every message of the topic by queue, once there are ``count`` of them."""
     deadline = time.monotonic() + _READ_TIMEOUT_S
-    while len(found := _read_all(cluster, topic)) < count and time.monotonic() < deadline:
+    while len(found := read_all(cluster, topic)) < count and time.monotonic() < deadline:
         time.sleep(_POLL_S)
     return found
 
 
-def _read_all(cluster: Cluster, topic: str) -> list[Event]:
+def read_all(cluster: Cluster, topic: str) -> list[Event]:
+    """Every message of the topic by queue, as it is now."""
     return [
         _event(message, broker.name)
         for broker in cluster.brokers
@@ -88,4 +89,7 @@ def _event(message: StoredMessage, broker: str) -> Event:
         "message_id": message.properties.get("UNIQ_KEY"),
         "compressed": compressed,
         "body_bytes_stored": len(message.body),
+        "store_ms": message.store_timestamp_ms,
+        "reconsume_times": message.reconsume_times,
+        "properties": message.properties,
     }

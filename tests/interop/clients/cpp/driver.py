@@ -26,7 +26,8 @@ from rocketmq.client import (
     SendResult,
     SendStatus,
 )
-from rocketmq.ffi import MessageModel, _CMessageQueue, _CPullStatus, dll
+from rocketmq.exceptions import ffi_check
+from rocketmq.ffi import MessageModel, _CConsumeStatus, _CMessageQueue, _CPullStatus, dll
 
 Arguments = dict[str, Any]
 
@@ -192,6 +193,8 @@ def message_of(arguments: Arguments, number: int) -> Message:
     tags = arguments.get("tags") or ([arguments["tag"]] if arguments.get("tag") else [])
     if tags:
         message.set_tags(tags[(number - arguments["start"]) % len(tags)])
+    if arguments.get("delay_level"):
+        message.set_delay_time_level(arguments["delay_level"])
     for name, value in (arguments.get("properties") or {}).items():
         message.set_property(name, str(value))
     return message
@@ -213,12 +216,34 @@ def push(arguments: Arguments) -> None:
     consumer.set_instance_name(arguments.get("instance") or f"{os.getpid()}-{time.time_ns()}")
     if arguments.get("from") == "first":
         start_at_first(consumer)
-    consumer.subscribe(arguments["topic"], tally.received, arguments.get("expression", "*"))
+    subscribe(consumer, arguments, tally)
     consumer.start()
     say({"event": "ready"})
     tally.ended.wait(arguments["timeout_s"])
     say({"event": "done", "count": tally.seen})
     shut_down(consumer.shutdown)
+
+
+def subscribe(consumer: PushConsumer, arguments: Arguments, tally: Tally) -> None:
+    """Subscribe with a callback of our own.
+
+    The one of the Python package raises what its user raised, out of a C function: that one then
+    returns 0, which is success.
+    """
+    topic, expression = arguments["topic"], arguments.get("expression", "*")
+    ffi_check(dll.Subscribe(consumer._handle, topic.encode(), expression.encode()))
+    failures_left = dict(arguments.get("fail_times") or {})
+
+    def on_message(_: Any, handle: Any) -> int:
+        message = RecvMessage(handle)
+        tally.received(message)
+        key = text_of(message.keys)
+        left = failures_left.get(key, 0)
+        failures_left[key] = left - 1
+        status = _CConsumeStatus.RECONSUME_LATER if left > 0 else _CConsumeStatus.CONSUME_SUCCESS
+        return int(status)
+
+    consumer._register_callback(on_message)
 
 
 def start_at_first(consumer: PushConsumer) -> None:

@@ -17,10 +17,18 @@ const pullBatch = 32
 func push(given arguments) {
 	counting := newTally(given)
 	handler := func(_ context.Context, messages ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		failed := false
 		for _, message := range messages {
 			counting.received(message)
+			failed = counting.fails(message) || failed
 		}
-		return consumer.ConsumeSuccess, nil
+		switch {
+		case !failed:
+			return consumer.ConsumeSuccess, nil
+		case given.Orderly:
+			return consumer.SuspendCurrentQueueAMoment, nil
+		}
+		return consumer.ConsumeRetryLater, nil
 	}
 	var listening rocketmq.PushConsumer
 	startWithin(startTimeout, func() error {
@@ -165,6 +173,9 @@ func consumerOptions(given arguments) []consumer.Option {
 	}
 	if given.Broadcasting {
 		options = append(options, consumer.WithConsumerModel(consumer.BroadCasting))
+	}
+	if given.MaxReconsumeTimes != nil {
+		options = append(options, consumer.WithMaxReconsumeTimes(*given.MaxReconsumeTimes))
 	}
 	where := consumer.ConsumeFromFirstOffset
 	if given.From == "last" {

@@ -31,6 +31,7 @@ type arguments struct {
 	BodyBytes     int            `json:"body_bytes"`
 	PauseMs       int            `json:"pause_ms"`
 	RetryForever  bool           `json:"retry_forever"`
+	DelayLevel    int            `json:"delay_level"`
 
 	Expression     string  `json:"expression"`
 	ExpressionType string  `json:"expression_type"`
@@ -41,6 +42,10 @@ type arguments struct {
 	QueueID        *int    `json:"queue_id"`
 	QueueOffset    int64   `json:"queue_offset"`
 	TimeoutS       float64 `json:"timeout_s"`
+
+	// How often each key fails before it is consumed.
+	FailTimes         map[string]int `json:"fail_times"`
+	MaxReconsumeTimes *int32         `json:"max_reconsume_times"`
 }
 
 type event map[string]any
@@ -134,12 +139,13 @@ func pause(length time.Duration, ended <-chan struct{}) bool {
 type tally struct {
 	sync.Mutex
 	wanted, seen int
+	failuresLeft map[string]int
 	ended        chan struct{}
 	once         sync.Once
 }
 
 func newTally(given arguments) *tally {
-	counting := &tally{wanted: given.Count, ended: make(chan struct{})}
+	counting := &tally{wanted: given.Count, failuresLeft: given.FailTimes, ended: make(chan struct{})}
 	go func() {
 		<-endOfInput()
 		counting.end()
@@ -160,6 +166,17 @@ func (counting *tally) received(message *primitive.MessageExt) {
 	if counting.seen == counting.wanted {
 		counting.end()
 	}
+}
+
+// fails says whether this delivery of the message is one that is to fail.
+func (counting *tally) fails(message *primitive.MessageExt) bool {
+	counting.Lock()
+	defer counting.Unlock()
+	left := counting.failuresLeft[message.GetKeys()]
+	if left > 0 {
+		counting.failuresLeft[message.GetKeys()] = left - 1
+	}
+	return left > 0
 }
 
 func receivedEvent(message *primitive.MessageExt) event {

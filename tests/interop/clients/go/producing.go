@@ -161,6 +161,9 @@ func messageOf(given arguments, number int) *primitive.Message {
 	if tag := tagOf(given, number); tag != "" {
 		message.WithTag(tag)
 	}
+	if given.DelayLevel > 0 {
+		message.WithDelayTimeLevel(given.DelayLevel)
+	}
 	for name, value := range given.Properties {
 		message.WithProperty(name, fmt.Sprint(value))
 	}

@@ -140,6 +140,7 @@ function messageOf(given, number) {
     // Left alone, the property would be sent as the text `null`.
     delete message.properties.TAGS;
   }
+  if (given.delay_level) message.delayTimeLevel = given.delay_level;
   for (const [ name, value ] of Object.entries(given.properties || {})) {
     message.properties[name] = String(value);
   }
@@ -166,15 +167,21 @@ async function push(given) {
     isBroadcast: Boolean(given.broadcasting),
     consumeFromWhere: given.from === 'last'
       ? 'CONSUME_FROM_LAST_OFFSET' : 'CONSUME_FROM_FIRST_OFFSET',
+    ...(given.max_reconsume_times && { maxReconsumeTimes: given.max_reconsume_times }),
   });
   consumer.on('error', error => logger.error(error));
   let seen = 0;
+  // How often each key fails before it is consumed.
+  const failuresLeft = { ...given.fail_times };
   const ended = new Promise(resolve => {
     setTimeout(resolve, given.timeout_s * 1000);
     process.stdin.on('end', resolve);
     consumer.subscribe(given.topic, expressionOf(given), async (message, queue) => {
       say(receivedEvent(message, queue));
       if (++seen === given.count) resolve();
+      // `Consumer.ACTION_RETRY` would do for the first failure only: what handlers return of a
+      // retried message is forgotten.
+      if (failuresLeft[message.keys]-- > 0) throw new Error('to be tried again');
     });
   });
   await consumer.ready();
@@ -201,7 +208,8 @@ function receivedEvent(message, queue) {
     topic: message.topic,
     queue_id: message.queueId,
     queue_offset: Number(message.queueOffset),
-    broker: queue.brokerName,
+    // The client's own handler of retried messages passes no queue on.
+    broker: queue && queue.brokerName,
     reconsume_times: message.reconsumeTimes,
     thread: 'event loop',
     message_id: message.msgId,
