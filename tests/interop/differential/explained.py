@@ -8,8 +8,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from contrail.model.properties import decode_properties
 from tests.interop.differential.requests import Request
-from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, WRONG_BROKER, kind_of_field
+from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, WRONG_BROKER
+from tests.interop.differential.specs_kinds import kind_of_field
 
 ABSENT = "<absent>"
 SEND_MESSAGE = 10
@@ -67,7 +69,9 @@ def _is_wrong_value(request: Request, name: str) -> bool:
 
 
 # What a wrong request was about, and nothing else is: one server may have followed it alone.
-_ASIDE_NAMES = r"WrongTopic|WrongTopicToo|WrongGroup|WrongReset|wrong-broker|WrongCluster"
+_ASIDE_NAMES = (
+    r"WrongTopic|WrongTopicToo|WrongGroup|WrongBacks|WrongReset|wrong-broker|WrongCluster"
+)
 _LISTING = {21, 43, 106, 201, 206, 224, 300, 304, 311, 312, 313, 317}
 
 
@@ -168,6 +172,27 @@ def _short_heartbeat(request: Request, theirs: Any, ours: Any) -> bool:
     return bool(b'"withoutSub": true' in body and (theirs, ours) == ("false", "true"))
 
 
+def _only_ours(request: Request, theirs: Any, ours: Any) -> bool:
+    return bool(theirs == ABSENT)
+
+
+def _unreadable_level(request: Request, theirs: Any, ours: Any) -> bool:
+    """Both refuse the send; the original by an exception, so that its answer has no fields."""
+    properties = decode_properties(str((request.fields or {}).get("i", "")).encode())
+    text = properties.get("DELAY", "0")
+    is_number = re.fullmatch(r"[+-]?\d+", text) is not None
+    return theirs == ABSENT and not (is_number and abs(int(text)) < _NUMBER_LIMITS["int"])
+
+
+def _is_ordered_here(request: Request, theirs: Any, ours: Any) -> bool:
+    return theirs is False and ours is True
+
+
+def _names_its_cause(request: Request, theirs: Any, ours: Any) -> bool:
+    """Delivered by a delay level or a timer."""
+    return theirs == 0 and isinstance(ours, int) and ours < 0
+
+
 def _rocksdb_topic(request: Request, theirs: Any, ours: Any) -> bool:
     return ours == ABSENT and json.loads(theirs) in _ROCKSDB_TOPICS
 
@@ -177,6 +202,8 @@ _ROCKSDB_TOPICS = (
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
 )
 _ROCKSDB_NAMES = "|".join(_ROCKSDB_TOPICS)
+_RETRY_ORDER = r"body\.topicConfigTable\.%RETRY%\w+\.order"
+_PREPARED_OFFSET = r"body\.record \d+\.prepared_transaction_offset"
 _OURS_ANSWER = _codes_are(1, 0, 22)
 
 RULES: tuple[Rule, ...] = (
@@ -192,6 +219,8 @@ RULES: tuple[Rule, ...] = (
         "their-exceptions", {21, 201}, "code", _field_is("dataVersion", r"\s*|\{\}", _OURS_ANSWER)
     ),
     _rule("their-exceptions", {905}, "code", _codes_are(1, 3)),
+    _rule("their-exceptions", {36}, "code", _field_is("originTopic", "", _codes_are(1, 0))),
+    _rule("malformed-requests", {310, 320}, r"fields\.(?:MSG_REGION|TRACE_ON)", _unreadable_level),
     _rule("topic-settings-checked", {17}, "code", _impossible_settings),
     _rule("names-as-paths", {215}, "code", _field_is("topic", ".*/.*", _codes_are(0, 29))),
     _rule("broken-sql-in-a-pull", {11, 361}, "code", _broken_filter),
@@ -224,4 +253,20 @@ RULES: tuple[Rule, ...] = (
     ),
     _rule("lists-all-or-nothing", {351}, "code", _what_is("story list half known")),
     _rule("deleted-group", {201}, r"body\.subscriptionGroupTable\.Gone", _only_theirs),
+    # The message kinds.
+    _rule("send-back-received", {36}, "code", _what_is("story hidden", _codes_are(0, 1))),
+    _rule("send-back-received", {36}, "code", _what_is("story of others", _codes_are(0, 16))),
+    _rule("send-back-received", {36}, "code", _what_is("story forbidden", _codes_are(0, 16))),
+    _rule("retry-topic-order", {351}, r"body\.order", _what_is("story order", _is_ordered_here)),
+    _rule("retry-topic-order", {21}, _RETRY_ORDER, _is_ordered_here),
+    _rule("delivered-cause", {11, 12}, _PREPARED_OFFSET, _names_its_cause),
+    _rule("timer-horizons", {61}, r"body\.timingDistribution", _only_ours),
+    _rule("recall-handles", {370}, "code", _what_is("story loose handle", _codes_are(0, 604))),
+    _rule("timer-topic-closed", {310}, "code", _what_is("story to the timer", _codes_are(0, 16))),
+    _rule("wrapped-times", {310}, "code", _what_is("story wrapped time", _codes_are(0, 13))),
+    _rule("delayed-halves", {310}, "code", _what_is("story delayed half", _codes_are(0, 13))),
+    _rule("batches-never-wait", {320}, "code", _what_is("story waiting batch", _codes_are(0, 13))),
+    _rule("one-fate", {37}, "code", _what_is("story another fate", _codes_are(0, 604))),
+    _rule("resumed-halves", {323}, "code", _what_is("story resumed", _codes_are(0, 1, 604))),
+    _rule("replies-never-wait", {325}, r"fields\.queueOffset", _what_is("story waiting reply")),
 )

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from random import Random
 
 from tests.interop.differential.opening import heartbeats, opening
-from tests.interop.differential.requests import BROKER, NAMESRV, FieldValue, Reference, Request
+from tests.interop.differential.requests import (
+    BROKER,
+    NAMESRV,
+    FieldValue,
+    Moment,
+    Reference,
+    Request,
+)
 from tests.interop.differential.specs import (
     ASIDE,
     BOOL,
@@ -15,7 +22,6 @@ from tests.interop.differential.specs import (
     INT,
     LATER_SPECS,
     LONG,
-    SPECS,
     TEXT,
     TOPIC,
     UNHANDLED,
@@ -24,7 +30,14 @@ from tests.interop.differential.specs import (
     WRONG_QUEUES,
     Spec,
 )
+from tests.interop.differential.specs_kinds import (
+    ALL_SPECS,
+    KIND_ASIDE,
+    kinds_opening,
+    waiting_sends,
+)
 from tests.interop.differential.stories import stories
+from tests.interop.differential.stories_kinds import kind_stories
 
 _BAD_NUMBERS = ("", "abc", "-1", "2147483648", "99999999999999999999", " 1", "1.5", "+2", "0x10")
 BAD_VALUES: dict[str, tuple[FieldValue, ...]] = {
@@ -63,8 +76,9 @@ _FIELDS_KEPT_VALID = {
 }
 # A broker brings its topics back whenever it registers the next time.
 _VALUES_NOT_SENT = {(216, "TBW102"), (216, "Unknown"), (216, "%RETRY%Nobody")}
-_QUEUE_FIELDS = {10: "queueId", 310: "e", 320: "e"}
-_TOPIC_FIELDS = {10: "topic", 310: "b", 320: "b"}
+_QUEUE_FIELDS = {10: "queueId", 310: "e", 320: "e", 324: "queueId", 325: "e"}
+_TOPIC_FIELDS = {10: "topic", 310: "b", 320: "b", 324: "topic", 325: "b"}
+_ASIDE = {**ASIDE, **KIND_ASIDE}
 _REQUESTS_BETWEEN_HEARTBEATS = 150
 _BINARY_SHARE = 1 / 8
 _UNREGISTER_BROKER = 104
@@ -81,18 +95,26 @@ class _Choices(Random):
 def generate(seed: int) -> list[Request]:
     """The whole run; the same seed gives the same run."""
     random = _Choices(seed)
-    mixed = [request for spec in SPECS for request in _of_spec(random, spec)]
+    mixed = [request for spec in ALL_SPECS for request in _of_spec(random, spec)]
+    mixed += waiting_sends()
     mixed += _unhandled()
     random.shuffle(mixed)
     mixed = [_maybe_binary(random, request) for request in mixed]
-    return [*opening(), *_with_heartbeats(mixed), *stories()]
+    return [
+        *opening(),
+        *kinds_opening(),
+        *_with_heartbeats(mixed),
+        *kind_stories(),
+        *heartbeats(),
+        *stories(),
+    ]
 
 
 def _maybe_binary(random: _Choices, request: Request) -> Request:
     """One in eight of the requests that fit a binary header gets one."""
     values = (request.fields or {}).values()
     fits = abs(request.code) < 1 << 15 and not request.header
-    fits = fits and all(isinstance(value, str | Reference) for value in values)
+    fits = fits and all(isinstance(value, str | Reference | Moment) for value in values)
     return dataclasses.replace(request, binary=fits and random.random() < _BINARY_SHARE)
 
 
@@ -163,7 +185,7 @@ def _variant(
     body: bytes | None = None,
 ) -> Request:
     valid = _valid(random, spec)
-    fields = {**(valid.fields or {}), **ASIDE.get(spec.code, {})}
+    fields = {**(valid.fields or {}), **_ASIDE.get(spec.code, {})}
     queue = _QUEUE_FIELDS.get(spec.code)
     if queue is not None:
         fields[queue] = str(next(random.wrong_queue_ids))

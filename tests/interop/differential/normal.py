@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 import re
 from collections.abc import Mapping
@@ -10,8 +11,9 @@ from typing import Any
 from contrail.model import fastjson
 from contrail.model.message import StoredMessage
 from contrail.model.message_id import decode_offset_message_id
+from contrail.model.properties import decode_properties
 from contrail.model.record import split_record_run
-from tests.interop.differential.raw import Answer
+from tests.interop.differential.raw import Answer, Pushed
 from tests.interop.differential.requests import Request
 from tests.interop.differential.runner import Outcome, Side
 
@@ -19,6 +21,8 @@ Normal = dict[str, Any]
 
 _RECORDS = frozenset({11, 361, 12, 33})
 _BROKER_CONSUME_STATS = 317
+_GET_TIMER_CHECK_POINT = 60
+_CONSUME_MESSAGE_DIRECTLY = 309
 _TOTALS = {"totalTopicNum": "topicConfigTable", "totalGroupNum": "subscriptionGroupTable"}
 _PROPERTIES_TEXT = frozenset({26, 319})
 # Their values are measurements; the names of the values are compared.
@@ -65,13 +69,25 @@ def normalise(side: Side, request: Request, outcome: Outcome) -> Normal:
         if total in fields and isinstance(body, dict):
             # How many more there are than are shown: what is shown is compared by itself.
             fields[total] = str(int(fields[total]) - len(body.get(table, ())))
-    whole = {"code": answer.code, "fields": fields, "body": body}
+    whole: Normal = {"code": answer.code, "fields": fields, "body": body}
+    if outcome.pushed:
+        whole["pushed"] = [_pushed(one, text) for one in outcome.pushed]
     return whole | {"strays": answer.stray_count} if answer.stray_count else whole
+
+
+def _pushed(one: Pushed, text: _Texts) -> Normal:
+    fields: Normal = {name: text.value(name, value) for name, value in one.fields.items()}
+    properties = decode_properties(one.fields.get("properties", "").encode())
+    fields["properties"] = text.value("", properties)
+    body: Any = one.body.hex()
+    if one.code == _CONSUME_MESSAGE_DIRECTLY:
+        body = [_record(message, text) for message in split_record_run(one.body)]
+    return {"code": one.code, "fields": fields, "body": body}
 
 
 def _lets_the_broker_choose(request: Request) -> bool:
     """A message to a negative queue goes to any."""
-    name = {10: "queueId", 310: "e", 320: "e"}.get(request.code, "")
+    name = {10: "queueId", 324: "queueId"}.get(request.code, "e")
     return str((request.fields or {}).get(name, "")).startswith("-")
 
 
@@ -82,6 +98,9 @@ def _body(request: Request, answer: Answer, text: _Texts) -> Any:
         messages = enumerate(split_record_run(answer.body))
         # Named by their places: records must come in the same order.
         return {f"record {index}": _record(message, text) for index, message in messages}
+    if request.code == _GET_TIMER_CHECK_POINT and answer.code == 0:
+        # Times and places of a timer log that each writes for itself.
+        return f"{len(answer.body)} bytes"
     if request.code in _PROPERTIES_TEXT and answer.code == 0:
         lines = [line.partition("=") for line in answer.body.decode().splitlines()]
         return {name: _setting(text, name, value) for name, _, value in lines}
@@ -124,6 +143,8 @@ def _without_path(name: str) -> str:
 
 def _record(message: StoredMessage, text: _Texts) -> Normal:
     fields: Normal = {name: text.value(name, getattr(message, name)) for name in _RECORD_FIELDS}
+    if message.prepared_transaction_offset > 0:
+        fields["prepared_transaction_offset"] = "<physical offset>"
     fields["body"] = message.body.hex()
     fields["properties"] = text.value("", message.properties)
     if "<made id>" in fields["properties"].values():
@@ -143,6 +164,8 @@ class _Texts:
             return "<words>"
         if name in _RATES:
             return "<rate>"
+        if name == "recallHandle":
+            return [self._text(word) for word in base64.urlsafe_b64decode(value).decode().split()]
         if name in _PHYSICAL:
             return "<physical offset>"
         if isinstance(value, Mapping):

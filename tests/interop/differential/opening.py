@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.interop.differential.requests import BROKER, NAMESRV, Request
+from tests.interop.differential.runner import ASKER
 from tests.interop.differential.specs import (
     WRONG_QUEUES,
     encode_json,
@@ -15,8 +16,11 @@ from tests.interop.differential.specs import (
     subscription,
     topic_config,
 )
+from tests.interop.differential.specs_kinds import WAIT_QUEUES
 
 _TAGS = ("TagA", "TagB", None)
+# Where messages of the other kinds go once they have waited: see ``specs_kinds.py``.
+_KIND_TOPICS = ("Halves", "Timed", "Retried", "Delayed", "Due", "Recalled", "Committed", "Replies")
 _COLOURS = ("red", "blue", "green")
 
 
@@ -52,7 +56,9 @@ def _topics() -> Iterator[Request]:
         "WrongTopic": {},
         "WrongChoice": {},
         "OneWay": {},
-    }
+        "Waits": {"readQueueNums": str(WAIT_QUEUES), "writeQueueNums": str(WAIT_QUEUES)},
+        "Batched": {"readQueueNums": "16", "writeQueueNums": "16"},
+    } | {name: {} for name in _KIND_TOPICS}
     for name, changed in changes.items():
         yield Request(BROKER, 17, topic_settings(name) | changed, what="opening")
 
@@ -71,6 +77,7 @@ def _groups() -> Iterator[Request]:
         group_config("Retriers", retryMaxTimes=2),
         group_config("Reset"),
         group_config("WrongGroup"),
+        group_config("WrongBacks"),
         group_config("WrongReset"),
         group_config("Disabled", consumeEnable=False),
         group_config("Broadcast"),
@@ -120,6 +127,8 @@ def _clients() -> Iterator[Request]:
     sql = heartbeat("client-4", {"Sql": [subscription("Alpha", "a > 3", kind="SQL92")]})
     for connection, body in zip("1234", (first, second, everyone, sql), strict=True):
         yield Request(BROKER, 34, None, body, "opening", connection=f"client-{connection}")
+    asker = heartbeat(ASKER, {}, ("Askers",))
+    yield Request(BROKER, 34, None, asker, "opening", connection=ASKER, one_way=True)
 
 
 def _fake_brokers() -> Iterator[Request]:

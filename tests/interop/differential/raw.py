@@ -8,8 +8,8 @@ from __future__ import annotations
 import json
 import socket
 import struct
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from threading import Thread
 from types import TracebackType
@@ -40,6 +40,15 @@ class Answer:
     stray_count: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A request that the server made of a client."""
+
+    code: int
+    fields: dict[str, str]
+    body: bytes
+
+
 class RawConnection:
     """Send requests and read their answers; requests the server makes of us are dropped."""
 
@@ -48,6 +57,8 @@ class RawConnection:
         self.address = address
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)
         self._opaque = 0
+        self._pushed: list[Pushed] = []
+        self._is_served = False
 
     def __enter__(self) -> Self:
         return self
@@ -65,16 +76,36 @@ class RawConnection:
 
     def serve(self, bodies: Mapping[int, bytes]) -> None:
         """From now on answer the server's own requests, as a client would, and ask no more."""
+        if self._is_served:
+            return
+        self._is_served = True
         self._socket.settimeout(None)
         Thread(target=self._serve, args=(bodies,), daemon=True).start()
 
     def _serve(self, bodies: Mapping[int, bytes]) -> None:
         with suppress(OSError):
             while True:
-                received, _ = self._read()
+                received, body = self._read()
                 if not received["flag"] & (RESPONSE_FLAG | ONE_WAY_FLAG):
+                    named = received.get("extFields") or {}
+                    self._pushed.append(Pushed(received["code"], named, body))
                     answer = {"flag": RESPONSE_FLAG, "opaque": received["opaque"]}
                     self.tell(0, body=bodies[received["code"]], header=answer)
+
+    def take_pushed(self) -> list[Pushed]:
+        """What the server has asked since the last time: it is there before it is answered."""
+        taken, self._pushed = self._pushed, []
+        return taken
+
+    @contextmanager
+    def waiting(self, timeout_s: float) -> Iterator[None]:
+        """Wait that long for an answer, and no longer."""
+        before_s = self._socket.gettimeout()
+        self._socket.settimeout(timeout_s)
+        try:
+            yield
+        finally:
+            self._socket.settimeout(before_s)
 
     def ask(
         self,

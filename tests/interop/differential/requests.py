@@ -16,11 +16,24 @@ class Reference:
 
     label: str
     name: str
-    # What to send in place of the field: itself, or the physical offset inside a message id.
+    # What to send in place of the field: itself, or the physical offset inside a message id. The
+    # name ``record`` stands for the first record of a pull, and its physical offset.
     physical: bool = False
+    # Points beside the message: only with ``physical``.
+    beside: int = 0
 
 
-FieldValue = str | int | bool | None | Reference
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A text with ``{at}`` for a time that is known only when running, in ms from then."""
+
+    text: str
+    after_ms: int
+    # As a recall handle is: in base 64 as a whole.
+    encoded: bool = False
+
+
+FieldValue = str | int | bool | None | Reference | Moment
 Body = bytes | Callable[["Facts"], bytes]
 
 
@@ -47,6 +60,10 @@ class Request:
     one_way: bool = False
     binary: bool = False
     label: str | None = None
+    # Asked again until it succeeds: what it asks for comes by itself.
+    awaited: bool = False
+    # No answer is expected, and not much time is spent on waiting for one.
+    unanswered: bool = False
 
     def __str__(self) -> str:
         named = {key: _short(value) for key, value in (self.fields or {}).items()}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import time
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,23 +12,42 @@ from typing import Self
 
 from contrail.model import fastjson
 from contrail.model.message_id import decode_offset_message_id
-from tests.interop.differential.raw import ONE_WAY_FLAG, Answer, PeerClosed, RawConnection
-from tests.interop.differential.requests import BROKER, Facts, FieldValue, Reference, Request
+from contrail.model.record import split_record_run
+from tests.interop.differential.raw import (
+    ONE_WAY_FLAG,
+    Answer,
+    PeerClosed,
+    Pushed,
+    RawConnection,
+)
+from tests.interop.differential.requests import (
+    BROKER,
+    Facts,
+    FieldValue,
+    Moment,
+    Reference,
+    Request,
+)
 
 ANSWER_TIMEOUT_S = 15.0
+# An answer that comes after all is counted as a stray one of the next request.
+_UNANSWERED_S = 0.5
+_AWAITED_S = 60.0
 _DISPATCH_TIMEOUT_S = 60.0
 _GET_BROKER_RUNTIME_INFO = 28
 # What stores messages; whoever reads next waits until the queues show them.
-STORING = frozenset({10, 310, 320})
+STORING = frozenset({10, 310, 320, 36, 37, 323, 324, 325, 370})
 
 # Over this connection a client says that it lives, and then answers what it is asked.
 RELAYED = "relayed"
+# The same for a client that is sent replies; it says again and again that it lives.
+ASKER = "asking-client"
 _RUNNING_INFO = (
     b'{"properties":{"PROP_CLIENT_VERSION":"V5_3_3"},"statusTable":{},"subscriptionSet":[]}'
 )
 _CONSUMED = b'{"autoCommit":true,"consumeResult":"CR_SUCCESS","order":false,"spentTimeMills":3}'
 _STATUS = b'{"messageQueueTable":{{"brokerName":"broker-a","queueId":0,"topic":"Alpha"}:5}}'
-RELAYED_BODIES = {221: _STATUS, 307: _RUNNING_INFO, 309: _CONSUMED}
+RELAYED_BODIES = {221: _STATUS, 307: _RUNNING_INFO, 309: _CONSUMED, 326: b""}
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +56,8 @@ class Outcome:
 
     answer: Answer | None
     instead: str = ""
+    # What the server asked clients before it answered.
+    pushed: tuple[Pushed, ...] = ()
 
 
 class Side:
@@ -65,12 +88,23 @@ class Side:
         if request.target == BROKER and request.code not in STORING and self._stored:
             self._wait_for_dispatch()
         outcome = self._send(request)
-        if request.connection == RELAYED:
+        deadline = time.monotonic() + _AWAITED_S
+        while request.awaited and not _succeeded(outcome) and time.monotonic() < deadline:
+            time.sleep(0.05)
+            outcome = self._send(request)
+        if request.connection in (RELAYED, ASKER):
             self._connection(request.target, request.connection).serve(RELAYED_BODIES)
+        else:
+            outcome = dataclasses.replace(outcome, pushed=self._pushed())
         self._stored = self._stored or (request.target == BROKER and request.code in STORING)
         if request.label is not None and outcome.answer is not None:
             self._labelled[request.label] = outcome.answer
         return outcome
+
+    def _pushed(self) -> tuple[Pushed, ...]:
+        clients = [(BROKER, name) for name in (RELAYED, ASKER)]
+        served = [self._connections[one] for one in clients if one in self._connections]
+        return tuple(pushed for one in served for pushed in one.take_pushed())
 
     def _send(self, request: Request) -> Outcome:
         connection = self._connection(request.target, request.connection)
@@ -83,9 +117,10 @@ class Side:
                 header = dict(request.header) | {"flag": ONE_WAY_FLAG}
                 connection.tell(request.code, fields, body, header=header, binary=request.binary)
                 return Outcome(None, "one-way")
-            answer = connection.ask(
-                request.code, fields, body, header=request.header, binary=request.binary
-            )
+            with connection.waiting(_UNANSWERED_S if request.unanswered else ANSWER_TIMEOUT_S):
+                answer = connection.ask(
+                    request.code, fields, body, header=request.header, binary=request.binary
+                )
             return Outcome(answer)
         except TimeoutError:
             return Outcome(None, "silence")
@@ -101,13 +136,22 @@ class Side:
         return self._connections[target, name]
 
     def _resolve(self, value: FieldValue) -> FieldValue:
+        if isinstance(value, Moment):
+            text = value.text.replace("{at}", str(time.time_ns() // 1_000_000 + value.after_ms))
+            return base64.urlsafe_b64encode(text.encode()).decode() if value.encoded else text
         if not isinstance(value, Reference):
             return value
         # A refusal in place of the answer is a difference of its own, already seen.
-        found = self._labelled[value.label].fields.get(value.name)
+        answer = self._labelled[value.label]
+        if value.name == "record":
+            run = list(split_record_run(answer.body))
+            return str(run[0].physical_offset + value.beside) if run else "0"
+        found = answer.fields.get(value.name)
         if found is None:
             return "0"
-        return str(decode_offset_message_id(found).physical_offset) if value.physical else found
+        if not value.physical:
+            return found
+        return str(decode_offset_message_id(found).physical_offset + value.beside)
 
     def _wait_for_dispatch(self) -> None:
         """Until the queues show every stored message."""
@@ -121,6 +165,10 @@ class Side:
                 return
             time.sleep(0.002)
         raise AssertionError(f"{self.facts.broker_address} did not dispatch what it stored")
+
+
+def _succeeded(outcome: Outcome) -> bool:
+    return outcome.answer is not None and outcome.answer.code == 0
 
 
 def perform_all(side: Side, requests: Iterable[Request]) -> list[Outcome]:

@@ -242,6 +242,7 @@ def _a_broker_leaves() -> Iterator[Request]:
 
 def _a_topic_is_deleted() -> Iterator[Request]:
     """A group that pulled it and committed nothing is forgotten too."""
+    yield Request(BROKER, 17, topic_settings("Beta"), what="story")
     pull = _pull("Beta", 0)
     puller = dict(pull.fields or {}) | {"consumerGroup": "Puller"}
     yield dataclasses.replace(pull, fields=puller)
