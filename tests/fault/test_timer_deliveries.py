@@ -219,6 +219,16 @@ def test_a_deleted_message_is_not_delivered(broker: TimerBroker) -> None:
     broker.stop()
 
 
+def test_a_deletion_may_name_the_unique_key_alone(broker: TimerBroker) -> None:
+    for key in "ab":
+        broker.send(key, DELIVER_MS=START_MS + 10_000)
+    broker.send("Db", DELIVER_MS=START_MS + 10_000, DEL_UNIQKEY="b")
+    broker.advance(20_000, step_ms=500)
+    assert broker.keys() == ["a"]
+    assert broker.timers.pending_by_topic() == {"orders": 0}
+    broker.stop()
+
+
 def test_a_deletion_is_for_its_own_topic_and_slot_only(broker: TimerBroker) -> None:
     broker.send("a", DELIVER_MS=START_MS + 10_000)
     broker.send("a", topic="other", DELIVER_MS=START_MS + 10_000)

@@ -412,6 +412,7 @@ class Broker:
             report,
             self._store_config,
             clock=self._clock,
+            delay_offsets=self.kinds.delays.offset_table,
             on_permission_changed=self._permission_changed,
         )
 

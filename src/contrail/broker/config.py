@@ -63,6 +63,7 @@ class BrokerConfig:
     transaction_check_interval_ms: int = setting("transactionCheckInterval", 30_000, lowest=100)
     replies_stored: bool = setting("storeReplyMessageEnable", True)
     recall_enabled: bool = setting("recallMessageEnable", True)
+    deletion_names_topic: bool = setting("appendTopicForTimerDeleteKey", False)
 
     send_wait_ms_max: int = setting("waitTimeMillsInSendQueue", 200, lowest=1)
     pull_wait_ms_max: int = setting("waitTimeMillsInPullQueue", 5000, lowest=1)

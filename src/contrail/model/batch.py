@@ -25,7 +25,7 @@ from dataclasses import replace
 from struct import Struct
 from typing import NamedTuple
 
-from contrail.errors import BatchIllegal
+from contrail.errors import BatchIllegal, MessageIllegal
 from contrail.kernels.batch_split import split_units
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import DELAY, INNER_BASE, INNER_NUM, put_property, read_property
@@ -72,7 +72,8 @@ def split_batch(draft: MessageDraft) -> list[MessageDraft]:
     """One draft for each unit in the body of ``draft``, sharing all its other fields.
 
     Raises:
-        BatchIllegal: the body is no batch, or ``draft`` is delayed or part of a transaction.
+        BatchIllegal: the body is no batch.
+        MessageIllegal: ``draft`` is delayed or part of a transaction.
     """
     _check_plain(draft)
     return [MessageDraft._make(unit) for unit in split_units(draft.body, draft, BATCH_COUNT_MAX)]
@@ -82,8 +83,8 @@ def mark_inner_batch(draft: MessageDraft) -> MessageDraft:
     """``draft``, whose body is a batch, as the one record of an inner batch; its base comes later.
 
     Raises:
-        BatchIllegal: the body is no batch or has too many units, or ``draft`` is delayed or part
-            of a transaction.
+        BatchIllegal: the body is no batch or has too many units.
+        MessageIllegal: ``draft`` is delayed or part of a transaction.
     """
     _check_plain(draft)
     count = sum(1 for _ in _walk(draft.body))
@@ -138,10 +139,10 @@ def expand_inner_batch(message: StoredMessage) -> list[StoredMessage]:
 
 def _check_plain(draft: MessageDraft) -> None:
     if draft.sys_flag & TRANSACTION_MASK:
-        raise BatchIllegal("a batch cannot be part of a transaction; send its messages singly")
-    level = read_property(draft.properties, DELAY)
-    if level is not None and level != "0":
-        raise BatchIllegal(f"a batch cannot be delayed (DELAY={level}); send its messages singly")
+        raise MessageIllegal("a batch cannot be part of a transaction; send its messages singly")
+    level = read_property(draft.properties, DELAY) or ""
+    if level.isdecimal() and level.strip("0"):
+        raise MessageIllegal(f"a batch cannot be delayed (DELAY={level}); send its messages singly")
 
 
 def _encode_unit(unit: BatchUnit, number: int) -> bytes:

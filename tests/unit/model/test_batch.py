@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contrail.errors import BatchIllegal
+from contrail.errors import BatchIllegal, MessageIllegal
 from contrail.model.batch import (
     BATCH_COUNT_MAX,
     BatchUnit,
@@ -113,7 +113,7 @@ def test_a_split_batch_becomes_drafts_that_share_the_rest() -> None:
 )
 def test_a_batch_is_neither_transactional_nor_delayed(changes: dict[str, object]) -> None:
     for handle in (split_batch, mark_inner_batch):
-        with pytest.raises(BatchIllegal, match="singly"):
+        with pytest.raises(MessageIllegal, match="singly"):
             handle(batch_draft(**changes))
 
 

@@ -139,7 +139,7 @@ class TimerHandlers:
         now_ms = self._clock.now_ms()
         properties = {
             TAGS: _RECALL_TAG,
-            TIMER_DEL_UNIQKEY: f"{handle.topic}+{handle.unique_key}",
+            TIMER_DEL_UNIQKEY: self._deletion_key(handle),
             UNIQ_KEY: handle.unique_key,
             TIMER_DELIVER_MS: str(handle.deliver_ms),
             BORN_TIMESTAMP: str(now_ms),
@@ -154,6 +154,11 @@ class TimerHandlers:
         )
         placed = place(draft, properties, level_max=0, timers=self._rules, now_ms=now_ms)
         return placed._replace(properties=encode_properties(properties))
+
+    def _deletion_key(self, handle: RecallHandle) -> str:
+        if self._settings.config.deletion_names_topic:
+            return f"{handle.topic}+{handle.unique_key}"
+        return handle.unique_key
 
     def _recalled(self, handle: RecallHandle) -> Response:
         answer = self._answer(ResponseCode.SUCCESS, None)

@@ -119,7 +119,13 @@ class DelayLevels:
     def queue_offsets(self) -> dict[int, int]:
         """The next queue offset of every level that has been used."""
         cursors = self._cursors
-        return {level: cursors.at(level) for level in cursors.levels if cursors.knows(level)}
+        used = [one for one in cursors.levels if cursors.knows(one) or self._queue_end(one) > 0]
+        return {level: cursors.at(level) for level in used}
+
+    def offset_table(self) -> config_files.DelayOffsetTable:
+        """The same as slaves ask for it."""
+        data_version = self._cursors.snapshot().data_version
+        return config_files.DelayOffsetTable(self.queue_offsets(), data_version)
 
     def pending_counts(self) -> dict[int, int]:
         """How many messages wait, by level; levels without any are left out."""

@@ -281,6 +281,9 @@ class SendAdmission:
                     "messages (rejectTransactionMessage)",
                 )
             return as_half(draft, properties)
+        return self._waiting(draft, properties)
+
+    def _waiting(self, draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:
         return place(
             draft,
             properties,
@@ -305,6 +308,7 @@ class SendAdmission:
         key = properties.get(UNIQ_KEY, "")
         kept_whole = config.attributes.get("queue.type") == QueueType.BATCH.value
         waits = properties.get(WAIT, "true").lower() == "true"
+        self._require_at_once(draft, dict(properties))
         properties.pop(POP_CK, None)
         properties |= self._broker_properties()
         draft = draft._replace(properties=_encoded(properties))
@@ -312,6 +316,12 @@ class SendAdmission:
         # What is kept whole has the batch's key, what is split has one in each message.
         claim = self._claim(config.topic, key) if key or not kept_whole else None
         return Admitted(draft, key, waits, draft.queue_id, batch, claim=claim)
+
+    def _require_at_once(self, draft: MessageDraft, properties: dict[str, str]) -> None:
+        if self._waiting(draft, properties) is not draft:
+            raise RequestRejected(
+                ResponseCode.MESSAGE_ILLEGAL, "a batch cannot be delayed; send its messages singly"
+            )
 
 
 def _stored_flags(sys_flag: int, config: TopicConfig) -> int:

@@ -62,7 +62,8 @@ class TimerRecord(NamedTuple):
     topic: bytes
     queue_id: int | None
     unique_key: bytes
-    # Topic and unique key of the message that this one deletes; empty for none.
+    # Names the message that this one deletes: its unique key, perhaps behind its topic and a plus
+    # sign; empty for none.
     deletes: bytes
     roll_count: int | None
     data: bytes
@@ -90,8 +91,17 @@ class TimerRecord(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """What a deletion of this message names."""
+        """What a deletion of this message names in full."""
         return self.topic + b"+" + self.unique_key
+
+    @property
+    def deleted_key(self) -> bytes:
+        """The ``key`` of the message that this one deletes.
+
+        Brokers of Apache's write the unique key alone, or with the topic, as they are told; it is
+        then a message of the topic that the deletion was sent to.
+        """
+        return self.deletes if b"+" in self.deletes else self.topic + b"+" + self.deletes
 
     def deliver_ms(self, precision_ms: int) -> int:
         """The time before which it must not be delivered."""

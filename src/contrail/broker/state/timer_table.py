@@ -118,7 +118,7 @@ class TimerTable:
         flags = waiting.flags
         if flags & _ROLL_AND_DELETE == FLAG_DELETE:
             self._filed_slots.pop(waiting.physical_offset, None)
-            self.due.delete(slot_ms, record.deletes)
+            self.due.delete(slot_ms, record.deleted_key)
             return
         draft = self.draft_of(record, waiting)
         self.due.add(

@@ -212,7 +212,7 @@ def _fate(letter: str) -> Fate:
 
 
 def commit_draft(message: StoredMessage, half: Half) -> MessageDraft:
-    """The message as consumers get it. Its properties stay, as RocketMQ leaves them.
+    """The message as consumers get it, without what the half message had to remember.
 
     Raises:
         ValueError: the record does not say where the message was going.
@@ -221,6 +221,7 @@ def commit_draft(message: StoredMessage, half: Half) -> MessageDraft:
     return draft._replace(
         topic=_real_topic(message).encode(),
         queue_id=_real_queue_id(message),
+        properties=remove_property(remove_property(draft.properties, REAL_TOPIC), REAL_QID),
         sys_flag=message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
         prepared_transaction_offset=half.physical_offset,
     )

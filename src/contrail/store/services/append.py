@@ -242,12 +242,10 @@ class Appender:
             raise BatchIllegal("a batch goes to one queue: send its messages separately")
         for draft in drafts:
             if draft.sys_flag & TRANSACTION_MASK:
-                raise BatchIllegal("a batch cannot be part of a transaction")
+                raise MessageIllegal("a batch cannot be part of a transaction")
             # Looking for the name first is what keeps a batch of plain messages cheap.
-            if _DELAY_NAME in draft.properties and (
-                (read_property(draft.properties, DELAY) or "0") != "0"
-            ):
-                raise BatchIllegal("a batch cannot be delayed: send its messages singly")
+            if _DELAY_NAME in draft.properties and _asks_for_delay(draft.properties):
+                raise MessageIllegal("a batch cannot be delayed: send its messages singly")
         body_bytes = sum(len(draft.body) for draft in drafts)
         if body_bytes > self._body_bytes_max:
             raise BodyTooLarge(
@@ -257,6 +255,11 @@ class Appender:
 
     def close(self) -> None:
         self._preparer.close()
+
+
+def _asks_for_delay(properties: bytes) -> bool:
+    level = read_property(properties, DELAY) or ""
+    return level.isdecimal() and bool(level.strip("0"))
 
 
 def _require_queue(topic: bytes, queue_id: int) -> None:

@@ -1,0 +1,258 @@
+"""A history sorted out: operations with their outcomes, stored messages, causes, times of work.
+
+One pass over the events; every rule then looks things up.
+"""
+
+from __future__ import annotations
+
+import itertools
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from tests.history.events import (
+    BrokerKilled,
+    BrokerStarted,
+    Checked,
+    ClockMoved,
+    ConsumerCrashed,
+    Drained,
+    Ended,
+    EndInvoked,
+    Event,
+    Invocation,
+    Outcome,
+    Rebalanced,
+    RecallInvoked,
+    Received,
+    ReplyInvoked,
+    ReplyReceived,
+    SendBackInvoked,
+    SendInvoked,
+    StillOpen,
+)
+
+T = TypeVar("T", bound=Invocation)
+
+NEVER = 1 << 62
+
+
+class Place(NamedTuple):
+    """Where a message is stored."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+@dataclass(slots=True)
+class Operation(Generic[T]):
+    """Something asked for, and how it went; positions are indexes into the history."""
+
+    asked: T
+    position: int
+    ended_position: int = NEVER
+    outcome: Outcome = Outcome.UNKNOWN
+    queue_id: int = -1
+    queue_offset: int = -1
+
+    @property
+    def is_ok(self) -> bool:
+        return self.outcome is Outcome.OK
+
+    @property
+    def may_have_happened(self) -> bool:
+        return self.outcome is not Outcome.FAILED
+
+    @property
+    def done_by(self) -> int:
+        """The event by which it had happened for sure."""
+        return self.ended_position if self.is_ok else NEVER
+
+
+class Receipt(NamedTuple):
+    position: int
+    event: Received
+
+    @property
+    def place(self) -> Place:
+        return Place(self.event.topic, self.event.queue_id, self.event.queue_offset)
+
+
+class Stretch(NamedTuple):
+    """A time in which the broker was up and the clock was not moved."""
+
+    start_ms: int
+    end_ms: int
+
+
+def _lists() -> defaultdict[str, list[Operation[T]]]:
+    return defaultdict(list)
+
+
+@dataclass
+class Facts:
+    sends: dict[str, list[Operation[SendInvoked]]] = field(default_factory=_lists)
+    ends: dict[str, list[Operation[EndInvoked]]] = field(default_factory=_lists)
+    send_backs: dict[str, list[Operation[SendBackInvoked]]] = field(default_factory=_lists)
+    recalls: dict[str, list[Operation[RecallInvoked]]] = field(default_factory=_lists)
+    replies: dict[str, list[Operation[ReplyInvoked]]] = field(default_factory=_lists)
+    replies_received: list[ReplyReceived] = field(default_factory=list)
+    checks: list[tuple[int, Checked]] = field(default_factory=list)
+    open_keys: set[str] = field(default_factory=set)
+    receipts: list[Receipt] = field(default_factory=list)
+    drained: list[Drained] = field(default_factory=list)
+    # Positions at which a group may begin to read again, by group.
+    rereads: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
+    back_moves: list[int] = field(default_factory=list)
+    stretches: list[Stretch] = field(default_factory=list)
+    stretch_starts: list[int] = field(default_factory=list)
+    # The highest time the clock has shown up to each event.
+    highest_ms: list[int] = field(default_factory=list)
+    # First receipt of each stored message, and the places of each key in each topic.
+    stored: dict[Place, Received] = field(default_factory=dict)
+    copies: dict[tuple[str, str], list[Place]] = field(default_factory=lambda: defaultdict(list))
+
+    def rereads_between(self, group: str, after: int, before: int) -> bool:
+        """Whether something made the group read again between two events."""
+        positions = self.rereads.get(group, [])
+        return bisect_right(positions, after) < bisect_right(positions, before)
+
+    def moved_back_between(self, after: int, before: int) -> bool:
+        return bisect_right(self.back_moves, after) < bisect_right(self.back_moves, before)
+
+    def places(self, topic: str, key: str) -> Sequence[Place]:
+        return self.copies.get((topic, key), ())
+
+    def drained_by(self) -> dict[str, dict[str, set[int]]]:
+        """The queues that each group has read to their end, by topic and group."""
+        found: dict[str, dict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
+        for event in self.drained:
+            found[event.topic][event.group].add(event.queue_id)
+        return found
+
+
+def facts_of(events: Iterable[Event]) -> Facts:
+    """Sort a history out.
+
+    Raises:
+        ValueError: it is no history: an operation ended that was not under way.
+    """
+    reader = _Reader()
+    for position, event in enumerate(events):
+        reader.take(position, event)
+    reader.end()
+    return reader.facts
+
+
+class _Reader:
+    def __init__(self) -> None:
+        self.facts = Facts()
+        self._operations: dict[int, Operation[Any]] = {}
+        self._up_since: tuple[int, int] | None = None
+        self._last_ms = 0
+
+    def take(self, position: int, event: Event) -> None:
+        self._note_time(position, event)
+        facts = self.facts
+        match event:
+            case SendInvoked():
+                self._invoke(position, event, facts.sends)
+            case EndInvoked():
+                self._invoke(position, event, facts.ends)
+            case SendBackInvoked():
+                self._invoke(position, event, facts.send_backs)
+            case RecallInvoked():
+                self._invoke(position, event, facts.recalls)
+            case ReplyInvoked():
+                self._invoke(position, event, facts.replies)
+            case Ended():
+                self._end(position, event)
+            case Received():
+                self._receive(Receipt(position, event))
+            case _:
+                self._note(position, event)
+
+    def end(self) -> None:
+        self._close_stretch(self._last_ms)
+
+    def _note(self, position: int, event: Event) -> None:
+        facts = self.facts
+        match event:
+            case ConsumerCrashed() | Rebalanced():
+                facts.rereads[event.group].append(position)
+            case Checked():
+                facts.checks.append((position, event))
+            case StillOpen():
+                facts.open_keys.add(event.key)
+            case ReplyReceived():
+                facts.replies_received.append(event)
+            case Drained():
+                facts.drained.append(event)
+
+    def _invoke(self, position: int, event: T, table: dict[str, list[Operation[T]]]) -> None:
+        if event.op in self._operations:
+            raise ValueError(f"operation {event.op} was invoked twice")
+        operation = Operation(event, position)
+        self._operations[event.op] = operation
+        table[event.key].append(operation)
+
+    def _end(self, position: int, event: Ended) -> None:
+        operation = self._operations.get(event.op)
+        if operation is None or operation.ended_position != NEVER:
+            raise ValueError(f"operation {event.op} ended without being under way")
+        operation.ended_position = position
+        operation.outcome = event.outcome
+        operation.queue_id = event.queue_id
+        operation.queue_offset = event.queue_offset
+
+    def _receive(self, receipt: Receipt) -> None:
+        self.facts.receipts.append(receipt)
+        if receipt.place not in self.facts.stored:
+            self.facts.stored[receipt.place] = receipt.event
+            self.facts.copies[receipt.event.topic, receipt.event.key].append(receipt.place)
+
+    # Time.
+
+    def _note_time(self, position: int, event: Event) -> None:
+        highest = self.facts.highest_ms
+        shown_ms = event.now_ms
+        if isinstance(event, ClockMoved):
+            shown_ms = max(shown_ms, event.before_ms)
+            if event.now_ms < event.before_ms:
+                self.facts.back_moves.append(position)
+            if self._up_since is not None:
+                self._close_stretch(event.before_ms)
+                self._up_since = (event.now_ms, position)
+        elif isinstance(event, BrokerStarted):
+            self._up_since = (event.now_ms, position)
+        elif isinstance(event, BrokerKilled):
+            self._close_stretch(event.now_ms)
+        self._last_ms = event.now_ms
+        highest.append(max(shown_ms, highest[-1] if highest else 0))
+
+    def _close_stretch(self, end_ms: int) -> None:
+        if self._up_since is not None:
+            start_ms, position = self._up_since
+            self.facts.stretches.append(Stretch(start_ms, max(start_ms, end_ms)))
+            self.facts.stretch_starts.append(position)
+            self._up_since = None
+
+
+def overdue_ms(facts: Facts, due_ms: int, sent: int, received: int, stored_ms: int) -> int:
+    """How long a message that was due waited while the broker was up.
+
+    Time that a move of the clock jumped over is no time, and neither is the time of a broker that
+    is down. ``stored_ms`` is taken to lie in the stretch that makes the wait the shortest.
+    """
+    first = max(bisect_right(facts.stretch_starts, sent) - 1, 0)
+    last = bisect_right(facts.stretch_starts, received)
+    waited_ms, shortest_ms = 0, NEVER
+    for stretch in itertools.islice(facts.stretches, first, last):
+        if stored_ms <= stretch.end_ms:
+            wait_ms = waited_ms + max(0, stored_ms - max(stretch.start_ms, due_ms))
+            shortest_ms = min(shortest_ms, wait_ms)
+        waited_ms += max(0, stretch.end_ms - max(stretch.start_ms, due_ms))
+    return waited_ms if shortest_ms == NEVER else shortest_ms

@@ -1,0 +1,25 @@
+"""Replies under kills: what was accepted has reached its requester, once, and nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for, seed_asked_for
+from tests.history.workload_replies import ReplyWorkload
+
+
+@pytest.mark.timeout(TIMEOUT_S)
+def test_replies_survive_kills(tmp_path: Path) -> None:
+    with Campaign(tmp_path, seed_asked_for(61)) as campaign:
+        ReplyWorkload(campaign).run(kills_asked_for())
+        campaign.judge()
+
+
+@pytest.mark.torture
+@pytest.mark.parametrize("seed", range(6000, 6002))
+def test_replies_survive_many_kills(seed: int, tmp_path: Path) -> None:
+    with Campaign(tmp_path, seed_asked_for(seed)) as campaign:
+        ReplyWorkload(campaign).run(kills_asked_for(100))
+        campaign.judge()
