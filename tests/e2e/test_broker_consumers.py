@@ -19,7 +19,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request
 from contrail.protocol.json_style import MessageQueue
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker, messages
+from tests.e2e.asking import Asker, held_pull, messages
 from tests.e2e.raw_client import RawClient, heartbeat, poll
 
 BEAT = RequestCode.HEART_BEAT
@@ -192,3 +192,25 @@ def test_a_clone_takes_a_groups_progress_to_another(broker: Asker) -> None:
     fields = {"srcGroup": "old", "destGroup": "new", "topic": "cloned", "offline": "true"}
     broker.done(RequestCode.CLONE_GROUP_OFFSET, fields)
     assert broker.offset_of("new", "cloned") == 1
+
+
+def test_a_held_pull_learns_of_a_reset_at_once(cluster: LocalCluster, broker: Asker) -> None:
+    for number in range(3):
+        broker.stored("held", b"%d" % number)
+    broker.make_group("holders")
+    with held_pull(cluster, "held", 3, consumerGroup="holders") as client:
+        fields = {"group": "holders", "topic": "held", "timestamp": "-1", "isForce": "true"}
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        broker.done(code, {**fields, "queueId": "0", "offset": "1"})
+        answer = client.answer_to(1)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_OFFSET_MOVED, "1")
+
+
+def test_a_held_pull_learns_that_its_topic_may_not_be_read_any_more(
+    cluster: LocalCluster, broker: Asker
+) -> None:
+    broker.stored("closed", b"1")
+    broker.make_group("holders")
+    with held_pull(cluster, "closed", 1, consumerGroup="holders") as client:
+        broker.make_topic("closed", read=4, write=4, perm=2)
+        assert client.answer_to(1).code == ResponseCode.NO_PERMISSION

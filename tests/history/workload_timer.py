@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from struct import Struct
 
 from contrail.model.properties import TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS
 from contrail.protocol.codes import RequestCode
@@ -16,6 +17,8 @@ TOPICS = {"timed": 2}
 DELAY_MS_MAX = 3 * 86_400_000
 _JUMPS_MS = (1_000, 3_000, 20_000, 120_000, 86_400_000, -500, -5_000, -3_600_000)
 _DOWN_JUMPS_MS = (10_000, 600_000, 8 * 86_400_000, -60_000)
+# Read time, end of the timer log, next queue offset.
+_CHECK_POINT = Struct(">3q")
 # A recall this close to the delivery may come too late.
 _RECALL_MARGIN_MS = 10_000
 
@@ -119,13 +122,13 @@ def recall_before_a_long_downtime(
     make_topics(campaign, TOPICS)
     due_ms = campaign.clock.now_ms() + wait_ms
     handles = _timers_with_handles(campaign, due_ms)
-    _kill_and_restart(campaign)
+    _wait_until_filed(campaign, len(handles))
     campaign.advance(ms=jump_ms)
     for key, handle in handles.items():
         recall(campaign, key, handle)
     campaign.settle()
     if is_taken_in:
-        _kill_and_restart(campaign)
+        _wait_until_filed(campaign, 2 * len(handles))
     campaign.kill()
     campaign.advance(ms=due_ms - campaign.clock.now_ms() + 1_000)
     campaign.restart()
@@ -147,10 +150,16 @@ def _timers_with_handles(campaign: Campaign, due_ms: int) -> dict[str, str]:
     return handles
 
 
-def _kill_and_restart(campaign: Campaign) -> None:
-    """What is stored is taken in at the start."""
-    campaign.kill()
-    campaign.restart()
+def _wait_until_filed(campaign: Campaign, count: int) -> None:
+    """Until the timer files speak for so many messages."""
+
+    def are_filed() -> bool:
+        answer = campaign.client.call(RequestCode.GET_TIMER_CHECK_POINT, {})
+        assert answer is not None
+        _, _, queue_offset = _CHECK_POINT.unpack_from(answer.body)
+        return bool(queue_offset >= count)
+
+    campaign.wait_until(are_filed, "the timers are in the timer files")
 
 
 def _read_until_idle(campaign: Campaign) -> None:

@@ -44,6 +44,7 @@ from contrail.clock import Clock
 from contrail.errors import RecordDamaged, StoreError, StorePoisoned, StoreReadOnly
 from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
+from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
 from contrail.protocol.frames import Frames, pull_request
@@ -266,7 +267,7 @@ class Broker:
             settings=tables.settings,
             clock=clock,
         )
-        tables.topics.on_change.append(lambda topic: self._topics_changed())
+        tables.topics.on_change.append(self._topic_changed)
         tables.topics.on_delete.append(self._topic_deleted)
         tables.groups.on_change.append(lambda group: tables.persistence.flush_soon())
 
@@ -298,6 +299,11 @@ class Broker:
     def _topics_changed(self) -> None:
         self.tables.persistence.flush_soon()
         self.registration.register_soon()
+
+    def _topic_changed(self, config: TopicConfig) -> None:
+        """Queues may be gone, or may not be read any more: who waits there is told."""
+        self._topics_changed()
+        self.pulls.wake_topic(config.topic.encode())
 
     def _topic_deleted(self, topic: str) -> None:
         self._topics_changed()
@@ -331,6 +337,7 @@ class Broker:
             ResetHandlers(
                 offsets=tables.consumer_offsets,
                 settings=tables.settings,
+                wake=self.pulls.wake_topic,
                 **shared,  # type: ignore[arg-type]
             ),
             ProgressHandlers(

@@ -7,6 +7,7 @@ there. With ``useServerSideResetOffset=false`` the clients are told instead, and
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 
 from contrail.broker.handlers.offsets import GroupSettings, QueueStore, TopicSettings
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -41,7 +42,10 @@ class ResetHandlers:
         topics: TopicSettings,
         store: QueueStore,
         settings: RuntimeSettings,
+        wake: Callable[[bytes], None] = lambda topic: None,
     ) -> None:
+        """``wake`` answers the held pulls of a topic: a reset shall not wait for their time."""
+        self._wake = wake
         self._offsets = offsets
         self._consumers = consumers
         self._groups = groups
@@ -79,6 +83,7 @@ class ResetHandlers:
             )
         for queue_id, consumer_offset in wanted.items():
             self._offsets.assign_reset(group, topic.topic, queue_id, consumer_offset)
+        self._wake(topic.topic.encode())
         return Response(body=encode_reset_offsets(self._by_queue(topic.topic, wanted)))
 
     def _plan_reset(self, topic: TopicConfig, fields: HeaderFields) -> dict[int, int]:
