@@ -9,7 +9,7 @@ from contrail.model.message import MessageDraft
 def due(deliver_ms: int, place: int, *, slot_ms: int = 0, byte_count: int = 100) -> DueTimer:
     draft = MessageDraft(b"orders", 0, b"")
     key = b"orders+%d" % place
-    return DueTimer(deliver_ms, place, slot_ms, 0, b"orders", key, draft, byte_count)
+    return DueTimer(deliver_ms, place, slot_ms, slot_ms, 0, b"orders", key, draft, byte_count)
 
 
 def test_they_come_by_time_and_then_by_place() -> None:

@@ -82,6 +82,9 @@ class TimerHandlers:
             handle = self._checked_handle(topic, handle_text)
             draft = self._deletion(handle, fields.optional_text("producerGroup"), peer)
             run = self._deliveries.append([draft])
+            self._timers.recall(
+                handle.topic.encode(), handle.unique_key.encode(), handle.deliver_ms - 1
+            )
         except RequestRejected as refusal:
             return self._answer(refusal.code, refusal.remark)
         except StoreError as error:

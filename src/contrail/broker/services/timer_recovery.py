@@ -79,6 +79,8 @@ class TimerRecovery:
         rows = _LoadedRows(delivered.waited, self._first_unread(found))
         for row in rows.of_slots(self._files.unfinished_rows(found)):
             self._table.restore(row)
+            if row.magic & MAGIC_DELETE:
+                self._restore_deletion(row.physical_offset)
         self._table.read_ms = found.check.read_ms or self._table.advance(now_ms)
         self._count_topics(rows, now_ms)
         self._filing.started()
@@ -88,6 +90,12 @@ class TimerRecovery:
         passed_over = frozenset(delivered.waited | rows.unread)
         self._take_topic(now_ms, passed_over)
         self._finish(now_ms)
+
+    def _restore_deletion(self, physical_offset: int) -> None:
+        try:
+            self._table.delete(TimerRecord.read(self._store.record_bytes(physical_offset)))
+        except (RecordDamaged, MessageIllegal) as error:
+            _log.error("a recall cannot be read, so its message will come: %s", error)
 
     def _first_unread(self, found: FoundCheck) -> int:
         """The physical offset of the first message the check does not know."""

@@ -71,6 +71,9 @@ class Timers:
         self._clock = clock
         self._precision_ms = config.timer_precision_ms
         self._asked_slot_ms = -1
+        # Where the log ended when deletions became superfluous, and up to which time.
+        self._passed: tuple[int, int] | None = None
+        self._looked_ms = -1
         self._table = TimerTable(
             precision_ms=config.timer_precision_ms,
             roll_window_slots=config.timer_roll_window_slots,
@@ -121,6 +124,23 @@ class Timers:
             read_ms=self._table.advance(now_ms),
             is_urgent=self._intake.waits_for_room,
         )
+        self._forget_deletions(now_ms)
+
+    def _forget_deletions(self, now_ms: int) -> None:
+        """Deletions whose time is over, once all that was rolled on until then has been taken."""
+        if self._passed is not None:
+            physical_end, read_ms = self._passed
+            if self._store.dispatched_end >= physical_end and not self._intake.behind_count:
+                self._passed = None
+                self._table.forget_deletions(read_ms, now_ms)
+        elif self._looked_ms != self._table.read_ms:
+            self._looked_ms = self._table.read_ms
+            if self._table.due.has_deletions_before(self._looked_ms):
+                self._passed = (self._store.physical_end, self._looked_ms)
+
+    def recall(self, topic: bytes, unique_key: bytes, out_ms: int) -> None:
+        """A deletion has been stored: it holds from now on, however much is still to be taken."""
+        self._table.due.delete(self._table.slot_of(out_ms), topic + b"+" + unique_key)
 
     def _ask_for_next(self, near_ms: int) -> None:
         """Reading old messages must not wait for the disk: it runs on the loop's thread."""

@@ -1,7 +1,8 @@
 """Timed messages whose slot is near: read, and delivered by the millisecond.
 
-A slot stays open until every message of it is done with. Deletions hold for their own slot only,
-whether they came before its time or while it was being delivered.
+A slot stays open until every message of it is done with. A deletion holds for messages whose own
+time lies in its slot, from the moment it is known: also while one of the two, or both, are far away
+and wait in another slot to be rolled on.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ class DueTimer(NamedTuple):
     deliver_ms: int
     physical_offset: int
     slot_ms: int
+    # The slot of its own time; it may wait in another one.
+    out_slot_ms: int
     meta: int
     topic: bytes
     key: bytes
@@ -32,7 +35,7 @@ class DueTimers:
     def __init__(self) -> None:
         self._heap: list[DueTimer] = []
         self._open: dict[int, int] = {}
-        # By slot: what is to be deleted, and whether it was there.
+        # By the slot of their time: what is to be deleted, and whether it was there.
         self._deletions: dict[int, dict[bytes, bool]] = {}
         self.bytes_held = 0
 
@@ -56,7 +59,7 @@ class DueTimers:
             self.bytes_held += timer.byte_count
 
     def delete(self, slot_ms: int, key: bytes) -> None:
-        """A message of this slot is not to be delivered, if it has not been yet."""
+        """A message whose time is in this slot is not to be delivered, if it has not been yet."""
         self._deletions.setdefault(slot_ms, {}).setdefault(key, False)
 
     def take_due(self, now_ms: int, count_max: int, bytes_max: int) -> list[DueTimer]:
@@ -77,7 +80,7 @@ class DueTimers:
 
     def take_deletion(self, timer: DueTimer) -> bool:
         """Whether this message was deleted."""
-        keys = self._deletions.get(timer.slot_ms)
+        keys = self._deletions.get(timer.out_slot_ms)
         if not keys or timer.key not in keys:
             return False
         keys[timer.key] = True
@@ -92,6 +95,9 @@ class DueTimers:
             del self._open[timer.slot_ms]
         if timer.draft is not None:
             self.bytes_held -= timer.byte_count
+
+    def has_deletions_before(self, read_ms: int) -> bool:
+        return any(slot_ms < read_ms for slot_ms in self._deletions)
 
     def forget_deletions(self, read_ms: int) -> list[bytes]:
         """Slots before this time are finished; returns keys that were not found in theirs."""

@@ -95,12 +95,18 @@ class TimerTable:
         if wake_ms != row.slot_ms:
             self._filed_slots[row.physical_offset] = row.slot_ms
         self.metrics.add(record.topic, -1 if flags & FLAG_DELETE else 1, now_ms)
+        if record.deletes:
+            self.delete(record)
         waiting = Waiting(row.physical_offset, meta_of(write_ms, flags))
         is_deletion = flags & _ROLL_AND_DELETE == FLAG_DELETE
         if wake_ms <= near_ms and (is_deletion or len(self.due) < self._due_count_max):
             self.make_ready(record, wake_ms, waiting)
         else:
             self.slots.add(wake_ms, *waiting)
+
+    def delete(self, record: TimerRecord) -> None:
+        """Its target is not to be delivered, wherever the two of them wait."""
+        self.due.delete(self.slot_of(record.out_ms), record.deleted_key)
 
     def restore(self, row: FiledRow) -> None:
         """A row of the files: it waits where it was filed."""
@@ -118,7 +124,7 @@ class TimerTable:
         flags = waiting.flags
         if flags & _ROLL_AND_DELETE == FLAG_DELETE:
             self._filed_slots.pop(waiting.physical_offset, None)
-            self.due.delete(slot_ms, record.deleted_key)
+            self.delete(record)
             return
         draft = self.draft_of(record, waiting)
         self.due.add(
@@ -127,6 +133,7 @@ class TimerTable:
                 slot_ms if flags & FLAG_ROLL else record.deliver_ms(self.precision_ms),
                 waiting.physical_offset,
                 slot_ms,
+                self.slot_of(record.out_ms),
                 waiting.meta,
                 record.topic,
                 b"" if flags & FLAG_ROLL else record.key,
@@ -160,12 +167,14 @@ class TimerTable:
         """Move the line up to the first slot that is not finished, and return it."""
         bounds = (self.slot_of(now_ms), self.slots.slot_ms_min, self.due.slot_ms_min)
         read_ms = min(bound for bound in bounds if bound is not None)
-        if read_ms > self.read_ms:
-            self.read_ms = read_ms
-            for key in self.due.forget_deletions(read_ms):
-                # What it was to delete was not there: it has taken one off for nothing.
-                self.metrics.add(key.partition(b"+")[0], 1, now_ms)
+        self.read_ms = max(read_ms, self.read_ms)
         return self.read_ms
+
+    def forget_deletions(self, read_ms: int, now_ms: int) -> None:
+        """Nothing whose time is before this can come any more."""
+        for key in self.due.forget_deletions(read_ms):
+            # What it was to delete was not there: it has taken one off for nothing.
+            self.metrics.add(key.partition(b"+")[0], 1, now_ms)
 
     # What it says of itself.
 
