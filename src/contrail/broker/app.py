@@ -429,8 +429,7 @@ class Broker:
 
     def _make_schedule(self) -> Schedule:
         schedule = Schedule(self._clock.now_ms())
-        # Often, so that each time little is scrubbed: it is done on this thread.
-        schedule.every(10, self.store.tick, name="store upkeep")
+        schedule.every(lambda: self.store.tick_interval_ms, self.store.tick, name="store upkeep")
         schedule.every(500, self._acknowledgements.expire, name="late flushes")
         schedule.every(1000, self.stats.sample, name="statistics")
         schedule.every(1000, self.tables.persistence.flush_due, name="write tables")

@@ -1,5 +1,7 @@
 cimport cython
 
+cdef int _PULL_SEEN
+cdef int _OTHER_SEEN
 cdef long long _SEND_V2
 cdef long long _SEND_BATCH
 cdef long long _PULL
@@ -21,7 +23,7 @@ cpdef tuple split_frames(bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_
 
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, position=Py_ssize_t, items=list,
-    others=Py_ssize_t, total=cython.longlong, header_bytes=Py_ssize_t, header_start=Py_ssize_t,
+    kinds=cython.int, total=cython.longlong, header_bytes=Py_ssize_t, header_start=Py_ssize_t,
     header_end=Py_ssize_t, frame_end=Py_ssize_t, item=tuple)
 cpdef tuple scan_frames(
     bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max,

@@ -36,6 +36,10 @@ FEATURE_NO_UNIQUE_KEY = 2
 # A name that changes where or how the message is stored.
 FEATURE_SPECIAL = 4
 
+KIND_OTHER = 2
+_PULL_SEEN = 1
+_OTHER_SEEN = KIND_OTHER
+
 _SEND_V2 = 310
 _SEND_BATCH = 320
 _PULL = 11
@@ -80,16 +84,20 @@ def scan_frames(
     born_host: bytes,
     suffix: bytes,
 ) -> tuple[list[Item], int, int, int]:
-    """The items of all whole frames, where they end, a problem, and how many are no sends."""
+    """The items of all whole frames, where they end, a problem, and which other kinds there are.
+
+    0 says that all items are sends; ``KIND_OTHER`` is a bit that is set when some are neither
+    sends nor pulls.
+    """
     view = buffer
     available = len(buffer)
     position = start
     items: list[Item] = []
-    others = 0
+    kinds = 0
     while available - position >= 8:
         total = _u32(view, position)
         if total < 4 or total + 4 > frame_bytes_max:
-            return items, position, PROBLEM_TOTAL, others
+            return items, position, PROBLEM_TOTAL, kinds
         if available - position - 4 < total:
             break
         header_bytes = _u32(view, position + 4) & 0xFFFFFF
@@ -97,19 +105,21 @@ def scan_frames(
         header_end = header_start + header_bytes
         frame_end = position + 4 + total
         if header_end > frame_end:
-            return items, position, PROBLEM_HEADER_LENGTH, others
+            return items, position, PROBLEM_HEADER_LENGTH, kinds
         if header_bytes > header_bytes_max:
-            return items, position, PROBLEM_HEADER_TOO_LONG, others
+            return items, position, PROBLEM_HEADER_TOO_LONG, kinds
         item = None
         if view[position + 4] == 0:
             item = _scan_json(view, header_start, header_end, frame_end, born_host, suffix)
         if item is None:
             item = (view[position + 4], header_start, header_end, frame_end)
-        if len(item) != 12:
-            others += 1
+        if len(item) == 9:
+            kinds |= _PULL_SEEN
+        elif len(item) != 12:
+            kinds |= _OTHER_SEEN
         items.append(item)
         position = frame_end
-    return items, position, PROBLEM_NONE, others
+    return items, position, PROBLEM_NONE, kinds
 
 
 def _scan_json(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from contrail.errors import RemoteProtocolError
 from contrail.kernels.frame_scan import (
+    KIND_OTHER,
     PROBLEM_HEADER_LENGTH,
     PROBLEM_HEADER_TOO_LONG,
     PROBLEM_TOTAL,
@@ -95,7 +96,7 @@ class FrameDecoder:
                 return []
             data = bytes(self._pending)
             self._pending = bytearray()
-        items, consumed, problem, others = scan_frames(
+        items, consumed, problem, kinds = scan_frames(
             data,
             0,
             self._frame_bytes_max,
@@ -107,8 +108,8 @@ class FrameDecoder:
             self._keep(data, consumed)
         if problem:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
-        self.only_sends = not others
-        return self._finished(data, items) if others else items
+        self.only_sends = not kinds
+        return self._finished(data, items) if kinds & KIND_OTHER else items
 
     def _keep(self, data: bytes, consumed: int) -> None:
         self._pending = bytearray(memoryview(data)[consumed:])

@@ -544,6 +544,11 @@ class MessageStore:
         if self.poisoned is None:
             self._upkeep.tick(self._clock.now_ms() if now_ms is None else now_ms)
 
+    @property
+    def tick_interval_ms(self) -> int:
+        """How soon ``tick`` wants to be called again."""
+        return self._upkeep.interval_ms(self._clock.now_ms())
+
     def checkpoint(self) -> None:
         """Make everything durable now, derived files included, and note it down."""
         self._require_open()

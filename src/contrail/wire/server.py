@@ -192,15 +192,18 @@ class Server:
         """What goes wrong with one connection's frames must not take the others' answers along."""
         service, at, end = self._service, 0, len(arrived)
         while at < end:
-            at = service.take_runs(arrived, at)
-            if at < end:
-                connection, frames, _ = arrived[at]
-                at += 1
-                try:
-                    service.received(connection, frames)
-                except Exception:
-                    _log.exception("the frames of %s were not served", connection.address)
-                    connection.close("internal_error")
+            connection, frames, only_sends = arrived[at]
+            if only_sends:
+                left_at = service.take_runs(arrived, at)
+                if left_at > at:
+                    at = left_at
+                    continue
+            at += 1
+            try:
+                service.received(connection, frames)
+            except Exception:
+                _log.exception("the frames of %s were not served", connection.address)
+                connection.close("internal_error")
 
     def _flush(self, connections: list[Connection]) -> None:
         """One connection that cannot be written to must not keep the others waiting for ever."""

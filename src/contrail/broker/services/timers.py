@@ -37,7 +37,7 @@ _METRICS_INTERVAL_MS = 1000
 _STEP_COUNT_MAX = 256
 _STEP_BYTES_MAX = 1 << 20
 _WORK_MS_MAX = 5
-_IDLE_INTERVAL_MS = 20
+_IDLE_INTERVAL_MS = 40
 # How long before its slot a message is read, so that delivering it takes no reading.
 _READ_AHEAD_MS = 2000
 # A slot before that its messages are asked for, where they may be on the disk only.

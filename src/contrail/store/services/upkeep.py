@@ -31,6 +31,8 @@ _CHECKPOINT_INTERVAL_MS = 1000
 _BUSY_SCRUB_SLOWNESS = 8
 # A short log is read through in no time, but each pass ends with all slots of the newest index.
 _SCRUB_REST_MS = 10 * 60 * 1000
+_INTERVAL_MS = 100
+_SCRUB_INTERVAL_MS = 10
 
 
 class _LogSnapshot(NamedTuple):
@@ -112,9 +114,16 @@ class Upkeep:
         self._due[duty] = now_ms + interval_ms
         return True
 
+    def interval_ms(self, now_ms: int) -> int:
+        """How soon to call again: while it scrubs often, so that each time little is done."""
+        return _INTERVAL_MS if self._is_resting(now_ms) else _SCRUB_INTERVAL_MS
+
+    def _is_resting(self, now_ms: int) -> bool:
+        return 0 <= now_ms - self._scrubber.counters.pass_ended_ms < _SCRUB_REST_MS
+
     def _scrub(self, now_ms: int) -> None:
         """Read old bytes again; slower while new ones pour in, which have the processor first."""
-        if 0 <= now_ms - self._scrubber.counters.pass_ended_ms < _SCRUB_REST_MS:
+        if self._is_resting(now_ms):
             return
         bytes_max = self._scrub_budget.available(now_ms)
         if bytes_max:
