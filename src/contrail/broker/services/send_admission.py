@@ -28,9 +28,14 @@ from contrail.model.properties import (
     INNER_NUM,
     MSG_REGION,
     POP_CK,
+    TIMER_DEQUEUE_MS,
+    TIMER_ENQUEUE_MS,
     TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
     TRACE_ON,
     TRAN_MSG,
+    TRAN_PREPARED_QUEUE_OFFSET,
+    TRANSACTION_CHECK_TIMES,
     UNIQ_KEY,
     WAIT,
     decode_properties,
@@ -41,6 +46,7 @@ from contrail.model.record import (
     SYS_FLAG_INNER_BATCH,
     SYS_FLAG_MULTI_TAGS,
     SYS_FLAG_NEED_UNWRAP,
+    TRANSACTION_COMMIT,
     TRANSACTION_MASK,
     TRANSACTION_PREPARED,
 )
@@ -59,6 +65,14 @@ from contrail.protocol.frames import SendRequest
 _RECONSUME_MAX_VERSION = 121
 _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
 _TIMER_TOPIC = TIMER_TOPIC.encode()
+# What the broker itself writes into messages that wait; from a client it would be believed.
+_BROKER_OWNED = (
+    TIMER_ROLL_TIMES,
+    TIMER_ENQUEUE_MS,
+    TIMER_DEQUEUE_MS,
+    TRANSACTION_CHECK_TIMES,
+    TRAN_PREPARED_QUEUE_OFFSET,
+)
 _NO_MEMORIES: Mapping[str, SendMemory] = MappingProxyType({})
 
 
@@ -244,7 +258,8 @@ class SendAdmission:
         _check_inner(draft, config, properties)
         sent_key = properties.get(UNIQ_KEY, "")
         key = sent_key or self._unique_ids.next()
-        properties.pop(POP_CK, None)
+        for name in (POP_CK, *_BROKER_OWNED):
+            properties.pop(name, None)
         properties |= {UNIQ_KEY: key, **self._broker_properties()}
         placed = self._placed(draft, properties)
         timer_out_ms = int(properties[TIMER_OUT_MS]) if placed.topic == _TIMER_TOPIC else 0
@@ -325,6 +340,9 @@ class SendAdmission:
 
 
 def _stored_flags(sys_flag: int, config: TopicConfig) -> int:
+    if sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+        # A retry of a committed message, or a client that lies: only the broker commits.
+        sys_flag &= ~TRANSACTION_MASK
     return sys_flag | SYS_FLAG_MULTI_TAGS if config.filter_type == "MULTI_TAG" else sys_flag
 
 
