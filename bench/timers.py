@@ -1,4 +1,4 @@
-"""The timers suite: how late timed messages are, idle and with a million waiting.
+"""The timers suite: how late timed and delayed messages are, idle and with a million waiting.
 
 Everything goes over the wire: single sends ask for their times, consumers pull what arrives. Late
 is when a consumer has a message minus the time it asked for; early, lost and doubled messages are
@@ -41,6 +41,10 @@ _WINDOW = 400
 _QUEUE_COUNT = 4
 _BODY = b"timed" * 20
 _HOUR_MS = 3_600_000
+_LEVEL_MS = 1000
+_LEVEL_PAUSE_S = 0.05
+# The property that tells the consumer when the message was due.
+_DUE = "due"
 _PULL_SYS_FLAG = 6
 _POLL_MS = 2000
 _GRACE_S = 30.0
@@ -75,7 +79,7 @@ class Seen(NamedTuple):
 
 
 def groups() -> list[str]:
-    return ["idle", "million"]
+    return ["idle", "levels", "million"]
 
 
 def measure(group: str, *, size: str, folder: Path) -> list[Row]:
@@ -84,6 +88,8 @@ def measure(group: str, *, size: str, folder: Path) -> list[Row]:
     with running_broker(folder / "broker", flush) as broker, pinned("load"):
         if group == "idle":
             return _idle_rows(broker, SIZES[size])
+        if group == "levels":
+            return _level_rows(broker, SIZES[size])
         return _million_rows(broker, SIZES[size])
 
 
@@ -96,6 +102,20 @@ def _idle_rows(broker: Server, sizes: Sizes) -> list[Row]:
         _send_all(broker, topic, times)
         consumers.wait_for(len(times), max(times))
     return _rows("idle", consumers.seen, times, Limit("<=", 100, on="figure"), {})
+
+
+def _level_rows(broker: Server, sizes: Sizes) -> list[Row]:
+    """Delay level 1, a second, sent one by one; the delay counts from before the send."""
+    topic, pause = "LevelIdle", threading.Event()
+    times: list[int] = []
+    with Consumers(broker, topic) as consumers:
+        for number in range(sizes.idle_count):
+            times.append(_now_ms() + _LEVEL_MS)
+            properties = {"UNIQ_KEY": f"{topic}{number:020d}", "DELAY": "1", _DUE: str(times[-1])}
+            _send_frames_of(broker, [_send_frame(topic, number, properties, opaque=0)])
+            pause.wait(_LEVEL_PAUSE_S)
+        consumers.wait_for(len(times), times[-1])
+    return _rows("idle, delay level 1", consumers.seen, times, Limit("<=", 200, on="figure"), {})
 
 
 def _million_rows(broker: Server, sizes: Sizes) -> list[Row]:
@@ -194,8 +214,12 @@ def _rss_mb(broker: Server) -> int:
 
 
 def _send_all(broker: Server, topic: str, times: Iterable[int]) -> None:
+    _send_frames_of(broker, _timer_frames(topic, times))
+
+
+def _send_frames_of(broker: Server, sends: Iterable[bytes]) -> None:
     """Single sends, some hundreds of them on the way all the time; busy ones are sent again."""
-    frames = enumerate(_send_frames(topic, times))
+    frames = enumerate(sends)
     unanswered: dict[int, bytes] = {}
     with socket.create_connection((HOST, broker.port), timeout=ANSWER_TIMEOUT_S) as connection:
         while window := dict(islice(frames, _WINDOW)):
@@ -219,24 +243,29 @@ def _take_answer(connection: socket.socket, unanswered: dict[int, bytes]) -> Non
         raise BenchError(f"a send was refused: {answer[4:600]!r}")
 
 
-def _send_frames(topic: str, times: Iterable[int]) -> Iterator[bytes]:
+def _timer_frames(topic: str, times: Iterable[int]) -> Iterator[bytes]:
     for number, deliver_ms in enumerate(times):
-        properties = {"UNIQ_KEY": f"{topic}{number:020d}", "TIMER_DELIVER_MS": str(deliver_ms)}
-        fields = {
-            "a": "bench_producer",
-            "b": topic,
-            "c": "TBW102",
-            "d": str(_QUEUE_COUNT),
-            "e": str(number % _QUEUE_COUNT),
-            "f": "0",
-            "g": str(deliver_ms),
-            "h": "0",
-            "i": encode_properties(properties).decode(),
-            "j": "0",
-            "k": "false",
-            "m": "false",
-        }
-        yield encode_request(Request(RequestCode.SEND_MESSAGE_V2, number, fields, _BODY))
+        key = f"{topic}{number:020d}"
+        properties = {"UNIQ_KEY": key, "TIMER_DELIVER_MS": str(deliver_ms), _DUE: str(deliver_ms)}
+        yield _send_frame(topic, number, properties, opaque=number)
+
+
+def _send_frame(topic: str, number: int, properties: dict[str, str], *, opaque: int) -> bytes:
+    fields = {
+        "a": "bench_producer",
+        "b": topic,
+        "c": "TBW102",
+        "d": str(_QUEUE_COUNT),
+        "e": str(number % _QUEUE_COUNT),
+        "f": "0",
+        "g": properties[_DUE],
+        "h": "0",
+        "i": encode_properties(properties).decode(),
+        "j": "0",
+        "k": "false",
+        "m": "false",
+    }
+    return encode_request(Request(RequestCode.SEND_MESSAGE_V2, opaque, fields, _BODY))
 
 
 # Receiving.
@@ -280,7 +309,7 @@ class Consumers:
         return [
             Seen(
                 message.properties["UNIQ_KEY"],
-                int(message.properties["TIMER_DELIVER_MS"]),
+                int(message.properties[_DUE]),
                 message.store_timestamp_ms,
                 arrived_ms,
             )
