@@ -215,6 +215,25 @@ def test_rows_with_an_extension_are_put_right(tmp_path: Path) -> None:
         assert (tmp_path / QUEUE_FILE).read_bytes() == sound
 
 
+@pytest.mark.parametrize("extension", [False, True], ids=["rows", "queue extension"])
+@pytest.mark.parametrize("column", [0, 11, 12, 15, 18, 19])
+def test_a_damaged_row_of_a_delayed_message_is_put_right(
+    tmp_path: Path, column: int, extension: bool
+) -> None:
+    with MessageStore.open(small_config(tmp_path, queue_ext_enabled=extension)) as store:
+        properties = encode_properties({"DELAY": "3", "REAL_TOPIC": "t", "REAL_QID": "0"})
+        store.append([MessageDraft(b"SCHEDULE_TOPIC_XXXX", 2, b"x", properties)])
+        store.dispatch()
+        store.checkpoint()
+        path = tmp_path / "consumequeue/SCHEDULE_TOPIC_XXXX/2" / f"{0:020d}"
+        for bit in range(8):
+            due_ms = store.rows(b"SCHEDULE_TOPIC_XXXX", 2, 0, 1)[0].tags_code
+            flip(path, column, bit)
+            assert whole_pass(store).repaired_rows == 1
+            assert store.rows(b"SCHEDULE_TOPIC_XXXX", 2, 0, 1)[0].tags_code == due_ms
+        assert whole_pass(store).repaired_rows == 0
+
+
 def test_an_empty_store_passes(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         assert store.scrubber.run_once(1000).finished_pass

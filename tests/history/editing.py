@@ -137,13 +137,19 @@ class EditedHistory:
     def first_half(self) -> SendInvoked:
         return next(e for e in self.all_of(SendInvoked) if e.kind is Kind.TRANSACTION)
 
-    def returned(self, *, is_last: bool) -> Place:
-        """A retry, or a dead letter, that was asked for just once, and acknowledged."""
+    def returned(self, *, is_last: bool, steady: bool = False) -> Place:
+        """A retry, or a dead letter, that was asked for just once, and acknowledged.
+
+        ``steady``: the clock was not put back before it came.
+        """
         topic = DEAD_LETTERS if is_last else RETRY_TOPIC
         for key, backs in self._facts.send_backs.items():
             places = self._facts.places(topic, key)
             asked = [back for back in backs if back.asked.is_last is is_last]
             if len(places) == 1 == len(asked) and asked[0].is_ok:
+                came_at = self.receipts(places[0])[0][0]
+                if steady and self._facts.moved_back_between(asked[0].position, came_at):
+                    continue
                 return places[0]
         raise LookupError(topic)
 

@@ -107,9 +107,12 @@ class Facts:
     # Positions at which a group may begin to read again, by group.
     rereads: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     back_moves: list[int] = field(default_factory=list)
+    # The time that each of them put the clock to.
+    back_moves_ms: list[int] = field(default_factory=list)
     stretches: list[Stretch] = field(default_factory=list)
     stretch_starts: list[int] = field(default_factory=list)
-    # The highest time the clock has shown up to each event.
+    # The highest time the clock has shown at each event, and up to it.
+    shown_ms: list[int] = field(default_factory=list)
     highest_ms: list[int] = field(default_factory=list)
     # First receipt of each stored message, and the places of each key in each topic.
     stored: dict[Place, Received] = field(default_factory=dict)
@@ -122,6 +125,20 @@ class Facts:
 
     def moved_back_between(self, after: int, before: int) -> bool:
         return bisect_right(self.back_moves, after) < bisect_right(self.back_moves, before)
+
+    def waited_again(self, after: int, before: int, *, delay_ms: int, until_ms: int) -> bool:
+        """Whether the clock was put back between two events and went on for ``delay_ms`` then.
+
+        It has to have shown ``until_ms`` after that.
+        """
+        first, end = bisect_right(self.back_moves, after), bisect_right(self.back_moves, before)
+        return any(
+            put_to_ms + delay_ms <= until_ms
+            and max(self.shown_ms[at + 1 : before + 1], default=0) >= until_ms
+            for at, put_to_ms in zip(
+                self.back_moves[first:end], self.back_moves_ms[first:end], strict=True
+            )
+        )
 
     def places(self, topic: str, key: str) -> Sequence[Place]:
         return self.copies.get((topic, key), ())
@@ -223,6 +240,7 @@ class _Reader:
             shown_ms = max(shown_ms, event.before_ms)
             if event.now_ms < event.before_ms:
                 self.facts.back_moves.append(position)
+                self.facts.back_moves_ms.append(event.now_ms)
             if self._up_since is not None:
                 self._close_stretch(event.before_ms)
                 self._up_since = (event.now_ms, position)
@@ -231,6 +249,7 @@ class _Reader:
         elif isinstance(event, BrokerKilled):
             self._close_stretch(event.now_ms)
         self._last_ms = event.now_ms
+        self.facts.shown_ms.append(shown_ms)
         highest.append(max(shown_ms, highest[-1] if highest else 0))
 
     def _close_stretch(self, end_ms: int) -> None:

@@ -65,6 +65,11 @@ class Waiting:
     reconsume_times: int = 0
     level: int = -1
 
+    def put_back(self, now_ms: int) -> None:
+        """The clock has been put back: the delay of a level is waited for once more at most."""
+        if self.level > 0:
+            self.due_ms = min(self.due_ms, now_ms + self.level)
+
 
 @dataclass
 class Half:
@@ -186,9 +191,8 @@ class ModelBroker:
         waiting, self.waiting = self.waiting, []
         blocked: set[int] = set()
         for each in waiting:
-            # A level is a queue: nobody overtakes. A delay longer than its level is over.
-            cut_short = 0 < each.level < each.due_ms - self.now_ms
-            if each.level in blocked or not (each.due_ms <= self.now_ms or cut_short):
+            # A level is a queue: nobody overtakes.
+            if each.level in blocked or each.due_ms > self.now_ms:
                 self.waiting.append(each)
                 blocked |= {each.level} - {-1}
                 continue
@@ -261,6 +265,9 @@ class ModelBroker:
         before_ms = self.now_ms
         self.now_ms += self.random.choice((1_000, 7_000, 100_000, 3_600_000, -5_000, -3_600_000))
         self.events.append(ClockMoved(self.now_ms, before_ms))
+        if self.now_ms < before_ms:
+            for each in self.waiting:
+                each.put_back(self.now_ms)
 
     def kill(self) -> None:
         if self.is_up:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from tests.history.editing import EditedHistory
 from tests.history.events import (
     Checked,
+    ClockMoved,
     ConsumerCrashed,
     Decision,
     Drained,
@@ -252,6 +253,16 @@ def a_delayed_message_does_not_wait(history: EditedHistory) -> str:
 
 
 @_caught_as(Rule.EARLY)
+def a_clock_put_back_a_second_ends_a_delay(history: EditedHistory) -> str:
+    place = history.acknowledged(Kind.DELAY)[0]
+    at, send = history.invocation_of(history.key_at(place))
+    now_ms = send.now_ms - 1000
+    history.insert(at + 1, ClockMoved(now_ms, send.now_ms))
+    history.change_message(place, stored_ms=now_ms + send.delay_ms - 1)
+    return send.key
+
+
+@_caught_as(Rule.EARLY)
 def a_broker_claims_a_time_that_has_not_come(history: EditedHistory) -> str:
     place = history.acknowledged(Kind.TIMER)[0]
     at, send = history.invocation_of(history.key_at(place))
@@ -333,7 +344,7 @@ def a_retry_is_lost(history: EditedHistory) -> str:
 
 @_caught_as(Rule.RETRY_EARLY)
 def a_retry_does_not_wait(history: EditedHistory) -> str:
-    place = history.returned(is_last=False)
+    place = history.returned(is_last=False, steady=True)
     key = history.key_at(place)
     times = history.receipts(place)[0][1].reconsume_times
     asked = history.send_back(key, times - 1)

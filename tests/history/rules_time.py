@@ -69,6 +69,7 @@ def _is_early(facts: Facts, receipt: Receipt, cause: _Cause) -> bool:
     if stored_ms >= cause.due_ms:
         # A time that the clock has never shown is no time of storing.
         return facts.highest_ms[receipt.position] < cause.due_ms
-    # A delay that a clock put back has made longer than its level is over at once.
-    cut_short = 0 < cause.delay_ms < cause.due_ms - stored_ms
-    return not (cut_short and facts.moved_back_between(cause.position, receipt.position))
+    # Behind a clock that was put back the delay of a level is waited for once more, not longer.
+    return cause.delay_ms <= 0 or not facts.waited_again(
+        cause.position, receipt.position, delay_ms=cause.delay_ms, until_ms=stored_ms
+    )

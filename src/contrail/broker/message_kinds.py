@@ -33,8 +33,6 @@ from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
 from contrail.wire.peer import Handler
 
-_TRANSACTIONS_MS = 100
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindsNeed:
@@ -155,7 +153,9 @@ class MessageKinds:
     def recover(self) -> None:
         """Find out what was delivered before the last stop; may take long, so off the loop."""
         need = self._need
-        delivered = recall_deliveries(need.files, need.store_config.root, need.store)
+        delivered = recall_deliveries(
+            need.files, need.store_config.root, need.store, read_from=self.delays.forgotten_from
+        )
         self.delays.recover(delivered)
         self.timers.recover(delivered)
         self.transactions.recover(delivered)
@@ -173,7 +173,9 @@ class MessageKinds:
         """Have the services called when something may be due."""
         schedule.every(lambda: self.delays.interval_ms, self.delays.run, name="delay levels")
         schedule.every(lambda: self.timers.interval_ms, self.timers.run, name="timers")
-        schedule.every(_TRANSACTIONS_MS, self.transactions.run, name="transactions")
+        schedule.every(
+            lambda: self.transactions.interval_ms, self.transactions.run, name="transactions"
+        )
         schedule.every(
             lambda: self._checks.interval_ms, self._checks.run, name="transaction checks"
         )

@@ -1,10 +1,8 @@
-"""Cursors of the delay levels: what is due, where they stand, what a delivery looks like."""
+"""Cursors of the delay levels: where they stand, what a delivery looks like."""
 
 from __future__ import annotations
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from contrail.broker.state.causes import cause_mark
 from contrail.broker.state.delay_cursors import DelayCursors, as_delivered
@@ -38,33 +36,10 @@ def stored(sys_flag: int = 0, **properties: str) -> StoredMessage:
     )
 
 
-def test_a_message_is_due_when_its_time_has_come_and_not_before() -> None:
+def test_a_level_that_is_not_configured_has_no_delay() -> None:
     cursors = DelayCursors(TABLE)
-    assert cursors.due_count(2, [NOW_MS], NOW_MS) == 1
-    assert cursors.due_count(2, [NOW_MS + 1], NOW_MS) == 0
-
-
-def test_a_time_beyond_the_delay_comes_from_a_clock_that_was_set_back() -> None:
-    cursors = DelayCursors(TABLE)
-    assert cursors.due_count(2, [NOW_MS + 5_000], NOW_MS) == 0
-    assert cursors.due_count(2, [NOW_MS + 5_001], NOW_MS) == 1
-
-
-def test_one_message_that_waits_holds_back_those_behind_it() -> None:
-    times = [NOW_MS - 1, NOW_MS, NOW_MS + 1, NOW_MS - 9]
-    assert DelayCursors(TABLE).due_count(1, times, NOW_MS) == 2
-
-
-@given(
-    st.lists(st.integers(-20_000, 20_000), max_size=20),
-    st.integers(1, 3),
-)
-def test_the_due_are_a_front_and_the_next_one_waits(shifts: list[int], level: int) -> None:
-    times = [NOW_MS + shift for shift in shifts]
-    count = DelayCursors(TABLE).due_count(level, times, NOW_MS)
-    waits = [0 < shift <= TABLE[level] for shift in shifts]
-    assert not any(waits[:count])
-    assert count == len(times) or waits[count]
+    assert cursors.levels == (1, 2, 3)
+    assert [cursors.delay_ms(level) for level in (1, 3, 4)] == [1_000, 10_000, 0]
 
 
 @pytest.mark.parametrize(

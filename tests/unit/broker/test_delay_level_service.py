@@ -15,10 +15,11 @@ from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.delay_cursors import DelayCursors
-from contrail.errors import DiskFull, MessageIllegal
+from contrail.errors import DiskFull, MessageIllegal, RecordDamaged
 from contrail.kernels.record_build import build_run
-from contrail.model.message import LOOPBACK_HOST, MessageDraft
+from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.model.properties import encode_properties
+from contrail.model.record import decode_record
 from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedRun
 from contrail.store.services.reading import GetResult, QueueRow
@@ -39,7 +40,15 @@ class ScheduleQueues:
         self.unreadable: dict[tuple[int, int], GetStatus] = {}
         self._next_physical_offset = 0
 
-    def put(self, level: int, body: bytes, deliver_ms: int, **properties: str) -> int:
+    def put(
+        self,
+        level: int,
+        body: bytes,
+        deliver_ms: int,
+        *,
+        stored_ms: int | None = None,
+        **properties: str,
+    ) -> int:
         """Store one; returns its physical offset."""
         rows = self.rows_by_queue.setdefault(level - 1, [])
         physical_offset = self._next_physical_offset
@@ -48,7 +57,8 @@ class ScheduleQueues:
         draft = MessageDraft(
             b"SCHEDULE_TOPIC_XXXX", level - 1, body, encode_properties({**named, **properties})
         )
-        parts = build_run([draft], [len(rows)], physical_offset, NOW_MS, LOOPBACK_HOST, False)
+        stored_ms = NOW_MS if stored_ms is None else stored_ms
+        parts = build_run([draft], [len(rows)], physical_offset, stored_ms, LOOPBACK_HOST, False)
         rows.append((physical_offset, deliver_ms, b"".join(parts)))
         return physical_offset
 
@@ -66,6 +76,16 @@ class ScheduleQueues:
             QueueRow(queue_offset + index, place, len(record), deliver_ms)
             for index, (place, deliver_ms, record) in enumerate(found)
         ]
+
+    def queues(self) -> list[tuple[bytes, int]]:
+        return [(b"SCHEDULE_TOPIC_XXXX", queue_id) for queue_id in self.rows_by_queue]
+
+    def record(self, physical_offset: int) -> StoredMessage:
+        for rows in self.rows_by_queue.values():
+            for place, _, record in rows:
+                if place == physical_offset:
+                    return decode_record(record)
+        raise RecordDamaged("nothing is there", physical_offset=physical_offset)
 
     def will_need(self, physical_offset: int, byte_count: int) -> None:
         self.asked_for.append(physical_offset)
@@ -410,3 +430,85 @@ def test_levels_without_messages_write_and_say_nothing(caplog: pytest.LogCapture
     assert levels.queue_offsets() == {} and levels.pending_counts() == {}
     assert scene.written_offsets() is None
     assert caplog.text == ""
+
+
+# A clock that is set back.
+
+
+def run_at(scene: Scene, levels: DelayLevels, *shifts_ms: int) -> list[list[bytes]]:
+    """What has been delivered after a run at each time."""
+    seen = []
+    for shift_ms in shifts_ms:
+        levels.run(NOW_MS + shift_ms)
+        seen.append(scene.log.bodies)
+    return seen
+
+
+def test_one_message_that_waits_holds_back_those_behind_it() -> None:
+    scene = Scene()
+    scene.queues.put(2, b"a", NOW_MS + 1)
+    scene.queues.put(2, b"b", NOW_MS)
+    assert run_at(scene, scene.start(), 0, 1) == [[], [b"a", b"b"]]
+
+
+def test_a_clock_set_back_makes_nothing_due_before_the_delay_has_passed_again() -> None:
+    scene = Scene()
+    scene.queues.put(2, b"a", NOW_MS + 5_000)
+    scene.queues.put(2, b"b", NOW_MS + 5_003, stored_ms=NOW_MS + 3)
+    levels = scene.start()
+    # A second back, noticed then; both waited for less than their delay until now.
+    seen = run_at(scene, levels, 0, -1_000, 3_999, 4_000)
+    assert seen == [[], [], [], [b"a", b"b"]]
+
+
+def test_the_time_of_a_message_stands_when_it_comes_first() -> None:
+    scene = Scene()
+    levels = scene.start()
+    scene.queues.put(2, b"before", NOW_MS + 5_000)
+    run_at(scene, levels, -60_000)
+    scene.queues.put(2, b"after", NOW_MS - 54_000, stored_ms=NOW_MS - 59_000)
+    assert run_at(scene, levels, -55_001, -55_000, -54_001) == [[], [b"before"], [b"before"]]
+    assert run_at(scene, levels, -54_000) == [[b"before", b"after"]]
+
+
+def test_a_clock_set_back_twice_is_noticed_twice() -> None:
+    scene = Scene()
+    scene.queues.put(2, b"a", NOW_MS + 5_000)
+    levels = scene.start()
+    seen = run_at(scene, levels, -10_000, -80_000, -75_001, -75_000)
+    assert seen == [[], [], [], [b"a"]]
+
+
+def test_after_a_restart_the_messages_behind_tell_when_the_clock_was_set_back() -> None:
+    scene = Scene()
+    scene.queues.put(2, b"before", NOW_MS + 5_000)
+    scene.queues.put(2, b"after", NOW_MS - 55_000, stored_ms=NOW_MS - 60_000)
+    scene.queues.put(2, b"later", NOW_MS - 54_000, stored_ms=NOW_MS - 59_000)
+    seen = run_at(scene, scene.start(), -57_000, -55_001, -55_000)
+    assert seen == [[], [], [b"before", b"after"]]
+
+
+# Levels that were changed.
+
+
+def test_a_message_of_a_level_that_was_shortened_keeps_its_time() -> None:
+    scene = Scene()
+    scene.queues.put(2, b"once an hour", NOW_MS + 3_600_000)
+    seen = run_at(scene, scene.start(), 0, 5_000, 3_599_999, 3_600_000)
+    assert seen == [[], [], [], [b"once an hour"]]
+
+
+def test_a_level_that_is_gone_is_delivered_until_it_is_empty(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    scene = Scene()
+    scene.queues.put(18, b"two hours", NOW_MS + 7_200_000)
+    levels = scene.start()
+    told = [record.getMessage() for record in caplog.records]
+    assert len(told) == 1 and "delay levels [18]" in told[0]
+    assert levels.pending_counts() == {18: 1}
+    seen = run_at(scene, levels, 0, 7_199_999, 7_200_000)
+    assert seen == [[], [], [b"two hours"]]
+    assert scene.written_offsets() is None
+    scene.log.flushed_end = scene.log.physical_end
+    assert scene.written_offsets() == {"18": 1}

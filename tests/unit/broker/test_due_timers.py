@@ -56,9 +56,11 @@ def test_a_slot_is_open_until_all_of_it_is_finished() -> None:
 def test_a_deletion_counts_in_its_slot_only_and_is_missed_where_nothing_was() -> None:
     timers = DueTimers()
     here, elsewhere = due(1, 1, slot_ms=1000), due(1, 1, slot_ms=2000)
-    timers.delete(1000, here.key)
-    timers.delete(1000, b"orders+77")
+    timers.delete(1000, here.key, b"orders")
+    timers.delete(1000, b"anything+77", b"invoices")
     assert timers.take_deletion(here) and not timers.take_deletion(elsewhere)
     assert timers.forget_deletions(1000) == []
-    assert timers.forget_deletions(1001) == [b"orders+77"]
+    assert timers.forget_deletions(1001) == [b"invoices"], (
+        "the deletion's own topic, not what it names"
+    )
     assert not timers.take_deletion(here)

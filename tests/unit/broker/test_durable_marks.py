@@ -33,10 +33,17 @@ def test_a_newer_mark_at_the_same_place_replaces_the_older() -> None:
     assert marks.take(100) == (100, "b")
 
 
-def stored(prepared: int, sys_flag: int = 0, reconsume_times: int = 0) -> StoredMessage:
+def stored(
+    prepared: int, sys_flag: int = 0, reconsume_times: int = 0, properties: bytes = b""
+) -> StoredMessage:
     blank = dict.fromkeys(StoredMessage.__dataclass_fields__, 0)
-    fields = {"prepared_transaction_offset": prepared, "sys_flag": sys_flag}
-    return StoredMessage(**{**blank, **fields, "reconsume_times": reconsume_times})  # type: ignore[arg-type]
+    fields = {
+        "prepared_transaction_offset": prepared,
+        "sys_flag": sys_flag,
+        "reconsume_times": reconsume_times,
+        "raw_properties": properties,
+    }
+    return StoredMessage(**{**blank, **fields})  # type: ignore[arg-type]
 
 
 def test_a_delivered_record_names_the_one_that_waited() -> None:
@@ -47,10 +54,15 @@ def test_a_delivered_record_names_the_one_that_waited() -> None:
 
 
 def test_a_commit_names_its_half_message_even_at_the_very_beginning() -> None:
-    records = [stored(0, TRANSACTION_COMMIT), stored(99, TRANSACTION_COMMIT | 1)]
-    delivered = Delivered.of(records, 0)
+    first = stored(0, TRANSACTION_COMMIT, properties=b"__transactionId__\x01k1\x02")
+    delivered = Delivered.of([first, stored(99, TRANSACTION_COMMIT | 1)], 0)
     assert delivered.committed == {0, 99}
     assert delivered.waited == set()
+
+
+def test_the_commit_bits_of_a_message_without_a_transaction_commit_nothing() -> None:
+    sent = stored(0, TRANSACTION_COMMIT, properties=b"KEYS\x01__transactionId__\x02")
+    assert Delivered.of([sent], 0).committed == set()
 
 
 def test_the_retry_of_a_committed_message_is_no_commit() -> None:

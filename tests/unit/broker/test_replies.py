@@ -311,3 +311,47 @@ def test_a_requester_that_answers_nothing_uses_up_only_its_own_share(
 
     waiting, failed, busy = -1, ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY
     assert asyncio.run(ask()) == [waiting, failed, waiting, busy]
+
+
+class _ChokedPeer(_SilentPeer):
+    is_choked = True
+
+
+def _codes_while_waiting(broker: _Broker, clients: str) -> list[int]:
+    """What becomes of a reply of 1000 bytes to each; -1: it waits for its client."""
+
+    async def ask() -> list[int]:
+        codes: list[int] = []
+        for client in clients:
+            responder = FakePeer()
+            reply = _reply({**PROPERTIES, "REPLY_TO_CLIENT": client}, body=bytes(1000))
+            answer = broker.handlers.handle_reply(reply, responder)
+            if isinstance(answer, Response):
+                codes.append(answer.code)
+            else:
+                codes += [response.code for _, response in responder.replies] or [-1]
+        await broker.handlers.close()
+        await asyncio.sleep(0)
+        return codes
+
+    return asyncio.run(ask())
+
+
+def test_replies_that_wait_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(replies, "PUSH_BYTES_PER_REQUESTER_MAX", 2_500)
+    monkeypatch.setattr(replies, "PUSH_BYTES_MAX", 4_800)
+    broker = _Broker()
+    for client in "abc":
+        broker.connect(client, _SilentPeer())
+    failed, busy = ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY
+    assert _codes_while_waiting(broker, "aaabbc") == [-1, -1, failed, -1, -1, busy]
+    # What ended counts no more.
+    assert _codes_while_waiting(broker, "aabb") == [-1, -1, -1, -1]
+    assert not broker.handlers._push_bytes and not broker.handlers._push_bytes_to
+
+
+def test_nothing_is_pushed_to_a_client_that_does_not_read() -> None:
+    broker = _Broker()
+    broker.connect("a", _ChokedPeer())
+    assert _codes_while_waiting(broker, "a") == [ResponseCode.SYSTEM_ERROR]
+    assert not broker.handlers._pushes

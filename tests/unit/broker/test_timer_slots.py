@@ -1,4 +1,4 @@
-"""Which messages wait for which slot: order, deletions first, counts, and no long calls."""
+"""Which messages wait for which slot: order, counts, and no long calls."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def test_nothing_is_handed_out_before_its_slot() -> None:
     assert slots.slot_ms_min == 6000
 
 
-def test_deletions_of_a_slot_come_first_but_not_those_to_be_rolled_on() -> None:
+def test_a_deletion_in_a_crowded_slot_keeps_its_place_so_that_no_call_sorts_the_slot() -> None:
     slots = TimerSlots(1000)
     delete, roll = meta_of(0, FLAG_DELETE), meta_of(0, FLAG_DELETE | FLAG_ROLL)
     for number, meta in enumerate((0, roll, 0, delete)):
         slots.add(5000, number, meta)
-    assert [place for _, place in drained(slots)] == [3, 0, 1, 2]
+    assert [place for _, place in drained(slots)] == [0, 1, 2, 3]
 
 
 def test_a_row_for_a_slot_that_is_being_taken_comes_last() -> None:

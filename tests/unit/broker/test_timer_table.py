@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from contrail.broker.state.causes import cause_mark
 from contrail.broker.state.timer_records import TimerRecord
 from contrail.broker.state.timer_table import TimerTable
 from contrail.errors import MessageIllegal
@@ -21,9 +22,12 @@ def table() -> TimerTable:
 
 
 def record(**properties: object) -> TimerRecord:
+    """Of these properties; ``mark`` goes into the header."""
+    mark = int(str(properties.pop("mark", 0)))
     named = {"REAL_TOPIC": "orders", "REAL_QID": "2", "UNIQ_KEY": "k"}
     texts = {name: str(value) for name, value in {**named, **properties}.items() if value != ""}
     draft = MessageDraft(b"rmq_sys_wheel_timer", 0, b"body", encode_properties(texts))
+    draft = draft._replace(prepared_transaction_offset=mark)
     data = b"".join(build_run([draft], [0], 4096, NOW_MS, LOOPBACK_HOST, False))
     return TimerRecord.read(data)
 
@@ -82,9 +86,24 @@ def test_the_line_never_goes_back() -> None:
         ({}, NOW_MS + 6000),
         # Rolled on: it was stored again, so only an absolute time still means something.
         ({"TIMER_DELAY_MS": 5678, "TIMER_ROLL_TIMES": 2}, NOW_MS + 6000),
+        ({"TIMER_DELIVER_MS": NOW_MS + 5999, "TIMER_ROLL_TIMES": 2}, NOW_MS + 5999),
         (
-            {"TIMER_DELAY_MS": 1, "TIMER_DELIVER_MS": NOW_MS + 5999, "TIMER_ROLL_TIMES": 2},
+            {
+                "TIMER_DELAY_MS": 1,
+                "TIMER_DELIVER_MS": NOW_MS + 5999,
+                "TIMER_ROLL_TIMES": 2,
+                "mark": cause_mark(77),
+            },
             NOW_MS + 5999,
+        ),
+        # Nothing says that a broker wrote these: the end of the slot cannot be early.
+        (
+            {"TIMER_DELAY_MS": 5900, "TIMER_DELIVER_MS": NOW_MS + 5100, "TIMER_ROLL_TIMES": 2},
+            NOW_MS + 6000,
+        ),
+        (
+            {"TIMER_DELAY_SEC": 6, "TIMER_DELIVER_MS": NOW_MS - 9000, "TIMER_ROLL_TIMES": 2},
+            NOW_MS + 6000,
         ),
     ],
     ids=str,

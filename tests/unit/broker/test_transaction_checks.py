@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 import pytest
 
 from contrail.broker.services.transaction_checks import HalfRetention
@@ -12,11 +15,12 @@ from contrail.broker.state.transaction_records import read_half
 from contrail.errors import StoreReadOnly
 from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
+from contrail.model.properties import encode_properties
 from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Response
 from tests.fakes.peers import FakePeer
-from tests.fakes.transaction_log import RECORD_BYTES, STORE_HOST
+from tests.fakes.transaction_log import RECORD_BYTES, STORE_HOST, half_draft
 from tests.unit.broker.transaction_setup import (
     COMMIT,
     HALF,
@@ -131,6 +135,130 @@ def test_without_a_producer_nothing_is_counted_until_one_is_there() -> None:
     world.tick(ms=50)
     assert len(peer.notified) == 1
     assert world.log.of(HALF)[1].properties["TRANSACTION_CHECK_TIMES"] == "1"
+
+
+class Choked(FakePeer):
+    """A peer that does not read what it was sent."""
+
+    is_choked = True
+
+
+class ChokedByOne(FakePeer):
+    """A peer that one question is too much for."""
+
+    is_choked = False
+
+    def notify(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
+        super().notify(code, fields, body)
+        self.is_choked = True
+
+
+def produces(world: World, peer: FakePeer) -> None:
+    channel = ClientChannel(peer, "slow", "JAVA", 479, world.clock.now_ms())
+    world.producers.register("payers", channel)
+
+
+def test_a_producer_that_does_not_read_is_not_asked_until_it_does() -> None:
+    world = World()
+    peer = Choked()
+    produces(world, peer)
+    world.send_half()
+    world.tick()
+    for _ in range(20):
+        world.tick(ms=30_000)
+    assert peer.notified == []
+    assert len(world.log.of(HALF)) == 1
+    (row,) = world.listed()
+    assert (row["checks"], row["nextCheckMs"]) == (0, -1)
+    peer.is_choked = False
+    world.tick()
+    assert len(peer.notified) == 1
+    assert world.listed()[0]["checks"] == 1
+
+
+def test_of_two_producers_the_one_that_reads_is_asked() -> None:
+    world = World()
+    slow, reading = Choked(), world.producer()
+    produces(world, slow)
+    world.send_half()
+    world.tick(ms=6000)
+    world.tick(ms=30_000)
+    world.tick(ms=30_000)
+    assert (len(slow.notified), len(reading.notified)) == (0, 3)
+
+
+def test_a_question_that_finds_the_producer_choked_does_not_count() -> None:
+    world = World()
+    peer = ChokedByOne()
+    produces(world, peer)
+    world.send_half("k1")
+    world.send_half("k2")
+    world.tick(ms=6000)
+    assert len(peer.notified) == 1
+    assert sorted(str(row["checks"]) for row in world.listed()) == ["0", "1"]
+
+
+def test_groups_without_a_producer_are_not_looked_at_each_time() -> None:
+    world = World()
+    for number in range(200):
+        world.send_half(f"k{number}", group=f"g{number}")
+    world.tick()
+    world.tick(ms=6000)
+    peer = world.producer("g7")
+    looked_at: list[str] = []
+    channels = world.producers.channels
+
+    def counted(group: str) -> list[ClientChannel]:
+        looked_at.append(group)
+        return channels(group)
+
+    world.producers.channels = counted  # type: ignore[method-assign]
+    for _ in range(3):
+        world.tick()
+    assert set(looked_at) == {"g7"}
+    assert len(peer.notified) == 1
+
+
+def test_checks_come_sooner_while_new_transactions_have_no_time_yet() -> None:
+    world = World()
+    for number in range(1500):
+        world.send_half(f"k{number}")
+    world.tick()
+    assert world.checks.interval_ms == 20
+    world.tick()
+    assert world.checks.interval_ms == 100
+
+
+@pytest.mark.parametrize("days", [-4, 4])
+def test_a_producers_clock_decides_nothing_about_how_old_a_transaction_is(days: int) -> None:
+    world = World()
+    born_ms = world.clock.now_ms() + days * 24 * HOUR_MS
+    first = half_draft("k1", clock=world.clock)._replace(born_timestamp_ms=born_ms)
+    world.store(first)
+    stored_ms = world.clock.now_ms()
+    for _ in range(13):
+        world.tick(ms=HOUR_MS)
+    assert len(world.log.of(HALF)) == 2
+    world.log.flush()
+    world = world.crashed()
+    world.producer()
+    world.tick()
+    (row,) = world.listed()
+    assert (row["checks"], row["ageMs"]) == (1, world.clock.now_ms() - stored_ms)
+    world.clock.advance(hours=60)
+    world.tick()
+    assert len(world.log.of(EXHAUSTED)) == 1
+
+
+def test_consumers_do_not_see_when_a_transaction_began() -> None:
+    world = World()
+    world.producer()
+    half = world.send_half()
+    world.tick(ms=6000)
+    copy = world.log.of(HALF)[1]
+    assert copy.properties["CONTRAIL_FIRST_STORED_MS"] == str(half.store_timestamp_ms)
+    world.end(copy, is_check=True)
+    assert "CONTRAIL_FIRST_STORED_MS" not in world.log.commits()[0].properties
 
 
 def test_after_fifteen_questions_the_message_is_given_up() -> None:
@@ -358,7 +486,9 @@ def test_many_open_transactions_make_no_long_run() -> None:
         world.tick()
     world.tick(ms=6000)
     world.tick()
-    assert sorted(world.checks._schedule.parked_groups) == sorted(f"g{n}" for n in range(50))
+    groups = {f"g{number}": None for number in range(60)}
+    parked = world.checks._schedule.parked_among(groups)
+    assert sorted(parked) == sorted(f"g{number}" for number in range(50))
     before = len(world.log.records)
     world.tick(ms=30_000)
     assert len(world.log.records) == before
@@ -410,6 +540,19 @@ def resume(world: World, physical_offset: int) -> Response:
     return answer
 
 
+@pytest.mark.parametrize("topic", ["RMQ_SYS_TRANS_HALF_TOPIC", EXHAUSTED.decode()])
+def test_a_record_in_the_body_of_a_message_is_not_resumed(topic: str) -> None:
+    world = World()
+    half = world.send_half()
+    place = half.physical_offset + 100
+    properties = encode_properties({"UNIQ_KEY": "evil", "PGROUP": "evil", "REAL_TOPIC": "orders"})
+    world.log.forged[place] = replace(
+        half, topic=topic, physical_offset=place, raw_properties=properties
+    )
+    assert resume(world, place).code == ResponseCode.SYSTEM_ERROR
+    assert world.log.records == [half]
+
+
 # The schedule by itself.
 
 
@@ -424,3 +567,19 @@ def test_entries_of_closed_transactions_do_not_pile_up() -> None:
     schedule.observe(HOUR_MS)
     assert schedule.take_due(10) == [half]
     assert schedule.take_due(10) == []
+
+
+def test_groups_whose_transactions_are_over_do_not_pile_up() -> None:
+    world = World()
+    open_half = read_half(world.send_half(group="open"))
+    schedule = CheckSchedule(lambda half: half is open_half)
+    schedule.observe(0)
+    schedule.park(open_half)
+    message = world.send_half(group="over")
+    for number in range(50_000):
+        half = read_half(message)
+        half.group = f"g{number}"
+        schedule.park(half)
+    assert len(schedule._parked) < 11_000
+    assert schedule.release("open", 10) == 1
+    assert schedule.take_due(10) == [open_half]

@@ -294,13 +294,14 @@ def test_rocketmq_never_takes_our_link_for_a_fate() -> None:
     assert 1 in passed
 
 
-def test_our_copies_keep_the_properties_but_for_the_count_and_the_link() -> None:
+def test_our_copies_keep_the_properties_but_for_the_count_the_link_and_the_time() -> None:
     world = World()
     world.producer()
     half = world.send_half("k1", CUSTOM="value")
     world.tick(ms=6000)
     properties = world.log.of(HALF)[1].raw_properties
-    for name in ("TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET"):
+    ours = "CONTRAIL_FIRST_STORED_MS"
+    for name in ("TRANSACTION_CHECK_TIMES", "TRAN_PREPARED_QUEUE_OFFSET", ours):
         properties = remove_property(properties, name)
     assert properties == half.raw_properties
     assert half.record_bytes == RECORD_BYTES

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
+from contrail.broker.services.transactions import Transactions
+from contrail.broker.state.causes import Delivered
 from contrail.broker.state.transaction_records import OP_BODY_BYTES_MAX, Fate, op_drafts, read_op
+from contrail.broker.state.transactions import OpenTransactions
 from contrail.errors import StoreReadOnly
+from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.message_id import encode_offset_message_id
+from contrail.model.properties import encode_properties
 from contrail.protocol.codes import RequestCode, ResponseCode
 from tests.fakes.transaction_log import STORE_HOST
 from tests.unit.broker.transaction_setup import COMMIT, ROLLBACK, UNKNOWN, World
@@ -135,6 +142,76 @@ def test_an_end_never_takes_another_topics_message_for_a_half_message() -> None:
     assert len(world.log.commits()) == 1
 
 
+def forge(world: World, half: StoredMessage, queue_offset: int) -> StoredMessage:
+    """Bytes in somebody's message that read like a half message with another one's offset."""
+    properties = {"UNIQ_KEY": "evil", "PGROUP": "evil", "REAL_TOPIC": "orders", "REAL_QID": "0"}
+    place = half.physical_offset + 100
+    forged = replace(
+        half,
+        body=b"forged",
+        physical_offset=place,
+        queue_offset=queue_offset,
+        raw_properties=encode_properties(properties),
+    )
+    world.log.forged[place] = forged
+    return world.log.record(place)
+
+
+@pytest.mark.parametrize("fate", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize("is_taken_in", [True, False])
+def test_a_record_in_the_body_of_a_message_decides_nobodys_transaction(
+    fate: int, is_taken_in: bool
+) -> None:
+    world = World()
+    half = world.send_half()
+    if is_taken_in:
+        world.tick()
+    forged = forge(world, half, half.queue_offset)
+    answer = world.end(forged, fate, is_check=True, producerGroup="evil")
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
+    by_hand = {"msgId": encode_offset_message_id(STORE_HOST, forged.physical_offset)}
+    answer = world.ask(RequestCode.DECIDE_TRANSACTION, {**by_hand, "fate": "rollback"})
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
+    assert world.log.records == [half]
+    answer = world.end(half)
+    assert answer is not None and answer.code == ResponseCode.SUCCESS
+    assert [message.body for message in world.log.commits()] == [b"paid"]
+
+
+def test_a_record_in_a_body_with_an_offset_far_ahead_moves_no_cursor() -> None:
+    world = World()
+    half = world.send_half()
+    forged = forge(world, half, 10**12)
+    answer = world.end(forged, is_check=True, producerGroup="evil")
+    assert answer is not None and answer.code == ResponseCode.SYSTEM_ERROR
+    world.end(half)
+    world.tick()
+    world.log.flush()
+    world.tick()
+    assert world.cursors == (1, 1)
+
+
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "SCHEDULE_TOPIC_XXXX",
+        "rmq_sys_wheel_timer",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+    ],
+)
+def test_nothing_is_committed_into_a_system_topic(topic: str) -> None:
+    world = World()
+    half = world.send_half(REAL_TOPIC=topic)
+    answer = world.end(half)
+    assert answer is not None and answer.code == ResponseCode.MESSAGE_ILLEGAL
+    assert topic in (answer.remark or "")
+    assert world.log.records == [half]
+    answer = world.end(half, ROLLBACK)
+    assert answer is not None and answer.code == ResponseCode.SUCCESS
+
+
 def test_a_late_end_of_a_message_with_an_immunity_time_waits_for_the_check() -> None:
     world = World()
     half = world.send_half(CHECK_IMMUNITY_TIME_IN_SECONDS="10")
@@ -220,6 +297,41 @@ def test_a_commit_that_was_cut_off_from_its_op_record_counts() -> None:
     assert len(next_life.log.commits()) == 1
     next_life.log.flush()
     assert next_life.transactions.durable_end == next_life.log.flushed_end
+
+
+def test_a_message_that_only_bears_the_bits_of_a_commit_decides_nothing() -> None:
+    world = World()
+    half = world.send_half()
+    assert half.physical_offset == 0
+    world.store(MessageDraft(b"orders", 0, b"sent so", b"UNIQ_KEY\x01k2\x02", sys_flag=COMMIT))
+    log = world.log.after_crash(2)
+    next_life = World(log, delivered=Delivered.of(log.records))
+    assert [one["transactionId"] for one in next_life.listed()] == ["k1"]
+    next_life.tick()
+    assert next_life.ops() == []
+
+
+def test_taking_in_goes_on_at_once_while_half_messages_are_left() -> None:
+    world = World()
+    for number in range(300):
+        world.send_half(f"k{number}")
+    table = OpenTransactions()
+    transactions = Transactions(
+        world.log,
+        world.log,
+        world.offsets,
+        table,
+        world.clock,
+        store_host=STORE_HOST,
+        work_ms_max=0,
+    )
+    assert transactions.interval_ms == 100
+    transactions.run(world.clock.now_ms())
+    assert 0 < len(table) < 300
+    assert transactions.interval_ms == 0
+    while transactions.interval_ms == 0:
+        transactions.run(world.clock.now_ms())
+    assert (len(table), transactions.interval_ms) == (300, 100)
 
 
 def test_a_damaged_half_message_is_passed_over() -> None:

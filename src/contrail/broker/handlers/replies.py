@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from typing import Protocol, runtime_checkable
 
 from contrail.broker.services.acknowledgements import DurableAnswers, count_in_flight
 from contrail.broker.services.deliveries import Deliveries
@@ -50,9 +51,20 @@ PUSH_TIMEOUT_MS = 10_000
 PUSHES_MAX = 10_000
 # One requester that does not answer must not use up everybody's share.
 PUSHES_PER_REQUESTER_MAX = 1000
+# What waits is held in memory, and large replies fill it long before there are too many.
+PUSH_BYTES_MAX = 64 << 20
+PUSH_BYTES_PER_REQUESTER_MAX = 16 << 20
 # What a reply is kept as is a plain message: it neither waits nor opens a transaction.
 _NOT_FOR_REPLIES = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TRAN_MSG, INNER_NUM)
 _KEPT_FLAGS = SYS_FLAG_COMPRESSED | COMPRESSION_MASK
+
+
+@runtime_checkable
+class _MayBeChoked(Protocol):
+    """A connection that can be full."""
+
+    @property
+    def is_choked(self) -> bool: ...
 
 
 class ReplyHandlers:
@@ -81,6 +93,8 @@ class ReplyHandlers:
         self._store_host = store_host
         self._pushes: set[asyncio.Task[None]] = set()
         self._pushes_to: Counter[Peer] = Counter()
+        self._push_bytes = 0
+        self._push_bytes_to: Counter[Peer] = Counter()
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -118,16 +132,32 @@ class ReplyHandlers:
         requester = self._producers.channel_of(client_id)
         if requester is None:
             return f"push reply message fail: client {client_id!r} is not connected to this broker"
-        if len(self._pushes) >= PUSHES_MAX:
+        problem = self._no_room_for(requester.peer, _held_bytes(send))
+        return (
+            requester if problem is None else f"push reply message to {client_id!r} fail: {problem}"
+        )
+
+    def _no_room_for(self, peer: Peer, byte_count: int) -> str | None:
+        """Why nothing can be pushed to this client now.
+
+        Raises:
+            RequestRejected: nothing can be pushed to anybody.
+        """
+        if len(self._pushes) >= PUSHES_MAX or self._push_bytes + byte_count > PUSH_BYTES_MAX:
             raise RequestRejected(
-                ResponseCode.SYSTEM_BUSY, f"{PUSHES_MAX} replies wait for clients; send it later"
+                ResponseCode.SYSTEM_BUSY,
+                f"{len(self._pushes)} replies of {self._push_bytes} bytes wait for clients; "
+                "send it later",
             )
-        if self._pushes_to[requester.peer] >= PUSHES_PER_REQUESTER_MAX:
-            return (
-                f"push reply message to {client_id!r} fail: it has not answered "
-                f"{PUSHES_PER_REQUESTER_MAX} others"
-            )
-        return requester
+        if isinstance(peer, _MayBeChoked) and peer.is_choked:
+            return "it does not read what it was sent before"
+        others, others_bytes = self._pushes_to[peer], self._push_bytes_to[peer]
+        if (
+            others >= PUSHES_PER_REQUESTER_MAX
+            or others_bytes + byte_count > PUSH_BYTES_PER_REQUESTER_MAX
+        ):
+            return f"it has not answered {others} others of {others_bytes} bytes"
+        return None
 
     # Pushing.
 
@@ -143,18 +173,24 @@ class ReplyHandlers:
         fields = self._push_fields(send, peer, is_unit)
         work = self._push(request, peer, admitted, requester, fields, send.draft.body)
         task = asyncio.get_running_loop().create_task(work)
+        byte_count = _held_bytes(send)
         self._pushes.add(task)
-        self._pushes_to[requester.peer] += 1
+        self._count_push(requester.peer, 1, byte_count)
         count_in_flight(peer, 1)
 
         def ended(task: asyncio.Task[None]) -> None:
             count_in_flight(peer, -1)
             self._pushes.discard(task)
-            self._pushes_to[requester.peer] -= 1
-            if not self._pushes_to[requester.peer]:
-                del self._pushes_to[requester.peer]
+            self._count_push(requester.peer, -1, -byte_count)
 
         task.add_done_callback(ended)
+
+    def _count_push(self, peer: Peer, count: int, byte_count: int) -> None:
+        self._push_bytes += byte_count
+        self._push_bytes_to[peer] += byte_count
+        self._pushes_to[peer] += count
+        if not self._pushes_to[peer]:
+            del self._pushes_to[peer], self._push_bytes_to[peer]
 
     async def _push(
         self,
@@ -246,6 +282,10 @@ class ReplyHandlers:
     def _region_fields(self) -> dict[str, str]:
         config = self._settings.config
         return {MSG_REGION: config.region, TRACE_ON: "true" if config.trace_on else "false"}
+
+
+def _held_bytes(send: SendRequest) -> int:
+    return len(send.draft.body) + len(send.draft.properties)
 
 
 def _without_cluster(draft: MessageDraft) -> MessageDraft:

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
+from itertools import takewhile
 
 from contrail.broker.services.cursor_file import CursorFile
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.state.causes import Delivered
+from contrail.broker.state.clock_steps import ClockSteps
 from contrail.broker.state.delay_cursors import CursorsSnapshot, DelayCursors, as_delivered
 from contrail.clock import monotonic_ms
 from contrail.errors import MessageIllegal, RecordDamaged, StoreError
@@ -22,7 +24,7 @@ from contrail.model.record import decode_record
 from contrail.model.topic import SCHEDULE_TOPIC
 from contrail.store import config_files
 from contrail.store.log import MessageStore
-from contrail.store.services.reading import GetResult
+from contrail.store.services.reading import GetResult, QueueRow
 from contrail.store.state.reading import GetStatus
 
 _log = logging.getLogger(__name__)
@@ -70,7 +72,11 @@ class DelayLevels:
             render=_render,
             interval_ms=interval_ms,
         )
-        self._in_turn = deque(cursors.levels)
+        self._levels = cursors.levels
+        self._in_turn = deque(self._levels)
+        self._steps = ClockSteps()
+        # When the first message of a level was stored, by its physical offset.
+        self._stored_ms: dict[int, tuple[int, int]] = {}
         self._asked: dict[int, int] = {}
         self._behind = False
         self._refused = False
@@ -83,7 +89,8 @@ class DelayLevels:
         self._file.begin(delivered.physical_start)
         waited_max = max(delivered.waited, default=-1)
         moved = False
-        for level in self._cursors.levels:
+        self._take_up_unconfigured()
+        for level in self._levels:
             before = self._cursors.at(level)
             self._correct(level)
             self._pass_delivered(level, delivered.waited, waited_max)
@@ -119,7 +126,7 @@ class DelayLevels:
     def queue_offsets(self) -> dict[int, int]:
         """The next queue offset of every level that has been used."""
         cursors = self._cursors
-        used = [one for one in cursors.levels if cursors.knows(one) or self._queue_end(one) > 0]
+        used = [one for one in self._levels if cursors.knows(one) or self._queue_end(one) > 0]
         return {level: cursors.at(level) for level in used}
 
     def offset_table(self) -> config_files.DelayOffsetTable:
@@ -130,7 +137,7 @@ class DelayLevels:
     def pending_counts(self) -> dict[int, int]:
         """How many messages wait, by level; levels without any are left out."""
         cursors = self._cursors
-        counts = {level: self._queue_end(level) - cursors.at(level) for level in cursors.levels}
+        counts = {level: self._queue_end(level) - cursors.at(level) for level in self._levels}
         return {level: count for level, count in counts.items() if count > 0}
 
     # Delivering.
@@ -153,20 +160,53 @@ class DelayLevels:
         return True
 
     def _due_count(self, level: int, now_ms: int) -> int:
-        cursors, queue_offset = self._cursors, self._cursors.at(level)
+        queue_offset = self._cursors.at(level)
         if queue_offset == self._queue_end(level):
             return 0
         first = self._store.rows(_TOPIC, level - 1, queue_offset, 1)
         if not first:
             # One more read finds out why.
             return 1
-        if not cursors.due_count(level, (first[0].tags_code,), now_ms):
-            cursors.put(level, queue_offset)
+        if not self._is_due(level, first[0], now_ms):
+            self._cursors.put(level, queue_offset)
             if first[0].tags_code - now_ms < _ASKED_AHEAD_MS:
                 self._ask_for(level, queue_offset)
             return 0
         rows = self._store.rows(_TOPIC, level - 1, queue_offset, _RUN_COUNT_MAX)
-        return cursors.due_count(level, (row.tags_code for row in rows), now_ms)
+        return sum(1 for _ in takewhile(lambda row: self._is_due(level, row, now_ms), rows))
+
+    def _is_due(self, level: int, row: QueueRow, now_ms: int) -> bool:
+        deliver_ms, queue_offset = row.tags_code, row.queue_offset
+        if deliver_ms <= now_ms:
+            return True
+        is_near = deliver_ms <= now_ms + self._cursors.delay_ms(level)
+        if is_near and not self._steps.concern(level, queue_offset):
+            return False
+        stored_ms = self._when_stored(level, row)
+        if self._steps.is_news(level, queue_offset, stored_ms=stored_ms, now_ms=now_ms):
+            self._notice_step(level, queue_offset, now_ms)
+        due_ms = self._steps.due_ms(level, queue_offset, stored_ms=stored_ms, deliver_ms=deliver_ms)
+        return due_ms <= now_ms
+
+    def _notice_step(self, level: int, queue_offset: int, now_ms: int) -> None:
+        """The clock was set back: now, or before the first message that was stored after it."""
+        near_ms = now_ms + self._cursors.delay_ms(level)
+        for row in self._store.rows(_TOPIC, level - 1, queue_offset, _RECOVERY_ROWS):
+            if row.tags_code <= near_ms and (stored_ms := self._when_stored(level, row)) <= now_ms:
+                self._steps.notice(level, stored_ms, row.queue_offset)
+                return
+        self._steps.notice(level, now_ms, self._queue_end(level))
+
+    def _when_stored(self, level: int, row: QueueRow) -> int:
+        known = self._stored_ms.get(level)
+        if known is None or known[0] != row.physical_offset:
+            try:
+                stored_ms = self._store.record(row.physical_offset).store_timestamp_ms
+            except RecordDamaged:
+                # It is passed over when it is due; until then its level says when that is.
+                stored_ms = row.tags_code - self._cursors.delay_ms(level)
+            known = self._stored_ms[level] = (row.physical_offset, stored_ms)
+        return known[1]
 
     def _ask_for(self, level: int, queue_offset: int) -> None:
         """Reading old messages must not wait for the disk: it runs on the loop's thread."""
@@ -255,6 +295,42 @@ class DelayLevels:
             )
 
     # At the start.
+
+    @property
+    def forgotten_from(self) -> int | None:
+        """Where messages begin whose deliveries the cursors may have forgotten; None: nowhere.
+
+        A message is delivered behind the place where it waited.
+        """
+        if self._cursors.are_newest:
+            return None
+        found = []
+        for topic, queue_id in self._store.queues():
+            if topic == _TOPIC:
+                low = self._store.queue_offset_min(_TOPIC, queue_id)
+                queue_offset = max(self._cursors.at(queue_id + 1), low)
+                rows = self._store.rows(_TOPIC, queue_id, queue_offset, 1)
+                found += [row.physical_offset for row in rows]
+        return min(found, default=None)
+
+    def _take_up_unconfigured(self) -> None:
+        """A level that was configured once may have messages left: each knows its own time."""
+        configured = self._cursors.levels
+        queue_ids = [queue_id for topic, queue_id in self._store.queues() if topic == _TOPIC]
+        left = sorted(
+            queue_id + 1
+            for queue_id in queue_ids
+            if queue_id + 1 not in configured
+            and self._cursors.at(queue_id + 1) < self._queue_end(queue_id + 1)
+        )
+        self._levels = (*configured, *left)
+        self._in_turn = deque(self._levels)
+        if left:
+            _log.warning(
+                "messages wait in delay levels %s, which messageDelayLevel no longer has; they are "
+                "delivered at the times they were stored with",
+                left,
+            )
 
     def _correct(self, level: int) -> None:
         low, high = self._store.queue_offset_min(_TOPIC, level - 1), self._queue_end(level)

@@ -27,8 +27,13 @@ FILE_NAME = "contrailDeliveries"
 _INTERVAL_MS = 1000
 
 
-def recall_deliveries(files: FileSystem, root: Path, store: MessageStore) -> Delivered:
-    """Read what the log says about deliveries that no cursor knows of yet; off the loop."""
+def recall_deliveries(
+    files: FileSystem, root: Path, store: MessageStore, *, read_from: int | None = None
+) -> Delivered:
+    """Read what the log says about deliveries that no cursor knows of yet; off the loop.
+
+    ``read_from`` is for cursors that were lost: what they forgot stands behind it in the log.
+    """
     try:
         read = read_state(files, root / CONFIG_FOLDER / FILE_NAME, sealed=True, parse=int)
     except StateFileDamaged as damage:
@@ -43,6 +48,8 @@ def recall_deliveries(files: FileSystem, root: Path, store: MessageStore) -> Del
         position = store.flushed_end
         path = root / CONFIG_FOLDER / FILE_NAME
         write_state(files, path, str(position).encode(), sealed=True)
+    elif read_from is not None:
+        position = min(position, read_from)
     start = max(position, store.physical_min)
     return Delivered.of(_sound_messages(store, start), start)
 

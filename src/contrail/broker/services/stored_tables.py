@@ -83,12 +83,14 @@ def load_delay_cursors(files: FileSystem, root: Path, delay_table: Sequence[int]
 
     ``services.delay_levels`` writes them: only when their deliveries are durable.
     """
-    stored = _value(config_files.DELAY_OFFSETS.load(files, root), config_files.DelayOffsetTable())
+    read = config_files.DELAY_OFFSETS.load(files, root)
+    stored = _value(read, config_files.DelayOffsetTable())
     return DelayCursors(
         delay_table,
         stored.queue_offsets,
         data_version=stored.data_version,
         unknown=stored.unknown,
+        are_newest=read.source == "main",
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 
 from contrail.broker.services.timer_filing import TimerFiling
 from contrail.broker.state.timer_records import TimerRecord
@@ -39,6 +40,9 @@ class TimerIntake:
         self._lap_ms = CELL_COUNT * table.precision_ms
         self.queue_offset = 0
         self._stuck_at = -1
+        # Physical offsets, not read yet, of what was dealt with before the start.
+        self._passed_over: frozenset[int] = frozenset()
+        self._unread_from = 0
         # Whether the wheel must be written down first; see ``_take``.
         self.waits_for_room = False
 
@@ -53,10 +57,22 @@ class TimerIntake:
         is_stuck = self.waits_for_room or self._stuck_at == self.queue_offset
         return self.behind_count > 0 and not is_stuck
 
-    def step(
-        self, now_ms: int, near_ms: int, count_max: int, passed_over: frozenset[int] = frozenset()
-    ) -> int:
-        """Take the next messages; returns how many. ``passed_over`` are physical offsets."""
+    @property
+    def held_from(self) -> int | None:
+        """Where the log must be read from to know what is still to be passed over; None: nothing.
+
+        What was delivered stands in the log behind the record that had waited for it.
+        """
+        return self._unread_from if self._passed_over else None
+
+    def pass_over(self, places: Iterable[int]) -> None:
+        """These physical offsets were delivered, or wait already: they are not taken again."""
+        first = self._store.rows(TOPIC, QUEUE_ID, self.queue_offset, 1)
+        self._unread_from = first[0].physical_offset if first else self._store.physical_min
+        self._passed_over = frozenset(place for place in places if place >= self._unread_from)
+
+    def step(self, now_ms: int, near_ms: int, count_max: int) -> int:
+        """Take the next messages; returns how many."""
         self.waits_for_room = False
         found = self._store.get(
             TOPIC, QUEUE_ID, self.queue_offset, count_max=count_max, bytes_max=_BYTES_MAX
@@ -64,22 +80,24 @@ class TimerIntake:
         if found.status is not GetStatus.FOUND:
             return self._pass_unreadable(found)
         for count, view in enumerate(found.records):
-            if not self._take(bytes(view), now_ms, near_ms, passed_over):
+            if not self._take(bytes(view), now_ms, near_ms):
                 self.waits_for_room = True
                 return count
             self.queue_offset += 1
         self.queue_offset = found.next_queue_offset
         return found.message_count
 
-    def _take(self, data: bytes, now_ms: int, near_ms: int, passed_over: frozenset[int]) -> bool:
+    def _take(self, data: bytes, now_ms: int, near_ms: int) -> bool:
         """Have it wait; False when the wheel has no room for its slot yet."""
         try:
             record = TimerRecord.read(data)
         except MessageIllegal as illegal:
             _log.error("timer message %d is passed over: %s", self.queue_offset, illegal)
             return True
-        if record.physical_offset in passed_over:
-            return True
+        if self._passed_over:
+            self._unread_from = record.physical_offset
+            if record.physical_offset in self._passed_over:
+                return True
         row = self._table.place(record, now_ms)
         # Two weeks after a slot its cell is used again. What is overdue that long, because the
         # broker was down, is delivered and written off before the cell gets a new time.
@@ -96,6 +114,8 @@ class TimerIntake:
     def _pass_unreadable(self, found: GetResult) -> int:
         """Go on behind messages that are gone."""
         if found.status in _NOTHING_THERE:
+            # What comes from now on was sent after the start.
+            self._passed_over = frozenset()
             return 0
         behind = found.next_queue_offset
         if found.status is GetStatus.QUEUE_ENTRY_DAMAGED or behind <= self.queue_offset:

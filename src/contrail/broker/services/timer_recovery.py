@@ -30,7 +30,7 @@ from contrail.model.properties import (
 )
 from contrail.model.topic import TIMER_TOPIC
 from contrail.store.log import MessageStore
-from contrail.store.services.timer_files import FileBatch, FoundCheck, TimerFiles
+from contrail.store.services.timer_files import CELL_COUNT, FileBatch, FoundCheck, TimerFiles
 from contrail.store.state.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, FiledRow
 
 _log = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ _log = logging.getLogger(__name__)
 _STEP_COUNT = 1000
 _ROWS_PER_WRITE = 50_000
 _NEVER_MS = -1
+_DIGITS_MAX = 9
 
 
 class TimerRecovery:
@@ -77,19 +78,61 @@ class TimerRecovery:
 
     def _load(self, found: FoundCheck, delivered: Delivered, now_ms: int) -> None:
         rows = _LoadedRows(delivered.waited, self._first_unread(found))
-        for row in rows.of_slots(self._files.unfinished_rows(found)):
-            self._table.restore(row)
-            if row.magic & MAGIC_DELETE:
-                self._restore_deletion(row.physical_offset)
-        self._table.read_ms = found.check.read_ms or self._table.advance(now_ms)
+        waiting = rows.of_slots(self._files.unfinished_rows(found))
+        if found.check.read_ms > self._table.slot_of(now_ms):
+            self._restore_refiled(rows, waiting, found.check.read_ms, now_ms)
+        else:
+            for row in waiting:
+                self._restore(row)
+            self._table.read_ms = found.check.read_ms or self._table.advance(now_ms)
         self._count_topics(rows, now_ms)
         self._filing.started()
         low = self._store.queue_offset_min(TOPIC, QUEUE_ID)
         self._intake.queue_offset = max(found.check.queue_offset, low)
         self._write(rows.remaining, now_ms, replaced=frozenset(rows.replaced))
-        passed_over = frozenset(delivered.waited | rows.unread)
-        self._take_topic(now_ms, passed_over)
+        self._intake.pass_over(delivered.waited | rows.unread)
+        self._take_topic(now_ms)
         self._finish(now_ms)
+
+    def _restore_refiled(
+        self, rows: _LoadedRows, waiting: Iterator[FiledRow], line_ms: int, now_ms: int
+    ) -> None:
+        """The clock was set back: the line moves back to it, and files of that are begun anew.
+
+        What was due below the line is filed in the line's slot, which may be far away now: when
+        it is due says its record. The same goes for slots that are too far away for the wheel.
+        """
+        _log.warning("the clock was set back by %d ms: the timers follow it", line_ms - now_ms)
+        self._table.read_ms = self._table.slot_of(now_ms)
+        unit = self._table.precision_ms
+        line_end_ms, lap_end_ms = line_ms + unit, self._table.read_ms + CELL_COUNT * unit
+        refiled = []
+        for row in waiting:
+            if line_end_ms <= row.slot_ms < lap_end_ms:
+                refiled.append(row)
+            else:
+                refiled += self._placed_anew(row, now_ms)
+        refiled.sort(key=lambda row: row.physical_offset)
+        for row in refiled:
+            self._restore(row)
+        # Without a check, after a crash from here on, everything is built anew from the log.
+        self._files.reset(self._table.read_ms)
+        rows.remaining = refiled
+        rows.replaced.clear()
+
+    def _placed_anew(self, row: FiledRow, now_ms: int) -> list[FiledRow]:
+        try:
+            record = TimerRecord.read(self._store.record_bytes(row.physical_offset))
+        except (RecordDamaged, MessageIllegal) as error:
+            _log.error("a timer message cannot be read, so it is not delivered: %s", error)
+            return []
+        # The row says when it was enqueued, but perhaps by a clock that was ahead.
+        return [self._table.place(record, min(row.write_ms, now_ms))]
+
+    def _restore(self, row: FiledRow) -> None:
+        self._table.restore(row)
+        if row.magic & MAGIC_DELETE:
+            self._restore_deletion(row.physical_offset)
 
     def _restore_deletion(self, physical_offset: int) -> None:
         try:
@@ -123,7 +166,8 @@ class TimerRecovery:
         self._filing.started()
         self._intake.queue_offset = low
         self._write([], now_ms)
-        self._take_topic(now_ms, frozenset(history.waited))
+        self._intake.pass_over(history.waited)
+        self._take_topic(now_ms)
         self._finish(now_ms)
 
     def _read_history(self, queue_offset: int) -> _History:
@@ -142,9 +186,9 @@ class TimerRecovery:
 
     # Both.
 
-    def _take_topic(self, now_ms: int, passed_over: frozenset[int]) -> None:
+    def _take_topic(self, now_ms: int) -> None:
         """Enqueue what is left of the topic, writing it down from time to time."""
-        while self._intake.step(now_ms, _NEVER_MS, _STEP_COUNT, passed_over):
+        while self._intake.step(now_ms, _NEVER_MS, _STEP_COUNT):
             if self._filing.unfiled_count >= _ROWS_PER_WRITE:
                 self._write([], now_ms)
 
@@ -234,14 +278,17 @@ class _History:
             self.waited.add(-1 - mark)
         elif TIMER_OUT_MS.encode() in message.raw_properties and message.topic != TIMER_TOPIC:
             # Delivered by RocketMQ, which leaves no mark: the unique key has to do.
-            self._delivered.add(
-                f"{message.topic}+{read_property(message.raw_properties, UNIQ_KEY)}"
-            )
+            unique_key = read_property(message.raw_properties, UNIQ_KEY)
+            if unique_key:
+                self._delivered.add(f"{message.topic}+{unique_key}")
 
     def _add_timer(self, message: StoredMessage, *, is_marked: bool) -> None:
         raw = message.raw_properties
-        key = f"{read_property(raw, REAL_TOPIC)}+{read_property(raw, UNIQ_KEY)}"
-        rolls = int(read_property(raw, TIMER_ROLL_TIMES) or "0")
+        unique_key = read_property(raw, UNIQ_KEY)
+        if not unique_key:
+            return
+        key = f"{read_property(raw, REAL_TOPIC)}+{unique_key}"
+        rolls = _roll_count(read_property(raw, TIMER_ROLL_TIMES))
         self._timers.setdefault((key, rolls), []).append(message.physical_offset)
         if rolls and not is_marked:
             self._rolls[key] = max(rolls, self._rolls.get(key, 0))
@@ -252,3 +299,9 @@ class _History:
             if key in self._delivered or rolls < self._rolls.get(key, 0):
                 self.waited.update(places)
         self._timers.clear()
+
+
+def _roll_count(text: str | None) -> int:
+    """How often it was rolled on; a client may have put anything there."""
+    is_count = text is not None and text.isascii() and text.isdigit()
+    return int(text) if is_count and len(text) <= _DIGITS_MAX else 0

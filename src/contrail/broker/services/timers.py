@@ -50,6 +50,11 @@ _HELD_RUNS_MAX = 5
 _CROWD = 5000
 _HELD_BYTES_MAX = 32 << 20
 
+# Of the time that files are kept for, what a message may wait before it is stored again.
+_KEPT_NUMERATOR, _KEPT_DENOMINATOR = 2, 3
+_WINDOW_SLOTS_MIN = 3
+_HOUR_MS = 3_600_000
+
 _Pair = tuple[DueTimer, MessageDraft]
 
 
@@ -76,7 +81,7 @@ class Timers:
         self._looked_ms = -1
         self._table = TimerTable(
             precision_ms=config.timer_precision_ms,
-            roll_window_slots=config.timer_roll_window_slots,
+            roll_window_slots=_roll_window_slots(config),
             due_count_max=_DUE_COUNT_MAX,
         )
         self._files = TimerFiles(files, config)
@@ -133,14 +138,14 @@ class Timers:
             if self._store.dispatched_end >= physical_end and not self._intake.behind_count:
                 self._passed = None
                 self._table.forget_deletions(read_ms, now_ms)
-        elif self._looked_ms != self._table.read_ms:
-            self._looked_ms = self._table.read_ms
+        elif self._looked_ms != (finished_ms := self._table.finished_until(now_ms)):
+            self._looked_ms = finished_ms
             if self._table.due.has_deletions_before(self._looked_ms):
                 self._passed = (self._store.physical_end, self._looked_ms)
 
     def recall(self, topic: bytes, unique_key: bytes, out_ms: int) -> None:
         """A deletion has been stored: it holds from now on, however much is still to be taken."""
-        self._table.due.delete(self._table.slot_of(out_ms), topic + b"+" + unique_key)
+        self._table.due.delete(self._table.slot_of(out_ms), topic + b"+" + unique_key, topic)
 
     def _ask_for_next(self, near_ms: int) -> None:
         """Reading old messages must not wait for the disk: it runs on the loop's thread."""
@@ -194,7 +199,9 @@ class Timers:
     @property
     def durable_end(self) -> int:
         """The log position up to which the timer files speak for all deliveries."""
-        return self._filing.durable_end
+        held_from = self._intake.held_from
+        durable_end = self._filing.durable_end
+        return durable_end if held_from is None else min(held_from, durable_end)
 
     @property
     def pending_count(self) -> int:
@@ -347,3 +354,21 @@ class Timers:
         if not self._refused:
             _log.warning("timed messages wait until the store takes messages again: %s", error)
         self._refused = True
+
+
+def _roll_window_slots(config: StoreConfig) -> int:
+    """How far away a message may wait without being rolled on.
+
+    Not longer than its segment is kept: it is stored again well before that is removed.
+    """
+    slots = config.timer_roll_window_slots
+    kept_ms = config.file_reserved_hours * _HOUR_MS
+    kept_slots = kept_ms * _KEPT_NUMERATOR // (_KEPT_DENOMINATOR * config.timer_precision_ms)
+    if kept_slots < _WINDOW_SLOTS_MIN:
+        _log.warning(
+            "fileReservedTime=%d (hours) is too short for timed messages: retention may remove "
+            "them before their time; set it to 1 or more, and timerPrecisionMs to a minute at most",
+            config.file_reserved_hours,
+        )
+        return slots if kept_ms == 0 else min(slots, _WINDOW_SLOTS_MIN)
+    return min(slots, kept_slots)

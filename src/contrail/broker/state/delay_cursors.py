@@ -1,4 +1,4 @@
-"""Delay levels: how far each has been delivered, what is due, and what a delivery looks like.
+"""Delay levels: how far each has been delivered, and what a delivery looks like.
 
 A level is one queue of the schedule topic; its messages become due in the order they were stored,
 so one cursor per level says it all: the queue offset of the next message to deliver.
@@ -7,7 +7,7 @@ so one cursor per level says it all: the queue offset of the next message to del
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from contrail.broker.state.causes import cause_mark
@@ -43,8 +43,13 @@ class DelayCursors:
         *,
         data_version: DataVersion | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
+        are_newest: bool = True,
     ) -> None:
-        """``delay_table`` holds milliseconds per level; index 0 is unused."""
+        """``delay_table`` holds milliseconds per level; index 0 is unused.
+
+        ``are_newest`` is False when these are not the cursors that were written last.
+        """
+        self.are_newest = are_newest
         self._delay_table = tuple(delay_table)
         self._queue_offsets = dict(queue_offsets or {})
         self._deliveries = 0
@@ -52,8 +57,13 @@ class DelayCursors:
         self._unknown = dict(unknown or {})
 
     @property
-    def levels(self) -> range:
-        return range(1, len(self._delay_table))
+    def levels(self) -> tuple[int, ...]:
+        """The levels that are configured now."""
+        return tuple(range(1, len(self._delay_table)))
+
+    def delay_ms(self, level: int) -> int:
+        """The delay of a level; 0 for one that is not configured now."""
+        return self._delay_table[level] if level < len(self._delay_table) else 0
 
     def at(self, level: int) -> int:
         """The queue offset of the level's next message."""
@@ -65,20 +75,6 @@ class DelayCursors:
 
     def snapshot(self) -> CursorsSnapshot:
         return CursorsSnapshot(dict(self._queue_offsets), self._data_version, self._unknown)
-
-    def due_count(self, level: int, deliver_times_ms: Iterable[int], now_ms: int) -> int:
-        """How many from the front are due.
-
-        A time further away than the level's delay was computed by a clock that has been set back
-        since: waiting for it could take years, so the message is due.
-        """
-        latest_ms = now_ms + self._delay_table[level]
-        count = 0
-        for deliver_ms in deliver_times_ms:
-            if now_ms < deliver_ms <= latest_ms:
-                break
-            count += 1
-        return count
 
     def correct(self, level: int, *, queue_offset_min: int, queue_offset_max: int) -> int | None:
         """Move a cursor outside its queue to the nearer end; returns where a stored one was."""

@@ -35,8 +35,9 @@ class DueTimers:
     def __init__(self) -> None:
         self._heap: list[DueTimer] = []
         self._open: dict[int, int] = {}
-        # By the slot of their time: what is to be deleted, and whether it was there.
-        self._deletions: dict[int, dict[bytes, bool]] = {}
+        # By the slot of their time: what is to be deleted, and the topic of the deletion as long
+        # as that was not there.
+        self._deletions: dict[int, dict[bytes, bytes | None]] = {}
         self.bytes_held = 0
 
     def __len__(self) -> int:
@@ -58,9 +59,12 @@ class DueTimers:
         if timer.draft is not None:
             self.bytes_held += timer.byte_count
 
-    def delete(self, slot_ms: int, key: bytes) -> None:
-        """A message whose time is in this slot is not to be delivered, if it has not been yet."""
-        self._deletions.setdefault(slot_ms, {}).setdefault(key, False)
+    def delete(self, slot_ms: int, key: bytes, topic: bytes) -> None:
+        """A message whose time is in this slot is not to be delivered, if it has not been yet.
+
+        ``topic`` is that of the deletion itself; the key may name any.
+        """
+        self._deletions.setdefault(slot_ms, {}).setdefault(key, topic)
 
     def take_due(self, now_ms: int, count_max: int, bytes_max: int) -> list[DueTimer]:
         """The next ones that are due, deleted ones included; they are done with ``finish``."""
@@ -83,7 +87,7 @@ class DueTimers:
         keys = self._deletions.get(timer.out_slot_ms)
         if not keys or timer.key not in keys:
             return False
-        keys[timer.key] = True
+        keys[timer.key] = None
         return True
 
     def finish(self, timer: DueTimer) -> None:
@@ -100,9 +104,9 @@ class DueTimers:
         return any(slot_ms < read_ms for slot_ms in self._deletions)
 
     def forget_deletions(self, read_ms: int) -> list[bytes]:
-        """Slots before this time are finished; returns keys that were not found in theirs."""
+        """Slots before this time are finished; returns the topics of what deleted nothing."""
         missed = []
         for slot_ms in [slot_ms for slot_ms in self._deletions if slot_ms < read_ms]:
             keys = self._deletions.pop(slot_ms)
-            missed += [key for key, found in keys.items() if not found]
+            missed += [topic for topic in keys.values() if topic is not None]
         return missed

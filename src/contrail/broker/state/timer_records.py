@@ -19,12 +19,15 @@ from contrail.model.properties import (
     PAIR_END,
     REAL_QID,
     REAL_TOPIC,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
     TIMER_OUT_MS,
     TIMER_ROLL_TIMES,
     put_property,
+    read_property,
     remove_property,
 )
 from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
@@ -38,6 +41,9 @@ _NOT_DELIVERED_TO = frozenset({HALF_TOPIC.encode(), SCHEDULE_TOPIC.encode(), _TI
 _ENQUEUE_NAME, _DEQUEUE_NAME = TIMER_ENQUEUE_MS.encode(), TIMER_DEQUEUE_MS.encode()
 _CRC_NAME = CRC32.encode()
 _QUEUE_ID_END = 1 << 31
+# The cause mark has eight bytes, and the body's length four, before the body.
+_MARK_BEFORE_BODY = 12
+_NEGATIVE = 0x80
 
 
 class TimerRecord(NamedTuple):
@@ -106,10 +112,21 @@ class TimerRecord(NamedTuple):
     def deliver_ms(self, precision_ms: int) -> int:
         """The time before which it must not be delivered."""
         out_ms = self.out_ms
-        if self.asked_ms is None:
+        if self.asked_ms is None or self._is_asked_unsure():
             return out_ms + precision_ms
         latest_ms = out_ms + max(precision_ms, _BEHIND_SLOT_MS_MAX)
         return min(max(self.asked_ms, out_ms + 1), latest_ms)
+
+    def _is_asked_unsure(self) -> bool:
+        """Whether ``TIMER_DELIVER_MS`` was not written by a broker that rolled it on.
+
+        Without the mark of one, the count may be a client's, or another broker's, which leaves the
+        property alone: beside a relative time it means nothing.
+        """
+        if self.roll_count is None or self.data[self.body_start - _MARK_BEFORE_BODY] & _NEGATIVE:
+            return False
+        raw = self.raw_properties
+        return any(read_property(raw, name) for name in (TIMER_DELAY_SEC, TIMER_DELAY_MS))
 
 
 def as_delivered(record: TimerRecord, enqueued_ms: int) -> MessageDraft:

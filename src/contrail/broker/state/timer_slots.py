@@ -8,7 +8,7 @@ time, so that no call takes long however many messages wait for the same minute.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from heapq import heappop, heappush
 from typing import NamedTuple
 
@@ -102,8 +102,8 @@ class TimerSlots:
     def take(self, until_ms: int, count_max: int) -> tuple[int, list[Waiting]] | None:
         """Up to ``count_max`` rows of the earliest slot that begins by ``until_ms``.
 
-        Of a slot the deletions come first, then the rest in the order of enqueueing. None when
-        nothing is that near, or its bucket is still being dealt out.
+        Those of a slot come in the order of enqueueing: what a deletion is for is known before.
+        None when nothing is that near, or its bucket is still being dealt out.
         """
         self._deal(until_ms // self._bucket_ms + 1)
         if not self._near_order or self._near_order[0] > until_ms:
@@ -112,8 +112,6 @@ class TimerSlots:
         if self._far_order and slot_ms // self._bucket_ms >= self._far_order[0]:
             return None
         rows = self._near[slot_ms]
-        if self._taken_count == 0:
-            rows = self._near[slot_ms] = _deletions_first(rows)
         first = self._taken_count * _NEAR_WIDTH
         taken = rows[first : first + count_max * _NEAR_WIDTH]
         self._taken_count += len(taken) // _NEAR_WIDTH
@@ -181,24 +179,5 @@ class TimerSlots:
                 yield bucket * self._bucket_ms, len(rows) // _FAR_WIDTH - dealt
 
 
-def _deletions_first(rows: array[int]) -> array[int]:
-    if not any(meta & FLAG_DELETE for meta in rows[1::_NEAR_WIDTH]):
-        return rows
-    waiting = list(_waiting(rows))
-    deletions = [row for row in waiting if _is_deletion(row.meta)]
-    others = [row for row in waiting if not _is_deletion(row.meta)]
-    return array("q", _flat(deletions + others))
-
-
-def _is_deletion(meta: int) -> bool:
-    # One that is to be rolled on deletes nothing yet.
-    return meta & (FLAG_DELETE | FLAG_ROLL) == FLAG_DELETE
-
-
 def _waiting(rows: array[int]) -> Iterator[Waiting]:
     return map(Waiting, rows[::_NEAR_WIDTH], rows[1::_NEAR_WIDTH])
-
-
-def _flat(rows: Iterable[Waiting]) -> Iterator[int]:
-    for row in rows:
-        yield from row

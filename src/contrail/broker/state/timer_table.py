@@ -106,12 +106,20 @@ class TimerTable:
 
     def delete(self, record: TimerRecord) -> None:
         """Its target is not to be delivered, wherever the two of them wait."""
-        self.due.delete(self.slot_of(record.out_ms), record.deleted_key)
+        self.due.delete(self.slot_of(record.out_ms), record.deleted_key, record.topic)
 
     def restore(self, row: FiledRow) -> None:
-        """A row of the files: it waits where it was filed."""
+        """A row of the files: it waits where it was filed.
+
+        Unless that is longer than the window, which was larger when it was filed: then it is
+        rolled on at the window's end.
+        """
         flags = _flags(row.magic)
-        self.slots.add(row.slot_ms, row.physical_offset, meta_of(row.write_ms, flags))
+        wake_ms = min(row.slot_ms, row.write_ms + self._window_slots * self.precision_ms)
+        if wake_ms != row.slot_ms:
+            flags |= FLAG_ROLL
+            self._filed_slots[row.physical_offset] = row.slot_ms
+        self.slots.add(wake_ms, row.physical_offset, meta_of(row.write_ms, flags))
 
     def make_ready(
         self, record: TimerRecord, slot_ms: int, waiting: Waiting, *, with_draft: bool = True
@@ -165,16 +173,19 @@ class TimerTable:
 
     def advance(self, now_ms: int) -> int:
         """Move the line up to the first slot that is not finished, and return it."""
-        bounds = (self.slot_of(now_ms), self.slots.slot_ms_min, self.due.slot_ms_min)
-        read_ms = min(bound for bound in bounds if bound is not None)
-        self.read_ms = max(read_ms, self.read_ms)
+        self.read_ms = max(self.finished_until(now_ms), self.read_ms)
         return self.read_ms
+
+    def finished_until(self, now_ms: int) -> int:
+        """The first slot that is not finished; before the line if the clock was set back."""
+        bounds = (self.slot_of(now_ms), self.slots.slot_ms_min, self.due.slot_ms_min)
+        return min(bound for bound in bounds if bound is not None)
 
     def forget_deletions(self, read_ms: int, now_ms: int) -> None:
         """Nothing whose time is before this can come any more."""
-        for key in self.due.forget_deletions(read_ms):
+        for topic in self.due.forget_deletions(read_ms):
             # What it was to delete was not there: it has taken one off for nothing.
-            self.metrics.add(key.partition(b"+")[0], 1, now_ms)
+            self.metrics.add(topic, 1, now_ms)
 
     # What it says of itself.
 

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from contrail.clock import Clock
 from contrail.kernels.derive_rows import derive_rows
 from contrail.kernels.record_scan import REASON_END, check_record
+from contrail.model.record import decode_record
+from contrail.model.topic import SCHEDULE_TOPIC
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import OUT_OF_DESCRIPTORS, FileSystem
 from contrail.store.config import StoreConfig
@@ -37,6 +39,10 @@ _BATCH_ROW_BYTES = 46
 _TIMED_ROW_BYTES = 28
 _ROW_BYTES = 20
 _SLOT_BYTES = 4
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+# The delays that a level can have are whole seconds; so no single flipped bit looks like another.
+_LEVEL_UNIT_MS = 1000
+_LEVEL_DELAY_MS_MAX = 10 * 366 * 86_400_000
 _log = logging.getLogger(__name__)
 
 
@@ -229,7 +235,7 @@ class Scrubber:
         for topic, by_queue in queues.items():
             for queue_id, runs in by_queue.items():
                 for run in runs:
-                    report.repaired_rows += self._repair(topic, queue_id, run)
+                    report.repaired_rows += self._repair(found, topic, queue_id, run)
         if self._index_check is not None:
             self._feed_check(self._index_check, index_rows)
 
@@ -246,7 +252,7 @@ class Scrubber:
         )
         return queues, index_rows
 
-    def _repair(self, topic: bytes, queue_id: int, run: list) -> int:  # type: ignore[type-arg]
+    def _repair(self, chunk: LogChunk, topic: bytes, queue_id: int, run: list) -> int:  # type: ignore[type-arg]
         """Compare a run of rows with the queue's files; returns how many rows were put right."""
         queue = self._queues.get(topic, queue_id)
         first_queue_offset, rows = run[0], run[2]
@@ -257,6 +263,8 @@ class Scrubber:
         row_bytes = _TIMED_ROW_BYTES if self._config.queue_ext_enabled else _ROW_BYTES
         if topic in self._queues.batch_topics:
             row_bytes = _BATCH_ROW_BYTES
+        if topic == _SCHEDULE_TOPIC and isinstance(queue, ConsumeQueue):
+            rows = _with_kept_times(chunk, queue, first_queue_offset, rows, row_bytes)
         repaired = queue.repair_rows(first_queue_offset, rows, row_bytes)
         if repaired:
             _log.warning(
@@ -346,3 +354,25 @@ class Scrubber:
         if report.finished_pass:
             counters.passes += 1
             counters.pass_ended_ms = self._clock.now_ms()
+
+
+def _with_kept_times(
+    chunk: LogChunk, queue: ConsumeQueue, queue_offset: int, rows: bytearray, row_bytes: int
+) -> bytearray:
+    """Delayed messages keep the times they were stored with, whatever their levels mean by now."""
+    kept = bytearray(rows)
+    for at in range(0, len(rows), row_bytes):
+        found = queue.rows(queue_offset + at // row_bytes, 1)
+        # Place and size, then the time.
+        if found[:12] != rows[at : at + 12] or found[12:] == rows[at + 12 : at + 20]:
+            continue
+        start = int.from_bytes(found[:8], "big") - chunk.base
+        record = memoryview(chunk.data)[start : start + int.from_bytes(found[8:12], "big")]
+        stored_ms = decode_record(record, check_body_crc=False).store_timestamp_ms
+        if _is_level_delay(int.from_bytes(found[12:], "big", signed=True) - stored_ms):
+            kept[at + 12 : at + 20] = found[12:]
+    return kept
+
+
+def _is_level_delay(delay_ms: int) -> bool:
+    return 0 <= delay_ms <= _LEVEL_DELAY_MS_MAX and delay_ms % _LEVEL_UNIT_MS == 0
