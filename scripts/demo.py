@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from demo_kinds import show_kinds
 from rich.console import Console
 from rich.table import Table
 
@@ -33,7 +34,6 @@ from contrail.protocol.codes import RequestCode
 from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
 from contrail.testing import BlockingCaller, LocalBroker, LocalCluster
-from demo_kinds import show_kinds
 
 TOPIC = "orders"
 QUEUE_COUNT = 4

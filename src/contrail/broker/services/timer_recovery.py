@@ -303,5 +303,6 @@ class _History:
 
 def _roll_count(text: str | None) -> int:
     """How often it was rolled on; a client may have put anything there."""
-    is_count = text is not None and text.isascii() and text.isdigit()
-    return int(text) if is_count and len(text) <= _DIGITS_MAX else 0
+    text = text or ""
+    is_count = text.isascii() and text.isdigit() and len(text) <= _DIGITS_MAX
+    return int(text) if is_count else 0
