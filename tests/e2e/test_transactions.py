@@ -12,7 +12,9 @@ from typing import Self
 import pytest
 
 from contrail.clock import Clock, ManualClock, SharedClock
-from contrail.model.message_id import decode_offset_message_id
+from contrail.kernels.record_build import build_run
+from contrail.model.message import MessageDraft
+from contrail.model.message_id import decode_offset_message_id, encode_offset_message_id
 from contrail.model.properties import encode_properties
 from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -228,6 +230,46 @@ def test_an_operator_commits_and_rolls_back_by_hand() -> None:
         assert producer.end(first, ROLLBACK).code == ResponseCode.ILLEGAL_OPERATION
         assert delivered(asker) == ["k1"]
         assert listed(asker) == []
+
+
+def forged_half(queue_offset: int, physical_offset: int) -> bytes:
+    """A sound record of the half topic, as the body of a message may hold it."""
+    properties = {"UNIQ_KEY": "evil", "PGROUP": GROUP, "REAL_TOPIC": TOPIC, "REAL_QID": "0"}
+    draft = MessageDraft(
+        b"RMQ_SYS_TRANS_HALF_TOPIC", 0, b"forged", encode_properties(properties), born_host=bytes(8)
+    )
+    return b"".join(build_run([draft], [queue_offset], physical_offset, 1, bytes(8), False))
+
+
+def place_of(answer: ReceivedResponse) -> int:
+    return decode_offset_message_id(answer.fields["msgId"]).physical_offset
+
+
+def test_a_half_record_in_the_body_of_a_message_decides_nobodys_transaction() -> None:
+    with cluster_with() as (cluster, asker), Producer(cluster) as producer:
+        asker.make_topic("anybody", read=1, write=1)
+        victim = producer.half("k1")
+        queue_offset = int(victim.fields["queueOffset"])
+        # The body of a message begins behind 88 bytes of its record.
+        filler = bytes(len(forged_half(queue_offset, 0)))
+        first, second = (place_of(asker.send("anybody", filler)) for _ in range(2))
+        place = 2 * second - first + 88
+        sent = asker.send("anybody", forged_half(queue_offset, place))
+        assert place_of(sent) + 88 == place
+        fields = {**end_fields(victim, COMMIT), "commitLogOffset": str(place)}
+        refused = asker.ask(RequestCode.END_TRANSACTION, fields)
+        assert (refused.code, refused.remark) == (
+            ResponseCode.SYSTEM_ERROR,
+            f"no half message is stored at {place}",
+        )
+        host = decode_offset_message_id(victim.fields["msgId"]).store_host
+        forged_id = {"msgId": encode_offset_message_id(host, place)}
+        for code in (RequestCode.DECIDE_TRANSACTION, RequestCode.RESUME_CHECK_HALF_MESSAGE):
+            refused = asker.ask(code, {**forged_id, "fate": "rollback"})
+            assert refused.code == ResponseCode.SYSTEM_ERROR
+        assert [one["transactionId"] for one in listed(asker)] == ["k1"]
+        assert producer.end(victim, COMMIT).code == ResponseCode.SUCCESS
+        assert delivered(asker) == ["k1"]
 
 
 def test_under_sync_flush_questions_name_what_can_be_read() -> None:

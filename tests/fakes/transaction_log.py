@@ -29,6 +29,8 @@ class MemoryLog:
         self.refusal: StoreError | None = None
         self.body_bytes_max = 1 << 20
         self.damaged: set[int] = set()
+        # What stands in the bodies of messages, and reads like a record.
+        self.forged: dict[int, StoredMessage] = {}
         self._queues: dict[tuple[bytes, int], list[StoredMessage]] = {}
 
     @property
@@ -103,6 +105,8 @@ class MemoryLog:
         return [QueueRow(m.queue_offset, m.physical_offset, m.record_bytes, 0) for m in found]
 
     def record(self, physical_offset: int) -> StoredMessage:
+        if physical_offset in self.forged:
+            return replace(self.forged[physical_offset])
         index, rest = divmod(physical_offset, RECORD_BYTES)
         if rest or not self.physical_min <= physical_offset < self.physical_end:
             raise RecordDamaged("no record is there", physical_offset=physical_offset)

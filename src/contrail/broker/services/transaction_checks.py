@@ -7,7 +7,8 @@ message is put back to the end of its queue with the new count, so that the coun
 the message never grows older than the log keeps it. After ``transactionCheckMax`` questions, or
 when it is older than ``fileReservedTime``, the message goes to the exhausted topic.
 
-Without a connected producer nothing is asked and nothing counted. So that retention does not take
+Without a connected producer nothing is asked and nothing counted; one that does not read what it
+was sent is none until it has. So that retention does not take
 such a message either, a copy is put back when the newest one is a sixth of ``fileReservedTime``
 old (12 hours by default; never under one hour), when its segment is among those that a full disk
 may cost next, or when so much stands behind it that a start would take long.
@@ -133,6 +134,7 @@ class TransactionChecks:
         self._behind = True
         while self._behind and monotonic_ms() < deadline_ms:
             self._behind = self._work(now_ms)
+        self._behind = self._behind or self._table.has_fresh
         self._renew(now_ms)
         self._ask()
 
@@ -144,7 +146,7 @@ class TransactionChecks:
     def _release(self) -> None:
         """Somebody of a group came: what waited for that is due, some of it each time."""
         room = _LOOKED_AT_MAX
-        for group in self._schedule.parked_groups:
+        for group in self._schedule.parked_among(self._producers.groups):
             if room > 0 and self._live_channels(group):
                 room -= self._schedule.release(group, room)
 
@@ -347,7 +349,7 @@ class TransactionChecks:
         }
 
     def _live_channels(self, group: str) -> list[ClientChannel]:
-        return [c for c in self._producers.channels(group) if not c.peer.is_closed]
+        return [channel for channel in self._producers.channels(group) if _listens(channel)]
 
     # Keeping old ones from being forgotten.
 
@@ -377,6 +379,12 @@ class TransactionChecks:
             return True
         window = store.queue_offset_max(HALF, QUEUE_ID) - half.queue_offset
         return window > _WINDOW_ROWS + 4 * len(self._table)
+
+
+def _listens(channel: ClientChannel) -> bool:
+    """Whether a question would be read; what a slow one does not read would pile up here."""
+    peer = channel.peer
+    return not peer.is_closed and not getattr(peer, "is_choked", False)
 
 
 def _question(message: StoredMessage) -> bytes:

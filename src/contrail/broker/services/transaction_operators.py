@@ -6,6 +6,7 @@ import logging
 from typing import Protocol
 
 from contrail.broker.services.transaction_checks import TransactionChecks
+from contrail.broker.services.transaction_recovery import QueueLookup, is_in_its_queue
 from contrail.broker.services.transactions import Told, Transactions, decided_otherwise
 from contrail.broker.state.transaction_records import (
     EXHAUSTED,
@@ -34,8 +35,8 @@ _READ_MS_MAX = 20
 _RESUMABLE = frozenset({HALF_TOPIC, TRANSACTION_EXHAUSTED_TOPIC})
 
 
-class MessageLookup(Protocol):
-    """Records by place and by key."""
+class MessageLookup(QueueLookup, Protocol):
+    """Records by place, by queue and by key."""
 
     def record(self, physical_offset: int) -> StoredMessage: ...
     def query(self, topic: bytes, key: bytes) -> list[StoredMessage]: ...
@@ -164,6 +165,10 @@ class TransactionOperators:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"{message_id} is no half message: it is in {message.topic}",
+            )
+        if not is_in_its_queue(self._store, message):
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR, f"no message of {message.topic} is at {message_id}"
             )
         return message
 

@@ -55,12 +55,17 @@ class Rebuilt(NamedTuple):
     shown_from: int | None
 
 
-class TransactionLog(Protocol):
-    """What is read of the store."""
+class QueueLookup(Protocol):
+    """The rows of queues."""
 
     def rows(
         self, topic: bytes, queue_id: int, queue_offset: int, count: int
     ) -> list[QueueRow]: ...
+
+
+class TransactionLog(QueueLookup, Protocol):
+    """What is read of the store."""
+
     def record(self, physical_offset: int) -> StoredMessage: ...
     def messages_between(
         self, physical_start: int, physical_end: int
@@ -110,6 +115,12 @@ def read_row(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessag
         _log.error("%s offset %d leads to no record of it", topic.decode(), row.queue_offset)
         return None
     return message
+
+
+def is_in_its_queue(store: QueueLookup, message: StoredMessage) -> bool:
+    """Whether the queue knows the record; bytes in a message's body may look like one."""
+    rows = store.rows(message.topic.encode(), message.queue_id, message.queue_offset, 1)
+    return [row.physical_offset for row in rows] == [message.physical_offset]
 
 
 def _rows(store: TransactionLog, topic: bytes, first: int, last: int) -> Iterator[QueueRow]:

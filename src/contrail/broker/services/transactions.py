@@ -19,6 +19,7 @@ from typing import Protocol
 from contrail.broker.services.transaction_recovery import (
     OpRow,
     TransactionLog,
+    is_in_its_queue,
     read_row,
     rebuild,
 )
@@ -49,6 +50,7 @@ _log = logging.getLogger(__name__)
 GROUP = "CID_RMQ_SYS_TRANS"
 _READ_COUNT_MAX = 128
 _WORK_MS_MAX = 5
+_IDLE_INTERVAL_MS = 100
 _RUN_BYTES_MAX = 1 << 20
 _MARKS_PER_RUN = 4000
 
@@ -106,6 +108,7 @@ class Transactions:
         self._held_back: int | None = None
         self._held_back_until = 0
         self.appended_end = 0
+        self._behind = False
 
     # Life.
 
@@ -127,8 +130,13 @@ class Transactions:
         self.append_run()
         if self._table.has_unmarked:
             self._mark_missing()
-        self.read_new(work_ms_max=self._work_ms_max)
+        self._behind = self.read_new(work_ms_max=self._work_ms_max)
         self.keep_cursors()
+
+    @property
+    def interval_ms(self) -> int:
+        """How long ``run`` can wait: not at all while half messages are left to be taken in."""
+        return 0 if self._behind else _IDLE_INTERVAL_MS
 
     @property
     def durable_end(self) -> int:
@@ -140,11 +148,16 @@ class Transactions:
             self._held_back = None
         return flushed_end
 
-    def read_new(self, *, work_ms_max: int) -> None:
-        """Take in half messages that were stored since the last time, as far as the time goes."""
+    def read_new(self, *, work_ms_max: int) -> bool:
+        """Take in half messages that were stored since the last time, as far as the time goes.
+
+        True if there may be more.
+        """
         deadline_ms = monotonic_ms() + work_ms_max
-        while self._read_rows() and monotonic_ms() < deadline_ms:
-            pass
+        while self._read_rows():
+            if monotonic_ms() >= deadline_ms:
+                return True
+        return False
 
     def _read_rows(self) -> bool:
         table, store = self._table, self._store
@@ -162,7 +175,9 @@ class Transactions:
     # Deciding.
 
     def look_up(self, physical_offset: int) -> tuple[StoredMessage, Half | None]:
-        """A record of the half topic, and the open transaction that it belongs to.
+        """A record of the half queue, and the open transaction that it belongs to.
+
+        The place comes from a client, and could lie in the body of somebody's message.
 
         Raises:
             RequestRejected: no half message is there.
@@ -171,7 +186,7 @@ class Transactions:
             message = self._store.record(physical_offset)
         except RecordDamaged as damage:
             raise _no_half(physical_offset) from damage
-        if message.topic != HALF_TOPIC:
+        if message.topic != HALF_TOPIC or not is_in_its_queue(self._store, message):
             raise _no_half(physical_offset)
         return message, self._table.find(message)
 

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from contrail.model.message import StoredMessage
+from contrail.model.properties import TRANSACTION_ID, read_property
 from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 
 
@@ -49,5 +50,12 @@ class Delivered:
         elif (
             message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
             and not message.reconsume_times
+            and _names_half(message)
         ):
             self.committed.add(prepared)
+
+
+def _names_half(message: StoredMessage) -> bool:
+    """Whether a commit wrote the field: in what a client sent it is 0, and that is a place, too."""
+    named = message.prepared_transaction_offset > 0
+    return named or read_property(message.raw_properties, TRANSACTION_ID) is not None

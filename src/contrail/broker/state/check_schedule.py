@@ -8,7 +8,8 @@ ten seconds still happens in ten seconds. A transaction of a group without a con
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 
 from contrail.broker.state.transaction_records import Half
 
@@ -24,6 +25,7 @@ class CheckSchedule:
         self._is_open = is_open
         self._heap: list[tuple[int, int, Half]] = []
         self._parked: dict[str, list[Half]] = {}
+        self._parked_count = 0
         self._entry_count = 0
         self._count_max = _STALE_MAX
         self._now_ms = 0
@@ -61,14 +63,14 @@ class CheckSchedule:
 
     def park(self, half: Half) -> None:
         half.due_ms, half.entry = PARKED, PARKED
-        parked = self._parked.setdefault(half.group, [])
-        parked.append(half)
-        if len(parked) > self._count_max:
+        self._parked.setdefault(half.group, []).append(half)
+        self._parked_count += 1
+        if self._parked_count > self._count_max:
             self._sweep()
 
-    @property
-    def parked_groups(self) -> list[str]:
-        return list(self._parked)
+    def parked_among(self, groups: Mapping[str, object]) -> AbstractSet[str]:
+        """Those of the groups that something waits for; takes as long as the fewer of both."""
+        return self._parked.keys() & groups.keys()
 
     def release(self, group: str, count_max: int) -> int:
         """A producer of the group is there: some of its transactions are due now; how many."""
@@ -76,6 +78,7 @@ class CheckSchedule:
         released, left = parked[:count_max], parked[count_max:]
         if left:
             self._parked[group] = left
+        self._parked_count -= len(released)
         for half in released:
             if half.due_ms == PARKED and self._is_open(half):
                 self.put(half, in_ms=0)
@@ -85,13 +88,14 @@ class CheckSchedule:
         """Drop what is over; what is left may double before the next sweep."""
         self._heap = [entry for entry in self._heap if self._is_current(*entry)]
         heapq.heapify(self._heap)
-        for group, halves in list(self._parked.items()):
-            kept = dict.fromkeys(
-                half for half in halves if half.due_ms == PARKED and self._is_open(half)
-            )
-            self._parked[group] = list(kept)
-        counts = [len(self._heap), *(len(halves) for halves in self._parked.values())]
-        self._count_max = 2 * max(counts) + _STALE_MAX
+        kept = {group: self._still_parked(halves) for group, halves in self._parked.items()}
+        self._parked = {group: halves for group, halves in kept.items() if halves}
+        self._parked_count = sum(map(len, self._parked.values()))
+        self._count_max = 2 * max(len(self._heap), self._parked_count) + _STALE_MAX
+
+    def _still_parked(self, halves: list[Half]) -> list[Half]:
+        parked = (half for half in halves if half.due_ms == PARKED and self._is_open(half))
+        return list(dict.fromkeys(parked))
 
     def _is_current(self, due_ms: int, entry: int, half: Half) -> bool:
         return half.entry == entry and self._is_open(half)

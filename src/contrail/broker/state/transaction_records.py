@@ -7,6 +7,8 @@ offsets, by one letter, what became of the message, so that a restart knows it t
 
 A copy that is put back to the half queue keeps everything that makes the message itself: its
 unique key, producer group, topic, birth time and birth host. These are the message's identity.
+A second property of our own says when the first of them was stored: the birth time is the
+producer's, and its clock may be days behind.
 """
 
 from __future__ import annotations
@@ -34,7 +36,13 @@ from contrail.model.properties import (
     remove_property,
 )
 from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
-from contrail.model.topic import HALF_TOPIC, OP_HALF_TOPIC, TRANSACTION_EXHAUSTED_TOPIC
+from contrail.model.topic import (
+    HALF_TOPIC,
+    OP_HALF_TOPIC,
+    SEND_FORBIDDEN_TOPICS,
+    TIMER_TOPIC,
+    TRANSACTION_EXHAUSTED_TOPIC,
+)
 
 HALF = HALF_TOPIC.encode()
 OP = OP_HALF_TOPIC.encode()
@@ -43,6 +51,7 @@ QUEUE_ID = 0
 
 OP_TAG = "d"
 FATES = "CONTRAIL_FATES"
+FIRST_STORED = "CONTRAIL_FIRST_STORED_MS"
 # RocketMQ's transactionOpMsgMaxSize: a longer list of offsets goes on in another record.
 OP_BODY_BYTES_MAX = 4096
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
@@ -91,7 +100,7 @@ class Half:
     immunity_ms: int | None
     # It began before what was read: an earlier copy of it may be named.
     begins_unseen: bool
-    # When it was first stored; of a copy only the birth time is known.
+    # When it was first stored; of another broker's copy only its own time is known.
     since_ms: int
     superseded: list[int] = field(default_factory=list)
     # Kept by the schedule of checks; below 0 while there is no time for the next one.
@@ -111,8 +120,6 @@ def read_half(message: StoredMessage) -> Half:
     link = _number(properties.get(TRAN_PREPARED_QUEUE_OFFSET), -1)
     linked = 0 <= link <= message.queue_offset
     checks = max(0, _number(properties.get(TRANSACTION_CHECK_TIMES), 0))
-    # What an operator resumed carries neither: its time begins again.
-    is_old = linked or checks > 0
     return Half(
         key=properties.get(UNIQ_KEY, ""),
         group=properties.get(PGROUP, ""),
@@ -126,10 +133,14 @@ def read_half(message: StoredMessage) -> Half:
         checks=checks,
         immunity_ms=immunity_ms(message),
         begins_unseen=checks > 0 and not linked,
-        since_ms=min(message.born_timestamp_ms, message.store_timestamp_ms)
-        if is_old
-        else message.store_timestamp_ms,
+        since_ms=_first_stored_ms(message) if linked or checks else message.store_timestamp_ms,
     )
+
+
+def _first_stored_ms(copy: StoredMessage) -> int:
+    stored_ms = copy.store_timestamp_ms
+    first_ms = _number(copy.properties.get(FIRST_STORED), -1)
+    return first_ms if 0 <= first_ms <= stored_ms else stored_ms
 
 
 def identity_of(message: StoredMessage) -> Identity:
@@ -215,13 +226,19 @@ def commit_draft(message: StoredMessage, half: Half) -> MessageDraft:
     """The message as consumers get it, without what the half message had to remember.
 
     Raises:
-        ValueError: the record does not say where the message was going.
+        ValueError: the record does not say where the message was going, or nobody may send there.
     """
+    topic = _real_topic(message)
+    if topic in SEND_FORBIDDEN_TOPICS or topic == TIMER_TOPIC:
+        raise ValueError(f"{REAL_TOPIC}={topic!r}: nobody may send to a system topic")
     draft = _again(message)
+    properties = draft.properties
+    for name in (REAL_TOPIC, REAL_QID, FIRST_STORED):
+        properties = remove_property(properties, name)
     return draft._replace(
-        topic=_real_topic(message).encode(),
+        topic=topic.encode(),
         queue_id=_real_queue_id(message),
-        properties=remove_property(remove_property(draft.properties, REAL_TOPIC), REAL_QID),
+        properties=properties,
         sys_flag=message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
         prepared_transaction_offset=half.physical_offset,
     )
@@ -236,6 +253,7 @@ def copy_draft(message: StoredMessage, half: Half, *, checks: int) -> MessageDra
     if not half.begins_unseen:
         first = str(half.first_queue_offset)
         properties = put_property(properties, TRAN_PREPARED_QUEUE_OFFSET, first)
+    properties = put_property(properties, FIRST_STORED, str(half.since_ms))
     return draft._replace(topic=HALF, queue_id=QUEUE_ID, properties=properties)
 
 
@@ -243,6 +261,7 @@ def resumed_draft(message: StoredMessage) -> MessageDraft:
     """A message that was given up, as the beginning of a new transaction."""
     draft = _again(message)
     properties = remove_property(draft.properties, TRAN_PREPARED_QUEUE_OFFSET)
+    properties = remove_property(properties, FIRST_STORED)
     properties = put_property(properties, TRANSACTION_CHECK_TIMES, "0")
     return draft._replace(topic=HALF, queue_id=QUEUE_ID, properties=properties)
 

@@ -79,6 +79,10 @@ class OpenTransactions:
         fresh, self._fresh = self._fresh[:count_max], self._fresh[count_max:]
         return [half for half in fresh if half in self]
 
+    @property
+    def has_fresh(self) -> bool:
+        return bool(self._fresh)
+
     # Reading the half queue.
 
     def needs(self, queue_offset: int) -> bool:
