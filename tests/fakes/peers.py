@@ -20,6 +20,8 @@ class Sent(NamedTuple):
 class FakePeer:
     """Takes the place of a connection; ``answers`` are given to calls in order."""
 
+    is_choked = False
+
     def __init__(self, address: str = "127.0.0.1:50001") -> None:
         self.address = address
         self.is_loopback = True

@@ -40,6 +40,11 @@ class Peer(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
+    @property
+    def is_choked(self) -> bool:
+        """Whether so much is on its way to the peer that it should get no more now."""
+        ...
+
     def reply(self, request: Request, response: Response) -> None:
         """Answer a parked request; dropped when it was one-way or the peer is gone."""
         ...

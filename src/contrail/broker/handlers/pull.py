@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import cast
 
 from contrail.broker.handlers.quick_pulls import QuickPulls
-from contrail.broker.services.cold_reads import ColdReads, FarPull, Reader
+from contrail.broker.services.cold_reads import ColdReads, FarPull
 from contrail.broker.services.pull_admission import (
     PullAdmission,
     PullForbidden,
@@ -141,7 +140,7 @@ class PullHandler:
         if plan.property_filter is not None:
             count_max = _SCANNED_ROWS_MAX + config.transfer_count_in_memory_max
             bytes_max += _SCANNED_BYTES_MAX
-        pull = FarPull(request, cast(Reader, peer), plan, count_max, bytes_max)
+        pull = FarPull(request, peer, plan, count_max, bytes_max)
         if self.cold_reads.take(
             pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
         ):

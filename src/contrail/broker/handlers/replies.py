@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from typing import Protocol, runtime_checkable
 
 from contrail.broker.services.acknowledgements import DurableAnswers, count_in_flight
 from contrail.broker.services.deliveries import Deliveries
@@ -57,14 +56,6 @@ PUSH_BYTES_PER_REQUESTER_MAX = 16 << 20
 # What a reply is kept as is a plain message: it neither waits nor opens a transaction.
 _NOT_FOR_REPLIES = (DELAY, TIMER_DELAY_SEC, TIMER_DELAY_MS, TIMER_DELIVER_MS, TRAN_MSG, INNER_NUM)
 _KEPT_FLAGS = SYS_FLAG_COMPRESSED | COMPRESSION_MASK
-
-
-@runtime_checkable
-class _MayBeChoked(Protocol):
-    """A connection that can be full."""
-
-    @property
-    def is_choked(self) -> bool: ...
 
 
 class ReplyHandlers:
@@ -149,7 +140,7 @@ class ReplyHandlers:
                 f"{len(self._pushes)} replies of {self._push_bytes} bytes wait for clients; "
                 "send it later",
             )
-        if isinstance(peer, _MayBeChoked) and peer.is_choked:
+        if peer.is_choked:
             return "it does not read what it was sent before"
         others, others_bytes = self._pushes_to[peer], self._push_bytes_to[peer]
         if (

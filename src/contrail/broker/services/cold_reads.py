@@ -77,19 +77,12 @@ class Loop(Protocol):
     def call_soon_threadsafe(self, callback: Callable[..., None], *given: object) -> object: ...
 
 
-class Reader(Peer, Protocol):
-    """One who pulls, over a connection that may be full."""
-
-    @property
-    def is_choked(self) -> bool: ...
-
-
 @dataclass(slots=True, eq=False)
 class FarPull:
     """One pull, and the most it may read."""
 
     request: Request
-    peer: Reader
+    peer: Peer
     plan: PullPlan
     count_max: int
     bytes_max: int
@@ -100,7 +93,7 @@ class FarPull:
 class _Line:
     """The pulls of one connection, the oldest first."""
 
-    peer: Reader
+    peer: Peer
     pulls: deque[FarPull] = field(default_factory=deque)
 
 
@@ -119,7 +112,7 @@ class ColdReads:
         self._time_s = time_s
         self._loop: Loop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._lines: dict[Reader, _Line] = {}
+        self._lines: dict[Peer, _Line] = {}
         # Lines whose first pull may be answered now, in turn; those that read are in none.
         self._ready: deque[_Line] = deque()
         self._choked: list[_Line] = []

@@ -384,7 +384,7 @@ class TransactionChecks:
 def _listens(channel: ClientChannel) -> bool:
     """Whether a question would be read; what a slow one does not read would pile up here."""
     peer = channel.peer
-    return not peer.is_closed and not getattr(peer, "is_choked", False)
+    return not peer.is_closed and not peer.is_choked
 
 
 def _question(message: StoredMessage) -> bytes:
