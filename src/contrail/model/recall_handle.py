@@ -33,7 +33,7 @@ class RecallHandle(NamedTuple):
         """
         try:
             text = base64.urlsafe_b64decode(handle.encode("ascii")).decode()
-            version, topic, broker_name, deliver_ms, unique_key = text.split(" ", 4)
+            version, topic, broker_name, deliver_ms, unique_key = text.split(" ")
             if version != _VERSION or not (deliver_ms.isascii() and deliver_ms.isdecimal()):
                 raise ValueError
             return cls(topic, broker_name, int(deliver_ms[:20]), unique_key)

@@ -258,6 +258,9 @@ class SendAdmission:
         _check_inner(draft, config, properties)
         sent_key = properties.get(UNIQ_KEY, "")
         key = sent_key or self._unique_ids.next()
+        if draft.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
+            # A retry of a committed message, or a client that lies: only the broker commits.
+            draft = draft._replace(sys_flag=draft.sys_flag & ~TRANSACTION_MASK)
         for name in (POP_CK, *_BROKER_OWNED):
             properties.pop(name, None)
         properties |= {UNIQ_KEY: key, **self._broker_properties()}
@@ -340,9 +343,6 @@ class SendAdmission:
 
 
 def _stored_flags(sys_flag: int, config: TopicConfig) -> int:
-    if sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
-        # A retry of a committed message, or a client that lies: only the broker commits.
-        sys_flag &= ~TRANSACTION_MASK
     return sys_flag | SYS_FLAG_MULTI_TAGS if config.filter_type == "MULTI_TAG" else sys_flag
 
 
