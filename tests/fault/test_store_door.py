@@ -174,7 +174,7 @@ def test_a_split_batch_has_consecutive_offsets_in_one_segment(tmp_path: Path) ->
         assert numbers_of(store) == list(range(40))
         with pytest.raises(BatchIllegal):
             store.append_batch([draft(1), draft(2, queue_id=1)])
-        with pytest.raises(BatchIllegal):
+        with pytest.raises(MessageIllegal):
             store.append_batch([draft(1, DELAY="3")])
 
 
