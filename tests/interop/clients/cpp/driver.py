@@ -33,6 +33,7 @@ Arguments = dict[str, Any]
 
 COMPRESSED_BODY_BYTES = 8192
 RETRY_PAUSE_S = 0.2
+NO_ROUTE_ATTEMPTS = 10
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
 PULL_BATCH = 32
@@ -116,12 +117,19 @@ def send_in_turn(producer: Producer, arguments: Arguments) -> int:
 
 
 def send_one(producer: Producer, arguments: Arguments, number: int, ended: threading.Event) -> bool:
-    """Send it, again and again where that is asked for, and say whether it was acknowledged."""
+    """Send it, again and again where that is asked for, and say whether it was acknowledged.
+
+    This client forgets a route when it cannot refresh it within three seconds, as on a busy
+    machine. Nothing has been sent then, so trying again sends nothing twice.
+    """
+    attempts = 0
     while True:
+        attempts += 1
         try:
             result = hand_over(producer, arguments, number)
         except Exception as problem:
-            if not arguments.get("retry_forever"):
+            has_no_route = "No route info" in repr(problem) and attempts < NO_ROUTE_ATTEMPTS
+            if not arguments.get("retry_forever") and not has_no_route:
                 say({"event": "error", "key": f"k-{number}", "text": repr(problem)})
                 return False
             if ended.wait(RETRY_PAUSE_S):
