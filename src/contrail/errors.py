@@ -119,3 +119,77 @@ class CallFailed(ContrailError):
 
 class FilterInvalid(ContrailError):
     """A filter expression does not compile; the message is the remark for the subscriber."""
+
+
+class CallTimedOut(CallFailed):
+    """A request was sent, and no answer came in time: whether it was carried out is not known."""
+
+
+class ClientError(ContrailError):
+    """The root of what producers, consumers and the admin client raise."""
+
+
+class ClientClosed(ClientError):
+    """The client was closed, or not started yet."""
+
+
+class ClientForked(ClientError):
+    """The client belongs to the parent of this process: make a new one after the fork."""
+
+
+class GroupTaken(ClientError):
+    """This process already has a producer, or a consumer, of that group on the cluster."""
+
+
+class NameServerUnreachable(ClientError):
+    """No NameServer answered."""
+
+
+class RouteMissing(ClientError):
+    """No broker has queues of the topic."""
+
+    def __init__(self, message: str, *, topic: str) -> None:
+        super().__init__(message)
+        self.topic = topic
+
+
+class BrokerUnknown(ClientError):
+    """No route names that broker."""
+
+
+class BrokerRefused(ClientError):
+    """A server answered with an error: ``code`` and ``remark`` are its own."""
+
+    def __init__(self, message: str, *, code: int, remark: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.remark = remark
+
+
+class MessageInvalid(ClientError, ValueError):
+    """A message, or a batch, breaks a rule of the protocol; nothing was sent."""
+
+
+class SendFailed(ClientError):
+    """A message was not sent, or nobody said that it was stored; ``attempts`` tells each try."""
+
+    def __init__(self, message: str, *, topic: str, attempts: tuple[str, ...] = ()) -> None:
+        super().__init__(message)
+        self.topic = topic
+        self.attempts = attempts
+
+
+class SendTimedOut(SendFailed):
+    """No answer in time: the message may or may not be stored."""
+
+
+class BackPressure(ClientError):
+    """Too many sends, or too many bytes, are under way; send again when some have ended."""
+
+
+class NoReply(ClientError):
+    """A request-reply call got no reply in time."""
+
+
+class OffsetIllegal(ClientError, ValueError):
+    """A place in a queue that does not exist was asked for."""

@@ -32,7 +32,7 @@ from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.reading import FoundRun, GetResult, QueueReading, QueueRow
 from contrail.store.services.recovery import RecoveredLog, Recovery
-from contrail.store.services.residency import OnDisk
+from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
 from contrail.store.services.scrub import Scrubber
 from contrail.store.services.upkeep import Upkeep
@@ -63,6 +63,8 @@ class MessageStore:
         self._files = files
         self._on_poisoned = on_poisoned
         self._closed = False
+        # Inside ``with store.disk_waits`` the owner's reads raise ``NotInMemory`` and never wait.
+        self.disk_waits = DiskWaits()
         self._pool: BufferPool | None = None
         self.poisoned: StorePoisoned | None = None
         self._abort_path = config.root / "abort"
@@ -76,7 +78,13 @@ class MessageStore:
         )
         self._queues = QueueTable(config, files, batch_topics=batch_topics)
         self._index = (
-            KeyIndex(config.root / "index", config=config, files=files, clock=clock)
+            KeyIndex(
+                config.root / "index",
+                config=config,
+                files=files,
+                clock=clock,
+                waits=self.disk_waits,
+            )
             if config.index_enabled
             else None
         )
@@ -215,6 +223,7 @@ class MessageStore:
             self._queues,
             crc_rule=recovered.crc_rule,
             readable_end=lambda: self.readable_end,
+            waits=self.disk_waits,
         )
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Mapping
 
 from contrail.errors import CallFailed
@@ -22,9 +23,19 @@ class Caller:
     """Calls peers by their address. Use within one event loop; ``close`` when done."""
 
     def __init__(
-        self, *, limits: Limits | None = None, on_request: RequestListener | None = None
+        self,
+        *,
+        limits: Limits | None = None,
+        on_request: RequestListener | None = None,
+        on_lost: Callable[[str], None] | None = None,
+        language: str = "JAVA",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self.limits = limits or Limits()
+        self.language = language
+        self._client_tls = tls
+        self._on_lost = on_lost
+        # Of connections that peers make to us; those we make are encrypted by the event loop.
         self.tls_mode = TlsMode.DISABLED
         self.tls_files: TlsFiles | None = None
         self.now_s = 0.0
@@ -33,6 +44,7 @@ class Caller:
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._to_flush: list[Connection] = []
         self._flush_scheduled = False
+        self._is_closed = False
 
     async def call(
         self,
@@ -86,7 +98,9 @@ class Caller:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(CONNECT_TIMEOUT_MS / 1000):
-                _, connection = await loop.create_connection(lambda: Connection(self), host, port)
+                _, connection = await loop.create_connection(
+                    lambda: Connection(self), host, port, ssl=self._client_tls
+                )
         # A name that cannot be encoded is a ValueError of the resolver.
         except (OSError, ValueError, OverflowError) as error:
             raise CallFailed(f"{address} cannot be reached: {str(error) or 'timeout'}") from error
@@ -124,9 +138,18 @@ class Caller:
         for address, known in list(self._connections.items()):
             if known is connection:
                 del self._connections[address]
+                if self._on_lost is not None and not self._is_closed:
+                    self._on_lost(address)
+
+    def drop(self, address: str, reason: str) -> None:
+        """Close the connection to an address, if there is one; the next call makes another."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            connection.close(reason)
 
     async def close(self) -> None:
         """Close every connection; calls under way fail."""
+        self._is_closed = True
         for task in list(self._connecting.values()):
             task.cancel()
         for connection in list(self._connections.values()):

@@ -11,7 +11,13 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, Protocol, cast
 
-from contrail.errors import CallFailed, HostIllegal, LocalProtocolError, RemoteProtocolError
+from contrail.errors import (
+    CallFailed,
+    CallTimedOut,
+    HostIllegal,
+    LocalProtocolError,
+    RemoteProtocolError,
+)
 from contrail.model.host import Host, pack_host
 from contrail.protocol.command import (
     FLAG_ONE_WAY,
@@ -35,6 +41,8 @@ class Hub(Protocol):
 
     limits: Limits
     now_s: float
+    # What our own requests call the language they come from.
+    language: str
     tls_mode: TlsMode
     tls_files: TlsFiles | None
 
@@ -235,7 +243,8 @@ class Connection(asyncio.Protocol):
 
     def notify(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         if not self.is_closed:
-            request = Request(code, self._take_opaque(), dict(fields), body, FLAG_ONE_WAY)
+            opaque, language = self._take_opaque(), self._hub.language
+            request = Request(code, opaque, dict(fields), body, FLAG_ONE_WAY, language=language)
             self.send([encode_request(request)])
 
     async def call(
@@ -244,7 +253,8 @@ class Connection(asyncio.Protocol):
         if self.is_closed:
             raise CallFailed(f"{self.address} is not connected")
         opaque = self._take_opaque()
-        frame = encode_request(Request(code, opaque, dict(fields), body))
+        request = Request(code, opaque, dict(fields), body, language=self._hub.language)
+        frame = encode_request(request)
         future: asyncio.Future[ReceivedResponse] = asyncio.get_running_loop().create_future()
         self._calls[opaque] = future
         self.send([frame])
@@ -252,7 +262,7 @@ class Connection(asyncio.Protocol):
             async with asyncio.timeout(timeout_ms / 1000):
                 return await future
         except TimeoutError as error:
-            raise CallFailed(
+            raise CallTimedOut(
                 f"{self.address} did not answer request {code} within {timeout_ms} ms"
             ) from error
         finally:

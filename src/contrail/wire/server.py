@@ -67,6 +67,7 @@ class Server:
     ) -> None:
         self._service = service
         self.limits = limits or Limits()
+        self.language = "JAVA"
         self.tls_mode = tls_mode
         self.tls_files = tls_files
         self.property_suffix = property_suffix

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
+from contrail.store.disk.disk_waits import require_present
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_queue import QueueMark, RowQueue
 from contrail.store.state.time_search import Boundary, search_batches
@@ -150,10 +151,17 @@ class BatchQueue(RowQueue):
                 return number - at // BATCH_ROW_BYTES
         return None
 
-    def offset_by_time(self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER) -> int:
-        """The base offset of the batch at ``timestamp_ms``, as RocketMQ answers it."""
-        number = search_batches(self.row_count, lambda at: self._row(at)[3], timestamp_ms, boundary)
-        found = self.queue_offset_min if number is None else self._row(number)[4]
+    def offset_by_time(
+        self, timestamp_ms: int, boundary: Boundary = Boundary.LOWER, *, waits: bool = True
+    ) -> int:
+        """The base offset of the batch at ``timestamp_ms``, as RocketMQ answers it.
+
+        Raises:
+            NotInMemory: it should not wait for the disk, and would have to.
+        """
+        row = self._row if waits else self._resident_row
+        number = search_batches(self.row_count, lambda at: row(at)[3], timestamp_ms, boundary)
+        found = self.queue_offset_min if number is None else row(number)[4]
         return max(found, self.queue_offset_min)
 
     def truncate(self, physical_end: int) -> None:
@@ -203,6 +211,10 @@ class BatchQueue(RowQueue):
     def _row(self, number: int) -> tuple[int, ...]:
         raw = self._rows.read(self._place(number), BATCH_ROW_BYTES)
         return _ROW.unpack(raw)
+
+    def _resident_row(self, number: int) -> tuple[int, ...]:
+        require_present(self._rows.absent(self._place(number), BATCH_ROW_BYTES))
+        return self._row(number)
 
     def _last_begun_file(self, physical_limit: int) -> int:
         file_start = self._rows.created

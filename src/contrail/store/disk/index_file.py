@@ -20,8 +20,9 @@ from typing import NamedTuple
 
 from contrail.kernels.index_put import put_rows, rebuild_slots
 from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import FileSystem, write_fully
+from contrail.runtime.files import FilePart, FileSystem, write_fully
 from contrail.store.config import StoreConfig
+from contrail.store.disk.disk_waits import DiskWaits, NotInMemory
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 
 HEADER_BYTES = 40
@@ -30,6 +31,8 @@ ENTRY_BYTES = 20
 _PAGE_BYTES = 4096
 # More unwritten entries than this are written ahead of the next ``write_pending``.
 _TAIL_BYTES_MAX = 1 << 20
+# How much is brought into memory when some of it is wanted: a key's entries are often neighbours.
+_BROUGHT_IN_BYTES = 32 << 10
 
 BEGIN_MS, END_MS, BEGIN_PHYSICAL, END_PHYSICAL, SLOT_USED, INDEX_COUNT = range(6)
 _HEADER = struct.Struct(">qqqqii")
@@ -56,8 +59,10 @@ class IndexFile:
         files: FileSystem,
         handles: FileHandles,
         unsynced: UnsyncedPaths,
+        waits: DiskWaits,
     ) -> None:
         self.path = path
+        self._waits = waits
         self._files = files
         self._handles = handles
         self._unsynced = unsynced
@@ -216,7 +221,11 @@ class IndexFile:
     def select(
         self, key_hash: int, found: list[int], count_max: int, begin_ms: int, end_ms: int
     ) -> None:
-        """Add the physical offsets of ``key_hash`` to ``found``, the newest first."""
+        """Add the physical offsets of ``key_hash`` to ``found``, the newest first.
+
+        Raises:
+            NotInMemory: waiting for the disk is forbidden, and some of the chain is there only.
+        """
         number = self._slot(key_hash % self._slot_count)
         if number > self.index_count:
             return
@@ -308,7 +317,7 @@ class IndexFile:
             return int.from_bytes(self._slots[place : place + SLOT_BYTES], "big", signed=True)
         if not self._created:
             return 0
-        raw = self._files.pread(self._fd(), SLOT_BYTES, HEADER_BYTES + place)
+        raw = self._read(SLOT_BYTES, HEADER_BYTES + place)
         return int.from_bytes(raw, "big", signed=True)
 
     def _entry(self, number: int) -> tuple[int, int, int, int]:
@@ -316,9 +325,19 @@ class IndexFile:
         if at >= 0:
             raw = bytes(self._tail[at : at + ENTRY_BYTES])
         else:
-            raw = self._files.pread(self._fd(), ENTRY_BYTES, self._entry_place(number))
+            raw = self._read(ENTRY_BYTES, self._entry_place(number))
         key_hash, physical_offset, seconds, previous = _ENTRY.unpack(raw.ljust(ENTRY_BYTES, b"\0"))
         return key_hash, physical_offset, seconds, previous
+
+    def _read(self, byte_count: int, position: int) -> bytes:
+        if not self._waits.are_forbidden:
+            return self._files.pread(self._fd(), byte_count, position)
+        raw = self._files.pread_resident(self._fd(), byte_count, position)
+        if raw is None:
+            first = position - position % _BROUGHT_IN_BYTES
+            end = min(max(first + _BROUGHT_IN_BYTES, position + byte_count), self.file_bytes)
+            raise NotInMemory([FilePart(self.path, first, end - first)])
+        return raw
 
     def _first_at_or_above(self, physical_limit: int) -> int:
         low, high = 1, self.index_count

@@ -17,6 +17,7 @@ from contrail.kernels.java_hash import java_hash
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
+from contrail.store.disk.disk_waits import DiskWaits
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.index_file import BEGIN_PHYSICAL, IndexFile, IndexMark
 
@@ -37,12 +38,19 @@ class KeyIndex:
     """All index files. Belongs to one thread, but for ``sync``."""
 
     def __init__(
-        self, folder: Path, *, config: StoreConfig, files: FileSystem, clock: Clock
+        self,
+        folder: Path,
+        *,
+        config: StoreConfig,
+        files: FileSystem,
+        clock: Clock,
+        waits: DiskWaits | None = None,
     ) -> None:
         self._folder = folder
         self._config = config
         self._files = files
         self._clock = clock
+        self._waits = waits or DiskWaits()
         self._handles = FileHandles(files, _OPEN_FILES_MAX)
         self._unsynced = UnsyncedPaths()
         self._index_files: list[IndexFile] = []
@@ -326,6 +334,7 @@ class KeyIndex:
             files=self._files,
             handles=self._handles,
             unsynced=self._unsynced,
+            waits=self._waits,
         )
 
     def _unlink(self, path: Path) -> None:

@@ -82,6 +82,11 @@ class Segment:
         absent_at = self._files.absent_at(self.map, position, end)
         return FilePart(self.path, absent_at, end - absent_at) if absent_at < end else None
 
+    def part(self, physical_offset: int, byte_count: int) -> FilePart:
+        """Where these bytes are on disk, as far as they are of this segment."""
+        position = physical_offset - self.start
+        return FilePart(self.path, position, min(byte_count, self.byte_count - position))
+
     def will_need(self, physical_offset: int, byte_count: int) -> None:
         """Have some of it read from the disk, without waiting for it."""
         self._files.will_need(self.map, physical_offset - self.start, byte_count)

@@ -12,11 +12,13 @@ from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.reading import QueueReading
+from contrail.store.services.residency import AbsentParts
 from contrail.store.state.time_search import Boundary, search
 
 _STORE_TIME_POSITION = 56
 _SYS_FLAG_LOW_BYTE = 39
 _IPV6_EXTRA_BYTES = 12
+_READ_BYTES = _STORE_TIME_POSITION + _IPV6_EXTRA_BYTES + 8
 
 
 class Lookup:
@@ -33,6 +35,7 @@ class Lookup:
         self._queues = queues
         self._index = index
         self._reading = reading
+        self._residency = reading.residency
 
     def by_key(
         self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
@@ -63,17 +66,18 @@ class Lookup:
         if self._index is None or count_max <= 0:
             return {}
         wanted, text = topic.decode("utf-8", "replace"), key.decode("utf-8", "replace")
+        candidates = self._index.candidates(topic, key, begin_ms=begin_ms, end_ms=end_ms)
         found: dict[int, StoredMessage] = {}
-        for physical_offset in self._index.candidates(topic, key, begin_ms=begin_ms, end_ms=end_ms):
-            if physical_offset in found:
-                continue
-            message = self._candidate(physical_offset)
-            if message is None or not begin_ms <= message.store_timestamp_ms <= end_ms:
-                continue
-            if _has_key(message, wanted, text):
-                found[physical_offset] = message
-            if len(found) == count_max:
-                break
+        absent = AbsentParts()
+        with absent:
+            for physical_offset in candidates:
+                with absent:
+                    message = self._candidate(physical_offset, begin_ms, end_ms)
+                    if message is not None and _has_key(message, wanted, text):
+                        found[physical_offset] = message
+                if len(found) + len(absent.parts) >= count_max:
+                    break
+        absent.require_none()
         return found
 
     def by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
@@ -82,29 +86,33 @@ class Lookup:
         if queue is None:
             return 0
         if isinstance(queue, BatchQueue):
-            return queue.offset_by_time(timestamp_ms, boundary)
+            waits = not self._residency.waits.are_forbidden
+            return queue.offset_by_time(timestamp_ms, boundary, waits=waits)
         low, high = queue.queue_offset_min, queue.queue_offset_max
         return search(low, high, lambda at: self._time_at(queue, at), timestamp_ms, boundary)
 
     def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int | None:
         """Only the record's store time is read: a search touches one page per step."""
+        self._residency.require_rows(queue, queue_offset, 1)
         row = queue.raw_rows(queue_offset, 1)
         physical_offset = int.from_bytes(row[:8], "big", signed=True)
         segment = self._segments.at(physical_offset)
         if segment is None:
             return None
-        record = segment.view(physical_offset, _STORE_TIME_POSITION + _IPV6_EXTRA_BYTES + 8)
+        self._residency.require_start(physical_offset, _READ_BYTES)
+        record = segment.view(physical_offset, _READ_BYTES)
         position = _STORE_TIME_POSITION
         if record[_SYS_FLAG_LOW_BYTE] & SYS_FLAG_BORN_HOST_V6:
             position += _IPV6_EXTRA_BYTES
         return int.from_bytes(record[position : position + 8], "big", signed=True)
 
-    def _candidate(self, physical_offset: int) -> StoredMessage | None:
+    def _candidate(self, physical_offset: int, begin_ms: int, end_ms: int) -> StoredMessage | None:
         try:
-            return self._reading.record(physical_offset)
+            message = self._reading.record(physical_offset)
         except RecordDamaged:
             # Retention took it, or the scrubber will report it; the index entry is only a hint.
             return None
+        return message if begin_ms <= message.store_timestamp_ms <= end_ms else None
 
 
 def _has_key(message: StoredMessage, topic: str, key: str) -> bool:

@@ -28,7 +28,7 @@ from contrail.store.config import StoreConfig
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
-from contrail.store.services.residency import Residency
+from contrail.store.services.residency import DiskWaits, NotInMemory, Residency
 from contrail.store.services.row_window import (
     BLANK_ROW_SIZE,
     ROW_BYTES,
@@ -102,13 +102,15 @@ class QueueReading:
         *,
         crc_rule: RecordCrcRule,
         readable_end: Callable[[], int],
+        waits: DiskWaits,
     ) -> None:
+        self._waits = waits
         self._segments = segments
         self._queues = queues
         self._crc_rule = crc_rule
         self._readable_end = readable_end
         self._rows_per_file = config.queue_file_bytes // ROW_BYTES
-        self.residency = Residency(segments, queues, opened_end=readable_end())
+        self.residency = Residency(segments, queues, opened_end=readable_end(), waits=waits)
         self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
 
     def get(
@@ -128,6 +130,8 @@ class QueueReading:
         outside = place_of(queue_offset, minimum=low, maximum=high)
         if outside is not None:
             return GetResult(outside[0], outside[1], low, high)
+        if self._waits.are_forbidden:
+            self._require(topic, queue_id, queue_offset, count_max, bytes_max, tag_codes)
         if tag_codes is None:
             run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max, far=True)
             if run is not None:
@@ -152,6 +156,26 @@ class QueueReading:
             return result
         self._collect(result, selected, offsets, topic, queue_id)
         return result
+
+    def _require(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        bytes_max: int,
+        tag_codes: frozenset[int] | None,
+    ) -> None:
+        found = self.residency.on_disk(
+            topic,
+            queue_id,
+            queue_offset,
+            count_max=count_max,
+            bytes_max=bytes_max,
+            tag_codes=tag_codes,
+        )
+        if found.parts:
+            raise NotInMemory(found.parts)
 
     def observe_end(self) -> None:
         """Note how far the log reaches now: what is there later is younger than this."""
@@ -295,6 +319,7 @@ class QueueReading:
             return []
         if not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
             return []
+        self.residency.require_rows(queue, queue_offset, count)
         rows, offsets = rows_from(queue, queue_offset, count)
         return [
             QueueRow(offset, *row)
@@ -316,6 +341,7 @@ class QueueReading:
         Raises:
             RecordDamaged: nothing whole starts there.
         """
+        self.residency.require_record(physical_offset)
         segment = self._segments.at(physical_offset)
         if segment is not None and physical_offset < self._readable_end():
             reason, size = self._check(segment, physical_offset)

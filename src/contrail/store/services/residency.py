@@ -12,7 +12,14 @@ from struct import Struct
 from typing import NamedTuple
 
 from contrail.kernels.queue_select import coalesce, select_rows
+from contrail.model.record import MAGIC_V1, MAGIC_V2
 from contrail.runtime.files import FilePart
+from contrail.store.disk.batch_queue import BatchQueue
+from contrail.store.disk.consume_queue import ConsumeQueue
+from contrail.store.disk.disk_waits import AbsentParts as AbsentParts
+from contrail.store.disk.disk_waits import DiskWaits as DiskWaits
+from contrail.store.disk.disk_waits import NotInMemory as NotInMemory
+from contrail.store.disk.disk_waits import require_present
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.row_window import (
@@ -29,7 +36,10 @@ _NEAR_BYTES = 64 << 20
 _GAP_BYTES_MAX = 64 << 10
 # A row may claim any size; this is more than a message may have.
 _PART_BYTES_MAX = 16 << 20
+# A record of unknown size is brought in with what follows: most are no larger.
+_RECORD_BYTES = 16 << 10
 _PLACE = Struct(">q")
+_HEAD = Struct(">iI")
 
 
 class OnDisk(NamedTuple):
@@ -42,9 +52,12 @@ class OnDisk(NamedTuple):
 class Residency:
     """Answers by the system's page cache; belongs to the store's owner thread."""
 
-    def __init__(self, segments: SegmentList, queues: QueueTable, *, opened_end: int) -> None:
+    def __init__(
+        self, segments: SegmentList, queues: QueueTable, *, opened_end: int, waits: DiskWaits
+    ) -> None:
         self._segments = segments
         self._queues = queues
+        self.waits = waits
         # What was in the log at the start may be on the disk only.
         self._opened_end = opened_end
         self.near_start = opened_end
@@ -106,6 +119,34 @@ class Residency:
             if part is not None:
                 yield part
             start = segment.end
+
+    # Reads that may not wait.
+
+    def require_rows(self, queue: ConsumeQueue | BatchQueue, queue_offset: int, count: int) -> None:
+        """Raises ``NotInMemory`` if waiting is forbidden and these rows are on the disk only."""
+        if self.waits.are_forbidden:
+            require_present(queue.absent_rows(queue_offset, count))
+
+    def require_record(self, physical_offset: int) -> None:
+        """Raises ``NotInMemory`` if waiting is forbidden and this record is on the disk only."""
+        if not self.waits.are_forbidden or physical_offset >= self.near_start:
+            return
+        segment = self._segments.at(physical_offset)
+        if segment is None:
+            return
+        self.require_start(physical_offset, _HEAD.size)
+        head = segment.view(physical_offset, _HEAD.size)
+        size, magic = _HEAD.unpack(head) if len(head) == _HEAD.size else (0, 0)
+        if size > 0 and magic in (MAGIC_V1, MAGIC_V2):
+            require_present(segment.absent(physical_offset, size))
+
+    def require_start(self, physical_offset: int, byte_count: int) -> None:
+        """Like ``require_record``, for those who read only the beginning of a record."""
+        if not self.waits.are_forbidden or physical_offset >= self.near_start:
+            return
+        segment = self._segments.at(physical_offset)
+        if segment is not None and segment.absent(physical_offset, byte_count) is not None:
+            raise NotInMemory([segment.part(physical_offset, _RECORD_BYTES)])
 
     def record_parts(self, physical_offset: int, byte_count: int) -> list[FilePart]:
         """Where these bytes of the log are on disk, without those near the end."""

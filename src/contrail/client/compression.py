@@ -1,0 +1,86 @@
+"""Bodies made smaller, and back. Brokers store what producers chose; consumers read all three."""
+
+from __future__ import annotations
+
+import zlib
+from enum import Enum
+from importlib import import_module
+from typing import Any
+
+from contrail.errors import ClientError
+
+COMPRESSED_FLAG = 0x1
+_TYPE_MASK = 0x700
+# What an inflated body may have at most: the frame limit is 16 MiB, and nobody stores more.
+_BODY_BYTES_MAX = 64 << 20
+
+
+class Compression(Enum):
+    """How a body is compressed; the values are the bits that say so in ``sysFlag``."""
+
+    LZ4 = 0x100
+    ZSTD = 0x200
+    ZLIB = 0x300
+
+
+def compress(body: bytes, kind: Compression, level: int = 5) -> tuple[bytes, int]:
+    """The smaller body, and the flags that tell a consumer how to read it.
+
+    Raises:
+        ClientError: the library for ``kind`` is not installed; the message says how to.
+    """
+    if kind is Compression.ZLIB:
+        packed = zlib.compress(body, level)
+    elif kind is Compression.LZ4:
+        packed = _library("lz4.frame", "lz4").compress(body)
+    else:
+        packed = _library("zstandard", "zstandard").ZstdCompressor(level=level).compress(body)
+    return packed, COMPRESSED_FLAG | kind.value
+
+
+def decompress(body: bytes, sys_flag: int) -> bytes:
+    """The body as it was sent; unchanged when the flags say it is not compressed.
+
+    Raises:
+        ClientError: it cannot be read.
+    """
+    if not sys_flag & COMPRESSED_FLAG:
+        return body
+    kind = sys_flag & _TYPE_MASK
+    try:
+        # Clients of long ago set no type: theirs is zlib.
+        if kind in (0, Compression.ZLIB.value):
+            return _inflate(body)
+        if kind == Compression.LZ4.value:
+            return bytes(_library("lz4.frame", "lz4").decompress(body))
+        if kind == Compression.ZSTD.value:
+            zstd = _library("zstandard", "zstandard")
+            return bytes(zstd.ZstdDecompressor().decompressobj().decompress(body))
+    except ClientError:
+        raise
+    except Exception as error:
+        raise ClientError(
+            f"a compressed body of {len(body)} bytes cannot be read: {error}"
+        ) from error
+    raise ClientError(f"a body is compressed in an unknown way: sysFlag {sys_flag:#x}")
+
+
+def _inflate(body: bytes) -> bytes:
+    inflating = zlib.decompressobj()
+    plain = inflating.decompress(body, _BODY_BYTES_MAX)
+    if not inflating.eof:
+        raise ClientError(
+            f"a compressed body of {len(body)} bytes is cut short or larger than "
+            f"{_BODY_BYTES_MAX} bytes"
+        )
+    return plain
+
+
+def _library(module: str, package: str) -> Any:
+    try:
+        return import_module(module)
+    except ImportError as error:
+        raise ClientError(
+            f"a body is compressed with {package}, which is not installed: "
+            f"pip install 'contrail-mq[compression]'"
+        ) from error

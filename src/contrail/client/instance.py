@@ -1,0 +1,394 @@
+"""One client of a cluster: what all producers and consumers of a process share.
+
+One connection per server, one table of routes, one heartbeat. Belongs to one event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection, Coroutine, Mapping
+from typing import Any
+
+from contrail.client.identity import UniqueIds, build_client_id, client_address
+from contrail.client.inbound import Inbound
+from contrail.client.name_servers import NameServers, route_missing
+from contrail.client.refusals import refused
+from contrail.client.settings import ClientSettings
+from contrail.client.sides import ConsumerSide, ProducerSide
+from contrail.client.state.routes import MASTER_ID, RouteTable, TopicRoute
+from contrail.clock import Clock, SystemClock
+from contrail.errors import (
+    BrokerUnknown,
+    CallFailed,
+    ClientClosed,
+    ClientError,
+    ContrailError,
+    GroupTaken,
+    HostIllegal,
+    RouteMissing,
+)
+from contrail.model.host import pack_host
+from contrail.protocol.bodies.heartbeat import Heartbeat, encode_heartbeat
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse
+from contrail.wire.caller import Caller
+
+_log = logging.getLogger(__name__)
+
+TEMPLATE_TOPIC = "TBW102"
+TEMPLATE_QUEUES = 4
+# A broker that went away is tried again after so long, twice that, and so on.
+_RECONNECT_S_FIRST = 0.2
+_RECONNECT_S_MAX = 10.0
+
+
+class ClientInstance:
+    """Made by ``instances.join``; counts who uses it."""
+
+    def __init__(self, settings: ClientSettings, *, clock: Clock | None = None) -> None:
+        self.settings = settings
+        self.clock = clock or SystemClock()
+        address = client_address(settings)
+        self.client_id = build_client_id(settings, address)
+        self.unique_ids = UniqueIds(_packed_address(address))
+        self.routes = RouteTable()
+        self.producers: dict[str, ProducerSide] = {}
+        self.consumers: dict[str, ConsumerSide] = {}
+        self.inbound = Inbound(self)
+        self.caller = Caller(
+            on_request=self.inbound.arrived,
+            on_lost=self._lost,
+            language="PYTHON",
+            tls=settings.tls_context,
+        )
+        self.name_servers = NameServers(
+            self.caller, settings.namesrv, timeout_ms=settings.api_timeout_ms
+        )
+        # What each broker called itself in its last answer to a heartbeat.
+        self.broker_versions: dict[str, int] = {}
+        self.user_count = 0
+        self.is_closed = False
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._reconnecting: set[str] = set()
+        self._beat_addresses: set[str] = set()
+
+    # Life.
+
+    def start(self) -> None:
+        self.spawn(self._refresh_routes_forever(), "routes")
+        self.spawn(self._beat_forever(), "heartbeat")
+
+    async def close(self) -> None:
+        self.is_closed = True
+        tasks = list(self._tasks)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        await self.caller.close()
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Run something beside; it ends with the instance, and what it raises is logged."""
+        task = asyncio.get_running_loop().create_task(work, name=f"contrail-{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("the task %s failed", task.get_name(), exc_info=task.exception())
+
+    # Who shares it.
+
+    def add_producer(self, producer: ProducerSide) -> None:
+        _take_group(self.producers, producer, "producer")
+
+    def add_consumer(self, consumer: ConsumerSide) -> None:
+        _take_group(self.consumers, consumer, "consumer")
+
+    async def remove_producer(self, group: str) -> None:
+        """Forget a producer, and let the brokers know."""
+        if self.producers.pop(group, None) is not None:
+            await self._unregister({"producerGroup": group})
+
+    async def remove_consumer(self, group: str) -> None:
+        """Forget a consumer, and let the brokers know, so that others take its queues at once."""
+        if self.consumers.pop(group, None) is not None:
+            await self._unregister({"consumerGroup": group})
+
+    async def _unregister(self, fields: Mapping[str, str]) -> None:
+        given = {"clientID": self.client_id, **fields}
+        for address in self._beat_addresses.copy():
+            try:
+                await self.caller.call(
+                    address,
+                    RequestCode.UNREGISTER_CLIENT,
+                    given,
+                    timeout_ms=self.settings.api_timeout_ms,
+                )
+            except CallFailed as error:
+                # It finds out by itself when the connection closes.
+                _log.info("a broker was not told that %s leaves: %s", fields, error)
+
+    # Routes.
+
+    async def route(self, topic: str, *, template: bool = False) -> TopicRoute:
+        """Where a topic is; asked for once, then kept fresh.
+
+        With ``template`` a topic that does not exist gets the route it would be made with.
+
+        Raises:
+            RouteMissing: no broker has it.
+            NameServerUnreachable: nobody could be asked.
+        """
+        known = self.routes.routes.get(topic)
+        if known is not None and (template or not known.is_template):
+            return known
+        return await self.refresh_route(topic, template=template)
+
+    async def refresh_route(self, topic: str, *, template: bool = False) -> TopicRoute:
+        """Ask a NameServer now; those who ask at the same time share the answer.
+
+        Raises:
+            RouteMissing: no broker has it.
+            NameServerUnreachable: nobody could be asked.
+        """
+        self.require_open()
+        task = self._fetching.get(topic)
+        if task is None:
+            task = asyncio.get_running_loop().create_task(self._fetch(topic))
+            self._fetching[topic] = task
+            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+        try:
+            return await asyncio.shield(task)
+        except RouteMissing:
+            if not template:
+                raise
+            return await self._fetch_template(topic)
+
+    async def _fetch(self, topic: str) -> TopicRoute:
+        try:
+            data = await self.name_servers.route(topic)
+        except RouteMissing:
+            known = self.routes.routes.get(topic)
+            if known is not None and not known.is_template:
+                self.routes.forget(topic)
+                self._tell_consumers(topic)
+            raise
+        route = TopicRoute.of(topic, data)
+        self._take_route(route)
+        return route
+
+    async def _fetch_template(self, topic: str) -> TopicRoute:
+        try:
+            data = await self.name_servers.route(TEMPLATE_TOPIC)
+        except RouteMissing:
+            # The caller wants to hear of its own topic.
+            raise route_missing(topic) from None
+        route = TopicRoute.from_template(topic, data, TEMPLATE_QUEUES)
+        self._take_route(route)
+        return route
+
+    def _take_route(self, route: TopicRoute) -> None:
+        if self.routes.put(route):
+            self._tell_consumers(route.topic)
+        if self._unbeaten_addresses():
+            self.beat_soon()
+
+    def _tell_consumers(self, topic: str) -> None:
+        for consumer in list(self.consumers.values()):
+            if topic in consumer.topics():
+                consumer.route_changed(topic)
+
+    def refresh_soon(self, topic: str) -> None:
+        """Something failed: ask for the route again, without waiting for it."""
+        if topic not in self._fetching and not self.is_closed:
+            self.spawn(self._refresh_quietly(topic), f"route of {topic}")
+
+    async def _refresh_quietly(self, topic: str) -> None:
+        known = self.routes.routes.get(topic)
+        try:
+            await self.refresh_route(topic, template=known is not None and known.is_template)
+        except ClientError as error:
+            _log.info("the route of %s was not refreshed: %s", topic, error)
+
+    async def _refresh_routes_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.poll_name_server_interval_ms / 1000)
+            for topic in self._wanted_topics():
+                await self._refresh_quietly(topic)
+            self.routes.drop_unused_brokers()
+
+    def _wanted_topics(self) -> Collection[str]:
+        wanted = set(self.routes.routes)
+        for producer in self.producers.values():
+            wanted.update(producer.topics())
+        for consumer in self.consumers.values():
+            wanted.update(consumer.topics())
+        return wanted
+
+    # Calls.
+
+    def master_of(self, broker_name: str) -> str:
+        """Raises ``BrokerUnknown`` for a name that no route has."""
+        address = self.routes.master_of(broker_name)
+        if address is None:
+            raise BrokerUnknown(f"no route names a master of broker {broker_name!r}")
+        return address
+
+    async def call(
+        self,
+        address: str,
+        code: RequestCode,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_ms: int | None = None,
+    ) -> ReceivedResponse:
+        """Ask a broker; one that is going away (GO_AWAY) is asked once more over a new connection.
+
+        Raises:
+            CallFailed: no answer; ``CallTimedOut`` when the request may have been carried out.
+        """
+        self.require_open()
+        limit_ms = timeout_ms or self.settings.api_timeout_ms
+        answer = await self.caller.call(address, code, fields, body, timeout_ms=limit_ms)
+        if answer.code == ResponseCode.GO_AWAY:
+            self.caller.drop(address, "going away")
+            answer = await self.caller.call(address, code, fields, body, timeout_ms=limit_ms)
+        return answer
+
+    async def ask(
+        self,
+        address: str,
+        code: RequestCode,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+        *,
+        what: str,
+        timeout_ms: int | None = None,
+    ) -> ReceivedResponse:
+        """Like ``call``, where anything but success is an error that names ``what`` was asked.
+
+        Raises:
+            BrokerRefused: the broker answered with an error.
+            ClientError: it did not answer.
+        """
+        try:
+            answer = await self.call(address, code, fields, body, timeout_ms=timeout_ms)
+        except CallFailed as error:
+            raise ClientError(f"{what}: broker {address}: {error}") from error
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer, what, f"broker {address}")
+        return answer
+
+    # Heartbeats.
+
+    def beat_soon(self) -> None:
+        if not self.is_closed and "beat" not in self._reconnecting:
+            self._reconnecting.add("beat")
+            self.spawn(self._beat_once(), "heartbeat now")
+
+    async def _beat_once(self) -> None:
+        try:
+            await self.beat()
+        finally:
+            self._reconnecting.discard("beat")
+
+    async def beat(self) -> None:
+        """Tell every broker who produces and consumes here; those that do not answer are logged."""
+        heartbeat = self._heartbeat()
+        if not heartbeat.producer_groups and not heartbeat.consumers:
+            return
+        body = encode_heartbeat(heartbeat)
+        await asyncio.gather(*(self._beat(address, body) for address in self._beaten_addresses()))
+
+    def _heartbeat(self) -> Heartbeat:
+        return Heartbeat(
+            client_id=self.client_id,
+            producer_groups=tuple(sorted(self.producers)),
+            consumers=tuple(consumer.heartbeat_data() for consumer in self.consumers.values()),
+        )
+
+    def _beaten_addresses(self) -> list[str]:
+        """Masters, and everybody once something is consumed: it may be read from anyone."""
+        return [
+            address
+            for _, broker_id, address in self.routes.all_addresses()
+            if self.consumers or broker_id == MASTER_ID
+        ]
+
+    def _unbeaten_addresses(self) -> set[str]:
+        return set(self._beaten_addresses()) - self._beat_addresses
+
+    async def _beat(self, address: str, body: bytes) -> bool:
+        try:
+            answer = await self.call(address, RequestCode.HEART_BEAT, {}, body)
+        except CallFailed as error:
+            _log.info("broker %s did not take a heartbeat: %s", address, error)
+            return False
+        if answer.code != ResponseCode.SUCCESS:
+            _log.warning("broker %s refused a heartbeat: %s", address, answer.remark)
+            return False
+        self._beat_addresses.add(address)
+        self.broker_versions[address] = answer.version
+        return True
+
+    async def _beat_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.heartbeat_broker_interval_ms / 1000)
+            await self.beat()
+
+    # Lost connections.
+
+    def _lost(self, address: str) -> None:
+        """A broker must know us again as soon as it is back: its groups went with it."""
+        known = {address for _, _, address in self.routes.all_addresses()}
+        if address in known and address not in self._reconnecting and not self.is_closed:
+            self._beat_addresses.discard(address)
+            self._reconnecting.add(address)
+            self.spawn(self._reconnect(address), f"reconnect to {address}")
+
+    async def _reconnect(self, address: str) -> None:
+        delay_s = _RECONNECT_S_FIRST
+        try:
+            while address in self._beaten_addresses():
+                # Many clients lose a broker at once; they must not all come back at once.
+                await asyncio.sleep(delay_s * (0.5 + random.random()))
+                if await self._beat(address, encode_heartbeat(self._heartbeat())):
+                    self._members_may_have_changed()
+                    return
+                delay_s = min(2 * delay_s, _RECONNECT_S_MAX)
+        finally:
+            self._reconnecting.discard(address)
+
+    def _members_may_have_changed(self) -> None:
+        for consumer in list(self.consumers.values()):
+            consumer.members_changed()
+
+    def require_open(self) -> None:
+        """Raises ``ClientClosed`` after ``close``."""
+        if self.is_closed:
+            raise ClientClosed(
+                f"client {self.client_id} is closed: use producers and consumers inside their "
+                "`with` block, or before close()"
+            )
+
+
+def _take_group(sides: dict[str, Any], side: ProducerSide | ConsumerSide, kind: str) -> None:
+    if side.group in sides:
+        raise GroupTaken(
+            f"this process already has a {kind} of group {side.group!r} on this cluster: use that "
+            "one, choose another group, or give one of them its own instance_name="
+        )
+    sides[side.group] = side
+
+
+def _packed_address(address: str) -> bytes:
+    try:
+        return pack_host(address, 0)[:-4]
+    except HostIllegal as error:
+        raise ContrailError(f"client_ip must be an IP address: {error}") from error

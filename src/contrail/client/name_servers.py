@@ -1,0 +1,95 @@
+"""Asks the NameServers: one at a time, the next when one does not answer."""
+
+from __future__ import annotations
+
+import logging
+import random
+
+from contrail.client.refusals import refused
+from contrail.errors import CallFailed, NameServerUnreachable, RequestRejected, RouteMissing
+from contrail.protocol.bodies.routes import TopicRouteData
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse
+from contrail.wire.caller import Caller
+
+_log = logging.getLogger(__name__)
+
+
+class NameServers:
+    """The NameServers of a cluster. Starts with any, stays with it while it answers."""
+
+    def __init__(self, caller: Caller, addresses: tuple[str, ...], *, timeout_ms: int) -> None:
+        self._caller = caller
+        self._addresses = addresses
+        self._timeout_ms = timeout_ms
+        # Clients that start together must not all ask the first.
+        self._chosen = random.randrange(len(addresses))
+
+    @property
+    def addresses(self) -> tuple[str, ...]:
+        return self._addresses
+
+    async def call(
+        self, code: RequestCode, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> ReceivedResponse:
+        """The first answer to be had; any response code is one.
+
+        Raises:
+            NameServerUnreachable: nobody answered; the message tells what each one did.
+        """
+        problems: list[str] = []
+        for _ in range(len(self._addresses)):
+            address = self._addresses[self._chosen]
+            try:
+                return await self._caller.call(
+                    address, code, fields, body, timeout_ms=self._timeout_ms
+                )
+            except CallFailed as error:
+                problems.append(str(error))
+                self._chosen = (self._chosen + 1) % len(self._addresses)
+        raise NameServerUnreachable(
+            f"no NameServer answered: {'; '.join(problems)}. Start one with `contrail namesrv`, "
+            "or correct namesrv="
+        )
+
+    async def call_all(
+        self, code: RequestCode, fields: dict[str, str] | None = None, body: bytes = b""
+    ) -> list[ReceivedResponse]:
+        """The answers of all of them, for what each one must learn by itself.
+
+        Raises:
+            CallFailed: one did not answer.
+        """
+        return [
+            await self._caller.call(address, code, fields, body, timeout_ms=self._timeout_ms)
+            for address in self._addresses
+        ]
+
+    async def route(self, topic: str) -> TopicRouteData:
+        """Where a topic is.
+
+        Raises:
+            RouteMissing: no broker has it.
+            NameServerUnreachable: nobody answered.
+            BrokerRefused: a NameServer answered with another error.
+        """
+        fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        answer = await self.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise route_missing(topic)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer, f"the route of topic {topic!r}", "a NameServer")
+        try:
+            return TopicRouteData.decode(answer.body)
+        except RequestRejected as error:
+            raise RouteMissing(
+                f"a NameServer's route of topic {topic!r} cannot be read: {error}", topic=topic
+            ) from error
+
+
+def route_missing(topic: str) -> RouteMissing:
+    return RouteMissing(
+        f"topic {topic!r} has no route: create it with `contrail topic create {topic}`, or check "
+        "that its broker is up and registered",
+        topic=topic,
+    )
