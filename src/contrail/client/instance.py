@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import random
 from collections.abc import Collection, Coroutine, Mapping
 from typing import Any
@@ -24,6 +25,7 @@ from contrail.errors import (
     CallFailed,
     ClientClosed,
     ClientError,
+    ClientForked,
     ContrailError,
     GroupTaken,
     HostIllegal,
@@ -50,6 +52,8 @@ class ClientInstance:
     def __init__(self, settings: ClientSettings, *, clock: Clock | None = None) -> None:
         self.settings = settings
         self.clock = clock or SystemClock()
+        self.loop = asyncio.get_running_loop()
+        self.process_id = os.getpid()
         address = client_address(settings)
         self.client_id = build_client_id(settings, address)
         self.unique_ids = UniqueIds(_packed_address(address))
@@ -370,12 +374,28 @@ class ClientInstance:
             consumer.members_changed()
 
     def require_open(self) -> None:
-        """Raises ``ClientClosed`` after ``close``."""
+        """Raises ``ClientClosed`` after ``close``, and ``ClientForked`` in a child of a fork."""
         if self.is_closed:
+            require_same_process(self.process_id, f"client {self.client_id}")
             raise ClientClosed(
                 f"client {self.client_id} is closed: use producers and consumers inside their "
                 "`with` block, or before close()"
             )
+        if asyncio.get_running_loop() is not self.loop:
+            raise ClientError(
+                f"client {self.client_id} belongs to another event loop: with asyncio.run make the "
+                "client inside the coroutine that is run, or use the blocking names of `contrail`"
+            )
+
+
+def require_same_process(process_id: int, what: str) -> None:
+    """Raises ``ClientForked`` in a child of the process that made ``what``."""
+    if os.getpid() != process_id:
+        raise ClientForked(
+            f"{what} was made in process {process_id} and this is its child {os.getpid()}: a "
+            "connection cannot be shared over a fork; make the client after forking, for gunicorn "
+            "in post_fork, for multiprocessing in the child's own function"
+        )
 
 
 def _take_group(sides: dict[str, Any], side: ProducerSide | ConsumerSide, kind: str) -> None:

@@ -8,7 +8,6 @@ from weakref import WeakKeyDictionary
 
 from contrail.client.instance import ClientInstance
 from contrail.client.settings import ClientSettings
-from contrail.errors import ClientForked
 
 _by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientSettings, ClientInstance]] = (
     WeakKeyDictionary()
@@ -45,13 +44,3 @@ async def leave(instance: ClientInstance) -> None:
         if instances.get(instance.settings) is instance:
             del instances[instance.settings]
         await instance.close()
-
-
-def require_same_process(process_id: int, what: str) -> None:
-    """Raises ``ClientForked`` in a child of the process that made ``what``."""
-    if os.getpid() != process_id:
-        raise ClientForked(
-            f"{what} was made in process {process_id} and this is its child {os.getpid()}: a "
-            "connection cannot be shared over a fork; make the client after forking, for gunicorn "
-            "in post_fork, for multiprocessing in the child's own function"
-        )
