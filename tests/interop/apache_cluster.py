@@ -22,9 +22,11 @@ from typing import Any, Self
 from contrail.model import fastjson
 from tests.interop.differential.raw import RawConnection
 from tests.interop.peers import JavaPeer, PeerFailed, java_peer, own_environment
+from tests.interop.private_network import PrivateNetwork
 
 CLUSTER_NAME = "DefaultCluster"
 
+_QUIET_LOGS = Path(__file__).parent / "java" / "quiet_logback.xml"
 _SERVER_HEAP = "-Xmx512m"
 _START_TIMEOUT_S = 240.0
 _STOP_TIMEOUT_S = 60.0
@@ -43,8 +45,6 @@ _BROKER_PROPERTIES = {
     "brokerId": "0",
     "brokerRole": "ASYNC_MASTER",
     "flushDiskType": "ASYNC_FLUSH",
-    "brokerIP1": "127.0.0.1",
-    "brokerIP2": "127.0.0.1",
     "bindAddress": "127.0.0.1",
     "autoCreateTopicEnable": "true",
     "autoCreateSubscriptionGroup": "true",
@@ -63,8 +63,11 @@ _BROKER_PROPERTIES = {
 class ApacheServer:
     """One JVM running one of Apache's start-up classes with a properties file."""
 
-    def __init__(self, peer: JavaPeer, main: str, folder: Path) -> None:
+    def __init__(
+        self, peer: JavaPeer, main: str, folder: Path, network: PrivateNetwork | None = None
+    ) -> None:
         self._peer = peer
+        self._network = network
         self._main = main
         self._folder = folder
         self._process: subprocess.Popen[bytes] | None = None
@@ -77,11 +80,16 @@ class ApacheServer:
         """Start the process; whoever needs it ready waits with ``wait_until``."""
         conf = self._folder / "conf"
         conf.mkdir(parents=True, exist_ok=True)
+        # 4.9 does not start without these.
+        for name in ("logback_namesrv.xml", "logback_broker.xml"):
+            shutil.copyfile(_QUIET_LOGS, conf / name)
         settings = conf / "server.conf"
         settings.write_text("".join(f"{k}={v}\n" for k, v in properties.items()), encoding="utf-8")
         command = self._peer.command(
             self._main, ["-c", str(settings)], home=self._folder, heap=_SERVER_HEAP
         )
+        if self._network is not None:
+            command = self._network.command(command)
         environment = own_environment(self._folder) | {"ROCKETMQ_HOME": str(self._folder)}
         with self._log.open("ab") as log:
             self._process = subprocess.Popen(
@@ -190,6 +198,9 @@ class ApacheCluster:
         peer: str = "apache-5-server",
     ) -> None:
         self._peer = java_peer(peer)
+        # 5.x listens where it is told to, 4.9 on every address it has.
+        self._network = PrivateNetwork() if self._peer.major < 5 else None
+        self.host = self._network.address if self._network is not None else "127.0.0.1"
         self._made_folder = folder is None
         self.folder = folder or Path(tempfile.mkdtemp(prefix="apache-cluster-"))
         self.nameservers = [self._nameserver(index) for index in range(nameservers)]
@@ -211,6 +222,8 @@ class ApacheCluster:
     def start(self) -> None:
         """Start everything and wait until every broker answers and is routed to."""
         try:
+            if self._network is not None:
+                self._network.open()
             for nameserver in self.nameservers:
                 nameserver.start()
             for broker in self.brokers:
@@ -227,13 +240,17 @@ class ApacheCluster:
             broker.kill()
         for nameserver in self.nameservers:
             nameserver.kill()
+        if self._network is not None:
+            self._network.close()
         if self._made_folder:
             shutil.rmtree(self.folder, ignore_errors=True)
 
     def _nameserver(self, index: int) -> ApacheNameServer:
         folder = self.folder / f"namesrv-{index}"
-        server = ApacheServer(self._peer, "org.apache.rocketmq.namesrv.NamesrvStartup", folder)
-        return ApacheNameServer(f"127.0.0.1:{_free_port(0)}", server, folder)
+        server = ApacheServer(
+            self._peer, "org.apache.rocketmq.namesrv.NamesrvStartup", folder, self._network
+        )
+        return ApacheNameServer(f"{self.host}:{_free_port(0)}", server, folder)
 
     def _broker(self, index: int, extra: dict[str, str]) -> ApacheBroker:
         name = f"broker-{chr(ord('a') + index)}"
@@ -247,9 +264,12 @@ class ApacheCluster:
             "storePathRootDir": str(folder / "store"),
             "storePathCommitLog": str(folder / "store" / "commitlog"),
         }
-        server = ApacheServer(self._peer, "org.apache.rocketmq.broker.BrokerStartup", folder)
-        properties = _BROKER_PROPERTIES | own | extra
-        return ApacheBroker(name, f"127.0.0.1:{port}", server, properties, self.nameservers)
+        server = ApacheServer(
+            self._peer, "org.apache.rocketmq.broker.BrokerStartup", folder, self._network
+        )
+        reached = {"brokerIP1": self.host, "brokerIP2": self.host}
+        properties = _BROKER_PROPERTIES | reached | own | extra
+        return ApacheBroker(name, f"{self.host}:{port}", server, properties, self.nameservers)
 
 
 def _free_port(*shifts: int) -> int:
