@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 
 class ContrailError(Exception):
     """The root of everything Contrail raises on purpose."""
@@ -193,3 +195,17 @@ class NoReply(ClientError):
 
 class OffsetIllegal(ClientError, ValueError):
     """A place in a queue that does not exist was asked for."""
+
+
+class SomeFailed(ClientError):
+    """Of several servers some did not do what was asked; ``failures`` has the error of each.
+
+    ``partial`` is the result of those that did, in the form the call would have returned.
+    """
+
+    def __init__(
+        self, message: str, *, failures: Mapping[str, ClientError], partial: object
+    ) -> None:
+        super().__init__(message)
+        self.failures = failures
+        self.partial = partial

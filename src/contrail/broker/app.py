@@ -10,6 +10,7 @@ import asyncio
 import logging
 import os
 import socket
+import sys
 import time
 
 from contrail.broker.config import BrokerConfig
@@ -28,6 +29,7 @@ from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.message_kinds import KindsNeed, MessageKinds
 from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
 from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.group_changes import GroupChanges
 from contrail.broker.services.pull_admission import PullAdmission
 from contrail.broker.services.registration import Registration
@@ -154,6 +156,7 @@ class Broker:
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
         self.pulls.release_all()
+        self.far_reads.close()
         await self._relays.close()
         await self.kinds.close()
         await self._settle()
@@ -211,13 +214,7 @@ class Broker:
 
     def _wire(self) -> None:
         self._wire_services()
-        handlers = self._handlers()
-        self.router = RequestRouter(
-            handlers,
-            error_codes=_ERROR_CODES,
-            cluster_networks=parse_networks(self._config.cluster_allow_list),
-            in_flight_count_max=self._limits.in_flight_count_max,
-        )
+        self._wire_routers(self._handlers())
         self.server = Server(
             self,
             limits=self._limits,
@@ -226,6 +223,24 @@ class Broker:
             tls_files=self._tls_files,
         )
         self.schedule = self._make_schedule()
+
+    def _wire_routers(self, handlers: dict[int, Handler]) -> None:
+        networks = parse_networks(self._config.cluster_allow_list)
+        self.router = RequestRouter(
+            self.far_reads.guarded(handlers),
+            error_codes=_ERROR_CODES,
+            cluster_networks=networks,
+            in_flight_count_max=self._limits.in_flight_count_max,
+        )
+        # Who waited for the disk was admitted before he waited.
+        again = RequestRouter(
+            handlers,
+            error_codes=_ERROR_CODES,
+            cluster_networks=networks,
+            in_flight_count_max=sys.maxsize,
+        )
+        again.counts = self.router.counts
+        self.far_reads.begin(again.handle, self._loop)
 
     def _wire_services(self) -> None:
         tables, clock = self.tables, self._clock
@@ -250,6 +265,7 @@ class Broker:
         self._acknowledgements = Acknowledgements(
             timeout_ms=self._store_config.sync_flush_timeout_ms
         )
+        self.far_reads = FarReads(self.store, after=self._flush_tick)
         self.kinds = self._message_kinds()
         self._caller = Caller()
         self.registration = Registration(
@@ -288,6 +304,7 @@ class Broker:
                 answers=DurableAnswers(
                     self._acknowledgements, self._clock, waits_for_flush=waits_for_flush
                 ),
+                far_reads=self.far_reads,
                 stats=self.stats,
                 clock=self._clock,
                 address=self.address,

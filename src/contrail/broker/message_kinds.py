@@ -16,6 +16,7 @@ from contrail.broker.services.acknowledgements import DurableAnswers
 from contrail.broker.services.delay_levels import DelayLevels
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.delivery_memory import DeliveryMemory, recall_deliveries
+from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.stored_tables import load_delay_cursors
 from contrail.broker.services.timers import Timers
@@ -45,6 +46,7 @@ class KindsNeed:
     admission: SendAdmission
     deliveries: Deliveries
     answers: DurableAnswers
+    far_reads: FarReads
     stats: BrokerStats
     clock: Clock
     address: str
@@ -125,6 +127,7 @@ class MessageKinds:
             table,
             need.clock,
             store_host=need.store_host,
+            attempt=need.far_reads.attempt,
         )
         self._checks = TransactionChecks(
             self.transactions,
@@ -137,6 +140,7 @@ class MessageKinds:
             ),
             store_host=need.store_host,
             ensure_exhausted_topic=tables.topics.ensure_transaction_exhausted_topic,
+            attempt=need.far_reads.attempt,
         )
         operators = TransactionOperators(
             self.transactions,

@@ -79,15 +79,11 @@ class BackgroundLoop:
             ClientForked: the client was made before this process was forked.
             ClientError: called on the loop's own thread, which would wait for itself.
         """
-        if os.getpid() != self.process_id:
+        try:
+            self.require_usable()
+        except ClientError:
             work.close()
-            require_same_process(self.process_id, "this client")
-        if threading.current_thread() is self._thread:
-            work.close()
-            raise ClientError(
-                "a blocking call was made on the client's own thread: use the asyncio names of "
-                "`contrail.aio` in coroutines, or make the handler a plain function"
-            )
+            raise
         waiter = _Waiter()
         self.loop.call_soon_threadsafe(waiter.start, self.loop, work)
         try:
@@ -96,6 +92,15 @@ class BackgroundLoop:
             self.loop.call_soon_threadsafe(waiter.cancel)
             raise
         return result
+
+    def require_usable(self) -> None:
+        """Raises ``ClientForked`` after a fork, ``ClientError`` on the loop's own thread."""
+        require_same_process(self.process_id, "this client")
+        if threading.current_thread() is self._thread:
+            raise ClientError(
+                "a blocking call was made on the client's own thread: use the asyncio names of "
+                "`contrail.aio` in coroutines, or make the handler a plain function"
+            )
 
     def close_clients(self) -> None:
         """Close what the program left open; each gets a while."""

@@ -13,6 +13,9 @@ COMPRESSED_FLAG = 0x1
 _TYPE_MASK = 0x700
 # What an inflated body may have at most: the frame limit is 16 MiB, and nobody stores more.
 _BODY_BYTES_MAX = 64 << 20
+_INFLATE_BYTES_FIRST = 64 << 10
+# A block of four bytes may stand for 128 KiB: a step gives 32 MiB at most.
+_ZSTD_STEP_BYTES = 1 << 10
 
 
 class Compression(Enum):
@@ -52,10 +55,9 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
         if kind in (0, Compression.ZLIB.value):
             return _inflate(body)
         if kind == Compression.LZ4.value:
-            return bytes(_library("lz4.frame", "lz4").decompress(body))
+            return _inflate_lz4(body)
         if kind == Compression.ZSTD.value:
-            zstd = _library("zstandard", "zstandard")
-            return bytes(zstd.ZstdDecompressor().decompressobj().decompress(body))
+            return _inflate_zstd(body)
     except ClientError:
         raise
     except Exception as error:
@@ -69,11 +71,43 @@ def _inflate(body: bytes) -> bytes:
     inflating = zlib.decompressobj()
     plain = inflating.decompress(body, _BODY_BYTES_MAX)
     if not inflating.eof:
-        raise ClientError(
-            f"a compressed body of {len(body)} bytes is cut short or larger than "
-            f"{_BODY_BYTES_MAX} bytes"
-        )
+        raise _too_long_or_short(body)
     return plain
+
+
+def _inflate_lz4(body: bytes) -> bytes:
+    inflating = _library("lz4.frame", "lz4").LZ4FrameDecompressor()
+    room = min(max(_INFLATE_BYTES_FIRST, 8 * len(body)), _BODY_BYTES_MAX)
+    parts = [inflating.decompress(body, room)]
+    inflated = len(parts[0])
+    while not inflating.eof and not inflating.needs_input and inflated < _BODY_BYTES_MAX:
+        parts.append(inflating.decompress(b"", min(inflated, _BODY_BYTES_MAX - inflated)))
+        inflated += len(parts[-1])
+    if not inflating.eof:
+        raise _too_long_or_short(body)
+    return b"".join(parts)
+
+
+def _inflate_zstd(body: bytes) -> bytes:
+    """In small steps, because a step cannot be told where to stop."""
+    inflating = _library("zstandard", "zstandard").ZstdDecompressor().decompressobj()
+    parts: list[bytes] = []
+    inflated = 0
+    for start in range(0, len(body), _ZSTD_STEP_BYTES):
+        parts.append(inflating.decompress(body[start : start + _ZSTD_STEP_BYTES]))
+        inflated += len(parts[-1])
+        if inflated > _BODY_BYTES_MAX:
+            raise _too_long_or_short(body)
+        if inflating.eof:
+            return b"".join(parts)
+    raise _too_long_or_short(body)
+
+
+def _too_long_or_short(body: bytes) -> ClientError:
+    return ClientError(
+        f"a compressed body of {len(body)} bytes is cut short or larger than "
+        f"{_BODY_BYTES_MAX} bytes"
+    )
 
 
 def _library(module: str, package: str) -> Any:

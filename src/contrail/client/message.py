@@ -8,10 +8,15 @@ from datetime import datetime, timedelta
 from enum import Enum
 
 from contrail.model.host import unpack_host
-from contrail.model.properties import KEYS, TAGS
+from contrail.model.message_id import encode_offset_message_id
+from contrail.model.properties import (
+    KEYS,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    read_property,
+)
 from contrail.protocol.json_style import MessageQueue as MessageQueue
-
-_NOTHING: Mapping[str, str] = {}
 
 
 @dataclass(slots=True)
@@ -58,28 +63,131 @@ class SendReceipt:
     trace_on: bool = True
 
 
-@dataclass(slots=True, eq=False)
 class ReceivedMessage:
-    """A message as a consumer sees it; the body is decompressed."""
+    """A message as a consumer sees it; the body is decompressed.
+
+    Properties and ids are read out of the record when somebody asks for them: most handlers look
+    at the body only, and a consumer makes a hundred thousand of these a second.
+    """
+
+    __slots__ = (
+        "_message_id",
+        "_offset_message_id",
+        "_properties",
+        "body",
+        "body_crc",
+        "born_timestamp_ms",
+        "flag",
+        "packed_born_host",
+        "packed_store_host",
+        "physical_offset",
+        "prepared_transaction_offset",
+        "queue",
+        "queue_offset",
+        "reconsume_times",
+        "record_bytes",
+        "store_timestamp_ms",
+        "sys_flag",
+        "topic",
+    )
 
     topic: str
     body: bytes
     queue: MessageQueue
     queue_offset: int
-    message_id: str
-    offset_message_id: str
-    properties: dict[str, str]
     reconsume_times: int
     born_timestamp_ms: int
     store_timestamp_ms: int
     flag: int
     sys_flag: int
     physical_offset: int
-    packed_born_host: bytes = b""
-    packed_store_host: bytes = b""
-    body_crc: int = 0
-    record_bytes: int = 0
-    prepared_transaction_offset: int = 0
+    packed_born_host: bytes
+    packed_store_host: bytes
+    body_crc: int
+    record_bytes: int
+    prepared_transaction_offset: int
+    # In stored form until the first look.
+    _properties: dict[str, str] | bytes
+    _message_id: str
+    _offset_message_id: str
+
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        queue: MessageQueue,
+        queue_offset: int,
+        message_id: str,
+        offset_message_id: str,
+        properties: dict[str, str] | bytes,
+        reconsume_times: int,
+        born_timestamp_ms: int,
+        store_timestamp_ms: int,
+        flag: int,
+        sys_flag: int,
+        physical_offset: int,
+        packed_born_host: bytes = b"",
+        packed_store_host: bytes = b"",
+        body_crc: int = 0,
+        record_bytes: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> None:
+        """An empty ``message_id`` or ``offset_message_id`` is worked out when asked for."""
+        self.topic = topic
+        self.body = body
+        self.queue = queue
+        self.queue_offset = queue_offset
+        self._message_id = message_id
+        self._offset_message_id = offset_message_id
+        self._properties = properties
+        self.reconsume_times = reconsume_times
+        self.born_timestamp_ms = born_timestamp_ms
+        self.store_timestamp_ms = store_timestamp_ms
+        self.flag = flag
+        self.sys_flag = sys_flag
+        self.physical_offset = physical_offset
+        self.packed_born_host = packed_born_host
+        self.packed_store_host = packed_store_host
+        self.body_crc = body_crc
+        self.record_bytes = record_bytes
+        self.prepared_transaction_offset = prepared_transaction_offset
+
+    def __repr__(self) -> str:
+        return (
+            f"<{type(self).__name__} {self.message_id} of {self.topic!r}, "
+            f"queue {self.queue.broker_name}:{self.queue.queue_id} at {self.queue_offset}, "
+            f"{len(self.body)} bytes>"
+        )
+
+    @property
+    def properties(self) -> dict[str, str]:
+        properties = self._properties
+        if isinstance(properties, bytes):
+            properties = self._properties = decode_properties(properties)
+        return properties
+
+    def peek_property(self, name: str) -> str | None:
+        """One property, without reading them all."""
+        properties = self._properties
+        if isinstance(properties, bytes):
+            return read_property(properties, name)
+        return properties.get(name)
+
+    @property
+    def offset_message_id(self) -> str:
+        """Where the message is stored, as an id."""
+        if not self._offset_message_id and self.packed_store_host:
+            self._offset_message_id = encode_offset_message_id(
+                self.packed_store_host, self.physical_offset
+            )
+        return self._offset_message_id
+
+    @property
+    def message_id(self) -> str:
+        """The id its producer gave it, else the place it is stored at."""
+        if not self._message_id:
+            self._message_id = self.properties.get(UNIQ_KEY) or self.offset_message_id
+        return self._message_id
 
     @property
     def tags(self) -> str | None:

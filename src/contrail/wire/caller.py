@@ -33,6 +33,7 @@ class Caller:
     ) -> None:
         self.limits = limits or Limits()
         self.language = language
+        self.pauses_slow_peers = False
         self._client_tls = tls
         self._on_lost = on_lost
         # Of connections that peers make to us; those we make are encrypted by the event loop.
@@ -42,6 +43,7 @@ class Caller:
         self._on_request = on_request
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
+        self._retired: set[Connection] = set()
         self._to_flush: list[Connection] = []
         self._flush_scheduled = False
         self._is_closed = False
@@ -73,6 +75,11 @@ class Caller:
         """
         connection = await self.connection_to(address)
         connection.notify(code, fields or {}, body)
+
+    def open_connection(self, address: str) -> Connection | None:
+        """The connection to an address, if it is open."""
+        connection = self._connections.get(address)
+        return None if connection is None or connection.is_closed else connection
 
     async def connection_to(self, address: str) -> Connection:
         """The open connection to an address, made now if there is none.
@@ -135,6 +142,7 @@ class Caller:
             connection.flush()
 
     def lost(self, connection: Connection, reason: str) -> None:
+        self._retired.discard(connection)
         for address, known in list(self._connections.items()):
             if known is connection:
                 del self._connections[address]
@@ -147,11 +155,18 @@ class Caller:
         if connection is not None:
             connection.close(reason)
 
+    def retire(self, address: str, reason: str) -> None:
+        """Let the connection to an address end with its last answer; the next call makes one."""
+        connection = self._connections.pop(address, None)
+        if connection is not None:
+            self._retired.add(connection)
+            connection.retire(reason)
+
     async def close(self) -> None:
         """Close every connection; calls under way fail."""
         self._is_closed = True
         for task in list(self._connecting.values()):
             task.cancel()
-        for connection in list(self._connections.values()):
+        for connection in [*self._connections.values(), *self._retired]:
             connection.abort("closed")
         await asyncio.sleep(0)

@@ -8,8 +8,9 @@ work. Everything runs on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Mapping
-from typing import Any, Protocol, cast
+from typing import Any, NamedTuple, Protocol, cast
 
 from contrail.errors import (
     CallFailed,
@@ -34,6 +35,7 @@ from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
 _OPAQUE_MASK = 0x7FFFFFFF
 # From this size on handing over several pieces costs less than joining them.
 _LARGE_PART_BYTES = 16 << 10
+_TIMER_RESOLUTION_S = 0.001
 
 
 class Hub(Protocol):
@@ -43,6 +45,9 @@ class Hub(Protocol):
     now_s: float
     # What our own requests call the language they come from.
     language: str
+    # Whether nothing is read from a peer that does not read. Only a server may do so: were both
+    # ends to wait for the other to read, neither would.
+    pauses_slow_peers: bool
     tls_mode: TlsMode
     tls_files: TlsFiles | None
 
@@ -51,6 +56,15 @@ class Hub(Protocol):
     def arrived(self, connection: Connection, frames: Frames, only_sends: bool) -> None: ...
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
+
+
+class _Call(NamedTuple):
+    """Who waits for an answer, and until when."""
+
+    future: asyncio.Future[ReceivedResponse]
+    deadline_s: float
+    code: int
+    timeout_ms: int
 
 
 class Connection(asyncio.Protocol):
@@ -74,8 +88,13 @@ class Connection(asyncio.Protocol):
         self._first_byte_seen = False
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
-        self._calls: dict[int, asyncio.Future[ReceivedResponse]] = {}
+        self._calls: dict[int, _Call] = {}
+        # One timer for all calls: it is set for the one that ends first.
+        self._sweep: asyncio.TimerHandle | None = None
+        self._sweep_s = math.inf
         self._next_opaque = 0
+        self._is_retired = False
+        self._until_writable: asyncio.Future[None] | None = None
         self._reading_paused = False
         self._is_held = False
         # Scratch space for whoever serves this peer; wire itself never looks at it.
@@ -131,10 +150,12 @@ class Connection(asyncio.Protocol):
     def pause_writing(self) -> None:
         """The peer reads too slowly: nothing more is read from it until it has caught up."""
         self.slow_since_s = self._hub.now_s
-        self._pause_reading()
+        if self._hub.pauses_slow_peers:
+            self._pause_reading()
 
     def resume_writing(self) -> None:
         self.slow_since_s = None
+        self._wake_writers()
         if not self._is_held:
             self._resume_reading()
 
@@ -142,10 +163,13 @@ class Connection(asyncio.Protocol):
         was_open = not self.is_closed
         self.is_closed = True
         self._out.clear()
-        for future in self._calls.values():
-            if not future.done():
-                future.set_exception(CallFailed(f"{self.address} closed the connection"))
+        if self._sweep is not None:
+            self._sweep.cancel()
+        for call in self._calls.values():
+            if not call.future.done():
+                call.future.set_exception(CallFailed(f"{self.address} closed the connection"))
         self._calls.clear()
+        self._wake_writers()
         reason = self.close_reason or ("reset" if error is not None else "peer_closed")
         if was_open or self.close_reason:
             self._hub.lost(self, reason)
@@ -241,44 +265,115 @@ class Connection(asyncio.Protocol):
         else:
             self._transport.write(b"".join(parts))
 
+    @property
+    def queued_bytes(self) -> int:
+        """What waits for the end of the tick."""
+        return self._out_bytes
+
+    async def writable(self) -> None:
+        """Return once the peer has caught up with what was sent, or is gone."""
+        if self.slow_since_s is None or self.is_closed:
+            return
+        if self._until_writable is None:
+            self._until_writable = asyncio.get_running_loop().create_future()
+        await asyncio.shield(self._until_writable)
+
+    def _wake_writers(self) -> None:
+        waiting, self._until_writable = self._until_writable, None
+        if waiting is not None and not waiting.done():
+            waiting.set_result(None)
+
+    # Asking.
+
     def notify(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> None:
         if not self.is_closed:
-            opaque, language = self._take_opaque(), self._hub.language
+            opaque, language = self.take_opaque(), self._hub.language
             request = Request(code, opaque, dict(fields), body, FLAG_ONE_WAY, language=language)
             self.send([encode_request(request)])
 
     async def call(
         self, code: int, fields: Mapping[str, str], body: bytes = b"", *, timeout_ms: int
     ) -> ReceivedResponse:
-        if self.is_closed:
-            raise CallFailed(f"{self.address} is not connected")
-        opaque = self._take_opaque()
+        opaque = self.take_opaque()
         request = Request(code, opaque, dict(fields), body, language=self._hub.language)
-        frame = encode_request(request)
-        future: asyncio.Future[ReceivedResponse] = asyncio.get_running_loop().create_future()
-        self._calls[opaque] = future
-        self.send([frame])
+        future = self.ask(opaque, encode_request(request), code, timeout_ms)
         try:
-            async with asyncio.timeout(timeout_ms / 1000):
-                return await future
-        except TimeoutError as error:
-            raise CallTimedOut(
-                f"{self.address} did not answer request {code} within {timeout_ms} ms"
-            ) from error
+            return await future
         finally:
             self._calls.pop(opaque, None)
 
+    def ask(
+        self, opaque: int, frame: bytes, code: int, timeout_ms: int
+    ) -> asyncio.Future[ReceivedResponse]:
+        """Send a request that was encoded with ``opaque``; its answer, or ``CallFailed``."""
+        if self.is_closed:
+            raise CallFailed(f"{self.address} is not connected")
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[ReceivedResponse] = loop.create_future()
+        deadline_s = loop.time() + timeout_ms / 1000
+        is_alone = not self._calls and not self._out
+        self._calls[opaque] = _Call(future, deadline_s, code, timeout_ms)
+        if deadline_s < self._sweep_s:
+            self._sweep_at(deadline_s, loop)
+        if is_alone:
+            # Nothing to be joined with: waiting for the end of the tick would only cost time.
+            self._out.append(frame)
+            self.flush()
+        else:
+            self.send_whole(frame)
+        return future
+
+    def _sweep_at(self, deadline_s: float, loop: asyncio.AbstractEventLoop) -> None:
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._sweep = loop.call_at(deadline_s, self._end_overdue)
+        self._sweep_s = deadline_s
+
+    def _end_overdue(self) -> None:
+        """End calls whose time is over; those that were answered are not here any more."""
+        self._sweep = None
+        self._sweep_s = math.inf
+        loop = asyncio.get_running_loop()
+        # A loop's timers may be early by its clock's resolution.
+        now_s = loop.time() + _TIMER_RESOLUTION_S
+        overdue = [opaque for opaque, call in self._calls.items() if call.deadline_s <= now_s]
+        for opaque in overdue:
+            call = self._calls.pop(opaque)
+            if not call.future.done():
+                call.future.set_exception(
+                    CallTimedOut(
+                        f"{self.address} did not answer request {call.code} within "
+                        f"{call.timeout_ms} ms"
+                    )
+                )
+        if self._calls:
+            self._sweep_at(min(call.deadline_s for call in self._calls.values()), loop)
+        self._close_if_retired()
+
     def answered(self, response: ReceivedResponse) -> bool:
         """Wake who waits for this answer; False when nobody does any more."""
-        future = self._calls.get(response.opaque)
-        if future is None or future.done():
+        call = self._calls.pop(response.opaque, None)
+        if self._is_retired:
+            self._close_if_retired()
+        if call is None or call.future.done():
             return False
-        future.set_result(response)
+        call.future.set_result(response)
         return True
 
-    def _take_opaque(self) -> int:
+    def take_opaque(self) -> int:
+        """The number of the next request."""
         self._next_opaque = (self._next_opaque + 1) & _OPAQUE_MASK
         return self._next_opaque
+
+    def retire(self, reason: str) -> None:
+        """Close as soon as nobody waits for an answer any more; nothing new is to be asked."""
+        self._is_retired = True
+        self.close_reason = reason
+        self._close_if_retired()
+
+    def _close_if_retired(self) -> None:
+        if self._is_retired and not self._calls:
+            self.close(self.close_reason)
 
     # Flow and end.
 

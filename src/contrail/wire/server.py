@@ -68,6 +68,7 @@ class Server:
         self._service = service
         self.limits = limits or Limits()
         self.language = "JAVA"
+        self.pauses_slow_peers = True
         self.tls_mode = tls_mode
         self.tls_files = tls_files
         self.property_suffix = property_suffix

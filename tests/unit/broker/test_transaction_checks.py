@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -13,12 +14,14 @@ from contrail.broker.state.check_schedule import CheckSchedule
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.transaction_records import read_half
 from contrail.errors import StoreReadOnly
-from contrail.model.message import MessageDraft
+from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.properties import encode_properties
 from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Response
+from contrail.runtime.files import FilePart
+from contrail.store.services.residency import NotInMemory
 from tests.fakes.peers import FakePeer
 from tests.fakes.transaction_log import RECORD_BYTES, STORE_HOST, half_draft
 from tests.unit.broker.transaction_setup import (
@@ -395,6 +398,75 @@ def test_a_message_that_cannot_be_read_is_tried_again_and_the_others_go_on() -> 
     world.log.damaged.clear()
     world.tick(ms=30_000)
     assert [sent.fields["msgId"] for sent in peer.notified] == ["good", "bad", "good"]
+
+
+class Chilled:
+    """Reads of half messages that have left memory, and what is brought in for them."""
+
+    def __init__(self, world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.places: set[int] = set()
+        self.asked: list[int] = []
+        self._record = world.log.record
+        monkeypatch.setattr(world.log, "record", self.record)
+
+    def record(self, physical_offset: int) -> StoredMessage:
+        if physical_offset in self.places:
+            self.asked.append(physical_offset)
+            raise NotInMemory([FilePart(Path("/store/commitlog/0"), physical_offset, 1)])
+        return self._record(physical_offset)
+
+
+def test_a_half_message_that_left_memory_is_asked_about_once_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    peer = world.producer()
+    old, new = world.send_half("old"), world.send_half("new")
+    world.tick()
+    chilled = Chilled(world, monkeypatch)
+    chilled.places.add(old.physical_offset)
+    world.tick(ms=6000)
+    assert [sent.fields["msgId"] for sent in peer.notified] == ["new"]
+    for _ in range(5):
+        world.tick(ms=100)
+    assert len(chilled.asked) == 6, "looked for ten times a second, and not more often"
+    assert [half.checks for half in world.table] == [0, 1]
+    chilled.places.clear()
+    world.tick(ms=100)
+    assert [sent.fields["msgId"] for sent in peer.notified] == ["new", "old"]
+    assert [half.checks for half in world.table] == [1, 1]
+    assert len(world.log.of(HALF)) == 4
+    assert world.end(new) is not None
+
+
+def test_an_old_half_message_that_left_memory_is_put_back_once_it_is_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    half = world.send_half("k1")
+    world.tick()
+    chilled = Chilled(world, monkeypatch)
+    chilled.places.add(half.physical_offset)
+    world.tick(ms=13 * HOUR_MS)
+    assert chilled.asked and len(world.log.of(HALF)) == 1
+    chilled.places.clear()
+    world.tick(ms=100)
+    assert len(world.log.of(HALF)) == 2
+
+
+def test_half_messages_that_left_memory_before_they_were_taken_in_are_not_passed_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+    first, second = world.send_half("first"), world.send_half("second")
+    chilled = Chilled(world, monkeypatch)
+    chilled.places.add(second.physical_offset)
+    world.tick()
+    assert [half.key for half in world.table] == ["first"]
+    chilled.places.clear()
+    world.tick(ms=100)
+    assert [half.key for half in world.table] == ["first", "second"]
+    assert world.end(first) is not None
 
 
 def test_a_store_that_takes_nothing_delays_questions_and_counts_none() -> None:

@@ -32,7 +32,7 @@ def test_what_a_resolver_refuses_is_a_failed_call(
     error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def call() -> None:
-        async def refuse(*_: object) -> None:
+        async def refuse(*_: object, **__: object) -> None:
             raise error
 
         monkeypatch.setattr(asyncio.get_running_loop(), "create_connection", refuse)

@@ -32,6 +32,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue
+from contrail.store.services.residency import AbsentParts
 from contrail.wire.peer import Handler, Peer
 
 
@@ -89,11 +90,14 @@ class ProgressHandlers:
         group = fields.text("consumerGroup")
         progress: dict[MessageQueue, QueueProgress] = {}
         tps = 0.0
+        absent = AbsentParts()
         for topic in self._stats_topics(group, fields):
             config = self._topics.get(topic)
             if config is not None:
-                progress |= self._progress(group, topic, config.read_queue_count, pulled=True)
+                queues = range(config.read_queue_count)
+                progress |= self._progress(group, topic, queues, absent, pulled=True)
                 tps += self._rates.group_get_per_second(topic, group)
+        absent.require_none()
         return Response(body=encode_consume_stats(ConsumeStats(progress, tps)))
 
     def _stats_topics(self, group: str, fields: HeaderFields) -> list[str]:
@@ -106,15 +110,15 @@ class ProgressHandlers:
         return sorted(name for name in topics if self._consumers.subscribes(group, name))
 
     def _progress(
-        self, group: str, topic: str, queue_count: int, *, pulled: bool
+        self, group: str, topic: str, queues: range, absent: AbsentParts, *, pulled: bool
     ) -> dict[MessageQueue, QueueProgress]:
         broker_name = self._settings.config.broker_name
-        return {
-            MessageQueue(topic, broker_name, queue_id): self._queue_progress(
-                group, topic, queue_id, pulled
-            )
-            for queue_id in range(queue_count)
-        }
+        found: dict[MessageQueue, QueueProgress] = {}
+        for queue_id in queues:
+            with absent:
+                queue = MessageQueue(topic, broker_name, queue_id)
+                found[queue] = self._queue_progress(group, topic, queue_id, pulled)
+        return found
 
     def _queue_progress(self, group: str, topic: str, queue_id: int, pulled: bool) -> QueueProgress:
         consumer_offset = max(0, self._offsets.query(group, topic, queue_id))
@@ -128,19 +132,25 @@ class ProgressHandlers:
 
     def handle_broker_consume_stats(self, request: Request, peer: Peer) -> Response:
         ordered_only = HeaderFields(request).boolean("isOrder")
+        absent = AbsentParts()
         by_group = {
-            group: list(self._stats_by_topic(group, ordered_only)) for group in self._groups.groups
+            group: list(self._stats_by_topic(group, ordered_only, absent))
+            for group in self._groups.groups
         }
+        absent.require_none()
         return Response(body=encode_consume_stats_list(self._broker_address, by_group))
 
-    def _stats_by_topic(self, group: str, ordered_only: bool) -> Iterable[ConsumeStats]:
+    def _stats_by_topic(
+        self, group: str, ordered_only: bool, absent: AbsentParts
+    ) -> Iterable[ConsumeStats]:
         for topic in sorted(self._offsets.topics_of(group)):
             config = self._topics.get(topic)
             if config is None or (ordered_only and not config.order):
                 continue
             if self._consumers.subscribes(group, topic):
                 # RocketMQ counts write queues here, and does not look at what was pulled.
-                progress = self._progress(group, topic, config.write_queue_count, pulled=False)
+                queues = range(config.write_queue_count)
+                progress = self._progress(group, topic, queues, absent, pulled=False)
                 yield ConsumeStats(progress, self._rates.group_get_per_second(topic, group))
 
     def handle_time_span(self, request: Request, peer: Peer) -> Response:
@@ -149,7 +159,12 @@ class ProgressHandlers:
         config = self._topics.get(topic)
         if config is None:
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist")
-        spans = [self._time_span(group, topic, queue) for queue in range(config.write_queue_count)]
+        spans: list[QueueTimeSpan] = []
+        absent = AbsentParts()
+        for queue_id in range(config.write_queue_count):
+            with absent:
+                spans.append(self._time_span(group, topic, queue_id))
+        absent.require_none()
         return Response(body=encode_time_spans(spans))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:

@@ -7,7 +7,7 @@ there. With ``useServerSideResetOffset=false`` the clients are told instead, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from contrail.broker.handlers.offsets import GroupSettings, QueueStore, TopicSettings
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -20,6 +20,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue
+from contrail.store.services.residency import AbsentParts
 from contrail.wire.peer import Handler, Peer
 
 _log = logging.getLogger(__name__)
@@ -60,10 +61,13 @@ class ResetHandlers:
         fields = HeaderFields(request)
         group = fields.text("group")
         topic = self._require_topic(fields.text("topic"))
-        _log.info("%s resets group %r on topic %r", peer.address, group, topic.topic)
         if self._settings.config.server_side_reset:
-            return self._reset_here(group, topic, fields)
-        return self._reset_by_clients(group, topic, fields, as_list=request.language == "CPP")
+            answer = self._reset_here(group, topic, fields)
+        else:
+            as_list = request.language == "CPP"
+            answer = self._reset_by_clients(group, topic, fields, as_list=as_list)
+        _log.info("%s has reset group %r on topic %r", peer.address, group, topic.topic)
+        return answer
 
     def _require_topic(self, topic: str) -> TopicConfig:
         found = self._topics.get(topic)
@@ -91,8 +95,7 @@ class ResetHandlers:
         queue_id = fields.integer("queueId", ALL_QUEUES)
         timestamp_ms = fields.long("timestamp")
         if queue_id < 0:
-            queues = range(topic.read_queue_count)
-            return {queue: self._place(topic.topic, queue, timestamp_ms) for queue in queues}
+            return self._places(topic.topic, range(topic.read_queue_count), timestamp_ms)
         consumer_offset = fields.long("offset", NO_OFFSET)
         if consumer_offset == NO_OFFSET:
             return {queue_id: self._place(topic.topic, queue_id, timestamp_ms)}
@@ -108,6 +111,15 @@ class ResetHandlers:
                 f"offset {consumer_offset} is outside queue {queue_id} of topic {topic!r}, "
                 f"which holds {low} to {high}",
             )
+
+    def _places(self, topic: str, queues: Iterable[int], timestamp_ms: int) -> dict[int, int]:
+        found: dict[int, int] = {}
+        absent = AbsentParts()
+        for queue_id in queues:
+            with absent:
+                found[queue_id] = self._place(topic, queue_id, timestamp_ms)
+        absent.require_none()
+        return found
 
     def _place(self, topic: str, queue_id: int, timestamp_ms: int) -> int:
         """Where a queue was at a time; its end for a time before all times."""
@@ -138,17 +150,18 @@ class ResetHandlers:
         self, group: str, topic: TopicConfig, timestamp_ms: int, force: bool
     ) -> dict[int, int]:
         """Without force a group only goes back: progress that is behind the time stays."""
-        wanted = {}
+        reached = {}
         for queue_id in range(topic.write_queue_count):
-            consumer_offset = self._offsets.query(group, topic.topic, queue_id)
-            if consumer_offset < 0:
+            reached[queue_id] = self._offsets.query(group, topic.topic, queue_id)
+            if reached[queue_id] < 0:
                 raise RequestRejected(
                     ResponseCode.SYSTEM_ERROR,
                     f"group {group!r} has no offset on queue {queue_id} of topic {topic.topic!r}",
                 )
-            place = self._place(topic.topic, queue_id, timestamp_ms)
-            wanted[queue_id] = place if force else min(place, consumer_offset)
-        return wanted
+        places = self._places(topic.topic, reached, timestamp_ms)
+        if force:
+            return places
+        return {queue_id: min(place, reached[queue_id]) for queue_id, place in places.items()}
 
     def _clients_that_understand(self, group: str) -> list[Peer]:
         found = self._consumers.find(group)

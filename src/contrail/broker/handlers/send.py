@@ -8,7 +8,7 @@ messages keep their order.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.send_admission import Admitted, SendAdmission
@@ -51,6 +51,10 @@ _Part = tuple[Connection, int, int, Admitted | None]
 """Neighbouring messages of one connection in the run that is being collected: who sent them, the
 first, where they end. Tidy ones are None at last: the kernel builds their answers."""
 
+OnStored = Callable[[Sequence[Item], Sequence[MessageDraft], AppendedRun], None]
+"""Told of every message that was stored for a producer: the send it came with, the message as it
+was stored, and the places of all."""
+
 _Claimed = tuple[int, Claim, int]
 """A message's number in the run, its claim, and the queue it was sent to."""
 
@@ -69,6 +73,7 @@ class SendHandler:
         *,
         store_host: bytes,
         waits_for_flush: bool,
+        on_stored: OnStored | None = None,
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -79,6 +84,7 @@ class SendHandler:
         self._store_host = store_host
         self._host_digits = store_host.hex().upper().encode()
         self._waits_for_flush = waits_for_flush
+        self._on_stored = on_stored
         self._extra = b""
         self._extra_epoch = -1
         self._items: list[Item] = []
@@ -234,7 +240,7 @@ class SendHandler:
             _log.exception("a run of %d messages could not be appended", len(drafts))
             self._refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
-        self._count(drafts, run)
+        self._count(items, drafts, run)
         for index, claim, queue_id in claims.values():
             remember_place(claim, queue_id, run, index)
         self._promise(items, parts, run)
@@ -252,7 +258,7 @@ class SendHandler:
                 except StoreError as error:
                     self._refuse_all([item], [alone], error)
                     continue
-                self._count([item[11]], run)
+                self._count([item], [item[11]], run)
                 if index in claimed:
                     remember_place(*claimed[index], run, 0)
                 self._promise([item], [alone], run)
@@ -265,7 +271,7 @@ class SendHandler:
                 if claim is not None and self._is_repeat(peer, item, admitted, claim):
                     return
                 run = self._store.append_inner_batch(mark_inner_batch(admitted.draft))
-                self._count([admitted.draft], run)
+                self._count([item], [admitted.draft], run)
                 if claim is not None:
                     remember_place(claim, admitted.queue_id, run, 0)
             else:
@@ -274,7 +280,7 @@ class SendHandler:
                     self._append_new_ones(peer, item, admitted, claim, drafts)
                     return
                 run = self._store.append_batch(drafts)
-                self._count(drafts, run)
+                self._count([item] * len(drafts), drafts, run)
         except StoreError as error:
             self._refuse_all([item], [part], error)
             return
@@ -293,12 +299,16 @@ class SendHandler:
         run = None
         if batch.fresh:
             run = self._store.append_batch(batch.fresh)
-            self._count(batch.fresh, run)
+            self._count([item] * len(batch.fresh), batch.fresh, run)
         firsts = batch.stored(run)
         self._repeat(peer, item, admitted, firsts)
 
-    def _count(self, drafts: Sequence[MessageDraft], run: AppendedRun) -> None:
+    def _count(
+        self, items: Sequence[Item], drafts: Sequence[MessageDraft], run: AppendedRun
+    ) -> None:
         """Statistics once per topic and run, not once per message."""
+        if self._on_stored is not None:
+            self._on_stored(items, drafts, run)
         topics = {draft[0] for draft in drafts}
         if len(topics) == 1:
             byte_count = run.physical_end - run.physical_offsets[0]

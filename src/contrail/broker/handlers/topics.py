@@ -27,6 +27,7 @@ from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue, body_errors, decode_body
 from contrail.store.services.reading import QueueRow
+from contrail.store.services.residency import AbsentParts
 from contrail.store.services.retention import Retention
 from contrail.wire.peer import Handler, Peer
 
@@ -184,10 +185,13 @@ class TopicHandlers:
         topic = HeaderFields(request).text("topic")
         config = self._require(topic)
         queue_count = max(config.read_queue_count, config.write_queue_count)
-        reaches = {
-            MessageQueue(topic, self._broker_name, queue_id): self._reach(topic.encode(), queue_id)
-            for queue_id in range(queue_count)
-        }
+        reaches: dict[MessageQueue, QueueReach] = {}
+        absent = AbsentParts()
+        for queue_id in range(queue_count):
+            queue = MessageQueue(topic, self._broker_name, queue_id)
+            with absent:
+                reaches[queue] = self._reach(topic.encode(), queue_id)
+        absent.require_none()
         return Response(body=encode_topic_stats(reaches, self._stats.topic_put_per_second(topic)))
 
     def _reach(self, topic: bytes, queue_id: int) -> QueueReach:

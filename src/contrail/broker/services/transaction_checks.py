@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from contrail.broker.services.transaction_recovery import TransactionLog
-from contrail.broker.services.transactions import Transactions
+from contrail.broker.services.transactions import Attempt, Transactions, at_once
 from contrail.broker.state.check_schedule import CheckSchedule
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.producers import ProducerTable
@@ -44,6 +44,7 @@ from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.topic import HALF_TOPIC
 from contrail.protocol.codes import RequestCode
+from contrail.store.services.residency import NotInMemory
 
 _log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ _RUN_COUNT_MAX = 32
 _RUN_BYTES_MAX = 1 << 20
 _LOOKED_AT_MAX = 1024
 _RETRY_MS = 1000
+# How soon a half message that had left memory is looked for there again.
+_BROUGHT_IN_MS = 100
 _HOUR_MS = 3_600_000
 # How many half messages may stand behind the lowest open one, beside four for each that is open.
 _WINDOW_ROWS = 200_000
@@ -105,9 +108,11 @@ class TransactionChecks:
         *,
         store_host: bytes,
         ensure_exhausted_topic: Callable[[int], object],
+        attempt: Attempt = at_once,
         work_ms_max: int = _WORK_MS_MAX,
     ) -> None:
         """``ensure_exhausted_topic(now_ms)`` makes the topic of what was given up."""
+        self._attempt = attempt
         self._transactions = transactions
         self._table = table
         self._store = store
@@ -170,9 +175,11 @@ class TransactionChecks:
         """Handle some that are due; False when there are no more."""
         due = self._schedule.take_due(_RUN_COUNT_MAX)
         wanted = [half for half in due if not self._parked(half, now_ms)]
-        steps, rest = self._steps(wanted, now_ms, self._step_of)
+        steps, rest, absent = self._steps(wanted, now_ms, self._step_of)
         for half in rest:
             self._schedule.put(half, in_ms=0)
+        for half in absent:
+            self._schedule.put(half, in_ms=_BROUGHT_IN_MS)
         self._carry_out(steps, now_ms)
         return len(due) == _RUN_COUNT_MAX or bool(rest)
 
@@ -200,10 +207,11 @@ class TransactionChecks:
         halves: Iterable[Half],
         now_ms: int,
         step_of: Callable[[Half, StoredMessage, int], _Step],
-    ) -> tuple[list[_Step], list[Half]]:
-        """As many as one run takes, and those that are left."""
+    ) -> tuple[list[_Step], list[Half], list[Half]]:
+        """As many as one run takes, those that are left, and those that are not in memory yet."""
         steps: list[_Step] = []
         rest: list[Half] = []
+        absent: list[Half] = []
         byte_count = 0
         for half in halves:
             if byte_count >= _RUN_BYTES_MAX:
@@ -214,16 +222,18 @@ class TransactionChecks:
                 if message is not None:
                     steps.append(step_of(half, message, now_ms))
                     byte_count += message.record_bytes
+            except NotInMemory:
+                absent.append(half)
             except Exception:
                 # One message must not keep the others from being asked about.
                 _log.exception("transaction %s is looked at again later", half.key)
                 self._schedule.put(half, in_ms=self._settings.config.transaction_check_interval_ms)
-        return steps, rest
+        return steps, rest, absent
 
     def _read(self, half: Half, now_ms: int) -> StoredMessage | None:
         """The newest copy; one that cannot be read is tried again for as long as it may live."""
         try:
-            return self._store.record(half.physical_offset)
+            return self._attempt(lambda: self._store.record(half.physical_offset))
         except RecordDamaged as damage:
             _log.error("transaction %s cannot be asked about: %s", half.key, damage)
             half.copyable = False
@@ -331,8 +341,13 @@ class TransactionChecks:
         self._turn += 1
         peer = channels[self._turn % len(channels)].peer
         try:
-            body = _question(self._store.record(half.physical_offset))
+            message = self._attempt(lambda: self._store.record(half.physical_offset))
+            body = _question(message)
             peer.notify(RequestCode.CHECK_TRANSACTION_STATE, self._fields(half), body)
+        except NotInMemory:
+            # Read a moment ago, and gone again: not asked yet.
+            half.checks -= 1
+            self._schedule.put(half, in_ms=_BROUGHT_IN_MS)
         except Exception:
             # One message must not keep the others from being asked about.
             _log.exception("transaction %s could not be asked about; it will be again", half.key)
@@ -361,7 +376,8 @@ class TransactionChecks:
         # The lowest is usually among the first that were taken in, but need not be.
         halves = dict.fromkeys([lowest, *self._table.page(0, _LOOKED_AT_MAX)])
         wanted = [half for half in halves if half.copyable and self._in_danger(half, now_ms)]
-        steps, _ = self._steps(wanted[:_RUN_COUNT_MAX], now_ms, self._renewal_of)
+        # What is not in memory yet is met again by the next run.
+        steps, _, _ = self._steps(wanted[:_RUN_COUNT_MAX], now_ms, self._renewal_of)
         self._carry_out(steps, now_ms)
 
     def _renewal_of(self, half: Half, message: StoredMessage, now_ms: int) -> _Step:

@@ -14,7 +14,7 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from contrail.broker.services.transaction_recovery import (
     OpRow,
@@ -44,6 +44,7 @@ from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.topic import HALF_TOPIC, OP_HALF_TOPIC
 from contrail.protocol.codes import ResponseCode
 from contrail.store.services.append import AppendedRun
+from contrail.store.services.residency import NotInMemory
 
 _log = logging.getLogger(__name__)
 
@@ -54,8 +55,22 @@ _IDLE_INTERVAL_MS = 100
 _RUN_BYTES_MAX = 1 << 20
 _MARKS_PER_RUN = 4000
 
+_T = TypeVar("_T")
 Told = Callable[[int, StoreError | None], None]
 """Learns how far the log must be durable for a decision to hold, or why there is none."""
+
+
+class Attempt(Protocol):
+    """Carries out what reads old messages, unless something has to be brought in first."""
+
+    def __call__(self, work: Callable[[], _T], /) -> _T:
+        """Raises ``NotInMemory``: try again a little later."""
+        ...
+
+
+def at_once(work: Callable[[], _T], /) -> _T:
+    """Whatever it takes."""
+    return work()
 
 
 class Appending(Protocol):
@@ -90,8 +105,10 @@ class Transactions:
         clock: Clock,
         *,
         store_host: bytes,
+        attempt: Attempt = at_once,
         work_ms_max: int = _WORK_MS_MAX,
     ) -> None:
+        self._attempt = attempt
         self._work_ms_max = work_ms_max
         self._store = store
         self._deliveries = deliveries
@@ -130,7 +147,11 @@ class Transactions:
         self.append_run()
         if self._table.has_unmarked:
             self._mark_missing()
-        self._behind = self.read_new(work_ms_max=self._work_ms_max)
+        try:
+            self._behind = self._attempt(lambda: self.read_new(work_ms_max=self._work_ms_max))
+        except NotInMemory:
+            # It is on its way: the next run reads on from there.
+            self._behind = False
         self.keep_cursors()
 
     @property

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from contrail.model.fastjson import Fields
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
 from contrail.protocol.json_style import body_errors, decode_body, encode_body
@@ -19,6 +20,17 @@ class Connection:
     language: str
     version: int
     last_update_ms: int = 0
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> Connection:
+        """Either form; raises ``FastJsonError`` for a field of another type."""
+        return cls(
+            client_id=fields.text("clientId", ""),
+            address=fields.text("clientAddr", "") or fields.text("remoteIP", "").lstrip("/"),
+            language=fields.text("language", ""),
+            version=fields.integer("version", 0),
+            last_update_ms=fields.integer("lastUpdateTimestamp", 0),
+        )
 
     def to_fields(self) -> dict[str, object]:
         return {
@@ -37,6 +49,17 @@ class Connection:
             "remoteIP": f"/{self.address}",
             "version": self.version,
         }
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerConnections:
+    """The members of a consumer group on one broker, and what the group told of itself."""
+
+    connections: tuple[Connection, ...] = ()
+    consume_type: str = ConsumeType.CONSUME_PASSIVELY.value
+    message_model: str = MessageModel.CLUSTERING.value
+    consume_from_where: str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET.value
+    subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +93,59 @@ def encode_consumer_connection(
                 topic: subscription.to_fields() for topic, subscription in subscriptions.items()
             },
         }
+    )
+
+
+def decode_consumer_connection(body: bytes) -> ConsumerConnections:
+    """What GET_CONSUMER_CONNECTION_LIST answers.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a group's connections"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        default = ConsumerConnections()
+        subscriptions = fields.children("subscriptionTable")
+        return ConsumerConnections(
+            connections=_connections(fields, "connectionSet"),
+            consume_type=fields.text("consumeType", default.consume_type),
+            message_model=fields.text("messageModel", default.message_model),
+            consume_from_where=fields.text("consumeFromWhere", default.consume_from_where),
+            subscriptions={
+                topic: SubscriptionData.from_fields(entry) for topic, entry in subscriptions.items()
+            },
+        )
+
+
+def decode_producer_connection(body: bytes) -> tuple[Connection, ...]:
+    """What GET_PRODUCER_CONNECTION_LIST answers.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a producer group's connections"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        return _connections(fields, "connectionSet")
+
+
+def decode_producer_table(body: bytes) -> dict[str, tuple[Connection, ...]]:
+    """What GET_ALL_PRODUCER_INFO answers, by group.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a table of producers"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        table = fields.child("data") or Fields({}, "data")
+        return {group: _connections(table, group) for group in table.unknown(frozenset())}
+
+
+def _connections(fields: Fields, name: str) -> tuple[Connection, ...]:
+    return tuple(
+        Connection.from_fields(Fields(entry, f"an entry of {name}")) for entry in fields.array(name)
     )
 
 

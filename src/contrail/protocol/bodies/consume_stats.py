@@ -6,8 +6,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
+from contrail.model.fastjson import Fields
 from contrail.model.subscription import SubscriptionData
-from contrail.protocol.json_style import MessageQueue, encode_body
+from contrail.protocol.bodies.rates import read_rate
+from contrail.protocol.json_style import (
+    MessageQueue,
+    body_errors,
+    decode_body,
+    decode_message_queue,
+    encode_body,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +26,16 @@ class QueueProgress:
     consumer_offset: int
     pulled_offset: int = 0
     last_ms: int = 0
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> QueueProgress:
+        """Read RocketMQ's field names; raises ``FastJsonError`` for a field of another type."""
+        return cls(
+            queue_offset_max=fields.integer("brokerOffset", 0),
+            consumer_offset=fields.integer("consumerOffset", 0),
+            pulled_offset=fields.integer("pullOffset", 0),
+            last_ms=fields.integer("lastTimestamp", 0),
+        )
 
     def to_fields(self) -> dict[str, object]:
         return {
@@ -47,6 +65,18 @@ class ConsumeStats:
         """How many messages the group has pulled and not consumed yet."""
         return sum(entry.pulled_offset - entry.consumer_offset for entry in self.progress.values())
 
+    @classmethod
+    def from_fields(cls, fields: Fields) -> ConsumeStats:
+        """Read RocketMQ's field names; raises ``FastJsonError`` for a field of another type."""
+        table = fields.children("offsetTable")
+        return cls(
+            progress={
+                decode_message_queue(key): QueueProgress.from_fields(entry)
+                for key, entry in table.items()
+            },
+            tps=read_rate(fields, "consumeTps"),
+        )
+
     def to_fields(self) -> dict[str, object]:
         table = {queue: entry.to_fields() for queue, entry in self.progress.items()}
         return {"consumeTps": self.tps, "offsetTable": table}
@@ -61,6 +91,18 @@ class QueueTimeSpan:
     max_ms: int
     consumed_ms: int
     delay_ms: int
+
+    @classmethod
+    def from_fields(cls, fields: Fields) -> QueueTimeSpan:
+        """Read RocketMQ's field names; raises ``FastJsonError`` for a field of another type."""
+        queue = fields.child("messageQueue") or Fields({}, "messageQueue")
+        return cls(
+            queue=MessageQueue.from_fields(queue),
+            min_ms=fields.integer("minTimeStamp", 0),
+            max_ms=fields.integer("maxTimeStamp", 0),
+            consumed_ms=fields.integer("consumeTimeStamp", 0),
+            delay_ms=fields.integer("delayTime", 0),
+        )
 
     def to_fields(self) -> dict[str, object]:
         return {
@@ -77,6 +119,37 @@ class QueueTimeSpan:
 
 def encode_consume_stats(stats: ConsumeStats) -> bytes:
     return encode_body(stats.to_fields())
+
+
+def decode_consume_stats(body: bytes) -> ConsumeStats:
+    """What GET_CONSUME_STATS answers.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a group's consume stats"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        return ConsumeStats.from_fields(fields)
+
+
+def decode_consume_stats_list(body: bytes) -> dict[str, list[ConsumeStats]]:
+    """What GET_BROKER_CONSUME_STATS answers, by group.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "the consume stats of a broker"
+    fields = decode_body(body, what, is_table=True)
+    by_group: dict[str, list[ConsumeStats]] = {}
+    with body_errors(what):
+        for entry in fields.array("consumeStatsList"):
+            one = Fields(entry, "an entry of consumeStatsList")
+            for group in one.unknown(frozenset()):
+                by_group[group] = [
+                    ConsumeStats.from_fields(Fields(stats, group)) for stats in one.array(group)
+                ]
+    return by_group
 
 
 def encode_consume_stats_list(
@@ -102,12 +175,39 @@ def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
     return encode_body({"consumeTimeSpanSet": [span.to_fields() for span in spans]})
 
 
+def decode_time_spans(body: bytes) -> list[QueueTimeSpan]:
+    """What QUERY_CONSUME_TIME_SPAN answers.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a list of time spans"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        return [
+            QueueTimeSpan.from_fields(Fields(entry, "a time span"))
+            for entry in fields.array("consumeTimeSpanSet")
+        ]
+
+
 def encode_correction_offsets(offsets: Mapping[int, int]) -> bytes:
     return encode_body({"correctionOffsets": offsets})
 
 
 def encode_group_list(groups: Iterable[str]) -> bytes:
     return encode_body({"groupList": sorted(groups)})
+
+
+def decode_group_names(body: bytes) -> list[str]:
+    """What QUERY_TOPIC_CONSUME_BY_WHO answers.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a list of groups"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        return sorted(str(group) for group in fields.array("groupList"))
 
 
 def encode_group_subscription(
@@ -120,6 +220,19 @@ def encode_group_subscription(
             "topic": topic,
         }
     )
+
+
+def decode_group_subscription(body: bytes) -> SubscriptionData | None:
+    """What QUERY_SUBSCRIPTION_BY_CONSUMER answers; None for a topic not subscribed to.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a group's subscription"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        found = fields.child("subscriptionData")
+        return None if found is None else SubscriptionData.from_fields(found)
 
 
 def _date_text(timestamp_ms: int) -> str:

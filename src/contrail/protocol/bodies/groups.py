@@ -42,6 +42,21 @@ def decode_group(body: bytes) -> SubscriptionGroupConfig:
         return SubscriptionGroupConfig.from_fields(fields, "")
 
 
+def decode_group_table(body: bytes) -> dict[str, SubscriptionGroupConfig]:
+    """What GET_ALL_SUBSCRIPTIONGROUP_CONFIG answers, by group.
+
+    Raises:
+        RequestRejected: the body is no such table.
+    """
+    what = "a table of groups"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        table = fields.children("subscriptionGroupTable")
+        return {
+            name: SubscriptionGroupConfig.from_fields(child, name) for name, child in table.items()
+        }
+
+
 def decode_group_list(body: bytes) -> list[SubscriptionGroupConfig]:
     """The groups of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST.
 

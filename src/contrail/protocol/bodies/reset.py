@@ -45,6 +45,24 @@ def encode_consumer_status(by_client: Mapping[str, OffsetsByQueue]) -> bytes:
     return encode_body({"consumerTable": by_client, "messageQueueTable": {}})
 
 
+def decode_consumer_statuses(body: bytes) -> dict[str, dict[MessageQueue, int]]:
+    """The collected answers of a group's clients, by client id.
+
+    Raises:
+        RequestRejected: the body is absent or malformed.
+    """
+    what = "the consumer status of a group"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        by_client = fields.children("consumerTable")
+        return {
+            client_id: {
+                decode_message_queue(key): value for key, value in table.as_integers().items()
+            }
+            for client_id, table in by_client.items()
+        }
+
+
 def _decode_table(body: bytes, name: str, what: str) -> dict[MessageQueue, int]:
     fields = decode_body(body, what)
     with body_errors(what):

@@ -8,7 +8,14 @@ from typing import NamedTuple
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import Fields
 from contrail.model.topic import TopicConfig
-from contrail.protocol.json_style import MessageQueue, body_errors, decode_body, encode_body
+from contrail.protocol.bodies.rates import read_rate
+from contrail.protocol.json_style import (
+    MessageQueue,
+    body_errors,
+    decode_body,
+    decode_message_queue,
+    encode_body,
+)
 
 
 class QueueReach(NamedTuple):
@@ -37,6 +44,31 @@ def encode_topic_table(topics: Mapping[str, TopicConfig], data_version: DataVers
     )
 
 
+def decode_topic(body: bytes) -> TopicConfig:
+    """What GET_TOPIC_CONFIG answers.
+
+    Raises:
+        RequestRejected: the body is no topic's settings.
+    """
+    what = "a topic's settings"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        return TopicConfig.from_fields(fields, "")
+
+
+def decode_topic_table(body: bytes) -> dict[str, TopicConfig]:
+    """What GET_ALL_TOPIC_CONFIG answers, by topic.
+
+    Raises:
+        RequestRejected: the body is no such table.
+    """
+    what = "a table of topics"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        table = fields.children("topicConfigTable")
+        return {name: TopicConfig.from_fields(child, name) for name, child in table.items()}
+
+
 def decode_topic_list(body: bytes) -> list[TopicConfig]:
     """The topics of UPDATE_AND_CREATE_TOPIC_LIST.
 
@@ -61,3 +93,23 @@ def encode_topic_stats(reaches: Mapping[MessageQueue, QueueReach], put_per_secon
         for queue, reach in reaches.items()
     }
     return encode_body({"offsetTable": table, "topicPutTps": put_per_second})
+
+
+def decode_topic_stats(body: bytes) -> tuple[dict[MessageQueue, QueueReach], float]:
+    """How far each queue reaches, and how many messages a second come in; 4.9 tells no rate.
+
+    Raises:
+        RequestRejected: the body is malformed.
+    """
+    what = "a topic's stats"
+    fields = decode_body(body, what, is_table=True)
+    with body_errors(what):
+        reaches = {
+            decode_message_queue(key): QueueReach(
+                queue_offset_min=entry.integer("minOffset", 0),
+                queue_offset_max=entry.integer("maxOffset", 0),
+                last_store_timestamp_ms=entry.integer("lastUpdateTimestamp", 0),
+            )
+            for key, entry in fields.children("offsetTable").items()
+        }
+        return reaches, read_rate(fields, "topicPutTps")

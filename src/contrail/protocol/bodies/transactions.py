@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from contrail.protocol.json_style import encode_body
+from contrail.model.fastjson import FastJsonError, Fields, loads
+from contrail.protocol.json_style import body_errors, encode_body
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,30 @@ class ListedTransaction:
 def encode_transactions(listed: Iterable[ListedTransaction]) -> bytes:
     """A JSON array, one object for each."""
     return encode_body([_fields(one) for one in listed])
+
+
+def decode_transactions(body: bytes) -> list[ListedTransaction]:
+    """Raises ``RequestRejected`` for a body that is no such array."""
+    with body_errors("a list of transactions"):
+        document = loads(body)
+        if not isinstance(document, list):
+            raise FastJsonError("it is no array")
+        return [_transaction(Fields(entry, "a transaction")) for entry in document]
+
+
+def _transaction(fields: Fields) -> ListedTransaction:
+    return ListedTransaction(
+        transaction_id=fields.text("transactionId", ""),
+        topic=fields.text("topic", ""),
+        producer_group=fields.text("producerGroup", ""),
+        message_id=fields.text("msgId", ""),
+        queue_offset=fields.integer("queueOffset", 0),
+        physical_offset=fields.integer("commitLogOffset", 0),
+        born_ms=fields.integer("bornTimestamp", 0),
+        age_ms=fields.integer("ageMs", 0),
+        checks=fields.integer("checks", 0),
+        next_check_ms=fields.integer("nextCheckMs", 0),
+    )
 
 
 def _fields(one: ListedTransaction) -> dict[str, object]:

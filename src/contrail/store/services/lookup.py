@@ -71,6 +71,8 @@ class Lookup:
         absent = AbsentParts()
         with absent:
             for physical_offset in candidates:
+                if physical_offset in found:
+                    continue
                 with absent:
                     message = self._candidate(physical_offset, begin_ms, end_ms)
                     if message is not None and _has_key(message, wanted, text):

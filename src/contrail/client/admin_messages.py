@@ -1,0 +1,355 @@
+"""The admin client on messages: find them, browse them, have them consumed again."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+
+from contrail.client.admin_asking import decoded, number_field
+from contrail.client.admin_offsets import OffsetAdmin
+from contrail.client.admin_values import (
+    BrokerAddress,
+    Moment,
+    OpenTransaction,
+    TransactionPage,
+    epoch_ms,
+)
+from contrail.client.decoding import received_messages
+from contrail.client.message import ReceivedMessage
+from contrail.errors import ClientError, MessageIllegal, OffsetIllegal, RecordDamaged
+from contrail.model.host import unpack_host
+from contrail.model.message_id import decode_offset_message_id
+from contrail.model.properties import UNIQ_KEY
+from contrail.model.subscription import ALL_TAGS, TAG
+from contrail.protocol.bodies.running_info import ConsumedDirectly, decode_consumed_directly
+from contrail.protocol.bodies.transactions import ListedTransaction, decode_transactions
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse
+from contrail.protocol.json_style import MessageQueue
+
+# What every broker lets tools read as.
+TOOLS_GROUP = "TOOLS_CONSUMER"
+# The most that brokers return for one key.
+KEY_COUNT_MAX = 64
+_LONG_MAX = (1 << 63) - 1
+# The index rounds times down by up to this much.
+_INDEX_STEP_MS = 1_000
+# The pull tells its own subscription; it commits nothing and does not wait.
+_PULL_FLAGS = 4
+_PULLED = (
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+)
+_CLIENT_TIMEOUT_MS = 15_000
+
+
+@dataclass(frozen=True, slots=True)
+class _Pulled:
+    """What a pull found, and where to go on."""
+
+    messages: list[ReceivedMessage]
+    next_queue_offset: int
+
+
+class MessageAdmin(OffsetAdmin):
+    """Messages and transactions."""
+
+    # Finding.
+
+    async def message(self, topic: str, message_id: str) -> ReceivedMessage | None:
+        """The message with an id of either kind: the producer's, or the one that tells the place.
+
+        None when no broker of the topic has it.
+        """
+        if await self._names_a_broker(message_id):
+            return await self.message_by_offset_id(message_id)
+        found = await self.messages_by_unique_key(topic, message_id)
+        return found[0] if found else None
+
+    async def _names_a_broker(self, message_id: str) -> bool:
+        """Both kinds of id look the same; only one of them begins with a broker's address."""
+        try:
+            place = decode_offset_message_id(message_id)
+        except MessageIllegal:
+            return False
+        address = str(unpack_host(place.store_host))
+        return any(one.address == address for one in await self._every_broker(None))
+
+    async def message_by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
+        """The message at the place that an id names.
+
+        Raises:
+            MessageIllegal: it is no such id.
+            BrokerRefused: no message is there.
+        """
+        place = decode_offset_message_id(offset_message_id)
+        broker = await self._broker_at(str(unpack_host(place.store_host)))
+        what = f"message {offset_message_id}"
+        fields = {"offset": str(place.physical_offset)}
+        answer = await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, fields, what)
+        messages = _messages(answer, broker, what)
+        if not messages:
+            raise ClientError(f"{what}: the answer of {broker} is empty")
+        return messages[0]
+
+    async def _broker_at(self, address: str) -> BrokerAddress:
+        (broker,) = await self._masters(broker=address)
+        return broker
+
+    async def messages_by_unique_key(
+        self, topic: str, message_id: str, *, begin: Moment = 0, end: Moment = _LONG_MAX
+    ) -> list[ReceivedMessage]:
+        """The messages that carry a producer's id, oldest first; a retried send may be there twice.
+
+        Raises:
+            SomeFailed: not every broker answered.
+        """
+        found = await self._by_key(topic, message_id, KEY_COUNT_MAX, begin, end, unique=True)
+        return [one for one in found if one.properties.get(UNIQ_KEY) == message_id]
+
+    async def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = KEY_COUNT_MAX,
+        begin: Moment = 0,
+        end: Moment = _LONG_MAX,
+    ) -> list[ReceivedMessage]:
+        """The newest messages of a topic with a key, stored within a time, oldest first.
+
+        Brokers return 64 at most for one key; narrow the time to see others.
+
+        Raises:
+            SomeFailed: not every broker answered.
+        """
+        found = await self._by_key(topic, key, count_max, begin, end, unique=False)
+        return [one for one in found if key in one.keys][-count_max:]
+
+    async def _by_key(
+        self, topic: str, key: str, count_max: int, begin: Moment, end: Moment, *, unique: bool
+    ) -> list[ReceivedMessage]:
+        """Brokers go by a key's hash and by seconds, so what they send is looked at again."""
+        what = f"messages of topic {topic!r} with key {key!r}"
+        begin_ms, end_ms = epoch_ms(begin), epoch_ms(end)
+        fields = {
+            "topic": topic,
+            "key": key,
+            "maxNum": str(count_max),
+            "beginTimestamp": str(max(0, begin_ms - _INDEX_STEP_MS)),
+            "endTimestamp": str(end_ms),
+            "_UNIQUE_KEY_QUERY": "true" if unique else "false",
+        }
+
+        async def ask(broker: BrokerAddress) -> list[ReceivedMessage]:
+            answer = await self._ask(
+                broker,
+                RequestCode.QUERY_MESSAGE,
+                fields,
+                what,
+                accepted=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+            )
+            return _messages(answer, broker, what)
+
+        brokers = await self._topic_brokers(topic)
+        found = await self._ask_each(
+            brokers, ask, lambda answers: [one for part in answers.values() for one in part], what
+        )
+        kept = [
+            one
+            for one in found
+            if one.topic == topic and begin_ms <= one.store_timestamp_ms <= end_ms
+        ]
+        return sorted(kept, key=lambda one: (one.store_timestamp_ms, one.queue, one.queue_offset))
+
+    # Browsing.
+
+    async def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
+        """The message at a place in a queue.
+
+        Raises:
+            OffsetIllegal: no message is there.
+        """
+        pulled = await self._pull(queue, queue_offset, 1)
+        for one in pulled.messages:
+            if one.queue_offset == queue_offset:
+                return one
+        low = await self.queue_offset_min(queue)
+        high = await self.queue_offset_max(queue)
+        raise OffsetIllegal(
+            f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r} has "
+            f"no message at offset {queue_offset}: it has {low} to {high - 1}"
+        )
+
+    async def messages_from(
+        self, queue: MessageQueue, queue_offset: int, count_max: int = 32
+    ) -> list[ReceivedMessage]:
+        """Some messages of a queue from a place on: as many as one answer holds, at most so many.
+
+        Empty at the end of the queue, and where nothing is left of what was asked for.
+        """
+        return (await self._pull(queue, queue_offset, count_max)).messages
+
+    async def browse(
+        self,
+        queue: MessageQueue,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        batch: int = 32,
+    ) -> AsyncIterator[ReceivedMessage]:
+        """The messages of a queue from ``start`` to before ``end``, without any group noticing.
+
+        By default from the oldest one to what is the end when browsing starts.
+        """
+        position = await self.queue_offset_min(queue) if start is None else start
+        limit = await self.queue_offset_max(queue) if end is None else end
+        while position < limit:
+            pulled = await self._pull(queue, position, min(batch, limit - position))
+            for one in pulled.messages:
+                if position <= one.queue_offset < limit:
+                    yield one
+            if pulled.next_queue_offset <= position:
+                return
+            position = pulled.next_queue_offset
+
+    async def _pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> _Pulled:
+        what = f"messages of queue {queue.queue_id} of topic {queue.topic!r} from {queue_offset} on"
+        broker = await self._known_broker_of(queue)
+        fields = {
+            "consumerGroup": TOOLS_GROUP,
+            "topic": queue.topic,
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(queue_offset),
+            "maxMsgNums": str(count_max),
+            "sysFlag": str(_PULL_FLAGS),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "0",
+            "subscription": ALL_TAGS,
+            "subVersion": "0",
+            "expressionType": TAG,
+        }
+        answer = await self._ask(broker, RequestCode.PULL_MESSAGE, fields, what, accepted=_PULLED)
+        found = answer.code == ResponseCode.SUCCESS
+        return _Pulled(
+            messages=_messages(answer, broker, what) if found else [],
+            next_queue_offset=number_field(answer, "nextBeginOffset", what),
+        )
+
+    # Consuming again.
+
+    async def send_back(
+        self, group: str, message: ReceivedMessage, *, delay_level: int = 0
+    ) -> None:
+        """Have a group consume a message again, through its retry topic.
+
+        ``delay_level`` 0 lets the broker choose by the number of times, -1 makes it a dead letter.
+        """
+        await self._ask(
+            await self._broker_at(message.store_host),
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            {
+                "offset": str(message.physical_offset),
+                "group": group,
+                "delayLevel": str(delay_level),
+                "originMsgId": message.message_id,
+                "originTopic": message.topic,
+                "unitMode": "false",
+            },
+            f"message {message.message_id} to be sent back to group {group!r}",
+        )
+
+    async def consume_directly(
+        self, group: str, client_id: str, message: ReceivedMessage
+    ) -> ConsumedDirectly:
+        """Have one member consume a message now, outside of its queue, and tell what came of it."""
+        what = f"message {message.message_id} to be consumed by client {client_id!r} of {group!r}"
+        broker = await self._broker_at(message.store_host)
+        answer = await self._ask(
+            broker,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY,
+            {
+                "consumerGroup": group,
+                "clientId": client_id,
+                "msgId": message.offset_message_id,
+                "topic": message.topic,
+                "brokerName": broker.broker_name,
+            },
+            what,
+            timeout_ms=max(self._timeout_ms, _CLIENT_TIMEOUT_MS),
+        )
+        return decoded(decode_consumed_directly, answer, what)
+
+    # Transactions.
+
+    async def resume_check_half(self, topic: str, offset_message_id: str) -> None:
+        """Have a half message checked again that was given up after too many checks.
+
+        Raises:
+            MessageIllegal: the id does not tell a place.
+            BrokerRefused: no half message is there.
+        """
+        place = decode_offset_message_id(offset_message_id)
+        await self._ask(
+            await self._broker_at(str(unpack_host(place.store_host))),
+            RequestCode.RESUME_CHECK_HALF_MESSAGE,
+            {"topic": topic, "msgId": offset_message_id},
+            f"half message {offset_message_id} to be checked again",
+        )
+
+    async def transactions(
+        self, broker: str, *, first: int = 0, count_max: int = 100
+    ) -> TransactionPage:
+        """Open transactions of a Contrail broker, oldest first; Apache's brokers do not tell."""
+        (address,) = await self._masters(broker=broker)
+        what = "the open transactions"
+        fields = {"offset": str(first), "limit": str(count_max)}
+        answer = await self._ask(address, RequestCode.LIST_TRANSACTIONS, fields, what)
+        listed = decoded(decode_transactions, answer, what)
+        return TransactionPage(
+            address,
+            transactions=tuple(_open_transaction(address.broker_name, one) for one in listed),
+            total=number_field(answer, "total", what),
+        )
+
+    async def commit_transaction(self, broker: str, transaction_id: str) -> None:
+        """Decide an open transaction of a Contrail broker: its message becomes visible."""
+        await self._decide(broker, transaction_id, "commit")
+
+    async def roll_back_transaction(self, broker: str, transaction_id: str) -> None:
+        """Decide an open transaction of a Contrail broker: its message never was."""
+        await self._decide(broker, transaction_id, "rollback")
+
+    async def _decide(self, broker: str, transaction_id: str, fate: str) -> None:
+        (address,) = await self._masters(broker=broker)
+        await self._ask(
+            address,
+            RequestCode.DECIDE_TRANSACTION,
+            {"transactionId": transaction_id, "fate": fate},
+            f"{fate} of transaction {transaction_id!r}",
+        )
+
+
+def _messages(answer: ReceivedResponse, broker: BrokerAddress, what: str) -> list[ReceivedMessage]:
+    if answer.code != ResponseCode.SUCCESS:
+        return []
+    try:
+        return list(received_messages(answer.body, broker.broker_name))
+    except RecordDamaged as error:
+        raise ClientError(f"{what}: {broker} sent what is no message: {error}") from error
+
+
+def _open_transaction(broker_name: str, one: ListedTransaction) -> OpenTransaction:
+    return OpenTransaction(
+        broker_name=broker_name,
+        transaction_id=one.transaction_id,
+        topic=one.topic,
+        producer_group=one.producer_group,
+        message_id=one.message_id,
+        born_ms=one.born_ms,
+        age_ms=one.age_ms,
+        check_count=one.checks,
+        next_check_ms=one.next_check_ms,
+    )

@@ -1,0 +1,210 @@
+"""What the admin client answers with."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from contrail.model.subscription import SubscriptionData
+from contrail.protocol.bodies.routes import MASTER_ID
+from contrail.protocol.json_style import MessageQueue
+
+Moment = datetime | int
+"""A time as users write it: a ``datetime`` (one without a zone is local) or epoch milliseconds."""
+
+
+def epoch_ms(moment: Moment) -> int:
+    return moment if isinstance(moment, int) else int(moment.timestamp() * 1000)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class BrokerAddress:
+    """One broker process: its cluster, its name, its id (0 is the master) and where it listens."""
+
+    cluster: str
+    broker_name: str
+    broker_id: int
+    address: str
+
+    @property
+    def is_master(self) -> bool:
+        return self.broker_id == MASTER_ID
+
+    def __str__(self) -> str:
+        return f"broker {self.broker_name!r} ({self.address})"
+
+
+@dataclass(frozen=True, slots=True)
+class QueueStats:
+    """How far one queue reaches; ``queue_offset_max`` is the offset the next message will get.
+
+    ``last_store_timestamp_ms`` is 0 for a queue without messages, and -1 where it is not known.
+    """
+
+    queue: MessageQueue
+    queue_offset_min: int
+    queue_offset_max: int
+    last_store_timestamp_ms: int
+
+    @property
+    def count(self) -> int:
+        return self.queue_offset_max - self.queue_offset_min
+
+
+@dataclass(frozen=True, slots=True)
+class TopicStats:
+    """How far each queue of a topic reaches, and how many messages a second come in.
+
+    ``put_per_second`` is 0 from brokers older than 5.0, which do not tell.
+    """
+
+    topic: str
+    queues: tuple[QueueStats, ...]
+    put_per_second: float = 0.0
+
+    @property
+    def count(self) -> int:
+        """How many messages the topic holds."""
+        return sum(queue.count for queue in self.queues)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueLag:
+    """A group on one queue.
+
+    ``broker_offset`` is the offset the next message will get, ``last_timestamp_ms`` when the
+    message that the group consumed last was stored (0 for none).
+    """
+
+    queue: MessageQueue
+    broker_offset: int
+    consumer_offset: int
+    lag: int
+    last_timestamp_ms: int
+    # Pulled by a member and not consumed yet; brokers older than 5.0 do not tell.
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupLag:
+    """How far a group is behind, by queue and in all."""
+
+    group: str
+    queues: tuple[QueueLag, ...]
+    total: int
+    consumed_per_second: float = 0.0
+
+    @property
+    def by_topic(self) -> dict[str, int]:
+        """The lag on each topic, retry topics included."""
+        totals: dict[str, int] = {}
+        for entry in self.queues:
+            totals[entry.queue.topic] = totals.get(entry.queue.topic, 0) + entry.lag
+        return totals
+
+
+@dataclass(frozen=True, slots=True)
+class ClientConnection:
+    """A client, and which brokers know it; ``version`` is RocketMQ's number for its release."""
+
+    client_id: str
+    address: str
+    language: str
+    version: int
+    broker_names: tuple[str, ...] = ()
+    last_update_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class GroupConnections:
+    """Who consumes for a group now. Without connections the rest means nothing."""
+
+    group: str
+    connections: tuple[ClientConnection, ...] = ()
+    consume_type: str = ""
+    message_model: str = ""
+    consume_from_where: str = ""
+    subscriptions: Mapping[str, SubscriptionData] = field(default_factory=dict)
+
+    @property
+    def is_online(self) -> bool:
+        return bool(self.connections)
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerGroup:
+    """Who produces for a group now."""
+
+    group: str
+    connections: tuple[ClientConnection, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerRuntime:
+    """A broker's runtime info as it tells it, and the figures people look for first."""
+
+    broker: BrokerAddress
+    values: Mapping[str, str]
+
+    @property
+    def version(self) -> str:
+        return self.values.get("brokerVersionDesc", "")
+
+    @property
+    def put_per_second(self) -> float:
+        """Of the last ten seconds."""
+        return self._first_figure("putTps")
+
+    @property
+    def get_per_second(self) -> float:
+        """Of the last ten seconds; messages handed to consumers."""
+        return self._first_figure("getTransferredTps") or self._first_figure("getTransferedTps")
+
+    @property
+    def disk_used_ratio(self) -> float:
+        return self._first_figure("commitLogDiskRatio")
+
+    @property
+    def put_count_today(self) -> int:
+        return self._count("msgPutTotalTodayNow") - self._count("msgPutTotalTodayMorning")
+
+    @property
+    def get_count_today(self) -> int:
+        return self._count("msgGetTotalTodayNow") - self._count("msgGetTotalTodayMorning")
+
+    def _first_figure(self, name: str) -> float:
+        """The first of several figures: rates are told for 10 s, 1 min and 10 min."""
+        pieces = self.values.get(name, "").split()
+        try:
+            return float(pieces[0]) if pieces else 0.0
+        except ValueError:
+            return 0.0  # A broker of another make; the text itself is in ``values``.
+
+    def _count(self, name: str) -> int:
+        text = self.values.get(name, "")
+        return int(text) if text.isdecimal() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class TransactionPage:
+    """Some of a broker's open transactions, and how many there are in all."""
+
+    broker: BrokerAddress
+    transactions: tuple[OpenTransaction, ...]
+    total: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpenTransaction:
+    """A half message that waits for its fate; ``next_check_ms`` is -1 while nobody can be asked."""
+
+    broker_name: str
+    transaction_id: str
+    topic: str
+    producer_group: str
+    message_id: str
+    born_ms: int
+    age_ms: int
+    check_count: int
+    next_check_ms: int

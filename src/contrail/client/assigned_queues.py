@@ -1,0 +1,208 @@
+"""The queues this consumer has: taken and given up as the group shares them anew."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Collection, Mapping
+from typing import Protocol
+
+from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.message import MessageQueue
+from contrail.client.offset_stores import OffsetStore
+from contrail.client.queue_locks import RENEW_INTERVAL_MS, QueueLocks
+from contrail.client.queue_reader import QueueReader, ReaderOwner
+from contrail.client.start_places import start_place
+from contrail.client.state.process_queue import ProcessQueue
+from contrail.clock import monotonic_ms
+from contrail.errors import ClientError
+from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
+
+_log = logging.getLogger(__name__)
+
+# How long sharing waits for a handler of a queue that goes; after that it is waited for beside.
+_RELEASE_S = 0.5
+
+
+class Supply(Protocol):
+    """Who hands messages to handlers, as far as queues come and go."""
+
+    def dropped(self, reader: QueueReader) -> None: ...
+    async def released(self, reader: QueueReader) -> None: ...
+
+
+class AssignedQueues:
+    """Readers by queue, their progress and their locks."""
+
+    def __init__(
+        self,
+        owner: ReaderOwner,
+        supply: Supply,
+        offsets: OffsetStore,
+        locks: QueueLocks | None,
+        *,
+        consume_from_where: ConsumeFromWhere,
+        consume_timestamp_ms: int,
+        share_again: Callable[[], None],
+    ) -> None:
+        self.readers: dict[MessageQueue, QueueReader] = {}
+        self._owner = owner
+        self._supply = supply
+        self._offsets = offsets
+        self._locks = locks
+        self._consume_from_where = consume_from_where
+        self._consume_timestamp_ms = consume_timestamp_ms
+        self._share_again = share_again
+        # Queues that are given up while a handler still has something of them.
+        self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._is_closed = False
+
+    async def take_share(self, topic: str, queues: set[MessageQueue]) -> bool:
+        """These are ours of the topic, and no others; False when some cannot be taken yet."""
+        if self._is_closed:
+            return True
+        gone = [
+            queue
+            for queue, reader in self.readers.items()
+            if queue.topic == topic and (queue not in queues or reader.is_dead)
+        ]
+        await asyncio.gather(*(self._give_up(queue) for queue in gone))
+        fresh = {queue for queue in queues if queue not in self.readers}
+        free = fresh - self._leaving.keys()
+        taken = await self._take(free)
+        return taken and free == fresh
+
+    # Taking.
+
+    async def _take(self, queues: Collection[MessageQueue]) -> bool:
+        if not queues:
+            return True
+        locked = queues
+        if self._locks is not None:
+            held = await self._locks.lock(queues)
+            locked = [queue for queue in queues if held.get(queue)]
+        results = await asyncio.gather(*(self._take_one(queue) for queue in locked))
+        return all(results) and len(locked) == len(queues)
+
+    async def _take_one(self, queue: MessageQueue) -> bool:
+        owner = self._owner
+        try:
+            await self._offsets.remove(queue)
+            place = await start_place(
+                owner.instance,
+                self._offsets,
+                queue,
+                self._consume_from_where,
+                self._consume_timestamp_ms,
+            )
+        except ClientError as error:
+            _log.warning("group %s cannot read %s yet: %s", owner.group, queue, error)
+            return False
+        if not self._is_closed and queue not in self.readers:
+            self._add(queue, place)
+        return True
+
+    def _add(self, queue: MessageQueue, place: int) -> None:
+        process_queue: ProcessQueue[ConsumedMessage] = ProcessQueue(place)
+        if self._locks is not None:
+            process_queue.lock(monotonic_ms())
+        process_queue.last_pull_ms = monotonic_ms()
+        reader = self.readers[queue] = QueueReader(self._owner, queue, process_queue)
+        reader.start()
+        _log.info("group %s reads %s from %d on", self._owner.group, queue, place)
+
+    # Giving up.
+
+    async def _give_up(self, queue: MessageQueue, *, place: int | None = None) -> None:
+        """Let go of a queue; ``place`` is where the group goes on, if not where it is."""
+        reader = self.readers.pop(queue, None)
+        if reader is None:
+            return
+        _log.info("group %s gives up %s", self._owner.group, queue)
+        reader.drop()
+        self._supply.dropped(reader)
+        task = self._owner.instance.spawn(self._let_go(reader, place), f"give up {queue}")
+        self._leaving[queue] = task
+        await asyncio.wait({task}, timeout=_RELEASE_S)
+
+    async def _let_go(self, reader: QueueReader, place: int | None) -> None:
+        queue = reader.queue
+        try:
+            await self._supply.released(reader)
+            self._note(reader, place)
+            await self._offsets.persist({queue})
+            await self._offsets.remove(queue)
+            if self._locks is not None:
+                await self._locks.unlock({queue})
+        finally:
+            del self._leaving[queue]
+
+    def _note(self, reader: QueueReader, place: int | None = None) -> None:
+        progress = reader.process_queue.consumer_offset
+        if place is not None:
+            self._offsets.update(reader.queue, place)
+        elif progress is not None:
+            self._offsets.update(reader.queue, progress, increase_only=True)
+
+    async def move(self, places: Mapping[MessageQueue, int]) -> None:
+        """Go on elsewhere: the queues are given up, and taken again from there."""
+        moving = [queue for queue in places if queue in self.readers]
+        await asyncio.gather(*(self._give_up(queue, place=places[queue]) for queue in moving))
+        self._share_again()
+
+    # Progress.
+
+    async def persist(self) -> None:
+        for reader in self.readers.values():
+            self._note(reader)
+        await self._offsets.persist()
+
+    def progress(self, topic: str) -> dict[MessageQueue, int]:
+        """How far this member is in a topic."""
+        found = {
+            queue: reader.process_queue.consumer_offset
+            for queue, reader in self.readers.items()
+            if queue.topic == topic
+        }
+        return {queue: place for queue, place in found.items() if place is not None}
+
+    # Locks.
+
+    async def renew_locks_forever(self, locks: QueueLocks) -> None:
+        while True:
+            await asyncio.sleep(RENEW_INTERVAL_MS / 1000)
+            await self.renew_locks(locks, list(self.readers))
+
+    async def renew_locks(self, locks: QueueLocks, queues: Collection[MessageQueue]) -> None:
+        """Of brokers that do not answer the locks stay as they are, until they expire."""
+        asked_ms = monotonic_ms()
+        for queue, is_held in (await locks.lock(queues)).items():
+            reader = self.readers.get(queue)
+            if reader is None:
+                continue
+            if is_held:
+                reader.process_queue.lock(asked_ms)
+                reader.wake()
+            else:
+                reader.process_queue.is_locked = False
+                _log.warning("the lock of %s is somebody else's", queue)
+
+    # The end.
+
+    def stop_reading(self) -> None:
+        """Pull no more; handlers go on with what they have."""
+        self._is_closed = True
+        for reader in self.readers.values():
+            reader.stop()
+
+    async def close(self) -> None:
+        """Keep the progress, and let others have the queues."""
+        for reader in self.readers.values():
+            reader.drop()
+            self._supply.dropped(reader)
+        if self._leaving:
+            await asyncio.wait(set(self._leaving.values()), timeout=_RELEASE_S)
+        await self.persist()
+        if self._locks is not None:
+            await self._locks.unlock(list(self.readers))
+        self.readers.clear()

@@ -1,0 +1,143 @@
+"""Several messages in one send: which may go together, and where a long list is cut."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import NamedTuple
+
+from contrail.client.message import Message, SendReceipt
+from contrail.client.outgoing import (
+    PROPERTIES_BYTES_MAX,
+    Outgoing,
+    build_properties,
+    check_body,
+    check_topic,
+)
+from contrail.client.send_frames import properties_text
+from contrail.errors import MessageInvalid
+from contrail.model.batch import BATCH_COUNT_MAX, BatchUnit, encode_batch
+from contrail.model.properties import UNIQ_KEY, WAIT
+from contrail.model.topic import RETRY_PREFIX
+from contrail.protocol.codes import RequestCode
+
+# Where ``send_many`` cuts. Brokers count a batch by its records, whose fixed part is longer than
+# that of the units it travels in, so a batch must stay well below their limit.
+MANY_BYTES_MAX = 1 << 20
+_RECORD_BYTES = 160
+
+
+class SentMany(NamedTuple):
+    """What became of a list of messages: one receipt for each batch it was cut into."""
+
+    receipts: list[SendReceipt]
+    batch_count: int
+
+
+def prepare_batch(
+    messages: Sequence[Message], *, take_id: Callable[[], str], bytes_max: int
+) -> Outgoing:
+    """One send that holds all ``messages``; batches are never compressed.
+
+    Raises:
+        MessageInvalid: they may not go together, or are too many bytes.
+    """
+    if not messages:
+        raise MessageInvalid("a batch holds no message: give at least one")
+    first = messages[0]
+    check_topic(first.topic)
+    for message in messages:
+        _check_company(message, first)
+    ids: list[str] = []
+    units: list[BatchUnit] = []
+    for message in messages:
+        ids.append(take_id())
+        units.append(_unit(message, ids[-1], bytes_max))
+    body = encode_batch(units)
+    if len(body) > bytes_max:
+        raise MessageInvalid(
+            f"a batch of {len(messages)} messages for topic {first.topic!r} has {len(body)} bytes, "
+            f"at most {bytes_max} may be sent at once: use send_many(), which cuts it into batches"
+        )
+    properties = {UNIQ_KEY: take_id()}
+    if not first.wait_store_ok:
+        properties[WAIT] = "false"
+    return Outgoing(
+        first.topic,
+        body,
+        properties,
+        unique_id=",".join(ids),
+        is_batch=True,
+        code=RequestCode.SEND_BATCH_MESSAGE,
+    )
+
+
+def _check_company(message: Message, first: Message) -> None:
+    if message.topic != first.topic:
+        raise MessageInvalid(
+            f"a batch has messages for the topics {first.topic!r} and {message.topic!r}: send one "
+            "batch for each topic, or use send_many()"
+        )
+    if message.wait_store_ok != first.wait_store_ok:
+        raise MessageInvalid(
+            f"a batch for topic {first.topic!r} has messages with and without wait_store_ok: give "
+            "all of them the same, or use send_many()"
+        )
+    _check_plain(message)
+
+
+def _check_plain(message: Message) -> None:
+    if message.delay_level or message.delay is not None or message.deliver_at is not None:
+        raise MessageInvalid(
+            f"a delayed message for topic {message.topic!r} cannot be in a batch: send it by itself"
+        )
+    if message.topic.startswith(RETRY_PREFIX):
+        raise MessageInvalid(
+            f"messages for the retry topic {message.topic!r} cannot be in a batch: send them singly"
+        )
+
+
+def _unit(message: Message, unique_id: str, bytes_max: int) -> BatchUnit:
+    body = check_body(message, bytes_max)
+    properties = build_properties(message)
+    properties[UNIQ_KEY] = unique_id
+    encoded = properties_text(properties).encode("utf-8", "replace")
+    if len(encoded) > PROPERTIES_BYTES_MAX:
+        raise MessageInvalid(
+            f"the properties of a message for topic {message.topic!r} have {len(encoded)} bytes, "
+            f"at most {PROPERTIES_BYTES_MAX} may be sent: put the long ones into the body"
+        )
+    return BatchUnit(body, encoded, message.flag)
+
+
+def cut(messages: Iterable[Message], bytes_max: int = MANY_BYTES_MAX) -> list[list[Message]]:
+    """``messages`` in batches of one topic and wait flag each, every one below ``bytes_max``.
+
+    The messages of a topic keep their order. One that is too long by itself is alone.
+
+    Raises:
+        MessageInvalid: one may not be in a batch at all.
+    """
+    batches: list[list[Message]] = []
+    # By topic and wait flag: the batch that is being filled, and its bytes so far.
+    filling: dict[tuple[str, bool], tuple[list[Message], int]] = {}
+    for message in messages:
+        _check_plain(message)
+        kind = (message.topic, message.wait_store_ok)
+        size = _record_bytes(message)
+        batch, filled = filling.get(kind, ([], bytes_max))
+        if filled + size > bytes_max or len(batch) >= BATCH_COUNT_MAX:
+            batch, filled = [], 0
+            batches.append(batch)
+        batch.append(message)
+        filling[kind] = (batch, filled + size)
+    return batches
+
+
+def _record_bytes(message: Message) -> int:
+    size = _RECORD_BYTES + len(message.topic) + len(message.body)
+    # Four bytes is the most a character has.
+    for name, value in message.properties.items():
+        size += 4 * (len(name) + len(value)) + 2
+    keys = (message.keys,) if isinstance(message.keys, str) else message.keys
+    size += sum(4 * len(key) + 1 for key in keys)
+    return size + 4 * (len(message.tags or "") + len(message.sharding_key or ""))

@@ -1,0 +1,39 @@
+"""The blocking admin client."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Sequence
+
+from contrail.client.admin import Admin as AsyncAdmin
+from contrail.client.blocking.admin_calls import AdminCalls
+from contrail.client.settings import DEFAULT_INSTANCE
+
+
+class Admin(AdminCalls):
+    """Asks and tells a cluster. Use it in ``with``, or ``start`` and ``close``."""
+
+    def __init__(
+        self,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        timeout_ms: int = 5_000,
+        instance_name: str = DEFAULT_INSTANCE,
+        unit_name: str | None = None,
+        client_ip: str | None = None,
+        tls: bool | ssl.SSLContext = False,
+    ) -> None:
+        super().__init__(
+            AsyncAdmin(
+                namesrv,
+                timeout_ms=timeout_ms,
+                instance_name=instance_name,
+                unit_name=unit_name,
+                client_ip=client_ip,
+                tls=tls,
+            )
+        )
+
+    @property
+    def name_servers(self) -> tuple[str, ...]:
+        return self._twin.name_servers

@@ -1,0 +1,634 @@
+"""``Admin`` without ``await``. Written by scripts/make_blocking_twins.py: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import (
+    Iterator,
+    Mapping,
+)
+from typing import Any, Literal
+
+from contrail.client.admin import Admin as _Twin
+from contrail.client.admin_messages import (
+    _LONG_MAX,
+    KEY_COUNT_MAX,
+)
+from contrail.client.admin_values import (
+    BrokerAddress,
+    BrokerRuntime,
+    GroupConnections,
+    GroupLag,
+    Moment,
+    ProducerGroup,
+    TopicStats,
+    TransactionPage,
+)
+from contrail.client.blocking.client import BlockingClient
+from contrail.client.message import ReceivedMessage
+from contrail.model.group import (
+    SubscriptionGroupConfig,
+)
+from contrail.model.subscription import SubscriptionData
+from contrail.model.topic import (
+    Perm,
+    TopicConfig,
+)
+from contrail.protocol.bodies.consume_stats import (
+    QueueTimeSpan,
+)
+from contrail.protocol.bodies.routes import ClusterInfo, TopicRouteData
+from contrail.protocol.bodies.running_info import (
+    ConsumedDirectly,
+    ConsumerRunningInfo,
+)
+from contrail.protocol.bodies.stats import StatItem
+from contrail.protocol.json_style import MessageQueue
+
+
+class AdminCalls(BlockingClient[_Twin]):
+    """Every coroutine of ``contrail.client.admin.Admin`` as a call that waits."""
+
+    def brokers(self, *, cluster: str | None = None) -> list[BrokerAddress]:
+        """Every broker, replicas too, by cluster and name."""
+        return self._run(self._twin.brokers(cluster=cluster))
+
+    def broker_runtime(self, broker: str) -> BrokerRuntime:
+        """A broker's runtime info; ``broker`` is its name or address here and below."""
+        return self._run(self._twin.broker_runtime(broker))
+
+    def broker_runtimes(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, BrokerRuntime]:
+        """The runtime info of all masters by name, and of replicas by address."""
+        return self._run(self._twin.broker_runtimes(cluster=cluster, allow_partial=allow_partial))
+
+    def broker_stats(self, broker: str, stat: str, key: str) -> StatItem:
+        """A stat item, such as ``TOPIC_PUT_NUMS`` of a topic; refused until there was traffic."""
+        return self._run(self._twin.broker_stats(broker, stat, key))
+
+    def broker_config(self, broker: str) -> dict[str, str]:
+        """A broker's settings under RocketMQ's names."""
+        return self._run(self._twin.broker_config(broker))
+
+    def update_broker_config(
+        self, settings: Mapping[str, str], *, broker: str | None = None, cluster: str | None = None
+    ) -> list[str]:
+        """Change settings of one broker or of all masters of a cluster; returns their names.
+
+        Raises:
+            ConfigError: neither a broker nor a cluster is named.
+            SomeFailed: not every broker took them.
+        """
+        return self._run(self._twin.update_broker_config(settings, broker=broker, cluster=cluster))
+
+    def wipe_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Have NameServers tell producers not to send to a broker; topics changed, by NameServer.
+
+        It holds until the broker registers the topics with other settings.
+
+        Raises:
+            SomeFailed: not every NameServer did it.
+        """
+        return self._run(self._twin.wipe_write_perm(broker_name))
+
+    def add_write_perm(self, broker_name: str) -> dict[str, int]:
+        """Take ``wipe_write_perm`` back.
+
+        Raises:
+            SomeFailed: not every NameServer did it.
+        """
+        return self._run(self._twin.add_write_perm(broker_name))
+
+    def producers(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> list[ProducerGroup]:
+        """Every producer group with the clients that produce for it now."""
+        return self._run(self._twin.producers(cluster=cluster, allow_partial=allow_partial))
+
+    def producer_connections(
+        self, group: str, topic: str, *, allow_partial: bool = False
+    ) -> ProducerGroup:
+        """Who produces for a group now, as the brokers of a topic know; empty when nobody does."""
+        return self._run(self._twin.producer_connections(group, topic, allow_partial=allow_partial))
+
+    def clean_expired_queues(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Have index files removed whose messages are gone; returns the brokers' names."""
+        return self._run(self._twin.clean_expired_queues(cluster=cluster, broker=broker))
+
+    def clean_unused_topics(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Have the data of topics removed that have no settings any more."""
+        return self._run(self._twin.clean_unused_topics(cluster=cluster, broker=broker))
+
+    def delete_expired_segments(
+        self, *, cluster: str | None = None, broker: str | None = None
+    ) -> list[str]:
+        """Have messages past their age removed now, whatever the hour."""
+        return self._run(self._twin.delete_expired_segments(cluster=cluster, broker=broker))
+
+    def namesrv_config(self) -> dict[str, dict[str, str]]:
+        """Every NameServer's settings, by address."""
+        return self._run(self._twin.namesrv_config())
+
+    def update_namesrv_config(self, settings: Mapping[str, str]) -> None:
+        """Change settings of every NameServer.
+
+        Raises:
+            SomeFailed: not every one took them.
+        """
+        return self._run(self._twin.update_namesrv_config(settings))
+
+    def kv_get(self, namespace: str, key: str) -> str | None:
+        """A value of the NameServers' table."""
+        return self._run(self._twin.kv_get(namespace, key))
+
+    def kv_list(self, namespace: str) -> dict[str, str]:
+        """All values of a namespace of the NameServers' table."""
+        return self._run(self._twin.kv_list(namespace))
+
+    def kv_put(self, namespace: str, key: str, value: str) -> None:
+        """Set a value on every NameServer; raises ``SomeFailed`` when one did not take it."""
+        return self._run(self._twin.kv_put(namespace, key, value))
+
+    def kv_delete(self, namespace: str, key: str) -> None:
+        """Remove a value from every NameServer; one that is not there is no error."""
+        return self._run(self._twin.kv_delete(namespace, key))
+
+    def message(self, topic: str, message_id: str) -> ReceivedMessage | None:
+        """The message with an id of either kind: the producer's, or the one that tells the place.
+
+        None when no broker of the topic has it.
+        """
+        return self._run(self._twin.message(topic, message_id))
+
+    def message_by_offset_id(self, offset_message_id: str) -> ReceivedMessage:
+        """The message at the place that an id names.
+
+        Raises:
+            MessageIllegal: it is no such id.
+            BrokerRefused: no message is there.
+        """
+        return self._run(self._twin.message_by_offset_id(offset_message_id))
+
+    def messages_by_unique_key(
+        self, topic: str, message_id: str, *, begin: Moment = 0, end: Moment = _LONG_MAX
+    ) -> list[ReceivedMessage]:
+        """The messages that carry a producer's id, oldest first; a retried send may be there twice.
+
+        Raises:
+            SomeFailed: not every broker answered.
+        """
+        return self._run(self._twin.messages_by_unique_key(topic, message_id, begin=begin, end=end))
+
+    def messages_by_key(
+        self,
+        topic: str,
+        key: str,
+        *,
+        count_max: int = KEY_COUNT_MAX,
+        begin: Moment = 0,
+        end: Moment = _LONG_MAX,
+    ) -> list[ReceivedMessage]:
+        """The newest messages of a topic with a key, stored within a time, oldest first.
+
+        Brokers return 64 at most for one key; narrow the time to see others.
+
+        Raises:
+            SomeFailed: not every broker answered.
+        """
+        return self._run(
+            self._twin.messages_by_key(topic, key, count_max=count_max, begin=begin, end=end)
+        )
+
+    def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:
+        """The message at a place in a queue.
+
+        Raises:
+            OffsetIllegal: no message is there.
+        """
+        return self._run(self._twin.message_at(queue, queue_offset))
+
+    def messages_from(
+        self, queue: MessageQueue, queue_offset: int, count_max: int = 32
+    ) -> list[ReceivedMessage]:
+        """Some messages of a queue from a place on: as many as one answer holds, at most so many.
+
+        Empty at the end of the queue, and where nothing is left of what was asked for.
+        """
+        return self._run(self._twin.messages_from(queue, queue_offset, count_max))
+
+    def browse(
+        self,
+        queue: MessageQueue,
+        *,
+        start: int | None = None,
+        end: int | None = None,
+        batch: int = 32,
+    ) -> Iterator[ReceivedMessage]:
+        """The messages of a queue from ``start`` to before ``end``, without any group noticing.
+
+        By default from the oldest one to what is the end when browsing starts.
+        """
+        return self._iterate(self._twin.browse(queue, start=start, end=end, batch=batch))
+
+    def send_back(self, group: str, message: ReceivedMessage, *, delay_level: int = 0) -> None:
+        """Have a group consume a message again, through its retry topic.
+
+        ``delay_level`` 0 lets the broker choose by the number of times, -1 makes it a dead letter.
+        """
+        return self._run(self._twin.send_back(group, message, delay_level=delay_level))
+
+    def consume_directly(
+        self, group: str, client_id: str, message: ReceivedMessage
+    ) -> ConsumedDirectly:
+        """Have one member consume a message now, outside of its queue, and tell what came of it."""
+        return self._run(self._twin.consume_directly(group, client_id, message))
+
+    def resume_check_half(self, topic: str, offset_message_id: str) -> None:
+        """Have a half message checked again that was given up after too many checks.
+
+        Raises:
+            MessageIllegal: the id does not tell a place.
+            BrokerRefused: no half message is there.
+        """
+        return self._run(self._twin.resume_check_half(topic, offset_message_id))
+
+    def transactions(self, broker: str, *, first: int = 0, count_max: int = 100) -> TransactionPage:
+        """Open transactions of a Contrail broker, oldest first; Apache's brokers do not tell."""
+        return self._run(self._twin.transactions(broker, first=first, count_max=count_max))
+
+    def commit_transaction(self, broker: str, transaction_id: str) -> None:
+        """Decide an open transaction of a Contrail broker: its message becomes visible."""
+        return self._run(self._twin.commit_transaction(broker, transaction_id))
+
+    def roll_back_transaction(self, broker: str, transaction_id: str) -> None:
+        """Decide an open transaction of a Contrail broker: its message never was."""
+        return self._run(self._twin.roll_back_transaction(broker, transaction_id))
+
+    def lag(
+        self,
+        group: str,
+        topic: str | None = None,
+        *,
+        cluster: str | None = None,
+        allow_partial: bool = False,
+    ) -> GroupLag:
+        """How far a group is behind on each queue of a topic, or of all topics it consumes.
+
+        A queue without a committed offset counts from its beginning. Empty for a group that never
+        committed anything.
+
+        Raises:
+            SomeFailed: not every broker answered.
+        """
+        return self._run(self._twin.lag(group, topic, cluster=cluster, allow_partial=allow_partial))
+
+    def lags(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, GroupLag]:
+        """The lag of every group, with one question to each broker."""
+        return self._run(self._twin.lags(cluster=cluster, allow_partial=allow_partial))
+
+    def group_topics(
+        self, group: str, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> list[str]:
+        """The topics on which a group has offsets, its retry topic included."""
+        return self._run(
+            self._twin.group_topics(group, cluster=cluster, allow_partial=allow_partial)
+        )
+
+    def consume_time_spans(
+        self, group: str, topic: str, *, allow_partial: bool = False
+    ) -> list[QueueTimeSpan]:
+        """From when to when each queue has messages, and when the last consumed one was stored."""
+        return self._run(self._twin.consume_time_spans(group, topic, allow_partial=allow_partial))
+
+    def committed(self, group: str, queue: MessageQueue) -> int | None:
+        """A group's offset on a queue; None where it has none."""
+        return self._run(self._twin.committed(group, queue))
+
+    def committed_offsets(self, group: str, topic: str) -> dict[MessageQueue, int | None]:
+        """``committed`` for all queues of a topic."""
+        return self._run(self._twin.committed_offsets(group, topic))
+
+    def commit_offset(self, group: str, queue: MessageQueue, consumer_offset: int) -> None:
+        """Write a group's offset as a member would; members that are online overwrite it."""
+        return self._run(self._twin.commit_offset(group, queue, consumer_offset))
+
+    def reset_to_time(
+        self, group: str, topic: str, moment: Moment, *, force: bool = True
+    ) -> dict[MessageQueue, int]:
+        """Move a group to the first message stored at or after a time, on all queues of a topic.
+
+        Without ``force`` a queue whose group is already before that time stays where it is, on
+        brokers that leave the decision to clients. Works for groups on line and off line.
+
+        Raises:
+            SomeFailed: not every broker did it.
+        """
+        return self._run(self._twin.reset_to_time(group, topic, moment, force=force))
+
+    def reset_to_begin(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Have a group consume everything that is there again."""
+        return self._run(self._twin.reset_to_begin(group, topic))
+
+    def skip_to_end(self, group: str, topic: str) -> dict[MessageQueue, int]:
+        """Have a group skip everything that is there now."""
+        return self._run(self._twin.skip_to_end(group, topic))
+
+    def reset_to_offset(
+        self, group: str, queue: MessageQueue, queue_offset: int
+    ) -> dict[MessageQueue, int]:
+        """Move a group to a place in one queue.
+
+        Raises:
+            OffsetIllegal: the queue does not reach that far.
+            ClientError: the broker cannot do it while the group has members; the message says so.
+        """
+        return self._run(self._twin.reset_to_offset(group, queue, queue_offset))
+
+    def clone_offsets(
+        self, source: str, destination: str, topic: str, *, offline: bool = True
+    ) -> dict[MessageQueue, int | None]:
+        """Copy a group's progress on a topic to another group; returns where that is now.
+
+        Without ``offline`` only topics that ``source`` subscribes to at the moment are copied.
+
+        Raises:
+            SomeFailed: not every broker did it.
+        """
+        return self._run(self._twin.clone_offsets(source, destination, topic, offline=offline))
+
+    def groups(
+        self, *, cluster: str | None = None, internal: bool = False, allow_partial: bool = False
+    ) -> list[str]:
+        """The names of the consumer groups; with ``internal`` also the system's own."""
+        return self._run(
+            self._twin.groups(cluster=cluster, internal=internal, allow_partial=allow_partial)
+        )
+
+    def group_configs(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, dict[str, SubscriptionGroupConfig]]:
+        """The settings of all groups by broker name, then by group."""
+        return self._run(self._twin.group_configs(cluster=cluster, allow_partial=allow_partial))
+
+    def group_config(
+        self, group: str, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, SubscriptionGroupConfig]:
+        """A group's settings by name of those brokers that have it.
+
+        Raises:
+            ClientError: no broker has the group.
+        """
+        return self._run(
+            self._twin.group_config(group, cluster=cluster, allow_partial=allow_partial)
+        )
+
+    def create_group(
+        self, group: str, *, cluster: str | None = None, broker: str | None = None, **settings: Any
+    ) -> list[str]:
+        """Create a group, or set all of its settings, on every master, a cluster's or one broker.
+
+        ``settings`` are fields of ``SubscriptionGroupConfig``, such as ``retry_count_max=3`` or
+        ``consume_enable=False``. Returns the brokers' names.
+
+        Raises:
+            ConfigError: the name or a setting is not allowed.
+            SomeFailed: not every broker took it.
+        """
+        return self._run(self._twin.create_group(group, cluster=cluster, broker=broker, **settings))
+
+    def update_group(
+        self, group: str, *, cluster: str | None = None, broker: str | None = None, **settings: Any
+    ) -> list[str]:
+        """Change the given settings, and keep the others, on the brokers that have the group.
+
+        Raises:
+            ClientError: no broker has the group.
+            SomeFailed: not every broker took it.
+        """
+        return self._run(self._twin.update_group(group, cluster=cluster, broker=broker, **settings))
+
+    def delete_group(
+        self,
+        group: str,
+        *,
+        cluster: str | None = None,
+        broker: str | None = None,
+        remove_offsets: bool = False,
+        remove_topics: bool = False,
+    ) -> None:
+        """Delete a group's settings; if asked also its offsets, its retry and dead-letter topics.
+
+        Raises:
+            SomeFailed: not every broker did it.
+        """
+        return self._run(
+            self._twin.delete_group(
+                group,
+                cluster=cluster,
+                broker=broker,
+                remove_offsets=remove_offsets,
+                remove_topics=remove_topics,
+            )
+        )
+
+    def group_connections(
+        self, group: str, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> GroupConnections:
+        """Who consumes for a group now, and what they subscribe to; empty when nobody does."""
+        return self._run(
+            self._twin.group_connections(group, cluster=cluster, allow_partial=allow_partial)
+        )
+
+    def group_subscription(self, group: str, topic: str) -> SubscriptionData | None:
+        """What the group's members want of a topic now; None when they do not subscribe to it."""
+        return self._run(self._twin.group_subscription(group, topic))
+
+    def running_info(
+        self, group: str, client_id: str, *, jstack: bool = False
+    ) -> ConsumerRunningInfo:
+        """A member's own view: its settings, queues and rates; with ``jstack`` Java's threads.
+
+        Raises:
+            ClientError: no broker knows that client in the group.
+        """
+        return self._run(self._twin.running_info(group, client_id, jstack=jstack))
+
+    def consumer_status(
+        self, group: str, topic: str, *, client_id: str = "", allow_partial: bool = False
+    ) -> dict[str, dict[MessageQueue, int]]:
+        """How far the group's members are in memory, by client id and queue."""
+        return self._run(
+            self._twin.consumer_status(
+                group, topic, client_id=client_id, allow_partial=allow_partial
+            )
+        )
+
+    def dead_letter_topic(self, group: str) -> str | None:
+        """The topic of a group's dead letters, if it ever had any."""
+        return self._run(self._twin.dead_letter_topic(group))
+
+    def topics(self, *, cluster: str | None = None, internal: bool = True) -> list[str]:
+        """The names of all topics, or of those of one cluster.
+
+        Without ``internal`` those that the system, retries and dead letters use are left out.
+        """
+        return self._run(self._twin.topics(cluster=cluster, internal=internal))
+
+    def topic_clusters(self, topic: str) -> list[str]:
+        """Which clusters have a topic."""
+        return self._run(self._twin.topic_clusters(topic))
+
+    def topic_config(self, topic: str, *, allow_partial: bool = False) -> dict[str, TopicConfig]:
+        """A topic's settings by broker name."""
+        return self._run(self._twin.topic_config(topic, allow_partial=allow_partial))
+
+    def topic_configs(self, broker: str) -> dict[str, TopicConfig]:
+        """All topics of one broker."""
+        return self._run(self._twin.topic_configs(broker))
+
+    def create_topic(
+        self,
+        topic: str,
+        *,
+        queues: int = 8,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int = Perm.READ | Perm.WRITE,
+        order: bool = False,
+        attributes: Mapping[str, str] | None = None,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Create a topic, or set all of its settings, on every master, one cluster's or one broker.
+
+        Returns the brokers' names once every NameServer routes to them.
+
+        Raises:
+            ConfigError: the name or a setting is not allowed.
+            SomeFailed: not every broker took it.
+        """
+        return self._run(
+            self._twin.create_topic(
+                topic,
+                queues=queues,
+                read_queues=read_queues,
+                write_queues=write_queues,
+                perm=perm,
+                order=order,
+                attributes=attributes,
+                cluster=cluster,
+                broker=broker,
+            )
+        )
+
+    def update_topic(
+        self,
+        topic: str,
+        *,
+        queues: int | None = None,
+        read_queues: int | None = None,
+        write_queues: int | None = None,
+        perm: int | None = None,
+        order: bool | None = None,
+        attributes: Mapping[str, str | None] | None = None,
+        cluster: str | None = None,
+        broker: str | None = None,
+    ) -> list[str]:
+        """Change what is given and keep the rest; an attribute that is None is removed.
+
+        To shrink without losing messages, first lower ``write_queues``, and ``read_queues`` when
+        the last queues are consumed.
+
+        Raises:
+            RouteMissing: the topic does not exist.
+            SomeFailed: not every broker took it.
+        """
+        return self._run(
+            self._twin.update_topic(
+                topic,
+                queues=queues,
+                read_queues=read_queues,
+                write_queues=write_queues,
+                perm=perm,
+                order=order,
+                attributes=attributes,
+                cluster=cluster,
+                broker=broker,
+            )
+        )
+
+    def delete_topic(self, topic: str, *, cluster: str | None = None) -> None:
+        """Delete a topic with its messages from every broker, then from every NameServer.
+
+        Raises:
+            SomeFailed: a server did not do it; the others did.
+        """
+        return self._run(self._twin.delete_topic(topic, cluster=cluster))
+
+    def order_config(self, topic: str) -> dict[str, int]:
+        """How many queues each broker has for ordered sends; empty for a topic without order."""
+        return self._run(self._twin.order_config(topic))
+
+    def set_order_config(self, topic: str, queues: Mapping[str, int] | None) -> None:
+        """Fix how many queues each broker has for ordered sends, on all NameServers; None ends it.
+
+        Raises:
+            SomeFailed: not every NameServer took it.
+        """
+        return self._run(self._twin.set_order_config(topic, queues))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that consumers read."""
+        return self._run(self._twin.queues(topic))
+
+    def topic_stats(self, topic: str, *, allow_partial: bool = False) -> TopicStats:
+        """How far each queue of a topic reaches, and when its last message was stored."""
+        return self._run(self._twin.topic_stats(topic, allow_partial=allow_partial))
+
+    def topic_consumers(self, topic: str, *, allow_partial: bool = False) -> list[str]:
+        """The groups that consume a topic, or did and left offsets."""
+        return self._run(self._twin.topic_consumers(topic, allow_partial=allow_partial))
+
+    def queue_offset_min(self, queue: MessageQueue) -> int:
+        """The offset of the oldest message that is still there."""
+        return self._run(self._twin.queue_offset_min(queue))
+
+    def queue_offset_max(self, queue: MessageQueue) -> int:
+        """The offset that the next message will get."""
+        return self._run(self._twin.queue_offset_max(queue))
+
+    def search_offset(
+        self, queue: MessageQueue, moment: Moment, *, boundary: Literal["lower", "upper"] = "lower"
+    ) -> int:
+        """The first message of a queue that was stored at or after a time.
+
+        Of several stored in the same millisecond, ``upper`` is the last one; brokers before 5.0
+        know only ``lower``. A time after all messages leads to the end of the queue.
+        """
+        return self._run(self._twin.search_offset(queue, moment, boundary=boundary))
+
+    def search_offsets(self, topic: str, moment: Moment) -> dict[MessageQueue, int]:
+        """``search_offset`` for all queues of a topic."""
+        return self._run(self._twin.search_offsets(topic, moment))
+
+    def earliest_store_time_ms(self, queue: MessageQueue) -> int:
+        """When the oldest message of a queue was stored; -1 for an empty queue."""
+        return self._run(self._twin.earliest_store_time_ms(queue))
+
+    def cluster_info(self) -> ClusterInfo:
+        """Every broker by name, and the names of each cluster, as a NameServer knows them."""
+        return self._run(self._twin.cluster_info())
+
+    def topic_route(self, topic: str) -> TopicRouteData:
+        """Where a topic's queues are, as a NameServer knows it now.
+
+        Raises:
+            RouteMissing: no broker has the topic.
+        """
+        return self._run(self._twin.topic_route(topic))

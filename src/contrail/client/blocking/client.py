@@ -1,0 +1,71 @@
+"""What every blocking client has: an asyncio twin, and the loop that runs it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from types import TracebackType
+from typing import Any, Generic, Protocol, Self, TypeVar
+
+from contrail.client.background import background_loop
+
+T = TypeVar("T")
+
+
+class _Twin(Protocol):
+    async def start(self) -> None: ...
+    async def close(self) -> None: ...
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None: ...
+
+
+A = TypeVar("A", bound=_Twin)
+
+
+class BlockingClient(Generic[A]):
+    """A client whose calls wait. Safe to share between threads, not over a fork."""
+
+    def __init__(self, twin: A) -> None:
+        self._twin = twin
+        self._background = background_loop()
+
+    def _run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self._background.run(work)
+
+    def _iterate(self, items: AsyncIterator[T]) -> Iterator[T]:
+        while True:
+            try:
+                yield self._run(_next(items))
+            except StopAsyncIteration:
+                return
+
+    def start(self) -> None:
+        """Join the process's client for the cluster; ``with`` does it for you."""
+        self._run(self._twin.start())
+        self._background.open_clients.add(self._twin)
+
+    def close(self) -> None:
+        """End what is under way and leave; ``with`` does it for you, and so does the exit."""
+        self._background.open_clients.discard(self._twin)
+        self._run(self._twin.close())
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._background.open_clients.discard(self._twin)
+        self._run(self._twin.__aexit__(kind, error, traceback))
+
+
+async def _next(items: AsyncIterator[T]) -> T:
+    return await anext(items)

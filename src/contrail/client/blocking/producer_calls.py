@@ -1,0 +1,187 @@
+"""``Producer`` without ``await``. Written by scripts/make_blocking_twins.py: do not edit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from contrail.client.batches import SentMany
+from contrail.client.blocking.client import BlockingClient
+from contrail.client.inbound import Reply
+from contrail.client.message import Message, MessageQueue, ReceivedMessage, SendReceipt
+from contrail.client.producer import Producer as _Twin
+from contrail.client.request_reply import REQUEST_TIMEOUT_MS
+from contrail.client.selectors import Selector
+from contrail.client.transactions import (
+    TransactionReceipt,
+)
+
+
+class ProducerCalls(BlockingClient[_Twin]):
+    """Every coroutine of ``contrail.client.producer.Producer`` as a call that waits."""
+
+    def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        selector_arg: object = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send a message and return what the broker said about it.
+
+        Tried again on another broker, twice unless set otherwise, when a broker does not answer or
+        cannot store it now; not when you chose the queue. ``timeout_ms`` holds for all of it.
+
+        Raises:
+            MessageInvalid: the message breaks a rule; nothing was sent.
+            RouteMissing: no broker has the topic, and none may make it.
+            SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored anyway.
+            BackPressure: too much was under way for all of the time.
+        """
+        return self._run(
+            self._twin.send(
+                message,
+                queue=queue,
+                selector=selector,
+                selector_arg=selector_arg,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        selector_arg: object = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Hand a message to the network; nobody says whether it was stored, nothing is retried.
+
+        Raises:
+            MessageInvalid: the message breaks a rule; nothing was sent.
+            RouteMissing: no broker has the topic, and none may make it.
+            SendFailed: the broker cannot be reached.
+            BackPressure: the broker did not take what was sent before, for all of the time.
+        """
+        return self._run(
+            self._twin.send_oneway(
+                message,
+                queue=queue,
+                selector=selector,
+                selector_arg=selector_arg,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send messages of one topic in one request, into one queue; they are not compressed.
+
+        Raises:
+            MessageInvalid: they may not go together, or have more than ``max_message_size`` bytes;
+                ``send_many`` takes any number.
+            SendFailed: none of them was sent.
+        """
+        return self._run(self._twin.send_batch(messages, queue=queue, timeout_ms=timeout_ms))
+
+    def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> SentMany:
+        """Send any number of messages of any topics in as few batches as they fit, in order.
+
+        Each batch goes to one queue; ``timeout_ms`` holds for each.
+
+        Raises:
+            MessageInvalid: a message breaks a rule; nothing was sent.
+            SendFailed: a batch was not sent; the message says how many were, before it.
+        """
+        return self._run(self._twin.send_many(messages, timeout_ms=timeout_ms))
+
+    def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of a topic may be sent to.
+
+        Raises:
+            RouteMissing: there is none.
+        """
+        return self._run(self._twin.publish_queues(topic))
+
+    def send_in_transaction(
+        self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
+    ) -> TransactionReceipt:
+        """Send a half message, let the ``transaction_listener`` do its part, commit or roll back.
+
+        Raises:
+            ConfigError: the producer has no listener.
+            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+            SendFailed: the half message was not stored; the listener did not run.
+        """
+        return self._run(self._twin.send_in_transaction(message, arg, timeout_ms=timeout_ms))
+
+    def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        selector_arg: object = None,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> Reply:
+        """Send a message and return the reply of whoever consumes it.
+
+        Raises:
+            NoReply: none came in time.
+            SendFailed: the request itself was not sent.
+        """
+        return self._run(
+            self._twin.request(
+                message,
+                queue=queue,
+                selector=selector,
+                selector_arg=selector_arg,
+                timeout_ms=timeout_ms,
+            )
+        )
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Answer a message that was sent with ``request``.
+
+        Raises:
+            MessageInvalid: the message is no request.
+            SendFailed: the reply did not reach the client that asked.
+        """
+        return self._run(
+            self._twin.reply(
+                request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms
+            )
+        )
+
+    def recall(
+        self,
+        receipt_or_topic: SendReceipt | str,
+        handle: str | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> str:
+        """Take back a message with ``deliver_at`` or ``delay`` before its time; the message's id.
+
+        Raises:
+            MessageInvalid: there is no handle, or it is not one of the topic.
+            BrokerRefused: too late, or the broker recalls nothing; the message tells.
+        """
+        return self._run(self._twin.recall(receipt_or_topic, handle, timeout_ms=timeout_ms))

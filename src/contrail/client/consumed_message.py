@@ -1,0 +1,99 @@
+"""A message in the hands of a handler, who may say what becomes of it."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from contrail.client.message import ReceivedMessage, SendReceipt
+from contrail.errors import ClientError
+
+if TYPE_CHECKING:
+    from contrail.client.queue_reader import QueueReader
+
+
+class ConsumeResult(Enum):
+    """What a handler may return; returning nothing means success."""
+
+    SUCCESS = "SUCCESS"
+    LATER = "LATER"
+
+
+class ConsumedMessage(ReceivedMessage):
+    """What handlers get. What is said first counts: afterwards the message is out of hand.
+
+    A handler that says nothing acknowledges by returning and asks for a retry by raising.
+    """
+
+    __slots__ = ("_lease", "origin", "started_ms", "suspend_ms")
+
+    # Who is to hear what becomes of it: None once it is settled.
+    _lease: QueueReader | None
+    # Who read it; not there for a message that was handed in from outside.
+    origin: QueueReader
+    # When a handler got it, on the monotonic clock; 0 before.
+    started_ms: int
+    # Ordered queues: how long to wait before it is handled again.
+    suspend_ms: int | None
+
+    def lend(self, reader: QueueReader) -> None:
+        """Hand it out, or hand it out again."""
+        self._lease = self.origin = reader
+        self.started_ms = 0
+        self.suspend_ms = None
+
+    def take_lease(self) -> QueueReader | None:
+        """Who is to hear what becomes of it; None when that is settled already."""
+        lease, self._lease = self._lease, None
+        return lease
+
+    @property
+    def is_settled(self) -> bool:
+        return self._lease is None
+
+    async def ack(self) -> None:
+        """Done: it does not come again. Does nothing when it was settled before."""
+        lease = self.take_lease()
+        if lease is not None:
+            lease.acknowledge(self)
+
+    async def later(self, delay: int | float | timedelta | None = None) -> None:
+        """Let it come again: an ``int`` is a delay level, a ``float`` seconds.
+
+        Brokers know a few delays only: the next longer one is taken. None leaves it to the broker.
+        An ordered queue waits that long itself (at most 30 s), and nothing of it overtakes.
+
+        Raises:
+            ConfigError: no such delay.
+        """
+        lease = self._lease
+        if lease is not None:
+            await lease.give_back(self, delay)
+
+    async def dead_letter(self) -> None:
+        """Give it up: it goes to the group's dead-letter topic."""
+        lease = self._lease
+        if lease is not None:
+            await lease.bury(self)
+
+    async def reply(self, body: bytes) -> SendReceipt:
+        """Answer a request-reply call.
+
+        Raises:
+            ClientError: the message is no request, or the answer could not be sent.
+        """
+        if not hasattr(self, "origin"):
+            raise ClientError(f"message {self.message_id} came from an operator: nobody waits")
+        return await self.origin.reply(self, body)
+
+
+def as_consumed(message: ReceivedMessage) -> ConsumedMessage:
+    """The same message, for a handler; nobody hears what becomes of it."""
+    consumed = ConsumedMessage.__new__(ConsumedMessage)
+    for name in ReceivedMessage.__slots__:
+        setattr(consumed, name, getattr(message, name))
+    consumed._lease = None
+    consumed.started_ms = 0
+    consumed.suspend_ms = None
+    return consumed

@@ -1,0 +1,115 @@
+"""How a push consumer consumes: RocketMQ's settings under their own names."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypeVar
+
+from contrail.client.state.allocation import AllocationStrategy, strategy_named
+from contrail.client.state.flow_control import FlowLimits
+from contrail.errors import ConfigError
+from contrail.model.group import check_group_name
+from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+
+RETRIES_MAX = 16
+RETRIES_WITHOUT_END = 0x7FFFFFFF
+_RESERVED_GROUP = "DEFAULT_CONSUMER"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerSettings:
+    """What tells one push consumer from another."""
+
+    message_model: MessageModel | str = MessageModel.CLUSTERING
+    orderly: bool = False
+    consume_from_where: ConsumeFromWhere | str = ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET
+    # ``yyyyMMddHHmmss``, a datetime or epoch milliseconds; None is half an hour before the start.
+    consume_timestamp: str | datetime | int | None = None
+    pull_batch_size: int = 32
+    consume_message_batch_max_size: int = 1
+    # How many handlers run at once.
+    consume_thread_max: int = 20
+    pull_threshold_for_queue: int = 1_000
+    # In MiB.
+    pull_threshold_size_for_queue: int = 100
+    consume_concurrently_max_span: int = 2_000
+    pull_interval_ms: int = 0
+    pull_time_delay_ms_when_exception: int = 1_000
+    # -1: 16 times, or without end where order is kept.
+    max_reconsume_times: int = -1
+    suspend_current_queue_time_ms: int = 1_000
+    consume_timeout_minutes: float = 15
+    allocate_strategy: str | AllocationStrategy = "AVG"
+    rebalance_interval_ms: int = 20_000
+    persist_consumer_offset_interval_ms: int = 5_000
+    await_termination_ms_when_shutdown: int = 10_000
+    offset_folder: Path | str | None = None
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            least = _LEAST.get(field.name, 0)
+            if isinstance(value, int) and not isinstance(value, bool) and value < least:
+                raise ConfigError(f"{field.name}={value}: it must be {least} or more")
+        if self.pull_batch_size > 1024:
+            raise ConfigError(f"pull_batch_size={self.pull_batch_size}: at most 1024")
+
+    @property
+    def model(self) -> MessageModel:
+        """Raises ``ConfigError`` for another name."""
+        given = self.message_model
+        if isinstance(given, MessageModel):
+            return given
+        try:
+            return MessageModel(given.upper())
+        except ValueError as error:
+            raise ConfigError(f"message_model={given!r}: use CLUSTERING or BROADCASTING") from error
+
+    @property
+    def strategy(self) -> AllocationStrategy:
+        given = self.allocate_strategy
+        return strategy_named(given) if isinstance(given, str) else given
+
+    @property
+    def retries_max(self) -> int:
+        if self.max_reconsume_times >= 0:
+            return self.max_reconsume_times
+        return RETRIES_WITHOUT_END if self.orderly else RETRIES_MAX
+
+    @property
+    def flow_limits(self) -> FlowLimits:
+        return FlowLimits(
+            self.pull_threshold_for_queue,
+            self.pull_threshold_size_for_queue << 20,
+            None if self.orderly else self.consume_concurrently_max_span,
+        )
+
+
+_LEAST = {
+    "max_reconsume_times": -1,
+    "pull_batch_size": 1,
+    "consume_message_batch_max_size": 1,
+    "consume_thread_max": 1,
+    "pull_threshold_for_queue": 1,
+    "pull_threshold_size_for_queue": 1,
+    "rebalance_interval_ms": 1,
+    "persist_consumer_offset_interval_ms": 1,
+}
+
+S = TypeVar("S")
+
+
+def split_settings(kind: type[S], given: dict[str, Any]) -> tuple[S, dict[str, Any]]:
+    """What is meant for settings of ``kind``, and what is left for the client it shares."""
+    names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    own = {name: value for name, value in given.items() if name in names}
+    return kind(**own), {name: value for name, value in given.items() if name not in names}
+
+
+def check_consumer_group(group: str) -> None:
+    """Raises ``ConfigError`` for a name that no consumer group may have."""
+    if group == _RESERVED_GROUP:
+        raise ConfigError(f"group {group!r} is RocketMQ's own: choose another name")
+    check_group_name(group)

@@ -1,0 +1,317 @@
+"""Runs handlers: so many at once, each message in exactly one pair of hands.
+
+What to handle next and what becomes of it is a supply's business: ``consuming_concurrent`` and
+``consuming_orderly``. Handlers run in a fixed set of tasks, or of threads if they are plain
+functions; a task per message would cost more than most handlers do.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, Protocol
+
+from contrail.client.consumed_message import ConsumedMessage, ConsumeResult
+from contrail.client.hooks import ConsumeHook, ConsumeOutcome
+from contrail.clock import monotonic_ms
+from contrail.errors import ClientError
+
+_log = logging.getLogger(__name__)
+
+# Handlers that never wait would keep the loop from everything else.
+_TURNS_MAX = 32
+
+Batch = list[ConsumedMessage]
+
+
+class Supply(Protocol):
+    """Where messages come from, as those who handle them see it."""
+
+    def take(self, count_max: int) -> Batch:
+        """What to handle now; empty when there is nothing."""
+        ...
+
+    def succeeded(self, batch: Batch) -> bool:
+        """All went well; False when the handler said otherwise about some: tell ``failed`` too."""
+        ...
+
+    async def failed(self, batch: Batch) -> None: ...
+
+    def abandoned(self, batch: Batch) -> None:
+        """Nobody knows how far the handler got: what is not settled comes again."""
+        ...
+
+    @property
+    def has_more(self) -> bool: ...
+
+
+class Bell:
+    """Wakes those who wait for work, one at a time."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[asyncio.Future[None]] = deque()
+
+    def ring(self) -> bool:
+        """Wake one; False when nobody waits."""
+        while self._waiting:
+            waiter = self._waiting.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                return True
+        return False
+
+    def ring_all(self) -> None:
+        while self.ring():
+            pass
+
+    async def wait(self) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiting.append(waiter)
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            if waiter.done() and not waiter.cancelled():
+                # It was meant for whoever is still there.
+                self.ring()
+            raise
+
+
+class Handler:
+    """What an application registered, in the one form the workers call."""
+
+    def __init__(self, function: Callable[..., Any], *, takes_list: bool) -> None:
+        if not callable(function):
+            raise ClientError(f"a handler must be callable, {function!r} is not")
+        self.function = function
+        self.takes_list = takes_list
+        # An object may have an ``async def __call__``.
+        self.is_async = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(
+            type(function).__call__
+        )
+
+    def arguments(self, batch: Batch) -> Batch | ConsumedMessage:
+        return batch if self.takes_list else batch[0]
+
+
+class HandlerRun:
+    """Calls a handler and judges what it returned."""
+
+    def __init__(self, handler: Handler, thread_count_max: int) -> None:
+        self._handler = handler
+        self._thread_count_max = thread_count_max
+        self._threads: ThreadPoolExecutor | None = None
+        self.call: Callable[[Any], Awaitable[Any]] = (
+            handler.function if handler.is_async else self._call_in_thread
+        )
+
+    async def __call__(self, batch: Batch) -> bool:
+        """Whether the handler is content; raises what it raises.
+
+        Raises:
+            ClientError: it returned what means nothing.
+        """
+        return is_content(await self.call(self._handler.arguments(batch)))
+
+    async def _call_in_thread(self, argument: Any) -> Any:
+        if self._threads is None:
+            self._threads = ThreadPoolExecutor(self._thread_count_max, "contrail-handler")
+        loop = asyncio.get_running_loop()
+        running = loop.run_in_executor(self._threads, partial(self._handler.function, argument))
+        try:
+            result = await asyncio.shield(running)
+        except asyncio.CancelledError:
+            # The thread goes on all the same; nobody waits for what it says.
+            running.add_done_callback(_drop_result)
+            raise
+        return await result if inspect.isawaitable(result) else result
+
+    def close(self) -> None:
+        if self._threads is not None:
+            self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def _drop_result(running: asyncio.Future[Any]) -> None:
+    if not running.cancelled() and running.exception() is not None:
+        _log.warning("a handler that was not waited for failed", exc_info=running.exception())
+
+
+def is_content(result: object) -> bool:
+    """Raises ``ClientError`` for a result that means nothing."""
+    if result is None or result is ConsumeResult.SUCCESS:
+        return True
+    if result is ConsumeResult.LATER:
+        return False
+    raise ClientError(
+        f"a handler returned {result!r}: return nothing, ConsumeResult.SUCCESS or "
+        "ConsumeResult.LATER, or raise"
+    )
+
+
+class Watch:
+    """Looks on while messages are handled: counts, logs and tells the hooks."""
+
+    def __init__(self, group: str, hooks: Sequence[ConsumeHook], timeout_ms: int) -> None:
+        self._group = group
+        self._hooks = hooks
+        self._timeout_ms = timeout_ms
+
+    def begin(self, batch: Batch) -> tuple[int, list[object]]:
+        """What to hand to ``end``."""
+        started_ms = monotonic_ms()
+        for message in batch:
+            message.started_ms = started_ms
+        batch[0].origin.process_queue.last_consume_ms = started_ms
+        if not self._hooks:
+            return started_ms, []
+        return started_ms, [hook.before_consume(self._group, batch) for hook in self._hooks]
+
+    def end(
+        self,
+        batch: Batch,
+        begun: tuple[int, list[object]],
+        *,
+        is_content: bool,
+        error: BaseException | None = None,
+    ) -> None:
+        started_ms, tokens = begun
+        took_ms = monotonic_ms() - started_ms
+        counts = batch[0].origin.figures.counts
+        counts.handled_count += 1
+        counts.handling_ms += took_ms
+        if is_content:
+            counts.ok_count += len(batch)
+        else:
+            counts.failed_count += len(batch)
+            self._log_failure(batch[0], error)
+        if tokens:
+            self._tell_hooks(tokens, is_content, error, took_ms)
+
+    def _log_failure(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        _log.warning(
+            "the handler of group %s failed: message %s of topic %r, handled %d times before",
+            self._group,
+            message.message_id,
+            message.topic,
+            message.reconsume_times,
+            exc_info=error,
+        )
+
+    def _tell_hooks(
+        self,
+        tokens: Sequence[object],
+        is_content: bool,
+        error: BaseException | None,
+        took_ms: int,
+    ) -> None:
+        outcome = ConsumeOutcome.SUCCESS if is_content else ConsumeOutcome.FAILED
+        if error is not None:
+            outcome = ConsumeOutcome.EXCEPTION
+        elif is_content and took_ms >= self._timeout_ms:
+            outcome = ConsumeOutcome.TIMED_OUT
+        for hook, token in zip(self._hooks, tokens, strict=True):
+            hook.after_consume(token, outcome, took_ms, error)
+
+
+class Workers:
+    """The tasks that handle messages."""
+
+    def __init__(
+        self,
+        supply: Supply,
+        bell: Bell,
+        run: HandlerRun,
+        watch: Watch,
+        *,
+        group: str,
+        count_max: int,
+        batch_count_max: int,
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._supply = supply
+        self._bell = bell
+        self._run = run
+        self._watch = watch
+        self._group = group
+        self._count_max = count_max
+        self._batch_count_max = batch_count_max
+        self._spawn = spawn
+        self._tasks: set[asyncio.Task[None]] = set()
+        # Somebody was called and has not come yet.
+        self._is_calling = False
+        self._is_stopping = False
+
+    def call_one(self) -> None:
+        """There is work: wake a worker, or hire one."""
+        if self._is_calling or self._is_stopping:
+            return
+        if self._bell.ring():
+            self._is_calling = True
+        elif len(self._tasks) < self._count_max:
+            self._is_calling = True
+            task = self._spawn(self._work(), f"handler of {self._group}")
+            self._tasks.add(task)
+            task.add_done_callback(self._left)
+
+    def _left(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if self._supply.has_more:
+            self.call_one()
+
+    async def stop(self, timeout_s: float) -> None:
+        """Take nothing new, and let those at work finish; after the timeout they are cancelled."""
+        self._is_stopping = True
+        self._bell.ring_all()
+        # One of the handlers may be who closes the consumer.
+        tasks = self._tasks - {asyncio.current_task()}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=timeout_s)
+            for task in late:
+                _log.warning("a handler of group %s did not end in time", self._group)
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        self._run.close()
+
+    async def _work(self) -> None:
+        supply, turn_count = self._supply, 0
+        self._is_calling = False
+        while not self._is_stopping:
+            batch = supply.take(self._batch_count_max)
+            if not batch:
+                await self._bell.wait()
+                self._is_calling = False
+                continue
+            if supply.has_more:
+                self.call_one()
+            await self._handle(batch)
+            turn_count += 1
+            if turn_count == _TURNS_MAX:
+                turn_count = 0
+                await asyncio.sleep(0)
+
+    async def _handle(self, batch: Batch) -> None:
+        begun = self._watch.begin(batch)
+        is_content = False
+        error: BaseException | None = None
+        try:
+            is_content = await self._run(batch)
+        except asyncio.CancelledError as cancelled:
+            if _is_cancelled_itself():
+                self._supply.abandoned(batch)
+                raise
+            error = cancelled
+        except Exception as problem:
+            error = problem
+        self._watch.end(batch, begun, is_content=is_content, error=error)
+        if not is_content or not self._supply.succeeded(batch):
+            await self._supply.failed(batch)
+
+
+def _is_cancelled_itself() -> bool:
+    """Whether this task is to end, rather than something that it waited for."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0

@@ -1,0 +1,151 @@
+"""Messages in no order: each is handled by whoever is free, and sent back when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.consuming import Batch
+from contrail.client.queue_reader import QueueReader
+from contrail.client.send_back import SendBack
+from contrail.client.state.retry_delays import DEAD_LETTER, FIRST_RETRY_LEVEL, delay_level
+
+_log = logging.getLogger(__name__)
+
+# What could not be sent back is handled here again after this long.
+LOCAL_RETRY_S = 5.0
+# Of one queue, in one look.
+_EXPIRED_COUNT_MAX = 16
+
+
+class ConcurrentSupply:
+    """What is pulled and not handled yet, of all queues."""
+
+    def __init__(
+        self,
+        send_back: SendBack,
+        *,
+        is_broadcasting: bool,
+        call_one: Callable[[], None],
+        local_retry_s: float = LOCAL_RETRY_S,
+    ) -> None:
+        self._send_back = send_back
+        self._is_broadcasting = is_broadcasting
+        self._call_one = call_one
+        self._local_retry_s = local_retry_s
+        self._ready: deque[ConsumedMessage] = deque()
+
+    # From the readers.
+
+    def submit(self, reader: QueueReader, messages: Sequence[ConsumedMessage]) -> None:
+        self._ready.extend(messages)
+        self._call_one()
+
+    def dropped(self, reader: QueueReader) -> None:
+        """Its messages will not be handled: let go of them."""
+        self._ready = deque(one for one in self._ready if one.origin is not reader)
+
+    async def released(self, reader: QueueReader) -> None:
+        """Whoever takes the queue over does not mind handlers that still run here."""
+
+    # To the handlers.
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._ready)
+
+    def take(self, count_max: int) -> Batch:
+        ready = self._ready
+        while ready:
+            message = ready.popleft()
+            reader = message.origin
+            if reader.process_queue.is_dropped or message.is_settled:
+                continue
+            batch = [message]
+            while len(batch) < count_max and ready and ready[0].origin is reader:
+                batch.append(ready.popleft())
+            return batch
+        return []
+
+    def succeeded(self, batch: Batch) -> bool:
+        for message in batch:
+            lease = message.take_lease()
+            if lease is not None:
+                lease.acknowledge(message)
+        return True
+
+    async def failed(self, batch: Batch) -> None:
+        for message in batch:
+            if not message.is_settled:
+                await self.give_back(message.origin, message, None)
+
+    def abandoned(self, batch: Batch) -> None:
+        for message in batch:
+            if message.take_lease() is not None:
+                self._again_later(message.origin, message)
+
+    # What becomes of a message.
+
+    async def give_back(
+        self,
+        reader: QueueReader,
+        message: ConsumedMessage,
+        delay: int | float | timedelta | None,
+    ) -> None:
+        await self._return(reader, message, delay_level(delay))
+
+    async def bury(self, reader: QueueReader, message: ConsumedMessage) -> None:
+        await self._return(reader, message, DEAD_LETTER)
+
+    async def _return(self, reader: QueueReader, message: ConsumedMessage, level: int) -> None:
+        if message.take_lease() is None:
+            return
+        if self._is_broadcasting:
+            _log.warning(
+                "message %s of topic %r is skipped: its handler failed, and broadcast messages "
+                "are not retried",
+                message.message_id,
+                message.topic,
+            )
+            reader.acknowledge(message)
+            return
+        is_returned = False
+        try:
+            is_returned = await self._send_back.give_back(message, level)
+        finally:
+            if is_returned:
+                reader.acknowledge(message)
+            else:
+                message.reconsume_times += 1
+                self._again_later(reader, message)
+
+    def _again_later(self, reader: QueueReader, message: ConsumedMessage) -> None:
+        loop = asyncio.get_running_loop()
+        loop.call_later(self._local_retry_s, self._again, reader, message)
+
+    def _again(self, reader: QueueReader, message: ConsumedMessage) -> None:
+        if not reader.process_queue.is_dropped:
+            message.lend(reader)
+            self._ready.append(message)
+            self._call_one()
+
+    async def expire(self, reader: QueueReader, now_ms: int, timeout_ms: int) -> None:
+        """Send back what a handler has had for too long, so that the queue's progress goes on."""
+        process_queue = reader.process_queue
+        for _ in range(_EXPIRED_COUNT_MAX):
+            message = process_queue.lowest
+            if message is None or process_queue.is_dropped or message.started_ms == 0:
+                return
+            if now_ms - message.started_ms <= timeout_ms:
+                return
+            _log.warning("message %s is handled for too long", message.message_id)
+            if not self._is_broadcasting and not await self._send_back.give_back(
+                message, FIRST_RETRY_LEVEL
+            ):
+                return
+            message.take_lease()
+            reader.acknowledge(message)

@@ -1,0 +1,201 @@
+"""Messages in order: one handler per queue at a time, and a failed message is tried again in place.
+
+A queue has its turns: it is ready, runs, rests after a failure or without a lock, or is idle.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from enum import Enum
+
+from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.consuming import Batch
+from contrail.client.queue_reader import QueueReader
+from contrail.client.send_back import SendBack
+from contrail.client.state.retry_delays import DEAD_LETTER, delay_ms
+
+_log = logging.getLogger(__name__)
+
+_REST_MS_MIN = 10
+_REST_MS_MAX = 30_000
+
+
+class Turn(Enum):
+    """What a queue is doing."""
+
+    IDLE = "IDLE"
+    READY = "READY"
+    RUNNING = "RUNNING"
+    RESTING = "RESTING"
+
+
+class OrderlySupply:
+    """The queues that have something to handle."""
+
+    def __init__(
+        self,
+        send_back: SendBack,
+        *,
+        is_broadcasting: bool,
+        retries_max: int,
+        rest_ms: int,
+        call_one: Callable[[], None],
+        may_run: Callable[[QueueReader], bool],
+    ) -> None:
+        self._send_back = send_back
+        self._is_broadcasting = is_broadcasting
+        self._retries_max = retries_max
+        self._rest_ms = rest_ms
+        self._call_one = call_one
+        # Whether the queue's lock is held; one that is not will be told to ``resume``.
+        self._may_run = may_run
+        self._ready: deque[QueueReader] = deque()
+        self._leaving: dict[QueueReader, asyncio.Future[None]] = {}
+
+    # From the readers.
+
+    def submit(self, reader: QueueReader, messages: Sequence[ConsumedMessage]) -> None:
+        if reader.turn in (None, Turn.IDLE):
+            self._make_ready(reader)
+
+    def resume(self, reader: QueueReader) -> None:
+        """It has rested, or has its lock again."""
+        if reader.turn is Turn.RESTING:
+            self._make_ready(reader)
+
+    def _make_ready(self, reader: QueueReader) -> None:
+        if reader.process_queue.is_dropped:
+            self._make_idle(reader)
+            return
+        reader.turn = Turn.READY
+        self._ready.append(reader)
+        self._call_one()
+
+    def _make_idle(self, reader: QueueReader) -> None:
+        reader.turn = Turn.IDLE
+        leaving = self._leaving.pop(reader, None)
+        if leaving is not None and not leaving.done():
+            leaving.set_result(None)
+
+    def dropped(self, reader: QueueReader) -> None:
+        """Nothing of it is handed out any more."""
+        if reader.turn is not Turn.RUNNING:
+            self._make_idle(reader)
+
+    async def released(self, reader: QueueReader) -> None:
+        """Wait until no handler has anything of a dropped queue: the next owner may begin."""
+        if reader.turn is Turn.RUNNING:
+            leaving = self._leaving.get(reader)
+            if leaving is None:
+                leaving = self._leaving[reader] = asyncio.get_running_loop().create_future()
+            await asyncio.shield(leaving)
+
+    # To the handlers.
+
+    @property
+    def has_more(self) -> bool:
+        return bool(self._ready)
+
+    def take(self, count_max: int) -> Batch:
+        while self._ready:
+            reader = self._ready.popleft()
+            if reader.turn is not Turn.READY:
+                continue
+            if reader.process_queue.is_dropped:
+                self._make_idle(reader)
+                continue
+            if not self._may_run(reader):
+                reader.turn = Turn.RESTING
+                continue
+            batch = reader.process_queue.first(count_max)
+            if batch:
+                reader.turn = Turn.RUNNING
+                return batch
+            self._make_idle(reader)
+        return []
+
+    def succeeded(self, batch: Batch) -> bool:
+        is_content = True
+        for message in batch:
+            if message.suspend_ms is not None:
+                is_content = False
+                continue
+            lease = message.take_lease()
+            if lease is not None:
+                lease.acknowledge(message)
+        if is_content:
+            self._end_turn(batch[0].origin)
+        return is_content
+
+    def _end_turn(self, reader: QueueReader) -> None:
+        if len(reader.process_queue):
+            self._make_ready(reader)
+        else:
+            self._make_idle(reader)
+
+    async def failed(self, batch: Batch) -> None:
+        reader = batch[0].origin
+        rest_ms: int | None = None
+        try:
+            for message in batch:
+                if not message.is_settled and not await self._is_given_up(reader, message):
+                    rest_ms = max(rest_ms or 0, self._rest_of(message))
+        except asyncio.CancelledError:
+            self._rest(reader, self._rest_ms)
+            raise
+        if rest_ms is None:
+            self._end_turn(reader)
+        else:
+            self._rest(reader, rest_ms)
+
+    def abandoned(self, batch: Batch) -> None:
+        self._rest(batch[0].origin, self._rest_ms)
+
+    def _rest_of(self, message: ConsumedMessage) -> int:
+        wanted_ms, message.suspend_ms = message.suspend_ms, None
+        return self._rest_ms if wanted_ms is None else wanted_ms
+
+    def _rest(self, reader: QueueReader, rest_ms: int) -> None:
+        if reader.process_queue.is_dropped:
+            self._make_idle(reader)
+            return
+        reader.turn = Turn.RESTING
+        rest_s = min(max(rest_ms, _REST_MS_MIN), _REST_MS_MAX) / 1000
+        asyncio.get_running_loop().call_later(rest_s, self.resume, reader)
+
+    async def _is_given_up(self, reader: QueueReader, message: ConsumedMessage) -> bool:
+        """Whether it was tried often enough, and went where failed messages go."""
+        if message.reconsume_times < self._retries_max:
+            message.reconsume_times += 1
+            return False
+        if not self._is_broadcasting and not await self._send_back.send_anew(message):
+            message.reconsume_times += 1
+            return False
+        _log.warning("message %s is given up after its last retry", message.message_id)
+        if message.take_lease() is not None:
+            reader.acknowledge(message)
+        return True
+
+    # What a handler says about a message.
+
+    async def give_back(
+        self,
+        reader: QueueReader,
+        message: ConsumedMessage,
+        delay: int | float | timedelta | None,
+    ) -> None:
+        message.suspend_ms = self._rest_ms if delay is None else delay_ms(delay)
+
+    async def bury(self, reader: QueueReader, message: ConsumedMessage) -> None:
+        if self._is_broadcasting or await self._send_back.give_back(message, DEAD_LETTER):
+            if message.take_lease() is not None:
+                reader.acknowledge(message)
+        else:
+            message.suspend_ms = self._rest_ms
+
+    async def expire(self, reader: QueueReader, now_ms: int, timeout_ms: int) -> None:
+        """Order is worth waiting for: nothing expires."""

@@ -1,0 +1,186 @@
+"""Handlers that do their work once, although messages may come more than once.
+
+What is promised, for as long as the store remembers (``ttl_ms``):
+
+- A message whose handler ended well is not handled again; it is acknowledged at once.
+- A handler that raised, or returned ``ConsumeResult.LATER``, runs again when the message comes
+  again. So does one whose process died in the middle: what it had done by then is done twice,
+  unless ``when_unfinished="skip"`` chooses to have it done at most once.
+- With ``in_transaction=True`` and a ``SqliteStore`` the handler works in the store's own file, and
+  its work and the mark commit together: done exactly once, whenever the process dies.
+- Copies of a message that come at the same time wait for each other within a process. Between
+  processes that share a file they do so only with ``in_transaction``.
+
+A handler that calls ``message.later()`` itself and returns counts as done: raise instead.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import inspect
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Literal
+
+from contrail.client.consumed_message import ConsumeResult
+from contrail.client.idempotent_stores import (
+    IdempotentStore,
+    MemoryStore,
+    SqliteStore,
+    SqliteTransaction,
+    Standing,
+)
+from contrail.client.message import ReceivedMessage
+from contrail.errors import ConfigError
+
+Key = str | Callable[[Any], str]
+Handler = Callable[..., Any]
+WhenUnfinished = Literal["run", "skip"]
+
+
+def idempotent(
+    *,
+    key: Key | None = None,
+    store: IdempotentStore | None = None,
+    when_unfinished: WhenUnfinished = "run",
+    in_transaction: bool = False,
+) -> Callable[[Handler], Callable[[Any], Coroutine[Any, Any, Any]]]:
+    """Make a handler of single messages, plain or ``async``, do its work once per key.
+
+    ``key`` is the name of a property, or a function of the message; messages are told apart by
+    their ids when it is not given, or when they lack the property. The default store is in memory.
+    With ``in_transaction`` the handler gets a second argument: the ``SqliteTransaction`` if it is
+    ``async``, the ``sqlite3.Connection`` if it is plain (it runs on the store's thread then).
+
+    Raises:
+        ConfigError: ``in_transaction`` without a ``SqliteStore``, or an unknown
+            ``when_unfinished``.
+    """
+    if when_unfinished not in ("run", "skip"):
+        raise ConfigError(f"when_unfinished={when_unfinished!r}: choose 'run' or 'skip'")
+    chosen = store if store is not None else MemoryStore()
+    if in_transaction and not isinstance(chosen, SqliteStore):
+        raise ConfigError("in_transaction needs store=SqliteStore(path)")
+
+    def decorate(handler: Handler) -> Callable[[Any], Coroutine[Any, Any, Any]]:
+        if in_transaction:
+            assert isinstance(chosen, SqliteStore)
+            run: Runner = _InTransaction(handler, chosen)
+        else:
+            run = _Marked(handler, chosen, when_unfinished)
+        once = _Once(run, key)
+
+        @functools.wraps(handler)
+        async def handle(message: Any) -> Any:
+            return await once.handle(message)
+
+        # The signature is that of a handler, whatever more the wrapped function takes.
+        del handle.__wrapped__
+        return handle
+
+    return decorate
+
+
+Runner = Callable[[str, Any], Awaitable[Any]]
+
+
+class _Once:
+    """Keeps copies of one message apart: one is handled, the others wait for it."""
+
+    def __init__(self, run: Runner, key: Key | None) -> None:
+        self._run = run
+        self._key = key
+        self._under_way: dict[str, asyncio.Future[None]] = {}
+
+    async def handle(self, message: Any) -> Any:
+        key = _key_of(message, self._key)
+        while key in self._under_way:
+            # However it ended: the store knows, and if it failed it is our turn.
+            await asyncio.shield(self._under_way[key])
+        ended = asyncio.get_running_loop().create_future()
+        self._under_way[key] = ended
+        try:
+            return await self._run(key, message)
+        finally:
+            del self._under_way[key]
+            ended.set_result(None)
+
+
+class _Marked:
+    """Runs a handler, then marks the key as done."""
+
+    def __init__(
+        self, handler: Handler, store: IdempotentStore, when_unfinished: WhenUnfinished
+    ) -> None:
+        self._handler = handler
+        self._store = store
+        # Only who skips needs to know that something began, so only he pays for noting it.
+        self._notes_begin = when_unfinished == "skip"
+
+    async def __call__(self, key: str, message: Any) -> Any:
+        standing = await self._store.standing(key)
+        if standing is Standing.DONE or (standing is Standing.BEGUN and self._notes_begin):
+            return None
+        if self._notes_begin:
+            await self._store.note(key, Standing.BEGUN)
+        try:
+            result = await _call(self._handler, message)
+        except Exception:
+            await self._forget_begin(key)
+            raise
+        if result is ConsumeResult.LATER:
+            await self._forget_begin(key)
+        else:
+            await self._store.note(key, Standing.DONE)
+        return result
+
+    async def _forget_begin(self, key: str) -> None:
+        if self._notes_begin:
+            await self._store.forget(key)
+
+
+class _Postponed(Exception):
+    """Rolls a transaction back without an error for the consumer."""
+
+
+class _InTransaction:
+    """Runs a handler in a transaction of the store's file."""
+
+    def __init__(self, handler: Handler, store: SqliteStore) -> None:
+        self._handler = handler
+        self._store = store
+
+    async def __call__(self, key: str, message: Any) -> Any:
+        try:
+            async with self._store.transaction(key) as transaction:
+                if transaction.is_done:
+                    return None
+                result = await self._work(message, transaction)
+                if result is ConsumeResult.LATER:
+                    raise _Postponed
+                return result
+        except _Postponed:
+            return ConsumeResult.LATER
+
+    async def _work(self, message: Any, transaction: SqliteTransaction) -> Any:
+        handler = self._handler
+        if inspect.iscoroutinefunction(handler):
+            return await handler(message, transaction)
+        return await transaction.run(lambda connection: handler(message, connection))
+
+
+async def _call(handler: Handler, message: Any) -> Any:
+    if inspect.iscoroutinefunction(handler):
+        return await handler(message)
+    return await asyncio.to_thread(handler, message)
+
+
+def _key_of(message: Any, key: Key | None) -> str:
+    if not isinstance(message, ReceivedMessage):
+        raise ConfigError(
+            f"an idempotent handler takes one message, not a {type(message).__name__}: register it "
+            "with on_message, not on_messages"
+        )
+    if callable(key):
+        return key(message)
+    return (message.properties.get(key) if key else None) or message.message_id

@@ -1,0 +1,241 @@
+"""Where a group's progress is kept: on the brokers, or for broadcasting in a file of one's own.
+
+Both remember in memory what was consumed and write it when asked to: only what changed since.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Protocol
+
+from contrail.client.instance import ClientInstance
+from contrail.client.message import MessageQueue
+from contrail.client.queue_places import master_for, queue_fields
+from contrail.client.settings import DEFAULT_INSTANCE
+from contrail.client.state.progress import Progress
+from contrail.errors import BrokerRefused, ClientError, ConfigError, RequestRejected
+from contrail.model.fastjson import Fields, loads
+from contrail.protocol.bodies.reset import encode_reset_offsets
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.json_style import decode_message_queue
+from contrail.runtime.files import FileSystem
+from contrail.runtime.state_file import read_state, write_state
+
+_log = logging.getLogger(__name__)
+
+LOCAL_FOLDER = ".rocketmq_offsets"
+_FILE_NAME = "offsets.json"
+_TIMEOUT_MS = 5_000
+
+Failures = Mapping[MessageQueue, ClientError]
+"""What could not be written, and why; it stays to be written the next time."""
+
+
+class OffsetStore(Protocol):
+    """A group's progress as a consumer sees it."""
+
+    async def load(self) -> None:
+        """Read what is there before anything is consumed."""
+        ...
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """What is stored, not what is in memory; None when the group has no progress there.
+
+        Raises:
+            ClientError: it could not be read, which must not be taken for "no progress".
+        """
+        ...
+
+    def known(self, queue: MessageQueue) -> int | None:
+        """What is in memory."""
+        ...
+
+    def update(
+        self, queue: MessageQueue, consumer_offset: int, *, increase_only: bool = False
+    ) -> None: ...
+
+    def freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
+        """Set it, and ignore updates until ``remove``: an operator has reset the group."""
+        ...
+
+    async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
+        """Write what changed, of these queues or of all."""
+        ...
+
+    async def remove(self, queue: MessageQueue) -> None:
+        """Forget what is in memory of a queue; what is stored stays."""
+        ...
+
+    def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        """What is in memory, of one topic or of all."""
+        ...
+
+
+class _InMemory:
+    """What both stores have: progress in memory, and who is writing."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+        self._progress = Progress()
+
+    def known(self, queue: MessageQueue) -> int | None:
+        return self._progress.known(queue)
+
+    def update(
+        self, queue: MessageQueue, consumer_offset: int, *, increase_only: bool = False
+    ) -> None:
+        self._progress.update(queue, consumer_offset, increase_only=increase_only)
+
+    def freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
+        self._progress.freeze(queue, consumer_offset)
+
+    async def remove(self, queue: MessageQueue) -> None:
+        self._progress.remove(queue)
+
+    def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
+        return self._progress.snapshot(topic)
+
+
+class RemoteOffsets(_InMemory):
+    """Progress kept by the brokers, for groups whose members share the queues."""
+
+    async def load(self) -> None:
+        """Nothing to do: brokers are asked queue by queue."""
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        address = await master_for(self._instance, queue)
+        what = f"the progress of group {self._group!r} in {queue}"
+        fields = {"consumerGroup": self._group, **queue_fields(queue)}
+        try:
+            answer = await self._instance.ask(
+                address,
+                RequestCode.QUERY_CONSUMER_OFFSET,
+                fields,
+                what=what,
+                timeout_ms=_TIMEOUT_MS,
+            )
+        except BrokerRefused as error:
+            if error.code == ResponseCode.QUERY_NOT_FOUND:
+                return None
+            raise
+        stored = int(answer.fields["offset"])
+        self._progress.stored(queue, stored)
+        return stored
+
+    async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
+        changed = self._progress.changed(queues)
+        problems = await asyncio.gather(*(self._write(*entry) for entry in changed.items()))
+        failed = zip(changed, problems, strict=True)
+        return {queue: problem for queue, problem in failed if problem is not None}
+
+    async def _write(self, queue: MessageQueue, consumer_offset: int) -> ClientError | None:
+        fields = {
+            "consumerGroup": self._group,
+            "commitOffset": str(consumer_offset),
+            **queue_fields(queue),
+        }
+        try:
+            await self._instance.ask(
+                await master_for(self._instance, queue),
+                RequestCode.UPDATE_CONSUMER_OFFSET,
+                fields,
+                what=f"to note the progress of group {self._group!r} in {queue}",
+                timeout_ms=_TIMEOUT_MS,
+            )
+        except ClientError as error:
+            _log.warning("progress will be written again later: %s", error)
+            return error
+        self._progress.written(queue, consumer_offset)
+        return None
+
+
+class LocalOffsets(_InMemory):
+    """Progress in a file of this client, as RocketMQ's broadcasting consumers keep theirs.
+
+    The file is ``<folder>/<client>/<group>/offsets.json``, ``folder`` being
+    ``~/.rocketmq_offsets`` unless given. Two processes of one machine must not write the same
+    file: give each an ``instance_name`` of its own that stays the same when it is started again.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        folder: Path | str | None = None,
+        *,
+        files: FileSystem | None = None,
+    ) -> None:
+        super().__init__(instance, group)
+        root = Path(folder) if folder is not None else Path.home() / LOCAL_FOLDER
+        self.path = root / _lasting_client_id(instance) / group / _FILE_NAME
+        self._files = files or FileSystem()
+        self._file_content: dict[MessageQueue, int] = {}
+        self._one_writer = asyncio.Lock()
+
+    async def load(self) -> None:
+        """Raises ``StateFileDamaged`` when neither the file nor its backup can be read."""
+        self._file_content = await asyncio.to_thread(self._read_file)
+        for queue, consumer_offset in self._file_content.items():
+            self._progress.stored(queue, consumer_offset)
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        stored = self._file_content.get(queue)
+        if stored is not None:
+            self._progress.stored(queue, stored)
+        return stored
+
+    async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
+        async with self._one_writer:
+            changed = self._progress.changed(queues)
+            if not changed:
+                return {}
+            content = {**self._file_content, **changed}
+            try:
+                await asyncio.to_thread(self._write_file, content)
+            except OSError as error:
+                return self._failed(changed, error)
+            self._file_content = content
+            for queue, consumer_offset in changed.items():
+                self._progress.written(queue, consumer_offset)
+            return {}
+
+    def _failed(self, changed: Collection[MessageQueue], error: OSError) -> Failures:
+        problem = ClientError(f"{self.path} cannot be written: {error}; give offset_folder=")
+        _log.warning("progress will be written again later: %s", problem)
+        return dict.fromkeys(changed, problem)
+
+    def _read_file(self) -> dict[MessageQueue, int]:
+        try:
+            found = read_state(self._files, self.path, sealed=False, parse=_parse)
+        except OSError as error:
+            raise ConfigError(
+                f"{self.path} cannot be read: {error}; give offset_folder="
+            ) from error
+        if found.problem:
+            _log.warning("%s", found.problem)
+        return found.value or {}
+
+    def _write_file(self, content: Mapping[MessageQueue, int]) -> None:
+        write_state(self._files, self.path, encode_reset_offsets(content), sealed=False)
+
+
+def _lasting_client_id(instance: ClientInstance) -> str:
+    """The client id; one that is new with every start would not find its file again."""
+    settings = instance.settings
+    if settings.instance_name != DEFAULT_INSTANCE:
+        return instance.client_id
+    address = instance.client_id.partition("@")[0]
+    unit = f"@{settings.unit_name}" if settings.unit_name else ""
+    return f"{address}@{DEFAULT_INSTANCE}{unit}"
+
+
+def _parse(data: bytes) -> dict[MessageQueue, int]:
+    table = Fields(loads(data), "the file").integers("offsetTable")
+    try:
+        return {decode_message_queue(key): value for key, value in table.items()}
+    except RequestRejected as error:
+        raise ValueError(str(error)) from error

@@ -1,0 +1,93 @@
+"""The keyword arguments of producers and consumers, for type checkers and editors.
+
+A test holds them against the settings they end in.
+"""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+from typing import Any, TypedDict
+
+from contrail.client.compression import Compression
+from contrail.client.state.allocation import AllocationStrategy
+from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+
+
+class ClientOptions(TypedDict, total=False):
+    """What every client takes beside its NameServers."""
+
+    instance_name: str
+    unit_name: str | None
+    client_ip: str | None
+    tls: bool | ssl.SSLContext
+    poll_name_server_interval_ms: int
+    heartbeat_broker_interval_ms: int
+    api_timeout_ms: int
+
+
+class ProducerOptions(ClientOptions, total=False):
+    """What a producer takes."""
+
+    send_timeout_ms: int
+    retry_times_when_send_failed: int
+    retry_times_when_send_async_failed: int
+    retry_another_broker_when_not_store_ok: bool
+    max_message_size: int
+    compress_msg_body_over_howmuch: int
+    compression: Compression
+    compress_level: int
+    send_latency_fault_enable: bool
+    create_topic_key: str
+    default_topic_queue_nums: int
+    in_flight_count_max: int
+    in_flight_bytes_max: int
+
+
+class PushOptions(ClientOptions, total=False):
+    """What a push consumer takes."""
+
+    message_model: MessageModel | str
+    orderly: bool
+    consume_from_where: ConsumeFromWhere | str
+    consume_timestamp: str | datetime | int | None
+    pull_batch_size: int
+    consume_message_batch_max_size: int
+    consume_thread_max: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    consume_concurrently_max_span: int
+    pull_interval_ms: int
+    pull_time_delay_ms_when_exception: int
+    max_reconsume_times: int
+    suspend_current_queue_time_ms: int
+    consume_timeout_minutes: float
+    allocate_strategy: str | AllocationStrategy
+    rebalance_interval_ms: int
+    persist_consumer_offset_interval_ms: int
+    await_termination_ms_when_shutdown: int
+    offset_folder: Path | str | None
+
+
+class PullOptions(ClientOptions, total=False):
+    """What a pull consumer takes."""
+
+    message_model: MessageModel | str
+    allocate_strategy: str | AllocationStrategy
+    consume_from_where: ConsumeFromWhere | str
+    consume_timestamp: str | datetime | int | None
+    auto_commit: bool
+    auto_commit_interval_ms: int
+    pull_batch_size: int
+    pull_threshold_for_queue: int
+    pull_threshold_size_for_queue: int
+    pull_threshold_for_all: int
+    consume_max_span: int
+    broker_suspend_max_time_ms: int
+    consumer_timeout_ms_when_suspend: int
+    consumer_pull_timeout_ms: int
+    pull_time_delay_ms_when_exception: int
+    rebalance_interval_ms: int
+    offset_folder: str | Path | None

@@ -1,0 +1,493 @@
+"""The producer: everything that sends."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Any, Self, Unpack
+
+from contrail.client import instances
+from contrail.client.batches import SentMany, cut, prepare_batch
+from contrail.client.hooks import SendHook
+from contrail.client.inbound import Reply
+from contrail.client.instance import ClientInstance, require_same_process
+from contrail.client.message import Message, MessageQueue, ReceivedMessage, SendReceipt
+from contrail.client.options import ProducerOptions
+from contrail.client.outgoing import Outgoing, prepare
+from contrail.client.producer_settings import split_settings
+from contrail.client.recall import recall
+from contrail.client.request_reply import REQUEST_TIMEOUT_MS, RequestReply
+from contrail.client.selectors import HashSelector, Selector
+from contrail.client.sender import Sender
+from contrail.client.settings import ClientSettings
+from contrail.client.sides import TransactionCheck
+from contrail.client.state.send_retry import RetryStyle
+from contrail.client.trace import ProducerTrace, open_trace
+from contrail.client.transactions import (
+    Checker,
+    Transaction,
+    TransactionListener,
+    TransactionReceipt,
+    Transactions,
+)
+from contrail.errors import ClientClosed, ConfigError, GroupTaken, MessageInvalid, SendFailed
+from contrail.model.group import check_group_name
+
+_log = logging.getLogger(__name__)
+
+# RocketMQ's own default group: a name that says nothing, which its clients refuse as well.
+_DEFAULT_GROUP = "DEFAULT_PRODUCER"
+_by_sharding_key = HashSelector()
+
+
+class Producer:
+    """Sends messages on behalf of a group. Use it in ``async with``, or ``start`` and ``close``.
+
+    Safe to share between the tasks of its event loop. All producers and consumers of a process and
+    a cluster share their connections.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        transaction_listener: TransactionListener | None = None,
+        transaction_checker: Checker | None = None,
+        trace: bool = False,
+        hooks: Sequence[SendHook] = (),
+        **options: Unpack[ProducerOptions],
+    ) -> None:
+        check_group_name(group)
+        if group == _DEFAULT_GROUP:
+            raise ConfigError(f"group={group!r} is RocketMQ's own: name a group of yours")
+        self._group = group
+        self._settings, shared = split_settings(dict(options))
+        self._client_settings = ClientSettings.of(namesrv, **shared)
+        self._rules = self._settings.outgoing_rules
+        self._listener = transaction_listener
+        self._checker = transaction_checker
+        self._is_traced = trace
+        self._hooks = tuple(hooks)
+        self._process_id = os.getpid()
+        self._open: _Opened | None = None
+        self._async_sends: set[asyncio.Task[SendReceipt]] = set()
+
+    # Life.
+
+    @property
+    def group(self) -> str:
+        return self._group
+
+    @property
+    def client_id(self) -> str:
+        """Who this process is to the brokers; known once started."""
+        return self._opened().instance.client_id
+
+    async def start(self) -> None:
+        """Join the process's client for the cluster; nothing is sent yet.
+
+        Raises:
+            GroupTaken: the process already has a producer of this group there.
+            ClientForked: it was made before this process was forked.
+        """
+        require_same_process(self._process_id, f"producer {self._group!r}")
+        if self._open is not None:
+            return
+        instance = instances.join(self._client_settings)
+        try:
+            instance.add_producer(self)
+        except GroupTaken:
+            await instances.leave(instance)
+            raise
+        self._open = self._build(instance)
+
+    def _build(self, instance: ClientInstance) -> _Opened:
+        sender = Sender(instance, self._group, self._settings, hooks=self._hooks)
+        trace: ProducerTrace | None = None
+        if self._is_traced:
+            dispatcher = open_trace(instance, self._group, "PRODUCER")
+            trace = ProducerTrace(instance, self._group, dispatcher)
+            sender.hooks.append(trace)
+        transactions = Transactions(
+            instance,
+            sender,
+            self._group,
+            self._prepare,
+            choose_queue=lambda message: self._choose(message, None, None, None),
+            listener=self._listener,
+            checker=self._checker,
+            trace=trace,
+        )
+        replies = RequestReply(instance, sender, self._prepare)
+        return _Opened(instance, sender, transactions, replies, trace)
+
+    async def close(self) -> None:
+        """Wait for what is under way, then leave. Sends that begin from now on are refused."""
+        opened, self._open = self._open, None
+        if opened is None:
+            return
+        try:
+            async with asyncio.timeout(self._settings.send_timeout_ms / 1000):
+                await opened.sender.slots.until_idle()
+        except TimeoutError:
+            _log.warning("producer %r was closed with sends under way", self._group)
+        finally:
+            try:
+                if opened.trace is not None:
+                    await opened.trace.dispatcher.close()
+                await opened.instance.remove_producer(self._group)
+            finally:
+                await instances.leave(opened.instance)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.close()
+
+    # Single messages.
+
+    async def send(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        selector_arg: object = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send a message and return what the broker said about it.
+
+        Tried again on another broker, twice unless set otherwise, when a broker does not answer or
+        cannot store it now; not when you chose the queue. ``timeout_ms`` holds for all of it.
+
+        Raises:
+            MessageInvalid: the message breaks a rule; nothing was sent.
+            RouteMissing: no broker has the topic, and none may make it.
+            SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored anyway.
+            BackPressure: too much was under way for all of the time.
+        """
+        opened = self._opened()
+        outgoing = self._prepare(message)
+        if queue is not None or selector is not None or message.sharding_key:
+            queue = await self._choose(message, queue, selector, selector_arg)
+        return await opened.sender.send(outgoing, queue=queue, timeout_ms=timeout_ms)
+
+    def send_async(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        selector_arg: object = None,
+        timeout_ms: int | None = None,
+    ) -> asyncio.Future[SendReceipt]:
+        """Begin to send a message; the future has what ``send`` would return or raise.
+
+        Tried again on the same broker, and only when it does not answer.
+
+        Raises:
+            MessageInvalid: the message breaks a rule; nothing is sent.
+        """
+        self._opened()
+        outgoing = self._prepare(message)
+        work = self._send_chosen(
+            message, outgoing, queue, selector, selector_arg, timeout_ms, "async"
+        )
+        task = asyncio.get_running_loop().create_task(work)
+        # The loop itself holds tasks weakly.
+        self._async_sends.add(task)
+        task.add_done_callback(self._async_sends.discard)
+        return task
+
+    async def _send_chosen(
+        self,
+        message: Message,
+        outgoing: Outgoing,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        selector_arg: object,
+        timeout_ms: int | None,
+        retry: RetryStyle,
+    ) -> SendReceipt:
+        chosen = await self._choose(message, queue, selector, selector_arg)
+        return await self._opened().sender.send(
+            outgoing, queue=chosen, timeout_ms=timeout_ms, retry=retry
+        )
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        selector_arg: object = None,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Hand a message to the network; nobody says whether it was stored, nothing is retried.
+
+        Raises:
+            MessageInvalid: the message breaks a rule; nothing was sent.
+            RouteMissing: no broker has the topic, and none may make it.
+            SendFailed: the broker cannot be reached.
+            BackPressure: the broker did not take what was sent before, for all of the time.
+        """
+        opened = self._opened()
+        outgoing = self._prepare(message)
+        chosen = await self._choose(message, queue, selector, selector_arg)
+        await opened.sender.send_oneway(outgoing, chosen, timeout_ms=timeout_ms)
+
+    # Several at once.
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Send messages of one topic in one request, into one queue; they are not compressed.
+
+        Raises:
+            MessageInvalid: they may not go together, or have more than ``max_message_size`` bytes;
+                ``send_many`` takes any number.
+            SendFailed: none of them was sent.
+        """
+        opened = self._opened()
+        outgoing = self._prepare_batch(messages, opened)
+        if queue is not None:
+            _require_topic(outgoing.topic, queue)
+        return await opened.sender.send(outgoing, queue=queue, timeout_ms=timeout_ms)
+
+    def _prepare_batch(self, messages: Sequence[Message], opened: _Opened) -> Outgoing:
+        instance = opened.instance
+        now_ms = instance.clock.now_ms()
+        return prepare_batch(
+            messages,
+            take_id=lambda: instance.unique_ids.take(now_ms),
+            bytes_max=self._settings.max_message_size,
+        )
+
+    async def send_many(
+        self, messages: Iterable[Message], *, timeout_ms: int | None = None
+    ) -> SentMany:
+        """Send any number of messages of any topics in as few batches as they fit, in order.
+
+        Each batch goes to one queue; ``timeout_ms`` holds for each.
+
+        Raises:
+            MessageInvalid: a message breaks a rule; nothing was sent.
+            SendFailed: a batch was not sent; the message says how many were, before it.
+        """
+        opened = self._opened()
+        batches = cut(messages)
+        prepared = [
+            self._prepare(batch[0]) if len(batch) == 1 else self._prepare_batch(batch, opened)
+            for batch in batches
+        ]
+        receipts: list[SendReceipt] = []
+        for outgoing in prepared:
+            try:
+                receipts.append(await opened.sender.send(outgoing, timeout_ms=timeout_ms))
+            except SendFailed as error:
+                raise type(error)(
+                    f"batch {len(receipts) + 1} of {len(prepared)} failed, those before it are "
+                    f"sent: {error}",
+                    topic=error.topic,
+                    attempts=error.attempts,
+                ) from error
+        return SentMany(receipts, len(prepared))
+
+    # Queues.
+
+    async def publish_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that messages of a topic may be sent to.
+
+        Raises:
+            RouteMissing: there is none.
+        """
+        return list(await self._opened().sender.publish_queues(topic))
+
+    async def _choose(
+        self,
+        message: Message,
+        queue: MessageQueue | None,
+        selector: Selector | None,
+        selector_arg: object,
+    ) -> MessageQueue | None:
+        if queue is not None:
+            if selector is not None:
+                raise MessageInvalid("both queue= and selector= are given: keep one")
+            _require_topic(message.topic, queue)
+            return queue
+        if selector is None:
+            if not message.sharding_key:
+                return None
+            selector, selector_arg = _by_sharding_key, message.sharding_key
+        queues = await self._opened().sender.publish_queues(message.topic)
+        chosen: object = selector(queues, message, selector_arg)
+        if not isinstance(chosen, MessageQueue):
+            raise MessageInvalid(
+                f"the selector returned {chosen!r} for a message for topic {message.topic!r}: it "
+                "must return one of the queues it is given"
+            )
+        return chosen
+
+    # Transactions.
+
+    def transaction(
+        self, message: Message, *, check: Checker | None = None, timeout_ms: int | None = None
+    ) -> Transaction:
+        """``async with producer.transaction(message):`` the body is the local transaction.
+
+        Raises:
+            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+        """
+        return self._opened().transactions.transaction(message, check=check, timeout_ms=timeout_ms)
+
+    async def send_in_transaction(
+        self, message: Message, arg: Any = None, *, timeout_ms: int | None = None
+    ) -> TransactionReceipt:
+        """Send a half message, let the ``transaction_listener`` do its part, commit or roll back.
+
+        Raises:
+            ConfigError: the producer has no listener.
+            MessageInvalid: the message breaks a rule; one is that it may not be delayed.
+            SendFailed: the half message was not stored; the listener did not run.
+        """
+        return await self._opened().transactions.send_in_transaction(
+            message, arg, timeout_ms=timeout_ms
+        )
+
+    # Request and reply, recall.
+
+    async def request(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        selector: Selector | None = None,
+        selector_arg: object = None,
+        timeout_ms: int = REQUEST_TIMEOUT_MS,
+    ) -> Reply:
+        """Send a message and return the reply of whoever consumes it.
+
+        Raises:
+            NoReply: none came in time.
+            SendFailed: the request itself was not sent.
+        """
+        return await self._opened().replies.request(
+            message,
+            timeout_ms=timeout_ms,
+            choose_queue=lambda: self._choose(message, queue, selector, selector_arg),
+        )
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tags: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout_ms: int | None = None,
+    ) -> SendReceipt:
+        """Answer a message that was sent with ``request``.
+
+        Raises:
+            MessageInvalid: the message is no request.
+            SendFailed: the reply did not reach the client that asked.
+        """
+        return await self._opened().replies.reply(
+            request, body, tags=tags, keys=keys, properties=properties, timeout_ms=timeout_ms
+        )
+
+    async def recall(
+        self,
+        receipt_or_topic: SendReceipt | str,
+        handle: str | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> str:
+        """Take back a message with ``deliver_at`` or ``delay`` before its time; the message's id.
+
+        Raises:
+            MessageInvalid: there is no handle, or it is not one of the topic.
+            BrokerRefused: too late, or the broker recalls nothing; the message tells.
+        """
+        opened = self._opened()
+        return await recall(
+            opened.instance,
+            self._group,
+            receipt_or_topic,
+            handle,
+            timeout_ms=timeout_ms,
+            trace=opened.trace,
+        )
+
+    # What the client instance asks.
+
+    def topics(self) -> Collection[str]:
+        return self._open.sender.topics if self._open is not None else ()
+
+    def check_transaction(self, check: TransactionCheck) -> None:
+        if self._open is not None:
+            self._open.transactions.check(check)
+
+    # Inside.
+
+    def _opened(self) -> _Opened:
+        opened = self._open
+        if opened is None:
+            require_same_process(self._process_id, f"producer {self._group!r}")
+            raise ClientClosed(
+                f"producer {self._group!r} is not started, or closed: use it inside "
+                "`async with`, or between start() and close()"
+            )
+        return opened
+
+    def _prepare(self, message: Message) -> Outgoing:
+        if not isinstance(message, Message):
+            raise MessageInvalid(f"{message!r} is no Message: send Message(topic, body)")
+        instance = self._opened().instance
+        now_ms = instance.clock.now_ms()
+        unique_id = instance.unique_ids.take(now_ms)
+        return prepare(message, unique_id=unique_id, now_ms=now_ms, rules=self._rules)
+
+
+class _Opened:
+    """What a started producer has."""
+
+    __slots__ = ("instance", "replies", "sender", "trace", "transactions")
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        sender: Sender,
+        transactions: Transactions,
+        replies: RequestReply,
+        trace: ProducerTrace | None,
+    ) -> None:
+        self.instance = instance
+        self.sender = sender
+        self.transactions = transactions
+        self.replies = replies
+        self.trace = trace
+
+
+def _require_topic(topic: str, queue: MessageQueue) -> None:
+    if queue.topic != topic:
+        raise MessageInvalid(
+            f"a message for topic {topic!r} cannot go to a queue of topic {queue.topic!r}: choose "
+            "one of publish_queues() of its own topic"
+        )

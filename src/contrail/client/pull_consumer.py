@@ -1,0 +1,338 @@
+"""``PullConsumer``: the application asks for messages when it wants them.
+
+Either it is given queues (``assign``), or it shares those of its topics with its group
+(``subscribe``). Messages are fetched ahead in the background; ``poll`` hands them out. ``pull`` is
+the plain way: one request, one answer, nothing remembered.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Self
+
+from contrail.client import instances
+from contrail.client.hooks import ConsumeHook, ConsumeOutcome
+from contrail.client.instance import require_same_process
+from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.client.offset_stores import OffsetStore
+from contrail.client.pull_member import OnQueues, PullMember
+from contrail.client.pull_settings import split_pull_settings
+from contrail.client.pulling import PullResult, pull_once
+from contrail.client.queue_places import queue_offset_at, queue_offset_max, queue_offset_min
+from contrail.client.settings import ClientSettings
+from contrail.client.state.allocation import sorted_queues
+from contrail.client.state.selection import Selection
+from contrail.client.subscriptions import Sql92
+from contrail.clock import SystemClock
+from contrail.errors import ClientClosed, ClientError, OffsetIllegal
+from contrail.model.group import check_group_name
+from contrail.model.subscription import ALL_TAGS, SQL92, SubscriptionData, parse_subscription
+from contrail.model.topic import check_topic_name
+
+Expression = str | Sql92
+"""Tags, such as ``paid || refunded`` (``*`` for all), or an SQL92 expression."""
+
+
+class PullConsumer:
+    """A consumer that is asked. See ``PullSettings`` and ``ClientSettings`` for what it takes."""
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        hooks: Sequence[ConsumeHook] = (),
+        **given: Any,
+    ) -> None:
+        check_group_name(group)
+        self._settings, shared = split_pull_settings(given)
+        self._client_settings = ClientSettings.of(namesrv, **shared)
+        self._selection = Selection(group)
+        self._hooks = hooks
+        self._clock = SystemClock()
+        self._process_id = os.getpid()
+        self._member: PullMember | None = None
+
+    # Life.
+
+    async def start(self) -> None:
+        """Raises ``GroupTaken`` when this process already consumes for the group."""
+        if self._member is not None:
+            raise ClientError(f"pull consumer of group {self.group!r} is started already")
+        instance = instances.join(self._client_settings)
+        try:
+            self._member = PullMember(instance, self._settings, self._selection)
+            await self._member.start()
+        except BaseException:
+            self._member = None
+            await instances.leave(instance)
+            raise
+
+    async def close(self, *, commit: bool = True) -> None:
+        """Write the progress and leave the group.
+
+        With ``auto_commit`` everything that was handed out counts as handled, unless ``commit``
+        is False.
+        """
+        member, self._member = self._member, None
+        if member is None:
+            return
+        if self._settings.auto_commit and commit:
+            member.note_progress()
+        try:
+            await member.stop()
+        finally:
+            await instances.leave(member.instance)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        # What the application failed at must come again.
+        await self.close(commit=error is None)
+
+    @property
+    def group(self) -> str:
+        return self._selection.group
+
+    @property
+    def client_id(self) -> str:
+        return self._running().instance.client_id
+
+    def _running(self) -> PullMember:
+        require_same_process(self._process_id, f"pull consumer of group {self.group!r}")
+        if self._member is None:
+            raise ClientClosed(
+                f"pull consumer of group {self.group!r} is not running: use it inside its `with` "
+                "block, or between start() and close()"
+            )
+        return self._member
+
+    # What to read.
+
+    async def subscribe(self, topic: str, expression: Expression = ALL_TAGS) -> None:
+        """Share the topic's queues with the group; excludes ``assign``."""
+        self._selection.subscribe(self._subscription(topic, expression))
+        self._subscriptions_changed()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Give the topic's queues back to the group."""
+        if self._selection.unsubscribe(topic) and self._member is not None:
+            self._subscriptions_changed()
+            await self._member.rebalancer.run_once()
+
+    def _subscriptions_changed(self) -> None:
+        if self._member is not None:
+            self._member.instance.beat_soon()
+            self._member.rebalancer.soon()
+
+    async def assign(
+        self, queues: Collection[MessageQueue], expression: Expression = ALL_TAGS
+    ) -> None:
+        """Read exactly these queues, whoever else reads them; excludes ``subscribe``.
+
+        Raises:
+            ClientError: no queue is given, or the consumer has subscribed.
+            RouteMissing: a topic does not exist.
+        """
+        topics = {queue.topic for queue in queues}
+        if self._member is not None:
+            for topic in topics:
+                await self._member.instance.route(topic)
+        self._selection.assign(queues, [self._subscription(topic, expression) for topic in topics])
+        if self._member is not None:
+            known = list(self._member.prefetcher.queues)
+            await self._member.replace_queues(known, self._selection.queues)
+
+    def _subscription(self, topic: str, expression: Expression) -> SubscriptionData:
+        check_topic_name(topic)
+        now_ms = self._clock.now_ms()
+        if isinstance(expression, Sql92):
+            return parse_subscription(topic, expression.expression, SQL92, sub_version=now_ms)
+        return parse_subscription(topic, expression, sub_version=now_ms)
+
+    def assignment(self) -> list[MessageQueue]:
+        """The queues that are read now."""
+        return sorted_queues(self._running().prefetcher.queues)
+
+    # Messages.
+
+    async def poll(
+        self, timeout_ms: int = 5_000, count_max: int | None = None
+    ) -> list[ReceivedMessage]:
+        """Messages, as soon as there are some; none after ``timeout_ms``.
+
+        With ``auto_commit`` what earlier calls returned counts as handled from now on.
+        """
+        member = self._running()
+        self._selection.require_chosen()
+        if self._settings.auto_commit:
+            member.note_progress()
+        count = count_max or self._settings.pull_batch_size
+        messages = await member.prefetcher.take(count, timeout_ms)
+        for hook in self._hooks if messages else ():
+            hook.after_consume(hook.before_consume(self.group, messages), ConsumeOutcome.SUCCESS, 0)
+        return messages
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        count_max: int = 32,
+        expression: Expression = ALL_TAGS,
+        *,
+        wait: bool = False,
+    ) -> PullResult:
+        """Ask once for messages from a place on; with ``wait`` the broker waits for some.
+
+        Raises:
+            OffsetIllegal: the place or the count is below what there can be.
+            ClientError: the broker refused or did not answer.
+        """
+        member, settings = self._running(), self._settings
+        if queue_offset < 0 or count_max < 1:
+            raise OffsetIllegal(
+                f"pull of {queue}: queue_offset={queue_offset} must be 0 or more, "
+                f"and count_max={count_max} 1 or more"
+            )
+        await member.instance.route(queue.topic)
+        waiting_ms, asking_ms = (
+            settings.consumer_timeout_ms_when_suspend,
+            settings.consumer_pull_timeout_ms,
+        )
+        return await pull_once(
+            member.instance,
+            group=self.group,
+            queue=queue,
+            queue_offset=queue_offset,
+            count_max=count_max,
+            subscription=self._subscription(queue.topic, expression),
+            suspend=wait,
+            post_subscription=True,
+            suspend_ms=settings.broker_suspend_max_time_ms,
+            timeout_ms=waiting_ms if wait else asking_ms,
+        )
+
+    async def pause(self, *queues: MessageQueue) -> None:
+        """Hand out nothing of these queues, or of any; they keep their places."""
+        self._set_paused(queues, is_paused=True)
+
+    async def resume(self, *queues: MessageQueue) -> None:
+        self._set_paused(queues, is_paused=False)
+
+    def _set_paused(self, queues: Collection[MessageQueue], *, is_paused: bool) -> None:
+        member = self._running()
+        for queue in queues:
+            member.require_assigned(queue)
+        chosen = queues or list(member.prefetcher.queues)
+        member.prefetcher.set_paused(chosen, is_paused=is_paused)
+
+    # Places.
+
+    async def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Go on from there; what was fetched ahead is dropped.
+
+        Raises:
+            OffsetIllegal: the queue has no such place.
+            ClientError: the queue is not assigned.
+        """
+        member = self._running()
+        member.require_assigned(queue)
+        first = await queue_offset_min(member.instance, queue)
+        end = await queue_offset_max(member.instance, queue)
+        if not first <= queue_offset <= end:
+            raise OffsetIllegal(f"{queue} has places from {first} to {end}, not {queue_offset}")
+        # It may have been lost to another member meanwhile.
+        member.require_assigned(queue)
+        member.prefetcher.seek(queue, queue_offset)
+
+    async def seek_to_begin(self, queue: MessageQueue) -> None:
+        await self.seek(queue, await self.queue_offset_min(queue))
+
+    async def seek_to_end(self, queue: MessageQueue) -> None:
+        await self.seek(queue, await self.queue_offset_max(queue))
+
+    async def seek_to_time(self, queue: MessageQueue, when: datetime | int) -> None:
+        """Go on with the first message stored then (epoch milliseconds) or later."""
+        await self.seek(queue, await self.search(queue, when))
+
+    async def queue_offset_min(self, queue: MessageQueue) -> int:
+        """The place of the oldest message that is still there."""
+        return await queue_offset_min(self._running().instance, queue)
+
+    async def queue_offset_max(self, queue: MessageQueue) -> int:
+        """The place the next message will get."""
+        return await queue_offset_max(self._running().instance, queue)
+
+    async def search(self, queue: MessageQueue, when: datetime | int) -> int:
+        """The place of the first message stored then (epoch milliseconds) or later."""
+        timestamp_ms = when if isinstance(when, int) else int(when.timestamp() * 1000)
+        return await queue_offset_at(self._running().instance, queue, timestamp_ms)
+
+    async def fetch_queues(self, topic: str) -> list[MessageQueue]:
+        """The queues of a topic that may be read.
+
+        Raises:
+            RouteMissing: the topic does not exist.
+        """
+        route = await self._running().instance.refresh_route(topic)
+        return sorted_queues(route.read_queues)
+
+    async def watch_queues(self, topic: str, on_queues: OnQueues) -> list[MessageQueue]:
+        """Be told when the queues of a topic change, until the consumer is closed.
+
+        Returns those it has now.
+        """
+        queues = await self.fetch_queues(topic)
+        self._running().watch(topic, queues, on_queues)
+        return queues
+
+    # Progress.
+
+    async def commit(self, consumer_offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        """Write the group's progress, and wait until it is written.
+
+        The progress is what was handed out, or what is given.
+
+        Raises:
+            ClientError: a queue is not assigned, or its broker did not take the progress; that
+                is written again later all the same.
+        """
+        offsets, queues = self._note(consumer_offsets)
+        for problem in (await offsets.persist(queues)).values():
+            raise problem
+
+    async def commit_async(
+        self, consumer_offsets: Mapping[MessageQueue, int] | None = None
+    ) -> None:
+        """Like ``commit``, without waiting; what cannot be written is tried again later."""
+        offsets, queues = self._note(consumer_offsets)
+        self._running().instance.spawn(_persist(offsets, queues), f"commit {self.group}")
+
+    def _note(
+        self, consumer_offsets: Mapping[MessageQueue, int] | None
+    ) -> tuple[OffsetStore, Collection[MessageQueue]]:
+        member = self._running()
+        if consumer_offsets is None:
+            return member.offsets, member.note_progress()
+        return member.offsets, member.note(consumer_offsets)
+
+    async def committed(self, queue: MessageQueue) -> int | None:
+        """The group's progress as last committed; None when there is none."""
+        offsets = self._running().offsets
+        known = offsets.known(queue)
+        return known if known is not None else await offsets.read(queue)
+
+
+async def _persist(offsets: OffsetStore, queues: Collection[MessageQueue]) -> None:
+    # What failed is logged there, and stays to be written.
+    await offsets.persist(queues)

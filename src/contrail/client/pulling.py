@@ -1,0 +1,206 @@
+"""One pull: the request, the answer, and the messages in it that the subscriber asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, Any
+
+from contrail.client.decoding import decode_messages
+from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.client.refusals import refused
+from contrail.client.state.routes import MASTER_ID
+from contrail.errors import BrokerUnknown, CallFailed, ClientError, RecordDamaged
+from contrail.model.properties import RETRY_TOPIC, TAGS
+from contrail.model.subscription import SubscriptionData
+from contrail.model.topic import RETRY_PREFIX
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse
+
+if TYPE_CHECKING:
+    from contrail.client.instance import ClientInstance
+
+# The broker holds a pull that finds nothing for so long, and answers up to five seconds late.
+BROKER_SUSPEND_MS = 15_000
+TIMEOUT_MS_WHEN_SUSPENDED = 30_000
+TIMEOUT_MS = 10_000
+
+COMMIT_FLAG = 0x1
+SUSPEND_FLAG = 0x2
+SUBSCRIPTION_FLAG = 0x4
+
+
+class PullStatus(Enum):
+    """What a pull came back with."""
+
+    FOUND = "FOUND"
+    NO_NEW_MSG = "NO_NEW_MSG"
+    NO_MATCHED_MSG = "NO_MATCHED_MSG"
+    OFFSET_ILLEGAL = "OFFSET_ILLEGAL"
+
+
+_STATUS_OF_CODE: dict[int, PullStatus] = {
+    ResponseCode.SUCCESS: PullStatus.FOUND,
+    ResponseCode.PULL_NOT_FOUND: PullStatus.NO_NEW_MSG,
+    ResponseCode.PULL_RETRY_IMMEDIATELY: PullStatus.NO_MATCHED_MSG,
+    ResponseCode.PULL_OFFSET_MOVED: PullStatus.OFFSET_ILLEGAL,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PullResult:
+    """A broker's answer. ``messages`` are those that passed the exact check of tags."""
+
+    status: PullStatus
+    messages: Sequence[Any]
+    next_queue_offset: int
+    queue_offset_min: int
+    queue_offset_max: int
+    suggested_broker_id: int = MASTER_ID
+
+
+async def pull_once(
+    instance: ClientInstance,
+    *,
+    group: str,
+    queue: MessageQueue,
+    queue_offset: int,
+    count_max: int,
+    subscription: SubscriptionData,
+    commit_offset: int | None = None,
+    suspend: bool = False,
+    post_subscription: bool = False,
+    broker_id: int = MASTER_ID,
+    suspend_ms: int = BROKER_SUSPEND_MS,
+    timeout_ms: int | None = None,
+    code: RequestCode = RequestCode.PULL_MESSAGE,
+    kind: type[ReceivedMessage] = ReceivedMessage,
+) -> PullResult:
+    """Ask a broker for messages of a queue from ``queue_offset`` on.
+
+    ``post_subscription`` sends the subscription along, for those whose heartbeats name none.
+    ``broker_id`` is whom the last answer suggested; another of that name is asked if it is gone.
+    ``commit_offset`` is stored by the broker before it answers. Retried messages come back under
+    the topic they had at first.
+
+    Raises:
+        BrokerUnknown: no route names the queue's broker.
+        BrokerRefused: the broker answered with an error.
+        ClientError: it did not answer, or a record cannot be read.
+    """
+    address, from_master = _where_to_read(instance, queue, broker_id)
+    fields = _pull_fields(
+        group, queue, queue_offset, count_max, subscription, suspend_ms, post_subscription
+    )
+    # Progress is kept by the master only.
+    commits = commit_offset is not None and from_master
+    flags = SUSPEND_FLAG * suspend | SUBSCRIPTION_FLAG * post_subscription | COMMIT_FLAG * commits
+    fields["sysFlag"] = str(flags)
+    fields["commitOffset"] = str(commit_offset or 0)
+    limit_ms = timeout_ms or (TIMEOUT_MS_WHEN_SUSPENDED if suspend else TIMEOUT_MS)
+    try:
+        answer = await instance.call(address, code, fields, timeout_ms=limit_ms)
+    except CallFailed as error:
+        raise ClientError(f"pulling {_named(queue)} from {address}: {error}") from error
+    return read_answer(answer, queue, subscription, kind)
+
+
+def _where_to_read(
+    instance: ClientInstance, queue: MessageQueue, broker_id: int
+) -> tuple[str, bool]:
+    address = instance.routes.address_of(queue.broker_name, broker_id)
+    if address is None:
+        raise BrokerUnknown(
+            f"no route names broker {queue.broker_name!r}, which has {_named(queue)}: check that "
+            "it is up and registered with the NameServer"
+        )
+    return address, address == instance.routes.master_of(queue.broker_name)
+
+
+def _pull_fields(
+    group: str,
+    queue: MessageQueue,
+    queue_offset: int,
+    count_max: int,
+    subscription: SubscriptionData,
+    suspend_ms: int,
+    post_subscription: bool,
+) -> dict[str, str]:
+    fields = {
+        "consumerGroup": group,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": str(count_max),
+        "suspendTimeoutMillis": str(suspend_ms),
+        "subVersion": str(subscription.sub_version),
+        "expressionType": subscription.expression_type,
+        "bname": queue.broker_name,
+    }
+    if post_subscription:
+        fields["subscription"] = subscription.sub_string
+    return fields
+
+
+def read_answer(
+    answer: ReceivedResponse,
+    queue: MessageQueue,
+    subscription: SubscriptionData,
+    kind: type[ReceivedMessage] = ReceivedMessage,
+) -> PullResult:
+    """What the answer to a pull says.
+
+    Raises:
+        BrokerRefused: it is an error.
+        ClientError: it cannot be read.
+    """
+    status = _STATUS_OF_CODE.get(answer.code)
+    if status is None:
+        raise refused(answer, f"a pull of {_named(queue)}", f"broker {queue.broker_name}")
+    fields = answer.fields
+    try:
+        messages = _wanted_messages(answer, queue, subscription, kind) if answer.body else []
+        return PullResult(
+            status,
+            messages,
+            next_queue_offset=int(fields["nextBeginOffset"]),
+            queue_offset_min=int(fields["minOffset"]),
+            queue_offset_max=int(fields["maxOffset"]),
+            suggested_broker_id=int(fields.get("suggestWhichBrokerId", MASTER_ID)),
+        )
+    except (KeyError, ValueError, RecordDamaged) as error:
+        raise ClientError(
+            f"the answer of broker {queue.broker_name} to a pull of {_named(queue)} cannot be "
+            f"read: {error}"
+        ) from error
+
+
+def _wanted_messages(
+    answer: ReceivedResponse,
+    queue: MessageQueue,
+    subscription: SubscriptionData,
+    kind: type[ReceivedMessage],
+) -> Sequence[ReceivedMessage]:
+    messages = decode_messages(answer.body, queue.broker_name, kind, queue)
+    moved_by = int(answer.fields.get("offsetDelta") or 0)
+    if moved_by:
+        for message in messages:
+            message.queue_offset += moved_by
+    if subscription.tags and not subscription.class_filter_mode:
+        # Brokers compare hashes of tags, and different tags may have the same.
+        tags = subscription.tags
+        messages = [message for message in messages if message.peek_property(TAGS) in tags]
+    if queue.topic.startswith(RETRY_PREFIX):
+        for message in messages:
+            restore_topic(message)
+    return messages
+
+
+def restore_topic(message: ReceivedMessage) -> None:
+    """Give a retried message the topic it had at first."""
+    message.topic = message.peek_property(RETRY_TOPIC) or message.topic
+
+
+def _named(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of topic {queue.topic!r}"

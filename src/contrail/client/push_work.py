@@ -1,0 +1,284 @@
+"""What a push consumer does between its beginning and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection, Coroutine, Sequence
+from typing import TYPE_CHECKING, Any
+
+from contrail.client.assigned_queues import AssignedQueues
+from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.consumer_settings import ConsumerSettings
+from contrail.client.consuming import Bell, Handler, HandlerRun, Watch, Workers
+from contrail.client.consuming_concurrent import ConcurrentSupply
+from contrail.client.consuming_orderly import OrderlySupply
+from contrail.client.hooks import ConsumeHook
+from contrail.client.instance import ClientInstance
+from contrail.client.message import Message, MessageQueue, SendReceipt
+from contrail.client.message_stream import MessageStream
+from contrail.client.offset_stores import LocalOffsets, OffsetStore, RemoteOffsets
+from contrail.client.outgoing import Outgoing, prepare
+from contrail.client.producer_settings import ProducerSettings
+from contrail.client.queue_locks import QueueLocks
+from contrail.client.queue_reader import QueueReader
+from contrail.client.rebalancing import Rebalancer
+from contrail.client.request_reply import RequestReply
+from contrail.client.running_info import running_info
+from contrail.client.send_back import INNER_PRODUCER_GROUP, SendBack
+from contrail.client.sender import Sender
+from contrail.client.start_places import parse_consume_from_where, parse_consume_timestamp
+from contrail.client.state.consume_figures import TopicFigures
+from contrail.client.subscribed_topics import SubscribedTopics
+from contrail.client.trace import ConsumerTrace, TraceDispatcher, open_trace
+from contrail.clock import monotonic_ms
+from contrail.model.subscription import SubscriptionData
+from contrail.protocol.bodies.heartbeat import MessageModel
+
+if TYPE_CHECKING:
+    from contrail.client.push_consumer import PushConsumer
+
+_log = logging.getLogger(__name__)
+
+_UNLOCKED_REST_S = 3.0
+_EXPIRE_INTERVAL_S_MAX = 60.0
+
+
+class PushWork:
+    """Readers, handlers, progress and locks of one consumer; is the owner of its readers."""
+
+    def __init__(
+        self,
+        consumer: PushConsumer,
+        instance: ClientInstance,
+        settings: ConsumerSettings,
+        hooks: Sequence[ConsumeHook],
+        is_traced: bool,
+    ) -> None:
+        self.group = consumer.group
+        self.instance = instance
+        self.settings = settings
+        is_broadcasting = settings.model is MessageModel.BROADCASTING
+        self.commits_with_pulls = not is_broadcasting
+        self.needs_locks = settings.orderly and not is_broadcasting
+        self.figures: dict[str, TopicFigures] = {}
+        self.started_ms = instance.clock.now_ms()
+        self.handler_run: HandlerRun | None = None
+        self._consumer = consumer
+        self._is_over = False
+        self._bell = Bell()
+        self._workers: Workers | None = None
+        self._loops: list[asyncio.Task[None]] = []
+        self._trace: TraceDispatcher | None = None
+        if is_traced:
+            self._trace = open_trace(instance, self.group, "CONSUMER")
+            hooks = (*hooks, ConsumerTrace(instance, self._trace))
+        self._timeout_ms = int(settings.consume_timeout_minutes * 60_000)
+        self._watch = Watch(self.group, hooks, self._timeout_ms)
+        self._sender = Sender(instance, INNER_PRODUCER_GROUP, ProducerSettings())
+        self._replies = RequestReply(instance, self._sender, self._prepared)
+        self._offsets = self._open_offsets(is_broadcasting)
+        self._locks = QueueLocks(instance, self.group) if self.needs_locks else None
+        self.supply = self._open_supply(is_broadcasting)
+        self.queues = AssignedQueues(
+            self,
+            self.supply,
+            self._offsets,
+            self._locks,
+            consume_from_where=parse_consume_from_where(settings.consume_from_where),
+            consume_timestamp_ms=parse_consume_timestamp(
+                settings.consume_timestamp, now_ms=self.started_ms
+            ),
+            share_again=lambda: self.rebalancer.soon(),
+        )
+        self.rebalancer = Rebalancer(
+            instance,
+            group=self.group,
+            message_model=settings.model,
+            strategy=settings.strategy,
+            on_share=self.queues.take_share,
+            topics=consumer.topics,
+            interval_ms=settings.rebalance_interval_ms,
+        )
+        self._topics = SubscribedTopics(instance, self.group, consumer.subscriptions)
+
+    def _open_offsets(self, is_broadcasting: bool) -> OffsetStore:
+        if is_broadcasting:
+            return LocalOffsets(self.instance, self.group, self.settings.offset_folder)
+        return RemoteOffsets(self.instance, self.group)
+
+    def _open_supply(self, is_broadcasting: bool) -> ConcurrentSupply | OrderlySupply:
+        settings = self.settings
+        send_back = SendBack(
+            self.instance, self.group, retries_max=settings.retries_max, sender=self._sender
+        )
+        if not settings.orderly:
+            return ConcurrentSupply(
+                send_back, is_broadcasting=is_broadcasting, call_one=self._call_one
+            )
+        return OrderlySupply(
+            send_back,
+            is_broadcasting=is_broadcasting,
+            retries_max=settings.retries_max,
+            rest_ms=settings.suspend_current_queue_time_ms,
+            call_one=self._call_one,
+            may_run=self._may_run,
+        )
+
+    # The beginning.
+
+    async def begin(self, handler: Handler | None) -> None:
+        """Returns once this member has its share, so that nothing sent afterwards is missed."""
+        await self._offsets.load()
+        if handler is not None:
+            self.hire(handler)
+        await self._topics.find()
+        await self.instance.beat()
+        await self.rebalancer.run_once()
+        self.rebalancer.start()
+        self._start_loops()
+
+    def _start_loops(self) -> None:
+        self._spawn_loop(self._persist_forever(), "progress")
+        self._spawn_loop(self._topics.watch(), "topics")
+        if self._locks is not None:
+            self._spawn_loop(self.queues.renew_locks_forever(self._locks), "locks")
+        else:
+            self._spawn_loop(self._expire_forever(), "timeouts")
+
+    def _spawn_loop(self, work: Coroutine[Any, Any, None], name: str) -> None:
+        self._loops.append(self.instance.spawn(work, f"{name} of {self.group}"))
+
+    def hire(self, handler: Handler) -> None:
+        """From now on the handler gets the messages."""
+        settings = self.settings
+        self.handler_run = HandlerRun(handler, settings.consume_thread_max)
+        self._workers = Workers(
+            self.supply,
+            self._bell,
+            self.handler_run,
+            self._watch,
+            group=self.group,
+            count_max=settings.consume_thread_max,
+            batch_count_max=settings.consume_message_batch_max_size if handler.takes_list else 1,
+            spawn=self.instance.spawn,
+        )
+        self._workers.call_one()
+
+    def stream(self) -> MessageStream:
+        return MessageStream(self.supply, self._bell, self._watch, lambda: self._is_over)
+
+    def _call_one(self) -> None:
+        if self._workers is not None:
+            self._workers.call_one()
+        else:
+            self._bell.ring()
+
+    # Topics.
+
+    async def subscribed(self, subscription: SubscriptionData) -> None:
+        await self._topics.find_one(subscription)
+        await self.instance.beat()
+        await self.rebalancer.run_once()
+
+    async def unsubscribed(self) -> None:
+        await self.rebalancer.run_once()
+        await self.instance.beat()
+
+    # The end.
+
+    async def end(self, streams: Collection[MessageStream]) -> None:
+        """Let handlers finish, and keep the progress; ``streams`` have a message in hand."""
+        timeout_s = self.settings.await_termination_ms_when_shutdown / 1000
+        self._is_over = True
+        self.rebalancer.stop()
+        for loop in self._loops:
+            loop.cancel()
+        self.queues.stop_reading()
+        self._bell.ring_all()
+        deadline_ms = monotonic_ms() + int(timeout_s * 1000)
+        if self._workers is not None:
+            await self._workers.stop(timeout_s)
+        while any(stream.is_in_other_hands for stream in streams):
+            if monotonic_ms() >= deadline_ms:
+                break
+            await asyncio.sleep(0.01)
+        await self.queues.close()
+        if self._trace is not None:
+            await self._trace.close()
+
+    # What happens by the clock.
+
+    async def _persist_forever(self) -> None:
+        while True:
+            await asyncio.sleep(self.settings.persist_consumer_offset_interval_ms / 1000)
+            now_ms = self.instance.clock.now_ms()
+            for figures in self.figures.values():
+                figures.remember(now_ms)
+            await self.queues.persist()
+
+    async def _expire_forever(self) -> None:
+        interval_s = min(self._timeout_ms / 1000, _EXPIRE_INTERVAL_S_MAX)
+        while True:
+            await asyncio.sleep(interval_s)
+            for reader in list(self.queues.readers.values()):
+                await self.supply.expire(reader, monotonic_ms(), self._timeout_ms)
+
+    # Locks.
+
+    def _may_run(self, reader: QueueReader) -> bool:
+        if not self.needs_locks or reader.process_queue.holds_lock(monotonic_ms()):
+            return True
+        self.instance.spawn(self._lock_again(reader), f"lock {reader.queue}")
+        return False
+
+    async def _lock_again(self, reader: QueueReader) -> None:
+        assert self._locks is not None and isinstance(self.supply, OrderlySupply)
+        await self.queues.renew_locks(self._locks, [reader.queue])
+        if not reader.process_queue.is_locked:
+            await asyncio.sleep(_UNLOCKED_REST_S)
+        self.supply.resume(reader)
+
+    # What readers ask, see ``ReaderOwner``.
+
+    def subscription_of(self, queue: MessageQueue) -> SubscriptionData:
+        return self._consumer.subscriptions.require(queue)
+
+    def is_paused(self, queue: MessageQueue) -> bool:
+        return self._consumer.is_paused(queue)
+
+    def figures_of(self, topic: str) -> TopicFigures:
+        return self.figures.setdefault(topic, TopicFigures())
+
+    async def place_moved(self, reader: QueueReader, queue_offset: int) -> None:
+        # Beside the reader, whose own task ends with its queue.
+        self.instance.spawn(
+            self.queues.move({reader.queue: queue_offset}), f"move in {reader.queue}"
+        )
+
+    async def reply(self, message: ConsumedMessage, body: bytes) -> SendReceipt:
+        return await self._replies.reply(message, body)
+
+    def _prepared(self, message: Message) -> Outgoing:
+        now_ms = self.instance.clock.now_ms()
+        return prepare(
+            message,
+            unique_id=self.instance.unique_ids.take(now_ms),
+            now_ms=now_ms,
+            rules=ProducerSettings().outgoing_rules,
+        )
+
+    def wake_readers(self) -> None:
+        for reader in self.queues.readers.values():
+            reader.wake()
+
+    def running_info(self) -> dict[str, object]:
+        return running_info(
+            self.settings,
+            subscriptions=self._consumer.subscriptions.all(),
+            readers=self.queues.readers,
+            figures=self.figures,
+            started_ms=self.started_ms,
+            now_ms=self.instance.clock.now_ms(),
+            monotonic_now_ms=monotonic_ms(),
+        )

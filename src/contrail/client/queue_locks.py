@@ -1,0 +1,81 @@
+"""Brokers' locks on queues: of a group's members only the holder may handle an ordered queue."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Collection
+
+from contrail.client.instance import ClientInstance
+from contrail.client.message import MessageQueue
+from contrail.errors import ClientError, RequestRejected
+from contrail.protocol.bodies.locks import (
+    LockRequest,
+    decode_locked_queues,
+    encode_lock_request,
+)
+from contrail.protocol.codes import RequestCode
+
+_log = logging.getLogger(__name__)
+
+RENEW_INTERVAL_MS = 20_000
+_TIMEOUT_MS = 1_000
+
+Held = dict[MessageQueue, bool]
+"""Whether a queue's lock is held; queues whose broker did not answer are left out."""
+
+
+class QueueLocks:
+    """Asks for locks and gives them back."""
+
+    def __init__(self, instance: ClientInstance, group: str) -> None:
+        self._instance = instance
+        self._group = group
+
+    async def lock(self, queues: Collection[MessageQueue]) -> Held:
+        """Take or renew locks."""
+        answers = await asyncio.gather(
+            *(self._lock_at(name, own) for name, own in _by_broker(queues).items())
+        )
+        return {queue: held for answer in answers for queue, held in answer.items()}
+
+    async def _lock_at(self, broker_name: str, queues: tuple[MessageQueue, ...]) -> Held:
+        try:
+            answer = await self._instance.ask(
+                self._instance.master_of(broker_name),
+                RequestCode.LOCK_BATCH_MQ,
+                {"bname": broker_name},
+                self._body(queues),
+                what=f"locks for group {self._group!r}",
+                timeout_ms=_TIMEOUT_MS,
+            )
+            held = set(decode_locked_queues(answer.body))
+        except (ClientError, RequestRejected) as error:
+            _log.warning("queues of %s were not locked: %s", broker_name, error)
+            return {}
+        return {queue: queue in held for queue in queues}
+
+    async def unlock(self, queues: Collection[MessageQueue]) -> None:
+        """Give locks back; a broker that does not hear of it lets them expire."""
+        for name, own in _by_broker(queues).items():
+            try:
+                await self._instance.ask(
+                    self._instance.master_of(name),
+                    RequestCode.UNLOCK_BATCH_MQ,
+                    {"bname": name},
+                    self._body(own),
+                    what=f"to unlock queues of group {self._group!r}",
+                    timeout_ms=_TIMEOUT_MS,
+                )
+            except ClientError as error:
+                _log.warning("queues of %s stay locked until that expires: %s", name, error)
+
+    def _body(self, queues: tuple[MessageQueue, ...]) -> bytes:
+        return encode_lock_request(LockRequest(self._group, self._instance.client_id, queues))
+
+
+def _by_broker(queues: Collection[MessageQueue]) -> dict[str, tuple[MessageQueue, ...]]:
+    by_broker: dict[str, list[MessageQueue]] = {}
+    for queue in queues:
+        by_broker.setdefault(queue.broker_name, []).append(queue)
+    return {name: tuple(own) for name, own in by_broker.items()}

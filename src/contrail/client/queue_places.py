@@ -1,0 +1,77 @@
+"""Asks brokers about places in a queue: its first, its next, and the one of a moment."""
+
+from __future__ import annotations
+
+from contrail.client.instance import ClientInstance
+from contrail.client.message import MessageQueue
+from contrail.errors import BrokerUnknown
+from contrail.protocol.codes import RequestCode
+
+
+def queue_fields(queue: MessageQueue) -> dict[str, str]:
+    """A queue as requests name it; newer brokers want their own name too."""
+    return {
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "bname": queue.broker_name,
+    }
+
+
+async def master_for(instance: ClientInstance, queue: MessageQueue) -> str:
+    """The address of a queue's master, for which the route is asked once more if need be.
+
+    Raises:
+        BrokerUnknown: the route names no such master.
+        RouteMissing: the topic has no route.
+    """
+    try:
+        return instance.master_of(queue.broker_name)
+    except BrokerUnknown:
+        await instance.refresh_route(queue.topic)
+        return instance.master_of(queue.broker_name)
+
+
+async def queue_offset_max(instance: ClientInstance, queue: MessageQueue) -> int:
+    """The offset the next message will get.
+
+    Raises:
+        ClientError: the broker refused or did not answer.
+    """
+    return await _ask(instance, queue, RequestCode.GET_MAX_OFFSET, "the end of")
+
+
+async def queue_offset_min(instance: ClientInstance, queue: MessageQueue) -> int:
+    """The offset of the oldest message that is still there.
+
+    Raises:
+        ClientError: the broker refused or did not answer.
+    """
+    return await _ask(instance, queue, RequestCode.GET_MIN_OFFSET, "the beginning of")
+
+
+async def queue_offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:
+    """The offset of the first message that was stored at that time or after.
+
+    Raises:
+        ClientError: the broker refused or did not answer.
+    """
+    return await _ask(
+        instance,
+        queue,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        f"the message of time {timestamp_ms} in",
+        {"timestamp": str(timestamp_ms)},
+    )
+
+
+async def _ask(
+    instance: ClientInstance,
+    queue: MessageQueue,
+    code: RequestCode,
+    what: str,
+    more: dict[str, str] | None = None,
+) -> int:
+    address = await master_for(instance, queue)
+    fields = {**queue_fields(queue), **(more or {})}
+    answer = await instance.ask(address, code, fields, what=f"{what} {queue}")
+    return int(answer.fields["offset"])

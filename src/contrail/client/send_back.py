@@ -1,0 +1,107 @@
+"""Messages that could not be handled, on their way back: to be retried, or to be given up."""
+
+from __future__ import annotations
+
+import logging
+
+from contrail.client.instance import ClientInstance
+from contrail.client.message import ReceivedMessage
+from contrail.client.outgoing import Outgoing
+from contrail.client.sender import Sender
+from contrail.client.state.retry_delays import DEAD_LETTER, FIRST_RETRY_LEVEL
+from contrail.errors import ClientError
+from contrail.model.properties import (
+    DELAY,
+    MAX_RECONSUME_TIMES,
+    ORIGIN_MESSAGE_ID,
+    RECONSUME_TIME,
+    RETRY_TOPIC,
+    TRAN_MSG,
+    UNIQ_KEY,
+)
+from contrail.model.topic import RETRY_PREFIX
+from contrail.protocol.codes import RequestCode
+
+_log = logging.getLogger(__name__)
+
+INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
+_TIMEOUT_MS = 5_000
+
+
+class SendBack:
+    """Hands messages back to the brokers on behalf of a group."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        *,
+        retries_max: int,
+        sender: Sender,
+    ) -> None:
+        self._instance = instance
+        self._group = group
+        self._retries_max = retries_max
+        self._sender = sender
+
+    async def give_back(self, message: ReceivedMessage, level: int) -> bool:
+        """Let the broker keep it for a retry; whether anybody did.
+
+        Its own broker is asked first, by place; if that fails, any broker gets it as a new message.
+        """
+        try:
+            await self._ask_broker(message, level)
+        except ClientError as error:
+            _log.warning("message %s is sent back another way: %s", message.message_id, error)
+            return await self.send_anew(message, level)
+        return True
+
+    async def _ask_broker(self, message: ReceivedMessage, level: int) -> None:
+        name = message.queue.broker_name
+        fields = {
+            "offset": str(message.physical_offset),
+            "group": self._group,
+            "delayLevel": str(level),
+            "originMsgId": message.message_id,
+            "originTopic": message.topic,
+            "unitMode": "false",
+            "maxReconsumeTimes": str(self._retries_max),
+            "bname": name,
+        }
+        await self._instance.ask(
+            self._instance.master_of(name),
+            RequestCode.CONSUMER_SEND_MSG_BACK,
+            fields,
+            what=f"to take back message {message.message_id} of topic {message.topic!r}",
+            timeout_ms=_TIMEOUT_MS,
+        )
+
+    async def send_anew(self, message: ReceivedMessage, level: int = 0) -> bool:
+        """Send it to the group's retry topic as an ordinary message; whether that was stored."""
+        try:
+            await self._sender.send(self._anew(message, level))
+        except ClientError as error:
+            _log.warning("message %s could not be sent back: %s", message.message_id, error)
+            return False
+        return True
+
+    def _anew(self, message: ReceivedMessage, level: int) -> Outgoing:
+        times = message.reconsume_times + 1
+        properties = dict(message.properties)
+        for name in (TRAN_MSG, RECONSUME_TIME, MAX_RECONSUME_TIMES):
+            properties.pop(name, None)
+        properties[RETRY_TOPIC] = message.topic
+        properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
+        properties[DELAY] = str(level if level > 0 else FIRST_RETRY_LEVEL + times - 1)
+        if level == DEAD_LETTER:
+            # What was retried more often than allowed is buried by the broker.
+            times = self._retries_max + 1
+        return Outgoing(
+            RETRY_PREFIX + self._group,
+            message.body,
+            properties,
+            flag=message.flag,
+            unique_id=properties.get(UNIQ_KEY, ""),
+            reconsume_times=times,
+            max_reconsume_times=self._retries_max,
+        )

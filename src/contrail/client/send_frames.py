@@ -1,0 +1,120 @@
+"""Sends as bytes: what does not change from message to message is put together once per queue."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from contrail.client.message import MessageQueue
+from contrail.client.outgoing import Outgoing
+from contrail.client.producer_settings import ProducerSettings
+from contrail.errors import LocalProtocolError, MessageInvalid
+from contrail.protocol.codes import RequestCode
+from contrail.protocol.command import ANNOUNCED_VERSION, frame_prefix
+from contrail.protocol.sends import LETTERS
+
+_quote = json.encoder.encode_basestring
+_LETTER = {name: letter for letter, name in LETTERS.items()}
+_TEMPLATES_MAX = 10_000
+
+
+class SendFrames:
+    """Encodes the sends of one producer group."""
+
+    def __init__(self, group: str, settings: ProducerSettings, language: str) -> None:
+        self._group = group
+        self._settings = settings
+        self._language = language
+        self._templates: dict[MessageQueue, str] = {}
+
+    def encode(
+        self, outgoing: Outgoing, queue: MessageQueue, *, opaque: int, flag: int, now_ms: int
+    ) -> bytes:
+        """The frame of one message for one queue.
+
+        Raises:
+            MessageInvalid: it is longer than any broker accepts.
+        """
+        template = self._templates.get(queue)
+        if (
+            template is None
+            or outgoing.code is not RequestCode.SEND_MESSAGE_V2
+            or outgoing.producer_group is not None
+            or outgoing.is_batch
+        ):
+            template = self._template(outgoing, queue)
+        header = (
+            template
+            % (
+                outgoing.sys_flag,
+                now_ms,
+                outgoing.flag,
+                _quote(properties_text(outgoing.properties)),
+                outgoing.reconsume_times,
+                _max_reconsume(outgoing.max_reconsume_times),
+                flag,
+                opaque,
+            )
+        ).encode("utf-8", "replace")
+        body = outgoing.body
+        try:
+            return frame_prefix(len(header), len(body)) + header + body
+        except LocalProtocolError as error:
+            raise MessageInvalid(
+                f"a message for topic {outgoing.topic!r} is too long: {error}; send it in parts"
+            ) from error
+
+    def _template(self, outgoing: Outgoing, queue: MessageQueue) -> str:
+        is_usual = (
+            outgoing.code is RequestCode.SEND_MESSAGE_V2
+            and outgoing.producer_group is None
+            and not outgoing.is_batch
+        )
+        template = self._build_template(
+            outgoing.code, outgoing.producer_group or self._group, queue, outgoing.is_batch
+        )
+        if is_usual:
+            if len(self._templates) >= _TEMPLATES_MAX:
+                self._templates.clear()
+            self._templates[queue] = template
+        return template
+
+    def _build_template(
+        self, code: RequestCode, group: str, queue: MessageQueue, is_batch: bool
+    ) -> str:
+        settings = self._settings
+        constant = {
+            "producerGroup": group,
+            "topic": queue.topic,
+            "defaultTopic": settings.create_topic_key,
+            "defaultTopicQueueNums": str(settings.default_topic_queue_nums),
+            "queueId": str(queue.queue_id),
+            "unitMode": "false",
+            "batch": "true" if is_batch else "false",
+            "bname": queue.broker_name,
+        }
+        pairs = ",".join(f'"{_LETTER[name]}":{_quote(text)}' for name, text in constant.items())
+        head = f'{{"code":{code:d},"extFields":{{{pairs}'.replace("%", "%%")
+        changing = ",".join(
+            f'"{_LETTER[name]}":{form}'
+            for name, form in (
+                ("sysFlag", '"%d"'),
+                ("bornTimestamp", '"%d"'),
+                ("flag", '"%d"'),
+                ("properties", "%s"),
+                ("reconsumeTimes", '"%d"%s'),
+            )
+        )
+        return (
+            f'{head},{changing}}},"flag":%d,"language":"{self._language}","opaque":%d,'
+            f'"serializeTypeCurrentRPC":"JSON","version":{ANNOUNCED_VERSION}}}'
+        )
+
+
+def properties_text(properties: Mapping[str, str]) -> str:
+    """The form in which properties travel."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+
+
+def _max_reconsume(times: int | None) -> str:
+    return "" if times is None else f',"{_LETTER["maxReconsumeTimes"]}":"{times}"'

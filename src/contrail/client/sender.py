@@ -1,0 +1,451 @@
+"""Sends prepared messages: chooses queues, asks brokers, tries again by RocketMQ's rules."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Collection, Sequence
+
+from contrail.client.back_pressure import Slots
+from contrail.client.hooks import SendHook
+from contrail.client.instance import ClientInstance
+from contrail.client.message import MessageQueue, SendReceipt, SendStatus
+from contrail.client.outgoing import TIMER_PROPERTIES, Outgoing
+from contrail.client.producer_settings import ProducerSettings
+from contrail.client.refusals import refused
+from contrail.client.send_frames import SendFrames
+from contrail.client.state.latency_fault import LatencyFaults
+from contrail.client.state.queue_picking import QueuePicker
+from contrail.client.state.routes import TopicRoute
+from contrail.client.state.send_retry import Failure, Next, RetryRules, RetryStyle, SendCourse
+from contrail.errors import (
+    BackPressure,
+    BrokerRefused,
+    BrokerUnknown,
+    CallFailed,
+    MessageInvalid,
+    RouteMissing,
+)
+from contrail.model.properties import MSG_REGION, TRACE_ON, UNIQ_KEY
+from contrail.protocol.codes import ResponseCode
+from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
+from contrail.wire.connection import Connection
+
+_log = logging.getLogger(__name__)
+
+_STATUSES = {
+    int(ResponseCode.SUCCESS): SendStatus.SEND_OK,
+    int(ResponseCode.FLUSH_DISK_TIMEOUT): SendStatus.FLUSH_DISK_TIMEOUT,
+    int(ResponseCode.FLUSH_SLAVE_TIMEOUT): SendStatus.FLUSH_SLAVE_TIMEOUT,
+    int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
+}
+_DEFAULT_REGION = "DefaultRegion"
+# Version 5.0.0: brokers before it deliver a message with a timer at once.
+_TIMER_VERSION_MIN = 413
+# One-way sends never wait by themselves: after so many bytes the loop gets its turn.
+_ONE_WAY_BURST_BYTES = 256 << 10
+_PICKERS_MAX = 10_000
+_GO_AWAY = int(ResponseCode.GO_AWAY)
+
+
+class Sender:
+    """Sends on behalf of one producer group. Belongs to the event loop of its instance."""
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        group: str,
+        settings: ProducerSettings | None = None,
+        *,
+        hooks: Sequence[SendHook] = (),
+    ) -> None:
+        self._instance = instance
+        self._settings = settings = settings or ProducerSettings()
+        self.hooks: list[SendHook] = list(hooks)
+        self.slots = Slots(
+            count_max=settings.in_flight_count_max, bytes_max=settings.in_flight_bytes_max
+        )
+        self._frames = SendFrames(group, settings, instance.caller.language)
+        self._pickers: dict[str, tuple[TopicRoute, QueuePicker]] = {}
+        self._faults = LatencyFaults() if settings.send_latency_fault_enable else None
+
+    # Sending.
+
+    async def send(
+        self,
+        outgoing: Outgoing,
+        *,
+        queue: MessageQueue | None = None,
+        timeout_ms: int | None = None,
+        retry: RetryStyle = "sync",
+    ) -> SendReceipt:
+        """Send, and wait for the broker's word. ``timeout_ms`` holds for all attempts together.
+
+        Raises:
+            RouteMissing: no broker has the topic.
+            SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored all the
+                same.
+            BackPressure: too much was under way for all of that time.
+        """
+        self._instance.require_open()
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        limit_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_s = began_s + limit_ms / 1000
+        size = len(outgoing.body)
+        slots = self.slots
+        if not slots.take(size):
+            await slots.wait(size, deadline_s)
+        try:
+            chosen = queue
+            if chosen is None:
+                chosen = self._pick(await self._route(outgoing.topic))
+            try:
+                receipt = await self._attempt(outgoing, chosen, deadline_s)
+            except (CallFailed, BrokerUnknown, BrokerRefused) as error:
+                course = SendCourse(outgoing.topic, self._rules(retry, queue))
+                step = self._failed(course, chosen, error, began_s)
+            else:
+                if receipt.status is SendStatus.SEND_OK or not self._seeks_better(retry, queue):
+                    return receipt
+                course = SendCourse(outgoing.topic, self._rules(retry, queue))
+                step = course.stored(receipt, _ms_since(began_s))
+            return await self._go_on(outgoing, course, step, chosen, began_s, deadline_s)
+        finally:
+            slots.give_back(size)
+
+    async def _go_on(
+        self,
+        outgoing: Outgoing,
+        course: SendCourse,
+        step: Next,
+        last: MessageQueue,
+        began_s: float,
+        deadline_s: float,
+    ) -> SendReceipt:
+        """The attempts after the first."""
+        loop = asyncio.get_running_loop()
+        while step is not Next.STOP and loop.time() < deadline_s:
+            started_s = loop.time()
+            if step is Next.OTHER_BROKER:
+                last = self._pick(await self._route(outgoing.topic), last.broker_name)
+            try:
+                receipt = await self._attempt(outgoing, last, deadline_s)
+            except (CallFailed, BrokerUnknown, BrokerRefused) as error:
+                step = self._failed(course, last, error, started_s)
+            else:
+                if receipt.status is SendStatus.SEND_OK or not self._settings_seek_better:
+                    return receipt
+                step = course.stored(receipt, _ms_since(started_s))
+        return course.outcome(_ms_since(began_s))
+
+    def _rules(self, retry: RetryStyle, queue: MessageQueue | None) -> RetryRules:
+        settings = self._settings
+        count = (
+            settings.retry_times_when_send_async_failed
+            if retry == "async"
+            else settings.retry_times_when_send_failed
+        )
+        return RetryRules(style=retry, retry_count=count, has_own_queue=queue is not None)
+
+    @property
+    def _settings_seek_better(self) -> bool:
+        return self._settings.retry_another_broker_when_not_store_ok
+
+    def _seeks_better(self, retry: RetryStyle, queue: MessageQueue | None) -> bool:
+        return self._settings_seek_better and self._rules(retry, queue).seeks_better()
+
+    def _failed(
+        self, course: SendCourse, queue: MessageQueue, failure: Failure, started_s: float
+    ) -> Next:
+        self._instance.refresh_soon(course.topic)
+        step = course.failed(queue.broker_name, failure, _ms_since(started_s))
+        _log.info("a send to %s failed, next: %s: %s", queue, step.value, failure)
+        return step
+
+    # One attempt.
+
+    async def _attempt(
+        self, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
+    ) -> SendReceipt:
+        if self.hooks or self._faults is not None:
+            return await self._watched(outgoing, queue, deadline_s)
+        return await self._exchange(outgoing, queue, deadline_s)
+
+    async def _watched(
+        self, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
+    ) -> SendReceipt:
+        started_s = asyncio.get_running_loop().time()
+        self._tell_before(outgoing, queue)
+        receipt: SendReceipt | None = None
+        failure: BaseException | None = None
+        try:
+            receipt = await self._exchange(outgoing, queue, deadline_s)
+            return receipt
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            cost_ms = _ms_since(started_s)
+            self._note(queue.broker_name, failure, cost_ms)
+            self._tell_after(outgoing, queue, receipt, failure, cost_ms)
+
+    def _note(self, broker_name: str, failure: BaseException | None, cost_ms: int) -> None:
+        if self._faults is not None:
+            self._faults.note(
+                broker_name,
+                latency_ms=cost_ms,
+                failed=isinstance(failure, CallFailed | BrokerRefused),
+                reachable=not isinstance(failure, BrokerRefused),
+                now_ms=self._instance.clock.now_ms(),
+            )
+
+    async def _exchange(
+        self, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
+    ) -> SendReceipt:
+        connection = self._open_connection(queue)
+        if connection is None:
+            connection = await self._connect(queue, deadline_s)
+        response = await self._ask(connection, outgoing, queue, deadline_s)
+        if response.code == _GO_AWAY:
+            response = await self._ask_anew(connection, outgoing, queue, deadline_s)
+        status = _STATUSES.get(response.code)
+        if status is None:
+            what = f"a message for topic {outgoing.topic!r}"
+            raise refused(response, what, f"broker {queue.broker_name} ({connection.address})")
+        return _receipt(outgoing, queue, status, response)
+
+    def _ask(
+        self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
+    ) -> asyncio.Future[ReceivedResponse]:
+        left_ms = int((deadline_s - asyncio.get_running_loop().time()) * 1000)
+        if left_ms <= 0:
+            raise CallFailed(f"{connection.address} was not asked: no time was left")
+        properties = outgoing.properties
+        if not TIMER_PROPERTIES.isdisjoint(properties):
+            self._require_timers(connection.address, queue)
+        opaque = connection.take_opaque()
+        frame = self._frames.encode(
+            outgoing, queue, opaque=opaque, flag=0, now_ms=self._instance.clock.now_ms()
+        )
+        return connection.ask(opaque, frame, outgoing.code, left_ms)
+
+    async def _ask_anew(
+        self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
+    ) -> ReceivedResponse:
+        """The broker stops serving a connection: whoever is still up takes the next one."""
+        caller = self._instance.caller
+        address = self._instance.master_of(queue.broker_name)
+        if caller.open_connection(address) is connection:
+            caller.retire(address, "going away")
+        renewed = await self._connect(queue, deadline_s)
+        return await self._ask(renewed, outgoing, queue, deadline_s)
+
+    def _require_timers(self, address: str, queue: MessageQueue) -> None:
+        version = self._instance.broker_versions.get(address)
+        if version is not None and version < _TIMER_VERSION_MIN:
+            raise MessageInvalid(
+                f"broker {queue.broker_name} is older than RocketMQ 5.0 and would deliver a "
+                "message with delay= or deliver_at= at once: use delay_level="
+            )
+
+    # One way.
+
+    async def send_oneway(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue | None = None,
+        *,
+        timeout_ms: int | None = None,
+    ) -> None:
+        """Hand a message to the network; nobody will say whether it was stored.
+
+        Raises:
+            RouteMissing: no broker has the topic.
+            SendFailed: there is no connection to the broker.
+            BackPressure: the broker did not take what was sent before, for all of the time.
+        """
+        self._instance.require_open()
+        began_s = asyncio.get_running_loop().time()
+        limit_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
+        deadline_s = began_s + limit_ms / 1000
+        size = len(outgoing.body)
+        if not self.slots.take(size):
+            await self.slots.wait(size, deadline_s)
+        try:
+            chosen = queue or self._pick(await self._route(outgoing.topic))
+            try:
+                connection = await self._connect(chosen, deadline_s)
+            except (CallFailed, BrokerUnknown) as error:
+                course = SendCourse(outgoing.topic, self._rules("never", queue))
+                self._failed(course, chosen, error, began_s)
+                course.outcome(_ms_since(began_s))
+                return
+            self._tell_before(outgoing, chosen)
+            self._hand_over(connection, outgoing, chosen)
+            self._tell_after(outgoing, chosen, None, None, 0)
+            await self._until_taken(connection, deadline_s)
+        finally:
+            self.slots.give_back(size)
+
+    def _hand_over(self, connection: Connection, outgoing: Outgoing, queue: MessageQueue) -> None:
+        frame = self._frames.encode(
+            outgoing,
+            queue,
+            opaque=connection.take_opaque(),
+            flag=FLAG_ONE_WAY,
+            now_ms=self._instance.clock.now_ms(),
+        )
+        connection.send_whole(frame)
+
+    async def _until_taken(self, connection: Connection, deadline_s: float) -> None:
+        if connection.queued_bytes >= _ONE_WAY_BURST_BYTES:
+            connection.flush()
+            await asyncio.sleep(0)
+        if connection.slow_since_s is not None:
+            try:
+                async with asyncio.timeout_at(deadline_s):
+                    await connection.writable()
+            except TimeoutError as error:
+                raise BackPressure(
+                    f"broker {connection.address} does not read what is sent to it: send more "
+                    "slowly, or use send(), which waits for each answer"
+                ) from error
+
+    # Where to.
+
+    @property
+    def topics(self) -> Collection[str]:
+        """What has been sent to."""
+        return self._pickers.keys()
+
+    async def _route(self, topic: str) -> TopicRoute:
+        known = self._instance.routes.routes.get(topic)
+        if known is not None and known.write_queues:
+            return known
+        route = await self._instance.refresh_route(topic, template=True)
+        if not route.write_queues:
+            raise RouteMissing(
+                f"topic {topic!r} has no queue that may be written: its brokers "
+                f"({', '.join(sorted({queue.broker_name for queue in route.data.queues}))}) have "
+                "no master, or forbid writing to it; see `contrail topic route "
+                f"{topic}`",
+                topic=topic,
+            )
+        return route
+
+    async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+        """The queues that messages of a topic may be sent to.
+
+        Raises:
+            RouteMissing: there is none.
+        """
+        return (await self._route(topic)).write_queues
+
+    def _pick(self, route: TopicRoute, failed_broker: str | None = None) -> MessageQueue:
+        picker = self._picker(route)
+        if self._faults is not None:
+            if failed_broker is not None:
+                picker.restart(random.getrandbits(31))
+            return self._faults.pick(picker, failed_broker, self._instance.clock.now_ms())
+        if failed_broker is None:
+            return picker.next()
+        return picker.next_elsewhere(failed_broker)
+
+    def _picker(self, route: TopicRoute) -> QueuePicker:
+        entry = self._pickers.get(route.topic)
+        if entry is not None and entry[0] is route:
+            return entry[1]
+        if len(self._pickers) >= _PICKERS_MAX:
+            self._pickers.clear()
+        # Clients that start together must not all begin with the same queue.
+        start = entry[1].index if entry is not None else random.getrandbits(31)
+        picker = QueuePicker(route.write_queues, start)
+        self._pickers[route.topic] = (route, picker)
+        if self._faults is not None:
+            self._faults.forget_all_but(self._instance.routes.addresses)
+        return picker
+
+    def _open_connection(self, queue: MessageQueue) -> Connection | None:
+        instance = self._instance
+        address = instance.routes.master_of(queue.broker_name)
+        return None if address is None else instance.caller.open_connection(address)
+
+    async def _connect(self, queue: MessageQueue, deadline_s: float) -> Connection:
+        """The connection to a queue's master, made now if there is none.
+
+        Raises:
+            CallFailed: it cannot be made in time.
+            BrokerUnknown: no route names the broker.
+        """
+        connection = self._open_connection(queue)
+        if connection is not None:
+            return connection
+        instance = self._instance
+        instance.require_open()
+        if instance.routes.master_of(queue.broker_name) is None:
+            await instance.refresh_route(queue.topic, template=True)
+        address = instance.master_of(queue.broker_name)
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await instance.caller.connection_to(address)
+        except TimeoutError as error:
+            raise CallFailed(f"{address} could not be reached in time") from error
+
+    # Who looks on.
+
+    def _tell_before(self, outgoing: Outgoing, queue: MessageQueue) -> None:
+        for hook in self.hooks:
+            try:
+                hook.before_send(outgoing, queue)
+            except Exception:
+                _log.exception("a hook failed before a send; the send goes on")
+
+    def _tell_after(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        receipt: SendReceipt | None,
+        error: BaseException | None,
+        cost_ms: int,
+    ) -> None:
+        for hook in self.hooks:
+            try:
+                hook.after_send(outgoing, queue, receipt, error, cost_ms)
+            except Exception:
+                _log.exception("a hook failed after a send")
+
+
+def _ms_since(started_s: float) -> int:
+    return int((asyncio.get_running_loop().time() - started_s) * 1000)
+
+
+def _receipt(
+    outgoing: Outgoing, queue: MessageQueue, status: SendStatus, response: ReceivedResponse
+) -> SendReceipt:
+    fields = response.fields
+    try:
+        queue_id = int(fields["queueId"])
+        queue_offset = int(fields["queueOffset"])
+    except (KeyError, ValueError) as error:
+        raise CallFailed(
+            f"broker {queue.broker_name} stored a message and did not say where: {fields}"
+        ) from error
+    if queue_id != queue.queue_id:
+        queue = MessageQueue(queue.topic, queue.broker_name, queue_id)
+    message_id = outgoing.unique_id
+    if outgoing.is_batch and "batchUniqId" in fields:
+        # The batch is stored as one record, under the one id of the whole.
+        message_id = outgoing.properties[UNIQ_KEY]
+    return SendReceipt(
+        status,
+        message_id,
+        queue,
+        queue_offset,
+        fields.get("msgId", ""),
+        fields.get("transactionId"),
+        fields.get("recallHandle"),
+        fields.get(MSG_REGION) or _DEFAULT_REGION,
+        fields.get(TRACE_ON) != "false",
+    )

@@ -1,0 +1,96 @@
+"""Where a group starts to read a queue: at its progress, else where the consumer was told to."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from contrail.client.instance import ClientInstance
+from contrail.client.message import MessageQueue
+from contrail.client.offset_stores import OffsetStore
+from contrail.client.queue_places import queue_offset_at, queue_offset_max
+from contrail.errors import ConfigError
+from contrail.model.topic import RETRY_PREFIX
+from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
+
+_TIMESTAMP_FORMAT = "%Y%m%d%H%M%S"
+_TIMESTAMP_AGO_MS = 30 * 60 * 1000
+
+_SHORT_NAMES = {
+    "first": ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
+    "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
+    "timestamp": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
+}
+
+
+async def start_place(
+    instance: ClientInstance,
+    offsets: OffsetStore,
+    queue: MessageQueue,
+    consume_from_where: ConsumeFromWhere,
+    consume_timestamp_ms: int,
+) -> int:
+    """The queue offset of the first message to read.
+
+    Raises:
+        ClientError: the progress, or the place, could not be asked for. It is to be tried again:
+            to start anywhere else would lose messages, or repeat them all.
+    """
+    stored = await offsets.read(queue)
+    if stored is not None:
+        return stored
+    is_retry = queue.topic.startswith(RETRY_PREFIX)
+    if consume_from_where is ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET:
+        # If that is no longer there, the broker says so at the first pull, and where to go on.
+        return 0
+    if consume_from_where is ConsumeFromWhere.CONSUME_FROM_TIMESTAMP:
+        if not is_retry:
+            return await queue_offset_at(instance, queue, consume_timestamp_ms)
+        return await queue_offset_max(instance, queue)
+    # What was sent back for a retry before anybody asked must not be passed over.
+    return 0 if is_retry else await queue_offset_max(instance, queue)
+
+
+def parse_consume_from_where(given: str | ConsumeFromWhere) -> ConsumeFromWhere:
+    """``first``, ``last``, ``timestamp``, or RocketMQ's own names.
+
+    Raises:
+        ConfigError: it is none of these.
+    """
+    if isinstance(given, ConsumeFromWhere):
+        return given
+    try:
+        return _SHORT_NAMES.get(given) or ConsumeFromWhere(given)
+    except ValueError as error:
+        raise ConfigError(
+            f"consume_from_where={given!r} is unknown: use first, last, timestamp or "
+            "CONSUME_FROM_FIRST_OFFSET, CONSUME_FROM_LAST_OFFSET, CONSUME_FROM_TIMESTAMP"
+        ) from error
+
+
+def parse_consume_timestamp(given: str | datetime | int | None, *, now_ms: int) -> int:
+    """Epoch milliseconds of ``yyyyMMddHHmmss`` in local time, a datetime or such a number.
+
+    None is half an hour ago.
+
+    Raises:
+        ConfigError: the text is no such time.
+    """
+    if given is None:
+        return now_ms - _TIMESTAMP_AGO_MS
+    if isinstance(given, int):
+        return given
+    if isinstance(given, str):
+        given = _parse_text(given)
+    return int(given.timestamp() * 1000)
+
+
+def _parse_text(given: str) -> datetime:
+    try:
+        if len(given) != len("yyyyMMddHHmmss") or not given.isdecimal():
+            raise ValueError("it has not 14 digits")
+        return datetime.strptime(given, _TIMESTAMP_FORMAT)
+    except ValueError as error:
+        raise ConfigError(
+            f"consume_timestamp={given!r} is no time, write yyyyMMddHHmmss "
+            f"such as 20240229120000: {error}"
+        ) from error

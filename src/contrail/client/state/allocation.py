@@ -1,0 +1,256 @@
+"""Which of a topic's queues are a member's own: RocketMQ's six strategies, answer for answer.
+
+Every member of a group, in whatever language, computes its share by itself from the same two
+sorted lists. A queue is read twice, or by nobody, unless all of them compute the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Protocol, TypeVar
+
+from contrail.client.state.consistent_hash import HashRing
+from contrail.errors import ClientError, ConfigError
+from contrail.protocol.json_style import MessageQueue
+
+T = TypeVar("T")
+
+VIRTUAL_NODES = 10
+
+
+class AllocationStrategy(Protocol):
+    """How queues are shared. Both lists must be sorted, as ``sorted_*`` sort them."""
+
+    @property
+    def name(self) -> str: ...
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        """The queues of ``client_id``; none for a client that is not in ``client_ids``.
+
+        Raises:
+            ClientError: there is nothing, or nobody, to share.
+        """
+        ...
+
+
+def java_order(text: str) -> bytes:
+    """A sort key by UTF-16 units, as Java compares text; code points sort otherwise."""
+    return text.encode("utf-16-be", "surrogatepass")
+
+
+def sorted_queues(queues: Iterable[MessageQueue]) -> list[MessageQueue]:
+    return sorted(
+        queues, key=lambda q: (java_order(q.topic), java_order(q.broker_name), q.queue_id)
+    )
+
+
+def sorted_client_ids(client_ids: Iterable[str]) -> list[str]:
+    return sorted(client_ids, key=java_order)
+
+
+class Averagely:
+    """Each member a run of neighbouring queues; the first ones get one more."""
+
+    name = "AVG"
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        if not _takes_part(group, client_id, queues, client_ids):
+            return []
+        index = client_ids.index(client_id)
+        least, left_over = divmod(len(queues), len(client_ids))
+        start = index * least + min(index, left_over)
+        return list(queues[start : start + least + (index < left_over)])
+
+
+class AveragelyByCircle:
+    """Queues dealt out like cards."""
+
+    name = "AVG_BY_CIRCLE"
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        if not _takes_part(group, client_id, queues, client_ids):
+            return []
+        return list(queues[client_ids.index(client_id) :: len(client_ids)])
+
+
+class ConsistentHash:
+    """Members on a hash ring: one that joins or leaves moves few queues."""
+
+    name = "CONSISTENT_HASH"
+
+    def __init__(self, virtual_node_count: int = VIRTUAL_NODES) -> None:
+        if virtual_node_count < 0:
+            raise ConfigError(f"virtual_node_count must be 0 or more, it is {virtual_node_count}")
+        self._virtual_node_count = virtual_node_count
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        if not _takes_part(group, client_id, queues, client_ids):
+            return []
+        ring = HashRing(client_ids, self._virtual_node_count)
+        return [queue for queue in queues if ring.client_for(_java_text(queue)) == client_id]
+
+
+class ByMachineRoom:
+    """Only queues of brokers named ``room@broker``, for the rooms given, shared evenly."""
+
+    name = "MACHINE_ROOM"
+
+    def __init__(self, rooms: Collection[str]) -> None:
+        self._rooms = frozenset(rooms)
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        if not _takes_part(group, client_id, queues, client_ids):
+            return []
+        near = [queue for queue in queues if self._is_near(queue.broker_name)]
+        index, count = client_ids.index(client_id), len(client_ids)
+        least, left_over = divmod(len(near), count)
+        share = near[index * least : (index + 1) * least]
+        if index < left_over:
+            share.append(near[index + least * count])
+        return share
+
+    def _is_near(self, broker_name: str) -> bool:
+        # Java's split forgets empty pieces at the end: "room@broker@" still has two.
+        pieces = broker_name.rstrip("@").split("@")
+        return len(pieces) == 2 and pieces[0] in self._rooms
+
+
+class MachineRoomNearby:
+    """Queues go to members in their own machine room; those of a room without members to all.
+
+    ``queue_room`` and ``client_room`` say where a queue's broker and a client id are.
+    """
+
+    def __init__(
+        self,
+        inner: AllocationStrategy,
+        *,
+        queue_room: Callable[[MessageQueue], str],
+        client_room: Callable[[str], str],
+    ) -> None:
+        self._inner = inner
+        self._queue_room = queue_room
+        self._client_room = client_room
+        self.name = f"MACHINE_ROOM_NEARBY-{inner.name}"
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        if not _takes_part(group, client_id, queues, client_ids):
+            return []
+        queues_by_room = _by_room(queues, self._queue_room, "queue")
+        clients_by_room = _by_room(client_ids, self._client_room, "client")
+        here = self._client_room(client_id)
+        share: list[MessageQueue] = []
+        if here in queues_by_room:
+            near = queues_by_room.pop(here)
+            share += self._inner.allocate(group, client_id, near, clients_by_room[here])
+        for room in sorted(queues_by_room.keys() - clients_by_room.keys(), key=java_order):
+            share += self._inner.allocate(group, client_id, queues_by_room[room], client_ids)
+        return share
+
+
+class ByConfig:
+    """The queues given, whoever else is there: the members share by hand."""
+
+    name = "CONFIG"
+
+    def __init__(self, queues: Iterable[MessageQueue]) -> None:
+        self._queues = tuple(queues)
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        return list(self._queues)
+
+
+_BY_NAME: dict[str, Callable[[], AllocationStrategy]] = {
+    Averagely.name: Averagely,
+    AveragelyByCircle.name: AveragelyByCircle,
+    ConsistentHash.name: ConsistentHash,
+}
+_NEED_MORE = {
+    ByMachineRoom.name: "ByMachineRoom(rooms)",
+    "MACHINE_ROOM_NEARBY": "MachineRoomNearby(inner, queue_room=..., client_room=...)",
+    ByConfig.name: "ByConfig(queues)",
+}
+
+
+def strategy_named(name: str) -> AllocationStrategy:
+    """A strategy that needs nothing but its name.
+
+    Raises:
+        ConfigError: no strategy has that name, or it needs more; the message says what to write.
+    """
+    if name in _BY_NAME:
+        return _BY_NAME[name]()
+    if name in _NEED_MORE:
+        raise ConfigError(f"strategy {name} needs to be told more: pass {_NEED_MORE[name]}")
+    raise ConfigError(
+        f"no allocation strategy is named {name!r}: use one of {', '.join(_BY_NAME)}, "
+        f"or pass {', '.join(_NEED_MORE.values())}"
+    )
+
+
+def _takes_part(
+    group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
+) -> bool:
+    for given, what in ((client_id, "client id"), (queues, "queue"), (client_ids, "member")):
+        if not given:
+            raise ClientError(f"queues of group {group!r} cannot be shared: there is no {what}")
+    return client_id in client_ids
+
+
+def _java_text(queue: MessageQueue) -> str:
+    """A queue as Java prints it, which is what its place on the ring is taken from."""
+    topic, broker_name, queue_id = queue
+    return f"MessageQueue [topic={topic}, brokerName={broker_name}, queueId={queue_id}]"
+
+
+def _by_room(things: Iterable[T], room_of: Callable[[T], str], what: str) -> dict[str, list[T]]:
+    by_room = defaultdict[str, list[T]](list)
+    for thing in things:
+        room = room_of(thing)
+        if not room:
+            raise ClientError(f"{what} {thing!r} has no machine room: {what}_room must name one")
+        by_room[room].append(thing)
+    return by_room

@@ -1,0 +1,29 @@
+"""When a consumer stops pulling because it holds enough."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from contrail.client.state.process_queue import ProcessQueue
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLimits:
+    """How much a consumer holds of one queue before it stops pulling it."""
+
+    message_count_max: int = 1_000
+    bytes_max: int = 100 << 20
+    # How far apart the first and the last may be; ordered queues have no gaps to bound.
+    span_max: int | None = 2_000
+
+
+def hold_reason(queue: ProcessQueue[Any], limits: FlowLimits) -> str | None:
+    """Why this queue is not to be pulled now, or None."""
+    if len(queue) > limits.message_count_max:
+        return f"{len(queue)} messages are held, more than {limits.message_count_max}"
+    if queue.cached_bytes > limits.bytes_max:
+        return f"{queue.cached_bytes} bytes are held, more than {limits.bytes_max}"
+    if limits.span_max is not None and queue.span > limits.span_max:
+        return f"the held messages span {queue.span} places, more than {limits.span_max}"
+    return None

@@ -1,0 +1,125 @@
+"""What a consumer holds of one queue: messages it pulled and that are not settled yet.
+
+A queue's progress is its lowest message that is not settled: all below it need not come again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
+
+LOCK_EXPIRES_MS = 30_000
+"""A lock that was not renewed for so long may be somebody else's by now."""
+
+
+class Held(Protocol):
+    """What is asked of a message."""
+
+    queue_offset: int
+    record_bytes: int
+
+
+M = TypeVar("M", bound=Held)
+
+
+class ProcessQueue(Generic[M]):
+    """One assignment of one queue to this consumer; a new one is made when it comes back."""
+
+    __slots__ = (
+        "_in_hand",
+        "_order",
+        "cached_bytes",
+        "has_pulled",
+        "is_dropped",
+        "is_locked",
+        "last_consume_ms",
+        "last_pull_ms",
+        "locked_ms",
+        "next_queue_offset",
+        "queue_offset_top",
+        "unlock_try_count",
+    )
+
+    def __init__(self, next_queue_offset: int) -> None:
+        self._in_hand: dict[int, M] = {}
+        # In the order of arrival; whoever is settled out of turn is skipped later.
+        self._order: deque[int] = deque()
+        self.cached_bytes = 0
+        self.next_queue_offset = next_queue_offset
+        self.queue_offset_top = -1
+        self.has_pulled = False
+        self.is_dropped = False
+        self.is_locked = False
+        self.locked_ms = 0
+        self.unlock_try_count = 0
+        self.last_pull_ms = 0
+        self.last_consume_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._in_hand)
+
+    def pulled(self, messages: Iterable[M], next_queue_offset: int) -> None:
+        """A pull was answered: these came, and the next one starts there."""
+        in_hand, order = self._in_hand, self._order
+        for message in messages:
+            queue_offset = message.queue_offset
+            if queue_offset not in in_hand:
+                in_hand[queue_offset] = message
+                order.append(queue_offset)
+                self.cached_bytes += message.record_bytes
+        if order:
+            self.queue_offset_top = max(self.queue_offset_top, order[-1])
+        self.next_queue_offset = next_queue_offset
+        self.has_pulled = True
+
+    def settle(self, queue_offset: int) -> bool:
+        """The message need not come again; False when it was settled before."""
+        message = self._in_hand.pop(queue_offset, None)
+        if message is None:
+            return False
+        self.cached_bytes -= message.record_bytes
+        return True
+
+    @property
+    def lowest(self) -> M | None:
+        """The first message that is not settled."""
+        in_hand, order = self._in_hand, self._order
+        while order and order[0] not in in_hand:
+            order.popleft()
+        return in_hand[order[0]] if order else None
+
+    @property
+    def span(self) -> int:
+        """How far the last message is from the first that is not settled."""
+        lowest = self.lowest
+        return 0 if lowest is None else self.queue_offset_top - lowest.queue_offset
+
+    @property
+    def consumer_offset(self) -> int | None:
+        """What to commit: None until something is known."""
+        if not self.has_pulled:
+            return None
+        lowest = self.lowest
+        return self.next_queue_offset if lowest is None else lowest.queue_offset
+
+    def first(self, count_max: int) -> list[M]:
+        """The first messages that are not settled, in order."""
+        in_hand = self._in_hand
+        if self.lowest is None:
+            return []
+        known = (in_hand[place] for place in self._order if place in in_hand)
+        return list(islice(known, count_max))
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(list(self._in_hand.values()))
+
+    # Locks of ordered queues.
+
+    def lock(self, now_ms: int) -> None:
+        self.is_locked = True
+        self.locked_ms = now_ms
+
+    def holds_lock(self, now_ms: int) -> bool:
+        return self.is_locked and now_ms - self.locked_ms <= LOCK_EXPIRES_MS

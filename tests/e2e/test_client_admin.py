@@ -1,0 +1,127 @@
+"""The admin client against our own cluster of two brokers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+
+import pytest
+
+from contrail.client.admin import Admin
+from contrail.client.admin_values import GroupLag
+from contrail.errors import BrokerRefused, ClientClosed, SomeFailed
+from contrail.protocol.json_style import MessageQueue
+from contrail.testing import LocalCluster
+from tests.e2e.admin_scenario import (
+    CLUSTER,
+    PARTS,
+    Part,
+    Peer,
+    Place,
+    addresses,
+    make_traffic,
+)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(brokers=2, nameservers=2) as running:
+        yield running
+
+
+@pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
+def test_an_operator_sees_what_is_there(cluster: LocalCluster, part: Part) -> None:
+    place = Place(cluster.namesrv, is_ours=True)
+    asyncio.run(part(place, f"w{PARTS.index(part)}"))
+
+
+def test_brokers_that_do_not_answer_are_named_and_the_others_still_tell() -> None:
+    async def run(cluster: LocalCluster) -> None:
+        async with Admin(cluster.namesrv, timeout_ms=2_000) as admin:
+            sent = await make_traffic(admin, "halved")
+            await admin.create_group("readers", cluster=CLUSTER)
+            for queue in await admin.queues("halved"):
+                await admin.commit_offset("readers", queue, 1)
+            cluster.brokers[1].kill()
+            with pytest.raises(SomeFailed, match=r"1 of 2 servers failed \(broker-b\)") as caught:
+                await admin.lag("readers")
+            assert list(caught.value.failures) == ["broker-b"]
+            partial = caught.value.partial
+            assert isinstance(partial, GroupLag)
+            assert {one.queue.broker_name for one in partial.queues} == {"broker-a"}
+            assert await admin.lag("readers", allow_partial=True) == partial
+            stats = await admin.topic_stats("halved", allow_partial=True)
+            assert stats.count == len(sent) // 2
+            with pytest.raises(SomeFailed, match="broker-b"):
+                await admin.create_group("writers", cluster=CLUSTER)
+            assert list(await admin.group_config("writers", allow_partial=True)) == ["broker-a"]
+
+    with LocalCluster(brokers=2, in_children=True) as cluster:
+        asyncio.run(run(cluster))
+
+
+def test_a_name_server_that_is_away_is_named_when_each_must_be_told() -> None:
+    async def run(cluster: LocalCluster) -> None:
+        async with Admin(cluster.namesrv, timeout_ms=2_000) as admin:
+            await admin.create_topic("told", queues=1)
+            cluster.nameservers[0].stop()
+            away = cluster.nameservers[0].address
+            with pytest.raises(SomeFailed, match=f"NameServer {away} did not answer"):
+                await admin.kv_put("colours", "sky", "blue")
+            assert await admin.topics(internal=False) == ["told"]
+            assert await admin.kv_get("colours", "sky") == "blue"
+
+    with LocalCluster(nameservers=2) as cluster:
+        asyncio.run(run(cluster))
+
+
+def test_an_operator_decides_a_transaction_that_nobody_can_be_asked_about(
+    cluster: LocalCluster,
+) -> None:
+    async def run() -> None:
+        async with Admin(cluster.namesrv) as admin, Peer("127.0.0.1@half") as peer:
+            await admin.create_topic("payments", queues=1, broker="broker-a")
+            address = (await addresses(admin))["broker-a"]
+            queue = MessageQueue("payments", "broker-a", 0)
+            first = await peer.send(address, queue, b"first", half_of="payers")
+            second = await peer.send(address, queue, b"second", half_of="payers")
+            page = await admin.transactions("broker-a")
+            assert (page.total, len(page.transactions)) == (2, 2)
+            assert [one.producer_group for one in page.transactions] == ["payers", "payers"]
+            assert {one.message_id for one in page.transactions} == {
+                first.offset_message_id,
+                second.offset_message_id,
+            }
+            await admin.commit_transaction("broker-a", first.unique_id)
+            await admin.roll_back_transaction("broker-a", second.unique_id)
+            assert (await admin.transactions("broker-a")).total == 0
+            assert [one.body async for one in admin.browse(queue)] == [b"first"]
+            with pytest.raises(BrokerRefused, match="broker 'broker-a'.*refused commit"):
+                await admin.commit_transaction("broker-a", "nothing")
+
+    asyncio.run(run())
+
+
+def test_an_admin_must_be_started_and_not_closed(cluster: LocalCluster) -> None:
+    async def run() -> None:
+        admin = Admin(cluster.namesrv)
+        with pytest.raises(ClientClosed, match="inside `async with Admin"):
+            await admin.topics()
+        async with admin:
+            assert "TBW102" in await admin.topics()
+        with pytest.raises(ClientClosed):
+            await admin.topics()
+
+    asyncio.run(run())
+
+
+def test_stats_of_a_broker_are_there_once_there_was_traffic(cluster: LocalCluster) -> None:
+    async def run() -> None:
+        async with Admin(cluster.namesrv) as admin:
+            await make_traffic(admin, "counted")
+            item = await admin.broker_stats("broker-a", "TOPIC_PUT_NUMS", "counted")
+            assert item.day.total >= 0
+            with pytest.raises(BrokerRefused, match="stat TOPIC_PUT_NUMS of 'silent'"):
+                await admin.broker_stats("broker-a", "TOPIC_PUT_NUMS", "silent")
+
+    asyncio.run(run())

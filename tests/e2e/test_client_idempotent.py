@@ -1,0 +1,206 @@
+"""Idempotent handlers over a SQLite file: what survives a kill, and what is done how often."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+import subprocess
+import sys
+import threading
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail.client.consumed_message import ConsumeResult
+from contrail.client.idempotent import idempotent
+from contrail.client.idempotent_stores import SqliteStore, Standing
+from contrail.clock import ManualClock
+from contrail.errors import ClientError
+from tests.e2e.idempotent_child import EFFECT, received
+
+RUN_TIMEOUT_S = 120
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    file = tmp_path / "handled.db"
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("CREATE TABLE effects (message_id TEXT)")
+    return file
+
+
+def effects(path: Path) -> int:
+    with closing(sqlite3.connect(path)) as connection:
+        (count,) = connection.execute("SELECT count(*) FROM effects").fetchone()
+    return int(count)
+
+
+def killed_half_way(path: Path, mode: str) -> None:
+    """Begin to handle the message in a child, and kill it when its work is half done."""
+    child = subprocess.Popen(
+        [sys.executable, "-m", "tests.e2e.idempotent_child", str(path), mode, "yes"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == "half done\n"
+        child.kill()
+        assert child.wait(RUN_TIMEOUT_S) == -9
+
+
+def handled(path: Path, mode: str) -> bool:
+    """Handle the message in a child; whether the handler ran."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.e2e.idempotent_child", str(path), mode, "no"],
+        capture_output=True,
+        text=True,
+        timeout=RUN_TIMEOUT_S,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout == "half done\n"
+
+
+@pytest.mark.parametrize("mode", ["transaction", "async transaction"])
+def test_a_kill_in_mid_handling_leaves_neither_work_nor_mark_and_both_come_once(
+    path: Path, mode: str
+) -> None:
+    killed_half_way(path, mode)
+    assert effects(path) == 0
+    assert handled(path, mode)
+    assert not handled(path, mode)
+    assert effects(path) == 1
+
+
+def test_work_beside_the_store_is_done_again_after_a_kill(path: Path) -> None:
+    killed_half_way(path, "run")
+    assert effects(path) == 1
+    assert handled(path, "run")
+    assert not handled(path, "run")
+    assert effects(path) == 2
+
+
+def test_who_chooses_so_skips_what_a_kill_left_unfinished(path: Path) -> None:
+    killed_half_way(path, "skip")
+    assert not handled(path, "skip")
+    assert effects(path) == 1
+
+
+def test_marks_are_kept_by_scope_and_for_their_time(tmp_path: Path) -> None:
+    clock = ManualClock()
+
+    async def main() -> None:
+        billing = SqliteStore(tmp_path / "a.db", scope="billing", ttl_ms=1000, clock=clock)
+        mailing = SqliteStore(tmp_path / "a.db", scope="mailing", ttl_ms=1000, clock=clock)
+        await billing.note("k", Standing.DONE)
+        assert await billing.standing("k") is Standing.DONE
+        assert await mailing.standing("k") is Standing.UNKNOWN
+        await billing.note("k", Standing.BEGUN)
+        assert await billing.standing("k") is Standing.BEGUN
+        clock.advance(ms=1000)
+        assert await billing.standing("k") is Standing.UNKNOWN
+        # The first note of a store drops what is too old.
+        again = SqliteStore(tmp_path / "a.db", scope="billing", ttl_ms=1000, clock=clock)
+        await again.note("new", Standing.DONE)
+        rows = sqlite_rows(tmp_path / "a.db", "SELECT key FROM contrail_handled")
+        assert rows == [("new",)]
+        await again.forget("new")
+        assert await again.standing("new") is Standing.UNKNOWN
+        for store in (billing, mailing, again):
+            await store.close()
+
+    asyncio.run(main())
+
+
+def sqlite_rows(path: Path, sql: str) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def test_the_file_is_made_when_it_is_needed_and_every_commit_is_synced(tmp_path: Path) -> None:
+    path = tmp_path / "later.db"
+
+    async def main() -> None:
+        store = SqliteStore(path)
+        assert not path.exists()
+        async with store.transaction("k") as transaction:
+            assert await transaction.run(lambda _: threading.current_thread()) is not (
+                threading.main_thread()
+            )
+        # 2 is FULL; it cannot be asked inside a transaction that changes it.
+        assert await store._on_thread(_pragma("synchronous")) == [(2,)]
+        assert await store._on_thread(_pragma("journal_mode")) == [("wal",)]
+        await store.close()
+        with pytest.raises(ClientError, match=r"later\.db is closed"):
+            await store.standing("k")
+
+    asyncio.run(main())
+
+
+def _pragma(name: str) -> Any:
+    return lambda connection: connection.execute(f"PRAGMA {name}").fetchall()
+
+
+@pytest.mark.parametrize("ends", ["raises", "asks for later", "is cancelled"])
+def test_a_transaction_that_did_not_succeed_leaves_nothing(path: Path, ends: str) -> None:
+    async def main() -> None:
+        store = SqliteStore(path)
+        entered = asyncio.Event()
+
+        @idempotent(store=store, in_transaction=True)
+        async def handle(message: Any, transaction: Any) -> ConsumeResult | None:
+            await transaction.execute(EFFECT, (message.message_id,))
+            entered.set()
+            if ends == "raises":
+                raise ValueError("no")
+            if ends == "is cancelled":
+                await asyncio.Event().wait()
+            return ConsumeResult.LATER
+
+        task = asyncio.create_task(handle(received("a")))
+        if ends == "is cancelled":
+            await entered.wait()
+            task.cancel()
+        (result,) = await asyncio.gather(*[task], return_exceptions=True)
+        expected = {"raises": ValueError, "is cancelled": asyncio.CancelledError}
+        assert isinstance(result, expected.get(ends, ConsumeResult))
+        assert await store.standing("a") is Standing.UNKNOWN
+        await store.close()
+
+    asyncio.run(main())
+    assert effects(path) == 0
+
+
+def test_copies_in_two_stores_of_one_file_do_their_work_once_in_transactions(path: Path) -> None:
+    async def main() -> None:
+        stores = [SqliteStore(path) for _ in range(2)]
+        handlers = []
+        for store in stores:
+
+            @idempotent(store=store, in_transaction=True)
+            def handle(message: Any, connection: sqlite3.Connection) -> None:
+                connection.execute(EFFECT, (message.message_id,))
+
+            handlers.append(handle)
+        messages = [received(f"m{number}") for number in range(20)]
+        await asyncio.gather(*(handle(message) for handle in handlers for message in messages))
+        for store in stores:
+            await store.close()
+
+    asyncio.run(main())
+    assert effects(path) == 20
+
+
+def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_bytes(b"not a database, but long enough to be read as one" * 50)
+
+    async def main() -> None:
+        store = SqliteStore(tmp_path / "notes.txt")
+        with pytest.raises(ClientError, match=r"notes\.txt cannot be used"):
+            await store.standing("k")
+        await store.close()
+
+    asyncio.run(main())

@@ -1,0 +1,118 @@
+"""Which messages go together, and where a long list is cut."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrail.client.batches import cut, prepare_batch
+from contrail.client.message import Message
+from contrail.client.outgoing import Outgoing
+from contrail.errors import MessageInvalid
+from contrail.model.batch import decode_batch
+from contrail.model.properties import decode_properties
+from contrail.protocol.codes import RequestCode
+
+
+def ids() -> Callable[[], str]:
+    numbers = itertools.count(1)
+    return lambda: f"ID{next(numbers)}"
+
+
+def batched(*messages: Message, bytes_max: int = 4 << 20) -> Outgoing:
+    return prepare_batch(messages, take_id=ids(), bytes_max=bytes_max)
+
+
+def test_each_message_has_its_own_id_and_the_batch_another() -> None:
+    outgoing = batched(Message("t", b"one", tags="a"), Message("t", b"two", flag=7))
+    first, second = decode_batch(outgoing.body)
+    assert (first.body, second.body, second.flag) == (b"one", b"two", 7)
+    assert decode_properties(first.properties) == {"TAGS": "a", "UNIQ_KEY": "ID1"}
+    assert decode_properties(second.properties) == {"UNIQ_KEY": "ID2"}
+    assert outgoing.unique_id == "ID1,ID2"
+    assert outgoing.properties == {"UNIQ_KEY": "ID3"}
+    assert outgoing.is_batch
+    assert outgoing.code is RequestCode.SEND_BATCH_MESSAGE
+
+
+def test_a_batch_is_never_compressed() -> None:
+    outgoing = batched(*(Message("t", b"a" * 5_000) for _ in range(3)))
+    assert outgoing.sys_flag == 0
+    assert len(outgoing.body) > 15_000
+
+
+def test_a_batch_that_does_not_wait_says_so() -> None:
+    outgoing = batched(Message("t", b"x", wait_store_ok=False))
+    assert outgoing.properties["WAIT"] == "false"
+
+
+@pytest.mark.parametrize(
+    ("second", "told"),
+    [
+        ({"topic": "u"}, "'t' and 'u'"),
+        ({"wait_store_ok": False}, "wait_store_ok"),
+        ({"delay_level": 1}, "cannot be in a batch"),
+        ({"delay": 1}, "cannot be in a batch"),
+        ({"deliver_at": 1}, "cannot be in a batch"),
+        ({"body": b""}, "empty body"),
+        ({"properties": {"TAGS": "a"}}, "tags="),
+        ({"properties": {"p": "v" * 40_000}}, "32767"),
+    ],
+)
+def test_messages_that_may_not_go_together_are_refused(second: dict[str, Any], told: str) -> None:
+    with pytest.raises(MessageInvalid, match=told):
+        batched(Message("t", b"x"), Message(**{"topic": "t", "body": b"x", **second}))
+
+
+def test_a_retry_topic_takes_no_batch() -> None:
+    with pytest.raises(MessageInvalid, match="retry topic"):
+        batched(Message("%RETRY%g", b"x"))
+
+
+def test_an_empty_batch_is_refused() -> None:
+    with pytest.raises(MessageInvalid, match="no message"):
+        batched()
+
+
+def test_a_batch_above_four_mib_names_its_size_and_the_fix() -> None:
+    with pytest.raises(MessageInvalid, match=r"5 messages.*5000\d\d\d bytes.*send_many"):
+        batched(*(Message("t", bytes(1_000_000)) for _ in range(5)))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 400), max_size=40),
+    topics=st.lists(st.sampled_from("ab"), min_size=40, max_size=40),
+)
+def test_a_list_is_cut_into_batches_that_fit_and_keep_the_order(
+    sizes: list[int], topics: list[str]
+) -> None:
+    messages = [Message(topics[at], bytes(size)) for at, size in enumerate(sizes)]
+    batches = cut(messages, 1_000)
+    for topic in "ab":
+        kept = [message for batch in batches for message in batch if message.topic == topic]
+        assert [id(message) for message in kept] == [id(m) for m in messages if m.topic == topic]
+    for batch in batches:
+        assert len({message.topic for message in batch}) == 1
+        outgoing = batched(*batch)
+        assert len(batch) == 1 or len(outgoing.body) <= 1_000
+
+
+def test_a_message_longer_than_a_batch_is_alone() -> None:
+    long = Message("t", bytes(2_000))
+    batches = cut([Message("t", b"a"), long, Message("t", b"b")], 1_000)
+    assert [len(batch) for batch in batches] == [1, 1, 1]
+
+
+def test_as_few_batches_as_possible_are_made() -> None:
+    assert [len(batch) for batch in cut([Message("t", b"a")] * 100)] == [100]
+    assert cut([]) == []
+
+
+def test_delayed_messages_are_refused_before_anything_is_sent() -> None:
+    with pytest.raises(MessageInvalid, match="send it by itself"):
+        cut([Message("t", b"a"), Message("t", b"a", delay=3)])
