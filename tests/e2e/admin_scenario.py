@@ -222,7 +222,7 @@ async def wrong_topics_are_refused_in_words(place: Place, word: str) -> None:
             await admin.create_topic("not a name")
         with pytest.raises(BrokerUnknown, match="no cluster 'Nowhere'"):
             await admin.create_topic(f"{word}_x", cluster="Nowhere")
-        with pytest.raises(BrokerUnknown, match="no broker is named 'broker-z'.*broker-a"):
+        with pytest.raises(BrokerUnknown, match=r"no broker is named 'broker-z'.*broker-a"):
             await admin.create_topic(f"{word}_x", broker="broker-z")
         with pytest.raises(RouteMissing, match="contrail topic create"):
             await admin.update_topic(f"{word}_absent", queues=3)
@@ -245,7 +245,7 @@ async def groups_are_made_changed_and_deleted(place: Place, word: str) -> None:
         await admin.delete_group(group, remove_offsets=True, remove_topics=True)
         with pytest.raises(ClientError, match=f"group '{group}' does not exist"):
             await admin.group_config(group)
-        with pytest.raises(ConfigError, match="there are.*retry_count_max"):
+        with pytest.raises(ConfigError, match=r"there are.*retry_count_max"):
             await admin.create_group(group, retries=1)
 
 
@@ -298,7 +298,7 @@ async def _resets(admin: Admin, group: str, topic: str, sent: list[Sent]) -> Non
     assert await admin.reset_to_offset(group, queues[1], 3) == {queues[1]: 3}
     assert await admin.committed(group, queues[1]) == 3
     assert await admin.committed(group, queues[0]) == placed[queues[0]]
-    with pytest.raises(OffsetIllegal, match="outside queue 1 of topic.*has 0 to 4"):
+    with pytest.raises(OffsetIllegal, match=r"outside queue 1 of topic.*has 0 to 4"):
         await admin.reset_to_offset(group, queues[1], 99)
 
 
@@ -399,7 +399,7 @@ async def _resets_with_members(place: Place, admin: Admin, group: str, topic: st
     for queue in queues:
         await admin.commit_offset(group, queue, PER_QUEUE)
     if place.is_old:
-        with pytest.raises(ClientError, match="on one queue while the group has members.*stop"):
+        with pytest.raises(ClientError, match=r"on one queue while the group has members.*stop"):
             await admin.reset_to_offset(group, queues[0], 2)
         assert await admin.committed(group, queues[0]) == PER_QUEUE
     else:

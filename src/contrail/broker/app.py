@@ -37,6 +37,7 @@ from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.send_dedupe import SendDedupe
 from contrail.broker.services.topics import batch_topics
+from contrail.broker.services.trace_records import TraceRecords
 from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.sql92 import compile_sql
@@ -173,6 +174,8 @@ class Broker:
         """Answer sends that wait for their sync; their time is bounded by its timeout."""
         self.sends.append_run()
         self.kinds.append_run()
+        if self._traces is not None:
+            self._traces.close()
         # By the loop's time: an injected clock may stand still.
         deadline_s = self._loop.time() + self._store_config.sync_flush_timeout_ms / 1000
         while self._acknowledgements and self._loop.time() < deadline_s:
@@ -267,6 +270,7 @@ class Broker:
         )
         self.far_reads = FarReads(self.store, after=self._flush_tick)
         self.kinds = self._message_kinds()
+        self._traces = self._trace_records() if self._config.broker_trace_enabled else None
         self._caller = Caller()
         self.registration = Registration(
             tables.settings,
@@ -311,6 +315,16 @@ class Broker:
                 store_host=self._store_host,
                 timer_rules=self._timer_rules(),
             )
+        )
+
+    def _trace_records(self) -> TraceRecords:
+        return TraceRecords(
+            self.tables.settings,
+            self.tables.topics,
+            Deliveries(self.store, self.stats, on_appended=self._flush_tick),
+            UniqueIds(self._store_host[:-4], self._clock),
+            self._clock,
+            store_host=self._store_host,
         )
 
     def _topics_changed(self) -> None:
@@ -392,6 +406,7 @@ class Broker:
             self._clock,
             store_host=self._store_host,
             waits_for_flush=self._store_config.syncs_before_ack,
+            on_stored=self._traces.watch if self._traces is not None else None,
         )
 
     def _pull_handler(self) -> PullHandler:
@@ -463,6 +478,8 @@ class Broker:
             name="register",
         )
         self.kinds.register(schedule)
+        if self._traces is not None:
+            self._traces.register(schedule)
         if self._tls_files is not None:
             schedule.every(10_000, self._reload_certificates, name="certificates")
         return schedule

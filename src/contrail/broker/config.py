@@ -35,6 +35,7 @@ class BrokerConfig:
     trace_topic_enabled: bool = setting("traceTopicEnable", False)
     trace_topic: str = setting("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC")
     trace_on: bool = setting("traceOn", True)
+    broker_trace_enabled: bool = setting("contrailBrokerTraceEnable", False)
     region: str = setting("regionId", "DefaultRegion")
 
     property_filter: bool = setting("enablePropertyFilter", True)

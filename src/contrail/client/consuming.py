@@ -27,6 +27,8 @@ _log = logging.getLogger(__name__)
 _TURNS_MAX = 32
 
 Batch = list[ConsumedMessage]
+Begun = tuple[int, list[object]]
+"""When handling began, and what hooks said then."""
 
 
 class Supply(Protocol):
@@ -35,6 +37,9 @@ class Supply(Protocol):
     def take(self, count_max: int) -> Batch:
         """What to handle now; empty when there is nothing."""
         ...
+
+    def take_one(self) -> ConsumedMessage | None: ...
+    def succeeded_one(self, message: ConsumedMessage) -> bool: ...
 
     def succeeded(self, batch: Batch) -> bool:
         """All went well; False when the handler said otherwise about some: tell ``failed`` too."""
@@ -102,7 +107,7 @@ class HandlerRun:
     """Calls a handler and judges what it returned."""
 
     def __init__(self, handler: Handler, thread_count_max: int) -> None:
-        self._handler = handler
+        self.handler = handler
         self._thread_count_max = thread_count_max
         self._threads: ThreadPoolExecutor | None = None
         self.call: Callable[[Any], Awaitable[Any]] = (
@@ -115,13 +120,13 @@ class HandlerRun:
         Raises:
             ClientError: it returned what means nothing.
         """
-        return is_content(await self.call(self._handler.arguments(batch)))
+        return is_content(await self.call(self.handler.arguments(batch)))
 
     async def _call_in_thread(self, argument: Any) -> Any:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self._thread_count_max, "contrail-handler")
         loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._threads, partial(self._handler.function, argument))
+        running = loop.run_in_executor(self._threads, partial(self.handler.function, argument))
         try:
             result = await asyncio.shield(running)
         except asyncio.CancelledError:
@@ -156,24 +161,24 @@ class Watch:
     """Looks on while messages are handled: counts, logs and tells the hooks."""
 
     def __init__(self, group: str, hooks: Sequence[ConsumeHook], timeout_ms: int) -> None:
+        self.hooks = tuple(hooks)
         self._group = group
-        self._hooks = hooks
         self._timeout_ms = timeout_ms
 
-    def begin(self, batch: Batch) -> tuple[int, list[object]]:
+    def begin(self, batch: Batch) -> Begun:
         """What to hand to ``end``."""
         started_ms = monotonic_ms()
         for message in batch:
             message.started_ms = started_ms
         batch[0].origin.process_queue.last_consume_ms = started_ms
-        if not self._hooks:
+        if not self.hooks:
             return started_ms, []
-        return started_ms, [hook.before_consume(self._group, batch) for hook in self._hooks]
+        return started_ms, [hook.before_consume(self._group, batch) for hook in self.hooks]
 
     def end(
         self,
         batch: Batch,
-        begun: tuple[int, list[object]],
+        begun: Begun,
         *,
         is_content: bool,
         error: BaseException | None = None,
@@ -181,7 +186,6 @@ class Watch:
         started_ms, tokens = begun
         took_ms = monotonic_ms() - started_ms
         counts = batch[0].origin.figures.counts
-        counts.handled_count += 1
         counts.handling_ms += took_ms
         if is_content:
             counts.ok_count += len(batch)
@@ -213,7 +217,7 @@ class Watch:
             outcome = ConsumeOutcome.EXCEPTION
         elif is_content and took_ms >= self._timeout_ms:
             outcome = ConsumeOutcome.TIMED_OUT
-        for hook, token in zip(self._hooks, tokens, strict=True):
+        for hook, token in zip(self.hooks, tokens, strict=True):
             hook.after_consume(token, outcome, took_ms, error)
 
 
@@ -277,38 +281,82 @@ class Workers:
         self._run.close()
 
     async def _work(self) -> None:
-        supply, turn_count = self._supply, 0
+        turn_count = 0
+        handle_next = self._handle_next
+        if (
+            self._run.handler.is_async
+            and not self._run.handler.takes_list
+            and not self._watch.hooks
+        ):
+            handle_next = self._handle_next_quickly
         self._is_calling = False
         while not self._is_stopping:
-            batch = supply.take(self._batch_count_max)
-            if not batch:
+            if not await handle_next():
                 await self._bell.wait()
                 self._is_calling = False
-                continue
-            if supply.has_more:
-                self.call_one()
-            await self._handle(batch)
             turn_count += 1
             if turn_count == _TURNS_MAX:
                 turn_count = 0
                 await asyncio.sleep(0)
 
-    async def _handle(self, batch: Batch) -> None:
-        begun = self._watch.begin(batch)
-        is_content = False
-        error: BaseException | None = None
+    async def _handle_next_quickly(self) -> bool:
+        """``_handle_next`` for one message at a time and nobody looking on: the hot path."""
+        supply = self._supply
+        message = supply.take_one()
+        if message is None:
+            return False
+        if not self._is_calling and supply.has_more:
+            self.call_one()
+        message.started_ms = started_ms = monotonic_ms()
         try:
-            is_content = await self._run(batch)
-        except asyncio.CancelledError as cancelled:
-            if _is_cancelled_itself():
-                self._supply.abandoned(batch)
-                raise
-            error = cancelled
-        except Exception as problem:
-            error = problem
-        self._watch.end(batch, begun, is_content=is_content, error=error)
-        if not is_content or not self._supply.succeeded(batch):
+            result = await self._run.call(message)
+        except BaseException as error:
+            await self._failed([message], (started_ms, []), error)
+            return True
+        if result is not None:
+            await self._judge([message], (started_ms, []), result)
+            return True
+        counts = message.origin.figures.counts
+        counts.ok_count += 1
+        counts.handling_ms += monotonic_ms() - started_ms
+        if not supply.succeeded_one(message):
+            await supply.failed([message])
+        return True
+
+    async def _handle_next(self) -> bool:
+        """Whether there was anything to handle."""
+        batch = self._supply.take(self._batch_count_max)
+        if not batch:
+            return False
+        if self._supply.has_more:
+            self.call_one()
+        begun = self._watch.begin(batch)
+        try:
+            result = await self._run.call(self._run.handler.arguments(batch))
+        except BaseException as error:
+            await self._failed(batch, begun, error)
+        else:
+            await self._judge(batch, begun, result)
+        return True
+
+    async def _judge(self, batch: Batch, begun: Begun, result: object) -> None:
+        try:
+            is_good = is_content(result)
+        except ClientError as error:
+            await self._failed(batch, begun, error)
+            return
+        self._watch.end(batch, begun, is_content=is_good)
+        if not is_good or not self._supply.succeeded(batch):
             await self._supply.failed(batch)
+
+    async def _failed(self, batch: Batch, begun: Begun, error: BaseException) -> None:
+        """A handler may be told to end by whoever knows its task: that says nothing of it."""
+        is_cancelled = isinstance(error, asyncio.CancelledError) and _is_cancelled_itself()
+        if is_cancelled or not isinstance(error, Exception | asyncio.CancelledError):
+            self._supply.abandoned(batch)
+            raise error
+        self._watch.end(batch, begun, is_content=False, error=error)
+        await self._supply.failed(batch)
 
 
 def _is_cancelled_itself() -> bool:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.consumed_message import ConsumedMessage, lend
 from contrail.client.consuming import Batch
 from contrail.client.queue_reader import QueueReader
 from contrail.client.send_back import SendBack
@@ -59,23 +59,26 @@ class ConcurrentSupply:
         return bool(self._ready)
 
     def take(self, count_max: int) -> Batch:
-        ready = self._ready
-        while ready:
-            message = ready.popleft()
-            reader = message.origin
-            if reader.process_queue.is_dropped or message.is_settled:
-                continue
-            batch = [message]
-            while len(batch) < count_max and ready and ready[0].origin is reader:
-                batch.append(ready.popleft())
-            return batch
-        return []
+        message = self.take_one()
+        if message is None:
+            return []
+        batch, ready, reader = [message], self._ready, message.origin
+        while len(batch) < count_max and ready and ready[0].origin is reader:
+            batch.append(ready.popleft())
+        return batch
+
+    def take_one(self) -> ConsumedMessage | None:
+        return self._ready.popleft() if self._ready else None
 
     def succeeded(self, batch: Batch) -> bool:
         for message in batch:
-            lease = message.take_lease()
-            if lease is not None:
-                lease.acknowledge(message)
+            self.succeeded_one(message)
+        return True
+
+    def succeeded_one(self, message: ConsumedMessage) -> bool:
+        lease = message.take_lease()
+        if lease is not None:
+            lease.acknowledge(message)
         return True
 
     async def failed(self, batch: Batch) -> None:
@@ -129,7 +132,7 @@ class ConcurrentSupply:
 
     def _again(self, reader: QueueReader, message: ConsumedMessage) -> None:
         if not reader.process_queue.is_dropped:
-            message.lend(reader)
+            lend((message,), reader)
             self._ready.append(message)
             self._call_one()
 

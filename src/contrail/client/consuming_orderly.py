@@ -118,6 +118,13 @@ class OrderlySupply:
             self._make_idle(reader)
         return []
 
+    def take_one(self) -> ConsumedMessage | None:
+        batch = self.take(1)
+        return batch[0] if batch else None
+
+    def succeeded_one(self, message: ConsumedMessage) -> bool:
+        return self.succeeded([message])
+
     def succeeded(self, batch: Batch) -> bool:
         is_content = True
         for message in batch:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 from contrail.client.compression import decompress
 from contrail.client.decoding import received_message
 from contrail.client.message import ReceivedMessage
-from contrail.client.sides import TransactionCheck
+from contrail.client.name_servers import NameServers
+from contrail.client.sides import ConsumerSide, ProducerSide, TransactionCheck
+from contrail.clock import Clock
 from contrail.errors import ContrailError, RequestRejected
 from contrail.model.properties import ARRIVE_TIME, CORRELATION_ID, PGROUP, decode_properties
 from contrail.model.record import decode_record
@@ -19,10 +21,18 @@ from contrail.protocol.command import Request, Response
 from contrail.protocol.json_style import encode_body
 from contrail.wire.connection import Connection
 
-if TYPE_CHECKING:
-    from contrail.client.instance import ClientInstance
-
 _log = logging.getLogger(__name__)
+
+
+class Host(Protocol):
+    """What a client instance gives to those who answer for it."""
+
+    producers: dict[str, ProducerSide]
+    consumers: dict[str, ConsumerSide]
+    clock: Clock
+    name_servers: NameServers
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> object: ...
 
 
 class Reply:
@@ -39,7 +49,7 @@ class Reply:
 class Inbound:
     """Answers brokers' requests on behalf of the groups that share an instance."""
 
-    def __init__(self, instance: ClientInstance) -> None:
+    def __init__(self, instance: Host) -> None:
         self._instance = instance
         # Who waits for a reply, by correlation id.
         self.waiting_replies: dict[str, Callable[[Reply], None]] = {}

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from contrail.client.consumed_message import ConsumedMessage
-from contrail.client.consuming import Batch, Bell, Supply, Watch
+from contrail.client.consuming import Begun, Bell, Supply, Watch
 
 # A body that never waits would keep the loop from everything else.
 _TURNS_MAX = 32
@@ -22,8 +22,8 @@ class MessageStream:
         self._bell = bell
         self._watch = watch
         self._is_over = is_over
-        self._in_hand: Batch = []
-        self._begun: tuple[int, list[object]] = (0, [])
+        self._in_hand: ConsumedMessage | None = None
+        self._begun: Begun = (0, [])
         self._task: asyncio.Task[object] | None = None
         self._turn_count = 0
 
@@ -31,42 +31,44 @@ class MessageStream:
         return self
 
     async def __anext__(self) -> ConsumedMessage:
-        if self._in_hand:
-            await self.finish()
+        supply = self._supply
+        done = self._in_hand
+        if done is not None:
+            self._in_hand = None
+            self._watch.end([done], self._begun, is_content=True)
+            if not supply.succeeded_one(done):
+                await supply.failed([done])
         self._turn_count += 1
         if self._turn_count >= _TURNS_MAX:
             self._turn_count = 0
             await asyncio.sleep(0)
         while not self._is_over():
-            batch = self._supply.take(1)
-            if batch:
-                return self._hand_out(batch)
+            message = supply.take_one()
+            if message is not None:
+                if supply.has_more:
+                    self._bell.ring()
+                self._in_hand = message
+                self._task = asyncio.current_task()
+                self._begun = self._watch.begin([message])
+                return message
             await self._bell.wait()
         raise StopAsyncIteration
 
-    def _hand_out(self, batch: Batch) -> ConsumedMessage:
-        if self._supply.has_more:
-            self._bell.ring()
-        self._in_hand = batch
-        self._task = asyncio.current_task()
-        self._begun = self._watch.begin(batch)
-        return batch[0]
-
     async def finish(self, error: BaseException | None = None) -> None:
         """The message in hand is done, or with an error is to come again."""
-        batch, self._in_hand = self._in_hand, []
-        if not batch:
+        message, self._in_hand = self._in_hand, None
+        if message is None:
             return
-        self._watch.end(batch, self._begun, is_content=error is None, error=error)
-        if error is not None or not self._supply.succeeded(batch):
-            await self._supply.failed(batch)
+        self._watch.end([message], self._begun, is_content=error is None, error=error)
+        if error is not None or not self._supply.succeeded_one(message):
+            await self._supply.failed([message])
 
     @property
     def is_in_other_hands(self) -> bool:
         """Whether another task than this one works on a message."""
         task = self._task
         return (
-            bool(self._in_hand)
+            self._in_hand is not None
             and task is not None
             and task is not asyncio.current_task()
             and not task.done()

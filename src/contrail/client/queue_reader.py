@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Protocol
 
-from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.consumed_message import ConsumedMessage, lend
 from contrail.client.message import MessageQueue, SendReceipt
 from contrail.client.pulling import PullResult, PullStatus, pull_once
 from contrail.client.state.consume_figures import TopicFigures
@@ -209,8 +209,7 @@ class QueueReader:
             counts.pulled_count += len(messages)
             counts.pull_count += 1
             counts.pulling_ms += monotonic_ms() - self.process_queue.last_pull_ms
-            for message in messages:
-                message.lend(self)
+            lend(messages, self)
             self._owner.supply.submit(self, messages)
 
     async def _pull_failed(self, error: ClientError) -> None:

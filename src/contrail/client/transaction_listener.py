@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
@@ -62,5 +63,20 @@ async def _run(work: Callable[..., Any], *given: Any) -> Any:
     call = getattr(work, "__call__", None)  # noqa: B004
     if inspect.iscoroutinefunction(work) or inspect.iscoroutinefunction(call):
         return await work(*given)
-    result = await asyncio.to_thread(work, *given)
+    result = await _in_thread(work, *given)
     return await result if inspect.isawaitable(result) else result
+
+
+async def _in_thread(work: Callable[..., Any], *given: Any) -> Any:
+    """Run something that may block. Being cancelled waits for its end, for it cannot be stopped:
+
+    while a local transaction runs nobody may say what became of it.
+    """
+    thread = asyncio.ensure_future(asyncio.to_thread(work, *given))
+    try:
+        return await asyncio.shield(thread)
+    except asyncio.CancelledError:
+        while not thread.done():
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({thread})
+        raise

@@ -67,5 +67,5 @@ def test_only_queues_of_the_given_rooms_are_taken() -> None:
 
 
 def test_no_queue_in_the_given_rooms_is_an_error_that_names_them() -> None:
-    with pytest.raises(MessageInvalid, match="rooms bj.*hz@a, plain"):
+    with pytest.raises(MessageInvalid, match=r"rooms bj.*hz@a, plain"):
         MachineRoomSelector({"bj"})(queues("hz@a", "plain"), MESSAGE, None)

@@ -45,9 +45,7 @@ def test_a_broker_reads_every_field() -> None:
 
 def test_a_retry_and_a_batch_say_what_they_are() -> None:
     retry = sent(
-        Outgoing(
-            "t", b"x", {}, reconsume_times=3, max_reconsume_times=16, producer_group="INNER"
-        )
+        Outgoing("t", b"x", {}, reconsume_times=3, max_reconsume_times=16, producer_group="INNER")
     )
     assert (retry.draft.reconsume_times, retry.reconsume_max) == (3, 16)
     assert retry.producer_group == b"INNER"

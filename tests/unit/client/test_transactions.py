@@ -442,6 +442,57 @@ def test_a_cancelled_body_is_left_to_the_check_if_there_is_one(has_check: bool) 
     run(scenario)
 
 
+@pytest.mark.parametrize("executed", [COMMIT, OSError("no database")])
+def test_a_cancelled_send_waits_for_a_plain_listener_and_leaves_it_to_the_check(
+    executed: object,
+) -> None:
+    begun, may_end = threading.Event(), threading.Event()
+
+    class SlowListener(Listener):
+        def execute(self, message: HalfMessage, arg: object) -> Any:
+            begun.set()
+            assert may_end.wait(60)
+            return super().execute(message, arg)
+
+    async def scenario() -> None:
+        world = World(SlowListener(executed=executed, checked=COMMIT))
+        task = asyncio.create_task(world.transactions.send_in_transaction(MESSAGE))
+        await asyncio.to_thread(begun.wait, 60)
+        for _ in range(2):
+            task.cancel()
+            await asyncio.sleep(0)
+        await world.asked()
+        assert world.instance.fates == [(UNKNOWN, "true")]
+        may_end.set()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await world.asked()
+        assert world.instance.fates[1:] == [(COMMIT, "true")]
+
+    run(scenario)
+
+
+def test_a_cancelled_send_stops_an_async_listener() -> None:
+    class SlowListener(AsyncListener):
+        async def execute(self, message: HalfMessage, arg: object) -> Any:
+            await super().execute(message, arg)
+            await asyncio.Event().wait()
+
+    async def scenario() -> None:
+        listener = SlowListener(checked=ROLLBACK)
+        world = World(listener)
+        task = asyncio.create_task(world.transactions.send_in_transaction(MESSAGE))
+        while not listener.calls:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await world.asked()
+        assert world.instance.fates == [(ROLLBACK, "true")]
+
+    run(scenario)
+
+
 def test_a_check_while_the_body_runs_is_answered_unknown() -> None:
     async def scenario() -> None:
         world = World(Listener(checked=ROLLBACK))

@@ -386,7 +386,7 @@ def _topics_of_every_broker(config: BrokerConfig) -> Iterator[TopicConfig]:
     yield _fixed(config.broker_name, 1, template if config.broker_topic_enabled else inherited)
     yield _fixed(OFFSET_MOVED_TOPIC, 1)
     yield _fixed(SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT)
-    if config.trace_topic_enabled:
+    if config.trace_topic_enabled or config.broker_trace_enabled:
         yield _fixed(config.trace_topic, 1)
     yield _fixed(f"{config.cluster_name}_REPLY_TOPIC", 1)
     yield _fixed(REVIVE_TOPIC_PREFIX + config.cluster_name, REVIVE_QUEUE_COUNT)

@@ -1,4 +1,4 @@
-"""``PullConsumer`` without ``await``. Written by scripts/make_blocking_twins.py: do not edit."""
+"""``PullConsumer`` without ``await``: written by scripts/make_blocking_twins.py, not by hand."""
 
 from __future__ import annotations
 

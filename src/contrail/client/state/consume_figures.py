@@ -14,7 +14,6 @@ class Counts:
 
     ok_count: int = 0
     failed_count: int = 0
-    handled_count: int = 0
     handling_ms: int = 0
     pulled_count: int = 0
     pull_count: int = 0
@@ -41,13 +40,12 @@ class TopicFigures:
         """One value of ``statusTable``."""
         then_ms, then = self._moments[0] if self._moments else (now_ms, Counts())
         now, seconds = self.counts, max((now_ms - then_ms) / 1000, 1.0)
+        handled_count = now.ok_count + now.failed_count - then.ok_count - then.failed_count
         return {
             "consumeFailedMsgs": now.failed_count,
             "consumeFailedTPS": (now.failed_count - then.failed_count) / seconds,
             "consumeOKTPS": (now.ok_count - then.ok_count) / seconds,
-            "consumeRT": _mean(
-                now.handling_ms - then.handling_ms, now.handled_count - then.handled_count
-            ),
+            "consumeRT": _mean(now.handling_ms - then.handling_ms, handled_count),
             "pullRT": _mean(now.pulling_ms - then.pulling_ms, now.pull_count - then.pull_count),
             "pullTPS": (now.pulled_count - then.pulled_count) / seconds,
         }

@@ -294,18 +294,20 @@ def trace_keys(trace: Trace) -> list[str]:
 def batch_traces(traces: Iterable[Trace]) -> Iterator[TraceBatch]:
     """Messages for the trace topic, each within the bounds of body and keys."""
     lines: list[bytes] = []
-    keys: dict[str, int] = {}
+    keys: dict[str, None] = {}
+    body_bytes = key_bytes = 0
     for trace in traces:
         line = encode_trace(trace).encode("utf-8", "replace")
-        own = {key: len(key.encode("utf-8", "replace")) + 1 for key in trace_keys(trace)}
-        is_full = (
-            sum(map(len, lines)) + len(line) > _BODY_BYTES_MAX
-            or sum((keys | own).values()) > _KEYS_BYTES_MAX
-            or len(lines) >= _LINES_MAX
-        )
-        if lines and is_full:
+        own = dict.fromkeys(trace_keys(trace))
+        own_bytes = sum(len(key.encode("utf-8", "replace")) + 1 for key in own)
+        body_bytes += len(line)
+        key_bytes += own_bytes
+        if lines and (
+            body_bytes > _BODY_BYTES_MAX or key_bytes > _KEYS_BYTES_MAX or len(lines) >= _LINES_MAX
+        ):
             yield TraceBatch(b"".join(lines), list(keys))
             lines, keys = [], {}
+            body_bytes, key_bytes = len(line), own_bytes
         lines.append(line)
         keys |= own
     if lines:

@@ -1,0 +1,176 @@
+"""The blocking push consumer, and the messages its handlers get."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
+from typing import Any, TypeVar, Unpack
+
+from contrail.client.background import background_loop
+from contrail.client.blocking.client import BlockingClient
+from contrail.client.consumed_message import ConsumedMessage as AsyncConsumedMessage
+from contrail.client.hooks import ConsumeHook
+from contrail.client.message import MessageQueue, SendReceipt
+from contrail.client.message_stream import MessageStream
+from contrail.client.options import PushOptions
+from contrail.client.push_consumer import PushConsumer as AsyncPushConsumer
+from contrail.client.subscriptions import Sql92
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class ConsumedMessage(AsyncConsumedMessage):
+    """What handlers get. What is said first counts: afterwards the message is out of hand.
+
+    A handler that says nothing acknowledges by returning and asks for a retry by raising.
+    """
+
+    __slots__ = ()
+
+    def ack(self) -> None:  # type: ignore[override]
+        """Done: it does not come again. Does nothing when it was settled before."""
+        background_loop().run(super().ack())
+
+    def later(self, delay: int | float | timedelta | None = None) -> None:  # type: ignore[override]
+        """Let it come again: an ``int`` is a delay level, a ``float`` seconds.
+
+        Raises:
+            ConfigError: no such delay.
+        """
+        background_loop().run(super().later(delay))
+
+    def dead_letter(self) -> None:  # type: ignore[override]
+        """Give it up: it goes to the group's dead-letter topic."""
+        background_loop().run(super().dead_letter())
+
+    def reply(self, body: bytes) -> SendReceipt:  # type: ignore[override]
+        """Answer a request-reply call.
+
+        Raises:
+            ClientError: the message is no request, or the answer could not be sent.
+        """
+        return background_loop().run(super().reply(body))
+
+
+def _blocking(message: AsyncConsumedMessage) -> ConsumedMessage:
+    """The same object; only what its methods do to the caller is another thing."""
+    message.__class__ = ConsumedMessage
+    assert isinstance(message, ConsumedMessage)
+    return message
+
+
+class PushConsumer(BlockingClient[AsyncPushConsumer]):
+    """Consumes for a group. Use it in ``with``, or ``start`` and ``close``.
+
+    A handler, ``@consumer.on_message``, runs in a pool of ``consume_thread_max`` threads; it
+    acknowledges by returning and asks for a retry by raising. Without one, loop:
+    ``for message in consumer``; asking for the next message acknowledges the one before, and an
+    exception that leaves the ``with`` block sends it back.
+    """
+
+    def __init__(
+        self,
+        group: str,
+        namesrv: str | Sequence[str] | None = None,
+        *,
+        trace: bool = False,
+        hooks: Sequence[ConsumeHook] = (),
+        **options: Unpack[PushOptions],
+    ) -> None:
+        super().__init__(AsyncPushConsumer(group, namesrv, trace=trace, hooks=hooks, **options))
+
+    @property
+    def group(self) -> str:
+        return self._twin.group
+
+    @property
+    def client_id(self) -> str:
+        """Who this process is to the brokers; known once opened."""
+        return self._twin.client_id
+
+    def __enter__(self) -> PushConsumer:
+        self._run(self._twin.__aenter__())
+        self._background.open_clients.add(self._twin)
+        return self
+
+    def run(self) -> None:
+        """Consume until somebody calls ``close``, or this is interrupted."""
+        self.start()
+        try:
+            self._run(self._twin.run())
+        finally:
+            self.close()
+
+    # What to consume, and how.
+
+    def subscribe(self, topic: str, expression: str | Sql92 | None = "*") -> None:
+        """Consume a topic: all of it, by tags (``"paid || refunded"``) or by ``Sql92``.
+
+        A topic without a route is no error: it is consumed once somebody has created it.
+
+        Raises:
+            ConfigError: the expression is none.
+            BrokerRefused: a broker cannot answer the ``Sql92`` expression.
+        """
+        self._run(self._twin.subscribe(topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Stop consuming a topic; what is being handled is finished."""
+        self._run(self._twin.unsubscribe(topic))
+
+    def on_message(self, function: F) -> F:
+        """Handle messages one by one: ``def`` in threads, ``async def`` on the client's loop."""
+        self._on_loop(self._twin.on_message, _with_blocking_messages(function, takes_list=False))
+        return function
+
+    def on_messages(self, function: F) -> F:
+        """Handle messages in lists of up to ``consume_message_batch_max_size``."""
+        self._on_loop(self._twin.on_messages, _with_blocking_messages(function, takes_list=True))
+        return function
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Stop pulling these queues, or all of them; what is held already is still handled."""
+        self._on_loop(self._twin.pause, *queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        """Go on with these queues, or with all."""
+        self._on_loop(self._twin.resume, *queues)
+
+    def is_paused(self, queue: MessageQueue) -> bool:
+        return bool(self._on_loop(self._twin.is_paused, queue))
+
+    def assigned_queues(self) -> list[MessageQueue]:
+        """The queues that are this member's at the moment."""
+        queues: list[MessageQueue] = self._on_loop(self._twin.assigned_queues)
+        return queues
+
+    def _on_loop(self, function: Callable[..., Any], *given: Any) -> Any:
+        async def call() -> Any:
+            return function(*given)
+
+        return self._run(call())
+
+    # The loop.
+
+    def __iter__(self) -> Iterator[ConsumedMessage]:
+        """Messages, one by one.
+
+        Raises:
+            ClientError: a handler gets the messages, or nothing is subscribed.
+        """
+        stream: MessageStream = self._on_loop(self._twin.__aiter__)
+        return map(_blocking, self._iterate(stream))
+
+
+def _with_blocking_messages(function: Callable[..., Any], *, takes_list: bool) -> Any:
+    """A plain function sees messages whose methods wait; a coroutine function awaits them."""
+    if inspect.iscoroutinefunction(function):
+        return function
+
+    @functools.wraps(function)
+    def handle(given: Any) -> Any:
+        return function([*map(_blocking, given)] if takes_list else _blocking(given))
+
+    return handle

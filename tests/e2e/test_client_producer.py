@@ -1,0 +1,344 @@
+"""The producer against real servers: every kind of send, and servers that come and go."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+
+from contrail.client.compression import Compression, decompress
+from contrail.client.message import Message, MessageQueue, SendStatus
+from contrail.client.producer import Producer
+from contrail.client.selectors import HashSelector, RandomSelector
+from contrail.errors import (
+    ClientClosed,
+    GroupTaken,
+    MessageInvalid,
+    RouteMissing,
+    SendFailed,
+)
+from contrail.model.message import StoredMessage
+from contrail.model.record import SYS_FLAG_COMPRESSED
+from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker, messages
+from tests.e2e.raw_client import PATIENCE_S, poll
+
+PATIENCE_MS = int(PATIENCE_S * 1000)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(brokers=2, nameservers=2) as running:
+        yield running
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(work)
+
+
+@asynccontextmanager
+async def producing(
+    cluster: LocalCluster, group: str = "g", **options: Any
+) -> AsyncIterator[Producer]:
+    options.setdefault("send_timeout_ms", PATIENCE_MS)
+    async with Producer(group, cluster.namesrv, **options) as producer:
+        yield producer
+
+
+def make_topic(cluster: LocalCluster, topic: str, queues: int = 2) -> None:
+    for number in range(len(cluster.brokers)):
+        Asker(cluster, number).make_topic(topic, read=queues, write=queues)
+
+
+def stored(cluster: LocalCluster, topic: str, queues: int = 2) -> list[StoredMessage]:
+    """Everything in a topic, broker by broker and queue by queue."""
+    found: list[StoredMessage] = []
+    for number in range(len(cluster.brokers)):
+        for queue_id in range(queues):
+            answer = Asker(cluster, number).pull(topic, 0, queueId=str(queue_id), maxMsgNums="1000")
+            found += messages(answer)
+    return found
+
+
+def test_a_message_arrives_with_all_it_has(cluster: LocalCluster) -> None:
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            receipt = await producer.send(
+                Message(
+                    "whole", b"body", tags="paid", keys=["o-1", "o-2"],
+                    properties={"区域": "华东", "bin": "a\x01\x7f"}, flag=3,
+                )
+            )  # fmt: skip
+        assert receipt.status is SendStatus.SEND_OK
+        (message,) = await asyncio.to_thread(stored, cluster, "whole", 4)
+        assert (message.body, message.flag) == (b"body", 3)
+        properties = message.properties
+        assert properties["TAGS"] == "paid"
+        assert properties["KEYS"] == "o-1 o-2"
+        assert properties["区域"] == "华东"
+        assert properties["bin"] == "a\x01\x7f"
+        assert properties["UNIQ_KEY"] == receipt.message_id
+        assert receipt.queue.queue_id == message.queue_id
+
+    run(work())
+
+
+def test_sends_take_turns_over_all_queues_of_all_brokers(cluster: LocalCluster) -> None:
+    make_topic(cluster, "turns")
+
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            receipts = [await producer.send(Message("turns", b"x")) for _ in range(8)]
+        queues = {receipt.queue for receipt in receipts[:4]}
+        assert len(queues) == 4
+        assert [receipt.queue for receipt in receipts[4:]] == [r.queue for r in receipts[:4]]
+
+    run(work())
+
+
+def test_queues_are_chosen_by_key_by_selector_and_by_hand(cluster: LocalCluster) -> None:
+    make_topic(cluster, "chosen")
+
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            queues = await producer.publish_queues("chosen")
+            assert [(queue.broker_name, queue.queue_id) for queue in queues] == [
+                ("broker-a", 0), ("broker-a", 1), ("broker-b", 0), ("broker-b", 1),
+            ]  # fmt: skip
+            by_key = {
+                (await producer.send(Message("chosen", b"x", sharding_key="k"))).queue
+                for _ in range(4)
+            }
+            # Java: "k".hashCode() is 107.
+            assert by_key == {queues[107 % 4]}
+            picked = await producer.send(
+                Message("chosen", b"x"), selector=HashSelector(), selector_arg=6
+            )
+            assert picked.queue == queues[2]
+            any_one = await producer.send(Message("chosen", b"x"), selector=RandomSelector())
+            assert any_one.queue in queues
+            own = await producer.send(
+                Message("chosen", b"x"), selector=lambda given, message, arg: given[-1]
+            )
+            assert own.queue == queues[3]
+            exact = await producer.send(Message("chosen", b"x"), queue=queues[1])
+            assert exact.queue == queues[1]
+            with pytest.raises(MessageInvalid, match="publish_queues"):
+                await producer.send(Message("chosen", b"x"), queue=MessageQueue("t", "a", 0))
+            with pytest.raises(MessageInvalid, match="keep one"):
+                await producer.send(
+                    Message("chosen", b"x"), queue=queues[0], selector=HashSelector()
+                )
+            wrong: Any = lambda given, message, arg: None  # noqa: E731
+            with pytest.raises(MessageInvalid, match="the selector returned None"):
+                await producer.send(Message("chosen", b"x"), selector=wrong)
+
+    run(work())
+
+
+@pytest.mark.parametrize("kind", list(Compression))
+def test_long_bodies_are_stored_compressed(cluster: LocalCluster, kind: Compression) -> None:
+    topic = f"long-{kind.name}"
+    body = b"a long body " * 1_000
+
+    async def work() -> None:
+        async with producing(cluster, compression=kind) as producer:
+            await producer.send(Message(topic, body))
+
+    run(work())
+    (message,) = stored(cluster, topic, 4)
+    assert message.sys_flag & SYS_FLAG_COMPRESSED
+    assert len(message.body) < len(body) // 10
+    assert decompress(message.body, message.sys_flag) == body
+
+
+def test_asynchronous_and_one_way_sends_arrive(cluster: LocalCluster) -> None:
+    make_topic(cluster, "modes")
+
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            futures = [producer.send_async(Message("modes", b"a%d" % at)) for at in range(50)]
+            receipts = await asyncio.gather(*futures)
+            assert len({(receipt.queue, receipt.queue_offset) for receipt in receipts}) == 50
+            with pytest.raises(MessageInvalid):
+                producer.send_async(Message("modes", b""))
+            for at in range(200):
+                await producer.send_oneway(Message("modes", b"o%d" % at))
+
+    run(work())
+    wanted = {b"a%d" % at for at in range(50)} | {b"o%d" % at for at in range(200)}
+    poll(lambda: {m.body for m in stored(cluster, "modes")} == wanted, "one-way sends arrive")
+
+
+def test_a_batch_is_one_request_into_one_queue(cluster: LocalCluster) -> None:
+    make_topic(cluster, "batch")
+
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            receipt = await producer.send_batch(
+                [Message("batch", b"m%d" % at, keys=[f"k{at}"]) for at in range(10)]
+            )
+            assert len(receipt.message_id.split(",")) == 10
+            assert len(receipt.offset_message_id.split(",")) == 10
+            queue = (await producer.publish_queues("batch"))[0]
+            again = await producer.send_batch([Message("batch", b"last")], queue=queue)
+            assert again.queue == queue
+            with pytest.raises(MessageInvalid, match="send_many"):
+                await producer.send_batch([Message("batch", bytes(1 << 20))] * 4)
+
+    run(work())
+    found = stored(cluster, "batch")
+    assert [message.body for message in found if message.body != b"last"] == [
+        b"m%d" % at for at in range(10)
+    ]
+    assert len({message.properties["UNIQ_KEY"] for message in found}) == 11
+
+
+def test_many_are_cut_into_batches_and_all_arrive(cluster: LocalCluster) -> None:
+    make_topic(cluster, "many")
+
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            body = bytes(5_000)
+            sent = await producer.send_many(
+                Message("many", b"%05d" % at + body) for at in range(500)
+            )
+            assert sent.batch_count == len(sent.receipts) == 3
+            assert sum(len(one.message_id.split(",")) for one in sent.receipts) == 500
+            # By itself in its batch, and too long for one: it is sent like any single message.
+            alone = await producer.send_many([Message("many", bytes(4 << 20))])
+            assert alone.batch_count == 1
+            assert (await producer.send_many([])).batch_count == 0
+
+    run(work())
+    reach = sum(
+        int(Asker(cluster, number).pull("many", 0, queueId=str(queue_id)).fields["maxOffset"])
+        for number in range(2)
+        for queue_id in range(2)
+    )
+    assert reach == 501
+
+
+def test_a_message_for_later_can_be_recalled_and_has_a_handle(cluster: LocalCluster) -> None:
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            receipt = await producer.send(Message("later", b"x", delay=3_600))
+            assert receipt.recall_handle
+            assert await producer.recall(receipt) == receipt.message_id
+            levelled = await producer.send(Message("later", b"x", delay_level=18))
+            assert levelled.status is SendStatus.SEND_OK
+
+    run(work())
+
+
+def test_sixty_four_at_once_lose_and_double_nothing(cluster: LocalCluster) -> None:
+    make_topic(cluster, "crowd")
+
+    async def work() -> None:
+        async with producing(
+            cluster, in_flight_count_max=32, in_flight_bytes_max=2_000
+        ) as producer:
+
+            async def one(number: int) -> list[tuple[MessageQueue, int]]:
+                receipts = [await producer.send(Message("crowd", bytes(100))) for _ in range(10)]
+                return [(receipt.queue, receipt.queue_offset) for receipt in receipts]
+
+            places = [
+                place for part in await asyncio.gather(*map(one, range(64))) for place in part
+            ]
+            assert len(set(places)) == 640
+
+    run(work())
+    assert len(stored(cluster, "crowd")) == 640
+
+
+def test_one_group_has_one_producer_and_all_share_one_client(cluster: LocalCluster) -> None:
+    async def work() -> None:
+        async with producing(cluster, "g1") as first, producing(cluster, "g2") as second:
+            assert first.client_id == second.client_id
+            with pytest.raises(GroupTaken, match="'g1'"):
+                await Producer("g1", cluster.namesrv).start()
+            assert await first.send(Message("shared", b"x"))
+        async with producing(cluster, "g1") as again:
+            assert await again.send(Message("shared", b"x"))
+        with pytest.raises(ClientClosed, match="'g1'"):
+            await again.send(Message("shared", b"x"))
+
+    run(work())
+
+
+def test_closing_waits_for_what_is_under_way(cluster: LocalCluster) -> None:
+    make_topic(cluster, "last")
+
+    async def work() -> None:
+        producer = Producer("g", cluster.namesrv)
+        await producer.start()
+        await producer.send(Message("last", b"first"))
+        futures = [producer.send_async(Message("last", b"x")) for _ in range(20)]
+        await asyncio.sleep(0)
+        await producer.close()
+        assert all(future.done() and future.exception() is None for future in futures)
+        await producer.close()
+
+    run(work())
+
+
+def test_a_traced_producer_leaves_a_trace(cluster: LocalCluster) -> None:
+    async def work() -> None:
+        async with producing(cluster, trace=True) as producer:
+            receipt = await producer.send(Message("traced", b"x"))
+        found = await asyncio.to_thread(stored, cluster, "RMQ_SYS_TRACE_TOPIC", 4)
+        assert any(receipt.message_id.encode() in message.body for message in found)
+
+    run(work())
+
+
+def test_a_topic_that_nobody_may_make_is_named_with_the_fix() -> None:
+    async def work(cluster: LocalCluster) -> None:
+        async with producing(cluster) as producer:
+            with pytest.raises(RouteMissing, match="contrail topic create absent") as caught:
+                await producer.send(Message("absent", b"x"))
+            assert caught.value.topic == "absent"
+
+    with LocalCluster(properties={"autoCreateTopicEnable": "false"}) as cluster:
+        run(work(cluster))
+
+
+def until_sent(producer: Producer, name: str) -> Callable[[], Coroutine[Any, Any, None]]:
+    async def send() -> None:
+        async with asyncio.timeout(PATIENCE_S):
+            while (await producer.send(Message("kills", b"x"))).queue.broker_name != name:
+                await asyncio.sleep(0.01)
+
+    return send
+
+
+def test_servers_that_die_cost_no_send_while_one_of_each_is_left() -> None:
+    async def work(cluster: LocalCluster) -> None:
+        async with producing(cluster, poll_name_server_interval_ms=300) as producer:
+            await until_sent(producer, "broker-a")()
+            cluster.nameservers[0].kill()
+            cluster.nameservers[1].kill()
+            cluster.brokers[0].kill()
+            for number in range(40):
+                receipt = await producer.send(Message("kills", b"%d" % number))
+                assert receipt.queue.broker_name == "broker-b"
+            assert await producer.send(Message("kills-new", b"x"))
+            await asyncio.to_thread(cluster.nameservers[0].start)
+            await asyncio.to_thread(cluster.nameservers[1].start)
+            await asyncio.to_thread(cluster.brokers[0].start)
+            await until_sent(producer, "broker-a")()
+            cluster.brokers[0].kill()
+            cluster.brokers[1].kill()
+            with pytest.raises(SendFailed, match="attempts") as caught:
+                await producer.send(Message("kills", b"x"), timeout_ms=5_000)
+            assert any("broker-a" in attempt for attempt in caught.value.attempts)
+            assert any("broker-b" in attempt for attempt in caught.value.attempts)
+
+    with LocalCluster(brokers=2, nameservers=3, in_children=True) as cluster:
+        for number in range(2):
+            Asker(cluster, number).make_topic("kills", read=2, write=2)
+        run(work(cluster))
