@@ -212,6 +212,12 @@ async def ordered_topics_have_their_queue_counts_on_the_name_servers(
         for config in (await admin.topic_config(topic)).values():
             # Brokers before 5.0 ignore it: there only the NameServers know.
             assert config.order is not place.is_old
+        await admin.update_topic(topic, queues=3)
+        assert await admin.order_config(topic) == dict.fromkeys(names, 3)
+        await admin.update_topic(topic, order=False)
+        assert await admin.order_config(topic) == {}
+        await admin.update_topic(topic, order=True, broker="broker-a")
+        assert await admin.order_config(topic) == {"broker-a": 3}
         await admin.delete_topic(topic)
         assert await admin.order_config(topic) == {}
 
@@ -445,6 +451,8 @@ async def servers_tell_and_change_their_settings(place: Place, word: str) -> Non
         assert await admin.kv_get(word, "colour") is None
         assert await admin.kv_list(f"{word}_nothing") == {}
 
+        raw = await admin.ask_broker(names[0], RequestCode.GET_ALL_CONSUMER_OFFSET)
+        assert b"offsetTable" in raw.body
         assert await admin.clean_expired_queues() == names
         assert await admin.clean_unused_topics(broker=names[0]) == [names[0]]
 

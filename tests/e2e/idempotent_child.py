@@ -1,7 +1,9 @@
-"""Handles one message with an idempotent handler, and can be killed in the middle of it.
+"""Handles messages with an idempotent handler, and can be killed in the middle of it.
 
-Usage: ``idempotent_child.py FILE MODE PAUSES``: what is done goes into the table ``effects`` of
-FILE; with PAUSES=yes the handler says so when its work is half done, and waits to be killed.
+Usage: ``idempotent_child.py FILE MODE PAUSES [NAMESRV]``: what is done goes into the table
+``effects`` of FILE; with PAUSES=yes the handler says so when its work is half done, and waits to be
+killed. With a NameServer it consumes the topic ``orders`` from there, and prints the id of each
+message that is acknowledged; without one it handles a made-up message and ends.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ from typing import Any
 from contrail.client.idempotent import idempotent
 from contrail.client.idempotent_stores import SqliteStore
 from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.client.push_consumer import PushConsumer
 
 EFFECT = "INSERT INTO effects VALUES (?)"
 PAUSE_S_MAX = 120
@@ -39,7 +42,7 @@ def received(message_id: str) -> ReceivedMessage:
 
 
 def main() -> None:
-    path, mode, pauses = sys.argv[1:]
+    path, mode, pauses, *namesrv = sys.argv[1:]
     store = SqliteStore(path)
 
     def pause() -> None:
@@ -66,13 +69,27 @@ def main() -> None:
         "skip": idempotent(store=store, when_unfinished="skip")(beside),
         "transaction": idempotent(store=store, in_transaction=True)(together),
         "async transaction": idempotent(store=store, in_transaction=True)(together_async),
+        "by order": idempotent(key="order", store=store, in_transaction=True)(together),
     }
 
     async def run() -> None:
         await handlers[mode](received("id-1"))
         await store.close()
 
-    asyncio.run(run())
+    asyncio.run(consume(namesrv[0], handlers[mode]) if namesrv else run())
+
+
+async def consume(namesrv: str, handle: Any) -> None:
+    """Consume until killed."""
+    async with PushConsumer("billing", namesrv, consume_from_where="first") as consumer:
+        await consumer.subscribe("orders")
+
+        @consumer.on_message
+        async def on_message(message: Any) -> None:
+            await handle(message)
+            print(message.message_id, flush=True)
+
+        await asyncio.Event().wait()
 
 
 if __name__ == "__main__":

@@ -7,17 +7,21 @@ import sqlite3
 import subprocess
 import sys
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
 from contrail.client.consumed_message import ConsumeResult
 from contrail.client.idempotent import idempotent
 from contrail.client.idempotent_stores import SqliteStore, Standing
+from contrail.client.message import Message
+from contrail.client.producer import Producer
 from contrail.clock import ManualClock
 from contrail.errors import ClientError
+from contrail.testing.cluster import LocalCluster
 from tests.e2e.idempotent_child import EFFECT, received
 
 RUN_TIMEOUT_S = 120
@@ -37,18 +41,24 @@ def effects(path: Path) -> int:
     return int(count)
 
 
-def killed_half_way(path: Path, mode: str) -> None:
-    """Begin to handle the message in a child, and kill it when its work is half done."""
-    child = subprocess.Popen(
-        [sys.executable, "-m", "tests.e2e.idempotent_child", str(path), mode, "yes"],
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+@contextmanager
+def started(path: Path, mode: str, pauses: str, *namesrv: str) -> Iterator[IO[str]]:
+    """A child that works; killed at the end. What it prints."""
+    command = [sys.executable, "-m", "tests.e2e.idempotent_child", str(path), mode, pauses]
+    child = subprocess.Popen([*command, *namesrv], stdout=subprocess.PIPE, text=True)
     assert child.stdout is not None
     with child.stdout:
-        assert child.stdout.readline() == "half done\n"
-        child.kill()
-        assert child.wait(RUN_TIMEOUT_S) == -9
+        try:
+            yield child.stdout
+        finally:
+            child.kill()
+            assert child.wait(RUN_TIMEOUT_S) == -9
+
+
+def killed_half_way(path: Path, mode: str, *namesrv: str) -> None:
+    """Begin to handle the message in a child, and kill it when its work is half done."""
+    with started(path, mode, "yes", *namesrv) as printed:
+        assert printed.readline() == "half done\n"
 
 
 def handled(path: Path, mode: str) -> bool:
@@ -87,6 +97,29 @@ def test_who_chooses_so_skips_what_a_kill_left_unfinished(path: Path) -> None:
     killed_half_way(path, "skip")
     assert not handled(path, "skip")
     assert effects(path) == 1
+
+
+def test_each_order_has_its_effect_once_though_sent_twice_and_its_consumer_killed(
+    path: Path,
+) -> None:
+    async def send(namesrv: str) -> list[str]:
+        async with Producer("shop", namesrv) as producer:
+            messages = [
+                Message("orders", b"x", properties={"order": str(n % 10)}) for n in range(20)
+            ]
+            return [(await producer.send(message)).message_id for message in messages]
+
+    with LocalCluster() as cluster:
+        sent = asyncio.run(send(cluster.namesrv))
+        killed_half_way(path, "by order", cluster.namesrv)
+        assert effects(path) == 0
+        acknowledged: set[str] = set()
+        with started(path, "by order", "no", cluster.namesrv) as printed:
+            while not acknowledged.issuperset(sent):
+                line = printed.readline().strip()
+                assert line, "the consumer ended"
+                acknowledged.add(line)
+    assert effects(path) == 10
 
 
 def test_marks_are_kept_by_scope_and_for_their_time(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from contrail.errors import (
 from contrail.model.message import StoredMessage
 from contrail.model.record import SYS_FLAG_COMPRESSED
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker, messages
+from tests.e2e.asking import Asker, messages, route
 from tests.e2e.raw_client import PATIENCE_S, poll
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
@@ -49,18 +49,41 @@ async def producing(
 
 
 def make_topic(cluster: LocalCluster, topic: str, queues: int = 2) -> None:
+    """On all brokers, known to all NameServers."""
     for number in range(len(cluster.brokers)):
         Asker(cluster, number).make_topic(topic, read=queues, write=queues)
+    wanted = {broker.name for broker in cluster.brokers}
+    for number in range(len(cluster.nameservers)):
+
+        def is_known(number: int = number) -> bool:
+            found = route(cluster, topic, number)
+            return found is not None and {one.broker_name for one in found.queues} == wanted
+
+        poll(is_known, f"NameServer {number} knows all brokers of {topic}")
 
 
 def stored(cluster: LocalCluster, topic: str, queues: int = 2) -> list[StoredMessage]:
     """Everything in a topic, broker by broker and queue by queue."""
+    return [
+        message
+        for number in range(len(cluster.brokers))
+        for queue_id in range(queues)
+        for message in stored_in(Asker(cluster, number), topic, queue_id)
+    ]
+
+
+def stored_in(broker: Asker, topic: str, queue_id: int) -> list[StoredMessage]:
     found: list[StoredMessage] = []
-    for number in range(len(cluster.brokers)):
-        for queue_id in range(queues):
-            answer = Asker(cluster, number).pull(topic, 0, queueId=str(queue_id), maxMsgNums="1000")
-            found += messages(answer)
-    return found
+    queue_offset = 0
+    while True:
+        answer = broker.pull(topic, queue_offset, queueId=str(queue_id))
+        if "nextBeginOffset" not in answer.fields:
+            # The topic is not on this broker.
+            return found
+        found += messages(answer)
+        queue_offset = int(answer.fields["nextBeginOffset"])
+        if queue_offset >= int(answer.fields["maxOffset"]):
+            return found
 
 
 def test_a_message_arrives_with_all_it_has(cluster: LocalCluster) -> None:
@@ -339,6 +362,5 @@ def test_servers_that_die_cost_no_send_while_one_of_each_is_left() -> None:
             assert any("broker-b" in attempt for attempt in caught.value.attempts)
 
     with LocalCluster(brokers=2, nameservers=3, in_children=True) as cluster:
-        for number in range(2):
-            Asker(cluster, number).make_topic("kills", read=2, write=2)
+        make_topic(cluster, "kills")
         run(work(cluster))

@@ -8,12 +8,19 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import get_current_span
+
 from contrail.client.hooks import ConsumeOutcome
 from contrail.client.instances import join, leave
-from contrail.client.message import Message
+from contrail.client.message import Message, ReceivedMessage
 from contrail.client.producer import Producer
 from contrail.client.pull_consumer import PullConsumer
+from contrail.client.push_consumer import PushConsumer
 from contrail.client.settings import ClientSettings
+from contrail.client.telemetry import telemetry_hooks
 from contrail.client.trace import ConsumerTrace, open_trace
 from contrail.clock import ManualClock
 from contrail.model.topic import TRACE_TOPIC
@@ -106,6 +113,26 @@ def test_a_consumer_traces_what_it_handles_to_a_topic_of_ones_own() -> None:
         asyncio.run(main(cluster.namesrv))
 
 
+def test_a_push_consumer_traces_each_run_of_its_handler() -> None:
+    async def main(namesrv: str) -> None:
+        async with Producer("shop", namesrv) as producer:
+            receipt = await producer.send(Message("orders", b"1"))
+        consumer = PushConsumer("billing", namesrv, consume_from_where="first", trace=True)
+        async with consumer:
+            await consumer.subscribe("orders")
+
+            @consumer.on_message
+            async def handle(message: ReceivedMessage) -> None: ...
+
+            (before, after), _ = await traced(namesrv, TRACE_TOPIC, lambda got: len(got) == 2)
+        assert isinstance(before, SubBeforeTrace) and isinstance(after, SubAfterTrace)
+        assert before.message_id == after.message_id == receipt.message_id
+        assert (after.group, after.success, after.context_code) == ("billing", True, 0)
+
+    with LocalCluster(properties={"traceTopicEnable": "true"}) as cluster:
+        asyncio.run(main(cluster.namesrv))
+
+
 def test_the_broker_traces_for_a_producer_that_does_not() -> None:
     async def main(cluster: LocalCluster) -> None:
         async with (
@@ -160,6 +187,37 @@ def test_a_broker_that_stops_writes_the_traces_that_wait() -> None:
         cluster.brokers[0].stop()
         cluster.brokers[0].start()
         asyncio.run(look(cluster.namesrv))
+
+
+def test_a_span_goes_on_from_the_sender_into_the_handler() -> None:
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    hooks = telemetry_hooks(group="billing", client_id="me", tracer_provider=provider)
+    seen: list[tuple[bool, int]] = []
+
+    async def main(namesrv: str) -> None:
+        async with Producer("shop", namesrv, hooks=hooks.send) as producer:
+            await producer.send(Message("orders", b"1"))
+        consumer = PushConsumer("billing", namesrv, consume_from_where="first", hooks=hooks.consume)
+        async with consumer, asyncio.timeout(WAIT_S_MAX):
+            handled = asyncio.Event()
+            await consumer.subscribe("orders")
+
+            @consumer.on_message
+            async def handle(message: ReceivedMessage) -> None:
+                span = get_current_span().get_span_context()
+                seen.append(("traceparent" in message.properties, span.span_id))
+                handled.set()
+
+            await handled.wait()
+
+    with LocalCluster() as cluster:
+        asyncio.run(main(cluster.namesrv))
+    sent, processed = exporter.get_finished_spans()
+    assert seen == [(True, processed.context.span_id)]
+    assert processed.parent is not None
+    assert processed.parent.span_id == sent.context.span_id
 
 
 def test_nothing_of_opentelemetry_is_imported_before_the_program_does() -> None:

@@ -28,6 +28,10 @@ from contrail.protocol.command import ReceivedResponse
 from contrail.protocol.json_style import MessageQueue
 from contrail.wire.addresses import split_address
 
+# How long calls about single queues trust a route, and how many are remembered.
+_ROUTE_AGE_S = 30.0
+_ROUTES_MAX = 1_000
+
 T = TypeVar("T")
 R = TypeVar("R")
 
@@ -64,6 +68,8 @@ class AdminAsking:
             tls=tls,
         )
         self._timeout_ms = timeout_ms
+        # Not the instance's routes, which are kept fresh for as long as it lives.
+        self._routes: dict[str, tuple[float, TopicRouteData]] = {}
         self._joined: ClientInstance | None = None
 
     # Life.
@@ -130,10 +136,7 @@ class AdminAsking:
         Raises:
             RouteMissing: nobody has the topic.
         """
-        found: dict[str, BrokerAddress] = {}
-        for one in _brokers((await self.topic_route(topic)).brokers):
-            found.setdefault(one.broker_name, one)
-        return list(found.values())
+        return list(_one_each((await self.topic_route(topic)).brokers).values())
 
     async def topic_route(self, topic: str) -> TopicRouteData:
         """Where a topic's queues are, as a NameServer knows it now.
@@ -141,20 +144,46 @@ class AdminAsking:
         Raises:
             RouteMissing: no broker has the topic.
         """
-        return (await self._instance.refresh_route(topic)).data
+        route = await self._instance.name_servers.route(topic)
+        if len(self._routes) >= _ROUTES_MAX:
+            self._routes.clear()
+        self._routes[topic] = (asyncio.get_running_loop().time(), route)
+        return route
+
+    async def _recent_route(self, topic: str) -> TopicRouteData:
+        """Without a question while the last answer is young, for calls that come in numbers."""
+        asked_s, route = self._routes.get(topic, (float("-inf"), None))
+        if route is not None and asyncio.get_running_loop().time() - asked_s < _ROUTE_AGE_S:
+            return route
+        return await self.topic_route(topic)
 
     async def _broker_of(self, queue: MessageQueue) -> BrokerAddress:
         """The broker with a queue; raises ``BrokerUnknown`` when the topic's route has none."""
-        brokers = await self._topic_brokers(queue.topic)
-        for one in brokers:
-            if one.broker_name == queue.broker_name:
-                return one
-        raise BrokerUnknown(
-            f"broker {queue.broker_name!r} has no queues of topic {queue.topic!r}; the route names "
-            f"{', '.join(one.broker_name for one in brokers)}"
-        )
+        brokers = _one_each((await self._recent_route(queue.topic)).brokers)
+        if queue.broker_name not in brokers:
+            raise BrokerUnknown(
+                f"broker {queue.broker_name!r} has no queues of topic {queue.topic!r}; the route "
+                f"names {', '.join(brokers)}"
+            )
+        return brokers[queue.broker_name]
 
     # Asking brokers.
+
+    async def ask_broker(
+        self,
+        broker: str,
+        code: int,
+        fields: Mapping[str, str] | None = None,
+        body: bytes = b"",
+    ) -> ReceivedResponse:
+        """Any request that has no method here, to a broker by name or address; raw, but checked.
+
+        Raises:
+            BrokerRefused: it answered with an error.
+        """
+        (address,) = await self._masters(broker=broker)
+        request = RequestCode(code)
+        return await self._ask(address, request, fields or {}, request.name, body=body)
 
     async def _ask(
         self,
@@ -325,6 +354,13 @@ def _brokers(data: Iterable[BrokerData]) -> list[BrokerAddress]:
         for one in data
         for broker_id, address in one.addresses.items()
     )
+
+
+def _one_each(data: Iterable[BrokerData]) -> dict[str, BrokerAddress]:
+    found: dict[str, BrokerAddress] = {}
+    for one in _brokers(data):
+        found.setdefault(one.broker_name, one)
+    return found
 
 
 def _find_broker(info: ClusterInfo, broker: str) -> BrokerAddress:

@@ -217,7 +217,7 @@ class MessageAdmin(OffsetAdmin):
 
     async def _pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> _Pulled:
         what = f"messages of queue {queue.queue_id} of topic {queue.topic!r} from {queue_offset} on"
-        broker = await self._known_broker_of(queue)
+        broker = await self._broker_of(queue)
         fields = {
             "consumerGroup": TOOLS_GROUP,
             "topic": queue.topic,

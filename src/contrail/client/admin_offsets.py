@@ -149,7 +149,7 @@ class OffsetAdmin(GroupAdmin):
         """A group's offset on a queue; None where it has none."""
         what = f"the offset of group {group!r} on queue {queue.queue_id} of {queue.topic!r}"
         answer = await self._ask(
-            await self._known_broker_of(queue),
+            await self._broker_of(queue),
             RequestCode.QUERY_CONSUMER_OFFSET,
             {
                 "consumerGroup": group,
@@ -175,7 +175,7 @@ class OffsetAdmin(GroupAdmin):
     async def commit_offset(self, group: str, queue: MessageQueue, consumer_offset: int) -> None:
         """Write a group's offset as a member would; members that are online overwrite it."""
         await self._ask(
-            await self._known_broker_of(queue),
+            await self._broker_of(queue),
             RequestCode.UPDATE_CONSUMER_OFFSET,
             {
                 "consumerGroup": group,
@@ -271,7 +271,7 @@ class OffsetAdmin(GroupAdmin):
                 f"offset {queue_offset} is outside queue {queue.queue_id} of topic "
                 f"{queue.topic!r} on broker {queue.broker_name!r}, which has {low} to {high}"
             )
-        broker = await self._known_broker_of(queue)
+        broker = await self._broker_of(queue)
         if await self._resets_by_itself(broker):
             return await self._reset_queue(broker, group, queue, queue_offset)
         await self._require_offline(broker, group)

@@ -5,17 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Literal
 
-from contrail.client.admin_asking import AdminAsking, decoded, number_field
+from contrail.client.admin_asking import decoded
+from contrail.client.admin_queues import QueueAdmin
 from contrail.client.admin_values import (
     BrokerAddress,
-    Moment,
     QueueStats,
     TopicStats,
-    epoch_ms,
 )
-from contrail.client.state.routes import TopicRoute
 from contrail.errors import ClientError, ConfigError, MessageIllegal, RouteMissing
 from contrail.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -39,10 +36,9 @@ from contrail.protocol.json_style import MessageQueue
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 _ROUTE_POLL_S = 0.05
-_TIME_UNKNOWN_MS = -1
 
 
-class TopicAdmin(AdminAsking):
+class TopicAdmin(QueueAdmin):
     """Topics."""
 
     # Lists and settings.
@@ -64,14 +60,13 @@ class TopicAdmin(AdminAsking):
     async def _without_internal(self, names: Sequence[str]) -> list[str]:
         info = await self.cluster_info()
         # Clusters and brokers have topics of their own names.
-        hidden = set(info.clusters) | set(info.brokers)
+        hidden = {*info.clusters, *info.brokers, *(f"{one}_REPLY_TOPIC" for one in info.clusters)}
         return [
             name
             for name in names
             if name not in hidden
             and not is_system_topic(name)
             and not name.startswith((RETRY_PREFIX, DLQ_PREFIX))
-            and not name.endswith("_REPLY_TOPIC")
         ]
 
     async def topic_clusters(self, topic: str) -> list[str]:
@@ -151,7 +146,7 @@ class TopicAdmin(AdminAsking):
         _check_topic(config)
         masters = await self._masters(cluster=cluster, broker=broker)
         configs = {one.broker_name: config for one in masters}
-        return await self._set_topic(topic, masters, configs, attributes or {})
+        return await self._set_topic(topic, masters, configs, attributes or {}, order)
 
     async def update_topic(
         self,
@@ -193,7 +188,7 @@ class TopicAdmin(AdminAsking):
         }
         for config in configs.values():
             _check_topic(config)
-        return await self._set_topic(topic, masters, configs, attributes or {})
+        return await self._set_topic(topic, masters, configs, attributes or {}, order)
 
     async def _set_topic(
         self,
@@ -201,6 +196,7 @@ class TopicAdmin(AdminAsking):
         masters: Sequence[BrokerAddress],
         configs: Mapping[str, TopicConfig],
         attributes: Mapping[str, str | None],
+        order: bool | None,
     ) -> list[str]:
         what = f"topic {topic!r} to be set"
 
@@ -209,10 +205,10 @@ class TopicAdmin(AdminAsking):
             await self._ask(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields, what)
 
         names = await self._ask_each(masters, set_one, list, what)
-        ordered = {name: one.write_queue_count for name, one in configs.items() if one.order}
-        if ordered:
-            known = await self.order_config(topic)
-            await self.set_order_config(topic, {**known, **ordered})
+        known = await self.order_config(topic)
+        wanted = _order_counts(known, configs, order)
+        if wanted != known:
+            await self.set_order_config(topic, wanted)
         await self._wait_for_route(topic, configs)
         return sorted(names)
 
@@ -259,7 +255,7 @@ class TopicAdmin(AdminAsking):
         await self._ask_name_servers(RequestCode.DELETE_TOPIC_IN_NAMESRV, fields, what)
         if cluster is None:
             await self.set_order_config(topic, None)
-        self._instance.routes.forget(topic)
+        self._routes.pop(topic, None)
 
     # Order.
 
@@ -287,11 +283,7 @@ class TopicAdmin(AdminAsking):
         code = RequestCode.PUT_KV_CONFIG if queues else RequestCode.DELETE_KV_CONFIG
         await self._ask_name_servers(code, fields, what)
 
-    # Queues.
-
-    async def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that consumers read."""
-        return sorted(TopicRoute.of(topic, await self.topic_route(topic)).read_queues)
+    # Traffic.
 
     async def topic_stats(self, topic: str, *, allow_partial: bool = False) -> TopicStats:
         """How far each queue of a topic reaches, and when its last message was stored."""
@@ -318,10 +310,6 @@ class TopicAdmin(AdminAsking):
             allow_partial=allow_partial,
         )
 
-    async def _reach(self, queue: MessageQueue) -> QueueReach:
-        low, high = await asyncio.gather(self.queue_offset_min(queue), self.queue_offset_max(queue))
-        return QueueReach(max(0, low), max(0, high), _TIME_UNKNOWN_MS)
-
     async def topic_consumers(self, topic: str, *, allow_partial: bool = False) -> list[str]:
         """The groups that consume a topic, or did and left offsets."""
         what = f"the consumers of topic {topic!r}"
@@ -339,64 +327,6 @@ class TopicAdmin(AdminAsking):
             allow_partial=allow_partial,
         )
 
-    async def queue_offset_min(self, queue: MessageQueue) -> int:
-        """The offset of the oldest message that is still there."""
-        return await self._queue_number(queue, RequestCode.GET_MIN_OFFSET, {})
-
-    async def queue_offset_max(self, queue: MessageQueue) -> int:
-        """The offset that the next message will get."""
-        return await self._queue_number(queue, RequestCode.GET_MAX_OFFSET, {})
-
-    async def search_offset(
-        self,
-        queue: MessageQueue,
-        moment: Moment,
-        *,
-        boundary: Literal["lower", "upper"] = "lower",
-    ) -> int:
-        """The first message of a queue that was stored at or after a time.
-
-        Of several stored in the same millisecond, ``upper`` is the last one; brokers before 5.0
-        know only ``lower``. A time after all messages leads to the end of the queue.
-        """
-        fields = {"timestamp": str(epoch_ms(moment)), "boundaryType": boundary}
-        return await self._queue_number(queue, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, fields)
-
-    async def search_offsets(self, topic: str, moment: Moment) -> dict[MessageQueue, int]:
-        """``search_offset`` for all queues of a topic."""
-        queues = await self.queues(topic)
-        found = await asyncio.gather(*(self.search_offset(queue, moment) for queue in queues))
-        return dict(zip(queues, found, strict=True))
-
-    async def earliest_store_time_ms(self, queue: MessageQueue) -> int:
-        """When the oldest message of a queue was stored; -1 for an empty queue."""
-        code = RequestCode.GET_EARLIEST_MSG_STORETIME
-        return await self._queue_number(queue, code, {}, name="timestamp")
-
-    async def _queue_number(
-        self,
-        queue: MessageQueue,
-        code: RequestCode,
-        fields: Mapping[str, str],
-        *,
-        name: str = "offset",
-    ) -> int:
-        what = f"{code.name} of queue {queue.queue_id} of topic {queue.topic!r}"
-        broker = await self._known_broker_of(queue)
-        given = {"topic": queue.topic, "queueId": str(queue.queue_id), **fields}
-        return number_field(await self._ask(broker, code, given, what), name, what)
-
-    async def _known_broker_of(self, queue: MessageQueue) -> BrokerAddress:
-        """Without a question to the NameServer when the route is known: these come in numbers."""
-        route = self._instance.routes.routes.get(queue.topic)
-        if route is not None:
-            for data in route.data.brokers:
-                if data.broker_name == queue.broker_name and data.addresses:
-                    broker_id = min(data.addresses)
-                    address = data.addresses[broker_id]
-                    return BrokerAddress(data.cluster, data.broker_name, broker_id, address)
-        return await self._broker_of(queue)
-
 
 def _check_topic(config: TopicConfig) -> None:
     try:
@@ -408,6 +338,22 @@ def _check_topic(config: TopicConfig) -> None:
             f"topic {config.topic!r} needs at least 1 queue to read and to write, not "
             f"{config.read_queue_count} and {config.write_queue_count}"
         )
+
+
+def _order_counts(
+    known: Mapping[str, int], configs: Mapping[str, TopicConfig], order: bool | None
+) -> dict[str, int]:
+    """What the NameServers shall say; None for ``order`` leaves a topic in order if it was.
+
+    They are asked and not the brokers alone, since those before 5.0 do not remember it.
+    """
+    counts = dict(known)
+    for name, config in configs.items():
+        if order or (order is None and (config.order or name in known)):
+            counts[name] = config.write_queue_count
+        else:
+            counts.pop(name, None)
+    return counts
 
 
 def _topic_fields(config: TopicConfig, attributes: Mapping[str, str | None]) -> dict[str, str]:

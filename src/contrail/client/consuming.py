@@ -281,47 +281,52 @@ class Workers:
         self._run.close()
 
     async def _work(self) -> None:
-        turn_count = 0
-        handle_next = self._handle_next
-        if (
-            self._run.handler.is_async
-            and not self._run.handler.takes_list
-            and not self._watch.hooks
-        ):
-            handle_next = self._handle_next_quickly
+        handler = self._run.handler
         self._is_calling = False
+        if handler.is_async and not handler.takes_list and not self._watch.hooks:
+            await self._work_quickly()
+            return
+        turn_count = 0
         while not self._is_stopping:
-            if not await handle_next():
+            if not await self._handle_next():
                 await self._bell.wait()
                 self._is_calling = False
             turn_count += 1
-            if turn_count == _TURNS_MAX:
-                turn_count = 0
+            if turn_count % _TURNS_MAX == 0:
                 await asyncio.sleep(0)
 
-    async def _handle_next_quickly(self) -> bool:
-        """``_handle_next`` for one message at a time and nobody looking on: the hot path."""
-        supply = self._supply
-        message = supply.take_one()
-        if message is None:
-            return False
-        if not self._is_calling and supply.has_more:
-            self.call_one()
-        message.started_ms = started_ms = monotonic_ms()
-        try:
-            result = await self._run.call(message)
-        except BaseException as error:
-            await self._failed([message], (started_ms, []), error)
-            return True
-        if result is not None:
-            await self._judge([message], (started_ms, []), result)
-            return True
-        counts = message.origin.figures.counts
-        counts.ok_count += 1
-        counts.handling_ms += monotonic_ms() - started_ms
-        if not supply.succeeded_one(message):
-            await supply.failed([message])
-        return True
+    async def _work_quickly(self) -> None:
+        """For one message at a time and nobody looking on: the hot path, no call to spare."""
+        supply, handle, turn_count = self._supply, self._run.call, 0
+        ended_ms = monotonic_ms()
+        while not self._is_stopping:
+            message = supply.take_one()
+            if message is None:
+                await self._bell.wait()
+                self._is_calling = False
+                ended_ms = monotonic_ms()
+                continue
+            if not self._is_calling and supply.has_more:
+                self.call_one()
+            message.started_ms = started_ms = ended_ms
+            try:
+                result = await handle(message)
+            except BaseException as error:
+                await self._failed([message], (started_ms, []), error)
+                result = message
+            ended_ms = monotonic_ms()
+            if result is None:
+                counts = message.origin.figures.counts
+                counts.ok_count += 1
+                counts.handling_ms += ended_ms - started_ms
+                if not supply.succeeded_one(message):
+                    await supply.failed([message])
+            elif result is not message:
+                await self._judge([message], (started_ms, []), result)
+            turn_count += 1
+            if turn_count % _TURNS_MAX == 0:
+                await asyncio.sleep(0)
+                ended_ms = monotonic_ms()
 
     async def _handle_next(self) -> bool:
         """Whether there was anything to handle."""

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.consuming import Begun, Bell, Supply, Watch
+from contrail.clock import monotonic_ms
 
 # A body that never waits would keep the loop from everything else.
 _TURNS_MAX = 32
@@ -35,24 +36,39 @@ class MessageStream:
         done = self._in_hand
         if done is not None:
             self._in_hand = None
-            self._watch.end([done], self._begun, is_content=True)
+            self._note_success(done)
             if not supply.succeeded_one(done):
                 await supply.failed([done])
         self._turn_count += 1
-        if self._turn_count >= _TURNS_MAX:
-            self._turn_count = 0
+        if self._turn_count % _TURNS_MAX == 0:
             await asyncio.sleep(0)
         while not self._is_over():
             message = supply.take_one()
             if message is not None:
-                if supply.has_more:
-                    self._bell.ring()
-                self._in_hand = message
-                self._task = asyncio.current_task()
-                self._begun = self._watch.begin([message])
+                self._hand_out(message)
                 return message
             await self._bell.wait()
         raise StopAsyncIteration
+
+    def _hand_out(self, message: ConsumedMessage) -> None:
+        if self._supply.has_more:
+            # Another loop may stand idle.
+            self._bell.ring()
+        self._in_hand = message
+        self._task = asyncio.current_task()
+        if self._watch.hooks:
+            self._begun = self._watch.begin([message])
+        else:
+            message.started_ms = monotonic_ms()
+            self._begun = (message.started_ms, [])
+
+    def _note_success(self, message: ConsumedMessage) -> None:
+        if self._watch.hooks:
+            self._watch.end([message], self._begun, is_content=True)
+        else:
+            counts = message.origin.figures.counts
+            counts.ok_count += 1
+            counts.handling_ms += monotonic_ms() - message.started_ms
 
     async def finish(self, error: BaseException | None = None) -> None:
         """The message in hand is done, or with an error is to come again."""

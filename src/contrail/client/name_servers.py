@@ -38,15 +38,19 @@ class NameServers:
             NameServerUnreachable: nobody answered; the message tells what each one did.
         """
         problems: list[str] = []
-        for _ in range(len(self._addresses)):
-            address = self._addresses[self._chosen]
+        # By places of its own: others may ask, and move the choice, at the same time.
+        first = self._chosen
+        for number in range(first, first + len(self._addresses)):
+            place = number % len(self._addresses)
             try:
-                return await self._caller.call(
-                    address, code, fields, body, timeout_ms=self._timeout_ms
+                answer = await self._caller.call(
+                    self._addresses[place], code, fields, body, timeout_ms=self._timeout_ms
                 )
             except CallFailed as error:
                 problems.append(str(error))
-                self._chosen = (self._chosen + 1) % len(self._addresses)
+            else:
+                self._chosen = place
+                return answer
         raise NameServerUnreachable(
             f"no NameServer answered: {'; '.join(problems)}. Start one with `contrail namesrv`, "
             "or correct namesrv="

@@ -11,13 +11,14 @@ import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Self
+from typing import Self, Unpack
 
 from contrail.client import instances
 from contrail.client.hooks import ConsumeHook, ConsumeOutcome
 from contrail.client.instance import require_same_process
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.offset_stores import OffsetStore
+from contrail.client.options import PullOptions
 from contrail.client.pull_member import OnQueues, PullMember
 from contrail.client.pull_settings import split_pull_settings
 from contrail.client.pulling import PullResult, pull_once
@@ -45,10 +46,10 @@ class PullConsumer:
         namesrv: str | Sequence[str] | None = None,
         *,
         hooks: Sequence[ConsumeHook] = (),
-        **given: Any,
+        **options: Unpack[PullOptions],
     ) -> None:
         check_group_name(group)
-        self._settings, shared = split_pull_settings(given)
+        self._settings, shared = split_pull_settings({**options})
         self._client_settings = ClientSettings.of(namesrv, **shared)
         self._selection = Selection(group)
         self._hooks = hooks

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 _FLOW_CONTROLLED_S = 0.02
+# A reader that has stopped goes on when this much of what it may hold is left, so that it does not
+# stop again with the next pull.
+_RESUME_PART = 0.75
 _UNLOCKED_S = 0.2
 # Something must be read after this long: a wake-up that was lost must not stop a queue for good.
 _WAIT_S_MAX = 5.0
@@ -92,6 +95,7 @@ class QueueReader:
         self.turn: object = None
         self._owner = owner
         self._limits: FlowLimits = owner.settings.flow_limits
+        self._resume_limits = self._limits.scaled(_RESUME_PART)
         self._broker_id = MASTER_ID
         self._room: asyncio.Event | None = None
         self._last_reason = ""
@@ -124,7 +128,7 @@ class QueueReader:
     def acknowledge(self, message: ConsumedMessage) -> None:
         process_queue = self.process_queue
         process_queue.settle(message.queue_offset)
-        if self._room is not None and hold_reason(process_queue, self._limits) is None:
+        if self._room is not None and hold_reason(process_queue, self._resume_limits) is None:
             self._room.set()
 
     async def give_back(

@@ -24,6 +24,7 @@ from contrail.errors import (
     BrokerRefused,
     BrokerUnknown,
     CallFailed,
+    ClientError,
     MessageInvalid,
     RouteMissing,
 )
@@ -129,7 +130,10 @@ class Sender:
         while step is not Next.STOP and loop.time() < deadline_s:
             started_s = loop.time()
             if step is Next.OTHER_BROKER:
-                last = self._pick(await self._route(outgoing.topic), last.broker_name)
+                elsewhere = await self._elsewhere(last, deadline_s)
+                if elsewhere is None:
+                    break
+                last = elsewhere
             try:
                 receipt = await self._attempt(outgoing, last, deadline_s)
             except (CallFailed, BrokerUnknown, BrokerRefused) as error:
@@ -139,6 +143,20 @@ class Sender:
                     return receipt
                 step = course.stored(receipt, _ms_since(started_s))
         return course.outcome(_ms_since(began_s))
+
+    async def _elsewhere(self, failed: MessageQueue, deadline_s: float) -> MessageQueue | None:
+        """A queue to try next, on another broker if there is one; None when there is no route."""
+        instance, topic = self._instance, failed.topic
+        try:
+            known = instance.routes.routes.get(topic)
+            if known is None or known.broker_names == (failed.broker_name,):
+                # The route that is known leads nowhere else: a newer one may.
+                async with asyncio.timeout_at(deadline_s):
+                    await instance.refresh_route(topic, template=True)
+            return self._pick(await self._route(topic), failed.broker_name)
+        except (ClientError, TimeoutError) as error:
+            _log.info("no other broker for topic %s is to be found: %s", topic, error)
+            return None
 
     def _rules(self, retry: RetryStyle, queue: MessageQueue | None) -> RetryRules:
         settings = self._settings

@@ -1,4 +1,4 @@
-"""Answers that operators read: what a broker encodes is what the admin client decodes."""
+"""Bodies about topics, groups, statistics and the runtime, as RocketMQ's tools read them."""
 
 from __future__ import annotations
 
@@ -6,146 +6,139 @@ import pytest
 
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
+from contrail.model.fastjson import loads
 from contrail.model.group import SubscriptionGroupConfig
-from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import TopicConfig
-from contrail.protocol.bodies import connections, consume_stats, groups, reset, stats, topics
-from contrail.protocol.bodies.connections import Connection
-from contrail.protocol.bodies.consume_stats import ConsumeStats, QueueProgress, QueueTimeSpan
-from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
-from contrail.protocol.bodies.running_info import (
-    decode_consumed_directly,
-    decode_running_info,
+from contrail.protocol.bodies.groups import (
+    decode_group,
+    decode_group_list,
+    encode_group,
+    encode_group_readable,
+    encode_group_table,
 )
-from contrail.protocol.bodies.stats import StatItem, WindowFigures
-from contrail.protocol.bodies.topics import QueueReach
-from contrail.protocol.bodies.transactions import (
-    ListedTransaction,
-    decode_transactions,
-    encode_transactions,
+from contrail.protocol.bodies.queue_rows import encode_queue_rows
+from contrail.protocol.bodies.runtime_info import (
+    bytes_text,
+    capacity_text,
+    encode_runtime_info,
+    runtime_text,
+    work_values,
 )
-from contrail.protocol.json_style import MessageQueue
+from contrail.protocol.bodies.stats import encode_stats
+from contrail.protocol.bodies.topics import (
+    QueueReach,
+    decode_topic_list,
+    encode_topic,
+    encode_topic_stats,
+    encode_topic_table,
+)
+from contrail.protocol.json_style import MessageQueue, encode_body
 
-QUEUE = MessageQueue("orders", "broker-a", 3)
-SUBSCRIPTION = SubscriptionData("orders", "paid", frozenset({"paid"}), frozenset({3433164}), 7)
-
-
-def test_topics_come_back_as_they_were() -> None:
-    config = TopicConfig("orders", 4, 2, perm=4, order=True, attributes={"message.type": "FIFO"})
-    assert topics.decode_topic(topics.encode_topic(config)) == config
-    table = {"orders": config, "other": TopicConfig("other")}
-    assert topics.decode_topic_table(topics.encode_topic_table(table, DataVersion())) == table
-
-
-def test_topic_stats_come_back_as_they_were() -> None:
-    reaches = {QUEUE: QueueReach(1, 9, 1_700_000_000_000)}
-    assert topics.decode_topic_stats(topics.encode_topic_stats(reaches, 2.5)) == (reaches, 2.5)
+VERSION = DataVersion(0, 3, 1_700_000_000_000)
 
 
-def test_topic_stats_of_a_broker_that_tells_no_rate_have_none() -> None:
-    body = (
-        b'{"offsetTable":{{"brokerName":"broker-a","queueId":3,"topic":"orders"}:'
-        b'{"lastUpdateTimestamp":0,"maxOffset":5,"minOffset":0}}}'
+def test_a_topic_is_written_as_the_original_writes_it() -> None:
+    config = TopicConfig("orders", 8, 8, attributes={"message.type": "NORMAL"})
+    assert encode_topic(config) == (
+        b'{"attributes":{"message.type":"NORMAL"},"order":false,"perm":6,"readQueueNums":8,'
+        b'"topicFilterType":"SINGLE_TAG","topicName":"orders","topicSysFlag":0,"writeQueueNums":8}'
     )
-    assert topics.decode_topic_stats(body) == ({QUEUE: QueueReach(0, 5, 0)}, 0.0)
 
 
-def test_groups_come_back_as_they_were() -> None:
-    table = {"billing": SubscriptionGroupConfig("billing", retry_count_max=3)}
-    body = groups.encode_group_table(table, {}, DataVersion())
-    assert groups.decode_group_table(body) == table
+def test_the_table_of_topics_names_its_version_and_empty_mappings() -> None:
+    body = loads(encode_topic_table({"orders": TopicConfig("orders")}, VERSION))
+    assert isinstance(body, dict)
+    assert body["dataVersion"] == {
+        "counter": 3,
+        "stateVersion": 0,
+        "timestamp": 1_700_000_000_000,
+    }
+    assert body["topicQueueMappingDetailMap"] == {}
+    assert list(body["topicConfigTable"]) == ["orders"]  # type: ignore[arg-type]
 
 
-def test_consume_stats_come_back_as_they_were() -> None:
-    entry = ConsumeStats({QUEUE: QueueProgress(9, 4, 6, 1_700_000_000_000)}, tps=1.5)
-    assert consume_stats.decode_consume_stats(consume_stats.encode_consume_stats(entry)) == entry
-    body = consume_stats.encode_consume_stats_list("127.0.0.1:1", {"billing": [entry], "idle": []})
-    assert consume_stats.decode_consume_stats_list(body) == {"billing": [entry], "idle": []}
+def test_a_list_of_topics_is_read_and_a_malformed_one_refused() -> None:
+    topics = [TopicConfig("a", 4, 4), TopicConfig("b", 1, 2, 4, order=True)]
+    body = encode_body({"topicConfigList": [topic.to_fields() for topic in topics]})
+    assert decode_topic_list(body) == topics
+    for bad in (b"", b"[]", b'{"topicConfigList":[1]}', b'{"topicConfigList":[{"perm":"x"}]}'):
+        with pytest.raises(RequestRejected):
+            decode_topic_list(bad)
 
 
-def test_time_spans_names_and_subscriptions_come_back_as_they_were() -> None:
-    span = QueueTimeSpan(QUEUE, 1, 9, 4, 5)
-    assert consume_stats.decode_time_spans(consume_stats.encode_time_spans([span])) == [span]
-    assert consume_stats.decode_group_names(consume_stats.encode_group_list({"b", "a"})) == [
-        "a",
-        "b",
-    ]
-    body = consume_stats.encode_group_subscription("billing", "orders", SUBSCRIPTION)
-    assert consume_stats.decode_group_subscription(body) == SUBSCRIPTION
-    body = consume_stats.encode_group_subscription("billing", "orders", None)
-    assert consume_stats.decode_group_subscription(body) is None
-
-
-def test_consumer_connections_come_back_as_they_were() -> None:
-    client = Connection("10.0.0.1@1", "10.0.0.1:5000", "PYTHON", 479)
-    body = connections.encode_consumer_connection(
-        [client],
-        consume_type=ConsumeType.CONSUME_ACTIVELY,
-        message_model=MessageModel.BROADCASTING,
-        consume_from_where=ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
-        subscriptions={"orders": SUBSCRIPTION},
+def test_topic_stats_have_raw_queues_as_keys() -> None:
+    reaches = {MessageQueue("orders", "broker-a", 0): QueueReach(0, 100, 1_700_000_000_000)}
+    assert encode_topic_stats(reaches, 0.0) == (
+        b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:'
+        b'{"lastUpdateTimestamp":1700000000000,"maxOffset":100,"minOffset":0}},"topicPutTps":0.0}'
     )
-    found = connections.decode_consumer_connection(body)
-    assert found.connections == (client,)
-    assert found.consume_type == "CONSUME_ACTIVELY"
-    assert found.message_model == "BROADCASTING"
-    assert found.consume_from_where == "CONSUME_FROM_TIMESTAMP"
-    assert found.subscriptions == {"orders": SUBSCRIPTION}
 
 
-def test_producers_come_back_as_they_were_in_both_forms() -> None:
-    client = Connection("10.0.0.1@1", "10.0.0.1:5000", "JAVA", 479, last_update_ms=8)
-    plain = Connection("10.0.0.1@1", "10.0.0.1:5000", "JAVA", 479)
-    body = connections.encode_producer_connection([client])
-    assert connections.decode_producer_connection(body) == (plain,)
-    body = connections.encode_producer_table({"writers": [client]})
-    assert connections.decode_producer_table(body) == {"writers": (client,)}
+def test_groups_are_written_and_read_back() -> None:
+    config = SubscriptionGroupConfig("g1", consume_from_min_enable=False, retry_count_max=3)
+    assert decode_group(encode_group(config)) == config
+    body = encode_body({"groupConfigList": [config.to_fields()]})
+    assert decode_group_list(body) == [config]
+    with pytest.raises(RequestRejected):
+        decode_group(b"nonsense")
+    with pytest.raises(RequestRejected):
+        decode_group_list(b'{"groupConfigList":7}')
 
 
-def test_offsets_of_clients_come_back_by_client() -> None:
-    by_client = {"10.0.0.1@1": {QUEUE: 5}, "10.0.0.2@1": {}}
-    assert reset.decode_consumer_statuses(reset.encode_consumer_status(by_client)) == by_client
+def test_the_table_of_groups_holds_what_is_forbidden() -> None:
+    body = loads(encode_group_table({}, {"g1": {"orders": 4}}, VERSION))
+    assert isinstance(body, dict)
+    assert body["forbiddenTable"] == {"g1": {"orders": 4}}
+    assert body["subscriptionGroupTable"] == {}
+    assert encode_group_readable("g1", "t", False) == b'{"group":"g1","readable":false,"topic":"t"}'
 
 
-def test_a_stat_item_comes_back_as_it_was() -> None:
-    item = StatItem(WindowFigures(1, 2.0, 3.5), WindowFigures(4, 5.0, 6.0), WindowFigures(7, 8, 9))
-    assert stats.decode_stats(stats.encode_stats(*item)) == item
+def test_statistics_show_three_windows() -> None:
+    class Window:
+        total, per_second, per_call = 5, 0.5, 1.0
 
-
-def test_transactions_come_back_as_they_were() -> None:
-    one = ListedTransaction("T1", "orders", "writers", "ID", 1, 2, 3, 4, 5, -1)
-    assert decode_transactions(encode_transactions([one])) == [one]
-    with pytest.raises(RequestRejected, match="no array"):
-        decode_transactions(b"{}")
-
-
-def test_running_info_of_a_java_client_is_read() -> None:
-    body = (
-        b'{"jstack":"main","mqPopTable":{},"mqTable":{{"brokerName":"broker-a","queueId":3,'
-        b'"topic":"orders"}:{"cachedMsgCount":2,"cachedMsgMaxOffset":8,"cachedMsgMinOffset":7,'
-        b'"cachedMsgSizeInMiB":0,"commitOffset":7,"droped":true,"lastConsumeTimestamp":3,'
-        b'"lastLockTimestamp":1,"lastPullTimestamp":2,"locked":true}},'
-        b'"properties":{"PROP_CONSUMEORDERLY":"true"},'
-        b'"statusTable":{"orders":{"consumeFailedMsgs":1,"consumeFailedTPS":0.5,"consumeOKTPS":3.0,'
-        b'"consumeRT":1.25,"pullRT":0.0,"pullTPS":4.0}},"subscriptionSet":[],"userConsumerInfo":{}}'
+    item = b'{"avgpt":1.0,"sum":5,"tps":0.5}'
+    assert encode_stats(Window(), Window(), Window()) == (
+        b'{"statsDay":' + item + b',"statsHour":' + item + b',"statsMinute":' + item + b"}"
     )
-    info = decode_running_info(body)
-    queue = info.queues[QUEUE]
-    assert (queue.consumer_offset, queue.cached_count, queue.cached_offset_max) == (7, 2, 8)
-    assert (queue.is_locked, queue.is_dropped, queue.last_pull_ms) == (True, True, 2)
-    assert (info.rates["orders"].consume_ms, info.rates["orders"].failed_count) == (1.25, 1)
-    assert info.properties == {"PROP_CONSUMEORDERLY": "true"}
-    assert (info.subscriptions, info.jstack) == ((), "main")
 
 
-def test_a_direct_consumption_tells_its_result() -> None:
-    found = decode_consumed_directly(
-        b'{"autoCommit":true,"consumeResult":"CR_THROW_EXCEPTION","order":false,'
-        b'"remark":"no money","spentTimeMills":12}'
+def test_rows_of_a_queue_say_when_their_code_is_an_address() -> None:
+    class Row:
+        physical_offset, byte_count = 100, 200
+
+        def __init__(self, tags_code: int) -> None:
+            self.tags_code = tags_code
+
+    body = loads(
+        encode_queue_rows([Row(7), Row(-(1 << 40))], queue_offset_min=0, queue_offset_max=2)
     )
-    assert (found.result, found.remark, found.spent_ms) == ("CR_THROW_EXCEPTION", "no money", 12)
+    assert isinstance(body, dict)
+    rows = body["queueData"]
+    assert isinstance(rows, list)
+    assert rows[0] == {"eval": False, "physicOffset": 100, "physicSize": 200, "tagsCode": 7}
+    assert isinstance(rows[1], dict)
+    assert "msg" in rows[1]
+    assert (body["minQueueIndex"], body["maxQueueIndex"]) == (0, 2)
 
 
-def test_a_rate_that_is_no_number_is_refused_by_name() -> None:
-    with pytest.raises(RequestRejected, match="consumeTps must be a number"):
-        consume_stats.decode_consume_stats(b'{"consumeTps":"fast","offsetTable":{}}')
+@pytest.mark.parametrize(
+    ("byte_count", "text"),
+    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1536, "1.5 KiB"), (5 << 40, "5.0 TiB")],
+)
+def test_sizes_are_shown_in_binary_units(byte_count: int, text: str) -> None:
+    assert bytes_text(byte_count) == text
+
+
+def test_runtime_and_capacity_read_as_the_original() -> None:
+    elapsed_ms = ((2 * 24 + 3) * 3600 + 4 * 60 + 5) * 1000 + 999
+    assert runtime_text(elapsed_ms) == "[ 2 days, 3 hours, 4 minutes, 5 seconds ]"
+    assert capacity_text(2 << 30, 1 << 30) == "Total : 2.0 GiB, Free : 1.0 GiB."
+
+
+def test_runtime_info_is_a_table_of_texts() -> None:
+    values = work_values({"send": 3}, {"send": 10})
+    assert values["sendThreadPoolQueueSize"] == "3"
+    assert values["sendThreadPoolQueueCapacity"] == "10"
+    assert values["ackThreadPoolQueueHeadWaitTimeMills"] == "0"
+    assert encode_runtime_info({"a": "1"}) == b'{"table":{"a":"1"}}'

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from functools import lru_cache
 
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.topics import Topics
@@ -41,9 +42,9 @@ from contrail.store.services.append import AppendedRun
 
 _log = logging.getLogger(__name__)
 
-# A tick of the loop must stay short: this takes some two milliseconds.
-_WRITE_COUNT_MAX = 200
-_WRITE_INTERVAL_MS = 50
+# A tick of the loop must stay short: so many take about two milliseconds.
+_WRITE_COUNT_MAX = 100
+_WRITE_INTERVAL_MS = 25
 _REPORT_INTERVAL_MS = 60_000
 _TRACE_QUEUE_ID = 0
 
@@ -130,7 +131,7 @@ class TraceRecords:
             body_length=send.body_bytes,
             message_type=TracedType.of(properties),
             offset_message_id=encode_offset_message_id(self._store_host, send.physical_offset),
-            client_host=unpack_host(send.born_host).address,
+            client_host=_client(send.born_host),
         )
 
     def _draft(self, batch: TraceBatch, now_ms: int) -> MessageDraft:
@@ -157,3 +158,8 @@ class TraceRecords:
         if fresh:
             self._reported_count = self._silent.dropped_count
             _log.warning("%d messages were not traced: too many wait for it", fresh)
+
+
+@lru_cache(1024)
+def _client(born_host: bytes) -> str:
+    return unpack_host(born_host).address

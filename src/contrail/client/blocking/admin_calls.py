@@ -42,6 +42,7 @@ from contrail.protocol.bodies.running_info import (
     ConsumerRunningInfo,
 )
 from contrail.protocol.bodies.stats import StatItem
+from contrail.protocol.command import ReceivedResponse
 from contrail.protocol.json_style import MessageQueue
 
 
@@ -583,10 +584,6 @@ class AdminCalls(BlockingClient[_Twin]):
         """
         return self._run(self._twin.set_order_config(topic, queues))
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        """The queues that consumers read."""
-        return self._run(self._twin.queues(topic))
-
     def topic_stats(self, topic: str, *, allow_partial: bool = False) -> TopicStats:
         """How far each queue of a topic reaches, and when its last message was stored."""
         return self._run(self._twin.topic_stats(topic, allow_partial=allow_partial))
@@ -594,6 +591,10 @@ class AdminCalls(BlockingClient[_Twin]):
     def topic_consumers(self, topic: str, *, allow_partial: bool = False) -> list[str]:
         """The groups that consume a topic, or did and left offsets."""
         return self._run(self._twin.topic_consumers(topic, allow_partial=allow_partial))
+
+    def queues(self, topic: str) -> list[MessageQueue]:
+        """The queues that consumers read."""
+        return self._run(self._twin.queues(topic))
 
     def queue_offset_min(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still there."""
@@ -632,3 +633,13 @@ class AdminCalls(BlockingClient[_Twin]):
             RouteMissing: no broker has the topic.
         """
         return self._run(self._twin.topic_route(topic))
+
+    def ask_broker(
+        self, broker: str, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
+    ) -> ReceivedResponse:
+        """Any request that has no method here, to a broker by name or address; raw, but checked.
+
+        Raises:
+            BrokerRefused: it answered with an error.
+        """
+        return self._run(self._twin.ask_broker(broker, code, fields, body))

@@ -45,13 +45,17 @@ class BlockingClient(Generic[A]):
 
     def start(self) -> None:
         """Join the process's client for the cluster; ``with`` does it for you."""
-        self._run(self._twin.start())
         self._background.open_clients.add(self._twin)
+        self._run(self._twin.start())
 
     def close(self) -> None:
-        """End what is under way and leave; ``with`` does it for you, and so does the exit."""
-        self._background.open_clients.discard(self._twin)
-        self._run(self._twin.close())
+        """End what is under way and leave; ``with`` does it for you, and so does the exit.
+
+        In a child of a fork it does nothing: the client is its parent's.
+        """
+        if not self._background.is_gone:
+            self._run(self._twin.close())
+            self._background.open_clients.discard(self._twin)
 
     def __enter__(self) -> Self:
         self.start()
@@ -63,8 +67,9 @@ class BlockingClient(Generic[A]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._background.open_clients.discard(self._twin)
-        self._run(self._twin.__aexit__(kind, error, traceback))
+        if not self._background.is_gone:
+            self._run(self._twin.__aexit__(kind, error, traceback))
+            self._background.open_clients.discard(self._twin)
 
 
 async def _next(items: AsyncIterator[T]) -> T:

@@ -17,6 +17,14 @@ class FlowLimits:
     # How far apart the first and the last may be; ordered queues have no gaps to bound.
     span_max: int | None = 2_000
 
+    def scaled(self, part: float) -> FlowLimits:
+        """The same, smaller."""
+        return FlowLimits(
+            int(self.message_count_max * part),
+            int(self.bytes_max * part),
+            None if self.span_max is None else int(self.span_max * part),
+        )
+
 
 def hold_reason(queue: ProcessQueue[Any], limits: FlowLimits) -> str | None:
     """Why this queue is not to be pulled now, or None."""

@@ -23,6 +23,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum, IntEnum
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from contrail.errors import RemoteProtocolError
@@ -44,7 +45,7 @@ _BODY_BYTES_MAX = 128_000
 _KEYS_BYTES_MAX = 16_000
 _LINES_MAX = 100
 _INT_MAX = (1 << 31) - 1
-_TIMERS = (DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS)
+_TIMERS = frozenset({DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
 
 
 class TracedType(IntEnum):
@@ -59,7 +60,7 @@ class TracedType(IntEnum):
     @classmethod
     def of(cls, properties: Mapping[str, str]) -> TracedType:
         """The type of a message that is sent with these properties."""
-        if any(name in properties for name in _TIMERS):
+        if not _TIMERS.isdisjoint(properties):
             return cls.DELAYED
         return cls.HALF if properties.get(TRAN_MSG) == "true" else cls.NORMAL
 
@@ -255,19 +256,26 @@ _LAYOUTS = (
     _Layout("Recall", RecallTrace, _RECALL, 6),
 )
 _BY_KIND = {layout.kind: layout for layout in _LAYOUTS}
-_BY_TRACE = {layout.trace: layout for layout in _LAYOUTS}
+# A broker that traces writes thousands of lines a second.
+_WRITERS = {
+    layout.trace: (
+        layout.kind,
+        [column.write for column in layout.columns.values()],
+        attrgetter(*layout.columns),
+    )
+    for layout in _LAYOUTS
+}
 # Of the oldest clients: no offset message id.
 _OLD_PUB = [name for name in _PUB if name not in ("offset_message_id", "client_host")]
 
 
 def encode_trace(trace: Trace) -> str:
     """One line; what a trace topic's message holds is any number of them."""
-    layout = _BY_TRACE[type(trace)]
-    names = list(layout.columns)
+    kind, writers, values_of = _WRITERS[type(trace)]
+    fields = [write(value) for write, value in zip(writers, values_of(trace), strict=True)]
     if isinstance(trace, PubTrace) and not trace.client_host:
-        names.pop()
-    fields = [layout.columns[name].write(getattr(trace, name)) for name in names]
-    return FIELD_END.join([layout.kind, *fields]) + LINE_END
+        fields.pop()
+    return FIELD_END.join([kind, *fields]) + LINE_END
 
 
 def encode_traces(traces: Iterable[Trace]) -> bytes:
@@ -298,8 +306,8 @@ def batch_traces(traces: Iterable[Trace]) -> Iterator[TraceBatch]:
     body_bytes = key_bytes = 0
     for trace in traces:
         line = encode_trace(trace).encode("utf-8", "replace")
-        own = dict.fromkeys(trace_keys(trace))
-        own_bytes = sum(len(key.encode("utf-8", "replace")) + 1 for key in own)
+        own = trace_keys(trace)
+        own_bytes = len(KEY_SEPARATOR.join(own).encode("utf-8", "replace")) + 1
         body_bytes += len(line)
         key_bytes += own_bytes
         if lines and (
@@ -309,7 +317,7 @@ def batch_traces(traces: Iterable[Trace]) -> Iterator[TraceBatch]:
             lines, keys = [], {}
             body_bytes, key_bytes = len(line), own_bytes
         lines.append(line)
-        keys |= own
+        keys |= dict.fromkeys(own)
     if lines:
         yield TraceBatch(b"".join(lines), list(keys))
 

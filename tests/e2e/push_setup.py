@@ -1,0 +1,65 @@
+"""What the tests of push consumers share: a handler that notes what it got, and patience."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.message import Message
+from contrail.client.producer import Producer
+from contrail.client.push_consumer import PushConsumer
+
+PATIENCE_S = 40.0
+_numbers = itertools.count(1)
+
+
+def fresh(kind: str) -> str:
+    """A name that no other test has."""
+    return f"{kind}-{next(_numbers)}"
+
+
+async def eventually(happened: Callable[[], Any], what: str = "it") -> None:
+    """Wait for something, with a deadline that only a broken program needs."""
+    deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
+    while not happened():
+        assert asyncio.get_running_loop().time() < deadline_s, f"{what} did not happen"
+        await asyncio.sleep(0.01)
+
+
+async def send(namesrv: str, topic: str, bodies: Iterable[str], **fields: Any) -> None:
+    async with Producer(fresh("senders"), namesrv) as producer:
+        for body in bodies:
+            await producer.send(Message(topic, body.encode(), **fields))
+
+
+class Seen:
+    """A handler that remembers."""
+
+    def __init__(self) -> None:
+        self.messages: list[ConsumedMessage] = []
+
+    async def __call__(self, message: ConsumedMessage) -> None:
+        self.messages.append(message)
+
+    @property
+    def bodies(self) -> list[str]:
+        return [message.body.decode() for message in self.messages]
+
+    async def reach(self, count: int) -> None:
+        await eventually(lambda: len(self.messages) >= count, f"{count} of {self.bodies}")
+
+
+async def consuming(
+    namesrv: str, group: str, topic: str, handler: Any, **options: Any
+) -> PushConsumer:
+    """A started consumer that begins with the first message."""
+    options.setdefault("consume_from_where", "first")
+    expression = options.pop("expression", "*")
+    consumer = PushConsumer(group, namesrv, **options)
+    consumer.on_message(handler)
+    await consumer.subscribe(topic, expression)
+    await consumer.start()
+    return consumer

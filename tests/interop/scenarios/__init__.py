@@ -1,0 +1,1 @@
+"""What our client does, shown on our own cluster and on Apache's of both generations."""

@@ -1,0 +1,63 @@
+"""The clusters that every scenario runs on: ours, Apache RocketMQ 5.x and 4.9."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from contrail.testing import LocalCluster
+from tests.interop.apache_cluster import ApacheCluster
+
+SEGMENT_BYTES = 8 << 20
+
+# Seconds instead of minutes; the first retry of a message has level 3.
+_PROPERTIES = {
+    "messageDelayLevel": "1s 2s 1s 1s 1s 1s 1s 1s",
+    "transactionTimeOut": "1000",
+    "transactionCheckInterval": "1000",
+    "transactionOpBatchInterval": "100",
+    "enablePropertyFilter": "true",
+    "recallMessageEnable": "true",
+    "traceTopicEnable": "true",
+    # One scenario has full files deleted.
+    "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
+    "fileReservedTime": "0",
+    "cleanResourceInterval": "1000",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class RunningCluster:
+    """Where it is and what kind it is."""
+
+    kind: str
+    namesrv: str
+
+    @property
+    def is_old(self) -> bool:
+        """Brokers before 5.0 have no timers, and recall nothing."""
+        return self.kind == "apache-4"
+
+
+KINDS = ["contrail", "apache-5", "apache-4"]
+
+
+@contextmanager
+def open_cluster(kind: str, folder: Path) -> Iterator[RunningCluster]:
+    """A cluster of that kind, stopped at the end; skips where it cannot be had."""
+    if kind == "contrail":
+        with LocalCluster(
+            brokers=2, in_children=True, folder=folder, properties=_PROPERTIES
+        ) as ours:
+            yield RunningCluster(kind, ours.namesrv)
+    else:
+        with ApacheCluster(
+            # Each is a JVM; one is enough to hear the old dialect.
+            brokers=1 if kind == "apache-4" else 2,
+            folder=folder,
+            properties=_PROPERTIES,
+            peer=f"{kind}-server",
+        ) as apache:
+            yield RunningCluster(kind, apache.namesrv)

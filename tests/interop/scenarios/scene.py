@@ -1,0 +1,160 @@
+"""One scenario: a running cluster, names of its own there, and clients that are in a hurry."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import time
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from typing import Any
+
+from contrail.aio import (
+    Admin,
+    ConsumedMessage,
+    Message,
+    MessageQueue,
+    Producer,
+    PullConsumer,
+    PushConsumer,
+    ReceivedMessage,
+)
+from tests.interop.scenarios.clusters import RunningCluster
+
+# Generous, because machines that test are busy; nothing waits that long when all is well.
+PATIENCE_S = 45.0
+SCENARIO_S_MAX = 120.0
+_POLL_S = 0.02
+_CALL_TIMEOUT_MS = 15_000
+
+# Of Apache's defaults those that a scenario would wait for.
+HURRY: dict[str, Any] = {
+    "consume_from_where": "first",
+    "rebalance_interval_ms": 1_000,
+    "persist_consumer_offset_interval_ms": 300,
+    "api_timeout_ms": _CALL_TIMEOUT_MS,
+}
+
+
+class Scene:
+    """A cluster, and names that no other scenario uses there."""
+
+    def __init__(self, cluster: RunningCluster, word: str) -> None:
+        self.cluster = cluster
+        self.namesrv = cluster.namesrv
+        self.topic = f"topic_{word}"
+        self.group = f"group_{word}"
+        self.producer_group = f"senders_{word}"
+
+    async def make_topic(
+        self, *, queues: int = 2, brokers: int | None = None, topic: str | None = None
+    ) -> list[MessageQueue]:
+        """Create the topic, on all brokers unless only on the first few; its queues."""
+        name = topic or self.topic
+        async with self.admin() as admin:
+            names = sorted({one.broker_name for one in await admin.brokers()})
+            for broker in names[:brokers]:
+                await admin.create_topic(name, queues=queues, broker=broker)
+            return await admin.queues(name)
+
+    def admin(self) -> Admin:
+        return Admin(self.namesrv, timeout_ms=_CALL_TIMEOUT_MS)
+
+    def producer(self, **options: Any) -> Producer:
+        given = {"send_timeout_ms": _CALL_TIMEOUT_MS, "api_timeout_ms": _CALL_TIMEOUT_MS} | options
+        return Producer(self.producer_group, self.namesrv, **given)
+
+    def consumer(self, member: str = "one", **options: Any) -> PushConsumer:
+        """A member of the group; members are told apart by name."""
+        group = options.pop("group", self.group)
+        return PushConsumer(group, self.namesrv, instance_name=member, **HURRY | options)
+
+    def pull_consumer(self, member: str = "one", **options: Any) -> PullConsumer:
+        given = {name: HURRY[name] for name in HURRY if not name.startswith("persist")}
+        return PullConsumer(self.group, self.namesrv, instance_name=member, **given | options)
+
+    def message(self, key: str, **fields: Any) -> Message:
+        topic = fields.pop("topic", self.topic)
+        body = fields.pop("body", f"body of {key}".encode())
+        return Message(topic, body, keys=[key], **fields)
+
+    async def send(self, *keys: str, **fields: Any) -> None:
+        """Send a message of each key, in turn."""
+        async with self.producer() as producer:
+            for key in keys:
+                await producer.send(self.message(key, **fields))
+
+    async def stored(self, count: int, topic: str | None = None) -> list[ReceivedMessage]:
+        """That many messages of the topic, by queue and place, as soon as they are there."""
+        async with self.admin() as admin:
+            found: list[ReceivedMessage] = []
+
+            async def is_all() -> bool:
+                found[:] = await _browse(admin, topic or self.topic)
+                return len(found) >= count
+
+            await until_true(is_all, f"{count} messages of {topic or self.topic}: {found}")
+        assert len(found) == count, found
+        return found
+
+
+async def _browse(admin: Admin, topic: str) -> list[ReceivedMessage]:
+    return [one for queue in await admin.queues(topic) async for one in admin.browse(queue)]
+
+
+class Inbox:
+    """What the handlers of one consumer, or of several, received, in that order."""
+
+    def __init__(self) -> None:
+        self.messages: list[ConsumedMessage] = []
+
+    async def take(self, message: ConsumedMessage) -> None:
+        self.messages.append(message)
+
+    @property
+    def keys(self) -> list[str]:
+        return keys_of(self.messages)
+
+    async def until_has(self, keys: Iterable[str]) -> None:
+        """Wait for all of them; anything may come more than once."""
+        wanted = set(keys)
+        await until(lambda: wanted <= set(self.keys), lambda: f"{wanted}, not only {self.keys}")
+
+
+def keys_of(messages: Iterable[ReceivedMessage]) -> list[str]:
+    return [message.keys[0] for message in messages]
+
+
+async def until(is_so: Callable[[], bool], what: str | Callable[[], str]) -> None:
+    """Wait for something that this process sees by itself."""
+
+    async def ask() -> bool:
+        return is_so()
+
+    await until_true(ask, what)
+
+
+async def until_true(ask: Callable[[], Awaitable[bool]], what: str | Callable[[], str]) -> None:
+    """Wait for something that must be asked for."""
+    deadline = time.monotonic() + PATIENCE_S
+    while not await ask():
+        if time.monotonic() > deadline:
+            said = what if isinstance(what, str) else what()
+            raise AssertionError(f"not in {PATIENCE_S} s: {said}")
+        await asyncio.sleep(_POLL_S)
+
+
+async def next_millisecond() -> int:
+    """A time after everything that was stored before, and not after what is stored next."""
+    now_ms = int(time.time() * 1000)
+    await until(lambda: time.time() * 1000 > now_ms + 20, "a later millisecond")
+    return int(time.time() * 1000)
+
+
+def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """A test function that runs its coroutine in a loop of its own."""
+
+    @functools.wraps(test)
+    def run(*given: Any, **named: Any) -> None:
+        asyncio.run(asyncio.wait_for(test(*given, **named), SCENARIO_S_MAX))
+
+    return run
