@@ -47,7 +47,6 @@ class Place:
 
     namesrv: str
     is_old: bool = False
-    is_ours: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +284,9 @@ async def offsets_are_read_set_cloned_and_reset(place: Place, word: str) -> None
 
         assert await admin.clone_offsets(group, other, topic) == dict.fromkeys(queues, 1)
         await _resets(admin, group, topic, sent)
+        fresh = f"{word}_fresh"
+        await admin.create_group(fresh, cluster=CLUSTER)
+        assert await admin.skip_to_end(fresh, topic) == dict.fromkeys(queues, PER_QUEUE)
 
 
 async def _resets(admin: Admin, group: str, topic: str, sent: list[Sent]) -> None:
@@ -455,6 +457,7 @@ async def servers_tell_and_change_their_settings(place: Place, word: str) -> Non
         assert b"offsetTable" in raw.body
         assert await admin.clean_expired_queues() == names
         assert await admin.clean_unused_topics(broker=names[0]) == [names[0]]
+        assert await admin.delete_expired_segments(cluster=CLUSTER) == names
 
 
 async def a_broker_is_drained_and_filled_again(place: Place, word: str) -> None:

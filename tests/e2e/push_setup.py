@@ -11,6 +11,7 @@ from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.message import Message
 from contrail.client.producer import Producer
 from contrail.client.push_consumer import PushConsumer
+from contrail.testing import LocalCluster
 
 PATIENCE_S = 40.0
 _numbers = itertools.count(1)
@@ -21,11 +22,18 @@ def fresh(kind: str) -> str:
     return f"{kind}-{next(_numbers)}"
 
 
-async def eventually(happened: Callable[[], Any], what: str = "it") -> None:
-    """Wait for something, with a deadline that only a broken program needs."""
+async def eventually(
+    happened: Callable[[], Any], what: str = "it", *, cluster: LocalCluster | None = None
+) -> None:
+    """Wait for something, with a deadline that only a broken program needs.
+
+    The clock of ``cluster`` is moved meanwhile, so that what is delayed becomes due.
+    """
     deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
     while not happened():
         assert asyncio.get_running_loop().time() < deadline_s, f"{what} did not happen"
+        if cluster is not None:
+            cluster.advance(ms=1_000)
         await asyncio.sleep(0.01)
 
 
@@ -48,8 +56,9 @@ class Seen:
     def bodies(self) -> list[str]:
         return [message.body.decode() for message in self.messages]
 
-    async def reach(self, count: int) -> None:
-        await eventually(lambda: len(self.messages) >= count, f"{count} of {self.bodies}")
+    async def reach(self, count: int, *, cluster: LocalCluster | None = None) -> None:
+        enough = f"{count} messages"
+        await eventually(lambda: len(self.messages) >= count, enough, cluster=cluster)
 
 
 async def consuming(

@@ -25,6 +25,7 @@ from tests.e2e.admin_scenario import (
     Place,
     addresses,
     make_traffic,
+    offsets_are_read_set_cloned_and_reset,
 )
 
 
@@ -36,8 +37,14 @@ def cluster() -> Iterator[LocalCluster]:
 
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 def test_an_operator_sees_what_is_there(cluster: LocalCluster, part: Part) -> None:
-    place = Place(cluster.namesrv, is_ours=True)
+    place = Place(cluster.namesrv)
     asyncio.run(part(place, f"w{PARTS.index(part)}"))
+
+
+def test_groups_off_line_are_reset_too_where_brokers_leave_it_to_clients() -> None:
+    settings = {"useServerSideResetOffset": "false"}
+    with LocalCluster(properties=settings) as cluster:
+        asyncio.run(offsets_are_read_set_cloned_and_reset(Place(cluster.namesrv), "told"))
 
 
 async def _register_absent(caller: Caller, name_server: str, topic: str) -> None:
@@ -126,6 +133,8 @@ def test_an_operator_decides_a_transaction_that_nobody_can_be_asked_about(
             await admin.roll_back_transaction("broker-a", second.unique_id)
             assert (await admin.transactions("broker-a")).total == 0
             assert [one.body async for one in admin.browse(queue)] == [b"first"]
+            with pytest.raises(BrokerRefused, match=r"half message .* to be checked again"):
+                await admin.resume_check_half("payments", first.offset_message_id)
             with pytest.raises(BrokerRefused, match=r"broker 'broker-a'.*refused commit"):
                 await admin.commit_transaction("broker-a", "nothing")
 

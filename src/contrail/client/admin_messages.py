@@ -99,14 +99,22 @@ class MessageAdmin(OffsetAdmin):
         return broker
 
     async def messages_by_unique_key(
-        self, topic: str, message_id: str, *, begin: Moment = 0, end: Moment = _LONG_MAX
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        begin: Moment = 0,
+        end: Moment = _LONG_MAX,
+        allow_partial: bool = False,
     ) -> list[ReceivedMessage]:
         """The messages that carry a producer's id, oldest first; a retried send may be there twice.
 
         Raises:
             SomeFailed: not every broker answered.
         """
-        found = await self._by_key(topic, message_id, KEY_COUNT_MAX, begin, end, unique=True)
+        found = await self._by_key(
+            topic, message_id, KEY_COUNT_MAX, begin, end, unique=True, allow_partial=allow_partial
+        )
         return [one for one in found if one.properties.get(UNIQ_KEY) == message_id]
 
     async def messages_by_key(
@@ -117,6 +125,7 @@ class MessageAdmin(OffsetAdmin):
         count_max: int = KEY_COUNT_MAX,
         begin: Moment = 0,
         end: Moment = _LONG_MAX,
+        allow_partial: bool = False,
     ) -> list[ReceivedMessage]:
         """The newest messages of a topic with a key, stored within a time, oldest first.
 
@@ -125,11 +134,21 @@ class MessageAdmin(OffsetAdmin):
         Raises:
             SomeFailed: not every broker answered.
         """
-        found = await self._by_key(topic, key, count_max, begin, end, unique=False)
+        found = await self._by_key(
+            topic, key, count_max, begin, end, unique=False, allow_partial=allow_partial
+        )
         return [one for one in found if key in one.keys][-count_max:]
 
     async def _by_key(
-        self, topic: str, key: str, count_max: int, begin: Moment, end: Moment, *, unique: bool
+        self,
+        topic: str,
+        key: str,
+        count_max: int,
+        begin: Moment,
+        end: Moment,
+        *,
+        unique: bool,
+        allow_partial: bool,
     ) -> list[ReceivedMessage]:
         """Brokers go by a key's hash and by seconds, so what they send is looked at again."""
         what = f"messages of topic {topic!r} with key {key!r}"
@@ -155,7 +174,11 @@ class MessageAdmin(OffsetAdmin):
 
         brokers = await self._topic_brokers(topic)
         found = await self._ask_each(
-            brokers, ask, lambda answers: [one for part in answers.values() for one in part], what
+            brokers,
+            ask,
+            lambda answers: [one for part in answers.values() for one in part],
+            what,
+            allow_partial=allow_partial,
         )
         kept = [
             one

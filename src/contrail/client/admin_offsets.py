@@ -9,7 +9,7 @@ from contrail.client.admin_asking import decoded, number_field
 from contrail.client.admin_groups import GroupAdmin
 from contrail.client.admin_values import BrokerAddress, GroupLag, Moment, epoch_ms
 from contrail.client.state.lag import group_lag
-from contrail.errors import ClientError, OffsetIllegal
+from contrail.errors import BrokerRefused, ClientError, OffsetIllegal
 from contrail.protocol.bodies.consume_stats import (
     ConsumeStats,
     QueueTimeSpan,
@@ -227,17 +227,27 @@ class OffsetAdmin(GroupAdmin):
             "timestamp": str(timestamp_ms),
             "isForce": "true" if force else "false",
         }
-        answer = await self._ask(
-            broker,
-            RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
-            fields,
-            what,
-            accepted=(ResponseCode.SUCCESS, ResponseCode.CONSUMER_NOT_ONLINE),
-        )
-        if answer.code == ResponseCode.SUCCESS:
-            return decoded(decode_reset_offsets, answer, what)
-        # Such a broker only tells the members, and there are none: their offsets are ours to set.
-        return await self._reset_offline(broker, group, topic, timestamp_ms, force)
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        try:
+            answer = await self._ask(broker, code, fields, what)
+        except BrokerRefused as refusal:
+            if not await self._is_ours_to_set(broker, group, refusal):
+                raise
+            return await self._reset_offline(broker, group, topic, timestamp_ms, force)
+        return decoded(decode_reset_offsets, answer, what)
+
+    async def _is_ours_to_set(
+        self, broker: BrokerAddress, group: str, refusal: BrokerRefused
+    ) -> bool:
+        """Whether a broker that only tells members found none to tell.
+
+        Before it looks for them it refuses a group that has no offset yet, for a general reason.
+        """
+        if refusal.code == ResponseCode.CONSUMER_NOT_ONLINE:
+            return True
+        if refusal.code != ResponseCode.SYSTEM_ERROR or await self._resets_by_itself(broker):
+            return False
+        return not await self._has_members(broker, group)
 
     async def _reset_offline(
         self, broker: BrokerAddress, group: str, topic: str, timestamp_ms: int, force: bool
@@ -301,13 +311,16 @@ class OffsetAdmin(GroupAdmin):
         return settings.get(_SERVER_SIDE_RESET) == "true"
 
     async def _require_offline(self, broker: BrokerAddress, group: str) -> None:
-        connections = await self._connections_on(broker, group)
-        if connections is not None and connections.connections:
+        if await self._has_members(broker, group):
             raise ClientError(
                 f"{broker} cannot move group {group!r} on one queue while the group has members, "
                 f"who would overwrite it: stop them first, set {_SERVER_SIDE_RESET}=true there "
                 "(RocketMQ 5.1 or newer), or reset by time"
             )
+
+    async def _has_members(self, broker: BrokerAddress, group: str) -> bool:
+        connections = await self._connections_on(broker, group)
+        return connections is not None and bool(connections.connections)
 
     async def clone_offsets(
         self, source: str, destination: str, topic: str, *, offline: bool = True

@@ -25,7 +25,8 @@ class QueueAdmin(AdminAsking):
 
     async def queue_offset_min(self, queue: MessageQueue) -> int:
         """The offset of the oldest message that is still there."""
-        return await self._queue_number(queue, RequestCode.GET_MIN_OFFSET, {})
+        # Some brokers say -1 of a queue that was never written.
+        return max(0, await self._queue_number(queue, RequestCode.GET_MIN_OFFSET, {}))
 
     async def queue_offset_max(self, queue: MessageQueue) -> int:
         """The offset that the next message will get."""
@@ -72,4 +73,4 @@ class QueueAdmin(AdminAsking):
 
     async def _reach(self, queue: MessageQueue) -> QueueReach:
         low, high = await asyncio.gather(self.queue_offset_min(queue), self.queue_offset_max(queue))
-        return QueueReach(max(0, low), max(0, high), _TIME_UNKNOWN_MS)
+        return QueueReach(low, max(0, high), _TIME_UNKNOWN_MS)

@@ -159,12 +159,15 @@ class AssignedQueues:
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:
         """How far this member is in a topic."""
-        found = {
-            queue: reader.process_queue.consumer_offset
-            for queue, reader in self.readers.items()
-            if queue.topic == topic
-        }
-        return {queue: place for queue, place in found.items() if place is not None}
+        places: dict[MessageQueue, int] = {}
+        for queue, reader in self.readers.items():
+            if queue.topic == topic:
+                place = reader.process_queue.consumer_offset
+                # The first pull of an idle queue is answered late: until then what is stored counts.
+                place = self._offsets.known(queue) if place is None else place
+                if place is not None:
+                    places[queue] = place
+        return places
 
     # Locks.
 

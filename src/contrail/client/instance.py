@@ -44,6 +44,9 @@ TEMPLATE_QUEUES = 4
 # A broker that went away is tried again after so long, twice that, and so on.
 _RECONNECT_S_FIRST = 0.2
 _RECONNECT_S_MAX = 10.0
+# The route of a topic that is consumed and went away, with its broker perhaps, is asked for again.
+_SEEK_S_FIRST = 0.2
+_SEEK_S_MAX = 5.0
 
 
 class ClientInstance:
@@ -70,12 +73,15 @@ class ClientInstance:
         self.name_servers = NameServers(
             self.caller, settings.namesrv, timeout_ms=settings.api_timeout_ms
         )
+        # What producers want topics that do not exist to be made from: a topic, and queues at most.
+        self.templates: dict[str, tuple[str, int]] = {}
         # What each broker called itself in its last answer to a heartbeat.
         self.broker_versions: dict[str, int] = {}
         self.user_count = 0
         self.is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
+        self._sought: set[str] = set()
         self._reconnecting: set[str] = set()
         self._beat_addresses: set[str] = set()
 
@@ -87,7 +93,8 @@ class ClientInstance:
 
     async def close(self) -> None:
         self.is_closed = True
-        tasks = list(self._tasks)
+        # One of them may be who closes the last consumer.
+        tasks = [*(self._tasks - {asyncio.current_task()}), *self._fetching.values()]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -125,17 +132,20 @@ class ClientInstance:
 
     async def _unregister(self, fields: Mapping[str, str]) -> None:
         given = {"clientID": self.client_id, **fields}
-        for address in self._beat_addresses.copy():
-            try:
-                await self.caller.call(
-                    address,
-                    RequestCode.UNREGISTER_CLIENT,
-                    given,
-                    timeout_ms=self.settings.api_timeout_ms,
-                )
-            except CallFailed as error:
-                # It finds out by itself when the connection closes.
-                _log.info("a broker was not told that %s leaves: %s", fields, error)
+        addresses = set() if self.is_closed else self._beat_addresses.copy()
+        await asyncio.gather(*(self._unregister_at(address, given) for address in addresses))
+
+    async def _unregister_at(self, address: str, fields: Mapping[str, str]) -> None:
+        try:
+            await self.caller.call(
+                address,
+                RequestCode.UNREGISTER_CLIENT,
+                fields,
+                timeout_ms=self.settings.api_timeout_ms,
+            )
+        except CallFailed as error:
+            # It finds out by itself when the connection closes.
+            _log.info("a broker was not told that %s leaves: %s", fields, error)
 
     # Routes.
 
@@ -165,13 +175,19 @@ class ClientInstance:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._fetch(topic))
             self._fetching[topic] = task
-            task.add_done_callback(lambda _: self._fetching.pop(topic, None))
+            task.add_done_callback(lambda task: self._fetched(topic, task))
         try:
             return await asyncio.shield(task)
         except RouteMissing:
             if not template:
                 raise
             return await self._fetch_template(topic)
+
+    def _fetched(self, topic: str, task: asyncio.Task[TopicRoute]) -> None:
+        self._fetching.pop(topic, None)
+        if not task.cancelled():
+            # Whoever asked may have been cancelled: nobody else is to complain.
+            task.exception()
 
     async def _fetch(self, topic: str) -> TopicRoute:
         try:
@@ -181,18 +197,20 @@ class ClientInstance:
             if known is not None and not known.is_template:
                 self.routes.forget(topic)
                 self._tell_consumers(topic)
+                self._seek_soon(topic)
             raise
         route = TopicRoute.of(topic, data)
         self._take_route(route)
         return route
 
     async def _fetch_template(self, topic: str) -> TopicRoute:
+        template, queue_count = self.templates.get(topic, (TEMPLATE_TOPIC, TEMPLATE_QUEUES))
         try:
-            data = await self.name_servers.route(TEMPLATE_TOPIC)
+            data = await self.name_servers.route(template)
         except RouteMissing:
             # The caller wants to hear of its own topic.
             raise route_missing(topic) from None
-        route = TopicRoute.from_template(topic, data, TEMPLATE_QUEUES)
+        route = TopicRoute.from_template(topic, data, queue_count)
         self._take_route(route)
         return route
 
@@ -218,6 +236,25 @@ class ClientInstance:
             await self.refresh_route(topic, template=known is not None and known.is_template)
         except ClientError as error:
             _log.info("the route of %s was not refreshed: %s", topic, error)
+
+    def _seek_soon(self, topic: str) -> None:
+        if self._is_consumed(topic) and topic not in self._sought and not self.is_closed:
+            self._sought.add(topic)
+            self.spawn(self._seek(topic), f"seek {topic}")
+
+    async def _seek(self, topic: str) -> None:
+        """A broker that restarts takes its topics along: nobody waits for the next round."""
+        delay_s = _SEEK_S_FIRST
+        try:
+            while topic not in self.routes.routes and self._is_consumed(topic):
+                await asyncio.sleep(delay_s * (0.5 + random.random()))
+                await self._refresh_quietly(topic)
+                delay_s = min(2 * delay_s, _SEEK_S_MAX)
+        finally:
+            self._sought.discard(topic)
+
+    def _is_consumed(self, topic: str) -> bool:
+        return any(topic in consumer.topics() for consumer in self.consumers.values())
 
     async def _refresh_routes_forever(self) -> None:
         while True:
@@ -381,11 +418,31 @@ class ClientInstance:
                 f"client {self.client_id} is closed: use producers and consumers inside their "
                 "`with` block, or before close()"
             )
+        self.require_own_loop()
+
+    def require_own_loop(self) -> None:
+        """Raises ``ClientError`` in another event loop than the one it was made in."""
         if asyncio.get_running_loop() is not self.loop:
             raise ClientError(
                 f"client {self.client_id} belongs to another event loop: with asyncio.run make the "
                 "client inside the coroutine that is run, or use the blocking names of `contrail`"
             )
+
+    def may_be_closed_here(self) -> bool:
+        """False in a child of a fork: it is the parent's, whom closing would disturb.
+
+        Raises:
+            ClientError: this is another event loop than its own.
+        """
+        if self.is_inherited:
+            return False
+        self.require_own_loop()
+        return True
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether this is a child of the process that made it, which alone may close it."""
+        return os.getpid() != self.process_id
 
 
 def require_same_process(process_id: int, what: str) -> None:

@@ -4,29 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import os
-from weakref import WeakKeyDictionary
+import select
 
 from contrail.client.instance import ClientInstance
 from contrail.client.settings import ClientSettings
 
-_by_loop: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[ClientSettings, ClientInstance]] = (
-    WeakKeyDictionary()
-)
-
-
-def _forget_all() -> None:
-    """A child of a fork shares sockets with its parent: it must not use what it inherited."""
-    for instances in list(_by_loop.values()):
-        for instance in instances.values():
-            instance.is_closed = True
-    _by_loop.clear()
-
-
-os.register_at_fork(after_in_child=_forget_all)
+_by_loop: dict[asyncio.AbstractEventLoop, dict[ClientSettings, ClientInstance]] = {}
 
 
 def join(settings: ClientSettings) -> ClientInstance:
     """The running loop's instance for a cluster, made if there is none; ``leave`` when done."""
+    _forget_closed_loops()
     instances = _by_loop.setdefault(asyncio.get_running_loop(), {})
     instance = instances.get(settings)
     if instance is None or instance.is_closed:
@@ -37,10 +25,75 @@ def join(settings: ClientSettings) -> ClientInstance:
 
 
 async def leave(instance: ClientInstance) -> None:
-    """Stop using an instance; the last one closes it."""
+    """Stop using an instance; the last one closes it.
+
+    Raises:
+        ClientError: it belongs to another event loop.
+    """
+    if instance.is_inherited:
+        return
+    instance.require_own_loop()
     instance.user_count -= 1
     if instance.user_count == 0:
-        instances = _by_loop.get(asyncio.get_running_loop(), {})
+        instances = _by_loop.get(instance.loop, {})
         if instances.get(instance.settings) is instance:
             del instances[instance.settings]
+        if not instances:
+            _by_loop.pop(instance.loop, None)
         await instance.close()
+
+
+def _forget_closed_loops() -> None:
+    """Programs that run ``asyncio.run`` for every call may forget to close their clients."""
+    for loop in [loop for loop in _by_loop if loop.is_closed()]:
+        for instance in _by_loop.pop(loop).values():
+            instance.is_closed = True
+
+
+# Forks.
+
+
+def _part_from_parent() -> None:
+    """A child of a fork must not use what it inherited, nor disturb its parent by dropping it.
+
+    It shares the parent's sockets, and the table of what the parent's loops listen to: closing a
+    socket here would make the parent deaf there. So the child gets others under their numbers.
+    """
+    inherited = list(_by_loop.items())
+    _by_loop.clear()
+    for loop, instances in inherited:
+        _replace_listening(loop)
+        for instance in instances.values():
+            instance.is_closed = True
+            for socket_number in instance.caller.socket_numbers():
+                _replace_by_nothing(socket_number)
+    # Never freed here: Python would complain of loops and sockets that were not closed.
+    _inherited.extend(inherited)
+
+
+_inherited: list[object] = []
+
+
+def _replace_listening(loop: asyncio.AbstractEventLoop) -> None:
+    number = _listening_number(loop)
+    if number is not None and hasattr(select, "epoll"):
+        with select.epoll() as nobodys:
+            os.dup2(nobodys.fileno(), number, inheritable=False)
+
+
+def _listening_number(loop: asyncio.AbstractEventLoop) -> int | None:
+    """The file by which a loop listens; neither asyncio nor uvloop has a public name for it."""
+    selector = getattr(loop, "_selector", None)
+    find = getattr(selector, "fileno", None) or getattr(loop, "_get_backend_id", None)
+    return int(find()) if find is not None and not loop.is_closed() else None
+
+
+def _replace_by_nothing(number: int) -> None:
+    nothing = os.open(os.devnull, os.O_RDWR)
+    try:
+        os.dup2(nothing, number, inheritable=False)
+    finally:
+        os.close(nothing)
+
+
+os.register_at_fork(after_in_child=_part_from_parent)

@@ -68,7 +68,7 @@ class Prefetcher:
     def seek(self, queue: MessageQueue, queue_offset: int) -> None:
         """Go on from another place; what was fetched ahead, or is being fetched, is dropped."""
         self._stop(queue)
-        self.held.queues[queue].seek(queue_offset)
+        self.held.seek(queue, queue_offset)
         self._start(queue)
 
     def set_paused(self, queues: Collection[MessageQueue], *, is_paused: bool) -> None:
@@ -142,7 +142,7 @@ class Prefetcher:
                 result.next_queue_offset,
             )
         held.broker_id = result.suggested_broker_id
-        held.arrived(result.messages, result.next_queue_offset)
+        self.held.arrived(queue, result.messages, result.next_queue_offset)
         if result.messages:
             self._arrived.set()
 

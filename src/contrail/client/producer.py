@@ -127,9 +127,10 @@ class Producer:
 
     async def close(self) -> None:
         """Wait for what is under way, then leave. Sends that begin from now on are refused."""
-        opened, self._open = self._open, None
-        if opened is None:
+        opened = self._open
+        if opened is None or not opened.instance.may_be_closed_here():
             return
+        self._open = None
         try:
             async with asyncio.timeout(self._settings.send_timeout_ms / 1000):
                 await opened.sender.slots.until_idle()

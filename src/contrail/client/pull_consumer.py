@@ -78,9 +78,10 @@ class PullConsumer:
         With ``auto_commit`` everything that was handed out counts as handled, unless ``commit``
         is False.
         """
-        member, self._member = self._member, None
-        if member is None:
+        member = self._member
+        if member is None or not member.instance.may_be_closed_here():
             return
+        self._member = None
         if self._settings.auto_commit and commit:
             member.note_progress()
         try:

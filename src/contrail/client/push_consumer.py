@@ -183,7 +183,7 @@ class PushConsumer:
         Handlers have ``await_termination_ms_when_shutdown``. A message that a loop has in hand
         comes again, unless it was acknowledged.
         """
-        if self._instance is None:
+        if self._instance is None or not self._instance.may_be_closed_here():
             return
         if self._closing is None:
             # Half a close would be worse than one that ends a little later.

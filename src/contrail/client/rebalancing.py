@@ -15,7 +15,7 @@ from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue
 from contrail.client.state.allocation import AllocationStrategy, sorted_client_ids, sorted_queues
 from contrail.client.state.routes import MASTER_ID, TopicRoute
-from contrail.errors import ClientError, RequestRejected
+from contrail.errors import BrokerRefused, ClientError, RequestRejected
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.bodies.heartbeat import MessageModel
 from contrail.protocol.codes import RequestCode
@@ -150,15 +150,22 @@ class Rebalancer:
         problem: ClientError | None = None
         for address in addresses:
             try:
-                members = await self._members_at(address)
-                if self._instance.client_id not in members:
-                    # The broker is new, or was restarted: it does not know this member yet.
-                    await self._instance.beat()
-                    members = await self._members_at(address)
-                return sorted_client_ids(members)
+                return sorted_client_ids(await self._members_with_me(address))
             except ClientError as error:
                 problem = error
         raise problem or ClientError(f"topic {route.topic!r}: no broker has an address")
+
+    async def _members_with_me(self, address: str) -> list[str]:
+        try:
+            members = await self._members_at(address)
+        except BrokerRefused:
+            # It knows no member at all.
+            members = []
+        if self._instance.client_id in members:
+            return members
+        # A broker that is new, or was restarted, has not heard of this member yet.
+        await self._instance.beat()
+        return await self._members_at(address)
 
     async def _members_at(self, address: str) -> list[str]:
         what = f"the members of group {self._group!r}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Coroutine, Sequence
+from typing import Any
 
 from contrail.client.back_pressure import Slots
 from contrail.client.hooks import SendHook
-from contrail.client.instance import ClientInstance
+from contrail.client.instance import TEMPLATE_QUEUES, TEMPLATE_TOPIC, ClientInstance
 from contrail.client.message import MessageQueue, SendReceipt, SendStatus
 from contrail.client.outgoing import TIMER_PROPERTIES, Outgoing
 from contrail.client.producer_settings import ProducerSettings
@@ -47,6 +48,7 @@ _TIMER_VERSION_MIN = 413
 # One-way sends never wait by themselves: after so many bytes the loop gets its turn.
 _ONE_WAY_BURST_BYTES = 256 << 10
 _PICKERS_MAX = 10_000
+_USUAL_TEMPLATE = (TEMPLATE_TOPIC, TEMPLATE_QUEUES)
 _GO_AWAY = int(ResponseCode.GO_AWAY)
 
 
@@ -62,6 +64,8 @@ class Sender:
         hooks: Sequence[SendHook] = (),
     ) -> None:
         self._instance = instance
+        # Asking for the running loop is a system call each time.
+        self._loop = instance.loop
         self._settings = settings = settings or ProducerSettings()
         self.hooks: list[SendHook] = list(hooks)
         self.slots = Slots(
@@ -69,6 +73,7 @@ class Sender:
         )
         self._frames = SendFrames(group, settings, instance.caller.language)
         self._pickers: dict[str, tuple[TopicRoute, QueuePicker]] = {}
+        self._template = (settings.create_topic_key, settings.default_topic_queue_nums)
         self._faults = LatencyFaults() if settings.send_latency_fault_enable else None
 
     # Sending.
@@ -90,8 +95,7 @@ class Sender:
             BackPressure: too much was under way for all of that time.
         """
         self._instance.require_open()
-        loop = asyncio.get_running_loop()
-        began_s = loop.time()
+        began_s = self._loop.time()
         limit_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline_s = began_s + limit_ms / 1000
         size = len(outgoing.body)
@@ -101,7 +105,8 @@ class Sender:
         try:
             chosen = queue
             if chosen is None:
-                chosen = self._pick(await self._route(outgoing.topic))
+                route = self._known_route(outgoing.topic) or await self._route(outgoing.topic)
+                chosen = self._pick(route)
             try:
                 receipt = await self._attempt(outgoing, chosen, deadline_s)
             except (CallFailed, BrokerUnknown, BrokerRefused) as error:
@@ -111,7 +116,7 @@ class Sender:
                 if receipt.status is SendStatus.SEND_OK or not self._seeks_better(retry, queue):
                     return receipt
                 course = SendCourse(outgoing.topic, self._rules(retry, queue))
-                step = course.stored(receipt, _ms_since(began_s))
+                step = course.stored(receipt, self._ms_since(began_s))
             return await self._go_on(outgoing, course, step, chosen, began_s, deadline_s)
         finally:
             slots.give_back(size)
@@ -126,7 +131,7 @@ class Sender:
         deadline_s: float,
     ) -> SendReceipt:
         """The attempts after the first."""
-        loop = asyncio.get_running_loop()
+        loop = self._loop
         while step is not Next.STOP and loop.time() < deadline_s:
             started_s = loop.time()
             if step is Next.OTHER_BROKER:
@@ -141,8 +146,8 @@ class Sender:
             else:
                 if receipt.status is SendStatus.SEND_OK or not self._settings_seek_better:
                     return receipt
-                step = course.stored(receipt, _ms_since(started_s))
-        return course.outcome(_ms_since(began_s))
+                step = course.stored(receipt, self._ms_since(started_s))
+        return course.outcome(self._ms_since(began_s))
 
     async def _elsewhere(self, failed: MessageQueue, deadline_s: float) -> MessageQueue | None:
         """A queue to try next, on another broker if there is one; None when there is no route."""
@@ -178,23 +183,23 @@ class Sender:
         self, course: SendCourse, queue: MessageQueue, failure: Failure, started_s: float
     ) -> Next:
         self._instance.refresh_soon(course.topic)
-        step = course.failed(queue.broker_name, failure, _ms_since(started_s))
+        step = course.failed(queue.broker_name, failure, self._ms_since(started_s))
         _log.info("a send to %s failed, next: %s: %s", queue, step.value, failure)
         return step
 
     # One attempt.
 
-    async def _attempt(
+    def _attempt(
         self, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
-    ) -> SendReceipt:
+    ) -> Coroutine[Any, Any, SendReceipt]:
         if self.hooks or self._faults is not None:
-            return await self._watched(outgoing, queue, deadline_s)
-        return await self._exchange(outgoing, queue, deadline_s)
+            return self._watched(outgoing, queue, deadline_s)
+        return self._exchange(outgoing, queue, deadline_s)
 
     async def _watched(
         self, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
     ) -> SendReceipt:
-        started_s = asyncio.get_running_loop().time()
+        started_s = self._loop.time()
         self._tell_before(outgoing, queue)
         receipt: SendReceipt | None = None
         failure: BaseException | None = None
@@ -205,7 +210,7 @@ class Sender:
             failure = error
             raise
         finally:
-            cost_ms = _ms_since(started_s)
+            cost_ms = self._ms_since(started_s)
             self._note(queue.broker_name, failure, cost_ms)
             self._tell_after(outgoing, queue, receipt, failure, cost_ms)
 
@@ -237,7 +242,7 @@ class Sender:
     def _ask(
         self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
     ) -> asyncio.Future[ReceivedResponse]:
-        left_ms = int((deadline_s - asyncio.get_running_loop().time()) * 1000)
+        left_ms = int((deadline_s - self._loop.time()) * 1000)
         if left_ms <= 0:
             raise CallFailed(f"{connection.address} was not asked: no time was left")
         properties = outgoing.properties
@@ -285,7 +290,7 @@ class Sender:
             BackPressure: the broker did not take what was sent before, for all of the time.
         """
         self._instance.require_open()
-        began_s = asyncio.get_running_loop().time()
+        began_s = self._loop.time()
         limit_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
         deadline_s = began_s + limit_ms / 1000
         size = len(outgoing.body)
@@ -298,7 +303,7 @@ class Sender:
             except (CallFailed, BrokerUnknown) as error:
                 course = SendCourse(outgoing.topic, self._rules("never", queue))
                 self._failed(course, chosen, error, began_s)
-                course.outcome(_ms_since(began_s))
+                course.outcome(self._ms_since(began_s))
                 return
             self._tell_before(outgoing, chosen)
             self._hand_over(connection, outgoing, chosen)
@@ -338,10 +343,16 @@ class Sender:
         """What has been sent to."""
         return self._pickers.keys()
 
-    async def _route(self, topic: str) -> TopicRoute:
+    def _known_route(self, topic: str) -> TopicRoute | None:
         known = self._instance.routes.routes.get(topic)
-        if known is not None and known.write_queues:
+        return known if known is not None and known.write_queues else None
+
+    async def _route(self, topic: str) -> TopicRoute:
+        known = self._known_route(topic)
+        if known is not None:
             return known
+        if self._template != _USUAL_TEMPLATE:
+            self._instance.templates[topic] = self._template
         route = await self._instance.refresh_route(topic, template=True)
         if not route.write_queues:
             raise RouteMissing(
@@ -411,6 +422,9 @@ class Sender:
         except TimeoutError as error:
             raise CallFailed(f"{address} could not be reached in time") from error
 
+    def _ms_since(self, started_s: float) -> int:
+        return int((self._loop.time() - started_s) * 1000)
+
     # Who looks on.
 
     def _tell_before(self, outgoing: Outgoing, queue: MessageQueue) -> None:
@@ -433,10 +447,6 @@ class Sender:
                 hook.after_send(outgoing, queue, receipt, error, cost_ms)
             except Exception:
                 _log.exception("a hook failed after a send")
-
-
-def _ms_since(started_s: float) -> int:
-    return int((asyncio.get_running_loop().time() - started_s) * 1000)
 
 
 def _receipt(

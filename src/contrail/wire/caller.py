@@ -94,8 +94,14 @@ class Caller:
         if task is None:
             task = asyncio.get_running_loop().create_task(self._connect(address))
             self._connecting[address] = task
-            task.add_done_callback(lambda _: self._connecting.pop(address, None))
+            task.add_done_callback(lambda task: self._connected(address, task))
         return await asyncio.shield(task)
+
+    def _connected(self, address: str, task: asyncio.Task[Connection]) -> None:
+        self._connecting.pop(address, None)
+        if not task.cancelled():
+            # Whoever asked may have been cancelled: nobody else is to complain.
+            task.exception()
 
     async def _connect(self, address: str) -> Connection:
         try:
@@ -161,6 +167,11 @@ class Caller:
         if connection is not None:
             self._retired.add(connection)
             connection.retire(reason)
+
+    def socket_numbers(self) -> list[int]:
+        """The file numbers of the open connections."""
+        numbers = (known.socket_number for known in [*self._connections.values(), *self._retired])
+        return [number for number in numbers if number is not None]
 
     async def close(self) -> None:
         """Close every connection; calls under way fail."""

@@ -88,6 +88,7 @@ class Connection(asyncio.Protocol):
         self._first_byte_seen = False
         self._out: list[bytes | memoryview] = []
         self._out_bytes = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._calls: dict[int, _Call] = {}
         # One timer for all calls: it is set for the one that ends first.
         self._sweep: asyncio.TimerHandle | None = None
@@ -308,7 +309,10 @@ class Connection(asyncio.Protocol):
         """Send a request that was encoded with ``opaque``; its answer, or ``CallFailed``."""
         if self.is_closed:
             raise CallFailed(f"{self.address} is not connected")
-        loop = asyncio.get_running_loop()
+        # Asking for the running loop is a system call each time.
+        loop = self._loop
+        if loop is None:
+            loop = self._loop = asyncio.get_running_loop()
         future: asyncio.Future[ReceivedResponse] = loop.create_future()
         deadline_s = loop.time() + timeout_ms / 1000
         is_alone = not self._calls and not self._out
@@ -376,6 +380,13 @@ class Connection(asyncio.Protocol):
             self.close(self.close_reason)
 
     # Flow and end.
+
+    @property
+    def socket_number(self) -> int | None:
+        """The file number of the socket while it is open."""
+        socket = None if self._transport is None else self._transport.get_extra_info("socket")
+        number = -1 if socket is None else int(socket.fileno())
+        return None if number < 0 else number
 
     @property
     def pending_bytes(self) -> int:

@@ -89,6 +89,8 @@ class FakeInstance:
         self, address: str, code: RequestCode, fields: Mapping[str, str]
     ) -> tuple[bytes, int]:
         if code == RequestCode.GET_CONSUMER_LIST_BY_GROUP:
+            if self.members[address] is None:
+                raise BrokerRefused("no consumer", code=ResponseCode.SYSTEM_ERROR, remark="none")
             return json.dumps({"consumerIdList": self.members[address]}).encode(), 0
         queue = MessageQueue(fields["topic"], address[0], int(fields["queueId"]))
         if code == RequestCode.UPDATE_CONSUMER_OFFSET:
@@ -98,6 +100,9 @@ class FakeInstance:
             raise BrokerRefused("not found", code=refusal, remark="not found")
         answers = {RequestCode.GET_MAX_OFFSET: 100, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: 42}
         return b"", answers.get(code, self.stored.get(queue, -1))
+
+    def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        return asyncio.get_running_loop().create_task(work, name=name)
 
     def of(self, topic: str, *queues: str) -> set[MessageQueue]:
         return {MessageQueue(topic, text[0], int(text[1])) for text in queues}
@@ -117,8 +122,10 @@ class Group:
         *,
         model: MessageModel = MessageModel.CLUSTERING,
         accepts: bool = True,
+        interval_ms: int = 3_600_000,
     ) -> None:
         self.topics = [TOPIC]
+        self.failure_count = 0
         self.shares: list[tuple[str, set[MessageQueue]]] = []
         self._accepts = accepts
         self.rebalancer = Rebalancer(
@@ -127,8 +134,15 @@ class Group:
             message_model=model,
             strategy=strategy_named("AVG"),
             on_share=self._take,
-            topics=lambda: self.topics,
+            topics=self._wanted_topics,
+            interval_ms=interval_ms,
         )
+
+    def _wanted_topics(self) -> list[str]:
+        if self.failure_count:
+            self.failure_count -= 1
+            raise ZeroDivisionError("a mistake")
+        return self.topics
 
     async def _take(self, topic: str, share: set[MessageQueue]) -> bool:
         self.shares.append((topic, share))
@@ -184,10 +198,11 @@ def test_a_topic_without_a_route_does_not_hold_up_the_others(instance: FakeInsta
     assert [topic for topic, _ in group.shares[1:]] == ["missing", TOPIC]
 
 
+@pytest.mark.parametrize("known", [["you"], None])
 def test_a_broker_that_does_not_know_the_member_yet_is_told_and_asked_again(
-    instance: FakeInstance,
+    instance: FakeInstance, known: list[str] | None
 ) -> None:
-    instance.members = {"a:1": ["you"], "b:1": ["you"]}
+    instance.members = {"a:1": known, "b:1": known}
     instance.joins_with_the_next_beat = True
     group = Group(instance)
     assert run(group.share())
@@ -220,6 +235,43 @@ def test_nothing_is_handed_out_after_the_stop(instance: FakeInstance) -> None:
     group.rebalancer.stop()
     assert run(group.share())
     assert group.shares == []
+
+
+async def until_shared(group: Group, count: int) -> None:
+    async with asyncio.timeout(30):
+        while len(group.shares) < count:
+            await asyncio.sleep(0.001)
+
+
+def test_queues_are_shared_at_the_start_every_interval_and_when_asked(
+    instance: FakeInstance,
+) -> None:
+    async def scenario() -> None:
+        rare, often = Group(instance), Group(instance, interval_ms=1)
+        rare.rebalancer.start()
+        often.rebalancer.start()
+        await until_shared(rare, 1)
+        await until_shared(often, 3)
+        rare.rebalancer.soon()
+        await until_shared(rare, 2)
+        rare.rebalancer.stop()
+        often.rebalancer.stop()
+
+    run(scenario())
+
+
+def test_a_round_that_fails_is_followed_by_another(instance: FakeInstance) -> None:
+    """An error of the strategy, or of the consumer, must not end the sharing for good."""
+
+    async def scenario() -> None:
+        group = Group(instance, interval_ms=1)
+        group.failure_count = 2
+        group.rebalancer.start()
+        await until_shared(group, 1)
+        assert group.failure_count == 0
+        group.rebalancer.stop()
+
+    run(scenario())
 
 
 # Progress.

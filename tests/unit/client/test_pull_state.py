@@ -78,8 +78,10 @@ def test_a_reset_is_not_undone_by_late_updates_until_the_queue_is_removed() -> N
 
 def test_queues_take_turns_and_each_keeps_its_order() -> None:
     table: Prefetched[Held] = Prefetched(PrefetchLimits())
-    table.add(A).arrived(held(0, 1, 2), 3)
-    table.add(B).arrived(held(10, 11), 20)
+    table.add(A)
+    table.add(B)
+    table.arrived(A, held(0, 1, 2), 3)
+    table.arrived(B, held(10, 11), 20)
     assert places(table.take(2)) == [0, 1]
     assert places(table.take(3)) == [10, 11, 2]
     assert table.take(1) == []
@@ -90,13 +92,14 @@ def test_what_to_commit_is_the_first_that_was_not_handed_out() -> None:
     table.add(B)
     assert table.consumer_offsets() == {}
     # The places up to 8 held nothing for this consumer.
-    table.add(A).arrived(held(4, 5), 9)
+    table.add(A)
+    table.arrived(A, held(4, 5), 9)
     assert table.consumer_offsets() == {A: 4}
     table.take(1)
     assert table.consumer_offsets() == {A: 5}
     table.take(1)
     assert table.consumer_offsets() == {A: 9}
-    table.queues[A].seek(2)
+    table.seek(A, 2)
     assert table.consumer_offsets() == {A: 2}
     table.remove(A)
     assert table.consumer_offsets() == {}
@@ -118,18 +121,29 @@ def test_a_full_queue_is_not_pulled_until_it_was_taken_from(
     table: Prefetched[Held] = Prefetched(limits)
     queue = table.add(A)
     assert table.may_pull(A)
-    queue.arrived(messages, 200)
+    table.arrived(A, messages, 200)
     assert not table.may_pull(A)
     table.take(1)
     assert table.may_pull(A)
-    queue.arrived(messages, 200)
-    queue.seek(0)
+    table.arrived(A, messages, 200)
+    table.seek(A, 0)
     assert (table.may_pull(A), queue.cached_bytes) == (True, 0)
+
+
+def test_what_a_removed_queue_held_does_not_count_any_more() -> None:
+    table: Prefetched[Held] = Prefetched(PrefetchLimits(total_count_max=1))
+    table.add(A)
+    table.add(B)
+    table.arrived(A, held(0, 1), 2)
+    assert not table.may_pull(B)
+    table.remove(A)
+    assert table.may_pull(B)
 
 
 def test_a_paused_queue_is_neither_pulled_nor_handed_out() -> None:
     table: Prefetched[Held] = Prefetched(PrefetchLimits())
-    table.add(A).arrived(held(0), 1)
+    table.add(A)
+    table.arrived(A, held(0), 1)
     table.set_paused([A], is_paused=True)
     assert (table.may_pull(A), table.take(1)) == (False, [])
     table.set_paused([A], is_paused=False)

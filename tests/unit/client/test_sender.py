@@ -95,10 +95,19 @@ class FakeInstance:
         self.clock = ManualClock(1_700_000_000_000)
         self.routes = RouteTable()
         self.broker_versions: dict[str, int] = {}
+        self.templates: dict[str, tuple[str, int]] = {}
         self.refreshed: list[str] = []
         self.retired: list[str] = []
         self.topics = topics
         self.perm = 6
+
+    @property
+    def loop(self) -> FakeInstance:
+        """The one that runs by then: senders are made outside."""
+        return self
+
+    def time(self) -> float:
+        return asyncio.get_running_loop().time()
 
     @property
     def caller(self) -> FakeInstance:
@@ -322,6 +331,24 @@ def test_a_topic_that_nobody_may_write_names_its_brokers() -> None:
     instance.perm = 4
     with pytest.raises(RouteMissing, match=r"no queue that may be written.*a, b"):
         run(sender(instance).send(outgoing()))
+
+
+def test_another_template_is_told_to_the_client() -> None:
+    instance = FakeInstance("a")
+    run(sender(instance).send(outgoing()))
+    assert not instance.templates
+    instance.routes.forget("t")
+    run(sender(instance, create_topic_key="MINE", default_topic_queue_nums=8).send(outgoing()))
+    assert instance.templates == {"t": ("MINE", 8)}
+
+
+def test_a_newer_route_is_asked_for_when_the_known_one_leads_nowhere_else() -> None:
+    instance = FakeInstance("a", "b")
+    b = instance.brokers.pop("b:10911")
+    run(instance.refresh_route("t"))
+    instance.brokers[b.address] = b
+    instance.broker("a").script = deque([CallFailed("gone")])
+    assert run(sender(instance).send(outgoing())).queue.broker_name == "b"
 
 
 def test_queues_take_turns() -> None:

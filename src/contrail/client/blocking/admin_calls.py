@@ -175,14 +175,24 @@ class AdminCalls(BlockingClient[_Twin]):
         return self._run(self._twin.message_by_offset_id(offset_message_id))
 
     def messages_by_unique_key(
-        self, topic: str, message_id: str, *, begin: Moment = 0, end: Moment = _LONG_MAX
+        self,
+        topic: str,
+        message_id: str,
+        *,
+        begin: Moment = 0,
+        end: Moment = _LONG_MAX,
+        allow_partial: bool = False,
     ) -> list[ReceivedMessage]:
         """The messages that carry a producer's id, oldest first; a retried send may be there twice.
 
         Raises:
             SomeFailed: not every broker answered.
         """
-        return self._run(self._twin.messages_by_unique_key(topic, message_id, begin=begin, end=end))
+        return self._run(
+            self._twin.messages_by_unique_key(
+                topic, message_id, begin=begin, end=end, allow_partial=allow_partial
+            )
+        )
 
     def messages_by_key(
         self,
@@ -192,6 +202,7 @@ class AdminCalls(BlockingClient[_Twin]):
         count_max: int = KEY_COUNT_MAX,
         begin: Moment = 0,
         end: Moment = _LONG_MAX,
+        allow_partial: bool = False,
     ) -> list[ReceivedMessage]:
         """The newest messages of a topic with a key, stored within a time, oldest first.
 
@@ -201,7 +212,9 @@ class AdminCalls(BlockingClient[_Twin]):
             SomeFailed: not every broker answered.
         """
         return self._run(
-            self._twin.messages_by_key(topic, key, count_max=count_max, begin=begin, end=end)
+            self._twin.messages_by_key(
+                topic, key, count_max=count_max, begin=begin, end=end, allow_partial=allow_partial
+            )
         )
 
     def message_at(self, queue: MessageQueue, queue_offset: int) -> ReceivedMessage:

@@ -91,8 +91,8 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         return self._twin.client_id
 
     def __enter__(self) -> PushConsumer:
-        self._run(self._twin.__aenter__())
         self._background.open_clients.add(self._twin)
+        self._run(self._twin.__aenter__())
         return self
 
     def run(self) -> None:
@@ -122,13 +122,20 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
 
     def on_message(self, function: F) -> F:
         """Handle messages one by one: ``def`` in threads, ``async def`` on the client's loop."""
-        self._on_loop(self._twin.on_message, _with_blocking_messages(function, takes_list=False))
+        self._handle_with(self._twin.on_message, function, takes_list=False)
         return function
 
     def on_messages(self, function: F) -> F:
         """Handle messages in lists of up to ``consume_message_batch_max_size``."""
-        self._on_loop(self._twin.on_messages, _with_blocking_messages(function, takes_list=True))
+        self._handle_with(self._twin.on_messages, function, takes_list=True)
         return function
+
+    def _handle_with(
+        self, register: Callable[..., Any], function: Callable[..., Any], *, takes_list: bool
+    ) -> None:
+        self._on_loop(register, _with_blocking_messages(function, takes_list=takes_list))
+        if not inspect.iscoroutinefunction(function):
+            self._background.thread_pool_clients.add(self._twin)
 
     def pause(self, *queues: MessageQueue) -> None:
         """Stop pulling these queues, or all of them; what is held already is still handled."""
@@ -161,7 +168,19 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
             ClientError: a handler gets the messages, or nothing is subscribed.
         """
         stream: MessageStream = self._on_loop(self._twin.__aiter__)
-        return map(_blocking, self._iterate(stream))
+        return self._messages(stream)
+
+    def _messages(self, stream: MessageStream) -> Iterator[ConsumedMessage]:
+        while True:
+            try:
+                message = self._run(stream.__anext__())
+            except StopAsyncIteration:
+                return
+            except BaseException as error:
+                # Interrupted: a message that came at that moment has been seen by nobody.
+                self._run(stream.finish(error))
+                raise
+            yield _blocking(message)
 
 
 def _with_blocking_messages(function: Callable[..., Any], *, takes_list: bool) -> Any:

@@ -82,6 +82,7 @@ class Prefetched(Generic[M]):
         self._limits = limits
         self.queues: dict[MessageQueue, PrefetchedQueue[M]] = {}
         self._turns: deque[MessageQueue] = deque()
+        self._total_count = 0
 
     def add(self, queue: MessageQueue) -> PrefetchedQueue[M]:
         self._turns.append(queue)
@@ -89,8 +90,19 @@ class Prefetched(Generic[M]):
         return held
 
     def remove(self, queue: MessageQueue) -> None:
-        del self.queues[queue]
+        self._total_count -= len(self.queues.pop(queue).messages)
         self._turns.remove(queue)
+
+    def arrived(self, queue: MessageQueue, messages: Collection[M], next_queue_offset: int) -> None:
+        """A pull was answered: these came, and the next one starts there."""
+        self.queues[queue].arrived(messages, next_queue_offset)
+        self._total_count += len(messages)
+
+    def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        """Forget what is held of a queue; the next pull starts there."""
+        held = self.queues[queue]
+        self._total_count -= len(held.messages)
+        held.seek(queue_offset)
 
     def set_paused(self, queues: Collection[MessageQueue], *, is_paused: bool) -> None:
         for queue in queues:
@@ -99,9 +111,8 @@ class Prefetched(Generic[M]):
     def may_pull(self, queue: MessageQueue) -> bool:
         """Whether more of this queue is wanted now."""
         held = self.queues[queue]
-        total = sum(len(other.messages) for other in self.queues.values())
-        is_full = total > self._limits.total_count_max or not held.has_room(self._limits)
-        return not held.is_paused and not is_full
+        is_full = self._total_count > self._limits.total_count_max
+        return not held.is_paused and not is_full and held.has_room(self._limits)
 
     def take(self, count_max: int) -> list[M]:
         """At most so many messages, of the queues whose turn it is; each queue's in order."""
@@ -113,6 +124,7 @@ class Prefetched(Generic[M]):
             self._turns.rotate(-1)
             if len(taken) == count_max:
                 break
+        self._total_count -= len(taken)
         return taken
 
     def consumer_offsets(self) -> dict[MessageQueue, int]:

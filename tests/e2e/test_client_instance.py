@@ -1,0 +1,440 @@
+"""One client per process and cluster: what is shared, what is refused, and what servers may do."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import re
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail.aio import Admin, Message, Producer, PullConsumer, PushConsumer
+from contrail.client import instances
+from contrail.client.instance import ClientInstance
+from contrail.client.settings import ClientSettings
+from contrail.errors import CallFailed, GroupTaken, NameServerUnreachable, RouteMissing
+from contrail.protocol.codes import RequestCode
+from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker
+
+PATIENCE_S = 60.0
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"shared-{next(_numbers)}"
+    Asker(cluster, 0).make_topic(name, read=4, write=4)
+    return name
+
+
+async def until(is_so: Callable[[], Any] | Callable[[], Awaitable[Any]], what: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while True:
+        found = is_so()
+        if await found if isinstance(found, Awaitable) else found:
+            return
+        assert time.monotonic() < deadline_s, f"not in {PATIENCE_S} s: {what}"
+        await asyncio.sleep(0.02)
+
+
+def sockets_to(address: str) -> int:
+    """How many connections of this process lead to a local port, as the kernel tells."""
+    port = f":{int(address.rpartition(':')[2]):04X}"
+    own = {_link(entry) for entry in Path("/proc/self/fd").iterdir()}
+    rows = [line.split() for line in Path("/proc/self/net/tcp").read_text().splitlines()[1:]]
+    established = "01"
+    return sum(
+        row[2].endswith(port) and row[3] == established and f"socket:[{row[9]}]" in own
+        for row in rows
+    )
+
+
+def _link(entry: Path) -> str:
+    try:
+        return os.readlink(entry)
+    except FileNotFoundError:
+        return ""
+
+
+async def shared_instance(namesrv: str, **options: Any) -> ClientInstance:
+    """The instance that clients with these options are on; not counted as a user."""
+    instance = instances.join(ClientSettings.of(namesrv, **options))
+    instance.user_count -= 1
+    return instance
+
+
+# What is shared.
+
+
+def test_everybody_shares_one_connection_per_server_and_one_client_id(
+    cluster: LocalCluster, topic: str
+) -> None:
+    broker = cluster.brokers[0].address
+
+    async def main() -> None:
+        before = sockets_to(broker), sockets_to(cluster.namesrv)
+        received: list[bytes] = []
+        async with (
+            Producer("first", cluster.namesrv) as first,
+            Producer("second", cluster.namesrv) as second,
+            PushConsumer("readers", cluster.namesrv, consume_from_where="first") as reader,
+            PushConsumer("ordered", cluster.namesrv, orderly=True) as ordered,
+            PullConsumer("pullers", cluster.namesrv) as puller,
+            Admin(cluster.namesrv) as admin,
+        ):
+
+            @reader.on_message
+            async def handle(message: Any) -> None:
+                received.append(message.body)
+
+            @ordered.on_message
+            async def look(message: Any) -> None: ...
+
+            for consumer in (reader, ordered, puller):
+                await consumer.subscribe(topic)
+            await first.send(Message(topic, b"1"))
+            await second.send(Message(topic, b"2"))
+            await puller.poll(timeout_ms=100)
+            await admin.cluster_info()
+            await until(lambda: sorted(received) == [b"1", b"2"], "both are read")
+            ids = {client.client_id for client in (first, second, reader, ordered, puller)}
+            assert len(ids) == 1
+            assert re.fullmatch(rf"[\d.]+@{os.getpid()}#\d+", ids.pop())
+            assert sockets_to(broker) == before[0] + 1
+            assert sockets_to(cluster.namesrv) == before[1] + 1
+        assert (sockets_to(broker), sockets_to(cluster.namesrv)) == before
+
+    asyncio.run(main())
+
+
+def test_one_heartbeat_tells_of_all_groups(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = {"heartbeat_broker_interval_ms": 200}
+
+    async def main() -> None:
+        bodies: list[bytes] = []
+        async with (
+            Producer("first", cluster.namesrv, **options) as producer,
+            Producer("second", cluster.namesrv, **options),
+            PullConsumer("pullers", cluster.namesrv, **options) as puller,
+        ):
+            await puller.subscribe(topic)
+            await producer.send(Message(topic, b"x"))
+            await puller.poll(timeout_ms=100)
+            caller = (await shared_instance(cluster.namesrv, **options)).caller
+            whole_call = caller.call
+
+            async def call(address: str, code: int, *given: Any, **named: Any) -> Any:
+                if code == RequestCode.HEART_BEAT:
+                    bodies.append(given[1])
+                return await whole_call(address, code, *given, **named)
+
+            monkeypatch.setattr(caller, "call", call)
+            began_s = time.monotonic()
+            await until(lambda: len(bodies) >= 3, "three rounds")
+            # Five groups' own heartbeats would have needed a third of that.
+            assert time.monotonic() - began_s >= 2 * 0.2
+        assert all(
+            group in body for body in bodies for group in (b"first", b"second", b"pullers")
+        )
+
+    asyncio.run(main())
+
+
+def test_a_second_of_the_same_group_is_refused_by_name_unless_it_has_its_own_instance(
+    cluster: LocalCluster, topic: str
+) -> None:
+    async def main() -> None:
+        namesrv = cluster.namesrv
+        async with Producer("orders", namesrv) as first, PullConsumer("billing", namesrv):
+            for kind, client in (
+                ("producer", Producer("orders", namesrv)),
+                ("consumer", PullConsumer("billing", namesrv)),
+            ):
+                with pytest.raises(GroupTaken, match=f"already has a {kind} of group .*instance_n"):
+                    await client.start()
+            push = PushConsumer("billing", namesrv)
+            push.on_message(_ignore)
+            await push.subscribe(topic)
+            with pytest.raises(GroupTaken, match="already has a consumer of group 'billing'"):
+                await push.start()
+            async with Producer("orders", namesrv, instance_name="other") as other:
+                await other.send(Message(topic, b"from the other"))
+                assert other.client_id.endswith("@other")
+            # Those that were refused have taken nothing along.
+            await first.send(Message(topic, b"from the first"))
+
+    asyncio.run(main())
+
+
+async def _ignore(message: Any) -> None: ...
+
+
+def test_a_group_that_was_closed_can_be_opened_again(cluster: LocalCluster, topic: str) -> None:
+    async def main() -> None:
+        producer = Producer("again", cluster.namesrv)
+        ids = set()
+        for _ in range(3):
+            async with producer:
+                ids.add(producer.client_id)
+                assert (await producer.send(Message(topic, b"x"))).status.name == "SEND_OK"
+        async with Producer("again", cluster.namesrv) as another:
+            await another.send(Message(topic, b"x"))
+        assert len(ids) == 3
+
+    asyncio.run(main())
+
+
+def test_closing_frees_tasks_sockets_files_and_threads(cluster: LocalCluster, topic: str) -> None:
+    async def once() -> None:
+        async with (
+            Producer("leaving", cluster.namesrv) as producer,
+            PushConsumer("leaving", cluster.namesrv, consume_from_where="first") as consumer,
+            PullConsumer("leaving-too", cluster.namesrv) as puller,
+        ):
+            seen = asyncio.Event()
+
+            @consumer.on_message
+            def handle(message: Any) -> None:
+                loop.call_soon_threadsafe(seen.set)
+
+            loop = asyncio.get_running_loop()
+            await consumer.subscribe(topic)
+            await puller.subscribe(topic)
+            await asyncio.gather(*(producer.send(Message(topic, b"x")) for _ in range(20)))
+            await asyncio.wait_for(seen.wait(), PATIENCE_S)
+
+    async def main() -> None:
+        await once()
+        before = figures()
+        await once()
+        # Threads of a pool end on their own time once they were told to.
+        await until(lambda: figures() == before, f"as before, {before}, not {figures()}")
+        assert instances._by_loop == {}
+
+    def figures() -> tuple[int, int, int]:
+        return (
+            len(asyncio.all_tasks()),
+            sockets_to(cluster.brokers[0].address),
+            sum(thread.startswith("contrail") for thread in _thread_names()),
+        )
+
+    asyncio.run(main())
+
+
+def _thread_names() -> list[str]:
+    import threading
+
+    return [thread.name for thread in threading.enumerate()]
+
+
+# NameServers.
+
+
+def test_the_first_nameserver_asked_is_any_and_failures_go_round(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    addresses = [f"10.0.0.{number}:9876" for number in range(4)]
+    alive = addresses[2]
+
+    async def main() -> None:
+        asked: list[str] = []
+
+        async def call(address: str, *_: Any, **__: Any) -> str:
+            asked.append(address)
+            await asyncio.sleep(0)
+            if address != alive:
+                raise CallFailed(f"{address} cannot be reached")
+            return "answer"
+
+        firsts = set()
+        for _ in range(64):
+            instance = ClientInstance(ClientSettings.of(addresses))
+            monkeypatch.setattr(instance.caller, "call", call)
+            asked.clear()
+            # Many at once: one that fails must not lead another past the one that is alive.
+            answers = await asyncio.gather(
+                *(instance.name_servers.call(RequestCode.GET_BROKER_CLUSTER_INFO) for _ in "12345")
+            )
+            assert answers == ["answer"] * 5
+            firsts.add(asked[0])
+            asked.clear()
+            await instance.name_servers.call(RequestCode.GET_BROKER_CLUSTER_INFO)
+            assert asked == [alive]
+            await instance.close()
+        assert firsts == set(addresses)
+
+    asyncio.run(main())
+
+
+def test_nobody_there_says_what_each_nameserver_did() -> None:
+    async def main() -> None:
+        async with Producer("orders", "127.0.0.1:1;127.0.0.1:2") as producer:
+            with pytest.raises(NameServerUnreachable) as caught:
+                await producer.send(Message("orders", b"x"))
+        for part in ("127.0.0.1:1", "127.0.0.1:2", "contrail namesrv", "namesrv="):
+            assert part in str(caught.value)
+
+    asyncio.run(main())
+
+
+def test_killing_all_nameservers_but_one_costs_no_send() -> None:
+    with LocalCluster(nameservers=3, in_children=True) as cluster:
+        asyncio.run(_send_through_failing_nameservers(cluster))
+
+
+async def _send_through_failing_nameservers(cluster: LocalCluster) -> None:
+    sent, stop = 0, asyncio.Event()
+
+    async def keep_sending(number: int) -> None:
+        nonlocal sent
+        async with Producer(
+            f"through-{number}", cluster.namesrv, poll_name_server_interval_ms=100
+        ) as producer:
+            while not stop.is_set():
+                # A topic of its own, now and then: its route is asked for at the worst of times.
+                topic = f"fresh-{number}-{sent // 50}"
+                receipt = await producer.send(Message(topic, b"x"), timeout_ms=20_000)
+                assert receipt.status.name == "SEND_OK"
+                sent += 1
+                await asyncio.sleep(0.002)
+
+    async def more() -> None:
+        goal = sent + 100
+        await until(lambda: sent >= goal or sending.done(), "sends go on")
+        if sending.done():
+            await sending
+
+    sending = asyncio.gather(*(keep_sending(number) for number in range(4)))
+    await more()
+    for survivor in range(3):
+        others = [server for at, server in enumerate(cluster.nameservers) if at != survivor]
+        for server in others:
+            server.kill()
+            await more()
+        for server in others:
+            await asyncio.to_thread(server.start)
+        # The broker registers with the ones that are back.
+        await asyncio.to_thread(cluster.wait_for_routes, cluster.brokers[0])
+        await more()
+    stop.set()
+    await sending
+
+
+# Routes and brokers.
+
+
+def test_routes_are_refreshed_by_the_clock(cluster: LocalCluster, topic: str) -> None:
+    async def main() -> None:
+        async with Producer(
+            "orders", cluster.namesrv, poll_name_server_interval_ms=100
+        ) as producer:
+            assert len(await producer.publish_queues(topic)) == 4
+            await asyncio.to_thread(Asker(cluster, 0).make_topic, topic, read=8, write=8)
+
+            async def sees_all() -> bool:
+                return len(await producer.publish_queues(topic)) == 8
+
+            await until(sees_all, "the new queues are seen")
+
+    asyncio.run(main())
+
+
+def test_a_failed_send_refreshes_the_route_at_once() -> None:
+    with LocalCluster(brokers=2) as cluster:
+        for number in range(2):
+            Asker(cluster, number).make_topic("orders", read=1, write=1)
+        asyncio.run(_send_while_a_broker_leaves(cluster))
+
+
+async def _send_while_a_broker_leaves(cluster: LocalCluster) -> None:
+    # An hour: only the failure can have asked.
+    async with Producer(
+        "orders", cluster.namesrv, poll_name_server_interval_ms=3_600_000
+    ) as producer:
+        for _ in range(4):
+            await producer.send(Message("orders", b"x"))
+        await asyncio.to_thread(cluster.brokers[0].stop)
+
+        async def one_is_left() -> bool:
+            receipt = await producer.send(Message("orders", b"x"), timeout_ms=10_000)
+            assert receipt.queue.broker_name == "broker-b"
+            return len(await producer.publish_queues("orders")) == 1
+
+        await until(one_is_left, "the route without the broker is known")
+
+
+@pytest.mark.parametrize("how", ["stopped", "killed"])
+def test_consuming_goes_on_within_seconds_of_a_brokers_restart(how: str) -> None:
+    with LocalCluster(in_children=True) as cluster:
+        Asker(cluster, 0).make_topic("orders", read=4, write=4)
+        asyncio.run(_restart_under_consumers(cluster, how))
+
+
+async def _restart_under_consumers(cluster: LocalCluster, how: str) -> None:
+    # Long intervals: what goes on does so because somebody noticed.
+    options = {"heartbeat_broker_interval_ms": 3_600_000, "rebalance_interval_ms": 3_600_000}
+    received: set[bytes] = set()
+    broker = cluster.brokers[0]
+    async with (
+        Producer("orders", cluster.namesrv, heartbeat_broker_interval_ms=3_600_000) as producer,
+        PushConsumer("billing", cluster.namesrv, **options) as push,
+        PushConsumer("ordered", cluster.namesrv, orderly=True, **options) as ordered,
+        PullConsumer("pulling", cluster.namesrv, **options) as pull,
+    ):
+        push.on_message(_keeping(received, b"push "))
+        ordered.on_message(_keeping(received, b"ordered "))
+        for consumer in (push, ordered, pull):
+            await consumer.subscribe("orders")
+        polling = asyncio.create_task(_keep_polling(pull, received))
+        await until(lambda: len(pull.assignment()) == 4, "the pull consumer has its queues")
+        await producer.send(Message("orders", b"before"))
+        await until(lambda: len(received) == 3, f"all have it, not {received}")
+        await asyncio.to_thread(broker.stop if how == "stopped" else broker.kill)
+        with pytest.raises((CallFailed, RouteMissing, Exception)):
+            await producer.send(Message("orders", b"lost"), timeout_ms=1_000)
+        await asyncio.to_thread(broker.start)
+        back_s = time.monotonic()
+        await _send_at_last(producer, b"after")
+        await until(lambda: len(received) == 6, f"all have it, not {received}")
+        # The longest pause between two tries is 15 s; a lock of a dead session does not outlive it.
+        assert time.monotonic() - back_s < 20
+        polling.cancel()
+
+
+def _keeping(received: set[bytes], name: bytes) -> Callable[[Any], Awaitable[None]]:
+    async def handle(message: Any) -> None:
+        if message.body != b"lost":
+            received.add(name + message.body)
+
+    return handle
+
+
+async def _keep_polling(consumer: PullConsumer, received: set[bytes]) -> None:
+    while True:
+        for message in await consumer.poll(timeout_ms=500):
+            if message.body != b"lost":
+                received.add(b"pull " + message.body)
+
+
+async def _send_at_last(producer: Producer, body: bytes) -> None:
+    async def is_sent() -> bool:
+        try:
+            return (await producer.send(Message("orders", body))).status.name == "SEND_OK"
+        except Exception:
+            return False
+
+    await until(is_sent, "the broker takes messages again")

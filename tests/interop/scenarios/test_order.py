@@ -1,0 +1,130 @@
+"""Ordered consumption: order per key, and a message that fails holds up its own queue alone."""
+
+from __future__ import annotations
+
+import time
+from itertools import groupby
+
+from contrail.aio import ConsumedMessage, PushConsumer
+from tests.interop.scenarios.scene import Inbox, Scene, scenario, until
+
+SHARDS = ["a", "b", "c", "d", "e", "f"]
+SUSPEND_MS = 400
+
+
+async def send_round(scene: Scene, numbers: range) -> list[str]:
+    """A message of each shard for each number; all that was sent, in order."""
+    sent = []
+    async with scene.producer() as producer:
+        for number in numbers:
+            for shard in SHARDS:
+                key = f"{shard}#{number:03}"
+                await producer.send(scene.message(key, sharding_key=shard))
+                sent.append(key)
+    return sent
+
+
+def of_shard(keys: list[str], shard: str) -> list[str]:
+    return [key for key in keys if key.startswith(shard)]
+
+
+@scenario
+async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scene: Scene) -> None:
+    queues = await scene.make_topic(queues=4)
+    attempts: list[tuple[str, float, int]] = []
+    consumer = scene.consumer(orderly=True, suspend_current_queue_time_ms=SUSPEND_MS)
+
+    @consumer.on_message
+    async def handle(message: ConsumedMessage) -> None:
+        key = message.keys[0]
+        tried = [one for one, _, _ in attempts].count(key)
+        attempts.append((key, time.monotonic(), message.reconsume_times))
+        if key == "bad" and tried < 2:
+            raise RuntimeError("not yet")
+
+    async with scene.producer() as producer:
+        for number in range(3):
+            key = "bad" if number == 1 else f"held-{number}"
+            await producer.send(scene.message(key), queue=queues[0])
+            for at, queue in enumerate(queues[1:]):
+                await producer.send(scene.message(f"free-{at}-{number}"), queue=queue)
+    await consumer.subscribe(scene.topic)
+    await consumer.start()
+    await until(lambda: len(attempts) >= 3 * len(queues) + 2, lambda: f"all of it: {attempts}")
+    await consumer.close()
+    keys = [key for key, _, _ in attempts]
+    held = [key for key in keys if not key.startswith("free")]
+    assert held == ["held-0", "bad", "bad", "bad", "held-2"]
+    for at in range(len(queues) - 1):
+        free = [key for key in keys if key.startswith(f"free-{at}")]
+        assert free == [f"free-{at}-{number}" for number in range(3)]
+    moments = [moment for key, moment, _ in attempts if key == "bad"]
+    assert min(b - a for a, b in zip(moments, moments[1:], strict=False)) >= SUSPEND_MS / 1000 * 0.9
+    assert [times for key, _, times in attempts if key == "bad"] == [0, 1, 2]
+    assert max(at for at, key in enumerate(keys) if key.startswith("free")) < keys.index("held-2")
+
+
+@scenario
+async def test_order_is_kept_while_members_join_and_leave(scene: Scene) -> None:
+    queues = set(await scene.make_topic(queues=3))
+    inbox = Inbox()
+
+    async def join(name: str) -> PushConsumer:
+        member = scene.consumer(name, orderly=True)
+        member.on_message(inbox.take)
+        await member.subscribe(scene.topic)
+        await member.start()
+        return member
+
+    async def owned(*members: PushConsumer) -> None:
+        def is_so() -> bool:
+            shares = [queues & set(one.assigned_queues()) for one in members]
+            return all(shares) and sorted(q for share in shares for q in share) == sorted(queues)
+
+        await until(is_so, "every queue to have one owner")
+
+    one = await join("one")
+    await owned(one)
+    sent = await send_round(scene, range(5))
+    two = await join("two")
+    sent += await send_round(scene, range(5, 10))
+    await owned(one, two)
+    sent += await send_round(scene, range(10, 15))
+    await one.close()
+    await owned(two)
+    sent += await send_round(scene, range(15, 18))
+    await inbox.until_has(sent)
+    await two.close()
+    # A queue that changes hands may be handled again from where its owner had written it down.
+    firsts = list(dict.fromkeys(inbox.keys))
+    for shard in SHARDS:
+        assert of_shard(firsts, shard) == of_shard(sent, shard)
+        again = [key for key, _ in groupby(of_shard(inbox.keys, shard))]
+        assert len(again) < 2 * len(of_shard(sent, shard))
+
+
+@scenario
+async def test_an_ordered_message_that_fails_too_often_becomes_a_dead_letter(scene: Scene) -> None:
+    (queue,) = await scene.make_topic(queues=1, brokers=1)
+    await scene.send("first", "bad", "last")
+    inbox = Inbox()
+    consumer = scene.consumer(
+        orderly=True, max_reconsume_times=1, suspend_current_queue_time_ms=50
+    )
+
+    @consumer.on_message
+    async def handle(message: ConsumedMessage) -> None:
+        await inbox.take(message)
+        if message.keys == ["bad"]:
+            raise RuntimeError("never")
+
+    await consumer.subscribe(scene.topic)
+    await consumer.start()
+    await inbox.until_has(["last"])
+    await consumer.close()
+    assert inbox.keys == ["first", "bad", "bad", "last"]
+    assert {one.queue for one in inbox.messages} == {queue}
+    async with scene.admin() as admin:
+        assert await admin.dead_letter_topic(scene.group) == f"%DLQ%{scene.group}"
+        found = await admin.messages_by_key(f"%DLQ%{scene.group}", "bad")
+    assert [one.body for one in found] == [b"body of bad"]
