@@ -206,6 +206,8 @@ def test_a_batch_is_one_request_into_one_queue(cluster: LocalCluster) -> None:
             )
             assert len(receipt.message_id.split(",")) == 10
             assert len(receipt.offset_message_id.split(",")) == 10
+            crowd = await producer.send_batch([Message("crowded", b"x") for _ in range(9_000)])
+            assert len(crowd.offset_message_id.split(",")) == 9_000
             queue = (await producer.publish_queues("batch"))[0]
             again = await producer.send_batch([Message("batch", b"last")], queue=queue)
             assert again.queue == queue

@@ -18,7 +18,8 @@ from contrail.errors import ClientClosed, ClientError, GroupTaken, OffsetIllegal
 from contrail.model.fastjson import Fields, loads
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker, offset_fields
+from tests.e2e.asking import Asker, offset_fields, route
+from tests.e2e.raw_client import poll
 
 DEADLINE_S = 30.0
 _numbers = itertools.count(1)
@@ -36,9 +37,10 @@ def broker(cluster: LocalCluster) -> Asker:
 
 
 @pytest.fixture
-def topic(broker: Asker) -> str:
+def topic(cluster: LocalCluster, broker: Asker) -> str:
     name = f"pulled-{next(_numbers)}"
     broker.make_topic(name, read=2, write=2)
+    poll(lambda: route(cluster, name) is not None, f"a route of {name}")
     return name
 
 

@@ -163,7 +163,7 @@ class AssignedQueues:
         for queue, reader in self.readers.items():
             if queue.topic == topic:
                 place = reader.process_queue.consumer_offset
-                # The first pull of an idle queue is answered late: until then what is stored counts.
+                # An idle queue's first pull is answered late: what is stored counts until then.
                 place = self._offsets.known(queue) if place is None else place
                 if place is not None:
                     places[queue] = place

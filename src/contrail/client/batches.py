@@ -23,6 +23,8 @@ from contrail.protocol.codes import RequestCode
 # Where ``send_many`` cuts. Brokers count a batch by its records, whose fixed part is longer than
 # that of the units it travels in, so a batch must stay well below their limit.
 MANY_BYTES_MAX = 1 << 20
+# Brokers answer with the ids of all messages in one header field.
+MANY_COUNT_MAX = 1_000
 _RECORD_BYTES = 160
 
 
@@ -45,6 +47,11 @@ def prepare_batch(
         raise MessageInvalid("a batch holds no message: give at least one")
     first = messages[0]
     check_topic(first.topic)
+    if len(messages) > BATCH_COUNT_MAX:
+        raise MessageInvalid(
+            f"a batch has {len(messages)} messages, at most {BATCH_COUNT_MAX} may be sent at once: "
+            "use send_many(), which cuts it into batches"
+        )
     for message in messages:
         _check_company(message, first)
     ids: list[str] = []
@@ -125,7 +132,7 @@ def cut(messages: Iterable[Message], bytes_max: int = MANY_BYTES_MAX) -> list[li
         kind = (message.topic, message.wait_store_ok)
         size = _record_bytes(message)
         batch, filled = filling.get(kind, ([], bytes_max))
-        if filled + size > bytes_max or len(batch) >= BATCH_COUNT_MAX:
+        if filled + size > bytes_max or len(batch) >= MANY_COUNT_MAX:
             batch, filled = [], 0
             batches.append(batch)
         batch.append(message)

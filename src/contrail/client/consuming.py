@@ -12,11 +12,10 @@ import inspect
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 from typing import Any, Protocol
 
 from contrail.client.consumed_message import ConsumedMessage, ConsumeResult
+from contrail.client.handler_threads import Handled, HandlerThreads
 from contrail.client.hooks import ConsumeHook, ConsumeOutcome
 from contrail.clock import monotonic_ms
 from contrail.errors import ClientError
@@ -39,6 +38,15 @@ class Supply(Protocol):
         ...
 
     def take_one(self) -> ConsumedMessage | None: ...
+
+    def take_run(self, count_max: int) -> Batch:
+        """Several messages that may be handled one after the other, from any queue."""
+        ...
+
+    def put_back(self, batch: Batch) -> None:
+        """These were taken and not begun."""
+        ...
+
     def succeeded_one(self, message: ConsumedMessage) -> bool: ...
 
     def succeeded(self, batch: Batch) -> bool:
@@ -104,15 +112,15 @@ class Handler:
 
 
 class HandlerRun:
-    """Calls a handler and judges what it returned."""
+    """Calls a handler, in this task or in a thread."""
 
     def __init__(self, handler: Handler, thread_count_max: int) -> None:
         self.handler = handler
-        self._thread_count_max = thread_count_max
-        self._threads: ThreadPoolExecutor | None = None
-        self.call: Callable[[Any], Awaitable[Any]] = (
-            handler.function if handler.is_async else self._call_in_thread
-        )
+        self.threads: HandlerThreads | None = None
+        self.call: Callable[[Any], Awaitable[Any]] = handler.function
+        if not handler.is_async:
+            self.threads = HandlerThreads(handler.function, thread_count_max)
+            self.call = self.threads.call
 
     async def __call__(self, batch: Batch) -> bool:
         """Whether the handler is content; raises what it raises.
@@ -122,27 +130,9 @@ class HandlerRun:
         """
         return is_content(await self.call(self.handler.arguments(batch)))
 
-    async def _call_in_thread(self, argument: Any) -> Any:
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(self._thread_count_max, "contrail-handler")
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._threads, partial(self.handler.function, argument))
-        try:
-            result = await asyncio.shield(running)
-        except asyncio.CancelledError:
-            # The thread goes on all the same; nobody waits for what it says.
-            running.add_done_callback(_drop_result)
-            raise
-        return await result if inspect.isawaitable(result) else result
-
     def close(self) -> None:
-        if self._threads is not None:
-            self._threads.shutdown(wait=False, cancel_futures=True)
-
-
-def _drop_result(running: asyncio.Future[Any]) -> None:
-    if not running.cancelled() and running.exception() is not None:
-        _log.warning("a handler that was not waited for failed", exc_info=running.exception())
+        if self.threads is not None:
+            self.threads.close()
 
 
 def is_content(result: object) -> bool:
@@ -283,8 +273,11 @@ class Workers:
     async def _work(self) -> None:
         handler = self._run.handler
         self._is_calling = False
-        if handler.is_async and not handler.takes_list and not self._watch.hooks:
-            await self._work_quickly()
+        if not handler.takes_list and not self._watch.hooks:
+            if self._run.threads is None:
+                await self._work_quickly()
+            else:
+                await self._work_in_threads(self._run.threads)
             return
         turn_count = 0
         while not self._is_stopping:
@@ -328,6 +321,37 @@ class Workers:
                 await asyncio.sleep(0)
                 ended_ms = monotonic_ms()
 
+    async def _work_in_threads(self, threads: HandlerThreads) -> None:
+        supply = self._supply
+        while not self._is_stopping:
+            run = supply.take_run(threads.run_count)
+            if not run:
+                await self._bell.wait()
+                self._is_calling = False
+                continue
+            if not self._is_calling and supply.has_more:
+                self.call_one()
+            try:
+                handled = await threads.handle(run, supply.put_back)
+            except asyncio.CancelledError:
+                supply.abandoned(run)
+                raise
+            for one in handled:
+                await self._conclude(one)
+
+    async def _conclude(self, handled: Handled) -> None:
+        message, result, error, started_ms, ended_ms = handled
+        if error is not None:
+            await self._failed([message], (started_ms, []), error)
+        elif result is not None:
+            await self._judge([message], (started_ms, []), result)
+        else:
+            counts = message.origin.figures.counts
+            counts.ok_count += 1
+            counts.handling_ms += ended_ms - started_ms
+            if not self._supply.succeeded_one(message):
+                await self._supply.failed([message])
+
     async def _handle_next(self) -> bool:
         """Whether there was anything to handle."""
         batch = self._supply.take(self._batch_count_max)
@@ -346,8 +370,11 @@ class Workers:
 
     async def _judge(self, batch: Batch, begun: Begun, result: object) -> None:
         try:
+            if inspect.isawaitable(result):
+                # A plain function that wraps a coroutine function.
+                result = await result
             is_good = is_content(result)
-        except ClientError as error:
+        except BaseException as error:
             await self._failed(batch, begun, error)
             return
         self._watch.end(batch, begun, is_content=is_good)

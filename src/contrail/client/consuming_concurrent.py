@@ -70,6 +70,17 @@ class ConcurrentSupply:
     def take_one(self) -> ConsumedMessage | None:
         return self._ready.popleft() if self._ready else None
 
+    def take_run(self, count_max: int) -> Batch:
+        ready = self._ready
+        return [ready.popleft() for _ in range(min(count_max, len(ready)))]
+
+    def put_back(self, batch: Batch) -> None:
+        self._ready.extendleft(
+            one for one in reversed(batch) if not one.origin.process_queue.is_dropped
+        )
+        if self._ready:
+            self._call_one()
+
     def succeeded(self, batch: Batch) -> bool:
         for message in batch:
             self.succeeded_one(message)

@@ -122,6 +122,14 @@ class OrderlySupply:
         batch = self.take(1)
         return batch[0] if batch else None
 
+    def take_run(self, count_max: int) -> Batch:
+        """One at a time: the next must not begin before this one is known to be done."""
+        return self.take(1)
+
+    def put_back(self, batch: Batch) -> None:
+        """Nobody began: its turn comes again."""
+        self._end_turn(batch[0].origin)
+
     def succeeded_one(self, message: ConsumedMessage) -> bool:
         return self.succeeded([message])
 

@@ -114,7 +114,9 @@ def _usual_message(
         topic_length |= body[topic_start - 2] << 8
     properties_start = topic_start + topic_length + 2
     if (
-        properties_start > end
+        # Both lengths are signed in the layout.
+        topic_length > (0x7F if topic_length_bytes == 1 else 0x7FFF)
+        or not 0 <= end - properties_start <= 0x7FFF
         or (body[properties_start - 2] << 8 | body[properties_start - 1]) != end - properties_start
     ):
         return None

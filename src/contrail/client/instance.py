@@ -44,9 +44,6 @@ TEMPLATE_QUEUES = 4
 # A broker that went away is tried again after so long, twice that, and so on.
 _RECONNECT_S_FIRST = 0.2
 _RECONNECT_S_MAX = 10.0
-# The route of a topic that is consumed and went away, with its broker perhaps, is asked for again.
-_SEEK_S_FIRST = 0.2
-_SEEK_S_MAX = 5.0
 
 
 class ClientInstance:
@@ -81,7 +78,6 @@ class ClientInstance:
         self.is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
-        self._sought: set[str] = set()
         self._reconnecting: set[str] = set()
         self._beat_addresses: set[str] = set()
 
@@ -190,16 +186,8 @@ class ClientInstance:
             task.exception()
 
     async def _fetch(self, topic: str) -> TopicRoute:
-        try:
-            data = await self.name_servers.route(topic)
-        except RouteMissing:
-            known = self.routes.routes.get(topic)
-            if known is not None and not known.is_template:
-                self.routes.forget(topic)
-                self._tell_consumers(topic)
-                self._seek_soon(topic)
-            raise
-        route = TopicRoute.of(topic, data)
+        """A route that is known outlives a NameServer that knows none: it may have restarted."""
+        route = TopicRoute.of(topic, await self.name_servers.route(topic))
         self._take_route(route)
         return route
 
@@ -236,25 +224,6 @@ class ClientInstance:
             await self.refresh_route(topic, template=known is not None and known.is_template)
         except ClientError as error:
             _log.info("the route of %s was not refreshed: %s", topic, error)
-
-    def _seek_soon(self, topic: str) -> None:
-        if self._is_consumed(topic) and topic not in self._sought and not self.is_closed:
-            self._sought.add(topic)
-            self.spawn(self._seek(topic), f"seek {topic}")
-
-    async def _seek(self, topic: str) -> None:
-        """A broker that restarts takes its topics along: nobody waits for the next round."""
-        delay_s = _SEEK_S_FIRST
-        try:
-            while topic not in self.routes.routes and self._is_consumed(topic):
-                await asyncio.sleep(delay_s * (0.5 + random.random()))
-                await self._refresh_quietly(topic)
-                delay_s = min(2 * delay_s, _SEEK_S_MAX)
-        finally:
-            self._sought.discard(topic)
-
-    def _is_consumed(self, topic: str) -> bool:
-        return any(topic in consumer.topics() for consumer in self.consumers.values())
 
     async def _refresh_routes_forever(self) -> None:
         while True:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import random
 
@@ -13,6 +14,9 @@ from contrail.protocol.command import ReceivedResponse
 from contrail.wire.caller import Caller
 
 _log = logging.getLogger(__name__)
+
+# For what one NameServer does not know; one that is cut off must not cost a whole send.
+_OTHERS_TIMEOUT_S = 1.0
 
 
 class NameServers:
@@ -78,8 +82,11 @@ class NameServers:
             BrokerRefused: a NameServer answered with another error.
         """
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
+        answer: ReceivedResponse | None
         answer = await self.call(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            answer = await self._known_to_others(fields)
+        if answer is None:
             raise route_missing(topic)
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer, f"the route of topic {topic!r}", "a NameServer")
@@ -89,6 +96,32 @@ class NameServers:
             raise RouteMissing(
                 f"a NameServer's route of topic {topic!r} cannot be read: {error}", topic=topic
             ) from error
+
+    async def _known_to_others(self, fields: dict[str, str]) -> ReceivedResponse | None:
+        """A NameServer that was restarted knows nothing until the brokers have told it."""
+        others = [*self._addresses[: self._chosen], *self._addresses[self._chosen + 1 :]]
+        asking = [asyncio.create_task(self._known_to(address, fields)) for address in others]
+        try:
+            async with asyncio.timeout(_OTHERS_TIMEOUT_S):
+                for answered in asyncio.as_completed(asking):
+                    answer = await answered
+                    if answer is not None:
+                        return answer
+        except TimeoutError:
+            pass  # Those that answered know nothing either.
+        finally:
+            for task in asking:
+                task.cancel()
+        return None
+
+    async def _known_to(self, address: str, fields: dict[str, str]) -> ReceivedResponse | None:
+        code = RequestCode.GET_ROUTEINFO_BY_TOPIC
+        try:
+            answer = await self._caller.call(address, code, fields, timeout_ms=self._timeout_ms)
+        except CallFailed as error:
+            _log.debug("another NameServer did not answer: %s", error)
+            return None
+        return answer if answer.code == ResponseCode.SUCCESS else None
 
 
 def route_missing(topic: str) -> RouteMissing:

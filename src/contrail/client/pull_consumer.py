@@ -72,17 +72,20 @@ class PullConsumer:
             await instances.leave(instance)
             raise
 
-    async def close(self, *, commit: bool = True) -> None:
+    async def close(self) -> None:
         """Write the progress and leave the group.
 
-        With ``auto_commit`` everything that was handed out counts as handled, unless ``commit``
-        is False.
+        With ``auto_commit`` everything that was handed out counts as handled, except where an
+        exception ends the ``with`` block.
         """
+        await self._close(commit=self._settings.auto_commit)
+
+    async def _close(self, *, commit: bool) -> None:
         member = self._member
         if member is None or not member.instance.may_be_closed_here():
             return
         self._member = None
-        if self._settings.auto_commit and commit:
+        if commit:
             member.note_progress()
         try:
             await member.stop()
@@ -100,7 +103,7 @@ class PullConsumer:
         trace: TracebackType | None,
     ) -> None:
         # What the application failed at must come again.
-        await self.close(commit=error is None)
+        await self._close(commit=error is None and self._settings.auto_commit)
 
     @property
     def group(self) -> str:

@@ -30,6 +30,7 @@ from contrail.client.sender import Sender
 from contrail.client.start_places import parse_consume_from_where, parse_consume_timestamp
 from contrail.client.state.consume_figures import TopicFigures
 from contrail.client.subscribed_topics import SubscribedTopics
+from contrail.client.telemetry import telemetry_hooks
 from contrail.client.trace import ConsumerTrace, TraceDispatcher, open_trace
 from contrail.clock import monotonic_ms
 from contrail.model.subscription import SubscriptionData
@@ -73,6 +74,8 @@ class PushWork:
         if is_traced:
             self._trace = open_trace(instance, self.group, "CONSUMER")
             hooks = (*hooks, ConsumerTrace(instance, self._trace))
+        spans = telemetry_hooks(group=self.group, client_id=instance.client_id)
+        hooks = (*hooks, *spans.consume)
         self._timeout_ms = int(settings.consume_timeout_minutes * 60_000)
         self._watch = Watch(self.group, hooks, self._timeout_ms)
         self._sender = Sender(instance, INNER_PRODUCER_GROUP, ProducerSettings())

@@ -103,18 +103,25 @@ class _Header:
     fields: dict[str, str] = field(default_factory=dict)
 
 
-def decode_frame(header_type: int, header: bytes, body: bytes) -> Frame:
+def decode_frame(
+    header_type: int,
+    header: bytes,
+    body: bytes,
+    *,
+    header_bytes_max: int = HEADER_BYTES_MAX,
+    value_bytes_max: int = VALUE_BYTES_MAX,
+) -> Frame:
     """The frame with this header and body.
 
     Raises:
         RemoteProtocolError: the header is of an unknown type or malformed.
     """
-    if len(header) > HEADER_BYTES_MAX:
+    if len(header) > header_bytes_max:
         raise RemoteProtocolError("header_too_long", f"a header of {len(header)} bytes")
     if header_type == TYPE_JSON:
-        head = _decode_json(header)
+        head = _decode_json(header, value_bytes_max)
     elif header_type == TYPE_BINARY:
-        head = _decode_binary(header)
+        head = _decode_binary(header, value_bytes_max)
     else:
         raise RemoteProtocolError("header_type_unknown", f"header type {header_type} is unknown")
     if head.flag & FLAG_RESPONSE:
@@ -133,9 +140,9 @@ def decode_frame(header_type: int, header: bytes, body: bytes) -> Frame:
     )
 
 
-def _decode_json(header: bytes) -> _Header:
+def _decode_json(header: bytes, value_bytes_max: int) -> _Header:
     try:
-        document = loads(header, bytes_max=HEADER_BYTES_MAX, tokens_max=HEADER_TOKENS_MAX)
+        document = loads(header, bytes_max=len(header), tokens_max=HEADER_TOKENS_MAX)
     except FastJsonError as error:
         raise RemoteProtocolError("header_malformed", f"a header is not JSON: {error}") from error
     if not isinstance(document, dict):
@@ -148,7 +155,7 @@ def _decode_json(header: bytes) -> _Header:
         version=_number(document, "version"),
         language=_language(document.get("language")),
         remark=None if remark is None else _as_text(remark),
-        fields=_fields(document.get("extFields")),
+        fields=_fields(document.get("extFields"), value_bytes_max),
     )
 
 
@@ -174,7 +181,7 @@ def _language(value: JsonValue) -> str:
     return value if isinstance(value, str) and value in LANGUAGES else "OTHER"
 
 
-def _fields(value: JsonValue) -> dict[str, str]:
+def _fields(value: JsonValue, value_bytes_max: int) -> dict[str, str]:
     if value is None:
         return {}
     if not isinstance(value, dict):
@@ -184,7 +191,7 @@ def _fields(value: JsonValue) -> dict[str, str]:
     for name, item in value.items():
         if item is not None:
             text = _as_text(item)
-            _require_field_size(name, text)
+            _require_field_size(name, text, value_bytes_max)
             fields[name] = text
     return fields
 
@@ -205,16 +212,16 @@ def _require_field_count(count: int) -> None:
         raise RemoteProtocolError("too_many_fields", f"a header with {count} fields")
 
 
-def _require_field_size(name: str, value: str) -> None:
+def _require_field_size(name: str, value: str, value_bytes_max: int) -> None:
     if len(name) > KEY_BYTES_MAX:
         raise RemoteProtocolError("field_name_too_long", f"a field name of {len(name)} characters")
-    if len(value) > VALUE_BYTES_MAX:
+    if len(value) > value_bytes_max:
         raise RemoteProtocolError(
             "field_too_long", f"field {name[:40]!r} has {len(value)} characters"
         )
 
 
-def _decode_binary(header: bytes) -> _Header:
+def _decode_binary(header: bytes, value_bytes_max: int) -> _Header:
     try:
         code, language, version, opaque, flag, remark_bytes = _BINARY_HEAD.unpack_from(header)
         at = _BINARY_HEAD.size
@@ -229,11 +236,13 @@ def _decode_binary(header: bytes) -> _Header:
         version=version,
         language=LANGUAGES[language] if language < len(LANGUAGES) else "OTHER",
         remark=remark or None,
-        fields=_binary_fields(header, at + _I32.size, fields_bytes),
+        fields=_binary_fields(header, at + _I32.size, fields_bytes, value_bytes_max),
     )
 
 
-def _binary_fields(header: bytes, at: int, fields_bytes: int) -> dict[str, str]:
+def _binary_fields(
+    header: bytes, at: int, fields_bytes: int, value_bytes_max: int
+) -> dict[str, str]:
     end = at + fields_bytes
     if fields_bytes < 0 or end > len(header):
         raise RemoteProtocolError("header_malformed", "binary fields reach past their header")
@@ -242,7 +251,7 @@ def _binary_fields(header: bytes, at: int, fields_bytes: int) -> dict[str, str]:
         while at < end:
             name, at = _take_text(header, at + 2, _I16.unpack_from(header, at)[0])
             value, at = _take_text(header, at + 4, _I32.unpack_from(header, at)[0])
-            _require_field_size(name, value)
+            _require_field_size(name, value, value_bytes_max)
             if name and value:
                 fields[name] = value
                 _require_field_count(len(fields))

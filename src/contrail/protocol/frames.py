@@ -19,6 +19,7 @@ from contrail.protocol.command import (
     FRAME_BYTES_MAX,
     HEADER_BYTES_MAX,
     LANGUAGES,
+    VALUE_BYTES_MAX,
     Frame,
     ReceivedResponse,
     Request,
@@ -69,11 +70,13 @@ class FrameDecoder:
         property_suffix: bytes = b"",
         frame_bytes_max: int = FRAME_BYTES_MAX,
         header_bytes_max: int = HEADER_BYTES_MAX,
+        value_bytes_max: int = VALUE_BYTES_MAX,
     ) -> None:
         self._born_host = born_host
         self._property_suffix = property_suffix
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
+        self._value_bytes_max = value_bytes_max
         self._pending = bytearray()
         self._wanted_bytes = 0
         self.failure: RemoteProtocolError | None = None
@@ -128,7 +131,7 @@ class FrameDecoder:
                 frames.append(item)
                 continue
             try:
-                frames.append(_frame(data, item))
+                frames.append(self._frame(data, item))
             except RemoteProtocolError as error:
                 # A new one: the caught error's traceback would keep this decoder, and every byte
                 # it was given, until the collector comes by.
@@ -136,25 +139,26 @@ class FrameDecoder:
                 return frames
         return frames
 
+    def _frame(self, data: bytes, item: Item) -> Frame:
+        if len(item) == 4:
+            header_type, header_start, header_end, frame_end = item
+            return decode_frame(
+                header_type,
+                data[header_start:header_end],
+                data[header_end:frame_end],
+                header_bytes_max=self._header_bytes_max,
+                value_bytes_max=self._value_bytes_max,
+            )
+        if item[6] not in _KNOWN_LANGUAGES:
+            item = (*item[:6], "OTHER", item[7])
+        if item[4] & 1:
+            code, opaque, fields, body, _, version, language, remark = item
+            return ReceivedResponse(code, opaque, remark, fields, body, version, language)
+        return Request._make(item)
+
 
 def pull_request(item: Item) -> Request:
     """A pull of the kernel with all its fields."""
     frame = decode_frame(0, item[8], b"")
     assert isinstance(frame, Request), "the kernel takes apart requests only"
     return frame
-
-
-def _frame(data: bytes, item: Item) -> Frame:
-    if len(item) == 4:
-        header_type, header_start, header_end, frame_end = item
-        return decode_frame(
-            header_type,
-            data[header_start:header_end],
-            data[header_end:frame_end],
-        )
-    if item[6] not in _KNOWN_LANGUAGES:
-        item = (*item[:6], "OTHER", item[7])
-    if item[4] & 1:
-        code, opaque, fields, body, _, version, language, remark = item
-        return ReceivedResponse(code, opaque, remark, fields, body, version, language)
-    return Request._make(item)

@@ -15,6 +15,8 @@ from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
 
 CONNECT_TIMEOUT_MS = 3_000
+# A broker answers a batch with the ids of all its messages in one field.
+_ANSWER_HEADER_BYTES_MAX = 4 << 20
 
 RequestListener = Callable[[Connection, Request], None]
 
@@ -123,7 +125,9 @@ class Caller:
     # What connections ask for.
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder:
-        return FrameDecoder()
+        return FrameDecoder(
+            header_bytes_max=_ANSWER_HEADER_BYTES_MAX, value_bytes_max=_ANSWER_HEADER_BYTES_MAX
+        )
 
     def admit(self, connection: Connection) -> str | None:
         return None

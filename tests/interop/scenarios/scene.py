@@ -21,8 +21,8 @@ from contrail.aio import (
 from tests.interop.scenarios.clusters import RunningCluster
 
 # Generous, because machines that test are busy; nothing waits that long when all is well.
-PATIENCE_S = 45.0
-SCENARIO_S_MAX = 120.0
+PATIENCE_S = 12.0
+SCENARIO_S_MAX = 30.0
 _POLL_S = 0.02
 _CALL_TIMEOUT_MS = 15_000
 

@@ -41,7 +41,7 @@ async def test_messages_are_found_by_key_by_id_and_by_time(scene: Scene) -> None
         assert [one.tags for one in found] == ["early", "late"]
         found = await admin.messages_by_key(scene.topic, "order-1", begin=between_ms)
         assert [one.tags for one in found] == ["late"]
-        found = await admin.messages_by_key(scene.topic, "order-1", end=between_ms)
+        found = await admin.messages_by_key(scene.topic, "order-1", end=between_ms - 1)
         assert [one.tags for one in found] == ["early"]
         assert await admin.messages_by_key(scene.topic, "order-3") == []
         by_id = await admin.message(scene.topic, late.message_id)

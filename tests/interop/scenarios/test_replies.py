@@ -29,7 +29,7 @@ async def test_a_request_gets_the_reply_of_its_consumer(scene: Scene) -> None:
     await consumer.subscribe(scene.topic)
     await consumer.start()
     async with scene.producer() as producer:
-        await producer.send(scene.message("no request"))
+        await producer.send(scene.message("plain"))
         replies = await asyncio.gather(
             *(producer.request(scene.message(f"r-{n}"), timeout_ms=TIMEOUT_MS) for n in range(8))
         )
@@ -44,7 +44,7 @@ async def test_a_producer_may_reply_too_and_silence_is_an_error(scene: Scene) ->
     async with scene.producer() as producer, scene.consumer("answering") as consumer:
         await consumer.subscribe(scene.topic)
         asking = asyncio.create_task(
-            producer.request(scene.message("hear me"), timeout_ms=TIMEOUT_MS)
+            producer.request(scene.message("heard"), timeout_ms=TIMEOUT_MS)
         )
         async for message in consumer:
             await producer.reply(message, b"heard", tags="ok", properties={"语言": "中文"})

@@ -79,15 +79,15 @@ async def test_leaving_the_block_commits_and_an_exception_rolls_back(scene: Scen
         async with producer.transaction(scene.message("kept")) as kept:
             pass
         await fail(producer, scene.message("dropped"))
-        async with producer.transaction(scene.message("left open"), check=check) as left:
+        async with producer.transaction(scene.message("left-open"), check=check) as left:
             left.unknown()
-        async with producer.transaction(scene.message("told to")) as told:
+        async with producer.transaction(scene.message("told")) as told:
             told.rollback()
         found = await scene.stored(2)
         async with producer.transaction(scene.message("last")):
             pass
         found = await scene.stored(3)
-    assert [one.body for one in found] == [b"body of kept", b"body of left open", b"body of last"]
+    assert [one.body for one in found] == [b"body of kept", b"body of left-open", b"body of last"]
     assert [one.message_id for one in found[:2]] == [kept.transaction_id, left.transaction_id]
     assert set(asked) == {left.transaction_id}
     assert told.state is ROLLBACK

@@ -113,6 +113,12 @@ def test_as_few_batches_as_possible_are_made() -> None:
     assert cut([]) == []
 
 
+def test_a_batch_has_no_more_messages_than_an_answer_has_ids() -> None:
+    assert [len(batch) for batch in cut([Message("t", b"a")] * 2_500)] == [1_000, 1_000, 500]
+    with pytest.raises(MessageInvalid, match=r"65537 messages.*send_many"):
+        batched(*[Message("t", b"a")] * 65_537)
+
+
 def test_delayed_messages_are_refused_before_anything_is_sent() -> None:
     with pytest.raises(MessageInvalid, match="send it by itself"):
         cut([Message("t", b"a"), Message("t", b"a", delay=3)])

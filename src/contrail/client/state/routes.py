@@ -92,9 +92,6 @@ class RouteTable:
             self.addresses[broker.broker_name] = dict(broker.addresses)
         return known is None or known.data != route.data or known.is_template != route.is_template
 
-    def forget(self, topic: str) -> bool:
-        return self.routes.pop(topic, None) is not None
-
     def drop_unused_brokers(self) -> None:
         """Forget the addresses of brokers that no route names any more."""
         named = {

@@ -1,0 +1,219 @@
+"""Parts of the client suite: our client's own work, each part in a process of its own.
+
+``bare_pulls`` is what consuming is held against: a blocking socket, one pull after the other, each
+record decoded, and nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Coroutine
+from struct import Struct
+from typing import Any, TypeVar
+
+from bench.harness import BenchError, Figures, Stopwatch
+
+T = TypeVar("T")
+
+BODY_BYTES = 1024
+QUEUE_COUNT = 8
+PULL_COUNT = 32
+
+_FILL_RUN = 1000
+_CONSUME_TIMEOUT_S = 300
+_SOCKET_TIMEOUT_S = 30
+_PULL_MESSAGE = 11
+# A pull with its own subscription that does not wait for an arrival.
+_PULL_SYS_FLAG = 0x4
+_LENGTHS = Struct(">II")
+
+
+def body() -> bytes:
+    return b"b" * BODY_BYTES
+
+
+# What is prepared.
+
+
+def topic_made(*, namesrv: str, topic: str, backlog: int = 0) -> Figures:
+    """Make a topic and store a backlog in it, the same number in each queue."""
+    return _run(_make_topic(namesrv, topic, backlog))
+
+
+async def _make_topic(namesrv: str, topic: str, backlog: int) -> Figures:
+    from contrail.aio import Admin, Message, Producer
+
+    async with Admin(namesrv) as admin:
+        await admin.create_topic(topic, queues=QUEUE_COUNT)
+    async with Producer("backlog_senders", namesrv) as producer:
+        queues = await producer.publish_queues(topic) if backlog else []
+        for queue in queues:
+            left = backlog // len(queues)
+            while left > 0:
+                run = [Message(topic, body()) for _ in range(min(left, _FILL_RUN))]
+                await producer.send_many(run, queue=queue)
+                left -= len(run)
+    return {"record_count": backlog}
+
+
+def group_made(*, namesrv: str, group: str) -> Figures:
+    """Make a group: Apache's proxy refuses one that its broker does not know."""
+    return _run(_make_group(namesrv, group))
+
+
+async def _make_group(namesrv: str, group: str) -> Figures:
+    from contrail.aio import Admin
+
+    async with Admin(namesrv) as admin:
+        await admin.create_group(group)
+    return {"record_count": 0}
+
+
+# What is measured.
+
+
+def sent_in_turn(*, namesrv: str, topic: str, warm_up_count: int, count: int) -> Figures:
+    """The blocking producer in one thread, each message answered before the next."""
+    from contrail import Message, Producer
+
+    payload = body()
+    with Producer("senders", namesrv) as producer:
+        for _ in range(warm_up_count):
+            producer.send(Message(topic, payload))
+        with Stopwatch() as watch:
+            for _ in range(count):
+                producer.send(Message(topic, payload))
+    return watch.figures(count)
+
+
+def sent_concurrently(
+    *, namesrv: str, topic: str, warm_up_count: int, count: int, tasks: int
+) -> Figures:
+    """The asyncio producer, so many tasks sending in turn each."""
+    return _run(_send_concurrently(namesrv, topic, warm_up_count, count, tasks))
+
+
+async def _send_concurrently(
+    namesrv: str, topic: str, warm_up_count: int, count: int, tasks: int
+) -> Figures:
+    from contrail.aio import Message, Producer
+
+    payload = body()
+    async with Producer("senders", namesrv) as producer:
+
+        async def send(share: int) -> None:
+            for _ in range(share):
+                await producer.send(Message(topic, payload))
+
+        share = max(1, count // tasks)
+        await asyncio.gather(*(send(max(1, warm_up_count // tasks)) for _ in range(tasks)))
+        with Stopwatch() as watch:
+            await asyncio.gather(*(send(share) for _ in range(tasks)))
+    return watch.figures(share * tasks)
+
+
+def consumed(*, namesrv: str, topic: str, group: str, count: int) -> Figures:
+    """A push consumer with its own settings and a handler that counts: first to last message."""
+    return _run(_consume(namesrv, topic, group, count))
+
+
+async def _consume(namesrv: str, topic: str, group: str, count: int) -> Figures:
+    from contrail.aio import ConsumedMessage, PushConsumer
+
+    seen = 0
+    watch = Stopwatch()
+    ended = asyncio.Event()
+    async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
+
+        @consumer.on_message
+        async def handle(message: ConsumedMessage) -> None:
+            nonlocal seen
+            if seen == 0:
+                watch.__enter__()
+            seen += 1
+            if seen == count:
+                watch.__exit__()
+                ended.set()
+
+        await consumer.subscribe(topic)
+        try:
+            await asyncio.wait_for(ended.wait(), _CONSUME_TIMEOUT_S)
+        except TimeoutError:
+            raise BenchError(f"{seen} of {count} messages were consumed in time") from None
+    return watch.figures(count)
+
+
+def pulled_barely(*, broker: str, topic: str, count: int) -> Figures:
+    """Every queue to its end: first answer to last."""
+    host, _, port = broker.rpartition(":")
+    seen = 0
+    with socket.create_connection((host, int(port)), timeout=_SOCKET_TIMEOUT_S) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        with Stopwatch() as watch:
+            for queue_id in range(QUEUE_COUNT):
+                seen += _pull_queue(connection, topic, queue_id)
+    if seen != count:
+        raise BenchError(f"{seen} messages were pulled, {count} are stored")
+    return watch.figures(count)
+
+
+def _pull_queue(connection: socket.socket, topic: str, queue_id: int) -> int:
+    from contrail.model.record import split_record_run
+
+    seen = queue_offset = 0
+    while True:
+        connection.sendall(_pull_frame(topic, queue_id, queue_offset))
+        header, records = _answer(connection)
+        if header["code"] != 0:
+            return seen
+        queue_offset = int(header["extFields"]["nextBeginOffset"])
+        for message in split_record_run(records):
+            seen += 1
+            if len(message.body) != BODY_BYTES:
+                raise BenchError(f"a message of {len(message.body)} bytes was pulled")
+
+
+def _pull_frame(topic: str, queue_id: int, queue_offset: int) -> bytes:
+    fields = {
+        "consumerGroup": "bare_pullers",
+        "topic": topic,
+        "queueId": str(queue_id),
+        "queueOffset": str(queue_offset),
+        "maxMsgNums": str(PULL_COUNT),
+        "sysFlag": str(_PULL_SYS_FLAG),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": "*",
+        "subVersion": "0",
+        "expressionType": "TAG",
+    }
+    command = {"code": _PULL_MESSAGE, "opaque": queue_offset, "flag": 0, "language": "JAVA"}
+    header = json.dumps({**command, "version": 479, "extFields": fields}).encode()
+    return _LENGTHS.pack(4 + len(header), len(header)) + header
+
+
+def _answer(connection: socket.socket) -> tuple[dict[str, Any], bytes]:
+    frame_bytes, header_bytes = _LENGTHS.unpack(_received(connection, _LENGTHS.size))
+    rest = _received(connection, frame_bytes - 4)
+    return json.loads(rest[:header_bytes]), bytes(memoryview(rest)[header_bytes:])
+
+
+def _received(connection: socket.socket, byte_count: int) -> bytes:
+    data = bytearray(byte_count)
+    view = memoryview(data)
+    done = 0
+    while done < byte_count:
+        read = connection.recv_into(view[done:])
+        if read == 0:
+            raise BenchError("the broker closed the connection of the bare pulls")
+        done += read
+    return bytes(data)
+
+
+def _run(work: Coroutine[Any, Any, T]) -> T:
+    """On the loop that the blocking names use too."""
+    from contrail.runtime.event_loop import choose_event_loop, run
+
+    return run(work, choose_event_loop())

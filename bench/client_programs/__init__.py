@@ -1,0 +1,1 @@
+"""Programs around other clients; each runs alone, where its client is installed."""

@@ -1,0 +1,1 @@
+"""Programs that use the client as programs do; each is run as a process of its own."""

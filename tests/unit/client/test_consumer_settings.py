@@ -1,0 +1,57 @@
+"""Settings of a push consumer."""
+
+from __future__ import annotations
+
+import pytest
+
+from contrail.client.consumer_settings import (
+    RETRIES_MAX,
+    RETRIES_WITHOUT_END,
+    ConsumerSettings,
+    check_consumer_group,
+    split_settings,
+)
+from contrail.client.options import PushOptions
+from contrail.client.settings import ClientSettings
+from contrail.errors import ConfigError
+from contrail.protocol.bodies.heartbeat import MessageModel
+
+
+def test_settings_of_the_client_are_left_for_it() -> None:
+    own, shared = split_settings(ConsumerSettings, {"orderly": True, "instance_name": "x"})
+    assert own.orderly
+    assert shared == {"instance_name": "x"}
+
+
+def test_every_option_ends_in_a_setting() -> None:
+    known = {*ConsumerSettings.__slots__, *ClientSettings.__slots__}
+    assert set(PushOptions.__annotations__) <= known
+
+
+def test_how_often_a_message_is_retried_depends_on_order() -> None:
+    assert ConsumerSettings().retries_max == RETRIES_MAX
+    assert ConsumerSettings(orderly=True).retries_max == RETRIES_WITHOUT_END
+    assert ConsumerSettings(orderly=True, max_reconsume_times=2).retries_max == 2
+
+
+def test_order_needs_no_bound_of_the_span() -> None:
+    assert ConsumerSettings().flow_limits.span_max == 2_000
+    assert ConsumerSettings(orderly=True).flow_limits.span_max is None
+
+
+def test_the_model_may_be_written_small() -> None:
+    assert ConsumerSettings(message_model="broadcasting").model is MessageModel.BROADCASTING
+
+
+@pytest.mark.parametrize(
+    "given", [{"pull_batch_size": 0}, {"pull_batch_size": 2_000}, {"max_reconsume_times": -2}]
+)
+def test_a_value_that_makes_no_sense_is_named(given: dict[str, int]) -> None:
+    with pytest.raises(ConfigError, match=next(iter(given))):
+        ConsumerSettings(**given)  # type: ignore[arg-type]
+
+
+def test_a_group_has_a_name_of_its_own() -> None:
+    for name in ("DEFAULT_CONSUMER", "", "a b"):
+        with pytest.raises(ConfigError):
+            check_consumer_group(name)
