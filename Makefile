@@ -12,6 +12,11 @@ KERNEL_SOURCES := $(wildcard src/contrail/kernels/*.py src/contrail/kernels/*.px
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
 
+# Two workers, a whole file each, in the order of tests/conftest.py: most of these tests wait for
+# other processes. What measures, or moves the clock of a broker that must keep up, runs alone last.
+PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
+ALONE := $(wildcard tests/e2e/test_bench_*.py tests/e2e/test_cold_reads.py tests/history/test_kills_timer.py)
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 .PHONY: help setup demo test check bench bench-quick torture docs clean
@@ -26,8 +31,9 @@ demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, a re
 
 test: setup ## every test but the long campaigns, then the kernels' tests again interpreted
 	@scripts/tools.sh java
-	$(BIN)/python -m pytest tests --ignore=tests/bench
-	CONTRAIL_KERNELS=pure $(BIN)/python -m pytest $(wildcard tests/unit tests/property tests/fault)
+	$(BIN)/python -m pytest tests $(addprefix --ignore=,tests/bench $(ALONE)) $(PARALLEL)
+	CONTRAIL_KERNELS=pure $(BIN)/python -m pytest $(wildcard tests/unit tests/property tests/fault) $(PARALLEL)
+	$(BIN)/python -m pytest $(ALONE)
 
 check: setup ## format, lint, types, import contracts, unit and property tests: about a minute
 	$(BIN)/ruff format --check

@@ -20,6 +20,7 @@ SUITES = {
     "backlog": ("bench.backlog", "the tail's latency while another group drains a backlog"),
     "timers": ("bench.timers", "how late timed messages are, idle and with a million waiting"),
     "wire": ("bench.wire", "send and pull through the broker, beside servers that do nothing"),
+    "client": ("bench.client", "send and consume by our Python client, beside other clients"),
 }
 
 

@@ -53,7 +53,7 @@ async def _make_topic(namesrv: str, topic: str, backlog: int) -> Figures:
             left = backlog // len(queues)
             while left > 0:
                 run = [Message(topic, body()) for _ in range(min(left, _FILL_RUN))]
-                await producer.send_many(run, queue=queue)
+                await producer.send_batch(run, queue=queue)
                 left -= len(run)
     return {"record_count": backlog}
 

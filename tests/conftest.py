@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import settings
 
 from contrail.kernels import compiled_kernels
@@ -13,6 +14,13 @@ from contrail.kernels import compiled_kernels
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("house"), max_examples=5000)
 settings.load_profile(os.environ.get("CONTRAIL_HYPOTHESIS_PROFILE", "house"))
+
+# They come first: a worker that took one of them last would run on alone for minutes.
+LONG_FILES = frozenset({"test_load.py", "test_store_carried.py"})
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: item.path.name not in LONG_FILES)
 
 
 def pytest_report_header() -> str:

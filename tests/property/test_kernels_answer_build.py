@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrail.protocol.command import ReceivedResponse, Response, encode_response
@@ -41,6 +41,19 @@ def runs(draw: st.DrawFn, items: Any = None, offsets: Any = i64) -> tuple[Any, .
     return (sent, first, last, queue_offsets, physical_offsets, run_start, digits, EXTRA_FIELDS)
 
 
+_LEAST = (
+    [(1, 0, 1, 310, b"", b"", 4, False, -1, 0, b"", (b"t", 0, b"", b"", 0, 0, 0, b"", 0, 0))],
+    0,
+    1,
+    [-(1 << 63)],
+    [0],
+    0,
+    b"00" * 20,
+    EXTRA_FIELDS,
+)
+
+
+@example(_LEAST)
 @given(runs())
 def test_compiled_and_pure_build_the_same_answers(arguments: tuple[Any, ...]) -> None:
     compiled = outcome(KERNEL.send_answers, *arguments)

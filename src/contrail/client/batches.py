@@ -28,6 +28,9 @@ MANY_COUNT_MAX = 1_000
 _RECORD_BYTES = 160
 
 
+Enrich = Callable[[dict[str, str]], None]
+
+
 class SentMany(NamedTuple):
     """What became of a list of messages: one receipt for each batch it was cut into."""
 
@@ -36,9 +39,15 @@ class SentMany(NamedTuple):
 
 
 def prepare_batch(
-    messages: Sequence[Message], *, take_id: Callable[[], str], bytes_max: int
+    messages: Sequence[Message],
+    *,
+    take_id: Callable[[], str],
+    bytes_max: int,
+    enrich: Enrich | None = None,
 ) -> Outgoing:
     """One send that holds all ``messages``; batches are never compressed.
+
+    ``enrich`` may add to the properties of each.
 
     Raises:
         MessageInvalid: they may not go together, or are too many bytes.
@@ -58,7 +67,7 @@ def prepare_batch(
     units: list[BatchUnit] = []
     for message in messages:
         ids.append(take_id())
-        units.append(_unit(message, ids[-1], bytes_max))
+        units.append(_unit(message, ids[-1], bytes_max, enrich))
     body = encode_batch(units)
     if len(body) > bytes_max:
         raise MessageInvalid(
@@ -103,9 +112,11 @@ def _check_plain(message: Message) -> None:
         )
 
 
-def _unit(message: Message, unique_id: str, bytes_max: int) -> BatchUnit:
+def _unit(message: Message, unique_id: str, bytes_max: int, enrich: Enrich | None) -> BatchUnit:
     body = check_body(message, bytes_max)
     properties = build_properties(message)
+    if enrich is not None:
+        enrich(properties)
     properties[UNIQ_KEY] = unique_id
     encoded = properties_text(properties).encode("utf-8", "replace")
     if len(encoded) > PROPERTIES_BYTES_MAX:

@@ -232,7 +232,7 @@ class Workers:
         self._watch = watch
         self._group = group
         self._count_max = count_max
-        self._batch_count_max = batch_count_max
+        self._batch_count_max = batch_count_max if run.handler.takes_list else 1
         self._spawn = spawn
         self._tasks: set[asyncio.Task[None]] = set()
         # Somebody was called and has not come yet.
@@ -331,13 +331,7 @@ class Workers:
                 continue
             if not self._is_calling and supply.has_more:
                 self.call_one()
-            try:
-                handled = await threads.handle(run, supply.put_back)
-            except asyncio.CancelledError:
-                supply.abandoned(run)
-                raise
-            for one in handled:
-                await self._conclude(one)
+            await threads.handle(run, supply, self._conclude)
 
     async def _conclude(self, handled: Handled) -> None:
         message, result, error, started_ms, ended_ms = handled

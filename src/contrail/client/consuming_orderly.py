@@ -128,7 +128,8 @@ class OrderlySupply:
 
     def put_back(self, batch: Batch) -> None:
         """Nobody began: its turn comes again."""
-        self._end_turn(batch[0].origin)
+        if batch:
+            self._end_turn(batch[0].origin)
 
     def succeeded_one(self, message: ConsumedMessage) -> bool:
         return self.succeeded([message])
@@ -168,7 +169,8 @@ class OrderlySupply:
             self._rest(reader, rest_ms)
 
     def abandoned(self, batch: Batch) -> None:
-        self._rest(batch[0].origin, self._rest_ms)
+        if batch:
+            self._rest(batch[0].origin, self._rest_ms)
 
     def _rest_of(self, message: ConsumedMessage) -> int:
         wanted_ms, message.suspend_ms = message.suspend_ms, None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from contrail.client.consumed_message import ConsumedMessage
 from contrail.clock import monotonic_ms
@@ -32,22 +32,29 @@ class Handled(NamedTuple):
     ended_ms: int
 
 
+class Keeper(Protocol):
+    """Where the messages of a run come from."""
+
+    def put_back(self, batch: list[ConsumedMessage]) -> None: ...
+    def abandoned(self, batch: list[ConsumedMessage]) -> None: ...
+
+
 class _Run:
     """Messages that one thread handles, one after the other."""
 
     def __init__(self, function: Callable[[Any], Any], messages: Iterable[ConsumedMessage]) -> None:
         self._function = function
-        # The thread takes from one end and the event loop from the other: each step is atomic.
-        self.waiting = deque(messages)
-        self.handled: list[Handled] = []
+        # The thread and the event loop work at the two ends of both: each step is atomic.
+        self._waiting = deque(messages)
+        self._handled: deque[Handled] = deque()
 
     def __call__(self) -> None:
         while True:
             try:
-                message = self.waiting.popleft()
+                message = self._waiting.popleft()
             except IndexError:
                 return
-            self.handled.append(self._handle(message))
+            self._handled.append(self._handle(message))
 
     def _handle(self, message: ConsumedMessage) -> Handled:
         message.started_ms = started_ms = monotonic_ms()
@@ -58,16 +65,19 @@ class _Run:
             error = problem
         return Handled(message, result, error, started_ms, monotonic_ms())
 
-    def reclaim(self, put_back: Callable[[list[ConsumedMessage]], None]) -> None:
-        """Give back, in their order, those that nobody has begun."""
+    def reclaim(self) -> list[ConsumedMessage]:
+        """Those that the thread has not begun, which it will not begin now."""
         idle: list[ConsumedMessage] = []
-        while self.waiting:
+        while self._waiting:
             try:
-                idle.append(self.waiting.pop())
+                idle.append(self._waiting.pop())
             except IndexError:
                 break
-        if idle:
-            put_back(idle[::-1])
+        return idle[::-1]
+
+    def harvest(self) -> Iterator[Handled]:
+        while self._handled:
+            yield self._handled.popleft()
 
 
 class HandlerThreads:
@@ -76,43 +86,59 @@ class HandlerThreads:
     def __init__(self, function: Callable[[Any], Any], count_max: int) -> None:
         self._function = function
         self._pool = ThreadPoolExecutor(count_max, "contrail-handler")
+        # How many messages a run gets.
         self.run_count = 1
 
     async def call(self, argument: Any) -> Any:
         """One call, in a thread."""
         loop = asyncio.get_running_loop()
         running = loop.run_in_executor(self._pool, self._function, argument)
-        return await self._wait(running)
-
-    async def handle(
-        self,
-        messages: list[ConsumedMessage],
-        put_back: Callable[[list[ConsumedMessage]], None],
-    ) -> list[Handled]:
-        """Handle messages in one thread; what came of those that were not given back.
-
-        Cancelled, it waits no longer: the thread goes on, and nobody hears what it says.
-        """
-        loop = asyncio.get_running_loop()
-        run = _Run(self._function, messages)
-        started_ms = monotonic_ms()
-        reclaiming = loop.call_later(_RECLAIM_S, run.reclaim, put_back)
-        try:
-            await self._wait(loop.run_in_executor(self._pool, run))
-        except asyncio.CancelledError:
-            run.waiting.clear()
-            raise
-        finally:
-            reclaiming.cancel()
-        self._learn(monotonic_ms() - started_ms)
-        return run.handled
-
-    async def _wait(self, running: asyncio.Future[Any]) -> Any:
         try:
             return await asyncio.shield(running)
         except asyncio.CancelledError:
             running.add_done_callback(_look_away)
             raise
+
+    async def handle(
+        self,
+        messages: list[ConsumedMessage],
+        keeper: Keeper,
+        conclude: Callable[[Handled], Awaitable[None]],
+    ) -> None:
+        """Handle messages in one thread; each is concluded, put back or abandoned.
+
+        Cancelled, it waits no longer: the thread goes on, and nobody hears what it says.
+        """
+        open_messages = {id(message): message for message in messages}
+        run = _Run(self._function, messages)
+        running = asyncio.get_running_loop().run_in_executor(self._pool, run)
+        started_ms = monotonic_ms()
+        try:
+            done, _ = await asyncio.wait({running}, timeout=_RECLAIM_S)
+            if not done:
+                idle = run.reclaim()
+                for message in idle:
+                    del open_messages[id(message)]
+                keeper.put_back(idle)
+                await self._conclude(run, open_messages, conclude)
+                await asyncio.wait({running})
+            self._learn(monotonic_ms() - started_ms)
+            await self._conclude(run, open_messages, conclude)
+        except BaseException:
+            run.reclaim()
+            keeper.abandoned(list(open_messages.values()))
+            raise
+
+    async def _conclude(
+        self,
+        run: _Run,
+        open_messages: dict[int, ConsumedMessage],
+        conclude: Callable[[Handled], Awaitable[None]],
+    ) -> None:
+        for handled in run.harvest():
+            # Whoever concludes answers for it from here on, even if that fails.
+            del open_messages[id(handled.message)]
+            await conclude(handled)
 
     def _learn(self, took_ms: int) -> None:
         if took_ms <= _QUICK_MS:

@@ -6,10 +6,9 @@ A test holds them against the settings they end in.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from contrail.client.compression import Compression
 from contrail.client.state.allocation import AllocationStrategy

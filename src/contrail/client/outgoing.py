@@ -64,7 +64,7 @@ class Outgoing:
     producer_group: str | None = None
 
 
-def prepare(message: Message, *, unique_id: str, now_ms: int, rules: OutgoingRules) -> Outgoing:
+def prepare(message: Message, *, unique_id: str, rules: OutgoingRules) -> Outgoing:
     """``message`` as it is sent.
 
     Raises:

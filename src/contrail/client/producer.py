@@ -25,6 +25,7 @@ from contrail.client.sender import Sender
 from contrail.client.settings import ClientSettings
 from contrail.client.sides import TransactionCheck
 from contrail.client.state.send_retry import RetryStyle
+from contrail.client.telemetry import propagate, telemetry_hooks
 from contrail.client.trace import ProducerTrace, open_trace
 from contrail.client.transactions import (
     Checker,
@@ -35,6 +36,7 @@ from contrail.client.transactions import (
 )
 from contrail.errors import ClientClosed, ConfigError, GroupTaken, MessageInvalid, SendFailed
 from contrail.model.group import check_group_name
+from contrail.model.topic import TRACE_TOPIC
 
 _log = logging.getLogger(__name__)
 
@@ -58,9 +60,12 @@ class Producer:
         transaction_listener: TransactionListener | None = None,
         transaction_checker: Checker | None = None,
         trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        telemetry: bool | None = None,
         hooks: Sequence[SendHook] = (),
         **options: Unpack[ProducerOptions],
     ) -> None:
+        """``telemetry`` is on by itself where a program set OpenTelemetry's provider."""
         check_group_name(group)
         if group == _DEFAULT_GROUP:
             raise ConfigError(f"group={group!r} is RocketMQ's own: name a group of yours")
@@ -71,6 +76,8 @@ class Producer:
         self._listener = transaction_listener
         self._checker = transaction_checker
         self._is_traced = trace
+        self._trace_topic = trace_topic
+        self._telemetry = telemetry
         self._hooks = tuple(hooks)
         self._process_id = os.getpid()
         self._open: _Opened | None = None
@@ -106,10 +113,14 @@ class Producer:
         self._open = self._build(instance)
 
     def _build(self, instance: ClientInstance) -> _Opened:
-        sender = Sender(instance, self._group, self._settings, hooks=self._hooks)
+        spans = telemetry_hooks(
+            self._telemetry, group=self._group, client_id=instance.client_id
+        ).send
+        hooks = (*spans, *self._hooks)
+        sender = Sender(instance, self._group, self._settings, hooks=hooks)
         trace: ProducerTrace | None = None
         if self._is_traced:
-            dispatcher = open_trace(instance, self._group, "PRODUCER")
+            dispatcher = open_trace(instance, self._group, "PRODUCER", self._trace_topic)
             trace = ProducerTrace(instance, self._group, dispatcher)
             sender.hooks.append(trace)
         transactions = Transactions(
@@ -123,7 +134,7 @@ class Producer:
             trace=trace,
         )
         replies = RequestReply(instance, sender, self._prepare)
-        return _Opened(instance, sender, transactions, replies, trace)
+        return _Opened(instance, sender, transactions, replies, trace, has_spans=bool(spans))
 
     async def close(self) -> None:
         """Wait for what is under way, then leave. Sends that begin from now on are refused."""
@@ -277,6 +288,7 @@ class Producer:
             messages,
             take_id=lambda: instance.unique_ids.take(now_ms),
             bytes_max=self._settings.max_message_size,
+            enrich=propagate if opened.has_spans else None,
         )
 
     async def send_many(
@@ -463,13 +475,13 @@ class Producer:
         instance = self._opened().instance
         now_ms = instance.clock.now_ms()
         unique_id = instance.unique_ids.take(now_ms)
-        return prepare(message, unique_id=unique_id, now_ms=now_ms, rules=self._rules)
+        return prepare(message, unique_id=unique_id, rules=self._rules)
 
 
 class _Opened:
     """What a started producer has."""
 
-    __slots__ = ("instance", "replies", "sender", "trace", "transactions")
+    __slots__ = ("has_spans", "instance", "replies", "sender", "trace", "transactions")
 
     def __init__(
         self,
@@ -478,7 +490,10 @@ class _Opened:
         transactions: Transactions,
         replies: RequestReply,
         trace: ProducerTrace | None,
+        *,
+        has_spans: bool,
     ) -> None:
+        self.has_spans = has_spans
         self.instance = instance
         self.sender = sender
         self.transactions = transactions

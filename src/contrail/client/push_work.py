@@ -163,7 +163,7 @@ class PushWork:
             self._watch,
             group=self.group,
             count_max=settings.consume_thread_max,
-            batch_count_max=settings.consume_message_batch_max_size if handler.takes_list else 1,
+            batch_count_max=settings.consume_message_batch_max_size,
             spawn=self.instance.spawn,
         )
         self._workers.call_one()
@@ -267,7 +267,6 @@ class PushWork:
         return prepare(
             message,
             unique_id=self.instance.unique_ids.take(now_ms),
-            now_ms=now_ms,
             rules=ProducerSettings().outgoing_rules,
         )
 

@@ -230,6 +230,8 @@ class Sender:
         connection = self._open_connection(queue)
         if connection is None:
             connection = await self._connect(queue, deadline_s)
+        if not TIMER_PROPERTIES.isdisjoint(outgoing.properties):
+            await self._require_timers(queue)
         response = await self._ask(connection, outgoing, queue, deadline_s)
         if response.code == _GO_AWAY:
             response = await self._ask_anew(connection, outgoing, queue, deadline_s)
@@ -245,9 +247,6 @@ class Sender:
         left_ms = int((deadline_s - self._loop.time()) * 1000)
         if left_ms <= 0:
             raise CallFailed(f"{connection.address} was not asked: no time was left")
-        properties = outgoing.properties
-        if not TIMER_PROPERTIES.isdisjoint(properties):
-            self._require_timers(connection.address, queue)
         opaque = connection.take_opaque()
         frame = self._frames.encode(
             outgoing, queue, opaque=opaque, flag=0, now_ms=self._instance.clock.now_ms()
@@ -265,8 +264,13 @@ class Sender:
         renewed = await self._connect(queue, deadline_s)
         return await self._ask(renewed, outgoing, queue, deadline_s)
 
-    def _require_timers(self, address: str, queue: MessageQueue) -> None:
-        version = self._instance.broker_versions.get(address)
+    async def _require_timers(self, queue: MessageQueue) -> None:
+        instance = self._instance
+        address = instance.master_of(queue.broker_name)
+        if address not in instance.broker_versions:
+            # Brokers say what they are when they answer a heartbeat.
+            await instance.beat()
+        version = instance.broker_versions.get(address)
         if version is not None and version < _TIMER_VERSION_MIN:
             raise MessageInvalid(
                 f"broker {queue.broker_name} is older than RocketMQ 5.0 and would deliver a "

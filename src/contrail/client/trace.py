@@ -158,7 +158,6 @@ def open_trace(
         outgoing = prepare(
             Message(topic, body, keys=keys),
             unique_id=instance.unique_ids.take(now_ms),
-            now_ms=now_ms,
             rules=settings.outgoing_rules,
         )
         return await sender.send(outgoing, retry="async")

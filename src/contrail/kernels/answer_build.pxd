@@ -36,6 +36,8 @@ cdef Py_ssize_t _copy(unsigned char* view, Py_ssize_t at, bytes text) except -1
 @cython.locals(digits=Py_ssize_t, rest=cython.longlong, end=Py_ssize_t, place=Py_ssize_t)
 cdef Py_ssize_t _decimal(unsigned char* view, Py_ssize_t at, long long value) except -1
 
+cdef long long _last_digit(long long value) except -1
+
 @cython.locals(place=Py_ssize_t, digit=cython.int)
 cdef Py_ssize_t _hex(unsigned char* view, Py_ssize_t at, long long value) except -1
 

@@ -163,22 +163,22 @@ def _decimal(view: bytearray, at: int, value: int) -> int:
         at += 1
     digits = 1
     rest = value
-    # Division rounds differently in C for negative numbers, so digits are counted on both sides.
     while rest > 9 or rest < -9:
-        rest = rest // 10 if rest > 0 else -(-rest // 10)
+        rest = (rest + _last_digit(rest)) // 10 if rest < 0 else rest // 10
         digits += 1
     end = at + digits
     place = end
     rest = value
     while place > at:
         place -= 1
-        if rest >= 0:
-            view[place] = 48 + rest % 10
-            rest = rest // 10
-        else:
-            view[place] = 48 + -rest % 10
-            rest = -(-rest // 10)
+        view[place] = 48 + _last_digit(rest)
+        rest = (rest + _last_digit(rest)) // 10 if rest < 0 else rest // 10
     return end
+
+
+def _last_digit(value: int) -> int:
+    """Without negating it: the least number of 64 bits has no positive counterpart."""
+    return (10 - value % 10) % 10 if value < 0 else value % 10
 
 
 def _hex(view: bytearray, at: int, value: int) -> int:

@@ -8,6 +8,7 @@ killed. Everything listens on loopback, on free ports.
 from __future__ import annotations
 
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -15,7 +16,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Mapping
+from collections.abc import Coroutine, Iterator, Mapping
+from itertools import cycle
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
@@ -40,6 +42,12 @@ T = TypeVar("T")
 _START_TIMEOUT_S = 60.0
 _STOP_TIMEOUT_S = 60.0
 _POLL_S = 0.02
+
+# Below the ports that the kernel gives to connections, so that a server that was killed finds its
+# port free again. A step leaves room for the fast port.
+_PORTS = range(12_000, 20_000)
+_SHARE_SIZE = 2_000
+_PORT_STEP = 4
 
 # Small files, and an answer before the disk has spoken: a test wants to be quick.
 TEST_PROPERTIES: Mapping[str, str] = {
@@ -324,19 +332,43 @@ def _pause() -> None:
 
 
 def free_port() -> int:
-    """A port that nobody listens on at this moment."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """A port that nobody listens on at this moment; not given again soon."""
+    return _free_port(0)
 
 
 def free_port_pair() -> int:
     """A port whose fast port, two below it, is free too."""
-    while True:
-        port = free_port()
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port - 2))
-            except OSError:
-                continue
+    return _free_port(0, -2)
+
+
+def _free_port(*shifts: int) -> int:
+    for _ in range(_SHARE_SIZE // _PORT_STEP):
+        port = next(_own_ports)
+        if all(_is_free(port + shift) for shift in shifts):
             return port
+    raise ContrailError(f"no free port near {port}: end what listens on so many")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
+
+
+def _share_of_ports() -> Iterator[int]:
+    """This process's share, from a random place on, round and round.
+
+    Parallel workers of pytest are named gw0, gw1 and so on: each has a share of its own, so that
+    none picks a port that another has picked and not bound yet.
+    """
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+    first = _PORTS[worker * _SHARE_SIZE % len(_PORTS)]
+    share = list(range(first, first + _SHARE_SIZE, _PORT_STEP))
+    start = random.SystemRandom().randrange(len(share))
+    return cycle(share[start:] + share[:start])
+
+
+_own_ports = _share_of_ports()

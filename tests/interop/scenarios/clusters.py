@@ -21,9 +21,7 @@ _PROPERTIES = {
     "enablePropertyFilter": "true",
     "recallMessageEnable": "true",
     "traceTopicEnable": "true",
-    # One scenario has full files deleted.
     "mappedFileSizeCommitLog": str(SEGMENT_BYTES),
-    "fileReservedTime": "0",
     "cleanResourceInterval": "1000",
 }
 

@@ -92,7 +92,7 @@ class Scene:
                 found[:] = await _browse(admin, topic or self.topic)
                 return len(found) >= count
 
-            await until_true(is_all, f"{count} messages of {topic or self.topic}: {found}")
+            await until_true(is_all, lambda: f"{count} messages, not only {found}")
         assert len(found) == count, found
         return found
 

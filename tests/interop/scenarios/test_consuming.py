@@ -228,4 +228,8 @@ async def trim(scene: Scene, broker_name: str) -> None:
             await admin.delete_expired_segments(broker=broker_name)
             return await admin.queue_offset_min(queue) == 2
 
-        await until_true(is_gone, "the deletion of the first messages")
+        await admin.update_broker_config({"fileReservedTime": "0"}, broker=broker_name)
+        try:
+            await until_true(is_gone, "the deletion of the first messages")
+        finally:
+            await admin.update_broker_config({"fileReservedTime": "72"}, broker=broker_name)

@@ -19,7 +19,7 @@ NOW_MS = 1_700_000_000_000
 def prepared(topic: str = "orders", body: Any = b"x", **given: Any) -> Outgoing:
     rules = given.pop("rules", OutgoingRules())
     message = Message(topic, body, **given)
-    return prepare(message, unique_id="ID", now_ms=NOW_MS, rules=rules)
+    return prepare(message, unique_id="ID", rules=rules)
 
 
 def test_keys_tags_and_properties_travel_together() -> None:

@@ -100,6 +100,7 @@ class FakeInstance:
         self.retired: list[str] = []
         self.topics = topics
         self.perm = 6
+        self.announced = 479
 
     @property
     def loop(self) -> FakeInstance:
@@ -136,6 +137,9 @@ class FakeInstance:
         address = self.routes.master_of(broker_name)
         assert address is not None
         return address
+
+    async def beat(self) -> None:
+        self.broker_versions = dict.fromkeys(self.brokers, self.announced)
 
     def refresh_soon(self, topic: str) -> None:
         self.refreshed.append(topic)
@@ -337,7 +341,7 @@ def test_another_template_is_told_to_the_client() -> None:
     instance = FakeInstance("a")
     run(sender(instance).send(outgoing()))
     assert not instance.templates
-    instance.routes.forget("t")
+    del instance.routes.routes["t"]
     run(sender(instance, create_topic_key="MINE", default_topic_queue_nums=8).send(outgoing()))
     assert instance.templates == {"t": ("MINE", 8)}
 
@@ -379,10 +383,11 @@ def test_a_slow_broker_is_avoided_when_latency_faults_are_on() -> None:
 
 def test_a_timer_is_refused_for_a_broker_that_has_none() -> None:
     instance = FakeInstance("a")
-    instance.broker_versions["a:10911"] = 409
+    instance.announced = 409
     with pytest.raises(MessageInvalid, match=r"older than RocketMQ 5.0.*delay_level="):
         run(sender(instance).send(outgoing(TIMER_DELAY_SEC="3")))
-    instance.broker_versions["a:10911"] = 413
+    instance.broker_versions.clear()
+    instance.announced = 413
     assert run(sender(instance).send(outgoing(TIMER_DELAY_SEC="3")))
 
 

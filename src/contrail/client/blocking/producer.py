@@ -17,6 +17,7 @@ from contrail.client.selectors import Selector
 from contrail.client.state.local_transactions import TransactionState
 from contrail.client.transactions import Checker, HalfMessage, TransactionListener
 from contrail.client.transactions import Transaction as AsyncTransaction
+from contrail.model.topic import TRACE_TOPIC
 
 
 class Producer(ProducerCalls):
@@ -34,6 +35,8 @@ class Producer(ProducerCalls):
         transaction_listener: TransactionListener | None = None,
         transaction_checker: Checker | None = None,
         trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        telemetry: bool | None = None,
         hooks: Sequence[SendHook] = (),
         **options: Unpack[ProducerOptions],
     ) -> None:
@@ -44,6 +47,8 @@ class Producer(ProducerCalls):
                 transaction_listener=transaction_listener,
                 transaction_checker=transaction_checker,
                 trace=trace,
+                trace_topic=trace_topic,
+                telemetry=telemetry,
                 hooks=hooks,
                 **options,
             )

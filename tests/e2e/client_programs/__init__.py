@@ -1,1 +1,0 @@
-"""Programs that use the client as programs do; each is run as a process of its own."""

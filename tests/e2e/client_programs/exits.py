@@ -1,0 +1,114 @@
+"""Ends without closing anything. Usage: WHAT NAMESRV TOPIC."""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import sys
+import threading
+import time
+
+import contrail
+from contrail import aio
+
+what, namesrv, topic = sys.argv[1:]
+
+
+def producer() -> contrail.Producer:
+    made = contrail.Producer("exits", namesrv)
+    made.start()
+    made.send(contrail.Message(topic, b"sent"))
+    return made
+
+
+def handler() -> None:
+    """Messages go on arriving while the interpreter ends."""
+    made = producer()
+    consumer = contrail.PushConsumer("exits", namesrv, consume_from_where="first")
+    consumer.subscribe(topic)
+    began = threading.Event()
+
+    @consumer.on_message
+    def handle(message: contrail.ConsumedMessage) -> None:
+        began.set()
+        time.sleep(0.01)
+
+    consumer.start()
+    for number in range(200):
+        made.send(contrail.Message(topic, b"%d" % number))
+    assert began.wait(60)
+
+
+def loop() -> None:
+    """The loop runs in a thread that the interpreter waits for."""
+    made = producer()
+    consumer = contrail.PushConsumer("exits", namesrv, consume_from_where="first")
+    consumer.__enter__()
+    consumer.subscribe(topic)
+
+    def consume() -> None:
+        for message in consumer:
+            if message.body == b"the end":
+                print("the thread is done", flush=True)
+                return
+
+    threading.Thread(target=consume).start()
+    threading.Timer(0.5, lambda: made.send(contrail.Message(topic, b"the end"))).start()
+
+
+def pull() -> None:
+    consumer = contrail.PullConsumer("exits", namesrv, consume_from_where="first")
+    consumer.start()
+    consumer.subscribe(topic)
+    producer()
+    assert consumer.poll(timeout_ms=60_000)
+
+
+def late() -> None:
+    """Exit handlers run in the reverse order: this one after the client's own."""
+    made = producer()
+    kept.append(made)
+
+
+def use_late() -> None:
+    for made in kept:
+        made.close()
+        try:
+            made.send(contrail.Message(topic, b"too late"))
+        except contrail.ContrailError as error:
+            print(error, flush=True)
+
+
+def asyncio_forgotten() -> None:
+    async def main() -> None:
+        made = aio.Producer("exits", namesrv)
+        await made.start()
+        await made.send(aio.Message(topic, b"sent"))
+        consumer = aio.PushConsumer("exits", namesrv)
+        await consumer.__aenter__()
+        await consumer.subscribe(topic)
+
+    asyncio.run(main())
+
+
+def with_a_handler_that_exits() -> None:
+    """``sys.exit`` in a coroutine of the client's own thread must not end that thread."""
+    made = producer()
+    consumer = contrail.PushConsumer("exits", namesrv, consume_from_where="first")
+    consumer.subscribe(topic)
+    began = threading.Event()
+
+    @consumer.on_message
+    async def handle(message: contrail.ConsumedMessage) -> None:
+        began.set()
+        sys.exit(3)
+
+    consumer.start()
+    assert began.wait(60)
+    made.send(contrail.Message(topic, b"still here"))
+
+
+kept: list[contrail.Producer] = []
+atexit.register(use_late)
+globals()[what]()
+print("done", flush=True)

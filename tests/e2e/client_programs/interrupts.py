@@ -1,0 +1,132 @@
+"""Is interrupted with Ctrl-C. Usage: WHERE NAMESRV TOPIC; says ``ready`` when it may be, and
+afterwards ``interrupted``, with the seconds it took to leave all ``with`` blocks.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+import time
+from collections.abc import Callable
+
+import contrail
+from contrail import aio
+
+where, namesrv, topic = sys.argv[1:]
+interrupted_s = 0.0
+
+
+def note_interrupt() -> None:
+    global interrupted_s
+    interrupted_s = time.monotonic()
+
+
+def ready() -> None:
+    print("ready", flush=True)
+
+
+def blocking_send() -> None:
+    """Against a broker that does not answer: the parent has stopped it."""
+    with contrail.Producer("sends", namesrv, send_timeout_ms=60_000) as producer:
+        producer.send(contrail.Message(topic, b"before"))
+        ready()
+        assert input() == "stopped"
+        print("sending", flush=True)
+        try:
+            producer.send(contrail.Message(topic, b"hangs"))
+        except KeyboardInterrupt:
+            note_interrupt()
+            print("interrupted", flush=True)
+            # The client is whole: once the broker is back it goes on.
+            assert input() == "continued"
+            producer.send(contrail.Message(topic, b"after"))
+            raise
+
+
+def blocking_loop() -> None:
+    """In the body, with a message in hand."""
+    with contrail.PushConsumer(where, namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        for number, message in enumerate(consumer):
+            print("got", message.body.decode(), flush=True)
+            if number == 2:
+                ready()
+                noticing(time.sleep, 60)
+
+
+def blocking_waiting() -> None:
+    """While the loop waits for a message; all before it are done."""
+    with contrail.PushConsumer(where, namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        messages = iter(consumer)
+        for _ in range(3):
+            print("got", next(messages).body.decode(), flush=True)
+        threading.Timer(0.5, ready).start()
+        noticing(next, messages)
+
+
+def blocking_run() -> None:
+    """In ``run``, while handlers work in threads."""
+    consumer = contrail.PushConsumer(where, namesrv, consume_from_where="first")
+    consumer.subscribe(topic)
+    count = 0
+
+    @consumer.on_message
+    def handle(message: contrail.ConsumedMessage) -> None:
+        nonlocal count
+        print("got", message.body.decode(), flush=True)
+        count += 1
+        if count == 3:
+            threading.Timer(0.2, ready).start()
+
+    noticing(consumer.run)
+
+
+def blocking_poll() -> None:
+    with contrail.PullConsumer(where, namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        got = 0
+        while got < 3:
+            for message in consumer.poll():
+                got += 1
+                print("got", message.body.decode(), flush=True)
+        threading.Timer(0.5, ready).start()
+        noticing(consumer.poll, 60_000)
+
+
+async def asyncio_loop() -> None:
+    async with aio.PushConsumer(where, namesrv, consume_from_where="first") as consumer:
+        await consumer.subscribe(topic)
+        number = 0
+        async for message in consumer:
+            print("got", message.body.decode(), flush=True)
+            number += 1
+            if number == 3:
+                ready()
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    note_interrupt()
+                    raise
+
+
+def noticing(work: Callable[..., object], *given: object) -> None:
+    try:
+        work(*given)
+    except KeyboardInterrupt:
+        note_interrupt()
+        raise
+
+
+def main() -> None:
+    try:
+        if where == "asyncio_loop":
+            asyncio.run(asyncio_loop())
+        else:
+            globals()[where]()
+    except KeyboardInterrupt:
+        print(f"interrupted {time.monotonic() - interrupted_s:.3f}", flush=True)
+
+
+main()

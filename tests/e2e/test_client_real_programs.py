@@ -1,0 +1,289 @@
+"""The client in whole programs, each a process of its own: loops, forks, signals and exits.
+
+Every warning in them is an error, and what they leave on stderr fails the test.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import contrail
+from contrail.protocol.codes import RequestCode
+from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker
+
+PROGRAMS = Path(__file__).parent / "client_programs"
+PATIENCE_S = 60.0
+# Two cores and many neighbours: this is "at once", and far from any timeout of the client.
+PROMPT_S = 5.0
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"programs-{next(_numbers)}"
+    Asker(cluster, 0).make_topic(name, read=2, write=2)
+    return name
+
+
+def command(name: str, *arguments: str) -> list[str]:
+    return [sys.executable, "-W", "error", str(PROGRAMS / f"{name}.py"), *arguments]
+
+
+def run(name: str, *arguments: str, is_clean: bool = True) -> str:
+    """What a program prints; it ends well and complains of nothing."""
+    done = subprocess.run(
+        command(name, *arguments), capture_output=True, text=True, timeout=PATIENCE_S
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    if is_clean:
+        assert done.stderr == ""
+    return done.stdout
+
+
+# Loops.
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_asyncio_run_for_every_call(loop: str, cluster: LocalCluster, topic: str) -> None:
+    # What a program never closed is told by Python itself.
+    assert run("asyncio_runs", loop, cluster.namesrv, topic, is_clean=False) == "done\n"
+
+
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_an_application_with_a_lifespan(loop: str, cluster: LocalCluster, topic: str) -> None:
+    assert run("lifespan", loop, cluster.namesrv, topic) == "done\n"
+
+
+# Forks.
+
+
+@pytest.mark.parametrize(
+    ("style", "leaving"),
+    [
+        ("blocking", "exit"),
+        ("blocking", "multiprocessing"),
+        ("asyncio", "_exit"),
+        ("asyncio", "multiprocessing"),
+        ("uvloop", "multiprocessing"),
+    ],
+)
+def test_a_child_of_a_fork_is_told_so_and_its_parent_goes_on(
+    style: str, leaving: str, cluster: LocalCluster, topic: str
+) -> None:
+    assert run("forks", style, leaving, cluster.namesrv, topic) == "done\n"
+
+
+def test_a_prefork_server_makes_its_clients_in_the_workers(
+    cluster: LocalCluster, topic: str
+) -> None:
+    assert run("prefork", cluster.namesrv, topic) == "done\n"
+    bodies = all_of(cluster, topic)
+    for worker in range(4):
+        assert sum(body.startswith(b"worker %d:" % worker) for body in bodies) == 20
+    assert bodies.count(b"master") == 5
+
+
+def all_of(cluster: LocalCluster, topic: str) -> list[bytes]:
+    with contrail.PullConsumer("checks", cluster.namesrv) as consumer:
+        queues = consumer.fetch_queues(topic)
+        return [
+            message.body
+            for queue in queues
+            for message in consumer.pull(queue, 0, count_max=1_000).messages
+        ]
+
+
+# Ctrl-C.
+
+
+class Interrupted:
+    """A program that can be interrupted where it says so."""
+
+    def __init__(self, where: str, cluster: LocalCluster, topic: str) -> None:
+        self._process = subprocess.Popen(
+            command("interrupts", where, cluster.namesrv, topic),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        self.lines: list[str] = []
+
+    def until(self, line: str) -> None:
+        assert self._process.stdout is not None
+        for read in self._process.stdout:
+            self.lines.append(read.strip())
+            if self.lines[-1] == line:
+                return
+        raise AssertionError(f"no {line!r}: {self.lines}, {self.end()}")
+
+    def say(self, line: str) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.write(line + "\n")
+        self._process.stdin.flush()
+
+    def interrupt(self) -> None:
+        self._process.send_signal(signal.SIGINT)
+
+    def end(self) -> str:
+        """What it complained of, once it has ended."""
+        try:
+            out, errors = self._process.communicate(timeout=PATIENCE_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
+            raise
+        self.lines += out.splitlines()
+        assert self._process.returncode == 0, errors
+        return errors
+
+    @property
+    def got(self) -> list[str]:
+        return [line.removeprefix("got ") for line in self.lines if line.startswith("got ")]
+
+    @property
+    def took_s(self) -> float:
+        """From the interruption to the end of its ``with`` blocks."""
+        return float(self.lines[-1].removeprefix("interrupted "))
+
+
+def send_numbers(cluster: LocalCluster, topic: str, count: int) -> None:
+    with contrail.Producer("numbers", cluster.namesrv) as producer:
+        for number in range(count):
+            producer.send(contrail.Message(topic, b"%d" % number))
+
+
+@pytest.mark.parametrize(
+    ("where", "is_in_hand"),
+    [
+        ("blocking_loop", True),
+        ("asyncio_loop", True),
+        ("blocking_waiting", False),
+        ("blocking_run", False),
+        ("blocking_poll", False),
+    ],
+)
+def test_an_interrupted_consumer_ends_at_once_keeps_its_place_and_loses_nothing(
+    where: str, is_in_hand: bool, cluster: LocalCluster, topic: str
+) -> None:
+    send_numbers(cluster, topic, 3)
+    sent_back_before = sent_back_count(cluster)
+    program = Interrupted(where, cluster, topic)
+    program.until("ready")
+    program.interrupt()
+    errors = program.end()
+    assert sorted(program.got) == ["0", "1", "2"]
+    assert program.took_s < PROMPT_S
+    if not is_in_hand:
+        assert errors == ""
+    # A message in hand was not acknowledged: it comes again, and the place is past it.
+    assert sent_back_count(cluster) - sent_back_before == (1 if is_in_hand else 0)
+    with contrail.Admin(cluster.namesrv) as admin:
+        places = admin.committed_offsets(where, topic)
+    assert sum(place or 0 for place in places.values()) == 3
+
+
+def sent_back_count(cluster: LocalCluster) -> int:
+    """How many messages were ever sent back to come a first time again, ten seconds later."""
+    fields = {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": "2"}
+    answer = Asker(cluster, 0).done(RequestCode.GET_MAX_OFFSET, fields)
+    return int(answer.fields["offset"])
+
+
+def test_an_interrupted_send_leaves_a_producer_that_works() -> None:
+    with LocalCluster(in_children=True) as cluster:
+        broker = cluster.brokers[0].pid
+        Asker(cluster, 0).make_topic("orders", read=1, write=1)
+        program = Interrupted("blocking_send", cluster, "orders")
+        program.until("ready")
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            program.say("stopped")
+            program.until("sending")
+            began_s = time.monotonic()
+            # A moment too early would interrupt the line before.
+            time.sleep(0.3)
+            program.interrupt()
+            program.until("interrupted")
+            assert time.monotonic() - began_s < PROMPT_S
+        finally:
+            os.kill(broker, signal.SIGCONT)
+        program.say("continued")
+        assert program.end() == ""
+        assert Asker(cluster, 0).bodies("orders")[-1] == b"after"
+
+
+# Exits and imports.
+
+
+@pytest.mark.parametrize("what", ["producer", "pull", "loop", "handler"])
+def test_a_program_that_closes_nothing_ends_quickly_and_quietly(
+    what: str, cluster: LocalCluster, topic: str
+) -> None:
+    began_s = time.monotonic()
+    sent_back_before = sent_back_count(cluster)
+    assert run("exits", what, cluster.namesrv, topic).splitlines()[0] == "done"
+    assert time.monotonic() - began_s < 4 * PROMPT_S
+    # The handler was not made to fail by the end of its threads.
+    assert sent_back_count(cluster) == sent_back_before
+
+
+def test_what_comes_after_the_exit_of_the_client_is_told_so(
+    cluster: LocalCluster, topic: str
+) -> None:
+    lines = run("exits", "late", cluster.namesrv, topic).splitlines()
+    assert lines == ["done", "the interpreter is exiting, and the client with it"]
+
+
+def test_a_program_that_forgets_an_asyncio_client_ends(cluster: LocalCluster, topic: str) -> None:
+    # Python itself tells of the sockets.
+    assert run("exits", "asyncio_forgotten", cluster.namesrv, topic, is_clean=False) == "done\n"
+
+
+def test_a_handler_that_exits_does_not_stop_the_client(cluster: LocalCluster, topic: str) -> None:
+    arguments = ("with_a_handler_that_exits", cluster.namesrv, topic)
+    assert run("exits", *arguments, is_clean=False) == "done\n"
+
+
+IMPORTS = """
+import sys, threading
+opened = []
+sys.addaudithook(lambda event, given: opened.append(given) if event == "open" else None)
+sys.dont_write_bytecode = True
+import contrail, contrail.aio, logging
+for name in contrail.__all__:
+    getattr(contrail, name)
+written = [given for given in opened if isinstance(given[1], str) and set(given[1]) & set("wax+")]
+print(written, threading.active_count(), logging.getLogger().handlers)
+print([name for name in logging.root.manager.loggerDict if name.startswith("contrail")
+       and logging.getLogger(name).handlers])
+"""
+
+
+def test_importing_writes_no_file_starts_no_thread_and_sets_up_no_logging(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", IMPORTS],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env={**os.environ, "HOME": str(tmp_path)},
+        timeout=PATIENCE_S,
+    )
+    assert (done.stdout, done.stderr) == ("[] 1 []\n[]\n", "")
+    assert list(tmp_path.iterdir()) == []

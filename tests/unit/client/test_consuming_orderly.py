@@ -1,0 +1,164 @@
+"""Messages in order: turns of queues, rests, and giving up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from contrail.client.consuming_orderly import OrderlySupply, Turn
+from tests.unit.client.consuming_setup import FakeReader, FakeSendBack, offsets
+
+
+class Setup:
+    def __init__(self, *, retries_max: int = 5, rest_ms: int = 1) -> None:
+        self.send_back = FakeSendBack()
+        self.reader = FakeReader()
+        self.may_run = True
+        self.supply = OrderlySupply(
+            self.send_back.real,
+            is_broadcasting=False,
+            retries_max=retries_max,
+            rest_ms=rest_ms,
+            call_one=lambda: None,
+            may_run=lambda reader: self.may_run,
+        )
+
+    def pull(self, count: int, reader: FakeReader | None = None) -> None:
+        reader = reader or self.reader
+        reader.supply = self.supply
+        self.supply.submit(reader.real, reader.pull(count))
+
+    async def rested(self) -> None:
+        while self.reader.turn is Turn.RESTING:
+            await asyncio.sleep(0.001)
+
+
+def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(work())
+
+
+def test_a_queue_runs_once_at_a_time_and_goes_on_in_order() -> None:
+    setup = Setup()
+    setup.pull(3)
+    first = setup.supply.take(2)
+    setup.pull(1)
+    assert setup.supply.take(1) == []
+    setup.supply.succeeded(first)
+    assert (offsets(first), offsets(setup.supply.take(9))) == ([0, 1], [2, 3])
+
+
+def test_a_failed_message_is_first_again_after_a_rest_while_others_run() -> None:
+    async def main() -> None:
+        setup, other = Setup(), FakeReader(1)
+        setup.pull(2)
+        await setup.supply.failed(setup.supply.take(1))
+        setup.pull(1, other)
+        assert [message.origin for message in setup.supply.take(1)] == [other]
+        await setup.rested()
+        (again,) = setup.supply.take(1)
+        assert (again.queue_offset, again.reconsume_times) == (0, 1)
+
+    run(main)
+
+
+def test_the_last_retry_sends_the_message_away_and_the_queue_goes_on() -> None:
+    async def main() -> None:
+        setup = Setup(retries_max=0)
+        setup.pull(2)
+        await setup.supply.failed(setup.supply.take(1))
+        assert setup.send_back.returned == [(0, 0)]
+        assert offsets(setup.supply.take(1)) == [1]
+
+    run(main)
+
+
+def test_a_message_that_cannot_be_sent_away_keeps_its_place() -> None:
+    async def main() -> None:
+        setup = Setup(retries_max=0)
+        setup.send_back.is_refusing = True
+        setup.pull(1)
+        await setup.supply.failed(setup.supply.take(1))
+        await setup.rested()
+        assert offsets(setup.supply.take(1)) == [0]
+
+    run(main)
+
+
+def test_later_keeps_one_message_of_a_batch_in_its_place() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(3)
+        batch = setup.supply.take(3)
+        await batch[1].later(0.001)
+        assert not setup.supply.succeeded(batch)
+        await setup.supply.failed(batch)
+        await setup.rested()
+        assert offsets(setup.supply.take(3)) == [1]
+
+    run(main)
+
+
+def test_a_dead_letter_makes_room_for_the_next() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(2)
+        (message,) = setup.supply.take(1)
+        await message.dead_letter()
+        assert setup.supply.succeeded([message])
+        assert setup.send_back.returned == [(0, -1)]
+        assert offsets(setup.supply.take(1)) == [1]
+
+    run(main)
+
+
+def test_without_its_lock_a_queue_rests_until_it_is_resumed() -> None:
+    setup = Setup()
+    setup.may_run = False
+    setup.pull(1)
+    assert setup.supply.take(1) == []
+    setup.may_run = True
+    assert setup.supply.take(1) == []
+    setup.supply.resume(setup.reader.real)
+    assert offsets(setup.supply.take(1)) == [0]
+
+
+def test_a_queue_that_goes_is_released_when_its_handler_has_ended() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(2)
+        batch = setup.supply.take(1)
+        setup.reader.process_queue.is_dropped = True
+        setup.supply.dropped(setup.reader.real)
+        leaving = asyncio.create_task(setup.supply.released(setup.reader.real))
+        await asyncio.sleep(0)
+        assert not leaving.done()
+        setup.supply.succeeded(batch)
+        await leaving
+        assert setup.supply.take(1) == []
+        # What was handled to the end counts.
+        assert setup.reader.held == [1]
+
+    run(main)
+
+
+def test_an_idle_queue_is_released_at_once() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(1)
+        setup.reader.process_queue.is_dropped = True
+        setup.supply.dropped(setup.reader.real)
+        await setup.supply.released(setup.reader.real)
+
+    run(main)
+
+
+def test_an_abandoned_message_keeps_its_place() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(2)
+        setup.supply.abandoned(setup.supply.take(1))
+        await setup.rested()
+        assert offsets(setup.supply.take(2)) == [0, 1]
+
+    run(main)

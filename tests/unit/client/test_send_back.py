@@ -1,0 +1,108 @@
+"""Messages on their way back: the broker first, a new message second."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any, cast
+
+from contrail.client.instance import ClientInstance
+from contrail.client.outgoing import Outgoing
+from contrail.client.send_back import SendBack
+from contrail.client.sender import Sender
+from contrail.client.state.retry_delays import DEAD_LETTER
+from contrail.errors import ClientError, SendFailed
+from contrail.protocol.codes import RequestCode
+from tests.unit.client.consuming_setup import FakeReader, made
+
+
+class FakeInstance:
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, RequestCode, Mapping[str, str]]] = []
+        self.is_down = False
+
+    def master_of(self, broker_name: str) -> str:
+        return f"{broker_name}:10911"
+
+    async def ask(
+        self, address: str, code: RequestCode, fields: Mapping[str, str], **_: Any
+    ) -> None:
+        if self.is_down:
+            raise ClientError("down")
+        self.asked.append((address, code, fields))
+
+
+class FakeSender:
+    def __init__(self) -> None:
+        self.sent: list[Outgoing] = []
+        self.is_down = False
+
+    async def send(self, outgoing: Outgoing) -> None:
+        if self.is_down:
+            raise SendFailed("down", topic=outgoing.topic)
+        self.sent.append(outgoing)
+
+
+class Setup:
+    def __init__(self) -> None:
+        self.instance = FakeInstance()
+        self.sender = FakeSender()
+        self.send_back = SendBack(
+            cast(ClientInstance, self.instance),
+            "g",
+            retries_max=16,
+            sender=cast(Sender, self.sender),
+        )
+
+    def give_back(self, level: int = 0, **properties: str) -> bool:
+        message = made(FakeReader(), 7)
+        message.reconsume_times = 2
+        message.properties.update(properties)
+        return asyncio.run(self.send_back.give_back(message, level))
+
+
+def test_the_messages_own_broker_is_asked_by_place() -> None:
+    setup = Setup()
+    assert setup.give_back(5)
+    ((address, code, fields),) = setup.instance.asked
+    assert (address, code) == ("broker-a:10911", RequestCode.CONSUMER_SEND_MSG_BACK)
+    assert (fields["offset"], fields["delayLevel"], fields["group"]) == ("700", "5", "g")
+    assert (fields["maxReconsumeTimes"], fields["originTopic"]) == ("16", "orders")
+    assert setup.sender.sent == []
+
+
+def test_when_it_cannot_any_broker_gets_a_new_message() -> None:
+    setup = Setup()
+    setup.instance.is_down = True
+    assert setup.give_back(TRAN_MSG="true", KEYS="k", UNIQ_KEY="u")
+    (sent,) = setup.sender.sent
+    assert (sent.topic, sent.body, sent.unique_id) == ("%RETRY%g", b"7", "u")
+    assert (sent.reconsume_times, sent.max_reconsume_times) == (3, 16)
+    assert sent.properties == {
+        "KEYS": "k",
+        "UNIQ_KEY": "u",
+        "RETRY_TOPIC": "orders",
+        "ORIGIN_MESSAGE_ID": "id-7",
+        "DELAY": "5",
+    }
+
+
+def test_the_first_id_and_a_chosen_delay_are_kept() -> None:
+    setup = Setup()
+    setup.instance.is_down = True
+    setup.give_back(9, ORIGIN_MESSAGE_ID="first")
+    (sent,) = setup.sender.sent
+    assert (sent.properties["ORIGIN_MESSAGE_ID"], sent.properties["DELAY"]) == ("first", "9")
+
+
+def test_a_dead_letter_sent_anew_has_been_retried_too_often() -> None:
+    setup = Setup()
+    setup.instance.is_down = True
+    setup.give_back(DEAD_LETTER)
+    assert setup.sender.sent[0].reconsume_times == 17
+
+
+def test_when_nobody_takes_it_the_caller_is_told() -> None:
+    setup = Setup()
+    setup.instance.is_down = setup.sender.is_down = True
+    assert not setup.give_back()
