@@ -1,9 +1,9 @@
 """The product's main job today, from an empty clone: a whole cluster, used, killed and looked into.
 
 A NameServer and two brokers run as processes of their own. Orders are sent to them and read back
-over the wire, in every way that is built; one broker is killed with SIGKILL in the middle of its
-work and started again; then its files are damaged the way disks and operators do. Exits 0 only if
-nothing was lost.
+over the wire and with the Python client, in every way that is built; one broker is killed with
+SIGKILL in the middle of its work and started again; then its files are damaged the way disks and
+operators do. Exits 0 only if nothing was lost.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from demo_client import show_client
 from demo_kinds import show_kinds
 from rich.console import Console
 from rich.table import Table
@@ -330,6 +331,7 @@ def main() -> int:
             console.print(f"NameServer {cluster.namesrv}, brokers {addresses}", highlight=False)
             sent = send_in_every_way(cluster, report)
             read_in_every_way(cluster, report, sent)
+            report.show("The Python client", show_client(cluster))
             count = kill_and_restart(cluster, report, sent + 1)
         config = read_broker_settings(cluster.brokers[1].properties()).store
         look_into(config, report, count)

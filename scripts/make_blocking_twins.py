@@ -63,7 +63,7 @@ def rendered(twin: Twin) -> str:
     )
 
 
-_HEAD = '''"""``{name}`` without ``await``: written by scripts/make_blocking_twins.py, not by hand."""
+_HEAD = '''"""``{name}`` without ``await``. Made by scripts/make_blocking_twins.py, not by hand."""
 
 from __future__ import annotations
 

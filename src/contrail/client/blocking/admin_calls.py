@@ -1,4 +1,4 @@
-"""``Admin`` without ``await``: written by scripts/make_blocking_twins.py, not by hand."""
+"""``Admin`` without ``await``. Made by scripts/make_blocking_twins.py, not by hand."""
 
 from __future__ import annotations
 

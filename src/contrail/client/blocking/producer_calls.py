@@ -1,4 +1,4 @@
-"""``Producer`` without ``await``: written by scripts/make_blocking_twins.py, not by hand."""
+"""``Producer`` without ``await``. Made by scripts/make_blocking_twins.py, not by hand."""
 
 from __future__ import annotations
 

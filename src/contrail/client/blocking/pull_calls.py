@@ -1,4 +1,4 @@
-"""``PullConsumer`` without ``await``: written by scripts/make_blocking_twins.py, not by hand."""
+"""``PullConsumer`` without ``await``. Made by scripts/make_blocking_twins.py, not by hand."""
 
 from __future__ import annotations
 
