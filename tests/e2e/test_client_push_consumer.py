@@ -468,6 +468,45 @@ def test_cancelling_the_user_neither_loses_nor_acknowledges(
     asyncio.run(main())
 
 
+def test_a_loop_that_is_left_and_begun_again_acknowledges(
+    namesrv: str, topic: str, group: str
+) -> None:
+    async def main() -> None:
+        await send(namesrv, topic, numbers(6))
+        seen: list[str] = []
+        async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
+            await consumer.subscribe(topic)
+            while len(seen) < 6:
+                async for message in consumer:
+                    seen.append(message.body.decode())
+                    break
+            status = consumer.consumer_status(topic)
+            # All but the one in hand.
+            assert sum(status.values()) == 5
+        assert sorted(seen) == numbers(6)
+
+    asyncio.run(main())
+
+
+def test_a_handler_may_close_its_own_consumer(namesrv: str, topic: str, group: str) -> None:
+    async def main() -> None:
+        await send(namesrv, topic, ["stop"])
+        consumer = PushConsumer(group, namesrv, consume_from_where="first")
+        ended = asyncio.Event()
+
+        @consumer.on_message
+        async def handler(message: ConsumedMessage) -> None:
+            await message.ack()
+            await consumer.close()
+            ended.set()
+
+        await consumer.subscribe(topic)
+        await asyncio.wait_for(consumer.run(), 30)
+        await asyncio.wait_for(ended.wait(), 30)
+
+    asyncio.run(main())
+
+
 def test_a_topic_without_a_route_is_warned_about_once_and_consumed_later(
     namesrv: str, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:

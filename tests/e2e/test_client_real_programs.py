@@ -10,9 +10,11 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -41,14 +43,17 @@ def topic(cluster: LocalCluster) -> str:
     return name
 
 
-def command(name: str, *arguments: str) -> list[str]:
-    return [sys.executable, "-W", "error", str(PROGRAMS / f"{name}.py"), *arguments]
+def command(name: str, *arguments: str, warnings: str = "error") -> list[str]:
+    return [sys.executable, "-W", warnings, str(PROGRAMS / f"{name}.py"), *arguments]
 
 
 def run(name: str, *arguments: str, is_clean: bool = True) -> str:
-    """What a program prints; it ends well and complains of nothing."""
+    """What a program prints; it ends well and, if it is clean, complains of nothing."""
     done = subprocess.run(
-        command(name, *arguments), capture_output=True, text=True, timeout=PATIENCE_S
+        command(name, *arguments, warnings="error" if is_clean else "default"),
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     if is_clean:
@@ -93,20 +98,10 @@ def test_a_prefork_server_makes_its_clients_in_the_workers(
     cluster: LocalCluster, topic: str
 ) -> None:
     assert run("prefork", cluster.namesrv, topic) == "done\n"
-    bodies = all_of(cluster, topic)
+    bodies = [body for queue_id in (0, 1) for body in Asker(cluster, 0).bodies(topic, queue_id)]
     for worker in range(4):
         assert sum(body.startswith(b"worker %d:" % worker) for body in bodies) == 20
     assert bodies.count(b"master") == 5
-
-
-def all_of(cluster: LocalCluster, topic: str) -> list[bytes]:
-    with contrail.PullConsumer("checks", cluster.namesrv) as consumer:
-        queues = consumer.fetch_queues(topic)
-        return [
-            message.body
-            for queue in queues
-            for message in consumer.pull(queue, 0, count_max=1_000).messages
-        ]
 
 
 # Ctrl-C.
@@ -120,9 +115,10 @@ class Interrupted:
             command("interrupts", where, cluster.namesrv, topic),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=(errors := TemporaryFile("w+")),  # noqa: SIM115
             text=True,
         )
+        self._errors = errors
         self.lines: list[str] = []
 
     def until(self, line: str) -> None:
@@ -143,14 +139,17 @@ class Interrupted:
 
     def end(self) -> str:
         """What it complained of, once it has ended."""
-        try:
-            out, errors = self._process.communicate(timeout=PATIENCE_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.communicate()
-            raise
-        self.lines += out.splitlines()
-        assert self._process.returncode == 0, errors
+        process = self._process
+        assert process.stdin is not None and process.stdout is not None
+        alarm = threading.Timer(PATIENCE_S, process.kill)
+        alarm.start()
+        with self._errors, process.stdin, process.stdout:
+            self.lines += process.stdout.read().splitlines()
+            status = process.wait()
+            alarm.cancel()
+            self._errors.seek(0)
+            errors = self._errors.read()
+        assert status == 0, errors
         return errors
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import logging
 from collections.abc import Callable
@@ -78,6 +79,93 @@ def test_a_clock_that_is_set_back_in_use_keeps_recalls(broker: TimerBroker) -> N
     broker.delete("gone", now_ms + 10_000)
     broker.advance(12_000, step_ms=100)
     assert broker.times() == {"a": now_ms + 10_000}
+    broker.stop()
+
+
+# Recalls.
+
+
+def work_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on a machine that is busy with other things: each run gets one step done."""
+    times_ms = itertools.count(step=3)
+    monkeypatch.setattr(
+        "contrail.broker.services.timers.monotonic_ms", lambda: next(times_ms), raising=True
+    )
+
+
+@pytest.mark.parametrize("wait_s", [600, 3600], ids=["near", "far, rolled on"])
+@pytest.mark.parametrize("loses_files", [False, True], ids=["files", "no files"])
+@pytest.mark.parametrize("count", [100, 600])
+def test_a_slow_machine_delivers_no_recalled_timer_after_a_long_downtime(
+    memory_path: Path,
+    clock: ManualClock,
+    monkeypatch: pytest.MonkeyPatch,
+    wait_s: int,
+    loses_files: bool,
+    count: int,
+) -> None:
+    """All of them are overdue, and taking and delivering them takes several runs."""
+    broker = TimerBroker(memory_path / "store", clock, timer_roll_window_slots=1200)
+    due_ms = START_MS + wait_s * 1000
+    for number in range(count):
+        broker.send(f"{number:03d}", DELIVER_MS=due_ms)
+    for number in range(0, count, 2):
+        broker.delete(f"{number:03d}", due_ms)
+    broker.settle()
+    broker.crash()
+    if loses_files:
+        (broker.config.root / "config" / "timercheck").unlink()
+    clock.advance(hours=8 * 24)
+    work_slowly(monkeypatch)
+    broker = TimerBroker(broker.config.root, clock, **broker.changes)
+    for _ in range(60):
+        broker.timers.run(clock.now_ms())
+        broker.dispatch()
+        clock.advance(ms=300)
+    assert sorted(broker.keys()) == [f"{number:03d}" for number in range(1, count, 2)]
+    assert broker.timers._table.due.deletion_slot_ms_min is None, "nothing is left behind"
+    broker.stop()
+
+
+@pytest.mark.parametrize("run_count", range(1, 8))
+@pytest.mark.parametrize("is_dispatched", [True, False])
+def test_a_recall_outlives_crashes_while_its_timer_is_rolled_on(
+    memory_path: Path, clock: ManualClock, run_count: int, is_dispatched: bool
+) -> None:
+    """Both are overdue, the timer has to be stored once more before it can be deleted."""
+    broker = TimerBroker(memory_path / "store", clock, timer_roll_window_slots=1200)
+    due_ms = START_MS + 1_300_000
+    for key in ("a", "gone"):
+        broker.send(key, DELIVER_MS=due_ms)
+    broker.advance(200_000, step_ms=10_000)
+    broker.delete("gone", due_ms)
+    broker.settle()
+    clock.advance(hours=1)
+    broker = restarted(broker)
+    for _ in range(run_count):
+        broker.timers.run(clock.now_ms())
+        if is_dispatched:
+            broker.dispatch()
+        broker.flush_log()
+        clock.advance(ms=broker.config.timer_flush_interval_ms)
+    broker = restarted(broker)
+    broker.advance(5000, step_ms=100)
+    assert broker.keys() == ["a"]
+    broker.stop()
+
+
+def test_a_line_that_recalls_hold_back_moves_on_when_they_are_done_with(
+    memory_path: Path, clock: ManualClock
+) -> None:
+    broker = TimerBroker(memory_path / "store", clock)
+    for number in range(30):
+        broker.send(f"{number}", DELIVER_MS=START_MS + 5000 + number * 1000)
+        broker.delete(f"{number}", START_MS + 5000 + number * 1000)
+        broker.advance(1000, step_ms=100)
+        assert clock.now_ms() - broker.timers._table.read_ms <= 4000
+    broker.advance(10_000, step_ms=100)
+    assert clock.now_ms() - broker.timers._table.read_ms <= 1000
+    assert broker.keys() == []
     broker.stop()
 
 

@@ -96,7 +96,7 @@ def _unexplained(before: Delivery, delivery: Delivery) -> Violation:
 def first_deliveries_keep_order(
     deliveries: Iterable[Delivery], groups: Collection[str]
 ) -> Iterator[Violation]:
-    """REORDERED, OFFSET_GAP: such a group sees a queue's messages one after the other.
+    """OFFSET_GAP: such a group sees a queue's messages one after the other.
 
     Whatever comes again in between: of those that come for the first time each is the next one.
     """
@@ -108,19 +108,7 @@ def first_deliveries_keep_order(
         if delivery.queue_offset > expected[queue]:
             detail = f"{delivery.member} got {delivery.queue_offset}, not {expected[queue]}"
             rule = Rule.OFFSET_GAP
-            yield Violation(rule, (delivery.key,), f"{delivery.queue} of {delivery.group}: {detail}")
+            yield Violation(
+                rule, (delivery.key,), f"{delivery.queue} of {delivery.group}: {detail}"
+            )
         expected[queue] = max(expected[queue], delivery.queue_offset + 1)
-
-
-def members_read_on(deliveries: Iterable[Delivery], groups: Collection[str]) -> Iterator[Violation]:
-    """REORDERED: such a member goes forward in a queue by one, or starts anew further back."""
-    last: dict[tuple[str, Queue], Delivery] = {}
-    for delivery in deliveries:
-        if delivery.group not in groups:
-            continue
-        reader = (delivery.member, delivery.queue)
-        before = last.get(reader)
-        last[reader] = delivery
-        if before is not None and before.queue_offset == delivery.queue_offset:
-            detail = f"{delivery.member} got {delivery.queue} at {delivery.queue_offset} twice"
-            yield Violation(Rule.REORDERED, (delivery.key,), f"{detail} in a row")

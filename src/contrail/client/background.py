@@ -72,8 +72,9 @@ class BackgroundLoop:
     def __init__(self) -> None:
         self.process_id = os.getpid()
         self.loop = choose_event_loop().new_loop()
-        # Closed at exit, so that brokers hear of it and offsets are kept.
-        self.open_clients: WeakSet[Any] = WeakSet()
+        # Closed at exit, so that brokers hear of it and offsets are kept; a program may hold none
+        # of them any more.
+        self.open_clients: set[Any] = set()
         # Those of them whose handlers are plain functions, see ``_close_before_thread_pools``.
         self.thread_pool_clients: WeakSet[Any] = WeakSet()
         self._is_over = False

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from datetime import timedelta
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from contrail.client.message import ReceivedMessage, SendReceipt
+from contrail.client.message import MessageQueue, ReceivedMessage, SendReceipt
+from contrail.client.state.consume_figures import TopicFigures
+from contrail.client.state.process_queue import ProcessQueue
 from contrail.errors import ClientError
-
-if TYPE_CHECKING:
-    from contrail.client.queue_reader import QueueReader
 
 
 class ConsumeResult(Enum):
@@ -19,6 +18,23 @@ class ConsumeResult(Enum):
 
     SUCCESS = "SUCCESS"
     LATER = "LATER"
+
+
+class Reader(Protocol):
+    """Who read a message, and hears what becomes of it."""
+
+    queue: MessageQueue
+    process_queue: ProcessQueue[ConsumedMessage]
+    figures: TopicFigures
+    # What an ordered queue is doing.
+    turn: object
+
+    def acknowledge(self, message: ConsumedMessage) -> None: ...
+    async def give_back(
+        self, message: ConsumedMessage, delay: int | float | timedelta | None
+    ) -> None: ...
+    async def bury(self, message: ConsumedMessage) -> None: ...
+    async def reply(self, message: ConsumedMessage, body: bytes) -> SendReceipt: ...
 
 
 class ConsumedMessage(ReceivedMessage):
@@ -30,15 +46,15 @@ class ConsumedMessage(ReceivedMessage):
     __slots__ = ("_lease", "origin", "started_ms", "suspend_ms")
 
     # Who is to hear what becomes of it: None once it is settled.
-    _lease: QueueReader | None
+    _lease: Reader | None
     # Who read it; not there for a message that was handed in from outside.
-    origin: QueueReader
+    origin: Reader
     # When a handler got it, on the monotonic clock; 0 before.
     started_ms: int
     # Ordered queues: how long to wait before it is handled again.
     suspend_ms: int | None
 
-    def take_lease(self) -> QueueReader | None:
+    def take_lease(self) -> Reader | None:
         """Who is to hear what becomes of it; None when that is settled already."""
         lease, self._lease = self._lease, None
         return lease
@@ -83,7 +99,7 @@ class ConsumedMessage(ReceivedMessage):
         return await self.origin.reply(self, body)
 
 
-def lend(messages: Iterable[ConsumedMessage], reader: QueueReader) -> None:
+def lend(messages: Iterable[ConsumedMessage], reader: Reader) -> None:
     """Hand messages out, or hand them out again; one call for all, since this is a hot path."""
     for message in messages:
         message._lease = message.origin = reader

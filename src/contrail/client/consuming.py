@@ -11,7 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections import deque
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from contrail.client.consumed_message import ConsumedMessage, ConsumeResult
@@ -224,7 +224,6 @@ class Workers:
         group: str,
         count_max: int,
         batch_count_max: int,
-        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
     ) -> None:
         self._supply = supply
         self._bell = bell
@@ -233,7 +232,6 @@ class Workers:
         self._group = group
         self._count_max = count_max
         self._batch_count_max = batch_count_max if run.handler.takes_list else 1
-        self._spawn = spawn
         self._tasks: set[asyncio.Task[None]] = set()
         # Somebody was called and has not come yet.
         self._is_calling = False
@@ -247,21 +245,26 @@ class Workers:
             self._is_calling = True
         elif len(self._tasks) < self._count_max:
             self._is_calling = True
-            task = self._spawn(self._work(), f"handler of {self._group}")
+            loop = asyncio.get_running_loop()
+            task = loop.create_task(self._work(), name=f"contrail-handler of {self._group}")
             self._tasks.add(task)
             task.add_done_callback(self._left)
 
     def _left(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            _log.error("a worker of group %s failed", self._group, exc_info=task.exception())
+        # It may have been called for work that is still there.
+        self._is_calling = False
         if self._supply.has_more:
             self.call_one()
 
-    async def stop(self, timeout_s: float) -> None:
+    async def stop(self, timeout_s: float, caller: asyncio.Task[Any] | None = None) -> None:
         """Take nothing new, and let those at work finish; after the timeout they are cancelled."""
         self._is_stopping = True
         self._bell.ring_all()
         # One of the handlers may be who closes the consumer.
-        tasks = self._tasks - {asyncio.current_task()}
+        tasks = {task for task in self._tasks if task is not caller}
         if tasks:
             _, late = await asyncio.wait(tasks, timeout=timeout_s)
             for task in late:

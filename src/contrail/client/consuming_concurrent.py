@@ -8,9 +8,8 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 
-from contrail.client.consumed_message import ConsumedMessage, lend
+from contrail.client.consumed_message import ConsumedMessage, Reader, lend
 from contrail.client.consuming import Batch
-from contrail.client.queue_reader import QueueReader
 from contrail.client.send_back import SendBack
 from contrail.client.state.retry_delays import DEAD_LETTER, FIRST_RETRY_LEVEL, delay_level
 
@@ -41,15 +40,15 @@ class ConcurrentSupply:
 
     # From the readers.
 
-    def submit(self, reader: QueueReader, messages: Sequence[ConsumedMessage]) -> None:
+    def submit(self, reader: Reader, messages: Sequence[ConsumedMessage]) -> None:
         self._ready.extend(messages)
         self._call_one()
 
-    def dropped(self, reader: QueueReader) -> None:
+    def dropped(self, reader: Reader) -> None:
         """Its messages will not be handled: let go of them."""
         self._ready = deque(one for one in self._ready if one.origin is not reader)
 
-    async def released(self, reader: QueueReader) -> None:
+    async def released(self, reader: Reader) -> None:
         """Whoever takes the queue over does not mind handlers that still run here."""
 
     # To the handlers.
@@ -106,16 +105,16 @@ class ConcurrentSupply:
 
     async def give_back(
         self,
-        reader: QueueReader,
+        reader: Reader,
         message: ConsumedMessage,
         delay: int | float | timedelta | None,
     ) -> None:
         await self._return(reader, message, delay_level(delay))
 
-    async def bury(self, reader: QueueReader, message: ConsumedMessage) -> None:
+    async def bury(self, reader: Reader, message: ConsumedMessage) -> None:
         await self._return(reader, message, DEAD_LETTER)
 
-    async def _return(self, reader: QueueReader, message: ConsumedMessage, level: int) -> None:
+    async def _return(self, reader: Reader, message: ConsumedMessage, level: int) -> None:
         if message.take_lease() is None:
             return
         if self._is_broadcasting:
@@ -137,17 +136,17 @@ class ConcurrentSupply:
                 message.reconsume_times += 1
                 self._again_later(reader, message)
 
-    def _again_later(self, reader: QueueReader, message: ConsumedMessage) -> None:
+    def _again_later(self, reader: Reader, message: ConsumedMessage) -> None:
         loop = asyncio.get_running_loop()
         loop.call_later(self._local_retry_s, self._again, reader, message)
 
-    def _again(self, reader: QueueReader, message: ConsumedMessage) -> None:
+    def _again(self, reader: Reader, message: ConsumedMessage) -> None:
         if not reader.process_queue.is_dropped:
             lend((message,), reader)
             self._ready.append(message)
             self._call_one()
 
-    async def expire(self, reader: QueueReader, now_ms: int, timeout_ms: int) -> None:
+    async def expire(self, reader: Reader, now_ms: int, timeout_ms: int) -> None:
         """Send back what a handler has had for too long, so that the queue's progress goes on."""
         process_queue = reader.process_queue
         for _ in range(_EXPIRED_COUNT_MAX):

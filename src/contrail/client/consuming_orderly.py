@@ -12,9 +12,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 
-from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.consumed_message import ConsumedMessage, Reader
 from contrail.client.consuming import Batch
-from contrail.client.queue_reader import QueueReader
 from contrail.client.send_back import SendBack
 from contrail.client.state.retry_delays import DEAD_LETTER, delay_ms
 
@@ -44,7 +43,7 @@ class OrderlySupply:
         retries_max: int,
         rest_ms: int,
         call_one: Callable[[], None],
-        may_run: Callable[[QueueReader], bool],
+        may_run: Callable[[Reader], bool],
     ) -> None:
         self._send_back = send_back
         self._is_broadcasting = is_broadcasting
@@ -53,21 +52,21 @@ class OrderlySupply:
         self._call_one = call_one
         # Whether the queue's lock is held; one that is not will be told to ``resume``.
         self._may_run = may_run
-        self._ready: deque[QueueReader] = deque()
-        self._leaving: dict[QueueReader, asyncio.Future[None]] = {}
+        self._ready: deque[Reader] = deque()
+        self._leaving: dict[Reader, asyncio.Future[None]] = {}
 
     # From the readers.
 
-    def submit(self, reader: QueueReader, messages: Sequence[ConsumedMessage]) -> None:
+    def submit(self, reader: Reader, messages: Sequence[ConsumedMessage]) -> None:
         if reader.turn in (None, Turn.IDLE):
             self._make_ready(reader)
 
-    def resume(self, reader: QueueReader) -> None:
+    def resume(self, reader: Reader) -> None:
         """It has rested, or has its lock again."""
         if reader.turn is Turn.RESTING:
             self._make_ready(reader)
 
-    def _make_ready(self, reader: QueueReader) -> None:
+    def _make_ready(self, reader: Reader) -> None:
         if reader.process_queue.is_dropped:
             self._make_idle(reader)
             return
@@ -75,18 +74,18 @@ class OrderlySupply:
         self._ready.append(reader)
         self._call_one()
 
-    def _make_idle(self, reader: QueueReader) -> None:
+    def _make_idle(self, reader: Reader) -> None:
         reader.turn = Turn.IDLE
         leaving = self._leaving.pop(reader, None)
         if leaving is not None and not leaving.done():
             leaving.set_result(None)
 
-    def dropped(self, reader: QueueReader) -> None:
+    def dropped(self, reader: Reader) -> None:
         """Nothing of it is handed out any more."""
         if reader.turn is not Turn.RUNNING:
             self._make_idle(reader)
 
-    async def released(self, reader: QueueReader) -> None:
+    async def released(self, reader: Reader) -> None:
         """Wait until no handler has anything of a dropped queue: the next owner may begin."""
         if reader.turn is Turn.RUNNING:
             leaving = self._leaving.get(reader)
@@ -147,7 +146,7 @@ class OrderlySupply:
             self._end_turn(batch[0].origin)
         return is_content
 
-    def _end_turn(self, reader: QueueReader) -> None:
+    def _end_turn(self, reader: Reader) -> None:
         if len(reader.process_queue):
             self._make_ready(reader)
         else:
@@ -176,7 +175,7 @@ class OrderlySupply:
         wanted_ms, message.suspend_ms = message.suspend_ms, None
         return self._rest_ms if wanted_ms is None else wanted_ms
 
-    def _rest(self, reader: QueueReader, rest_ms: int) -> None:
+    def _rest(self, reader: Reader, rest_ms: int) -> None:
         if reader.process_queue.is_dropped:
             self._make_idle(reader)
             return
@@ -184,7 +183,7 @@ class OrderlySupply:
         rest_s = min(max(rest_ms, _REST_MS_MIN), _REST_MS_MAX) / 1000
         asyncio.get_running_loop().call_later(rest_s, self.resume, reader)
 
-    async def _is_given_up(self, reader: QueueReader, message: ConsumedMessage) -> bool:
+    async def _is_given_up(self, reader: Reader, message: ConsumedMessage) -> bool:
         """Whether it was tried often enough, and went where failed messages go."""
         if message.reconsume_times < self._retries_max:
             message.reconsume_times += 1
@@ -201,18 +200,18 @@ class OrderlySupply:
 
     async def give_back(
         self,
-        reader: QueueReader,
+        reader: Reader,
         message: ConsumedMessage,
         delay: int | float | timedelta | None,
     ) -> None:
         message.suspend_ms = self._rest_ms if delay is None else delay_ms(delay)
 
-    async def bury(self, reader: QueueReader, message: ConsumedMessage) -> None:
+    async def bury(self, reader: Reader, message: ConsumedMessage) -> None:
         if self._is_broadcasting or await self._send_back.give_back(message, DEAD_LETTER):
             if message.take_lease() is not None:
                 reader.acknowledge(message)
         else:
             message.suspend_ms = self._rest_ms
 
-    async def expire(self, reader: QueueReader, now_ms: int, timeout_ms: int) -> None:
+    async def expire(self, reader: Reader, now_ms: int, timeout_ms: int) -> None:
         """Order is worth waiting for: nothing expires."""

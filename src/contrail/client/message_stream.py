@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.consuming import Begun, Bell, Supply, Watch
@@ -25,7 +26,9 @@ class MessageStream:
         self._is_over = is_over
         self._in_hand: ConsumedMessage | None = None
         self._begun: Begun = (0, [])
-        self._task: asyncio.Task[object] | None = None
+        # Whose loop it is, and who has the message in hand; a thread asks from many tasks.
+        self.owner = asyncio.current_task()
+        self._task: asyncio.Task[Any] | None = None
         self._turn_count = 0
 
     def __aiter__(self) -> MessageStream:
@@ -75,17 +78,28 @@ class MessageStream:
         message, self._in_hand = self._in_hand, None
         if message is None:
             return
+        error = error or self._end_of_holder()
         self._watch.end([message], self._begun, is_content=error is None, error=error)
         if error is not None or not self._supply.succeeded_one(message):
             await self._supply.failed([message])
 
-    @property
-    def is_in_other_hands(self) -> bool:
-        """Whether another task than this one works on a message."""
+    def _end_of_holder(self) -> BaseException | None:
+        """What ended the task that had the message, if it did not end by itself."""
+        task = self._task
+        if task is None or not task.done():
+            return None
+        return asyncio.CancelledError() if task.cancelled() else task.exception()
+
+    def is_in_other_hands(self, caller: asyncio.Task[Any] | None) -> bool:
+        """Whether another task than the caller's works on a message."""
         task = self._task
         return (
             self._in_hand is not None
             and task is not None
-            and task is not asyncio.current_task()
+            and task is not caller
             and not task.done()
         )
+
+    @property
+    def is_of_use(self) -> bool:
+        return self._in_hand is not None or (self.owner is not None and not self.owner.done())

@@ -26,6 +26,7 @@ from contrail.client.push_work import PushWork
 from contrail.client.settings import ClientSettings
 from contrail.client.start_places import parse_consume_from_where, parse_consume_timestamp
 from contrail.client.subscriptions import Sql92, Subscriptions
+from contrail.clock import SystemClock
 from contrail.errors import ClientClosed, ClientError
 from contrail.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 
@@ -97,8 +98,8 @@ class PushConsumer:
             ConfigError: the expression is none.
             BrokerRefused: a broker cannot answer the ``Sql92`` expression.
         """
-        now_ms = self._instance.clock.now_ms() if self._instance is not None else 0
-        subscription = self._subscriptions.put(topic, expression, now_ms)
+        clock = self._opened().clock if self._instance is not None else SystemClock()
+        subscription = self._subscriptions.put(topic, expression, clock.now_ms())
         if self._work is not None:
             await self._work.subscribed(subscription)
         elif self._instance is not None:
@@ -187,7 +188,9 @@ class PushConsumer:
             return
         if self._closing is None:
             # Half a close would be worse than one that ends a little later.
-            self._closing = asyncio.get_running_loop().create_task(self._close())
+            self._closing = asyncio.get_running_loop().create_task(
+                self._close(asyncio.current_task())
+            )
         await asyncio.shield(self._closing)
 
     async def __aenter__(self) -> Self:
@@ -204,7 +207,7 @@ class PushConsumer:
     ) -> None:
         try:
             for stream in self._streams:
-                if not stream.is_in_other_hands:
+                if not stream.is_in_other_hands(asyncio.current_task()):
                     await stream.finish(error)
         finally:
             await self.close()
@@ -222,9 +225,17 @@ class PushConsumer:
             raise ClientError(
                 f"consumer {self._group!r} has no subscription: await consumer.subscribe(topic)"
             )
-        stream = self._work.stream()
-        self._streams.append(stream)
-        return stream
+        return self._stream_of_this_task(self._work)
+
+    def _stream_of_this_task(self, work: PushWork) -> MessageStream:
+        """A loop that was left and begun again goes on: its last message is done."""
+        task = asyncio.current_task()
+        self._streams = [one for one in self._streams if one.is_of_use]
+        for stream in self._streams:
+            if stream.owner is task:
+                return stream
+        self._streams.append(work.stream())
+        return self._streams[-1]
 
     def _open(self) -> None:
         require_same_process(self._process_id, f"consumer {self._group!r}")
@@ -247,11 +258,11 @@ class PushConsumer:
                 await self.close()
                 raise
 
-    async def _close(self) -> None:
+    async def _close(self, caller: asyncio.Task[Any] | None) -> None:
         instance, work, self._work = self._opened(), self._work, None
         try:
             if work is not None:
-                await work.end([stream for stream in self._streams if stream.is_in_other_hands])
+                await work.end(self._streams, caller)
             if instance.consumers.get(self._group) is self:
                 await instance.remove_consumer(self._group)
         finally:
@@ -265,6 +276,7 @@ class PushConsumer:
             raise ClientClosed(
                 f"consumer {self._group!r} is not open: use `async with` or await start()"
             )
+        require_same_process(self._process_id, f"consumer {self._group!r}")
         return self._instance
 
     # What the work asks.

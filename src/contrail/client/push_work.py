@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection, Coroutine, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from contrail.client.assigned_queues import AssignedQueues
-from contrail.client.consumed_message import ConsumedMessage
+from contrail.client.consumed_message import ConsumedMessage, Reader
 from contrail.client.consumer_settings import ConsumerSettings
 from contrail.client.consuming import Bell, Handler, HandlerRun, Watch, Workers
 from contrail.client.consuming_concurrent import ConcurrentSupply
@@ -30,14 +30,12 @@ from contrail.client.sender import Sender
 from contrail.client.start_places import parse_consume_from_where, parse_consume_timestamp
 from contrail.client.state.consume_figures import TopicFigures
 from contrail.client.subscribed_topics import SubscribedTopics
+from contrail.client.subscriptions import Subscriptions
 from contrail.client.telemetry import telemetry_hooks
 from contrail.client.trace import ConsumerTrace, TraceDispatcher, open_trace
 from contrail.clock import monotonic_ms
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.heartbeat import MessageModel
-
-if TYPE_CHECKING:
-    from contrail.client.push_consumer import PushConsumer
 
 _log = logging.getLogger(__name__)
 
@@ -45,12 +43,24 @@ _UNLOCKED_REST_S = 3.0
 _EXPIRE_INTERVAL_S_MAX = 60.0
 
 
+class Consumer(Protocol):
+    """Whose work it is."""
+
+    @property
+    def group(self) -> str: ...
+    @property
+    def subscriptions(self) -> Subscriptions: ...
+
+    def topics(self) -> Collection[str]: ...
+    def is_paused(self, queue: MessageQueue) -> bool: ...
+
+
 class PushWork:
     """Readers, handlers, progress and locks of one consumer; is the owner of its readers."""
 
     def __init__(
         self,
-        consumer: PushConsumer,
+        consumer: Consumer,
         instance: ClientInstance,
         settings: ConsumerSettings,
         hooks: Sequence[ConsumeHook],
@@ -138,8 +148,10 @@ class PushWork:
         await self._topics.find()
         await self.instance.beat()
         await self.rebalancer.run_once()
-        self.rebalancer.start()
-        self._start_loops()
+        # A handler that got something already may have closed the consumer.
+        if not self._is_over:
+            self.rebalancer.start()
+            self._start_loops()
 
     def _start_loops(self) -> None:
         self._spawn_loop(self._persist_forever(), "progress")
@@ -164,7 +176,6 @@ class PushWork:
             group=self.group,
             count_max=settings.consume_thread_max,
             batch_count_max=settings.consume_message_batch_max_size,
-            spawn=self.instance.spawn,
         )
         self._workers.call_one()
 
@@ -190,8 +201,13 @@ class PushWork:
 
     # The end.
 
-    async def end(self, streams: Collection[MessageStream]) -> None:
-        """Let handlers finish, and keep the progress; ``streams`` have a message in hand."""
+    async def end(
+        self, streams: Collection[MessageStream], caller: asyncio.Task[Any] | None
+    ) -> None:
+        """Let handlers and loops finish what they have in hand, and keep the progress.
+
+        The caller may be one of them: it is not waited for.
+        """
         timeout_s = self.settings.await_termination_ms_when_shutdown / 1000
         self._is_over = True
         self.rebalancer.stop()
@@ -201,8 +217,8 @@ class PushWork:
         self._bell.ring_all()
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         if self._workers is not None:
-            await self._workers.stop(timeout_s)
-        while any(stream.is_in_other_hands for stream in streams):
+            await self._workers.stop(timeout_s, caller)
+        while any(stream.is_in_other_hands(caller) for stream in streams):
             if monotonic_ms() >= deadline_ms:
                 break
             await asyncio.sleep(0.01)
@@ -229,13 +245,13 @@ class PushWork:
 
     # Locks.
 
-    def _may_run(self, reader: QueueReader) -> bool:
+    def _may_run(self, reader: Reader) -> bool:
         if not self.needs_locks or reader.process_queue.holds_lock(monotonic_ms()):
             return True
         self.instance.spawn(self._lock_again(reader), f"lock {reader.queue}")
         return False
 
-    async def _lock_again(self, reader: QueueReader) -> None:
+    async def _lock_again(self, reader: Reader) -> None:
         assert self._locks is not None and isinstance(self.supply, OrderlySupply)
         await self.queues.renew_locks(self._locks, [reader.queue])
         if not reader.process_queue.is_locked:

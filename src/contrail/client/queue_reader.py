@@ -197,7 +197,10 @@ class QueueReader:
             queue_offset=process_queue.next_queue_offset,
             count_max=owner.settings.pull_batch_size,
             subscription=owner.subscription_of(self.queue),
-            commit_offset=process_queue.consumer_offset if owner.commits_with_pulls else None,
+            # Nothing is done while it is 0.
+            commit_offset=(process_queue.consumer_offset or None)
+            if owner.commits_with_pulls
+            else None,
             suspend=True,
             broker_id=self._broker_id,
             kind=ConsumedMessage,

@@ -15,7 +15,7 @@ from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue
 from contrail.client.state.allocation import AllocationStrategy, sorted_client_ids, sorted_queues
 from contrail.client.state.routes import MASTER_ID, TopicRoute
-from contrail.errors import BrokerRefused, ClientError, RequestRejected
+from contrail.errors import BrokerRefused, ClientError, RequestRejected, RouteMissing
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.bodies.heartbeat import MessageModel
 from contrail.protocol.codes import RequestCode
@@ -90,7 +90,9 @@ class Rebalancer:
         wait_s = self._interval_s
         while True:
             try:
-                await asyncio.wait_for(self._wake.wait(), wait_s)
+                # ``wait_for`` would lose a cancellation that comes together with the wake-up.
+                async with asyncio.timeout(wait_s):
+                    await self._wake.wait()
             except TimeoutError:
                 pass
             else:
@@ -124,8 +126,10 @@ class Rebalancer:
         try:
             share = await self._share_of(topic)
         except ClientError as error:
-            # A retry topic comes to be with the first heartbeat: nothing to worry about.
-            level = logging.DEBUG if topic.startswith(RETRY_PREFIX) else logging.WARNING
+            # A retry topic comes to be with the first heartbeat, and of a topic without a route
+            # the subscriber was told once.
+            is_known = topic.startswith(RETRY_PREFIX) or isinstance(error, RouteMissing)
+            level = logging.DEBUG if is_known else logging.WARNING
             _log.log(level, "group %s keeps its queues of %s: %s", self._group, topic, error)
             return None
         self._shared_topics.add(topic)

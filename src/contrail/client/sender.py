@@ -43,8 +43,7 @@ _STATUSES = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _DEFAULT_REGION = "DefaultRegion"
-# Version 5.0.0: brokers before it deliver a message with a timer at once.
-_TIMER_VERSION_MIN = 413
+_VERSION_5 = 413
 # One-way sends never wait by themselves: after so many bytes the loop gets its turn.
 _ONE_WAY_BURST_BYTES = 256 << 10
 _PICKERS_MAX = 10_000
@@ -232,6 +231,9 @@ class Sender:
             connection = await self._connect(queue, deadline_s)
         if not TIMER_PROPERTIES.isdisjoint(outgoing.properties):
             await self._require_timers(queue)
+        if outgoing.is_batch and await self._is_old(queue):
+            # Such brokers give each message what the batch has: all would get this one id.
+            outgoing.properties.pop(UNIQ_KEY, None)
         response = await self._ask(connection, outgoing, queue, deadline_s)
         if response.code == _GO_AWAY:
             response = await self._ask_anew(connection, outgoing, queue, deadline_s)
@@ -265,17 +267,21 @@ class Sender:
         return await self._ask(renewed, outgoing, queue, deadline_s)
 
     async def _require_timers(self, queue: MessageQueue) -> None:
+        if await self._is_old(queue):
+            raise MessageInvalid(
+                f"broker {queue.broker_name} is older than RocketMQ 5.0 and would deliver a "
+                "message with delay= or deliver_at= at once: use delay_level="
+            )
+
+    async def _is_old(self, queue: MessageQueue) -> bool:
+        """Whether the queue's broker is older than RocketMQ 5.0."""
         instance = self._instance
         address = instance.master_of(queue.broker_name)
         if address not in instance.broker_versions:
             # Brokers say what they are when they answer a heartbeat.
             await instance.beat()
         version = instance.broker_versions.get(address)
-        if version is not None and version < _TIMER_VERSION_MIN:
-            raise MessageInvalid(
-                f"broker {queue.broker_name} is older than RocketMQ 5.0 and would deliver a "
-                "message with delay= or deliver_at= at once: use delay_level="
-            )
+        return version is not None and version < _VERSION_5
 
     # One way.
 

@@ -49,10 +49,10 @@ def refused(work: Callable[[], object]) -> None:
     try:
         work()
     except ClientForked as error:
-        assert "make the client after forking" in str(error), error
-        assert "post_fork" in str(error), error
+        told = str(error)
     else:
         raise AssertionError("an inherited client worked")
+    assert "make the client after forking" in told and "post_fork" in told, told
 
 
 # The blocking names.
@@ -93,15 +93,17 @@ def blocking() -> None:
 async def use_asyncio(producer: aio.Producer, consumer: aio.PushConsumer) -> None:
     for work in (
         producer.send(aio.Message(topic, b"child")),
+        producer.start(),
         consumer.subscribe(topic),
-        producer.publish_queues(topic),
     ):
         try:
             await work
         except ClientForked as error:
-            assert "make the client after forking" in str(error), error
+            told = str(error)
         else:
             raise AssertionError(f"an inherited client worked: {work}")
+        assert "make the client after forking" in told, told
+    refused(consumer.__aiter__)
     await producer.close()
     await consumer.close()
     async with aio.Producer("forks", namesrv) as own:

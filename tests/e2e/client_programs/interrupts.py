@@ -26,6 +26,12 @@ def ready() -> None:
     print("ready", flush=True)
 
 
+def got(message: contrail.ReceivedMessage) -> None:
+    """In one write: handlers run side by side."""
+    sys.stdout.write(f"got {message.body.decode()}\n")
+    sys.stdout.flush()
+
+
 def blocking_send() -> None:
     """Against a broker that does not answer: the parent has stopped it."""
     with contrail.Producer("sends", namesrv, send_timeout_ms=60_000) as producer:
@@ -49,7 +55,7 @@ def blocking_loop() -> None:
     with contrail.PushConsumer(where, namesrv, consume_from_where="first") as consumer:
         consumer.subscribe(topic)
         for number, message in enumerate(consumer):
-            print("got", message.body.decode(), flush=True)
+            got(message)
             if number == 2:
                 ready()
                 noticing(time.sleep, 60)
@@ -61,7 +67,7 @@ def blocking_waiting() -> None:
         consumer.subscribe(topic)
         messages = iter(consumer)
         for _ in range(3):
-            print("got", next(messages).body.decode(), flush=True)
+            got(next(messages))
         threading.Timer(0.5, ready).start()
         noticing(next, messages)
 
@@ -75,7 +81,7 @@ def blocking_run() -> None:
     @consumer.on_message
     def handle(message: contrail.ConsumedMessage) -> None:
         nonlocal count
-        print("got", message.body.decode(), flush=True)
+        got(message)
         count += 1
         if count == 3:
             threading.Timer(0.2, ready).start()
@@ -86,11 +92,11 @@ def blocking_run() -> None:
 def blocking_poll() -> None:
     with contrail.PullConsumer(where, namesrv, consume_from_where="first") as consumer:
         consumer.subscribe(topic)
-        got = 0
-        while got < 3:
+        count = 0
+        while count < 3:
             for message in consumer.poll():
-                got += 1
-                print("got", message.body.decode(), flush=True)
+                count += 1
+                got(message)
         threading.Timer(0.5, ready).start()
         noticing(consumer.poll, 60_000)
 
@@ -100,7 +106,7 @@ async def asyncio_loop() -> None:
         await consumer.subscribe(topic)
         number = 0
         async for message in consumer:
-            print("got", message.body.decode(), flush=True)
+            got(message)
             number += 1
             if number == 3:
                 ready()

@@ -24,9 +24,10 @@ def work(number: int) -> None:
     try:
         preloaded.start()
     except ClientForked as error:
-        assert "post_fork" in str(error)
+        told = str(error)
     else:
         raise AssertionError("what was made before the fork worked")
+    assert "post_fork" in told, told
     producer = contrail.Producer("workers", namesrv)
     producer.start()
     for request in range(REQUESTS):

@@ -77,6 +77,8 @@ def test_compressed_send(client: Driver, cluster: Cluster, topic: str) -> None:
 
 @pytest.mark.parametrize("client", clients_of("queue selector"), indirect=True)
 def test_queue_selector(client: Driver, cluster: Cluster, topic: str) -> None:
+    # A route that grows while the client sends changes what its selector chooses from.
+    create_topic(cluster, topic)
     sent = send(client, cluster, topic, mode="sync", count=COUNT, queue_selector=2)
     found = read_back(cluster, topic, COUNT)
     assert len({queue_of(event) for event in found}) == 1

@@ -43,19 +43,22 @@ KINDS = ["contrail", "apache-5", "apache-4"]
 
 
 @contextmanager
-def open_cluster(kind: str, folder: Path) -> Iterator[RunningCluster]:
+def open_cluster(
+    kind: str, folder: Path, *, brokers: int = 2, **settings: str
+) -> Iterator[RunningCluster]:
     """A cluster of that kind, stopped at the end; skips where it cannot be had."""
+    properties = _PROPERTIES | settings
     if kind == "contrail":
         with LocalCluster(
-            brokers=2, in_children=True, folder=folder, properties=_PROPERTIES
+            brokers=brokers, in_children=True, folder=folder, properties=properties
         ) as ours:
             yield RunningCluster(kind, ours.namesrv)
     else:
         with ApacheCluster(
             # Each is a JVM; one is enough to hear the old dialect.
-            brokers=1 if kind == "apache-4" else 2,
+            brokers=1 if kind == "apache-4" else brokers,
             folder=folder,
-            properties=_PROPERTIES,
+            properties=properties,
             peer=f"{kind}-server",
         ) as apache:
             yield RunningCluster(kind, apache.namesrv)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from contextlib import asynccontextmanager
 from typing import Any
 
 from contrail.aio import (
@@ -17,12 +18,15 @@ from contrail.aio import (
     PullConsumer,
     PushConsumer,
     ReceivedMessage,
+    Sql92,
 )
 from tests.interop.scenarios.clusters import RunningCluster
 
+Handler = Callable[[ConsumedMessage], Awaitable[object]]
+
 # Generous, because machines that test are busy; nothing waits that long when all is well.
-PATIENCE_S = 12.0
-SCENARIO_S_MAX = 30.0
+PATIENCE_S = 45.0
+SCENARIO_S_MAX = 150.0
 _POLL_S = 0.02
 _CALL_TIMEOUT_MS = 15_000
 
@@ -67,6 +71,22 @@ class Scene:
         """A member of the group; members are told apart by name."""
         group = options.pop("group", self.group)
         return PushConsumer(group, self.namesrv, instance_name=member, **HURRY | options)
+
+    @asynccontextmanager
+    async def consuming(
+        self,
+        handler: Handler,
+        member: str = "one",
+        *,
+        expression: str | Sql92 = "*",
+        **options: Any,
+    ) -> AsyncIterator[PushConsumer]:
+        """A member of the group at work on the topic, closed at the end."""
+        consumer = self.consumer(member, **options)
+        consumer.on_message(handler)
+        await consumer.subscribe(self.topic, expression)
+        async with consumer:
+            yield consumer
 
     def pull_consumer(self, member: str = "one", **options: Any) -> PullConsumer:
         given = {name: HURRY[name] for name in HURRY if not name.startswith("persist")}
@@ -133,13 +153,17 @@ async def until(is_so: Callable[[], bool], what: str | Callable[[], str]) -> Non
     await until_true(ask, what)
 
 
-async def until_true(ask: Callable[[], Awaitable[bool]], what: str | Callable[[], str]) -> None:
+async def until_true(
+    ask: Callable[[], Awaitable[bool]],
+    what: str | Callable[[], str],
+    patience_s: float = PATIENCE_S,
+) -> None:
     """Wait for something that must be asked for."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + patience_s
     while not await ask():
         if time.monotonic() > deadline:
             said = what if isinstance(what, str) else what()
-            raise AssertionError(f"not in {PATIENCE_S} s: {said}")
+            raise AssertionError(f"not in {patience_s} s: {said}")
         await asyncio.sleep(_POLL_S)
 
 
@@ -154,7 +178,12 @@ def scenario(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., No
     """A test function that runs its coroutine in a loop of its own."""
 
     @functools.wraps(test)
-    def run(*given: Any, **named: Any) -> None:
-        asyncio.run(asyncio.wait_for(test(*given, **named), SCENARIO_S_MAX))
+    def whole(*given: Any, **named: Any) -> None:
+        run(test(*given, **named))
 
-    return run
+    return whole
+
+
+def run(work: Coroutine[Any, Any, None]) -> None:
+    """Run it in a loop of its own, for so long and no longer."""
+    asyncio.run(asyncio.wait_for(work, SCENARIO_S_MAX))

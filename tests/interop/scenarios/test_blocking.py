@@ -25,7 +25,9 @@ def producer(scene: Scene) -> Any:
 def test_plain_functions_send_and_consume(scene: Scene, producer: contrail.Producer) -> None:
     keys = [f"plain-{number}" for number in range(12)]
     receipts = [producer.send(scene.message(key)) for key in keys[:4]]
-    receipts += [one.result(PATIENCE_S) for one in map(producer.send_async, messages(scene, keys[4:8]))]
+    receipts += [
+        one.result(PATIENCE_S) for one in map(producer.send_async, messages(scene, keys[4:8]))
+    ]
     producer.send_batch(messages(scene, keys[8:10]))
     assert producer.send_many(messages(scene, keys[10:])).batch_count == 1
     assert len({receipt.message_id for receipt in receipts}) == 8
@@ -82,9 +84,7 @@ def test_a_plain_loop_consumes_and_a_pull_consumer_polls(
         assert admin.lag(f"{scene.group}_pull", scene.topic).total == 0
 
 
-def test_plain_transactions_requests_and_queries(
-    scene: Scene, producer: contrail.Producer
-) -> None:
+def test_plain_transactions_requests_and_queries(scene: Scene, producer: contrail.Producer) -> None:
     with producer.transaction(scene.message("kept", tags="tx")) as kept:
         pass
     with producer.transaction(scene.message("dropped")) as dropped:

@@ -10,7 +10,14 @@ from contrail.kernels.java_hash import java_hash
 from tests.interop.scenarios.scene import Inbox, Scene, keys_of, scenario
 
 # Each list ends with a message that everybody wants: what it did not bring was left out.
-TAGGED = [("k1", "Aa"), ("k2", "BB"), ("k3", None), ("k4", "paid"), ("k5", "refunded"), ("k6", "Aa")]
+TAGGED = [
+    ("k1", "Aa"),
+    ("k2", "BB"),
+    ("k3", None),
+    ("k4", "paid"),
+    ("k5", "refunded"),
+    ("k6", "Aa"),
+]
 PRICED = [
     ("p1", {"price": "3", "region": "eu"}),
     ("p2", {"price": "12", "region": "欧洲"}),
@@ -38,12 +45,8 @@ async def test_tags_are_told_apart_even_with_equal_hashes(
         for key, tag in TAGGED:
             await producer.send(scene.message(key, tags=tag))
     inbox = Inbox()
-    consumer = scene.consumer()
-    consumer.on_message(inbox.take)
-    await consumer.subscribe(scene.topic, expression)
-    await consumer.start()
-    await inbox.until_has(["k6"])
-    await consumer.close()
+    async with scene.consuming(inbox.take, expression=expression):
+        await inbox.until_has(["k6"])
     assert sorted(inbox.keys) == keys
     async with scene.pull_consumer(auto_commit=False) as puller:
         await puller.assign([queue], expression)
@@ -63,29 +66,20 @@ async def test_tags_are_told_apart_even_with_equal_hashes(
     ],
 )
 @scenario
-async def test_sql92_chooses_by_properties(
-    scene: Scene, expression: str, keys: list[str]
-) -> None:
+async def test_sql92_chooses_by_properties(scene: Scene, expression: str, keys: list[str]) -> None:
     await scene.make_topic(queues=1, brokers=1)
     async with scene.producer() as producer:
         for key, properties in PRICED:
             await producer.send(scene.message(key, properties=properties))
     inbox = Inbox()
-    consumer = scene.consumer()
-    consumer.on_message(inbox.take)
-    await consumer.subscribe(scene.topic, Sql92(expression))
-    await consumer.start()
-    await inbox.until_has(["p5"])
-    await consumer.close()
+    async with scene.consuming(inbox.take, expression=Sql92(expression)):
+        await inbox.until_has(["p5"])
     assert sorted(inbox.keys) == keys
 
 
 @scenario
 async def test_an_expression_that_is_none_is_refused_with_the_broker_s_words(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
-    consumer = scene.consumer()
-    consumer.on_message(Inbox().take)
     with pytest.raises(BrokerRefused, match="price >"):
-        await consumer.subscribe(scene.topic, Sql92("price > > 3"))
-        await consumer.start()
-    await consumer.close()
+        async with scene.consuming(Inbox().take, expression=Sql92("price > > 3")):
+            pytest.fail("it consumes by an expression that is none")

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from itertools import groupby
+from contextlib import AsyncExitStack
+from itertools import groupby, pairwise
 
-from contrail.aio import ConsumedMessage, PushConsumer
-from tests.interop.scenarios.scene import Inbox, Scene, scenario, until
+from contrail.aio import ConsumedMessage, PushConsumer, ReceivedMessage
+from tests.interop.scenarios.scene import Inbox, Scene, scenario, until, until_true
 
 SHARDS = ["a", "b", "c", "d", "e", "f"]
 SUSPEND_MS = 400
@@ -32,9 +33,7 @@ def of_shard(keys: list[str], shard: str) -> list[str]:
 async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scene: Scene) -> None:
     queues = await scene.make_topic(queues=4)
     attempts: list[tuple[str, float, int]] = []
-    consumer = scene.consumer(orderly=True, suspend_current_queue_time_ms=SUSPEND_MS)
 
-    @consumer.on_message
     async def handle(message: ConsumedMessage) -> None:
         key = message.keys[0]
         tried = [one for one, _, _ in attempts].count(key)
@@ -48,10 +47,8 @@ async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scen
             await producer.send(scene.message(key), queue=queues[0])
             for at, queue in enumerate(queues[1:]):
                 await producer.send(scene.message(f"free-{at}-{number}"), queue=queue)
-    await consumer.subscribe(scene.topic)
-    await consumer.start()
-    await until(lambda: len(attempts) >= 3 * len(queues) + 2, lambda: f"all of it: {attempts}")
-    await consumer.close()
+    async with scene.consuming(handle, orderly=True, suspend_current_queue_time_ms=SUSPEND_MS):
+        await until(lambda: len(attempts) >= 3 * len(queues) + 2, lambda: f"all of it: {attempts}")
     keys = [key for key, _, _ in attempts]
     held = [key for key in keys if not key.startswith("free")]
     assert held == ["held-0", "bad", "bad", "bad", "held-2"]
@@ -59,7 +56,7 @@ async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scen
         free = [key for key in keys if key.startswith(f"free-{at}")]
         assert free == [f"free-{at}-{number}" for number in range(3)]
     moments = [moment for key, moment, _ in attempts if key == "bad"]
-    assert min(b - a for a, b in zip(moments, moments[1:], strict=False)) >= SUSPEND_MS / 1000 * 0.9
+    assert min(b - a for a, b in pairwise(moments)) >= SUSPEND_MS / 1000 * 0.9
     assert [times for key, _, times in attempts if key == "bad"] == [0, 1, 2]
     assert max(at for at, key in enumerate(keys) if key.startswith("free")) < keys.index("held-2")
 
@@ -69,13 +66,6 @@ async def test_order_is_kept_while_members_join_and_leave(scene: Scene) -> None:
     queues = set(await scene.make_topic(queues=3))
     inbox = Inbox()
 
-    async def join(name: str) -> PushConsumer:
-        member = scene.consumer(name, orderly=True)
-        member.on_message(inbox.take)
-        await member.subscribe(scene.topic)
-        await member.start()
-        return member
-
     async def owned(*members: PushConsumer) -> None:
         def is_so() -> bool:
             shares = [queues & set(one.assigned_queues()) for one in members]
@@ -83,18 +73,18 @@ async def test_order_is_kept_while_members_join_and_leave(scene: Scene) -> None:
 
         await until(is_so, "every queue to have one owner")
 
-    one = await join("one")
-    await owned(one)
-    sent = await send_round(scene, range(5))
-    two = await join("two")
-    sent += await send_round(scene, range(5, 10))
-    await owned(one, two)
-    sent += await send_round(scene, range(10, 15))
-    await one.close()
-    await owned(two)
-    sent += await send_round(scene, range(15, 18))
-    await inbox.until_has(sent)
-    await two.close()
+    async with AsyncExitStack() as rest:
+        async with scene.consuming(inbox.take, "one", orderly=True) as one:
+            await owned(one)
+            sent = await send_round(scene, range(5))
+            joining = scene.consuming(inbox.take, "two", orderly=True)
+            two = await rest.enter_async_context(joining)
+            sent += await send_round(scene, range(5, 10))
+            await owned(one, two)
+            sent += await send_round(scene, range(10, 15))
+        await owned(two)
+        sent += await send_round(scene, range(15, 18))
+        await inbox.until_has(sent)
     # A queue that changes hands may be handled again from where its owner had written it down.
     firsts = list(dict.fromkeys(inbox.keys))
     for shard in SHARDS:
@@ -108,23 +98,25 @@ async def test_an_ordered_message_that_fails_too_often_becomes_a_dead_letter(sce
     (queue,) = await scene.make_topic(queues=1, brokers=1)
     await scene.send("first", "bad", "last")
     inbox = Inbox()
-    consumer = scene.consumer(
-        orderly=True, max_reconsume_times=1, suspend_current_queue_time_ms=50
-    )
 
-    @consumer.on_message
     async def handle(message: ConsumedMessage) -> None:
         await inbox.take(message)
         if message.keys == ["bad"]:
             raise RuntimeError("never")
 
-    await consumer.subscribe(scene.topic)
-    await consumer.start()
-    await inbox.until_has(["last"])
-    await consumer.close()
+    async with scene.consuming(
+        handle, orderly=True, max_reconsume_times=1, suspend_current_queue_time_ms=50
+    ):
+        await inbox.until_has(["last"])
     assert inbox.keys == ["first", "bad", "bad", "last"]
     assert {one.queue for one in inbox.messages} == {queue}
     async with scene.admin() as admin:
         assert await admin.dead_letter_topic(scene.group) == f"%DLQ%{scene.group}"
-        found = await admin.messages_by_key(f"%DLQ%{scene.group}", "bad")
-    assert [one.body for one in found] == [b"body of bad"]
+        dead: list[ReceivedMessage] = []
+
+        async def is_indexed() -> bool:
+            dead[:] = await admin.messages_by_key(f"%DLQ%{scene.group}", "bad")
+            return bool(dead)
+
+        await until_true(is_indexed, "the dead letter")
+    assert [one.body for one in dead] == [b"body of bad"]

@@ -17,23 +17,18 @@ TIMEOUT_MS = 20_000
 async def test_a_request_gets_the_reply_of_its_consumer(scene: Scene) -> None:
     await scene.make_topic()
     refused: list[str] = []
-    consumer = scene.consumer("answering")
 
-    @consumer.on_message
     async def handle(message: ConsumedMessage) -> None:
         try:
             await message.reply("答:".encode() + message.body)
         except ClientError as error:
             refused.append(str(error))
 
-    await consumer.subscribe(scene.topic)
-    await consumer.start()
-    async with scene.producer() as producer:
+    async with scene.consuming(handle, "answering"), scene.producer() as producer:
         await producer.send(scene.message("plain"))
         replies = await asyncio.gather(
             *(producer.request(scene.message(f"r-{n}"), timeout_ms=TIMEOUT_MS) for n in range(8))
         )
-    await consumer.close()
     assert [reply.body.decode() for reply in replies] == [f"答:body of r-{n}" for n in range(8)]
     assert len(refused) == 1 and "is no request" in refused[0]
 

@@ -14,9 +14,7 @@ async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) 
     await scene.make_topic()
     await scene.send("raises", "fine", "told", "level", "seconds", "timedelta")
     inbox = Inbox()
-    consumer = scene.consumer()
 
-    @consumer.on_message
     async def handle(message: ConsumedMessage) -> ConsumeResult | None:
         await inbox.take(message)
         if message.reconsume_times:
@@ -34,8 +32,6 @@ async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) 
                 await message.later(timedelta(seconds=1))
         return None
 
-    await consumer.subscribe(scene.topic)
-    await consumer.start()
     failing = {"raises", "told", "level", "seconds", "timedelta"}
     times: dict[str, list[int]] = defaultdict(list)
 
@@ -48,8 +44,8 @@ async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) 
     async def is_all() -> bool:
         return len(inbox.messages) >= 6 + len(failing)
 
-    await until_true(is_all, lambda: f"every message, and some again: {tried()}")
-    await consumer.close()
+    async with scene.consuming(handle):
+        await until_true(is_all, lambda: f"every message, and some again: {tried()}")
     assert tried() == {"fine": [0]} | {key: [0, 1] for key in failing}
     second = {one.keys[0]: one for one in inbox.messages if one.reconsume_times}
     firsts = {one.keys[0]: one for one in inbox.messages if not one.reconsume_times}
@@ -59,8 +55,7 @@ async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) 
         assert one.message_id == firsts[key].message_id
         assert one.body == firsts[key].body
     waited_ms = {
-        key: one.store_timestamp_ms - firsts[key].store_timestamp_ms
-        for key, one in second.items()
+        key: one.store_timestamp_ms - firsts[key].store_timestamp_ms for key, one in second.items()
     }
     assert min(waited_ms.values()) >= 900
     assert waited_ms["level"] >= 1900
@@ -71,9 +66,7 @@ async def test_what_fails_too_often_becomes_a_dead_letter(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
     await scene.send("bad", "given-up", "fine")
     inbox = Inbox()
-    consumer = scene.consumer(max_reconsume_times=1)
 
-    @consumer.on_message
     async def handle(message: ConsumedMessage) -> None:
         await inbox.take(message)
         if message.keys == ["bad"]:
@@ -81,20 +74,19 @@ async def test_what_fails_too_often_becomes_a_dead_letter(scene: Scene) -> None:
         if message.keys == ["given-up"]:
             await message.dead_letter()
 
-    await consumer.subscribe(scene.topic)
-    await consumer.start()
     dead_topic = f"%DLQ%{scene.group}"
-    async with scene.admin() as admin:
+    async with scene.consuming(handle, max_reconsume_times=1), scene.admin() as admin:
 
         async def are_dead() -> bool:
             if await admin.dead_letter_topic(scene.group) is None:
                 return False
-            return all([await admin.messages_by_key(dead_topic, key) for key in ("bad", "given-up")])
+            return all(
+                [await admin.messages_by_key(dead_topic, key) for key in ("bad", "given-up")]
+            )
 
         await until_true(are_dead, lambda: f"two dead letters: {inbox.messages}")
         (bad,) = await admin.messages_by_key(dead_topic, "bad")
         (given,) = await admin.messages_by_key(dead_topic, "given-up")
-    await consumer.close()
     assert (bad.body, given.body) == (b"body of bad", b"body of given-up")
     # They remember where they came from.
     assert bad.properties["RETRY_TOPIC"] == scene.topic

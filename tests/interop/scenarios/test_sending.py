@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import groupby
 
 import pytest
@@ -116,6 +117,10 @@ def mine_message(scene: Scene) -> Message:
     return scene.message("any")
 
 
+def second_queue(queues: Sequence[MessageQueue], _: Message, argument: object) -> MessageQueue:
+    return queues[1]
+
+
 @scenario
 async def test_selectors_choose_the_queue(scene: Scene) -> None:
     queues = await scene.make_topic()
@@ -126,9 +131,7 @@ async def test_selectors_choose_the_queue(scene: Scene) -> None:
             scene.message("hash"), selector=HashSelector(), selector_arg=1234567890123
         )
         at_random = await producer.send(scene.message("random"), selector=RandomSelector())
-        own = await producer.send(
-            scene.message("own"), selector=lambda all_, _, wanted: all_[wanted], selector_arg=1
-        )
+        own = await producer.send(scene.message("own"), selector=second_queue)
         named = await producer.send(scene.message("named"), queue=queues[0])
         with pytest.raises(MessageInvalid, match="no queue in the machine rooms hangzhou"):
             await producer.send(scene.message("far"), selector=MachineRoomSelector(["hangzhou"]))

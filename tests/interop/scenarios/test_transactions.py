@@ -38,25 +38,21 @@ class Ledger:
 async def test_a_listener_decides_and_is_asked_about_what_it_left_open(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
     ledger, inbox = Ledger(), Inbox()
-    consumer = scene.consumer()
-    consumer.on_message(inbox.take)
-    await consumer.subscribe(scene.topic)
-    await consumer.start()
-    fates = {"open-dropped": UNKNOWN, "open": UNKNOWN, "dropped": ROLLBACK, "kept": COMMIT}
-    ids = {}
-    async with scene.producer(transaction_listener=ledger) as producer:
-        for key, fate in fates.items():
-            sent = await producer.send_in_transaction(scene.message(key), fate)
-            assert sent.state is fate
-            ids[key] = sent.receipt.message_id
-        with pytest.raises(MessageInvalid, match="delayed and part of a transaction"):
-            await producer.send_in_transaction(scene.message("both", delay_level=1), COMMIT)
-        await inbox.until_has(["kept", "open"])
-        await until(lambda: {"open", "open-dropped"} <= set(ledger.checked), "both questions")
-        # Whatever was dropped would have come before this one.
-        await producer.send_in_transaction(scene.message("last"), COMMIT)
-        await inbox.until_has(["last"])
-    await consumer.close()
+    async with scene.consuming(inbox.take):
+        fates = {"open-dropped": UNKNOWN, "open": UNKNOWN, "dropped": ROLLBACK, "kept": COMMIT}
+        ids = {}
+        async with scene.producer(transaction_listener=ledger) as producer:
+            for key, fate in fates.items():
+                sent = await producer.send_in_transaction(scene.message(key), fate)
+                assert sent.state is fate
+                ids[key] = sent.receipt.message_id
+            with pytest.raises(MessageInvalid, match="delayed and part of a transaction"):
+                await producer.send_in_transaction(scene.message("both", delay_level=1), COMMIT)
+            await inbox.until_has(["kept", "open"])
+            await until(lambda: {"open", "open-dropped"} <= set(ledger.checked), "both questions")
+            # Whatever was dropped would have come before this one.
+            await producer.send_in_transaction(scene.message("last"), COMMIT)
+            await inbox.until_has(["last"])
     assert ledger.executed == [*fates, "last"]
     assert set(ledger.checked) == {"open", "open-dropped"}
     assert sorted(inbox.keys) == ["kept", "last", "open"]

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.persistence import Persistence, Render
 from contrail.broker.services.timer_filing import TimerFiling
+from contrail.broker.services.timer_forgetting import TimerForgetting
 from contrail.broker.services.timer_intake import TimerIntake, log_illegal
 from contrail.broker.services.timer_recovery import TimerRecovery
 from contrail.broker.state.causes import Delivered
@@ -76,9 +77,6 @@ class Timers:
         self._clock = clock
         self._precision_ms = config.timer_precision_ms
         self._asked_slot_ms = -1
-        # Where the log ended when deletions became superfluous, and up to which time.
-        self._passed: tuple[int, int] | None = None
-        self._looked_ms = -1
         self._table = TimerTable(
             precision_ms=config.timer_precision_ms,
             roll_window_slots=_roll_window_slots(config),
@@ -89,6 +87,7 @@ class Timers:
             self._files, store, deliveries, interval_ms=config.timer_flush_interval_ms
         )
         self._intake = TimerIntake(store, self._table, self._filing)
+        self._forgetting = TimerForgetting(store, self._table, self._intake)
         self._read_ahead_ms = max(_READ_AHEAD_MS, 2 * config.timer_precision_ms)
         self._behind = False
         self._held_runs = 0
@@ -126,22 +125,14 @@ class Timers:
         self._filing.tick(
             now_ms,
             queue_offset=self._intake.queue_offset,
-            read_ms=self._table.advance(now_ms),
+            read_ms=self._line(now_ms),
             is_urgent=self._intake.waits_for_room,
         )
-        self._forget_deletions(now_ms)
+        self._forgetting.tick(now_ms)
 
-    def _forget_deletions(self, now_ms: int) -> None:
-        """Deletions whose time is over, once all that was rolled on until then has been taken."""
-        if self._passed is not None:
-            physical_end, read_ms = self._passed
-            if self._store.dispatched_end >= physical_end and not self._intake.behind_count:
-                self._passed = None
-                self._table.forget_deletions(read_ms, now_ms)
-        elif self._looked_ms != (finished_ms := self._table.finished_until(now_ms)):
-            self._looked_ms = finished_ms
-            if self._table.due.has_deletions_before(self._looked_ms):
-                self._passed = (self._store.physical_end, self._looked_ms)
+    def _line(self, now_ms: int) -> int:
+        """How far everything is finished; deletions hold it back, unless the intake needs room."""
+        return self._table.advance(now_ms, past_deletions=self._intake.waits_for_room)
 
     def recall(self, topic: bytes, unique_key: bytes, out_ms: int) -> None:
         """A deletion has been stored: it holds from now on, however much is still to be taken."""
@@ -191,8 +182,9 @@ class Timers:
         if not self._closed:
             self._closed = True
             now_ms = self._clock.now_ms()
-            read_ms = self._table.advance(now_ms)
-            self._filing.close(now_ms, queue_offset=self._intake.queue_offset, read_ms=read_ms)
+            self._filing.close(
+                now_ms, queue_offset=self._intake.queue_offset, read_ms=self._line(now_ms)
+            )
 
     # What it says of itself.
 

@@ -38,6 +38,7 @@ class DueTimers:
         # By the slot of their time: what is to be deleted, and the topic of the deletion as long
         # as that was not there.
         self._deletions: dict[int, dict[bytes, bytes | None]] = {}
+        self._deletion_slots: list[int] = []
         self.bytes_held = 0
 
     def __len__(self) -> int:
@@ -53,6 +54,11 @@ class DueTimers:
         """When the next one is due."""
         return self._heap[0].deliver_ms if self._heap else None
 
+    @property
+    def deletion_slot_ms_min(self) -> int | None:
+        """The earliest slot of which a deletion is remembered."""
+        return self._deletion_slots[0] if self._deletion_slots else None
+
     def add(self, timer: DueTimer) -> None:
         heappush(self._heap, timer)
         self._open[timer.slot_ms] = self._open.get(timer.slot_ms, 0) + 1
@@ -64,7 +70,11 @@ class DueTimers:
 
         ``topic`` is that of the deletion itself; the key may name any.
         """
-        self._deletions.setdefault(slot_ms, {}).setdefault(key, topic)
+        keys = self._deletions.get(slot_ms)
+        if keys is None:
+            keys = self._deletions[slot_ms] = {}
+            heappush(self._deletion_slots, slot_ms)
+        keys.setdefault(key, topic)
 
     def take_due(self, now_ms: int, count_max: int, bytes_max: int) -> list[DueTimer]:
         """The next ones that are due, deleted ones included; they are done with ``finish``."""
@@ -100,13 +110,10 @@ class DueTimers:
         if timer.draft is not None:
             self.bytes_held -= timer.byte_count
 
-    def has_deletions_before(self, read_ms: int) -> bool:
-        return any(slot_ms < read_ms for slot_ms in self._deletions)
-
     def forget_deletions(self, read_ms: int) -> list[bytes]:
         """Slots before this time are finished; returns the topics of what deleted nothing."""
         missed = []
-        for slot_ms in [slot_ms for slot_ms in self._deletions if slot_ms < read_ms]:
-            keys = self._deletions.pop(slot_ms)
+        while self._deletion_slots and self._deletion_slots[0] < read_ms:
+            keys = self._deletions.pop(heappop(self._deletion_slots))
             missed += [topic for topic in keys.values() if topic is not None]
         return missed

@@ -171,9 +171,17 @@ class TimerTable:
             self.metrics.add(timer.topic, change, now_ms)
         return self._filed_slots.pop(timer.physical_offset, timer.slot_ms)
 
-    def advance(self, now_ms: int) -> int:
-        """Move the line up to the first slot that is not finished, and return it."""
-        self.read_ms = max(self.finished_until(now_ms), self.read_ms)
+    def advance(self, now_ms: int, *, past_deletions: bool = False) -> int:
+        """Move the line up to the first slot that is not finished, and return it.
+
+        Deletions that are not forgotten hold it back: the files forget what is below the line, and
+        the target of a deletion may outlast the slot of both, if it was rolled on too late.
+        """
+        line_ms = self.finished_until(now_ms)
+        first_ms = self.due.deletion_slot_ms_min
+        if first_ms is not None and not past_deletions:
+            line_ms = min(line_ms, first_ms)
+        self.read_ms = max(line_ms, self.read_ms)
         return self.read_ms
 
     def finished_until(self, now_ms: int) -> int:

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import functools
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
+from types import TracebackType
 from typing import Any, TypeVar, Unpack
+from weakref import WeakKeyDictionary
 
 from contrail.client.background import background_loop
 from contrail.client.blocking.client import BlockingClient
@@ -80,6 +83,8 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         **options: Unpack[PushOptions],
     ) -> None:
         super().__init__(AsyncPushConsumer(group, namesrv, trace=trace, hooks=hooks, **options))
+        # The loop of each thread.
+        self._streams: WeakKeyDictionary[threading.Thread, MessageStream] = WeakKeyDictionary()
 
     @property
     def group(self) -> str:
@@ -94,6 +99,34 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         self._background.open_clients.add(self._twin)
         self._run(self._twin.__aenter__())
         return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        try:
+            if not self._background.is_gone:
+                self._finish(error)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop pulling, let handlers finish, keep the progress, and leave the group.
+
+        Handlers have ``await_termination_ms_when_shutdown``. A message that a loop has in hand
+        comes again, unless it was acknowledged. In a child of a fork it does nothing: the consumer
+        is its parent's.
+        """
+        super().close()
+        self._streams.clear()
+
+    def _finish(self, error: BaseException | None) -> None:
+        """What this thread has in hand is done; what others have is theirs to say."""
+        stream = self._streams.get(threading.current_thread())
+        if stream is not None:
+            self._run(stream.finish(error))
 
     def run(self) -> None:
         """Consume until somebody calls ``close``, or this is interrupted."""
@@ -167,8 +200,11 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         Raises:
             ClientError: a handler gets the messages, or nothing is subscribed.
         """
-        stream: MessageStream = self._on_loop(self._twin.__aiter__)
-        return self._messages(stream)
+        thread = threading.current_thread()
+        if thread not in self._streams:
+            self._streams[thread] = self._on_loop(self._twin.__aiter__)
+        # A loop that was left and begun again goes on: its last message is done.
+        return self._messages(self._streams[thread])
 
     def _messages(self, stream: MessageStream) -> Iterator[ConsumedMessage]:
         while True:
@@ -178,7 +214,8 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
                 return
             except BaseException as error:
                 # Interrupted: a message that came at that moment has been seen by nobody.
-                self._run(stream.finish(error))
+                if not self._background.is_gone:
+                    self._run(stream.finish(error))
                 raise
             yield _blocking(message)
 

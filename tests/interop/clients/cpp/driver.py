@@ -33,7 +33,7 @@ Arguments = dict[str, Any]
 
 COMPRESSED_BODY_BYTES = 8192
 RETRY_PAUSE_S = 0.2
-NO_ROUTE_ATTEMPTS = 10
+ATTEMPTS_MAX = 10
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 10.0
 PULL_BATCH = 32
@@ -117,19 +117,15 @@ def send_in_turn(producer: Producer, arguments: Arguments) -> int:
 
 
 def send_one(producer: Producer, arguments: Arguments, number: int, ended: threading.Event) -> bool:
-    """Send it, again and again where that is asked for, and say whether it was acknowledged.
-
-    This client forgets a route when it cannot refresh it within three seconds, as on a busy
-    machine. Nothing has been sent then, so trying again sends nothing twice.
-    """
+    """Send it, again and again where that is asked for, and say whether it was acknowledged."""
     attempts = 0
     while True:
         attempts += 1
         try:
             result = hand_over(producer, arguments, number)
         except Exception as problem:
-            has_no_route = "No route info" in repr(problem) and attempts < NO_ROUTE_ATTEMPTS
-            if not arguments.get("retry_forever") and not has_no_route:
+            may_go_on = may_try_again(arguments, problem) and attempts < ATTEMPTS_MAX
+            if not arguments.get("retry_forever") and not may_go_on:
                 say({"event": "error", "key": f"k-{number}", "text": repr(problem)})
                 return False
             if ended.wait(RETRY_PAUSE_S):
@@ -137,6 +133,16 @@ def send_one(producer: Producer, arguments: Arguments, number: int, ended: threa
         else:
             say(sent_event(number, result))
             return True
+
+
+def may_try_again(arguments: Arguments, problem: Exception) -> bool:
+    """Whether this driver tries what the client does not try, or should not.
+
+    The client forgets a route when it cannot refresh it within three seconds, as on a busy
+    machine. Nothing has been sent then, so trying again sends nothing twice. And a message for a
+    selected queue it would send to another broker's when the first attempt fails.
+    """
+    return "No route info" in repr(problem) or arguments.get("queue_selector") is not None
 
 
 def hand_over(producer: Producer, arguments: Arguments, number: int) -> SendResult | None:
@@ -148,7 +154,8 @@ def hand_over(producer: Producer, arguments: Arguments, number: int) -> SendResu
     if selector is None:
         result = producer.send_sync(message)
     else:
-        result = producer.send_orderly(message, number if selector == "hash" else selector)
+        choice = number if selector == "hash" else selector
+        result = producer.send_orderly(message, choice, retry_times=0)
     if result.status is not SendStatus.OK:
         raise RuntimeError(f"status {result.status.name}")
     return result

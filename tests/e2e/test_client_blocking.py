@@ -1,0 +1,296 @@
+"""The blocking names: threads, interruptions and what is left after cancelled calls."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+import contrail
+from contrail import aio
+from contrail.client.background import background_loop
+from contrail.errors import ClientClosed, ClientError, MessageInvalid
+from contrail.protocol.codes import RequestCode
+from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker
+
+PATIENCE_S = 60.0
+THREADS, SENDS_EACH = 16, 50
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster() as running:
+        yield running
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"blocking-{next(_numbers)}"
+    Asker(cluster, 0).make_topic(name, read=2, write=2)
+    return name
+
+
+def until(is_so: Callable[[], object], what: str) -> None:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not is_so():
+        assert time.monotonic() < deadline_s, f"not in {PATIENCE_S} s: {what}"
+        threading.Event().wait(0.02)
+
+
+def task_count() -> int:
+    async def count() -> int:
+        return len(asyncio.all_tasks()) - 1
+
+    return background_loop().run(count())
+
+
+# Threads.
+
+
+def test_sixteen_threads_share_one_producer_and_one_loop_thread(
+    cluster: LocalCluster, topic: str
+) -> None:
+    with contrail.Producer("threads", cluster.namesrv) as producer:
+
+        def send(number: int) -> set[str]:
+            receipts = [
+                producer.send(contrail.Message(topic, b"%d:%d" % (number, at)))
+                for at in range(SENDS_EACH)
+            ]
+            return {receipt.message_id for receipt in receipts}
+
+        with ThreadPoolExecutor(THREADS) as threads:
+            ids = list(threads.map(send, range(THREADS)))
+        names = [thread.name for thread in threading.enumerate()]
+        assert names.count("contrail") == 1
+    assert len(set().union(*ids)) == THREADS * SENDS_EACH
+    bodies = [body for at in (0, 1) for body in Asker(cluster, 0).bodies(topic, at)]
+    assert Counter(bodies) == Counter(
+        b"%d:%d" % (number, at) for number in range(THREADS) for at in range(SENDS_EACH)
+    )
+
+
+def test_several_threads_loop_over_one_consumer_and_share_its_messages(
+    cluster: LocalCluster, topic: str
+) -> None:
+    received: list[tuple[str, bytes]] = []
+
+    def consume() -> None:
+        for message in consumer:
+            received.append((threading.current_thread().name, message.body))
+            # Long enough for the others to get some.
+            threading.Event().wait(0.005)
+
+    with contrail.PushConsumer("loops", cluster.namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        threads = [threading.Thread(target=consume, name=f"loop-{at}") for at in range(3)]
+        for thread in threads:
+            thread.start()
+        with contrail.Producer("loops", cluster.namesrv) as producer:
+            for number in range(60):
+                producer.send(contrail.Message(topic, b"%d" % number))
+        until(lambda: len(received) == 60, "all are read")
+    # Closing ends the loops.
+    for thread in threads:
+        thread.join(PATIENCE_S)
+        assert not thread.is_alive()
+    assert sorted(body for _, body in received) == sorted(b"%d" % at for at in range(60))
+    assert {name for name, _ in received} == {"loop-0", "loop-1", "loop-2"}
+
+
+def test_closing_does_not_acknowledge_what_another_thread_has_in_hand(
+    cluster: LocalCluster, topic: str
+) -> None:
+    has_it, may_go = threading.Event(), threading.Event()
+
+    def consume() -> None:
+        for _ in consumer:
+            has_it.set()
+            may_go.wait(PATIENCE_S)
+
+    with contrail.Producer("hands", cluster.namesrv) as producer:
+        producer.send(contrail.Message(topic, b"in hand"))
+    with contrail.PushConsumer("hands", cluster.namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        thread = threading.Thread(target=consume)
+        thread.start()
+        assert has_it.wait(PATIENCE_S)
+    may_go.set()
+    thread.join(PATIENCE_S)
+    with contrail.PushConsumer("hands", cluster.namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        assert next(iter(consumer)).body == b"in hand"
+
+
+def test_a_loop_that_was_left_and_begun_again_goes_on(cluster: LocalCluster, topic: str) -> None:
+    with contrail.Producer("again", cluster.namesrv) as producer:
+        queue = producer.publish_queues(topic)[0]
+        for number in range(4):
+            producer.send(contrail.Message(topic, b"%d" % number), queue=queue)
+    with contrail.PushConsumer("again", cluster.namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        bodies = []
+        for _ in range(2):
+            for message in consumer:
+                bodies.append(message.body)
+                if len(bodies) % 2 == 0:
+                    break
+    assert bodies == [b"0", b"1", b"2", b"3"]
+    with contrail.Admin(cluster.namesrv) as admin:
+        assert sum(place or 0 for place in admin.committed_offsets("again", topic).values()) == 4
+
+
+# Errors.
+
+
+def test_errors_come_to_the_thread_that_called_and_leave_no_circle(
+    cluster: LocalCluster, topic: str
+) -> None:
+    with contrail.Producer("errors", cluster.namesrv) as producer:
+        for _ in range(2):
+            with pytest.raises(MessageInvalid, match="empty body"):
+                producer.send(contrail.Message(topic, b""))
+        assert producer.send(contrail.Message(topic, b"whole")).message_id
+    with pytest.raises(ClientClosed, match="'errors'"):
+        producer.send(contrail.Message(topic, b"closed"))
+    producer.close()
+
+
+def test_a_blocking_call_on_the_clients_own_thread_is_refused(
+    cluster: LocalCluster, topic: str
+) -> None:
+    told: list[str] = []
+    with (
+        contrail.Producer("own", cluster.namesrv) as producer,
+        contrail.PushConsumer("own", cluster.namesrv, consume_from_where="first") as consumer,
+    ):
+
+        @consumer.on_message
+        async def handle(message: Any) -> None:
+            try:
+                producer.send(contrail.Message(topic, b"would wait for itself"))
+            except ClientError as error:
+                told.append(str(error))
+
+        consumer.subscribe(topic)
+        producer.send(contrail.Message(topic, b"x"))
+        until(lambda: told, "the handler was called")
+    assert "use the asyncio names of `contrail.aio`" in told[0]
+
+
+# Cancelled calls.
+
+
+def test_an_interrupted_call_is_cancelled_and_leaves_nothing_behind(
+    cluster: LocalCluster, topic: str
+) -> None:
+    class Alarm(Exception):
+        """What a signal's handler may raise in the waiting thread."""
+
+    before = task_count()
+    with contrail.PullConsumer("alarms", cluster.namesrv) as consumer:
+        consumer.assign(consumer.fetch_queues(topic))
+        while_open = task_count()
+        with pytest.raises(Alarm):
+            _raise_in_this_thread(Alarm, lambda: consumer.poll(timeout_ms=600_000))
+        until(lambda: task_count() <= while_open, "the call was cancelled")
+        with contrail.Producer("alarms", cluster.namesrv) as producer:
+            producer.send(contrail.Message(topic, b"after"))
+        assert [message.body for message in consumer.poll(timeout_ms=60_000)] == [b"after"]
+    until(lambda: task_count() == before, "everything is let go")
+
+
+def _raise_in_this_thread(kind: type[Exception], work: Callable[[], object]) -> None:
+    import signal
+
+    def interrupt(*_: object) -> None:
+        raise kind
+
+    usual = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.3)
+    try:
+        work()
+    finally:
+        signal.signal(signal.SIGALRM, usual)
+
+
+def test_cancelled_sends_and_loops_leave_an_asyncio_client_usable(
+    cluster: LocalCluster, topic: str
+) -> None:
+    async def main() -> None:
+        async with (
+            aio.Producer("cancels", cluster.namesrv, in_flight_count_max=8) as producer,
+            aio.PushConsumer("cancels", cluster.namesrv, consume_from_where="first") as consumer,
+        ):
+            await consumer.subscribe(topic)
+            before = _task_names()
+            # More than there are slots, cancelled at every stage.
+            for turns in range(20):
+                sends = [
+                    asyncio.create_task(producer.send(aio.Message(topic, b"cancelled")))
+                    for _ in range(32)
+                ]
+                reading = asyncio.create_task(_read_one(consumer))
+                for _ in range(turns):
+                    await asyncio.sleep(0)
+                for task in (*sends, reading):
+                    task.cancel()
+                await asyncio.gather(*sends, reading, return_exceptions=True)
+            receipts = await asyncio.gather(
+                *(producer.send(aio.Message(topic, b"whole")) for _ in range(32))
+            )
+            assert len({receipt.message_id for receipt in receipts}) == 32
+            whole = 0
+            async for message in consumer:
+                whole += message.body == b"whole"
+                if whole == 32:
+                    break
+            assert _task_names() == before
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+
+
+def _task_names() -> list[str]:
+    """Those that are not the client's own, which come and go."""
+    names = [task.get_name() for task in asyncio.all_tasks()]
+    return sorted(name for name in names if not name.startswith("contrail-"))
+
+
+def test_what_a_cancelled_task_had_in_hand_comes_again(cluster: LocalCluster, topic: str) -> None:
+    async def main() -> None:
+        async with (
+            aio.Producer("fails", cluster.namesrv) as producer,
+            aio.PushConsumer("fails", cluster.namesrv, consume_from_where="first") as consumer,
+        ):
+            await consumer.subscribe(topic)
+            await producer.send(aio.Message(topic, b"in hand"))
+            reading = asyncio.create_task(_read_one(consumer))
+            await asyncio.sleep(0.5)
+            reading.cancel()
+            await asyncio.gather(reading, return_exceptions=True)
+        # The block was left without an error: its task's end counts all the same.
+
+    before = sent_back_count(cluster)
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert sent_back_count(cluster) == before + 1
+
+
+def sent_back_count(cluster: LocalCluster) -> int:
+    """How many messages were ever sent back to come a first time again, ten seconds later."""
+    fields = {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": "2"}
+    answer = Asker(cluster, 0).done(RequestCode.GET_MAX_OFFSET, fields)
+    return int(answer.fields["offset"])
+
+
+async def _read_one(consumer: aio.PushConsumer) -> None:
+    async for _ in consumer:
+        await asyncio.sleep(PATIENCE_S)

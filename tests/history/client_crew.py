@@ -1,0 +1,234 @@
+"""The members of a campaign's consumer groups: started, killed, told to close, and read."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.history.client_member import CLOSED, GOT, HAS, PERSIST_INTERVAL_MS, MemberSettings
+from tests.history.client_rules import Cause, Delivery, Queue
+
+_FOLDER = Path(__file__).parents[2]
+_CLOSE_S = 60.0
+_MS = 1_000_000
+
+# Progress is written every interval and with every pull; the machine may be busy meanwhile.
+KILLED_REACH_MS = 9_000 + PERSIST_INTERVAL_MS
+# A queue that goes to another member: from the last progress, while the old one may finish.
+MOVED_REACH_MS = 4_000 + PERSIST_INTERVAL_MS
+MOVED_OVERLAP_MS = 3_000
+
+
+Seen = dict[tuple[str, Queue], set[int]]
+"""The places that a group has got of a queue."""
+
+
+class Member:
+    """One life of one consumer process."""
+
+    def __init__(self, settings: MemberSettings, number: int, seen: Seen) -> None:
+        self.settings = settings
+        self._seen = seen
+        self.group = settings.group
+        self.name = f"{settings.name}.{number}"
+        self.deliveries: list[Delivery] = []
+        self.queues: frozenset[Queue] = frozenset()
+        # When it had which queues.
+        self.shares: list[tuple[int, frozenset[Queue]]] = []
+        self.killed_ns = 0
+        self.closing_ns = 0
+        self._read_bytes = 0
+        self._last_ns = 0
+        self._is_closed = False
+        with open(f"{settings.notes_path}.log", "ab") as log:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "tests.history.client_member",
+                    json.dumps(dataclasses.asdict(settings)),
+                ],
+                cwd=_FOLDER,
+                stdin=subprocess.PIPE,
+                stdout=log,
+                stderr=log,
+            )
+
+    @property
+    def is_up(self) -> bool:
+        return not self.killed_ns and not self.closing_ns
+
+    def read_on(self) -> None:
+        """Take in what it has noted since the last look."""
+        path = Path(self.settings.notes_path)
+        if not path.exists():
+            return
+        with path.open("rb") as file:
+            file.seek(self._read_bytes)
+            data = file.read()
+        end = data.rfind(b"\n") + 1
+        self._read_bytes += end
+        for line in data[:end].splitlines():
+            self._take(json.loads(line))
+
+    def _take(self, note: list[object]) -> None:
+        word, at_ns, *values = note
+        assert isinstance(at_ns, int)
+        self._last_ns = at_ns
+        if word == GOT:
+            queue, *rest = values
+            delivery = Delivery(at_ns, self.group, self.name, Queue(*queue), *rest)  # type: ignore[misc, arg-type]
+            self.deliveries.append(delivery)
+            self._seen[self.group, delivery.queue].add(delivery.queue_offset)
+        elif word == HAS:
+            self.queues = frozenset(Queue(*queue) for queue in values[0])  # type: ignore[attr-defined]
+            self.shares.append((at_ns, self.queues))
+        elif word == CLOSED:
+            self._is_closed = True
+
+    def require_running(self) -> None:
+        code = self._process.poll()
+        assert code is None, f"{self.name} ended with {code}: see {self.settings.notes_path}.log"
+
+    # Its end.
+
+    def kill(self) -> None:
+        """End it with signal 9."""
+        self.require_running()
+        began_ns = time.monotonic_ns()
+        self._process.kill()
+        self._process.wait()
+        self._close_pipe()
+        self.read_on()
+        self.killed_ns = max(began_ns, self._last_ns + 1)
+
+    def close(self) -> None:
+        """Let it close by itself."""
+        self.require_running()
+        self.closing_ns = time.monotonic_ns()
+        self._close_pipe()
+        code = self._process.wait(_CLOSE_S)
+        self.read_on()
+        assert code == 0 and self._is_closed, f"{self.name} closed with {code}: see its log"
+
+    def end(self) -> None:
+        """Whatever it is doing: the test is over."""
+        if self._process.poll() is None:
+            self._process.kill()
+            self._process.wait()
+        self._close_pipe()
+
+    def _close_pipe(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+
+    def touched(self) -> frozenset[Queue]:
+        """Every queue it ever had, as far as anybody saw."""
+        seen = frozenset(delivery.queue for delivery in self.deliveries)
+        return seen.union(*(queues for _, queues in self.shares))
+
+
+class Crew:
+    """All members that ever were, by the name that they share with those before and after."""
+
+    def __init__(self, folder: Path, namesrv: str, seed: int) -> None:
+        self._folder = folder
+        self._namesrv = namesrv
+        self._seed = seed
+        self._numbers = itertools.count(1)
+        self.seen: Seen = defaultdict(set)
+        self.members: list[Member] = []
+        self.posts: dict[str, Member] = {}
+
+    def start(self, name: str, kind: str, group: str, topics: tuple[str, ...]) -> Member:
+        number = next(self._numbers)
+        path = self._folder / f"{name}.{number}.notes"
+        settings = MemberSettings(
+            name,
+            kind,  # type: ignore[arg-type]
+            group,
+            topics,
+            self._namesrv,
+            str(path),
+            self._seed + number,
+        )
+        member = Member(settings, number, self.seen)
+        self.members.append(member)
+        self.posts[name] = member
+        return member
+
+    def start_again(self, name: str) -> Member:
+        settings = self.posts[name].settings
+        return self.start(name, settings.kind, settings.group, settings.topics)
+
+    def read_on(self) -> None:
+        for member in self.members:
+            member.read_on()
+
+    def end(self) -> None:
+        for member in self.members:
+            member.end()
+
+    def up(self, group: str) -> list[Member]:
+        return [one for one in self.posts.values() if one.is_up and one.group == group]
+
+    def owners(self, group: str) -> dict[Queue, list[str]]:
+        found: dict[Queue, list[str]] = {}
+        for member in self.up(group):
+            for queue in member.queues:
+                found.setdefault(queue, []).append(member.name)
+        return found
+
+    def deliveries(self) -> list[Delivery]:
+        """Everything that anybody got, in the order of time."""
+        return sorted(
+            itertools.chain.from_iterable(one.deliveries for one in self.members),
+            key=lambda delivery: delivery.at_ns,
+        )
+
+    # Why messages may have come again.
+
+    def kill_causes(self) -> Iterator[Cause]:
+        for one in self.members:
+            if one.killed_ns:
+                begin_ns = one.killed_ns - KILLED_REACH_MS * _MS
+                yield Cause("consumer killed", one.group, one.touched(), begin_ns, one.killed_ns)
+
+    def move_causes(self, kinds: Mapping[str, str]) -> Iterator[Cause]:
+        """Queues that went from a member to another while both were at work.
+
+        Not for ordered groups, whose members wait for each other.
+        """
+        by_name = {one.name: one for one in self.members}
+        last: dict[tuple[str, Queue], Delivery] = {}
+        for delivery in self.deliveries():
+            before = last.get((delivery.group, delivery.queue))
+            last[delivery.group, delivery.queue] = delivery
+            if before is None or before.member == delivery.member:
+                continue
+            former = by_name[before.member]
+            if kinds[delivery.group] == "orderly" or _was_gone(former, delivery.at_ns):
+                continue
+            yield _moved(delivery)
+
+
+def _was_gone(member: Member, at_ns: int) -> bool:
+    """Whether it had been killed, or had begun to close."""
+    return any(0 < end_ns <= at_ns for end_ns in (member.killed_ns, member.closing_ns))
+
+
+def _moved(delivery: Delivery) -> Cause:
+    return Cause(
+        "queue moved",
+        delivery.group,
+        frozenset({delivery.queue}),
+        delivery.at_ns - MOVED_REACH_MS * _MS,
+        delivery.at_ns + MOVED_OVERLAP_MS * _MS,
+    )

@@ -1,0 +1,298 @@
+"""Our client under kills: producers here, consumers in processes, everything else in children.
+
+The parts of the cluster and the consumers are killed while producers send and groups read. What
+happened in all processes is put in order by the machine's monotonic clock and then judged: by the
+checker, and by the rules that only a client can break.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Self
+
+from contrail.aio import Admin, MessageQueue
+from contrail.testing import LocalCluster
+from contrail.testing.cluster import LocalBroker
+from tests.history.client_crew import KILLED_REACH_MS, Crew
+from tests.history.client_judging import Seen, judge
+from tests.history.client_rules import Cause, Queue
+from tests.history.client_senders import ORDERED, PLAIN, Senders, SendNotes, Timeline
+from tests.history.events import BrokerKilled, BrokerStarted, Event, write_history
+
+PATIENCE_S = 120.0
+_LOOK_S = 0.05
+_MS = 1_000_000
+_QUEUE_COUNT = 4
+_BROKER_STEP = 1_000
+_ALL = (PLAIN, ORDERED)
+
+# By group: how it reads, and what; and who its members are.
+KINDS = {"sharers": "concurrent", "keepers": "orderly", "pullers": "pull"}
+TOPICS = {"sharers": (PLAIN,), "keepers": (ORDERED,), "pullers": _ALL}
+POSTS = {"s1": "sharers", "s2": "sharers", "k1": "keepers", "k2": "keepers", "p1": "pullers"}
+
+# A restarted broker knows no locks: until its holder renews it, anybody may take one.
+_UNLOCKED_MS = 25_000
+# A restarted broker's queues are taken anew, from the progress that it had written.
+_RETAKEN_MS = 8_000
+
+_PROPERTIES = {
+    "flushDiskType": "SYNC_FLUSH",
+    "mappedFileSizeCommitLog": str(4 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 2_000),
+    "registerNameServerPeriod": "10000",
+    "flushConsumerOffsetInterval": "1000",
+}
+
+
+class ClientCampaign:
+    """Two NameServers, two brokers, three groups and their producers."""
+
+    def __init__(self, folder: Path, seed: int) -> None:
+        self.seed = seed
+        self.chance = random.Random(seed)
+        self.cluster = LocalCluster(
+            in_children=True, brokers=2, nameservers=2, folder=folder, properties=_PROPERTIES
+        )
+        self.crew = Crew(folder, self.cluster.namesrv, seed)
+        self.timeline = Timeline()
+        self.notes = SendNotes(self.timeline, self.number_of, seed)
+        self.senders = Senders(self.notes, self.cluster.namesrv, self.chance)
+        self.kills: Counter[str] = Counter()
+        self._history_path = folder / "history.jsonl"
+        self._ends: dict[Queue, int] = {}
+        # A broker, when it was killed, and when it was up again.
+        self._outages: list[tuple[str, int, int]] = []
+        self._began_s = time.monotonic()
+
+    def __enter__(self) -> Self:
+        print(f"CONTRAIL_SEED={self.seed}")
+        for server in self.cluster.nameservers:
+            server.folder.mkdir(parents=True)
+            # So that a sharding key keeps its queue while that is down.
+            (server.folder / "namesrv.properties").write_text("orderMessageEnable=true\n")
+        self.cluster.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.crew.end()
+        self.cluster.__exit__()
+
+    # What there is.
+
+    def number_of(self, queue: Queue) -> int:
+        """One number for a queue of any broker, which is what the checker calls a queue id."""
+        names = [broker.name for broker in self.cluster.brokers]
+        return names.index(queue.broker_name) * _BROKER_STEP + queue.queue_id
+
+    def queues_of(self, group: str) -> frozenset[Queue]:
+        return frozenset(
+            Queue(topic, broker.name, queue_id)
+            for topic in TOPICS[group]
+            for broker in self.cluster.brokers
+            for queue_id in range(_QUEUE_COUNT)
+        )
+
+    # The beginning and the end.
+
+    async def begin(self) -> None:
+        """Topics, members with their shares, producers."""
+        async with Admin(self.cluster.namesrv) as admin:
+            await admin.create_topic(PLAIN, queues=_QUEUE_COUNT)
+            await admin.create_topic(ORDERED, queues=_QUEUE_COUNT, order=True)
+        for name, group in POSTS.items():
+            self.crew.start(name, KINDS[group], group, TOPICS[group])
+        await self.until_shared()
+        await self.senders.start()
+
+    async def end(self) -> None:
+        """Everything is read, all members leave, and nothing of it comes to those after them."""
+        await self.until_read()
+        for name in list(self.crew.posts):
+            await asyncio.to_thread(self.crew.posts[name].close)
+        self._say("all have closed")
+        late = {f"late-{group}": group for group in KINDS}
+        for name, group in late.items():
+            self.crew.start(name, KINDS[group], group, TOPICS[group])
+        queues = [queue for topic in _ALL for queue in await self.senders.queues(topic)]
+        keys = await self.senders.send_to_each(queues)
+        await self.until_read()
+        for name in late:
+            await asyncio.to_thread(self.crew.posts[name].close)
+            again = [one for one in self.crew.posts[name].deliveries if one.key not in keys]
+            assert not again, f"{self._label()}: after a graceful close {again[:5]} came again"
+        await self.senders.close()
+
+    # Waiting.
+
+    async def until_shared(self) -> None:
+        """Every queue has one owner in its group."""
+        for group in KINDS:
+            await self._until(partial(self._is_shared, group), f"{group} share all queues")
+
+    def _is_shared(self, group: str) -> bool:
+        # Retry topics are shared, too, and not looked at.
+        queues, members = self.queues_of(group), self.crew.up(group)
+        owners = self.crew.owners(group)
+        is_whole = all(len(owners.get(queue, ())) == 1 for queue in queues)
+        return is_whole and all(member.queues & queues for member in members)
+
+    async def until_read(self) -> None:
+        """Every group has got everything that is stored."""
+        self._ends = await self._ask_ends()
+        for group in KINDS:
+            await self._until(partial(self._has_read_all, group), f"{group} read everything")
+
+    async def _ask_ends(self) -> dict[Queue, int]:
+        async with Admin(self.cluster.namesrv) as admin:
+            stats = [one for topic in _ALL for one in (await admin.topic_stats(topic)).queues]
+        return {_plain_queue(one.queue): one.queue_offset_max for one in stats}
+
+    def _has_read_all(self, group: str) -> bool:
+        seen = self.crew.seen
+        return all(len(seen[group, queue]) >= self._ends[queue] for queue in self.queues_of(group))
+
+    async def _until(self, is_so: Callable[[], bool], what: str) -> None:
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not is_so():
+            if time.monotonic() > deadline_s:
+                raise AssertionError(f"{self._label()}: waited in vain: {what}")
+            await asyncio.sleep(_LOOK_S)
+            await asyncio.to_thread(self.crew.read_on)
+        self._say(what)
+
+    def _say(self, what: str) -> None:
+        print(f"{time.monotonic() - self._began_s:6.1f} s: {what}")
+
+    # Kills.
+
+    async def kill_and_restart(self, kill_count: int) -> None:
+        """Kill so many while producers send: servers one at a time, consumers beside them."""
+        server_count = kill_count // 2
+        self.senders.begin()
+        await asyncio.gather(
+            self._kill_servers(server_count), self._kill_members(kill_count - server_count)
+        )
+        await self.senders.stop()
+        self._say(f"killed {dict(self.kills)}")
+
+    async def _kill_servers(self, kill_count: int) -> None:
+        for _ in range(kill_count):
+            await self._pause(1.0)
+            if self.chance.random() < 0.7:
+                await self._kill_broker(self.chance.choice(self.cluster.brokers))
+            else:
+                server = self.chance.choice(self.cluster.nameservers)
+                server.kill()
+                self.kills["NameServer"] += 1
+                await self._pause(1.0)
+                await asyncio.to_thread(server.start)
+
+    async def _kill_broker(self, broker: LocalBroker) -> None:
+        killed_ns, now_ms = self.timeline.now()
+        self.timeline.events.append((killed_ns, BrokerKilled(now_ms)))
+        broker.kill()
+        self.kills["broker"] += 1
+        await self._pause(1.5)
+        await asyncio.to_thread(broker.start)
+        started_ns, now_ms = self.timeline.now()
+        self.timeline.events.append((started_ns, BrokerStarted(now_ms)))
+        self._outages.append((broker.name, killed_ns, started_ns))
+
+    async def _kill_members(self, kill_count: int) -> None:
+        for _ in range(kill_count):
+            await self._pause(1.0)
+            name = self.chance.choice(list(POSTS))
+            await asyncio.to_thread(self.crew.posts[name].kill)
+            self.kills["consumer"] += 1
+            await self._pause(0.5)
+            self.crew.start_again(name)
+            await self._pause(2.0)
+
+    async def _pause(self, seconds_max: float) -> None:
+        await asyncio.sleep(self.chance.uniform(0, seconds_max))
+
+    # Coming and going.
+
+    async def come_and_go(self, leave_count: int) -> None:
+        """Members leave and come back, nobody is killed; producers send all the time."""
+        self.senders.begin()
+        for _ in range(leave_count):
+            await self._pause(0.5)
+            name = self.chance.choice([name for name in POSTS if POSTS[name] != "pullers"])
+            await asyncio.to_thread(self.crew.posts[name].close)
+            await self._pause(1.0)
+            self.crew.start_again(name)
+            await self.until_shared()
+        await self.senders.stop()
+
+    # The verdict.
+
+    def judge(self) -> Counter[str]:
+        """Fail if a promise was broken; how many messages came again, by cause."""
+        verdict = judge(self._seen())
+        self.timeline.events = [(0, event) for event in verdict.history]
+        counts = Counter(type(event).__name__ for event in verdict.history)
+        self._say(f"kills {dict(self.kills)}, told {dict(self.notes.outcomes)}")
+        self._say(f"history {dict(counts)}, came again {dict(verdict.repeats)}")
+        found = [*self.notes.misled(self.crew.deliveries()), *verdict.violations]
+        listed = "\n".join(str(each) for each in found[:20])
+        assert not found, f"{self._label()}: {len(found)} violations\n{listed}"
+        return verdict.repeats
+
+    def _seen(self) -> Seen:
+        return Seen(
+            events=self.timeline.events,
+            deliveries=self.crew.deliveries(),
+            causes=[
+                *self.crew.kill_causes(),
+                *self._outage_causes(),
+                *self.crew.move_causes(KINDS),
+            ],
+            ends=self._ends,
+            queues={group: self.queues_of(group) for group in KINDS},
+            groups_in_order=frozenset(KINDS) - {"sharers"},
+            number_of=self.number_of,
+        )
+
+    def _outage_causes(self) -> Iterator[Cause]:
+        for name, killed_ns, started_ns in self._outages:
+            for group, kind in KINDS.items():
+                queues = frozenset(one for one in self.queues_of(group) if one.broker_name == name)
+                after_ms = _UNLOCKED_MS if kind == "orderly" else _RETAKEN_MS
+                begin_ns = killed_ns - KILLED_REACH_MS * _MS
+                end_ns = started_ns + after_ms * _MS
+                yield Cause("broker killed", group, queues, begin_ns, end_ns)
+
+    def _label(self) -> str:
+        events: list[Event] = [event for _, event in self.timeline.events]
+        write_history(self._history_path, events)
+        again = f"CONTRAIL_SEED={self.seed} CONTRAIL_KILLS={self.kills.total()}"
+        return f"{again}, history in {self._history_path}"
+
+
+def _plain_queue(queue: MessageQueue) -> Queue:
+    return Queue(queue.topic, queue.broker_name, queue.queue_id)
+
+
+async def run_kills(campaign: ClientCampaign, kill_count: int) -> None:
+    """Quiet traffic first, in which nothing may come twice; then kills; then everything is read."""
+    await campaign.begin()
+    campaign.senders.begin()
+    await asyncio.sleep(2)
+    await campaign.senders.stop()
+    await campaign.until_read()
+    await campaign.kill_and_restart(kill_count)
+    await campaign.end()
+
+
+async def run_comings_and_goings(campaign: ClientCampaign, leave_count: int) -> None:
+    await campaign.begin()
+    await campaign.come_and_go(leave_count)
+    await campaign.end()
