@@ -239,7 +239,7 @@ def test_cancelled_sends_and_loops_leave_an_asyncio_client_usable(
                     asyncio.create_task(producer.send(aio.Message(topic, b"cancelled")))
                     for _ in range(32)
                 ]
-                reading = asyncio.create_task(_read_one(consumer))
+                reading = asyncio.create_task(_read_one(consumer, asyncio.Event()))
                 for _ in range(turns):
                     await asyncio.sleep(0)
                 for task in (*sends, reading):
@@ -273,8 +273,9 @@ def test_what_a_cancelled_task_had_in_hand_comes_again(cluster: LocalCluster, to
         ):
             await consumer.subscribe(topic)
             await producer.send(aio.Message(topic, b"in hand"))
-            reading = asyncio.create_task(_read_one(consumer))
-            await asyncio.sleep(0.5)
+            has_it = asyncio.Event()
+            reading = asyncio.create_task(_read_one(consumer, has_it))
+            await has_it.wait()
             reading.cancel()
             await asyncio.gather(reading, return_exceptions=True)
         # The block was left without an error: its task's end counts all the same.
@@ -291,6 +292,7 @@ def sent_back_count(cluster: LocalCluster) -> int:
     return int(answer.fields["offset"])
 
 
-async def _read_one(consumer: aio.PushConsumer) -> None:
+async def _read_one(consumer: aio.PushConsumer, has_it: asyncio.Event) -> None:
     async for _ in consumer:
+        has_it.set()
         await asyncio.sleep(PATIENCE_S)

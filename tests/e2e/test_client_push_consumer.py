@@ -324,7 +324,7 @@ def test_a_consumer_holds_only_so_much_while_its_handler_is_slow(
     def held(consumer: PushConsumer) -> int:
         table = consumer.running_info()["mqTable"]
         assert isinstance(table, dict)
-        return max(row["cachedMsgCount"] for row in table.values())
+        return max((row["cachedMsgCount"] for row in table.values()), default=0)
 
     asyncio.run(main())
 

@@ -240,6 +240,30 @@ def test_what_was_delivered_before_a_long_downtime_is_not_delivered_again(
     broker.stop()
 
 
+def test_a_recall_counts_while_something_before_it_finds_no_room(
+    memory_path: Path, clock: ManualClock
+) -> None:
+    broker = TimerBroker(memory_path / "store", clock)
+    for key in ("a", "gone"):
+        broker.send(key, DELIVER_MS=START_MS + DAY_MS)
+    broker.settle()
+    broker.send("far", DELIVER_MS=START_MS + 30 * DAY_MS)
+    broker.delete("gone", START_MS + DAY_MS)
+    broker.flush_log()
+    clock.advance(hours=15 * 24)
+    for _ in range(2):
+        broker = restarted(broker)
+        assert broker.timers.behind_count == 2, "there is no room for the first"
+    broker.run()
+    broker.settle()
+    assert broker.keys() == ["a"]
+    assert broker.timers.behind_count == 0
+    for _ in range(16):
+        broker.advance(hours=24)
+    assert broker.keys() == ["a", "far"]
+    broker.stop()
+
+
 @pytest.mark.parametrize(
     ("reserved_hours", "rolled_after_hours"), [(1, 1), (24, 16), (72, 48), (0, 48)]
 )

@@ -11,12 +11,13 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Self
 
 from contrail.aio import Admin, MessageQueue
+from contrail.errors import ClientError
 from contrail.testing import LocalCluster
 from contrail.testing.cluster import LocalBroker
 from tests.history.client_crew import KILLED_REACH_MS, Crew
@@ -145,27 +146,44 @@ class ClientCampaign:
 
     async def until_read(self) -> None:
         """Every group has got everything that is stored."""
-        self._ends = await self._ask_ends()
+        self._ends = {}
+        # NameServers that were restarted hear of the brokers again within ten seconds.
+        await self._until(self._knows_ends, "all queues have routes", self._ask_ends)
         for group in KINDS:
             await self._until(partial(self._has_read_all, group), f"{group} read everything")
 
-    async def _ask_ends(self) -> dict[Queue, int]:
+    def _knows_ends(self) -> bool:
+        return all(queue in self._ends for group in KINDS for queue in self.queues_of(group))
+
+    async def _ask_ends(self) -> None:
         async with Admin(self.cluster.namesrv) as admin:
-            stats = [one for topic in _ALL for one in (await admin.topic_stats(topic)).queues]
-        return {_plain_queue(one.queue): one.queue_offset_max for one in stats}
+            try:
+                stats = [one for topic in _ALL for one in (await admin.topic_stats(topic)).queues]
+            except ClientError as error:
+                self._say(f"no stats yet: {error}")
+                return
+        self._ends = {_plain_queue(one.queue): one.queue_offset_max for one in stats}
 
     def _has_read_all(self, group: str) -> bool:
         seen = self.crew.seen
         return all(len(seen[group, queue]) >= self._ends[queue] for queue in self.queues_of(group))
 
-    async def _until(self, is_so: Callable[[], bool], what: str) -> None:
+    async def _until(
+        self,
+        is_so: Callable[[], bool],
+        what: str,
+        look: Callable[[], Awaitable[None]] | None = None,
+    ) -> None:
         deadline_s = time.monotonic() + PATIENCE_S
         while not is_so():
             if time.monotonic() > deadline_s:
                 raise AssertionError(f"{self._label()}: waited in vain: {what}")
             await asyncio.sleep(_LOOK_S)
-            await asyncio.to_thread(self.crew.read_on)
+            await (look or self._read_notes)()
         self._say(what)
+
+    async def _read_notes(self) -> None:
+        await asyncio.to_thread(self.crew.read_on)
 
     def _say(self, what: str) -> None:
         print(f"{time.monotonic() - self._began_s:6.1f} s: {what}")

@@ -22,6 +22,7 @@ from contrail.errors import ClientError
 
 _log = logging.getLogger(__name__)
 
+_FAILED_HOOK = object()
 # Handlers that never wait would keep the loop from everything else.
 _TURNS_MAX = 32
 
@@ -163,7 +164,15 @@ class Watch:
         batch[0].origin.process_queue.last_consume_ms = started_ms
         if not self.hooks:
             return started_ms, []
-        return started_ms, [hook.before_consume(self._group, batch) for hook in self.hooks]
+        return started_ms, [self._ask_hook(hook, batch) for hook in self.hooks]
+
+    def _ask_hook(self, hook: ConsumeHook, batch: Batch) -> object:
+        try:
+            return hook.before_consume(self._group, batch)
+        except Exception:
+            # Who only looks on must not keep a message from being handled.
+            _log.exception("the hook %r failed before messages were handled", hook)
+            return _FAILED_HOOK
 
     def end(
         self,
@@ -208,7 +217,12 @@ class Watch:
         elif is_content and took_ms >= self._timeout_ms:
             outcome = ConsumeOutcome.TIMED_OUT
         for hook, token in zip(self.hooks, tokens, strict=True):
-            hook.after_consume(token, outcome, took_ms, error)
+            if token is _FAILED_HOOK:
+                continue
+            try:
+                hook.after_consume(token, outcome, took_ms, error)
+            except Exception:
+                _log.exception("the hook %r failed after messages were handled", hook)
 
 
 class Workers:

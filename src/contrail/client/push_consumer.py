@@ -22,12 +22,13 @@ from contrail.client.instance import ClientInstance, require_same_process
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.message_stream import MessageStream
 from contrail.client.options import PushOptions
-from contrail.client.push_work import PushWork
+from contrail.client.push_work import Onlookers, PushWork
 from contrail.client.settings import ClientSettings
 from contrail.client.start_places import parse_consume_from_where, parse_consume_timestamp
 from contrail.client.subscriptions import Sql92, Subscriptions
 from contrail.clock import SystemClock
 from contrail.errors import ClientClosed, ClientError
+from contrail.model.topic import TRACE_TOPIC
 from contrail.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 
 _log = logging.getLogger(__name__)
@@ -50,9 +51,12 @@ class PushConsumer:
         namesrv: str | Sequence[str] | None = None,
         *,
         trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        telemetry: bool | None = None,
         hooks: Sequence[ConsumeHook] = (),
         **options: Unpack[PushOptions],
     ) -> None:
+        """``telemetry`` is on by itself where a program set OpenTelemetry's provider."""
         check_consumer_group(group)
         self._group = group
         self._settings, shared = split_settings(ConsumerSettings, dict(options))
@@ -62,8 +66,7 @@ class PushConsumer:
         # Said again at the start; here a typing mistake is found at once.
         parse_consume_timestamp(self._settings.consume_timestamp, now_ms=0)
         self._strategy = self._settings.strategy
-        self._is_traced = trace
-        self._hooks = tuple(hooks)
+        self._onlookers = Onlookers(tuple(hooks), trace_topic if trace else None, telemetry)
         self._subscriptions = Subscriptions(
             group, with_retries=self._model is MessageModel.CLUSTERING
         )
@@ -252,7 +255,7 @@ class PushConsumer:
             instance = self._opened()
             try:
                 instance.add_consumer(self)
-                self._work = PushWork(self, instance, self._settings, self._hooks, self._is_traced)
+                self._work = PushWork(self, instance, self._settings, self._onlookers)
                 await self._work.begin(self._handler)
             except BaseException:
                 await self.close()

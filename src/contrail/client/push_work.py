@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Collection, Coroutine, Sequence
-from typing import Any, Protocol
+from collections.abc import Collection, Coroutine
+from typing import Any, NamedTuple, Protocol
 
 from contrail.client.assigned_queues import AssignedQueues
 from contrail.client.consumed_message import ConsumedMessage, Reader
@@ -55,6 +55,15 @@ class Consumer(Protocol):
     def is_paused(self, queue: MessageQueue) -> bool: ...
 
 
+class Onlookers(NamedTuple):
+    """Who looks on while messages are handled."""
+
+    hooks: tuple[ConsumeHook, ...]
+    # None: no message trace.
+    trace_topic: str | None
+    telemetry: bool | None
+
+
 class PushWork:
     """Readers, handlers, progress and locks of one consumer; is the owner of its readers."""
 
@@ -63,8 +72,7 @@ class PushWork:
         consumer: Consumer,
         instance: ClientInstance,
         settings: ConsumerSettings,
-        hooks: Sequence[ConsumeHook],
-        is_traced: bool,
+        onlookers: Onlookers,
     ) -> None:
         self.group = consumer.group
         self.instance = instance
@@ -81,10 +89,11 @@ class PushWork:
         self._workers: Workers | None = None
         self._loops: list[asyncio.Task[None]] = []
         self._trace: TraceDispatcher | None = None
-        if is_traced:
-            self._trace = open_trace(instance, self.group, "CONSUMER")
+        hooks = onlookers.hooks
+        if onlookers.trace_topic is not None:
+            self._trace = open_trace(instance, self.group, "CONSUMER", onlookers.trace_topic)
             hooks = (*hooks, ConsumerTrace(instance, self._trace))
-        spans = telemetry_hooks(group=self.group, client_id=instance.client_id)
+        spans = telemetry_hooks(onlookers.telemetry, group=self.group, client_id=instance.client_id)
         hooks = (*hooks, *spans.consume)
         self._timeout_ms = int(settings.consume_timeout_minutes * 60_000)
         self._watch = Watch(self.group, hooks, self._timeout_ms)

@@ -21,6 +21,7 @@ from typing import Any
 
 import contrail
 from contrail import aio
+from contrail.client.background import background_loop
 from tests.e2e.load_figures import process_figures
 
 TOPIC = "soak"
@@ -136,7 +137,7 @@ async def keep_looking(samples: list[dict[str, float]], began_s: float) -> None:
             {
                 "at_s": time.monotonic() - began_s,
                 **process_figures(os.getpid()),
-                "tasks": len(asyncio.all_tasks()),
+                "tasks": len(asyncio.all_tasks()) + len(asyncio.all_tasks(background_loop().loop)),
                 "sockets": socket_count(),
             }
         )

@@ -111,6 +111,24 @@ class TimerIntake:
             self._table.metrics.add(record.topic, -1, now_ms)
         return True
 
+    def learn_deletions(self) -> None:
+        """Have deletions count already that are not taken yet, for want of room before them."""
+        queue_offset, behind = self.queue_offset, self.queue_offset + self.behind_count
+        while queue_offset < behind:
+            found = self._store.get(TOPIC, QUEUE_ID, queue_offset, bytes_max=_BYTES_MAX)
+            for view in found.records:
+                self._learn_deletion(bytes(view))
+            queue_offset = max(queue_offset + 1, found.next_queue_offset)
+
+    def _learn_deletion(self, data: bytes) -> None:
+        try:
+            record = TimerRecord.read(data)
+        except MessageIllegal:
+            # It is told about when its turn comes.
+            return
+        if record.deletes:
+            self._table.delete(record)
+
     def _pass_unreadable(self, found: GetResult) -> int:
         """Go on behind messages that are gone."""
         if found.status in _NOTHING_THERE:

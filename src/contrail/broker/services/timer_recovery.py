@@ -191,6 +191,8 @@ class TimerRecovery:
         while self._intake.step(now_ms, _NEVER_MS, _STEP_COUNT):
             if self._filing.unfiled_count >= _ROWS_PER_WRITE:
                 self._write([], now_ms)
+        if self._intake.waits_for_room:
+            self._intake.learn_deletions()
 
     def _finish(self, now_ms: int) -> None:
         self._write([], now_ms, last=True)

@@ -20,6 +20,7 @@ from contrail.client.message_stream import MessageStream
 from contrail.client.options import PushOptions
 from contrail.client.push_consumer import PushConsumer as AsyncPushConsumer
 from contrail.client.subscriptions import Sql92
+from contrail.model.topic import TRACE_TOPIC
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -79,10 +80,22 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         namesrv: str | Sequence[str] | None = None,
         *,
         trace: bool = False,
+        trace_topic: str = TRACE_TOPIC,
+        telemetry: bool | None = None,
         hooks: Sequence[ConsumeHook] = (),
         **options: Unpack[PushOptions],
     ) -> None:
-        super().__init__(AsyncPushConsumer(group, namesrv, trace=trace, hooks=hooks, **options))
+        super().__init__(
+            AsyncPushConsumer(
+                group,
+                namesrv,
+                trace=trace,
+                trace_topic=trace_topic,
+                telemetry=telemetry,
+                hooks=hooks,
+                **options,
+            )
+        )
         # The loop of each thread.
         self._streams: WeakKeyDictionary[threading.Thread, MessageStream] = WeakKeyDictionary()
 
