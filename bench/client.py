@@ -13,7 +13,7 @@ from functools import partial
 from itertools import count as numbers
 from pathlib import Path
 
-from bench.client_parts import PULL_COUNT, QUEUE_COUNT
+from bench.client_parts import DECODERS, PULL_COUNT, QUEUE_COUNT
 from bench.client_peers import (
     CPP_VERSION,
     GRPC_VERSION,
@@ -38,13 +38,14 @@ from bench.harness import (
     in_rounds,
     records_per_second,
 )
+from bench.wire_frames import TOPIC as _TOPIC
 from bench.wire_parts import describe_cores, pinned
 
 Sides = dict[str, Callable[[], Figures]]
 Taken = dict[str, list[Figures]]
 
 TASKS = 64
-_TOPIC = "BenchTopic"
+_ON_APACHE = "1 KB, Apache's broker"
 _BACKLOG_TOPIC = "BenchBacklog"
 # Whole segments of a real broker, and a send is never turned away on a busy machine.
 _BROKER_PROPERTIES = {
@@ -120,9 +121,11 @@ def measure(group: str, *, size: str, folder: Path) -> list[Row]:
 
 
 def _send_rows(sizes: Sizes, folder: Path) -> list[Row]:
-    with _our_cluster(folder / "cluster") as (namesrv, _):
+    with _our_cluster(folder / "cluster") as (namesrv, broker):
         _child("topic_made", namesrv=namesrv, topic=_TOPIC)
-        taken = in_rounds(sizes.round_count, _send_sides(sizes, folder, namesrv))
+        sides = _send_sides(sizes, folder, namesrv)
+        sides["bare"] = _bare_sends(sizes.sends, broker)
+        taken = in_rounds(sizes.round_count, sides)
     rows = [_sync_row(taken), _concurrent_row(taken)]
     if "java" in taken:
         rows.append(
@@ -135,6 +138,10 @@ def _send_rows(sizes: Sizes, folder: Path) -> list[Row]:
             )
         )
     return rows
+
+
+def _bare_sends(count: int, broker: str) -> Callable[[], Figures]:
+    return partial(_child, "sent_barely", broker=broker, warm_up_count=count // 5, count=count)
 
 
 def _send_sides(sizes: Sizes, folder: Path, namesrv: str) -> Sides:
@@ -164,8 +171,10 @@ def _send_sides(sizes: Sizes, folder: Path, namesrv: str) -> Sides:
 def _sync_row(taken: Taken) -> Row:
     name = f"rocketmq {CPP_VERSION}, C++"
     limit = Limit(">=", 0.7) if "cpp" in taken else None
-    java = {"java_rate": _rate(taken["java"])} if "java" in taken else {}
-    return _row("sync send 1 KB", taken, "sync", "cpp", name, limit, **java, **absent_peers())
+    rates = {"bare_rate": _rate(taken["bare"])}
+    if "java" in taken:
+        rates["java_rate"] = _rate(taken["java"])
+    return _row("sync send 1 KB", taken, "sync", "cpp", name, limit, **rates, **absent_peers())
 
 
 def _concurrent_row(taken: Taken) -> Row:
@@ -181,18 +190,19 @@ def _consume_rows(sizes: Sizes, folder: Path) -> list[Row]:
     with _our_cluster(folder / "cluster") as (namesrv, broker):
         _child("topic_made", namesrv=namesrv, topic=_BACKLOG_TOPIC, backlog=backlog)
         group_numbers = numbers()
-        taken = in_rounds(
-            sizes.round_count,
-            {
-                "consume": lambda: _consumed_by_a_new_group(namesrv, group_numbers, backlog),
-                "bare": partial(
-                    _child, "pulled_barely", broker=broker, topic=_BACKLOG_TOPIC, count=backlog
-                ),
-            },
-        )
+        where = {"broker": broker, "topic": _BACKLOG_TOPIC, "count": backlog}
+        sides: Sides = {
+            "consume": lambda: _consumed_by_a_new_group(namesrv, group_numbers, backlog)
+        }
+        for decoder in DECODERS:
+            sides[decoder] = partial(_child, "pulled_barely", **where, decoder=decoder)
+        taken = in_rounds(sizes.round_count, sides)
     name = f"consume a backlog of {backlog:,} x 1 KB"
     bare = f"bare pulls of {PULL_COUNT}, decoded"
-    return [_row(name, taken, "consume", "bare", bare, Limit(">=", 0.5))]
+    return [
+        _row(name, taken, "consume", "messages", f"{bare} by the client", Limit(">=", 0.5)),
+        _row(f"{name}, plainly", taken, "consume", "records", f"{bare} plainly"),
+    ]
 
 
 def _consumed_by_a_new_group(namesrv: str, group_numbers: Iterator[int], backlog: int) -> Figures:
@@ -220,23 +230,22 @@ def _proxy_rows(sizes: Sizes, folder: Path) -> list[Row]:
         )
     peer = f"rocketmq-python-client {GRPC_VERSION}, gRPC"
     limit = Limit(">=", 5)
+    bare = _rate(taken["bare"])
     return [
-        _row("sync send 1 KB, Apache's broker", taken, "send", "grpc send", peer, limit),
-        _row("consume 1 KB, Apache's broker", taken, "consume", "grpc consume", peer, limit),
+        _row(f"sync send {_ON_APACHE}", taken, "send", "grpc send", peer, limit, bare_rate=bare),
+        _row(f"asyncio send, one task, {_ON_APACHE}", taken, "aio send", "grpc send", peer),
+        _row(f"consume {_ON_APACHE}", taken, "consume", "grpc consume", peer, limit),
     ]
 
 
 def _proxy_send_sides(sizes: Sizes, folder: Path, ends: ApacheEnds) -> Sides:
     ours, theirs = sizes.proxy_sends, sizes.grpc_sends
+    where = {"namesrv": ends.namesrv, "topic": _TOPIC}
+    counts = {"warm_up_count": ours // 5, "count": ours}
     return {
-        "send": partial(
-            _child,
-            "sent_in_turn",
-            namesrv=ends.namesrv,
-            topic=_TOPIC,
-            warm_up_count=ours // 5,
-            count=ours,
-        ),
+        "send": partial(_child, "sent_in_turn", **where, **counts),
+        "aio send": partial(_child, "sent_concurrently", **where, **counts, tasks=1),
+        "bare": _bare_sends(ours, ends.broker),
         "grpc send": partial(
             grpc_sent,
             folder / "grpc",

@@ -1,7 +1,7 @@
 """Parts of the client suite: our client's own work, each part in a process of its own.
 
-``bare_pulls`` is what consuming is held against: a blocking socket, one pull after the other, each
-record decoded, and nothing else.
+``pulled_barely`` is what consuming is held against: a blocking socket, one pull after the other,
+each record decoded, and nothing else. ``sent_barely`` shows what no client can be faster than.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import socket
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from struct import Struct
 from typing import Any, TypeVar
 
@@ -114,6 +114,26 @@ async def _send_concurrently(
     return watch.figures(share * tasks)
 
 
+def sent_barely(*, broker: str, warm_up_count: int, count: int) -> Figures:
+    """A ready frame over a blocking socket, again and again: what the broker's answers take."""
+    from bench.wire_frames import send_frame
+
+    frame = send_frame(BODY_BYTES)
+    with _connected(broker) as connection:
+        _send_barely(connection, frame, warm_up_count)
+        with Stopwatch() as watch:
+            _send_barely(connection, frame, count)
+    return watch.figures(count)
+
+
+def _send_barely(connection: socket.socket, frame: bytes, count: int) -> None:
+    for _ in range(count):
+        connection.sendall(frame)
+        header, _ = _answer(connection)
+        if header["code"] != 0:
+            raise BenchError(f"a bare send was refused: {header}")
+
+
 def consumed(*, namesrv: str, topic: str, group: str, count: int) -> Figures:
     """A push consumer with its own settings and a handler that counts: first to last message."""
     return _run(_consume(namesrv, topic, group, count))
@@ -145,23 +165,22 @@ async def _consume(namesrv: str, topic: str, group: str, count: int) -> Figures:
     return watch.figures(count)
 
 
-def pulled_barely(*, broker: str, topic: str, count: int) -> Figures:
-    """Every queue to its end: first answer to last."""
-    host, _, port = broker.rpartition(":")
+def pulled_barely(*, broker: str, topic: str, count: int, decoder: str) -> Figures:
+    """Every queue to its end, one after the other; ``decoder`` is one of ``DECODERS``."""
+    decode = DECODERS[decoder]
     seen = 0
-    with socket.create_connection((host, int(port)), timeout=_SOCKET_TIMEOUT_S) as connection:
-        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    with _connected(broker) as connection:
         with Stopwatch() as watch:
             for queue_id in range(QUEUE_COUNT):
-                seen += _pull_queue(connection, topic, queue_id)
+                seen += _pull_queue(connection, topic, queue_id, decode)
     if seen != count:
         raise BenchError(f"{seen} messages were pulled, {count} are stored")
     return watch.figures(count)
 
 
-def _pull_queue(connection: socket.socket, topic: str, queue_id: int) -> int:
-    from contrail.model.record import split_record_run
-
+def _pull_queue(
+    connection: socket.socket, topic: str, queue_id: int, decode: Callable[[bytes], Iterable[Any]]
+) -> int:
     seen = queue_offset = 0
     while True:
         connection.sendall(_pull_frame(topic, queue_id, queue_offset))
@@ -169,10 +188,29 @@ def _pull_queue(connection: socket.socket, topic: str, queue_id: int) -> int:
         if header["code"] != 0:
             return seen
         queue_offset = int(header["extFields"]["nextBeginOffset"])
-        for message in split_record_run(records):
+        for message in decode(records):
             seen += 1
             if len(message.body) != BODY_BYTES:
                 raise BenchError(f"a message of {len(message.body)} bytes was pulled")
+
+
+def _as_records(records: bytes) -> Iterable[Any]:
+    from contrail.model.record import split_record_run
+
+    return split_record_run(records)
+
+
+def _as_messages(records: bytes) -> Iterable[Any]:
+    from contrail.client.decoding import received_messages
+
+    return received_messages(records, "")
+
+
+# How each record of a pull is decoded: as the store's value, or as the client hands it out.
+DECODERS: dict[str, Callable[[bytes], Iterable[Any]]] = {
+    "records": _as_records,
+    "messages": _as_messages,
+}
 
 
 def _pull_frame(topic: str, queue_id: int, queue_offset: int) -> bytes:
@@ -192,6 +230,13 @@ def _pull_frame(topic: str, queue_id: int, queue_offset: int) -> bytes:
     command = {"code": _PULL_MESSAGE, "opaque": queue_offset, "flag": 0, "language": "JAVA"}
     header = json.dumps({**command, "version": 479, "extFields": fields}).encode()
     return _LENGTHS.pack(4 + len(header), len(header)) + header
+
+
+def _connected(address: str) -> socket.socket:
+    host, _, port = address.rpartition(":")
+    connection = socket.create_connection((host, int(port)), timeout=_SOCKET_TIMEOUT_S)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return connection
 
 
 def _answer(connection: socket.socket) -> tuple[dict[str, Any], bytes]:

@@ -56,6 +56,7 @@ class ApacheEnds:
     """Where a running Apache is reached: by remoting and by gRPC."""
 
     namesrv: str
+    broker: str
     proxy: str
 
 
@@ -66,7 +67,9 @@ def apache_with_proxy(folder: Path) -> Iterator[ApacheEnds]:
     network.open()
     try:
         ends = ApacheEnds(
-            namesrv=f"{network.address}:{_NAMESRV_PORT}", proxy=f"{network.address}:{_GRPC_PORT}"
+            namesrv=f"{network.address}:{_NAMESRV_PORT}",
+            broker=f"{network.address}:{_BROKER_PORT}",
+            proxy=f"{network.address}:{_GRPC_PORT}",
         )
         _write_settings(folder, network.address, ends)
         with _running_namesrv(network, folder, ends), _running_proxy(network, folder, ends):

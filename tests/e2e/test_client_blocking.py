@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import signal
 import threading
 import time
 from collections import Counter
@@ -210,8 +211,6 @@ def test_an_interrupted_call_is_cancelled_and_leaves_nothing_behind(
 
 
 def _raise_in_this_thread(kind: type[Exception], work: Callable[[], object]) -> None:
-    import signal
-
     def interrupt(*_: object) -> None:
         raise kind
 

@@ -114,6 +114,9 @@ class ClientCampaign:
 
     async def end(self) -> None:
         """Everything is read, all members leave, and nothing of it comes to those after them."""
+        # Who takes a queue anew after an outage reads again up to these, and no further.
+        await self.until_shared()
+        await self._send_to_each()
         await self.until_read()
         for name in list(self.crew.posts):
             await asyncio.to_thread(self.crew.posts[name].close)
@@ -121,14 +124,17 @@ class ClientCampaign:
         late = {f"late-{group}": group for group in KINDS}
         for name, group in late.items():
             self.crew.start(name, KINDS[group], group, TOPICS[group])
-        queues = [queue for topic in _ALL for queue in await self.senders.queues(topic)]
-        keys = await self.senders.send_to_each(queues)
+        keys = await self._send_to_each()
         await self.until_read()
         for name in late:
             await asyncio.to_thread(self.crew.posts[name].close)
             again = [one for one in self.crew.posts[name].deliveries if one.key not in keys]
             assert not again, f"{self._label()}: after a graceful close {again[:5]} came again"
         await self.senders.close()
+
+    async def _send_to_each(self) -> set[str]:
+        queues = [queue for topic in _ALL for queue in await self.senders.queues(topic)]
+        return await self.senders.send_to_each(queues)
 
     # Waiting.
 

@@ -112,6 +112,8 @@ class ClientInstance:
 
     def add_producer(self, producer: ProducerSide) -> None:
         _take_group(self.producers, producer, "producer")
+        # Brokers that are known already must hear of it: they ask it about transactions.
+        self.beat_soon()
 
     def add_consumer(self, consumer: ConsumerSide) -> None:
         _take_group(self.consumers, consumer, "consumer")
@@ -265,9 +267,12 @@ class ClientInstance:
         """
         self.require_open()
         limit_ms = timeout_ms or self.settings.api_timeout_ms
+        connection = self.caller.open_connection(address)
         answer = await self.caller.call(address, code, fields, body, timeout_ms=limit_ms)
         if answer.code == ResponseCode.GO_AWAY:
-            self.caller.drop(address, "going away")
+            # Others may have noticed before, and theirs is new.
+            if connection is None or self.caller.open_connection(address) is connection:
+                self.caller.retire(address, "going away")
             answer = await self.caller.call(address, code, fields, body, timeout_ms=limit_ms)
         return answer
 
@@ -363,15 +368,14 @@ class ClientInstance:
             self.spawn(self._reconnect(address), f"reconnect to {address}")
 
     async def _reconnect(self, address: str) -> None:
-        delay_s = _RECONNECT_S_FIRST
+        failure_count = 0
         try:
             while address in self._beaten_addresses():
-                # Many clients lose a broker at once; they must not all come back at once.
-                await asyncio.sleep(delay_s * (0.5 + random.random()))
+                await asyncio.sleep(reconnect_delay_s(failure_count, random.random()))
                 if await self._beat(address, encode_heartbeat(self._heartbeat())):
                     self._members_may_have_changed()
                     return
-                delay_s = min(2 * delay_s, _RECONNECT_S_MAX)
+                failure_count += 1
         finally:
             self._reconnecting.discard(address)
 
@@ -412,6 +416,15 @@ class ClientInstance:
     def is_inherited(self) -> bool:
         """Whether this is a child of the process that made it, which alone may close it."""
         return os.getpid() != self.process_id
+
+
+def reconnect_delay_s(failure_count: int, chance: float) -> float:
+    """How long to wait, by a random number below 1.
+
+    Many clients lose a broker at once; they must not all come back at once.
+    """
+    usual_s = min(_RECONNECT_S_FIRST * (1 << min(failure_count, 16)), _RECONNECT_S_MAX)
+    return usual_s * (0.5 + chance)
 
 
 def require_same_process(process_id: int, what: str) -> None:

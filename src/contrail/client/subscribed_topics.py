@@ -50,7 +50,7 @@ class SubscribedTopics:
             await self._check(subscription)
 
     async def watch(self) -> None:
-        """Ask again, less and less often, for those that have no route.
+        """Ask again, less and less often, for those that have no route, or half of one.
 
         A group's retry topic comes to be with its first heartbeat.
         """
@@ -64,8 +64,17 @@ class SubscribedTopics:
                 wait_s = min(2 * wait_s, _ASK_AGAIN_S_MAX)
             self._changed.clear()
             for topic in self._subscriptions.topics():
-                if topic not in self._instance.routes.routes:
+                if not self._is_found(topic):
                     await self._ask(topic)
+
+    def _is_found(self, topic: str) -> bool:
+        """Whether it has a route; a retry topic, which is made broker by broker, a whole one."""
+        routes = self._instance.routes.routes
+        if topic not in routes or not topic.startswith(RETRY_PREFIX):
+            return topic in routes
+        names = set(routes[topic].broker_names)
+        consumed = (routes[one] for one in self._subscriptions.user_topics() if one in routes)
+        return all(names.issuperset(route.broker_names) for route in consumed)
 
     async def _ask(self, topic: str) -> bool:
         try:

@@ -159,18 +159,14 @@ class Caller:
                 if self._on_lost is not None and not self._is_closed:
                     self._on_lost(address)
 
-    def drop(self, address: str, reason: str) -> None:
-        """Close the connection to an address, if there is one; the next call makes another."""
-        connection = self._connections.pop(address, None)
-        if connection is not None:
-            connection.close(reason)
-
     def retire(self, address: str, reason: str) -> None:
         """Let the connection to an address end with its last answer; the next call makes one."""
         connection = self._connections.pop(address, None)
         if connection is not None:
             self._retired.add(connection)
             connection.retire(reason)
+            if self._on_lost is not None:
+                self._on_lost(address)
 
     def socket_numbers(self) -> list[int]:
         """The file numbers of the open connections."""

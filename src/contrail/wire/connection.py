@@ -168,7 +168,10 @@ class Connection(asyncio.Protocol):
             self._sweep.cancel()
         for call in self._calls.values():
             if not call.future.done():
-                call.future.set_exception(CallFailed(f"{self.address} closed the connection"))
+                # The request may have been carried out, as with one that is not answered in time.
+                call.future.set_exception(
+                    CallTimedOut(f"{self.address} closed the connection before it answered")
+                )
         self._calls.clear()
         self._wake_writers()
         reason = self.close_reason or ("reset" if error is not None else "peer_closed")

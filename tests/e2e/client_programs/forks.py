@@ -17,6 +17,9 @@ from collections.abc import Callable
 
 import contrail
 from contrail import aio
+from contrail.client import instances
+from contrail.client.instance import ClientInstance
+from contrail.client.settings import ClientSettings
 from contrail.errors import ClientForked
 
 leaving, namesrv, topic = sys.argv[2:]
@@ -90,7 +93,9 @@ def blocking() -> None:
 # The asyncio names.
 
 
-async def use_asyncio(producer: aio.Producer, consumer: aio.PushConsumer) -> None:
+async def use_asyncio(
+    producer: aio.Producer, consumer: aio.PushConsumer, instance: ClientInstance
+) -> None:
     for work in (
         producer.send(aio.Message(topic, b"child")),
         producer.start(),
@@ -106,6 +111,8 @@ async def use_asyncio(producer: aio.Producer, consumer: aio.PushConsumer) -> Non
     refused(consumer.__aiter__)
     await producer.close()
     await consumer.close()
+    # What the collector may do with things that nobody holds any more.
+    await instance.caller.close()
     async with aio.Producer("forks", namesrv) as own:
         await own.send(aio.Message(topic, b"child's own"))
 
@@ -117,14 +124,16 @@ async def asyncio_main() -> None:
         aio.PushConsumer("forks", namesrv, consume_from_where="first") as consumer,
     ):
         await consumer.subscribe(topic)
+        instance = instances.join(ClientSettings.of(namesrv))
         messages = aiter(consumer)
         for number in range(3):
             await producer.send(aio.Message(topic, b"parent %d" % number))
-            in_child(lambda: asyncio.run(use_asyncio(producer, consumer)))
+            in_child(lambda: asyncio.run(use_asyncio(producer, consumer, instance)))
             for _ in range(2):
                 received.append((await anext(messages)).body)
         await producer.send(aio.Message(topic, b"last"))
         received.append((await anext(messages)).body)
+        await instances.leave(instance)
     check(received)
 
 

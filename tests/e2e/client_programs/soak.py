@@ -35,6 +35,8 @@ numbers = itertools.count()
 missing: dict[str, set[int]] = {group: set() for group in GROUPS}
 counts: Counter[str] = Counter()
 is_over = threading.Event()
+# 64 tasks that are there or not would be noise.
+between_bursts = asyncio.Lock()
 
 
 def new_message(**options: Any) -> aio.Message:
@@ -91,7 +93,8 @@ async def send_one(
 async def keep_sending_side_by_side(producer: aio.Producer) -> None:
     while not is_over.is_set():
         sends = (send_one("64 at once", producer.send, new_message()) for _ in range(64))
-        await asyncio.gather(*sends)
+        async with between_bursts:
+            await asyncio.gather(*sends)
         await asyncio.sleep(0.5)
 
 
@@ -133,15 +136,17 @@ async def keep_looking(samples: list[dict[str, float]], began_s: float) -> None:
     while not is_over.is_set():
         # Circles that wait for the collector are no growth, and would be noise.
         gc.collect()
-        samples.append(
-            {
-                "at_s": time.monotonic() - began_s,
-                **process_figures(os.getpid()),
-                "tasks": len(asyncio.all_tasks()) + len(asyncio.all_tasks(background_loop().loop)),
-                "sockets": socket_count(),
-            }
-        )
+        async with between_bursts:
+            samples.append({"at_s": time.monotonic() - began_s, **figures()})
         await asyncio.sleep(SAMPLE_PAUSE_S)
+
+
+def figures() -> dict[str, float]:
+    return {
+        **process_figures(os.getpid()),
+        "tasks": len(asyncio.all_tasks()) + len(asyncio.all_tasks(background_loop().loop)),
+        "sockets": socket_count(),
+    }
 
 
 def socket_count() -> int:

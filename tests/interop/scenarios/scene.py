@@ -116,6 +116,22 @@ class Scene:
         assert len(found) == count, found
         return found
 
+    async def store_time_ms(self, key: str) -> int:
+        """When the message with that key was stored.
+
+        Times are looked up by it, because brokers before 5.0 take the nearest message.
+        """
+        times: list[int] = []
+        async with self.admin() as admin:
+
+            async def is_indexed() -> bool:
+                found = await admin.messages_by_key(self.topic, key)
+                times[:] = [one.store_timestamp_ms for one in found]
+                return bool(times)
+
+            await until_true(is_indexed, f"the index of {key}")
+        return times[0]
+
 
 async def _browse(admin: Admin, topic: str) -> list[ReceivedMessage]:
     return [one for queue in await admin.queues(topic) async for one in admin.browse(queue)]

@@ -90,10 +90,11 @@ async def test_lag_is_what_a_group_has_not_consumed(scene: Scene) -> None:
 
 @scenario
 async def test_a_group_is_moved_while_it_consumes_and_while_it_does_not(scene: Scene) -> None:
-    queues = await scene.make_topic()
+    queues = await scene.make_topic(queues=1)
     await scene.send(*EARLY)
-    since_ms = await next_millisecond()
+    await next_millisecond()
     await scene.send(*LATE)
+    since_ms = await scene.store_time_ms("late-1")
     inbox = Inbox()
     nudges = [f"nudge-{number}" for number in range(len(queues))]
     async with scene.admin() as admin:

@@ -111,12 +111,12 @@ async def test_an_ordered_message_that_fails_too_often_becomes_a_dead_letter(sce
     assert inbox.keys == ["first", "bad", "bad", "last"]
     assert {one.queue for one in inbox.messages} == {queue}
     async with scene.admin() as admin:
-        assert await admin.dead_letter_topic(scene.group) == f"%DLQ%{scene.group}"
         dead: list[ReceivedMessage] = []
 
-        async def is_indexed() -> bool:
-            dead[:] = await admin.messages_by_key(f"%DLQ%{scene.group}", "bad")
+        async def is_there() -> bool:
+            topic = await admin.dead_letter_topic(scene.group)
+            dead[:] = await admin.messages_by_key(topic, "bad") if topic is not None else []
             return bool(dead)
 
-        await until_true(is_indexed, "the dead letter")
+        await until_true(is_there, "the dead letter")
     assert [one.body for one in dead] == [b"body of bad"]

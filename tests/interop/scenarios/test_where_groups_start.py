@@ -30,8 +30,9 @@ async def check_starts(scene: Scene) -> None:
     await scene.send("gone-1", "gone-2")
     await fill_a_segment(scene)
     await scene.send("early-1", "early-2")
-    since_ms = await next_millisecond()
+    await next_millisecond()
     await scene.send("late-1", "late-2")
+    since_ms = await scene.store_time_ms("late-1")
     await trim(scene, queue)
     starts: dict[str, tuple[dict[str, Any], list[str]]] = {
         "first": (

@@ -65,6 +65,14 @@ def test_a_send_without_an_answer_says_that_it_may_be_stored() -> None:
         course.outcome(3_000)
 
 
+def test_one_attempt_without_an_answer_leaves_a_doubt_whatever_comes_after_it() -> None:
+    course = SendCourse("orders", rules())
+    course.failed("broker-a", CallTimedOut("closed the connection before it answered"), 3)
+    course.failed("broker-b", CallFailed("cannot be reached"), 1)
+    with pytest.raises(SendTimedOut, match="may be stored"):
+        course.outcome(4)
+
+
 def test_a_half_hearted_receipt_is_better_than_an_error() -> None:
     queue = MessageQueue("orders", "broker-a", 0)
     receipt = SendReceipt(SendStatus.FLUSH_DISK_TIMEOUT, "id", queue, 7)

@@ -89,12 +89,15 @@ class SendCourse:
     attempts: list[Attempt] = field(default_factory=list)
     _receipt: SendReceipt | None = None
     _failure: Failure | None = None
+    # An attempt was not answered, whatever became of those after it.
+    _is_in_doubt: bool = False
 
     def failed(self, broker_name: str, failure: Failure, cost_ms: int) -> Next:
         """An attempt did not go through."""
         code = failure.code if isinstance(failure, BrokerRefused) else None
         self.attempts.append(Attempt(broker_name, str(failure), cost_ms))
         self._failure = failure
+        self._is_in_doubt |= isinstance(failure, CallTimedOut)
         return self.rules.after_failure(len(self.attempts), code)
 
     def stored(self, receipt: SendReceipt, cost_ms: int) -> Next:
@@ -114,9 +117,8 @@ class SendCourse:
             return self._receipt
         times = "1 attempt" if len(self.attempts) == 1 else f"{len(self.attempts)} attempts"
         told = "; ".join(str(attempt) for attempt in self.attempts)
-        is_in_doubt = isinstance(self._failure, CallTimedOut)
-        kind = SendTimedOut if is_in_doubt else SendFailed
-        doubt = " (it may be stored all the same)" if is_in_doubt else ""
+        kind = SendTimedOut if self._is_in_doubt else SendFailed
+        doubt = " (it may be stored all the same)" if self._is_in_doubt else ""
         raise kind(
             f"a message for topic {self.topic!r} was not sent, {times} in {cost_ms} ms{doubt}: "
             f"{told}",
