@@ -231,7 +231,7 @@ def test_a_commit_that_was_lost_is_answered_when_the_broker_asks(cluster: LocalC
                 instance = producer._opened().instance
                 address = instance.master_of(tx.receipt.queue.broker_name)
                 route = instance.routes.routes[TOPIC]
-                instance.routes.forget(TOPIC)
+                del instance.routes.routes[TOPIC]
                 instance.routes.drop_unused_brokers()
             assert reader.open_ids() == [tx.transaction_id]
             instance.routes.put(route)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 
 from tests.history.client_member import CLOSED, GOT, HAS, PERSIST_INTERVAL_MS, MemberSettings
@@ -202,21 +202,28 @@ class Crew:
                 yield Cause("consumer killed", one.group, one.touched(), begin_ns, one.killed_ns)
 
     def move_causes(self, kinds: Mapping[str, str]) -> Iterator[Cause]:
-        """Queues that went from a member to another while both were at work.
+        """Queues that left a member that was at work, for another or to come back to it.
 
         Not for ordered groups, whose members wait for each other.
         """
+        for delivery, former in self._changes_of_hands():
+            if kinds[delivery.group] != "orderly" and not _was_gone(former, delivery.at_ns):
+                yield _moved(delivery.group, {delivery.queue}, delivery.at_ns)
+        for one in self.members:
+            if kinds[one.group] != "orderly":
+                for (_, before), (at_ns, after) in itertools.pairwise(one.shares):
+                    if before - after:
+                        yield _moved(one.group, before - after, at_ns)
+
+    def _changes_of_hands(self) -> Iterator[tuple[Delivery, Member]]:
+        """Deliveries of a queue whose delivery before was another member's."""
         by_name = {one.name: one for one in self.members}
         last: dict[tuple[str, Queue], Delivery] = {}
         for delivery in self.deliveries():
             before = last.get((delivery.group, delivery.queue))
             last[delivery.group, delivery.queue] = delivery
-            if before is None or before.member == delivery.member:
-                continue
-            former = by_name[before.member]
-            if kinds[delivery.group] == "orderly" or _was_gone(former, delivery.at_ns):
-                continue
-            yield _moved(delivery)
+            if before is not None and before.member != delivery.member:
+                yield delivery, by_name[before.member]
 
 
 def _was_gone(member: Member, at_ns: int) -> bool:
@@ -224,11 +231,6 @@ def _was_gone(member: Member, at_ns: int) -> bool:
     return any(0 < end_ns <= at_ns for end_ns in (member.killed_ns, member.closing_ns))
 
 
-def _moved(delivery: Delivery) -> Cause:
-    return Cause(
-        "queue moved",
-        delivery.group,
-        frozenset({delivery.queue}),
-        delivery.at_ns - MOVED_REACH_MS * _MS,
-        delivery.at_ns + MOVED_OVERLAP_MS * _MS,
-    )
+def _moved(group: str, queues: Collection[Queue], at_ns: int) -> Cause:
+    begin_ns, end_ns = at_ns - MOVED_REACH_MS * _MS, at_ns + MOVED_OVERLAP_MS * _MS
+    return Cause("queue moved", group, frozenset(queues), begin_ns, end_ns)

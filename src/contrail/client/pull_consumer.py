@@ -61,6 +61,7 @@ class PullConsumer:
 
     async def start(self) -> None:
         """Raises ``GroupTaken`` when this process already consumes for the group."""
+        require_same_process(self._process_id, f"pull consumer of group {self.group!r}")
         if self._member is not None:
             raise ClientError(f"pull consumer of group {self.group!r} is started already")
         instance = instances.join(self._client_settings)

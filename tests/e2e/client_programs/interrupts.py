@@ -57,8 +57,12 @@ def blocking_loop() -> None:
         for number, message in enumerate(consumer):
             got(message)
             if number == 2:
-                ready()
-                noticing(time.sleep, 60)
+                noticing(be_interrupted)
+
+
+def be_interrupted() -> None:
+    ready()
+    time.sleep(60)
 
 
 def blocking_waiting() -> None:
