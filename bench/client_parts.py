@@ -169,10 +169,9 @@ def pulled_barely(*, broker: str, topic: str, count: int, decoder: str) -> Figur
     """Every queue to its end, one after the other; ``decoder`` is one of ``DECODERS``."""
     decode = DECODERS[decoder]
     seen = 0
-    with _connected(broker) as connection:
-        with Stopwatch() as watch:
-            for queue_id in range(QUEUE_COUNT):
-                seen += _pull_queue(connection, topic, queue_id, decode)
+    with _connected(broker) as connection, Stopwatch() as watch:
+        for queue_id in range(QUEUE_COUNT):
+            seen += _pull_queue(connection, topic, queue_id, decode)
     if seen != count:
         raise BenchError(f"{seen} messages were pulled, {count} are stored")
     return watch.figures(count)

@@ -19,7 +19,7 @@ from typing import TypeVar
 import pytest
 
 from bench.client_parts import BODY_BYTES
-from bench.harness import CHILD_TIMEOUT_S, REPOSITORY, BenchError, Figures
+from bench.harness import REPOSITORY, BenchError, Figures
 from bench.wire_parts import pinned
 from tests.interop.clients.fetched import built_once, call, fetch
 from tests.interop.peers import JavaPeer, PeerFailed, java_peer, own_environment
@@ -34,7 +34,8 @@ GRPC_VERSION = "5.1.2"
 
 _PROGRAMS = REPOSITORY / "bench" / "client_programs"
 _INSTALL_VENV = "apt-get install --no-install-recommends python3-venv"
-_CONSUME_TIMEOUT_S = 300
+_CONSUME_TIMEOUT_S = 240
+_PROGRAM_TIMEOUT_S = 300
 _JAVA_HEAP = "-Xmx256m"
 # The tests compile quickly; a client under measurement is compiled well.
 _QUICK_COMPILER = "-XX:TieredStopAtLevel=1"
@@ -178,16 +179,19 @@ def _in_grpc_program(home: Path, command: str, **arguments: object) -> Figures:
 def _in_program(command: list[str], home: Path) -> Figures:
     """Run a client where it finds nothing of ours and may write what it likes."""
     home.mkdir(parents=True, exist_ok=True)
-    with pinned("load"):
-        done = subprocess.run(
-            command,
-            capture_output=True,
-            text=True,
-            cwd=home,
-            env=own_environment(home),
-            timeout=CHILD_TIMEOUT_S,
-            check=False,
-        )
+    try:
+        with pinned("load"):
+            done = subprocess.run(
+                command,
+                capture_output=True,
+                text=True,
+                cwd=home,
+                env=own_environment(home),
+                timeout=_PROGRAM_TIMEOUT_S,
+                check=False,
+            )
+    except subprocess.TimeoutExpired as late:
+        raise BenchError(f"{command[0]} ran longer than {_PROGRAM_TIMEOUT_S} s") from late
     lines = [line for line in done.stdout.splitlines() if line.startswith("{")]
     if not lines:
         said = f"{done.stdout}\n{done.stderr}".strip()[-4000:]

@@ -6,7 +6,20 @@ import org.apache.rocketmq.common.message.Message;
 
 /** Sends with Apache's Java client, each message answered before the next; prints its figures as JSON. */
 public class SendLoop {
-    public static void main(String[] arguments) throws Exception {
+    private static final int SEND_TIMEOUT_MS = 10_000;
+
+    public static void main(String[] arguments) {
+        try {
+            measure(arguments);
+        } catch (Exception problem) {
+            problem.printStackTrace();
+            // The client's threads would keep the process alive.
+            Runtime.getRuntime().halt(1);
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private static void measure(String[] arguments) throws Exception {
         String topic = arguments[1];
         byte[] body = new byte[Integer.parseInt(arguments[2])];
         Arrays.fill(body, (byte) 'b');
@@ -14,6 +27,7 @@ public class SendLoop {
         int count = Integer.parseInt(arguments[4]);
         DefaultMQProducer producer = new DefaultMQProducer("java_senders");
         producer.setNamesrvAddr(arguments[0]);
+        producer.setSendMsgTimeout(SEND_TIMEOUT_MS);
         producer.start();
         send(producer, topic, body, warmUpCount);
         long wall = System.nanoTime();
@@ -25,8 +39,6 @@ public class SendLoop {
             "{\"wall_s\": %.6f, \"cpu_s\": %.6f, \"record_count\": %d}%n",
             wallSeconds, cpuSeconds, count);
         System.out.flush();
-        // Its threads need not be waited for.
-        Runtime.getRuntime().halt(0);
     }
 
     private static void send(DefaultMQProducer producer, String topic, byte[] body, int count)

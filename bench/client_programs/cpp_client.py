@@ -23,7 +23,7 @@ _ROUTE_PAUSE_S = 0.2
 
 
 def send(arguments: dict[str, Any]) -> dict[str, float]:
-    producer = Producer("cpp_senders", timeout=5000)
+    producer = Producer("cpp_senders", timeout=10_000)
     producer.set_namesrv_addr(arguments["namesrv"])
     producer.start()
     body = b"b" * arguments["body_bytes"]

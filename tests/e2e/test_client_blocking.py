@@ -20,7 +20,8 @@ from contrail.client.background import background_loop
 from contrail.errors import ClientClosed, ClientError, MessageInvalid
 from contrail.protocol.codes import RequestCode
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker
+from tests.e2e.asking import Asker, route
+from tests.e2e.raw_client import poll
 
 PATIENCE_S = 60.0
 THREADS, SENDS_EACH = 16, 50
@@ -37,6 +38,7 @@ def cluster() -> Iterator[LocalCluster]:
 def topic(cluster: LocalCluster) -> str:
     name = f"blocking-{next(_numbers)}"
     Asker(cluster, 0).make_topic(name, read=2, write=2)
+    poll(lambda: route(cluster, name), "the NameServer knows the topic")
     return name
 
 

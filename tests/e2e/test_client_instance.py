@@ -21,7 +21,8 @@ from contrail.client.settings import ClientSettings
 from contrail.errors import CallFailed, ClientError, GroupTaken, NameServerUnreachable
 from contrail.protocol.codes import RequestCode
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker
+from tests.e2e.asking import Asker, route
+from tests.e2e.raw_client import poll
 
 PATIENCE_S = 60.0
 FRESH_TOPICS = 40
@@ -39,6 +40,7 @@ def cluster() -> Iterator[LocalCluster]:
 def topic(cluster: LocalCluster) -> str:
     name = f"shared-{next(_numbers)}"
     Asker(cluster, 0).make_topic(name, read=4, write=4)
+    poll(lambda: route(cluster, name), "the NameServer knows the topic")
     return name
 
 
@@ -324,6 +326,11 @@ def test_killing_all_nameservers_but_one_costs_no_send() -> None:
     with LocalCluster(nameservers=3, in_children=True, properties=often) as cluster:
         for number in range(FRESH_TOPICS):
             Asker(cluster, 0).make_topic(f"fresh-{number}", read=2, write=2)
+        for at in range(3):
+            poll(
+                lambda at=at: route(cluster, f"fresh-{FRESH_TOPICS - 1}", at),
+                "each NameServer knows the last of them",
+            )
         asyncio.run(_send_through_failing_nameservers(cluster))
 
 
@@ -397,6 +404,7 @@ def test_a_failed_send_refreshes_the_route_at_once() -> None:
     with LocalCluster(brokers=2) as cluster:
         for number in range(2):
             Asker(cluster, number).make_topic("orders", read=1, write=1)
+        poll(lambda: len(getattr(route(cluster, "orders"), "brokers", ())) == 2, "both are known")
         asyncio.run(_send_while_a_broker_leaves(cluster))
 
 
@@ -421,6 +429,7 @@ async def _send_while_a_broker_leaves(cluster: LocalCluster) -> None:
 def test_consuming_goes_on_within_seconds_of_a_brokers_restart(how: str) -> None:
     with LocalCluster(in_children=True) as cluster:
         Asker(cluster, 0).make_topic("orders", read=4, write=4)
+        poll(lambda: route(cluster, "orders"), "the NameServer knows the topic")
         asyncio.run(_restart_under_consumers(cluster, how))
 
 

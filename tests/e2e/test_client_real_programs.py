@@ -21,7 +21,8 @@ import pytest
 import contrail
 from contrail.protocol.codes import RequestCode
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker
+from tests.e2e.asking import Asker, route
+from tests.e2e.raw_client import poll
 
 PROGRAMS = Path(__file__).parent / "client_programs"
 PATIENCE_S = 60.0
@@ -40,6 +41,7 @@ def cluster() -> Iterator[LocalCluster]:
 def topic(cluster: LocalCluster) -> str:
     name = f"programs-{next(_numbers)}"
     Asker(cluster, 0).make_topic(name, read=2, write=2)
+    poll(lambda: route(cluster, name), "the NameServer knows the topic")
     return name
 
 
@@ -129,6 +131,17 @@ class Interrupted:
                 return
         raise AssertionError(f"no {line!r}: {self.lines}, {self.end()}")
 
+    def until_asleep(self) -> None:
+        """Until its main thread waits for something, not for the processor."""
+        status = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/stat")
+        asleep_count = 0
+        deadline_s = time.monotonic() + PATIENCE_S
+        while asleep_count < 5:
+            is_asleep = status.read_text().rpartition(") ")[2].startswith("S")
+            asleep_count = asleep_count + 1 if is_asleep else 0
+            assert time.monotonic() < deadline_s, "it never waits"
+            threading.Event().wait(0.02)
+
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
         self._process.stdin.write(line + "\n")
@@ -209,15 +222,15 @@ def test_an_interrupted_send_leaves_a_producer_that_works() -> None:
     with LocalCluster(in_children=True) as cluster:
         broker = cluster.brokers[0].pid
         Asker(cluster, 0).make_topic("orders", read=1, write=1)
+        poll(lambda: route(cluster, "orders"), "the NameServer knows the topic")
         program = Interrupted("blocking_send", cluster, "orders")
         program.until("ready")
         os.kill(broker, signal.SIGSTOP)
         try:
             program.say("stopped")
             program.until("sending")
+            program.until_asleep()
             began_s = time.monotonic()
-            # A moment too early would interrupt the line before.
-            time.sleep(0.3)
             program.interrupt()
             program.until("interrupted")
             assert time.monotonic() - began_s < PROMPT_S

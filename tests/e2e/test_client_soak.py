@@ -18,7 +18,8 @@ from typing import Any
 import pytest
 
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker
+from tests.e2e.asking import Asker, route
+from tests.e2e.raw_client import poll
 from tests.e2e.load_figures import Sample, growths
 
 ROOT = Path(__file__).parents[2]
@@ -38,6 +39,7 @@ def soak(minutes: float, folder: Path) -> dict[str, Any]:
     report = folder / "report.json"
     with LocalCluster(in_children=True, folder=folder / "cluster") as cluster:
         Asker(cluster, 0).make_topic("soak", read=QUEUES, write=QUEUES)
+        poll(lambda: route(cluster, "soak"), "the NameServer knows the topic")
         program = subprocess.Popen(
             [
                 sys.executable,
@@ -67,6 +69,8 @@ def check(report: dict[str, Any]) -> None:
     ]
     judged = growths(samples)
     print(report["counts"], *judged, sep="\n")
+    for when, names in report["task_names"].items():
+        print(f"tasks {when}: {names}")
     assert [str(growth) for growth in judged if growth.is_growing] == []
     last_half = samples[len(samples) // 2 :]
     assert max(sample.figures["sockets"] for sample in last_half) <= SOCKETS_MAX

@@ -22,12 +22,14 @@ from contrail.testing import LocalCluster
 from contrail.testing.cluster import LocalBroker
 from tests.history.client_crew import KILLED_REACH_MS, Crew
 from tests.history.client_judging import Seen, judge
-from tests.history.client_rules import Cause, Queue
+from tests.history.client_rules import Cause, Queue, judge_repeats
 from tests.history.client_senders import ORDERED, PLAIN, Senders, SendNotes, Timeline
 from tests.history.events import BrokerKilled, BrokerStarted, Event, write_history
 
 PATIENCE_S = 120.0
 _LOOK_S = 0.05
+# How long producers send before the first kill.
+_QUIET_S = 2.0
 _MS = 1_000_000
 _QUEUE_COUNT = 4
 _BROKER_STEP = 1_000
@@ -258,6 +260,11 @@ class ClientCampaign:
 
     # The verdict.
 
+    def check_that_nothing_came_twice(self) -> None:
+        """For a time without kills: what comes later is not a cause for what has been."""
+        repeats = judge_repeats(self.crew.deliveries(), causes=()).violations
+        assert not repeats, f"{self._label()}: nobody was killed yet, {repeats[:5]}"
+
     def judge(self) -> Counter[str]:
         """Fail if a promise was broken; how many messages came again, by cause."""
         verdict = judge(self._seen())
@@ -309,9 +316,10 @@ async def run_kills(campaign: ClientCampaign, kill_count: int) -> None:
     """Quiet traffic first, in which nothing may come twice; then kills; then everything is read."""
     await campaign.begin()
     campaign.senders.begin()
-    await asyncio.sleep(2)
+    await asyncio.sleep(_QUIET_S)
     await campaign.senders.stop()
     await campaign.until_read()
+    campaign.check_that_nothing_came_twice()
     await campaign.kill_and_restart(kill_count)
     await campaign.end()
 

@@ -31,7 +31,7 @@ def handler() -> None:
     @consumer.on_message
     def handle(message: contrail.ConsumedMessage) -> None:
         began.set()
-        time.sleep(0.01)
+        time.sleep(0.2)
 
     consumer.start()
     for number in range(200):

@@ -29,11 +29,14 @@ GROUPS = ("concurrent", "ordered", "pulling")
 SAMPLE_PAUSE_S = 2.0
 DRAIN_S = 90.0
 BODY = b"x" * 200
+# Handlers are hired as they are needed and stay: a few, so that all of them are soon there.
+HANDLERS = 2
 
 namesrv, seconds, report_path = sys.argv[1], float(sys.argv[2]), sys.argv[3]
 numbers = itertools.count()
 missing: dict[str, set[int]] = {group: set() for group in GROUPS}
 counts: Counter[str] = Counter()
+task_names: dict[str, Counter[str]] = {}
 is_over = threading.Event()
 # 64 tasks that are there or not would be noise.
 between_bursts = asyncio.Lock()
@@ -137,14 +140,28 @@ async def keep_looking(samples: list[dict[str, float]], began_s: float) -> None:
         # Circles that wait for the collector are no growth, and would be noise.
         gc.collect()
         async with between_bursts:
-            samples.append({"at_s": time.monotonic() - began_s, **figures()})
+            at_s = time.monotonic() - began_s
+            samples.append({"at_s": at_s, **figures()})
+            task_names["at the end" if at_s > seconds / 2 else "in the middle"] = names_of_tasks()
         await asyncio.sleep(SAMPLE_PAUSE_S)
+
+
+def all_tasks() -> list[asyncio.Task[Any]]:
+    return [*asyncio.all_tasks(), *asyncio.all_tasks(background_loop().loop)]
+
+
+def names_of_tasks() -> Counter[str]:
+    """What there are how many of; those without a name by their function."""
+    names = (
+        (task.get_name(), getattr(task.get_coro(), "__qualname__", "")) for task in all_tasks()
+    )
+    return Counter(code if name.startswith("Task-") else name for name, code in names)
 
 
 def figures() -> dict[str, float]:
     return {
         **process_figures(os.getpid()),
-        "tasks": len(asyncio.all_tasks()) + len(asyncio.all_tasks(background_loop().loop)),
+        "tasks": len(all_tasks()),
         "sockets": socket_count(),
     }
 
@@ -158,7 +175,13 @@ async def traffic(threaded: contrail.Producer, samples: list[dict[str, float]]) 
     began_s = time.monotonic()
     async with (
         aio.Producer("soak", namesrv) as producer,
-        aio.PushConsumer("ordered", namesrv, orderly=True, consume_from_where="first") as ordered,
+        aio.PushConsumer(
+            "ordered",
+            namesrv,
+            orderly=True,
+            consume_from_where="first",
+            consume_thread_max=HANDLERS,
+        ) as ordered,
         aio.PullConsumer("pulling", namesrv, consume_from_where="first") as pulling,
     ):
 
@@ -195,7 +218,7 @@ async def until_nothing_is_missing() -> None:
 def main() -> None:
     samples: list[dict[str, float]] = []
     concurrent = contrail.PushConsumer(
-        "concurrent", namesrv, consume_from_where="first", consume_thread_max=4
+        "concurrent", namesrv, consume_from_where="first", consume_thread_max=HANDLERS
     )
     concurrent.subscribe(TOPIC)
 
@@ -209,7 +232,10 @@ def main() -> None:
     concurrent.close()
     left = {group: len(numbers) for group, numbers in missing.items()}
     with open(report_path, "w", encoding="ascii") as report:
-        json.dump({"samples": samples, "counts": counts, "missing": left}, report)
+        json.dump(
+            {"samples": samples, "counts": counts, "missing": left, "task_names": task_names},
+            report,
+        )
 
 
 main()

@@ -108,12 +108,12 @@ async def test_equal_sharding_keys_share_a_queue_and_keep_their_order(scene: Sce
     found = await scene.stored(16)
     for shard in shards:
         mine = [one for one in found if one.keys[0].startswith(shard)]
-        wanted = HashSelector()(queues, mine_message(scene), shard)
+        wanted = HashSelector()(queues, any_message(scene), shard)
         assert {one.queue for one in mine} == {wanted}
         assert keys_of(mine) == [f"{shard}#{number}" for number in range(4)]
 
 
-def mine_message(scene: Scene) -> Message:
+def any_message(scene: Scene) -> Message:
     return scene.message("any")
 
 
@@ -135,7 +135,7 @@ async def test_selectors_choose_the_queue(scene: Scene) -> None:
         named = await producer.send(scene.message("named"), queue=queues[0])
         with pytest.raises(MessageInvalid, match="no queue in the machine rooms hangzhou"):
             await producer.send(scene.message("far"), selector=MachineRoomSelector(["hangzhou"]))
-    assert by_hash.queue == HashSelector()(routed, mine_message(scene), 1234567890123)
+    assert by_hash.queue == HashSelector()(routed, any_message(scene), 1234567890123)
     assert at_random.queue in queues
     assert (own.queue, named.queue) == (routed[1], queues[0])
     found = {one.keys[0]: one.queue for one in await scene.stored(4)}
