@@ -19,8 +19,8 @@ import pytest
 
 from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 from tests.e2e.load_figures import Sample, growths
+from tests.e2e.raw_client import poll
 
 ROOT = Path(__file__).parents[2]
 THREE_MINUTES, TWENTY_MINUTES = (
