@@ -11,13 +11,14 @@ import asyncio
 import random
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager
 from functools import partial
 from pathlib import Path
 from typing import Self
 
 from contrail.aio import Admin, MessageQueue
-from contrail.errors import ClientError
+from contrail.errors import ClientError, ContrailError
 from contrail.testing import LocalCluster
 from contrail.testing.cluster import LocalBroker
 from tests.history.client_crew import KILLED_REACH_MS, Crew
@@ -138,6 +139,10 @@ class ClientCampaign:
         queues = [queue for topic in _ALL for queue in await self.senders.queues(topic)]
         return await self.senders.send_to_each(queues)
 
+    async def send_for(self, seconds: float) -> None:
+        async with self._sending():
+            await asyncio.sleep(seconds)
+
     # Waiting.
 
     async def until_shared(self) -> None:
@@ -201,11 +206,10 @@ class ClientCampaign:
     async def kill_and_restart(self, kill_count: int) -> None:
         """Kill so many while producers send: servers one at a time, consumers beside them."""
         server_count = kill_count // 2
-        self.senders.begin()
-        await asyncio.gather(
-            self._kill_servers(server_count), self._kill_members(kill_count - server_count)
-        )
-        await self.senders.stop()
+        async with self._sending():
+            await asyncio.gather(
+                self._kill_servers(server_count), self._kill_members(kill_count - server_count)
+            )
         self._say(f"killed {dict(self.kills)}")
 
     async def _kill_servers(self, kill_count: int) -> None:
@@ -226,10 +230,18 @@ class ClientCampaign:
         broker.kill()
         self.kills["broker"] += 1
         await self._pause(1.5)
-        await asyncio.to_thread(broker.start)
+        await asyncio.to_thread(self._start_patiently, broker)
         started_ns, now_ms = self.timeline.now()
         self.timeline.events.append((started_ns, BrokerStarted(now_ms)))
         self._outages.append((broker.name, killed_ns, started_ns))
+
+    def _start_patiently(self, broker: LocalBroker) -> None:
+        try:
+            broker.start()
+        except ContrailError as error:
+            # A machine that is busy with other things may need longer than the cluster waits.
+            self._say(str(error))
+            self.cluster.wait_for_routes(broker)
 
     async def _kill_members(self, kill_count: int) -> None:
         for _ in range(kill_count):
@@ -238,8 +250,18 @@ class ClientCampaign:
             await asyncio.to_thread(self.crew.posts[name].kill)
             self.kills["consumer"] += 1
             await self._pause(0.5)
-            self.crew.start_again(name)
-            await self._pause(2.0)
+            member = self.crew.start_again(name)
+            await self._until(lambda member=member: bool(member.queues), f"{name} is back")  # type: ignore[misc]
+            await self._pause(1.0)
+
+    @asynccontextmanager
+    async def _sending(self) -> AsyncIterator[None]:
+        """Producers send meanwhile; a thread among them would outlive a test that fails."""
+        self.senders.begin()
+        try:
+            yield
+        finally:
+            await self.senders.stop()
 
     async def _pause(self, seconds_max: float) -> None:
         await asyncio.sleep(self.chance.uniform(0, seconds_max))
@@ -248,15 +270,14 @@ class ClientCampaign:
 
     async def come_and_go(self, leave_count: int) -> None:
         """Members leave and come back, nobody is killed; producers send all the time."""
-        self.senders.begin()
-        for _ in range(leave_count):
-            await self._pause(0.5)
-            name = self.chance.choice([name for name in POSTS if POSTS[name] != "pullers"])
-            await asyncio.to_thread(self.crew.posts[name].close)
-            await self._pause(1.0)
-            self.crew.start_again(name)
-            await self.until_shared()
-        await self.senders.stop()
+        async with self._sending():
+            for _ in range(leave_count):
+                await self._pause(0.5)
+                name = self.chance.choice([name for name in POSTS if POSTS[name] != "pullers"])
+                await asyncio.to_thread(self.crew.posts[name].close)
+                await self._pause(1.0)
+                self.crew.start_again(name)
+                await self.until_shared()
 
     # The verdict.
 
@@ -315,9 +336,7 @@ def _plain_queue(queue: MessageQueue) -> Queue:
 async def run_kills(campaign: ClientCampaign, kill_count: int) -> None:
     """Quiet traffic first, in which nothing may come twice; then kills; then everything is read."""
     await campaign.begin()
-    campaign.senders.begin()
-    await asyncio.sleep(_QUIET_S)
-    await campaign.senders.stop()
+    await campaign.send_for(_QUIET_S)
     await campaign.until_read()
     campaign.check_that_nothing_came_twice()
     await campaign.kill_and_restart(kill_count)
