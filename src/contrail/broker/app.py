@@ -271,7 +271,7 @@ class Broker:
         self.far_reads = FarReads(self.store, after=self._flush_tick)
         self.kinds = self._message_kinds()
         self._traces = self._trace_records() if self._config.broker_trace_enabled else None
-        self._caller = Caller()
+        self._caller = Caller(on_lost=self._lost_name_server)
         self.registration = Registration(
             tables.settings,
             tables.topics,
@@ -294,6 +294,9 @@ class Broker:
     def _timer_rules(self) -> TimerRules:
         config = self._store_config
         return TimerRules(config.timer_enabled, config.timer_precision_ms, config.timer_delay_s_max)
+
+    def _lost_name_server(self, address: str) -> None:
+        self.registration.lost(address)
 
     def _message_kinds(self) -> MessageKinds:
         waits_for_flush = self._store_config.syncs_before_ack

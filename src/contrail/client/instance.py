@@ -79,6 +79,8 @@ class ClientInstance:
         self._tasks: set[asyncio.Task[Any]] = set()
         self._fetching: dict[str, asyncio.Task[TopicRoute]] = {}
         self._reconnecting: set[str] = set()
+        self._is_beating = False
+        self._is_beat_wanted = False
         self._beat_addresses: set[str] = set()
 
     # Life.
@@ -303,15 +305,21 @@ class ClientInstance:
     # Heartbeats.
 
     def beat_soon(self) -> None:
-        if not self.is_closed and "beat" not in self._reconnecting:
-            self._reconnecting.add("beat")
-            self.spawn(self._beat_once(), "heartbeat now")
+        """Have a heartbeat; what is asked for during one is another after it."""
+        if self.is_closed:
+            return
+        self._is_beat_wanted = True
+        if not self._is_beating:
+            self._is_beating = True
+            self.spawn(self._beat_while_wanted(), "heartbeat now")
 
-    async def _beat_once(self) -> None:
+    async def _beat_while_wanted(self) -> None:
         try:
-            await self.beat()
+            while self._is_beat_wanted:
+                self._is_beat_wanted = False
+                await self.beat()
         finally:
-            self._reconnecting.discard("beat")
+            self._is_beating = False
 
     async def beat(self) -> None:
         """Tell every broker who produces and consumes here; those that do not answer are logged."""

@@ -147,7 +147,7 @@ class RemoteOffsets(_InMemory):
                 timeout_ms=_TIMEOUT_MS,
             )
         except ClientError as error:
-            _log.warning("progress will be written again later: %s", error)
+            _log.warning("progress was not written: %s", error)
             return error
         self._progress.written(queue, consumer_offset)
         return None
@@ -205,7 +205,7 @@ class LocalOffsets(_InMemory):
 
     def _failed(self, changed: Collection[MessageQueue], error: OSError) -> Failures:
         problem = ClientError(f"{self.path} cannot be written: {error}; give offset_folder=")
-        _log.warning("progress will be written again later: %s", problem)
+        _log.warning("progress was not written: %s", problem)
         return dict.fromkeys(changed, problem)
 
     def _read_file(self) -> dict[MessageQueue, int]:

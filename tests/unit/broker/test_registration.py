@@ -286,3 +286,42 @@ def test_leaving_tells_every_name_server_and_ends_all_rounds(
     run(story())
     for server in (TWO, THREE):
         assert f"NameServer {server} was not told" in caplog.text
+
+
+def test_a_name_server_that_was_lost_is_told_again_as_soon_as_it_is_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(registration_module, "_RETURN_S_FIRST", 0.001)
+    monkeypatch.setattr(registration_module, "_RETURN_S_MAX", 0.01)
+
+    async def main() -> None:
+        room = Room(ONE, TWO)
+        await room.registration.register_now()
+        room.caller.down.add(ONE)
+        room.registration.lost(ONE)
+        room.registration.lost(ONE)
+        await asyncio.sleep(0.05)
+        assert room.caller.codes(ONE) == [REGISTER]
+        room.caller.down.clear()
+        async with asyncio.timeout(PATIENCE_S):
+            while room.caller.codes(ONE) != [REGISTER, REGISTER]:
+                await asyncio.sleep(0.005)
+        await asyncio.sleep(0.05)
+        assert room.caller.codes(ONE) == [REGISTER, REGISTER]
+        assert room.caller.codes(TWO) == [REGISTER]
+        await room.registration.unregister()
+
+    asyncio.run(main())
+
+
+def test_a_broker_that_leaves_returns_to_nobody() -> None:
+    async def main() -> None:
+        room = Room(ONE)
+        await room.registration.register_now()
+        room.registration.lost(ONE)
+        await room.registration.unregister()
+        room.registration.lost(ONE)
+        names = {task.get_name() for task in asyncio.all_tasks()}
+        assert not any(name.startswith("return to") for name in names)
+
+    asyncio.run(main())

@@ -1,10 +1,12 @@
-"""Tells every NameServer what this broker serves: at the start, every half minute, on changes."""
+"""Tells every NameServer what this broker serves: at the start, every half minute, on changes, and
+when one comes back."""
 
 from __future__ import annotations
 
 import asyncio
 import dataclasses
 import logging
+import random
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from contrail.broker.services.topics import Topics
@@ -23,6 +25,9 @@ _UNREGISTER_TIMEOUT_MS = 3_000
 _VERSION_TIMEOUT_MS = 3_000
 # How long a start is held up by NameServers that take a connection but do not answer.
 _PATIENCE_MS = 3_000
+# A NameServer that was lost is tried again after so long, twice that, and so on.
+_RETURN_S_FIRST = 0.5
+_RETURN_S_MAX = 30.0
 
 
 class _Rounds:
@@ -83,6 +88,7 @@ class Registration:
         self._rounds: dict[str, _Rounds] = {}
         self._is_leaving = False
         self._reached: dict[str, bool] = {}
+        self._returning: dict[str, asyncio.Task[None]] = {}
 
     @property
     def name_servers(self) -> list[str]:
@@ -113,12 +119,34 @@ class Registration:
             _log.warning("NameServer %s has not answered yet and is waited for", tasks[task])
         return not late and all(self._reached.get(server, False) for server in tasks.values())
 
+    def lost(self, server: str) -> None:
+        """The connection to a NameServer closed. One that was restarted knows of nobody: until
+        brokers register again, it sends clients away."""
+        if self._is_leaving or server not in self._rounds or server in self._returning:
+            return
+        self._reached[server] = False
+        task = asyncio.get_running_loop().create_task(
+            self._return_to(server), name=f"return to {server}"
+        )
+        self._returning[server] = task
+        task.add_done_callback(lambda _: self._returning.pop(server, None))
+
+    async def _return_to(self, server: str) -> None:
+        rounds, delay_s = self._rounds[server], _RETURN_S_FIRST
+        while not self._reached.get(server) and server in self.name_servers:
+            # Many brokers lose a NameServer at once; they must not all come back at once.
+            await asyncio.sleep(delay_s * (0.5 + random.random()))
+            rounds.ask(True)
+            if rounds.task is not None:
+                await asyncio.wait([rounds.task])
+            delay_s = min(2 * delay_s, _RETURN_S_MAX)
+
     async def _register_one(self, server: str, is_change: bool) -> None:
         try:
             if is_change or await self._is_outdated(server):
                 await self._register_with(server)
         except CallFailed as error:
-            self._note(server, False, f"{error}; it is tried again every half minute")
+            self._note(server, False, f"{error}; it is tried again")
         except Exception:
             # One NameServer must not end the rounds; the next one says so again.
             _log.exception("registering with NameServer %s failed", server)
@@ -206,6 +234,10 @@ class Registration:
     async def unregister(self) -> None:
         """Leave all NameServers; those that cannot be reached notice by themselves."""
         self._is_leaving = True
+        returning = list(self._returning.values())
+        for task in returning:
+            task.cancel()
+        await asyncio.gather(*returning, return_exceptions=True)
         await asyncio.gather(*(rounds.end() for rounds in self._rounds.values()))
         await asyncio.gather(*(self._leave(server) for server in self.name_servers))
 
