@@ -30,6 +30,9 @@ COMMANDS = {
     "store": LazyCommand(
         "contrail.cli.store", "app", "Look into a store folder: inspect, verify, dump."
     ),
+    "topic": LazyCommand(
+        "contrail.cli.topic", "app", "Create topics, list them, see which brokers have them."
+    ),
     "version": LazyCommand(
         "contrail.cli.version", "app", "Show versions, compiled kernels and optional parts."
     ),
