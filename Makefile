@@ -15,7 +15,8 @@ KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
 # Two workers, a whole file each, in the order of tests/conftest.py: most of these tests wait for
 # other processes. What measures, or moves the clock of a broker that must keep up, runs alone last.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
-ALONE := $(wildcard tests/e2e/test_bench_*.py tests/e2e/test_cold_reads.py tests/history/test_kills_timer.py)
+ALONE := $(wildcard tests/e2e/test_bench_*.py tests/e2e/test_cold_reads.py \
+	tests/history/test_kills_timer.py tests/history/test_kills_client.py)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:

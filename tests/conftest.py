@@ -16,7 +16,7 @@ settings.register_profile("long", settings.get_profile("house"), max_examples=50
 settings.load_profile(os.environ.get("CONTRAIL_HYPOTHESIS_PROFILE", "house"))
 
 # They come first: a worker that took one of them last would run on alone for minutes.
-LONG_FILES = frozenset({"test_load.py", "test_store_carried.py"})
+LONG_FILES = frozenset({"test_client_soak.py", "test_load.py", "test_store_carried.py"})
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
