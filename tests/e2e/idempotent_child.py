@@ -14,10 +14,10 @@ import sys
 import time
 from typing import Any
 
+from contrail.client.blocking.push_consumer import PushConsumer
 from contrail.client.idempotent import idempotent
 from contrail.client.idempotent_stores import SqliteStore
 from contrail.client.message import MessageQueue, ReceivedMessage
-from contrail.client.push_consumer import PushConsumer
 
 EFFECT = "INSERT INTO effects VALUES (?)"
 PAUSE_S_MAX = 120
@@ -72,24 +72,28 @@ def main() -> None:
         "by order": idempotent(key="order", store=store, in_transaction=True)(together),
     }
 
-    async def run() -> None:
-        await handlers[mode](received("id-1"))
-        await store.close()
+    with store:
+        if namesrv:
+            consume(namesrv[0], handlers[mode])
+        elif mode == "async transaction":
+            asyncio.run(handlers[mode](received("id-1")))
+        else:
+            handlers[mode](received("id-1"))
 
-    asyncio.run(consume(namesrv[0], handlers[mode]) if namesrv else run())
 
-
-async def consume(namesrv: str, handle: Any) -> None:
+def consume(namesrv: str, handle: Any) -> None:
     """Consume until killed."""
-    async with PushConsumer("billing", namesrv, consume_from_where="first") as consumer:
-        await consumer.subscribe("orders")
+    consumer = PushConsumer("billing", namesrv, consume_from_where="first")
+    consumer.subscribe("orders")
 
-        @consumer.on_message
-        async def on_message(message: Any) -> None:
-            await handle(message)
-            print(message.message_id, flush=True)
+    @consumer.on_message
+    def on_message(message: Any) -> None:
+        handle(message)
+        # In one write: handlers run side by side.
+        sys.stdout.write(f"{message.message_id}\n")
+        sys.stdout.flush()
 
-        await asyncio.Event().wait()
+    consumer.run()
 
 
 if __name__ == "__main__":

@@ -78,6 +78,8 @@ def test_brokers_that_do_not_answer_are_named_and_the_others_still_tell() -> Non
             assert isinstance(partial, GroupLag)
             assert {one.queue.broker_name for one in partial.queues} == {"broker-a"}
             assert await admin.lag("readers", allow_partial=True) == partial
+            # The one that does not answer may know it.
+            assert (await admin.lag("unheard", allow_partial=True)).total == 0
             stats = await admin.topic_stats("halved", allow_partial=True)
             assert stats.count == len(sent)
             with pytest.raises(SomeFailed, match=r"group 'writers' to be set.*broker-b"):
@@ -95,6 +97,27 @@ def test_brokers_that_do_not_answer_are_named_and_the_others_still_tell() -> Non
 
     with LocalCluster() as cluster:
         asyncio.run(with_caller(cluster))
+
+
+def test_a_group_that_no_broker_knows_is_no_group_without_lag() -> None:
+    async def run(cluster: LocalCluster) -> None:
+        async with Admin(cluster.namesrv) as admin:
+            sent = await make_traffic(admin, "counted")
+            for topic in (None, "counted"):
+                for allow_partial in (False, True):
+                    with pytest.raises(ClientError, match=r"no broker knows .*'reders'"):
+                        await admin.lag("reders", topic, allow_partial=allow_partial)
+            await admin.create_group("readers")
+            assert (await admin.lag("readers")).total == 0
+            assert (await admin.lag("readers", "counted")).total == len(sent)
+            for queue in await admin.queues("counted"):
+                await admin.commit_offset("readers", queue, 0)
+            await admin.delete_group("readers")
+            # Its offsets are still there.
+            assert (await admin.lag("readers")).total == len(sent)
+
+    with LocalCluster() as cluster:
+        asyncio.run(run(cluster))
 
 
 def test_a_name_server_that_is_away_is_named_when_each_must_be_told() -> None:

@@ -122,7 +122,12 @@ def test_closing_does_not_acknowledge_what_another_thread_has_in_hand(
 
     with contrail.Producer("hands", cluster.namesrv) as producer:
         producer.send(contrail.Message(topic, b"in hand"))
-    with contrail.PushConsumer("hands", cluster.namesrv, consume_from_where="first") as consumer:
+    with contrail.PushConsumer(
+        "hands",
+        cluster.namesrv,
+        consume_from_where="first",
+        await_termination_ms_when_shutdown=100,
+    ) as consumer:
         consumer.subscribe(topic)
         thread = threading.Thread(target=consume)
         thread.start()
@@ -132,6 +137,59 @@ def test_closing_does_not_acknowledge_what_another_thread_has_in_hand(
     with contrail.PushConsumer("hands", cluster.namesrv, consume_from_where="first") as consumer:
         consumer.subscribe(topic)
         assert next(iter(consumer)).body == b"in hand"
+
+
+def test_closing_waits_for_what_another_thread_has_in_hand(
+    cluster: LocalCluster, topic: str
+) -> None:
+    has_it, may_go = threading.Event(), threading.Event()
+    handled: list[bytes] = []
+
+    def consume() -> None:
+        for message in consumer:
+            has_it.set()
+            may_go.wait(PATIENCE_S)
+            handled.append(message.body)
+
+    with contrail.Producer("waits", cluster.namesrv) as producer:
+        producer.send(contrail.Message(topic, b"in hand"))
+    with contrail.PushConsumer("waits", cluster.namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        thread = threading.Thread(target=consume)
+        thread.start()
+        assert has_it.wait(PATIENCE_S)
+        threading.Timer(0.3, may_go.set).start()
+    assert handled == [b"in hand"]
+    thread.join(PATIENCE_S)
+    with contrail.Admin(cluster.namesrv) as admin:
+        assert sum(place or 0 for place in admin.committed_offsets("waits", topic).values()) == 1
+
+
+def test_what_a_thread_had_in_hand_when_it_ended_is_sent_back(
+    cluster: LocalCluster, topic: str
+) -> None:
+    def consume() -> None:
+        for _ in consumer:
+            return
+
+    with contrail.Producer("ends", cluster.namesrv) as producer:
+        producer.send(contrail.Message(topic, b"in hand"))
+    before = sent_back_count(cluster)
+    with contrail.PushConsumer("ends", cluster.namesrv, consume_from_where="first") as consumer:
+        consumer.subscribe(topic)
+        thread = threading.Thread(target=consume)
+        thread.start()
+        thread.join(PATIENCE_S)
+        until(lambda: sent_back_count(cluster) == before + 1, "it is sent back")
+
+
+def test_errors_of_loops_fit_programs_without_asyncio(cluster: LocalCluster, topic: str) -> None:
+    consumer = contrail.PushConsumer("texts", cluster.namesrv)
+    with pytest.raises(ClientClosed, match="inside its `with` or `async with` block"):
+        iter(consumer)
+    with consumer, pytest.raises(ClientError) as caught:
+        iter(consumer)
+    assert "await" not in str(caught.value)
 
 
 def test_a_loop_that_was_left_and_begun_again_goes_on(cluster: LocalCluster, topic: str) -> None:
@@ -146,6 +204,7 @@ def test_a_loop_that_was_left_and_begun_again_goes_on(cluster: LocalCluster, top
             for message in consumer:
                 bodies.append(message.body)
                 if len(bodies) % 2 == 0:
+                    message.ack()
                     break
     assert bodies == [b"0", b"1", b"2", b"3"]
     with contrail.Admin(cluster.namesrv) as admin:

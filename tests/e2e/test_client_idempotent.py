@@ -8,12 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import pytest
 
+import contrail
 from contrail.client.consumed_message import ConsumeResult
 from contrail.client.idempotent import idempotent
 from contrail.client.idempotent_stores import SqliteStore, Standing
@@ -143,7 +145,7 @@ def test_marks_are_kept_by_scope_and_for_their_time(tmp_path: Path) -> None:
         await again.forget("new")
         assert await again.standing("new") is Standing.UNKNOWN
         for store in (billing, mailing, again):
-            await store.close()
+            await store.aclose()
 
     asyncio.run(main())
 
@@ -166,7 +168,7 @@ def test_the_file_is_made_when_it_is_needed_and_every_commit_is_synced(tmp_path:
         # 2 is FULL; it cannot be asked inside a transaction that changes it.
         assert await store._on_thread(_pragma("synchronous")) == [(2,)]
         assert await store._on_thread(_pragma("journal_mode")) == [("wal",)]
-        await store.close()
+        await store.aclose()
         with pytest.raises(ClientError, match=r"later\.db is closed"):
             await store.standing("k")
 
@@ -201,7 +203,7 @@ def test_a_transaction_that_did_not_succeed_leaves_nothing(path: Path, ends: str
         expected = {"raises": ValueError, "is cancelled": asyncio.CancelledError}
         assert isinstance(result, expected.get(ends, ConsumeResult))
         assert await store.standing("a") is Standing.UNKNOWN
-        await store.close()
+        await store.aclose()
 
     asyncio.run(main())
     assert effects(path) == 0
@@ -219,12 +221,118 @@ def test_copies_in_two_stores_of_one_file_do_their_work_once_in_transactions(pat
 
             handlers.append(handle)
         messages = [received(f"m{number}") for number in range(20)]
-        await asyncio.gather(*(handle(message) for handle in handlers for message in messages))
+        await asyncio.gather(
+            *(asyncio.to_thread(handle, message) for handle in handlers for message in messages)
+        )
         for store in stores:
-            await store.close()
+            await store.aclose()
 
     asyncio.run(main())
     assert effects(path) == 20
+
+
+def test_a_plain_handler_of_a_blocking_consumer_keeps_to_its_threads_and_its_messages(
+    path: Path,
+) -> None:
+    threads: set[str] = set()
+    answers: list[object] = []
+    running = most = 0
+    lock, all_done = threading.Lock(), threading.Event()
+
+    def handle(message: contrail.ConsumedMessage) -> None:
+        nonlocal running, most
+        with lock:
+            running += 1
+            most = max(most, running)
+        threads.add(threading.current_thread().name)
+        answers.append(message.ack())  # type: ignore[func-returns-value]
+        with lock:
+            running -= 1
+            if len(answers) == 10:
+                all_done.set()
+
+    with LocalCluster() as cluster, SqliteStore(path) as store:
+        consumer = contrail.PushConsumer(
+            "plain", cluster.namesrv, consume_from_where="first", consume_thread_max=2
+        )
+        consumer.subscribe("orders")
+        consumer.on_message(idempotent(key="order", store=store)(handle))
+        with contrail.Producer("shop", cluster.namesrv) as producer:
+            for number in range(20):
+                order = {"order": str(number % 10)}
+                producer.send(Message("orders", b"x", properties=order))
+        with consumer:
+            assert all_done.wait(RUN_TIMEOUT_S)
+    assert answers == [None] * 10
+    assert most <= 2
+    assert all(name.startswith("contrail-handler") for name in threads)
+    assert sqlite_rows(path, "SELECT count(*) FROM contrail_handled WHERE done") == [(10,)]
+
+
+@pytest.mark.parametrize("ends", ["raises", "asks for later", "exits"])
+def test_a_plain_transaction_that_did_not_succeed_leaves_nothing(path: Path, ends: str) -> None:
+    with SqliteStore(path) as store:
+
+        @idempotent(store=store, in_transaction=True)
+        def handle(message: Any, connection: sqlite3.Connection) -> ConsumeResult | None:
+            connection.execute(EFFECT, (message.message_id,))
+            if ends == "asks for later":
+                return ConsumeResult.LATER
+            raise {"raises": ValueError, "exits": SystemExit}[ends]
+
+        if ends == "asks for later":
+            assert handle(received("a")) is ConsumeResult.LATER
+        else:
+            with pytest.raises((ValueError, SystemExit)):
+                handle(received("a"))
+        assert store.standing_now("a") is Standing.UNKNOWN
+    assert effects(path) == 0
+
+
+def test_a_store_is_used_by_threads_and_several_loops_at_once(path: Path) -> None:
+    """Each transaction spans awaits, and nothing of another comes between."""
+    with SqliteStore(path) as store:
+
+        @idempotent(store=store, in_transaction=True)
+        async def on_loop(message: Any, transaction: Any) -> None:
+            await transaction.execute(EFFECT, (message.message_id,))
+            await asyncio.sleep(0)
+            await transaction.execute(EFFECT, (message.message_id,))
+
+        @idempotent(store=store, in_transaction=True)
+        def in_thread(message: Any, connection: sqlite3.Connection) -> None:
+            connection.executemany(EFFECT, [(message.message_id,)] * 2)
+
+        def loop(number: int) -> None:
+            async def main() -> None:
+                await asyncio.gather(*(on_loop(received(f"{number}-{n}")) for n in range(10)))
+
+            asyncio.run(main())
+
+        def thread(number: int) -> None:
+            for n in range(10):
+                in_thread(received(f"{number}-{n}"))
+
+        with ThreadPoolExecutor(4) as pool:
+            works = [pool.submit(loop, n) for n in range(2)]
+            works += [pool.submit(thread, n) for n in range(1, 3)]
+            for work in works:
+                work.result(RUN_TIMEOUT_S)
+    # The keys of one loop and one thread are the same.
+    assert effects(path) == 2 * 30
+
+
+def test_a_store_may_be_closed_twice_and_in_both_ways(path: Path) -> None:
+    async def main() -> None:
+        async with SqliteStore(path) as store:
+            await store.note("k", Standing.DONE)
+            store.close()
+        await store.aclose()
+        store.close()
+        with pytest.raises(ClientError, match="is closed"):
+            store.standing_now("k")
+
+    asyncio.run(main())
 
 
 def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
@@ -234,6 +342,6 @@ def test_a_file_that_is_no_database_is_refused_by_name(tmp_path: Path) -> None:
         store = SqliteStore(tmp_path / "notes.txt")
         with pytest.raises(ClientError, match=r"notes\.txt cannot be used"):
             await store.standing("k")
-        await store.close()
+        await store.aclose()
 
     asyncio.run(main())

@@ -3,25 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager
+from contextlib import ExitStack, asynccontextmanager
 from typing import Any
 
 import pytest
 
+from contrail.client.blocking.producer import Producer as BlockingProducer
 from contrail.client.compression import Compression, decompress
-from contrail.client.message import Message, MessageQueue, SendStatus
+from contrail.client.message import Message, MessageQueue, SendReceipt, SendStatus
+from contrail.client.outgoing import Outgoing
 from contrail.client.producer import Producer
 from contrail.client.selectors import HashSelector, RandomSelector
 from contrail.errors import (
+    BrokerRefused,
     ClientClosed,
     GroupTaken,
     MessageInvalid,
+    NameServerUnreachable,
     RouteMissing,
     SendFailed,
 )
 from contrail.model.message import StoredMessage
 from contrail.model.record import SYS_FLAG_COMPRESSED
+from contrail.protocol.codes import ResponseCode
 from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker, messages, route
 from tests.e2e.raw_client import PATIENCE_S, poll
@@ -48,10 +54,10 @@ async def producing(
         yield producer
 
 
-def make_topic(cluster: LocalCluster, topic: str, queues: int = 2) -> None:
+def make_topic(cluster: LocalCluster, topic: str, queues: int = 2, *, order: bool = False) -> None:
     """On all brokers, known to all NameServers."""
     for number in range(len(cluster.brokers)):
-        Asker(cluster, number).make_topic(topic, read=queues, write=queues)
+        Asker(cluster, number).make_topic(topic, read=queues, write=queues, order=order)
     wanted = {broker.name for broker in cluster.brokers}
     for number in range(len(cluster.nameservers)):
 
@@ -311,6 +317,102 @@ def test_closing_waits_for_what_is_under_way(cluster: LocalCluster) -> None:
     run(work())
 
 
+@pytest.mark.parametrize("options", [{}, {"sharding_key": "k"}])
+def test_closing_waits_for_asynchronous_sends_that_have_not_begun(
+    cluster: LocalCluster, options: dict[str, Any]
+) -> None:
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            futures = [
+                # Nobody knows the route yet.
+                producer.send_async(Message(f"unbegun-{at % 2}", b"%d" % at, **options))
+                for at in range(200)
+            ]
+        assert all(future.done() for future in futures)
+        receipts = await asyncio.gather(*futures)
+        assert len({(one.queue, one.queue_offset) for one in receipts}) == 200
+
+    run(work())
+
+
+def test_closing_waits_for_asynchronous_sends_of_threads(cluster: LocalCluster) -> None:
+    with BlockingProducer("g", cluster.namesrv, send_timeout_ms=PATIENCE_MS) as producer:
+        futures = [producer.send_async(Message("threads", b"%d" % at)) for at in range(200)]
+    receipts = [future.result(PATIENCE_S) for future in futures]
+    assert len({(one.queue, one.queue_offset) for one in receipts}) == 200
+
+
+def test_a_key_leads_to_the_same_queue_however_it_is_sent(cluster: LocalCluster) -> None:
+    make_topic(cluster, "keyed")
+    keys = [f"k{at}" for at in range(8)]
+
+    async def work() -> None:
+        async with producing(cluster) as producer:
+            queues = {
+                key: (await producer.send(Message("keyed", b"0", sharding_key=key))).queue
+                for key in keys
+            }
+            assert len(set(queues.values())) > 1
+            many = [
+                Message("keyed", b"%d" % at, sharding_key=key) for at in (1, 2, 3) for key in keys
+            ]
+            sent = await producer.send_many(many)
+            assert {one.queue for one in sent.receipts} == set(queues.values())
+            assert sent.batch_count == len(set(queues.values()))
+            for key in keys:
+                last = [Message("keyed", b"%d" % at, sharding_key=key) for at in (4, 5)]
+                assert (await producer.send_batch(last)).queue == queues[key]
+                alone = await producer.send_many([Message("keyed", b"6", sharding_key=key)])
+                assert alone.receipts[0].queue == queues[key]
+            with pytest.raises(MessageInvalid, match="send_many"):
+                await producer.send_batch(many)
+            own = (await producer.publish_queues("keyed-by-hand"))[0]
+            mixed = [Message("keyed-by-hand", b"x", sharding_key=key) for key in keys]
+            assert (await producer.send_batch(mixed, queue=own)).queue == own
+
+    run(work())
+    found = stored(cluster, "keyed")
+    for key in keys:
+        mine = [m.body for m in found if m.properties["__SHARDINGKEY"] == key]
+        assert mine == [b"%d" % at for at in range(7)]
+
+
+def test_what_is_no_list_of_messages_is_told_so(cluster: LocalCluster) -> None:
+    async def work() -> None:
+        one: Any = Message("whole", b"x")
+        async with producing(cluster) as producer:
+            with pytest.raises(MessageInvalid, match=r"send_batch\(\) takes a list"):
+                await producer.send_batch(one)
+            with pytest.raises(MessageInvalid, match=r"send_many\(\) takes a list"):
+                await producer.send_many(one)
+
+    run(work())
+
+
+def test_name_servers_that_never_answer_cost_no_more_than_the_timeout() -> None:
+    async def work(namesrv: list[str]) -> None:
+        loop = asyncio.get_running_loop()
+        async with Producer("g", namesrv, send_timeout_ms=300) as producer:
+            message, keyed = Message("t", b"x"), Message("t", b"x", sharding_key="k")
+            for send in (
+                lambda: producer.send(message),
+                lambda: producer.send(keyed),
+                lambda: producer.send_async(keyed),
+                lambda: producer.send_oneway(message),
+                lambda: producer.send_many([keyed]),
+                lambda: producer.transaction(keyed).__aenter__(),
+            ):
+                began_s = loop.time()
+                with pytest.raises(NameServerUnreachable, match="in time where topic 't' is"):
+                    await send()
+                # Each NameServer by itself would have three seconds.
+                assert loop.time() - began_s < 2.5
+
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
+        run(work([f"127.0.0.1:{one.getsockname()[1]}" for one in silent]))
+
+
 def test_a_traced_producer_leaves_a_trace(cluster: LocalCluster) -> None:
     async def work() -> None:
         async with producing(cluster, trace=True) as producer:
@@ -332,10 +434,12 @@ def test_a_topic_that_nobody_may_make_is_named_with_the_fix() -> None:
         run(work(cluster))
 
 
-def until_sent(producer: Producer, name: str) -> Callable[[], Coroutine[Any, Any, None]]:
+def until_sent(
+    producer: Producer, name: str, topic: str = "kills"
+) -> Callable[[], Coroutine[Any, Any, None]]:
     async def send() -> None:
         async with asyncio.timeout(PATIENCE_S):
-            while (await producer.send(Message("kills", b"x"))).queue.broker_name != name:
+            while (await producer.send(Message(topic, b"x"))).queue.broker_name != name:
                 await asyncio.sleep(0.01)
 
     return send
@@ -365,4 +469,45 @@ def test_servers_that_die_cost_no_send_while_one_of_each_is_left() -> None:
 
     with LocalCluster(brokers=2, nameservers=3, in_children=True) as cluster:
         make_topic(cluster, "kills")
+        run(work(cluster))
+
+
+class Refusals:
+    """What brokers refused with, attempt by attempt."""
+
+    def __init__(self) -> None:
+        self.codes: list[int] = []
+
+    def before_send(self, outgoing: Outgoing, queue: MessageQueue) -> None: ...
+
+    def after_send(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        receipt: SendReceipt | None,
+        error: BaseException | None,
+        cost_ms: int,
+    ) -> None:
+        if isinstance(error, BrokerRefused):
+            self.codes.append(error.code)
+
+
+def test_sends_go_on_while_a_broker_is_drained() -> None:
+    """Ordered topics are refused at once, long before the routes say so."""
+
+    async def work(cluster: LocalCluster) -> None:
+        refusals = Refusals()
+        async with producing(
+            cluster, hooks=[refusals], poll_name_server_interval_ms=3_600_000
+        ) as producer:
+            await until_sent(producer, "broker-a", "drained")()
+            await asyncio.to_thread(Asker(cluster, 0).change_settings, "brokerPermission=4")
+            receipts = [await producer.send(Message("drained", b"x")) for _ in range(20)]
+            assert {one.queue.broker_name for one in receipts} == {"broker-b"}
+            batch = await producer.send_batch([Message("drained", b"x")] * 3)
+            assert batch.queue.broker_name == "broker-b"
+        assert set(refusals.codes) == {ResponseCode.NO_PERMISSION}
+
+    with LocalCluster(brokers=2) as cluster:
+        make_topic(cluster, "drained", order=True)
         run(work(cluster))

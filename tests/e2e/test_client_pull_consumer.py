@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,14 @@ from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.pull_consumer import PullConsumer
 from contrail.client.pulling import PullStatus
 from contrail.client.subscriptions import Sql92
-from contrail.errors import ClientClosed, ClientError, GroupTaken, OffsetIllegal, RouteMissing
+from contrail.errors import (
+    ClientClosed,
+    ClientError,
+    ConfigError,
+    GroupTaken,
+    OffsetIllegal,
+    RouteMissing,
+)
 from contrail.model.fastjson import Fields, loads
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.testing import LocalCluster
@@ -206,6 +213,111 @@ def test_without_auto_commit_only_a_commit_is_kept(
     run(scenario())
 
 
+def test_committed_is_what_is_written_and_not_what_is_noted(
+    cluster: LocalCluster, broker: Asker, topic: str
+) -> None:
+    fill(broker, topic, 4)
+    group, queue = f"g-{topic}", queue_of(topic)
+
+    async def scenario() -> None:
+        # Nothing is written by the clock in the time of a test.
+        async with consumer_of(cluster, group, auto_commit_interval_ms=3_600_000) as consumer:
+            await consumer.assign([queue])
+            await polled(consumer, 2, count_max=2)
+            await polled(consumer, 2, count_max=2)
+            # Two are noted as handled by the second poll.
+            assert not has_progress(broker, group, topic)
+            assert await consumer.committed(queue) == 0
+            # Having looked does not forget what was noted.
+            assert dict(consumer._running().offsets.snapshot()) == {queue: 2}
+            await consumer.commit()
+            assert await consumer.committed(queue) == 4
+
+    run(scenario())
+
+
+def test_progress_is_written_by_the_clock_without_a_close(
+    cluster: LocalCluster, broker: Asker, topic: str
+) -> None:
+    fill(broker, topic, 5)
+    group = f"g-{topic}"
+
+    async def scenario() -> None:
+        async with consumer_of(cluster, group, auto_commit_interval_ms=50) as consumer:
+            await consumer.assign([queue_of(topic)])
+            await polled(consumer, 5)
+            # It says that the five are handled.
+            assert await consumer.poll(timeout_ms=1) == []
+
+            async def is_written() -> bool:
+                return has_progress(broker, group, topic)
+
+            await until(is_written)
+            assert broker.offset_of(group, topic) == 5
+
+    run(scenario())
+
+
+class FailingHook:
+    """Fails before the first messages, and after the second ones."""
+
+    def __init__(self) -> None:
+        self.calls: list[str] = []
+
+    def before_consume(self, group: str, messages: Sequence[ReceivedMessage]) -> object:
+        self.calls.append("before")
+        if len(self.calls) == 1:
+            raise RuntimeError("broken before")
+        return None
+
+    def after_consume(self, *_: object) -> None:
+        self.calls.append("after")
+        if self.calls.count("after") == 1:
+            raise RuntimeError("broken after")
+
+
+def test_a_failing_hook_keeps_no_message_from_the_application(
+    cluster: LocalCluster, broker: Asker, topic: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    sent = fill(broker, topic, 9)
+    hook, other = FailingHook(), FailingHook()
+    other.calls.append("before")
+
+    async def scenario() -> None:
+        async with consumer_of(cluster, f"g-{topic}", hooks=[hook, other]) as consumer:
+            await consumer.assign([queue_of(topic)])
+            assert bodies(await polled(consumer, 9, count_max=3)) == sent
+
+    run(scenario())
+    assert broker.offset_of(f"g-{topic}", topic) == 9
+    assert hook.calls == ["before", "before", "after", "before", "after"]
+    assert other.calls == ["before", *["before", "after"] * 3]
+    failures = [record for record in caplog.records if "FailingHook" in record.getMessage()]
+    assert [str(record.exc_info[1]) for record in failures if record.exc_info] == [
+        "broken before",
+        "broken after",
+        "broken after",
+    ]
+
+
+def test_starting_twice_is_starting_once(cluster: LocalCluster, broker: Asker, topic: str) -> None:
+    sent = fill(broker, topic, 2)
+
+    async def scenario() -> None:
+        consumer = consumer_of(cluster, f"g-{topic}")
+        await consumer.start()
+        client_id = consumer.client_id
+        await consumer.start()
+        assert consumer.client_id == client_id
+        await consumer.assign([queue_of(topic)])
+        assert bodies(await polled(consumer, 2)) == sent
+        await consumer.close()
+        with pytest.raises(ClientClosed):
+            await consumer.poll()
+
+    run(scenario())
+
+
 def test_paused_queues_hand_out_nothing_until_resumed(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
@@ -294,8 +406,13 @@ def test_wrong_use_is_refused_with_the_way_out(cluster: LocalCluster, topic: str
                 await consumer.subscribe(topic)
             with pytest.raises(GroupTaken):
                 await consumer_of(cluster, f"g-{topic}").start()
-            with pytest.raises(ClientError, match="started already"):
-                await consumer.start()
+            for when in ("2024", 1.5):
+                with pytest.raises(ConfigError, match="give a datetime"):
+                    await consumer.search(queue_of(topic), when)  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match=r"with 5: give tags.*Sql92"):
+                await consumer.pull(queue_of(topic), 0, expression=5)  # type: ignore[arg-type]
+            with pytest.raises(ConfigError, match="topic 5: give its name"):
+                await consumer.subscribe(5)  # type: ignore[arg-type]
         await consumer.close()
 
     run(scenario())

@@ -423,7 +423,9 @@ def test_asking_for_the_next_message_acknowledges_and_raising_sends_back(
     asyncio.run(main())
 
 
-def test_breaking_out_of_the_loop_acknowledges(namesrv: str, topic: str, group: str) -> None:
+def test_breaking_out_and_leaving_the_block_acknowledges(
+    namesrv: str, topic: str, group: str
+) -> None:
     async def main() -> None:
         await send(namesrv, topic, ["only"])
         async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
@@ -468,22 +470,110 @@ def test_cancelling_the_user_neither_loses_nor_acknowledges(
     asyncio.run(main())
 
 
-def test_a_loop_that_is_left_and_begun_again_acknowledges(
-    namesrv: str, topic: str, group: str
+def test_an_error_that_is_caught_around_the_loop_loses_nothing(
+    cluster: LocalCluster, namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
         await send(namesrv, topic, numbers(6))
-        seen: list[str] = []
+        done: list[str] = []
         async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
             await consumer.subscribe(topic)
-            while len(seen) < 6:
+            working = asyncio.create_task(work(consumer, done))
+            await eventually(lambda: len(done) == 6, "all are handled", cluster=cluster)
+            working.cancel()
+        assert sorted(done) == numbers(6)
+
+    async def work(consumer: PushConsumer, done: list[str]) -> None:
+        while True:
+            try:
                 async for message in consumer:
-                    seen.append(message.body.decode())
-                    break
-            status = consumer.consumer_status(topic)
-            # All but the one in hand.
-            assert sum(status.values()) == 5
-        assert sorted(seen) == numbers(6)
+                    if message.reconsume_times == 0 and int(message.body) % 2:
+                        raise ValueError("not now")
+                    done.append(message.body.decode())
+            except ValueError:
+                continue
+
+    asyncio.run(main())
+
+
+def test_a_loop_that_is_left_and_begun_again_sends_back_what_was_not_acknowledged(
+    cluster: LocalCluster, namesrv: str, topic: str, group: str
+) -> None:
+    async def main() -> None:
+        await send(namesrv, topic, numbers(2))
+        seen: list[tuple[str, int]] = []
+        async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
+            await consumer.subscribe(topic)
+            async for message in consumer:
+                seen.append((message.body.decode(), message.reconsume_times))
+                break
+            async for message in consumer:
+                await message.ack()
+                break
+            reading = asyncio.ensure_future(anext(aiter(consumer)))
+            await eventually(reading.done, "it comes again", cluster=cluster)
+            again = reading.result()
+            assert [(again.body.decode(), 0)] == seen
+            assert again.reconsume_times == 1
+
+    asyncio.run(main())
+
+
+def test_what_a_task_had_in_hand_comes_again_while_the_consumer_goes_on(
+    cluster: LocalCluster, namesrv: str, topic: str, group: str
+) -> None:
+    async def main() -> None:
+        await send(namesrv, topic, ["precious"])
+        seen: list[int] = []
+        async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
+            await consumer.subscribe(topic)
+            first = asyncio.create_task(read(consumer, seen))
+            await eventually(lambda: len(seen) == 1)
+            first.cancel()
+            await asyncio.gather(first, return_exceptions=True)
+            second = asyncio.create_task(read(consumer, seen))
+            await eventually(lambda: len(seen) == 2, "it comes again", cluster=cluster)
+            second.cancel()
+        assert seen == [0, 1]
+
+    async def read(consumer: PushConsumer, seen: list[int]) -> None:
+        async for message in consumer:
+            seen.append(message.reconsume_times)
+            await asyncio.Event().wait()
+
+    asyncio.run(main())
+
+
+def test_a_refused_subscription_leaves_the_consumer_as_it_was(
+    namesrv: str, topic: str, group: str
+) -> None:
+    async def main() -> None:
+        await send(namesrv, topic, ["x"], tags="paid")
+        async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
+            with pytest.raises(BrokerRefused, match="price = = 3"):
+                await consumer.subscribe(topic, Sql92("price = = 3"))
+            assert consumer.subscriptions.user_topics() == []
+            await consumer.subscribe(topic, "paid")
+            assert consumer.assigned_queues()
+            with pytest.raises(BrokerRefused, match="price = = 3"):
+                await consumer.subscribe(topic, Sql92("price = = 3"))
+            kept = consumer.subscriptions.of(topic)
+            assert kept is not None and kept.by_tag and kept.sub_string == "paid"
+            async for message in consumer:
+                assert message.body == b"x"
+                break
+
+    asyncio.run(main())
+
+
+def test_starting_twice_is_starting_once(namesrv: str, topic: str, group: str) -> None:
+    async def main() -> None:
+        consumer = await consuming(namesrv, group, topic, seen := Seen())
+        await consumer.start()
+        await send(namesrv, topic, ["x"])
+        await seen.reach(1)
+        await consumer.close()
+        assert seen.bodies == ["x"]
 
     asyncio.run(main())
 

@@ -256,6 +256,24 @@ def test_a_program_that_closes_nothing_ends_quickly_and_quietly(
     assert sent_back_count(cluster) == sent_back_before
 
 
+def test_an_exit_waits_for_a_handler_at_work(cluster: LocalCluster, topic: str) -> None:
+    assert run("exits", "with_a_handler_at_work", cluster.namesrv, topic) == "done\nhandled\n"
+
+
+@pytest.mark.parametrize(
+    "what", ["with_a_hung_handler", "with_a_hung_handler_of_a_closed_consumer"]
+)
+def test_a_hung_handler_does_not_keep_the_program_from_ending(
+    what: str, cluster: LocalCluster, topic: str
+) -> None:
+    # It warns of the handler, on stderr.
+    assert run("exits", what, cluster.namesrv, topic, is_clean=False) == "done\n"
+
+
+def test_a_plain_handler_may_close_its_own_consumer(cluster: LocalCluster, topic: str) -> None:
+    assert run("exits", "with_a_handler_that_closes", cluster.namesrv, topic) == "0\ndone\n"
+
+
 def test_what_comes_after_the_exit_of_the_client_is_told_so(
     cluster: LocalCluster, topic: str
 ) -> None:

@@ -51,7 +51,7 @@ def test_the_written_twins_are_up_to_date() -> None:
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_class_has_the_same_methods_in_both_worlds(name: str) -> None:
     blocking, asynchronous = getattr(contrail, name), getattr(aio, name)
-    inner = {"subscriptions"} | names_of_sides()
+    inner = {"subscriptions", "handlers_timeout_s"} | names_of_sides()
     assert names_of(asynchronous) - names_of(blocking) - inner == set()
 
 

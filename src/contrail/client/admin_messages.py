@@ -12,10 +12,10 @@ from contrail.client.admin_values import (
     Moment,
     OpenTransaction,
     TransactionPage,
-    epoch_ms,
 )
 from contrail.client.decoding import received_messages
 from contrail.client.message import ReceivedMessage
+from contrail.client.queue_places import epoch_ms
 from contrail.errors import ClientError, MessageIllegal, OffsetIllegal, RecordDamaged
 from contrail.model.host import unpack_host
 from contrail.model.message_id import decode_offset_message_id

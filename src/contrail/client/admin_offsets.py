@@ -7,9 +7,10 @@ from collections.abc import Mapping
 
 from contrail.client.admin_asking import decoded, number_field
 from contrail.client.admin_groups import GroupAdmin
-from contrail.client.admin_values import BrokerAddress, GroupLag, Moment, epoch_ms
+from contrail.client.admin_values import BrokerAddress, GroupLag, Moment
+from contrail.client.queue_places import epoch_ms
 from contrail.client.state.lag import group_lag
-from contrail.errors import BrokerRefused, ClientError, OffsetIllegal
+from contrail.errors import BrokerRefused, ClientError, OffsetIllegal, SomeFailed
 from contrail.protocol.bodies.consume_stats import (
     ConsumeStats,
     QueueTimeSpan,
@@ -49,6 +50,7 @@ class OffsetAdmin(GroupAdmin):
         committed anything.
 
         Raises:
+            ClientError: no broker knows the group.
             SomeFailed: not every broker answered.
         """
         what = f"the lag of group {group!r}" + ("" if topic is None else f" on topic {topic!r}")
@@ -67,13 +69,39 @@ class OffsetAdmin(GroupAdmin):
         brokers = await (
             self._masters(cluster=cluster) if topic is None else self._topic_brokers(topic)
         )
-        return await self._ask_each(
+        lag = await self._ask_each(
             brokers,
             ask,
             lambda answers: group_lag(group, answers.values()),
             what,
             allow_partial=allow_partial,
         )
+        if not any(one.consumer_offset > 0 for one in lag.queues):
+            # Brokers answer for a group that nobody has ever heard of as if it had nothing to do.
+            await self._require_known(group, cluster, allow_partial=allow_partial)
+        return lag
+
+    async def _require_known(self, group: str, cluster: str | None, *, allow_partial: bool) -> None:
+        try:
+            is_known = await self._is_known(group, cluster)
+        except SomeFailed:
+            if not allow_partial:
+                raise
+            # One that did not answer may know it.
+            return
+        if not is_known:
+            raise ClientError(
+                f"no broker knows consumer group {group!r}: it has never consumed, or the name is "
+                "wrong; see groups()"
+            )
+
+    async def _is_known(self, group: str, cluster: str | None) -> bool:
+        """Whether the group has settings, offsets or members on any broker."""
+        if group in await self.groups(cluster=cluster, internal=True):
+            return True
+        if await self.group_topics(group, cluster=cluster):
+            return True
+        return bool((await self.group_connections(group, cluster=cluster)).connections)
 
     async def lags(
         self, *, cluster: str | None = None, allow_partial: bool = False

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Literal
 
 from contrail.client.admin_asking import AdminAsking, number_field
-from contrail.client.admin_values import Moment, epoch_ms
+from contrail.client.admin_values import Moment
+from contrail.client.queue_places import epoch_ms
 from contrail.client.state.routes import TopicRoute
 from contrail.protocol.bodies.topics import QueueReach
 from contrail.protocol.codes import RequestCode

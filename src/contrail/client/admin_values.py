@@ -14,10 +14,6 @@ Moment = datetime | int
 """A time as users write it: a ``datetime`` (one without a zone is local) or epoch milliseconds."""
 
 
-def epoch_ms(moment: Moment) -> int:
-    return moment if isinstance(moment, int) else int(moment.timestamp() * 1000)
-
-
 @dataclass(frozen=True, slots=True, order=True)
 class BrokerAddress:
     """One broker process: its cluster, its name, its id (0 is the master) and where it listens."""

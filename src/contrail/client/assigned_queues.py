@@ -53,8 +53,11 @@ class AssignedQueues:
         self._consume_from_where = consume_from_where
         self._consume_timestamp_ms = consume_timestamp_ms
         self._share_again = share_again
-        # Queues that are given up while a handler still has something of them.
+        # Queues that are given up, while a handler still has something of them or their broker has
+        # not heard of it.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        # Queues whose locks are asked for, and that are not read yet.
+        self._locking: set[MessageQueue] = set()
         self._is_closed = False
 
     async def take_share(self, topic: str, queues: set[MessageQueue]) -> bool:
@@ -77,12 +80,33 @@ class AssignedQueues:
     async def _take(self, queues: Collection[MessageQueue]) -> bool:
         if not queues:
             return True
-        locked = queues
-        if self._locks is not None:
+        if self._locks is None:
+            return all(await asyncio.gather(*map(self._take_one, queues)))
+        self._locking.update(queues)
+        try:
             held = await self._locks.lock(queues)
+            self._locking.difference_update(queue for queue in held if not held[queue])
             locked = [queue for queue in queues if held.get(queue)]
-        results = await asyncio.gather(*(self._take_one(queue) for queue in locked))
+            results = await asyncio.gather(*map(self._take_one, locked))
+        finally:
+            self._unlock_unused(self._locks, self._locking.intersection(queues))
         return all(results) and len(locked) == len(queues)
+
+    def _unlock_unused(self, locks: QueueLocks, queues: set[MessageQueue]) -> None:
+        """Others need not wait for the lock of a queue that is not read here after all."""
+        self._locking -= queues
+        unused = queues - self.readers.keys() - self._leaving.keys()
+        if unused:
+            # Beside: whoever was taking them may have been cancelled.
+            task = self._owner.instance.spawn(self._unlock(locks, unused), "unlock what is unused")
+            self._leaving.update(dict.fromkeys(unused, task))
+
+    async def _unlock(self, locks: QueueLocks, queues: set[MessageQueue]) -> None:
+        try:
+            await locks.unlock(queues)
+        finally:
+            for queue in queues:
+                del self._leaving[queue]
 
     async def _take_one(self, queue: MessageQueue) -> bool:
         owner = self._owner
@@ -207,5 +231,6 @@ class AssignedQueues:
             await asyncio.wait(set(self._leaving.values()), timeout=_RELEASE_S)
         await self.persist()
         if self._locks is not None:
-            await self._locks.unlock(list(self.readers))
+            await self._locks.unlock(self._locking.union(self.readers))
+            self._locking.clear()
         self.readers.clear()

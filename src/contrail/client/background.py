@@ -20,6 +20,7 @@ _log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
+# Beyond what handlers are promised.
 _EXIT_TIMEOUT_S = 10.0
 _STOP_TIMEOUT_S = 2.0
 
@@ -155,8 +156,9 @@ async def _close_all(clients: Collection[Any]) -> None:
 
 
 async def _close(client: Any) -> None:
+    timeout_s = _EXIT_TIMEOUT_S + getattr(client, "handlers_timeout_s", 0.0)
     try:
-        await asyncio.wait_for(client.close(), _EXIT_TIMEOUT_S)
+        await asyncio.wait_for(client.close(), timeout_s)
     except Exception as error:
         _log.warning("%r was not closed cleanly at exit: %r", client, error)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from contrail.client.message import Message, SendReceipt
+from contrail.client.message import Message, MessageQueue, SendReceipt
 from contrail.client.outgoing import (
     PROPERTIES_BYTES_MAX,
     Outgoing,
@@ -29,6 +29,8 @@ _RECORD_BYTES = 160
 
 
 Enrich = Callable[[dict[str, str]], None]
+# Which queue a message must go to, or None when any will do.
+PlaceOf = Callable[[Message], MessageQueue | None]
 
 
 class SentMany(NamedTuple):
@@ -36,6 +38,41 @@ class SentMany(NamedTuple):
 
     receipts: list[SendReceipt]
     batch_count: int
+
+
+def listed(messages: Iterable[Message], call: str) -> list[Message]:
+    """The messages that a call was given.
+
+    Raises:
+        MessageInvalid: it was given something else.
+    """
+    if isinstance(messages, Message):
+        raise MessageInvalid(f"{call} takes a list and got one message: give [message], or send()")
+    if not isinstance(messages, Iterable):
+        raise MessageInvalid(f"{call} got {messages!r}: give a list of messages")
+    found = list(messages)
+    for place, message in enumerate(found):
+        if not isinstance(message, Message):
+            raise MessageInvalid(
+                f"{call} got {message!r} at place {place} of its list, which is no Message: give "
+                "Message(topic, body)"
+            )
+    return found
+
+
+def common_sharding_key(messages: Sequence[Message]) -> str | None:
+    """The one sharding key of a batch, None when it has none.
+
+    Raises:
+        MessageInvalid: there are several; each may lead to another queue.
+    """
+    keys = list(dict.fromkeys(one.sharding_key for one in messages if one.sharding_key))
+    if len(keys) > 1:
+        raise MessageInvalid(
+            f"a batch goes to one queue and has messages with the sharding keys {keys[0]!r} and "
+            f"{keys[1]!r}: use send_many(), which takes each to its own, or give queue="
+        )
+    return keys[0] if keys else None
 
 
 def prepare_batch(
@@ -127,28 +164,41 @@ def _unit(message: Message, unique_id: str, bytes_max: int, enrich: Enrich | Non
     return BatchUnit(body, encoded, message.flag)
 
 
-def cut(messages: Iterable[Message], bytes_max: int = MANY_BYTES_MAX) -> list[list[Message]]:
-    """``messages`` in batches of one topic and wait flag each, every one below ``bytes_max``.
+def _anywhere(message: Message) -> None:
+    """Any queue will do."""
 
-    The messages of a topic keep their order. One that is too long by itself is alone.
+
+def cut(
+    messages: Iterable[Message], bytes_max: int = MANY_BYTES_MAX, *, place_of: PlaceOf = _anywhere
+) -> list[list[Message]]:
+    """``messages`` in batches of one topic, queue and wait flag, each below ``bytes_max``.
+
+    The messages for a queue keep their order. One that is too long by itself is alone.
 
     Raises:
         MessageInvalid: one may not be in a batch at all.
     """
     batches: list[list[Message]] = []
-    # By topic and wait flag: the batch that is being filled, and its bytes so far.
-    filling: dict[tuple[str, bool], tuple[list[Message], int]] = {}
+    # The batches that are being filled, and their bytes so far.
+    filling: dict[object, tuple[list[Message], int]] = {}
     for message in messages:
         _check_plain(message)
-        kind = (message.topic, message.wait_store_ok)
+        # In a queue of its own choice a message must not pass another, whatever their flags.
+        kind = place_of(message) or (message.topic, message.wait_store_ok)
         size = _record_bytes(message)
         batch, filled = filling.get(kind, ([], bytes_max))
-        if filled + size > bytes_max or len(batch) >= MANY_COUNT_MAX:
+        if filled + size > bytes_max or not _has_room(batch, message):
             batch, filled = [], 0
             batches.append(batch)
         batch.append(message)
         filling[kind] = (batch, filled + size)
     return batches
+
+
+def _has_room(batch: Sequence[Message], message: Message) -> bool:
+    if not batch:
+        return True
+    return len(batch) < MANY_COUNT_MAX and batch[0].wait_store_ok == message.wait_store_ok
 
 
 def _record_bytes(message: Message) -> int:

@@ -63,14 +63,20 @@ class ConsumedMessage(ReceivedMessage):
     def is_settled(self) -> bool:
         return self._lease is None
 
+    @property
+    def is_out_of_hand(self) -> bool:
+        """Whether somebody said what becomes of it; an ordered queue does it afterwards."""
+        return self._lease is None or self.suspend_ms is not None
+
     async def ack(self) -> None:
         """Done: it does not come again. Does nothing when it was settled before."""
-        lease = self.take_lease()
-        if lease is not None:
-            lease.acknowledge(self)
+        if not self.is_out_of_hand:
+            lease = self.take_lease()
+            if lease is not None:
+                lease.acknowledge(self)
 
     async def later(self, delay: int | float | timedelta | None = None) -> None:
-        """Let it come again: an ``int`` is a delay level, a ``float`` seconds.
+        """Let it come again: an ``int`` is a delay level (1 to 18), a ``float`` seconds.
 
         Brokers know a few delays only: the next longer one is taken. None leaves it to the broker.
         An ordered queue waits that long itself (at most 30 s), and nothing of it overtakes.
@@ -79,13 +85,13 @@ class ConsumedMessage(ReceivedMessage):
             ConfigError: no such delay.
         """
         lease = self._lease
-        if lease is not None:
+        if lease is not None and not self.is_out_of_hand:
             await lease.give_back(self, delay)
 
     async def dead_letter(self) -> None:
         """Give it up: it goes to the group's dead-letter topic."""
         lease = self._lease
-        if lease is not None:
+        if lease is not None and not self.is_out_of_hand:
             await lease.bury(self)
 
     async def reply(self, body: bytes) -> SendReceipt:

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
+from contrail.client.settings import CLIENT_SETTINGS, check_names, check_value
 from contrail.client.state.allocation import AllocationStrategy, strategy_named
 from contrail.client.state.flow_control import FlowLimits
 from contrail.errors import ConfigError
@@ -49,10 +50,12 @@ class ConsumerSettings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            least = _LEAST.get(field.name, 0)
-            if isinstance(value, int) and not isinstance(value, bool) and value < least:
-                raise ConfigError(f"{field.name}={value}: it must be {least} or more")
+            if type(field.default) in (int, bool) and field.name != "consume_timeout_minutes":
+                value, kind = getattr(self, field.name), type(field.default)
+                check_value(field.name, value, kind, least=_LEAST.get(field.name, 0))
+        minutes = self.consume_timeout_minutes
+        if not isinstance(minutes, int | float) or not minutes >= 0:
+            raise ConfigError(f"consume_timeout_minutes={minutes!r}: give a number, 0 or more")
         if self.pull_batch_size > 1024:
             raise ConfigError(f"pull_batch_size={self.pull_batch_size}: at most 1024")
 
@@ -102,8 +105,13 @@ S = TypeVar("S")
 
 
 def split_settings(kind: type[S], given: dict[str, Any]) -> tuple[S, dict[str, Any]]:
-    """What is meant for settings of ``kind``, and what is left for the client it shares."""
+    """What is meant for settings of ``kind``, and what is left for the client it shares.
+
+    Raises:
+        ConfigError: a value makes no sense, or there is no such setting.
+    """
     names = {field.name for field in fields(kind)}  # type: ignore[arg-type]
+    check_names(given, names | CLIENT_SETTINGS)
     own = {name: value for name, value in given.items() if name in names}
     return kind(**own), {name: value for name, value in given.items() if name not in names}
 

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol
 
 from contrail.client.consumed_message import ConsumedMessage, ConsumeResult
-from contrail.client.handler_threads import Handled, HandlerThreads
+from contrail.client.handler_threads import Handled, HandlerThreads, enter_in_task, is_inside
 from contrail.client.hooks import ConsumeHook, ConsumeOutcome
 from contrail.clock import monotonic_ms
 from contrail.errors import ClientError
@@ -108,6 +108,11 @@ class Handler:
             type(function).__call__
         )
 
+    @property
+    def is_caller(self) -> bool:
+        """Whether this is called from within the handler, which cannot wait for its own end."""
+        return is_inside(self)
+
     def arguments(self, batch: Batch) -> Batch | ConsumedMessage:
         return batch if self.takes_list else batch[0]
 
@@ -120,7 +125,7 @@ class HandlerRun:
         self.threads: HandlerThreads | None = None
         self.call: Callable[[Any], Awaitable[Any]] = handler.function
         if not handler.is_async:
-            self.threads = HandlerThreads(handler.function, thread_count_max)
+            self.threads = HandlerThreads(handler.function, thread_count_max, handler)
             self.call = self.threads.call
 
     async def __call__(self, batch: Batch) -> bool:
@@ -273,14 +278,12 @@ class Workers:
         if self._supply.has_more:
             self.call_one()
 
-    async def stop(self, timeout_s: float, caller: asyncio.Task[Any] | None = None) -> None:
+    async def stop(self, timeout_s: float) -> None:
         """Take nothing new, and let those at work finish; after the timeout they are cancelled."""
         self._is_stopping = True
         self._bell.ring_all()
-        # One of the handlers may be who closes the consumer.
-        tasks = {task for task in self._tasks if task is not caller}
-        if tasks:
-            _, late = await asyncio.wait(tasks, timeout=timeout_s)
+        if self._tasks:
+            _, late = await asyncio.wait(set(self._tasks), timeout=timeout_s)
             for task in late:
                 _log.warning("a handler of group %s did not end in time", self._group)
                 task.cancel()
@@ -290,6 +293,7 @@ class Workers:
     async def _work(self) -> None:
         handler = self._run.handler
         self._is_calling = False
+        enter_in_task(handler)
         if not handler.takes_list and not self._watch.hooks:
             if self._run.threads is None:
                 await self._work_quickly()
@@ -393,9 +397,14 @@ class Workers:
             await self._supply.failed(batch)
 
     async def _failed(self, batch: Batch, begun: Begun, error: BaseException) -> None:
-        """A handler may be told to end by whoever knows its task: that says nothing of it."""
-        is_cancelled = isinstance(error, asyncio.CancelledError) and _is_cancelled_itself()
-        if is_cancelled or not isinstance(error, Exception | asyncio.CancelledError):
+        """A handler may be told to end by whoever knows its task: that says nothing of it.
+
+        ``sys.exit()`` ends the program only where the program's own loop runs the handler. In a
+        thread it ends the handler, which has failed.
+        """
+        is_cancelled = isinstance(error, asyncio.CancelledError)
+        is_exit = not isinstance(error, Exception) and not is_cancelled
+        if (is_cancelled and _is_cancelled_itself()) or (is_exit and self._run.threads is None):
             self._supply.abandoned(batch)
             raise error
         self._watch.end(batch, begun, is_content=False, error=error)

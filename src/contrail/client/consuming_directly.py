@@ -27,7 +27,7 @@ async def consume_directly(
             restore_topic(message)
         try:
             result = "CR_SUCCESS" if await run([as_consumed(message)]) else "CR_LATER"
-        except Exception as error:
+        except (Exception, SystemExit, KeyboardInterrupt) as error:
             _log.warning("message %s, handled directly, failed", message.message_id, exc_info=error)
             result, remark = "CR_THROW_EXCEPTION", f"{type(error).__name__}: {error}"
     return {

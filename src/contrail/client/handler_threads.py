@@ -2,14 +2,22 @@
 
 Going to a thread and back costs more than a quick handler does. So quick ones get a few messages
 at once, and whatever such a run has not begun after a moment goes back to those who are free.
+
+The threads are daemons, unlike those of Python's own pools, which it waits for when it exits: a
+handler that hangs would keep the program from ending. Whoever closes the consumer waits instead,
+for as long as the handlers were promised.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from contextvars import ContextVar
+from queue import Empty, SimpleQueue
 from typing import Any, NamedTuple, Protocol
 
 from contrail.client.consumed_message import ConsumedMessage
@@ -80,24 +88,151 @@ class _Run:
             yield self._handled.popleft()
 
 
-class HandlerThreads:
-    """The threads of one handler."""
+# Being inside a handler.
 
-    def __init__(self, function: Callable[[Any], Any], count_max: int) -> None:
+
+class _Stay:
+    """One stay in a handler. What it starts elsewhere inherits this, also after it is over."""
+
+    __slots__ = ("is_over", "task", "whose")
+
+    def __init__(self, whose: object, task: asyncio.Task[Any] | None = None) -> None:
+        self.whose = whose
+        # None: in a thread, whose calls to a loop each come in a task of their own.
+        self.task = task
+        self.is_over = False
+
+
+_stay: ContextVar[_Stay | None] = ContextVar("contrail_handler", default=None)
+
+
+def enter_in_task(whose: object) -> None:
+    """From now on this task is inside the handler."""
+    _stay.set(_Stay(whose, asyncio.current_task()))
+
+
+def is_inside(whose: object) -> bool:
+    """Whether that handler is who calls: in its task, or from its thread."""
+    stay = _stay.get()
+    if stay is None or stay.whose is not whose or stay.is_over:
+        return False
+    return stay.task is None or stay.task is asyncio.current_task()
+
+
+# Threads.
+
+
+class _Trip:
+    """One piece of work for a thread, and who waits for it."""
+
+    def __init__(self, work: Callable[[], None], whose: object, ended: Callable[[], None]) -> None:
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self.loop.create_future()
+        self._work = work
+        self._whose = whose
+        self._ended = ended
+
+    def __call__(self) -> None:
+        """On the thread."""
+        stay = _Stay(self._whose)
+        _stay.set(stay)
+        try:
+            self._work()
+        finally:
+            stay.is_over = True
+            # A loop that was closed meanwhile: nobody waits.
+            with suppress(RuntimeError):
+                self.loop.call_soon_threadsafe(self._end)
+
+    def _end(self) -> None:
+        self._ended()
+        if not self.done.done():
+            self.done.set_result(None)
+
+
+Trips = SimpleQueue["_Trip | None"]
+
+
+def _serve(trips: Trips) -> None:
+    """A thread. While it waits it knows nothing of its pool, which may be forgotten meanwhile."""
+    while (trip := trips.get()) is not None:
+        trip()
+        del trip
+
+
+def _dismiss(trips: Trips, threads: list[threading.Thread]) -> None:
+    """Each thread ends when it is back."""
+    for _ in threads:
+        trips.put(None)
+
+
+class _Pool:
+    """Daemon threads, started when there is work for them. Belongs to one event loop."""
+
+    def __init__(self, count_max: int) -> None:
+        self._count_max = count_max
+        self._trips: Trips = SimpleQueue()
+        self._threads: list[threading.Thread] = []
+        # Trips that are not over, also those that wait for a thread.
+        self._trip_count = 0
+        self._dismiss = weakref.finalize(self, _dismiss, self._trips, self._threads)
+        # They end with the program anyway.
+        self._dismiss.atexit = False
+
+    def send(self, work: Callable[[], None], whose: object) -> asyncio.Future[None]:
+        """Done once the work is; ``work`` must not raise."""
+        trip = _Trip(work, whose, self._ended)
+        self._trip_count += 1
+        self._trips.put(trip)
+        if len(self._threads) < min(self._trip_count, self._count_max):
+            name = f"contrail-handler_{len(self._threads)}"
+            thread = threading.Thread(target=_serve, args=(self._trips,), name=name, daemon=True)
+            self._threads.append(thread)
+            thread.start()
+        return trip.done
+
+    def _ended(self) -> None:
+        self._trip_count -= 1
+
+    def close(self) -> None:
+        """What has not begun will not; who waits for it is cancelled."""
+        while True:
+            try:
+                trip = self._trips.get_nowait()
+            except Empty:
+                break
+            if trip is not None:
+                trip.done.cancel()
+        self._dismiss()
+
+
+class HandlerThreads:
+    """The threads of one handler; ``whose`` is what ``is_inside`` knows it by."""
+
+    def __init__(
+        self, function: Callable[[Any], Any], count_max: int, whose: object = None
+    ) -> None:
         self._function = function
-        self._pool = ThreadPoolExecutor(count_max, "contrail-handler")
+        self._whose = whose
+        self._pool = _Pool(count_max)
         # How many messages a run gets.
         self.run_count = 1
 
     async def call(self, argument: Any) -> Any:
-        """One call, in a thread."""
-        loop = asyncio.get_running_loop()
-        running = loop.run_in_executor(self._pool, self._function, argument)
-        try:
-            return await asyncio.shield(running)
-        except asyncio.CancelledError:
-            running.add_done_callback(_look_away)
-            raise
+        """One call, in a thread; cancelled, it waits no longer."""
+        results: list[Any] = []
+        errors: list[BaseException] = []
+
+        def work() -> None:
+            try:
+                results.append(self._function(argument))
+            except BaseException as problem:
+                errors.append(problem)
+
+        await asyncio.shield(self._pool.send(work, self._whose))
+        if errors:
+            raise errors.pop()
+        return results[0]
 
     async def handle(
         self,
@@ -111,7 +246,7 @@ class HandlerThreads:
         """
         open_messages = {id(message): message for message in messages}
         run = _Run(self._function, messages)
-        running = asyncio.get_running_loop().run_in_executor(self._pool, run)
+        running = self._pool.send(run, self._whose)
         started_ms = monotonic_ms()
         try:
             done, _ = await asyncio.wait({running}, timeout=_RECLAIM_S)
@@ -147,10 +282,4 @@ class HandlerThreads:
             self.run_count = max(self.run_count // 2, 1)
 
     def close(self) -> None:
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
-
-def _look_away(running: asyncio.Future[Any]) -> None:
-    """What is raised after nobody waits any more must not be called forgotten."""
-    if not running.cancelled():
-        running.exception()
+        self._pool.close()

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Callable, Sequence
+import threading
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from types import TracebackType
+from typing import Any, Protocol, Self, TypeVar, runtime_checkable
 
+from contrail.client.turns import Turns
 from contrail.clock import Clock, SystemClock
 from contrail.errors import ClientError
 
@@ -46,8 +49,9 @@ class Standing(Enum):
     DONE = "DONE"
 
 
+@runtime_checkable
 class IdempotentStore(Protocol):
-    """What ``idempotent`` needs of a store."""
+    """What ``idempotent`` needs of a store for ``async`` handlers."""
 
     async def standing(self, key: str) -> Standing: ...
     async def note(self, key: str, standing: Standing) -> None:
@@ -55,6 +59,15 @@ class IdempotentStore(Protocol):
         ...
 
     async def forget(self, key: str) -> None: ...
+
+
+@runtime_checkable
+class PlainIdempotentStore(Protocol):
+    """What ``idempotent`` needs of a store for plain handlers: the same, from any thread."""
+
+    def standing_now(self, key: str) -> Standing: ...
+    def note_now(self, key: str, standing: Standing) -> None: ...
+    def forget_now(self, key: str) -> None: ...
 
 
 class MemoryStore:
@@ -66,6 +79,7 @@ class MemoryStore:
         self._limit = limit
         self._ttl_ms = ttl_ms
         self._clock = clock or SystemClock()
+        self._lock = threading.Lock()
         # Oldest first.
         self._noted: dict[str, tuple[Standing, int]] = {}
 
@@ -73,17 +87,31 @@ class MemoryStore:
         return len(self._noted)
 
     async def standing(self, key: str) -> Standing:
-        self._expire(self._clock.now_ms())
-        return self._noted.get(key, (Standing.UNKNOWN, 0))[0]
+        return self.standing_now(key)
 
     async def note(self, key: str, standing: Standing) -> None:
-        now_ms = self._clock.now_ms()
-        self._noted.pop(key, None)
-        self._noted[key] = (standing, now_ms)
-        self._expire(now_ms)
+        self.note_now(key, standing)
 
     async def forget(self, key: str) -> None:
-        self._noted.pop(key, None)
+        self.forget_now(key)
+
+    # The same for plain handlers, from any thread.
+
+    def standing_now(self, key: str) -> Standing:
+        with self._lock:
+            self._expire(self._clock.now_ms())
+            return self._noted.get(key, (Standing.UNKNOWN, 0))[0]
+
+    def note_now(self, key: str, standing: Standing) -> None:
+        with self._lock:
+            now_ms = self._clock.now_ms()
+            self._noted.pop(key, None)
+            self._noted[key] = (standing, now_ms)
+            self._expire(now_ms)
+
+    def forget_now(self, key: str) -> None:
+        with self._lock:
+            self._noted.pop(key, None)
 
     def _expire(self, now_ms: int) -> None:
         while self._noted:
@@ -115,7 +143,10 @@ class SqliteStore:
 
     What was noted is on the disk when ``note`` returns (WAL, ``synchronous=FULL``). The file may
     be one of your own: there is one table more, ``contrail_handled``. Groups that share a file
-    need a ``scope`` each, or one skips what the other handled. SQLite runs on a thread of its own.
+    need a ``scope`` each, or one skips what the other handled.
+
+    It is used in ``async with`` or with ``await store.aclose()`` where there is an event loop (of
+    which SQLite is kept away, on a thread of its own), elsewhere in ``with`` or with ``close()``.
     """
 
     def __init__(
@@ -130,32 +161,47 @@ class SqliteStore:
         self._scope = scope
         self._ttl_ms = ttl_ms
         self._clock = clock or SystemClock()
+        # Starts when a coroutine first needs it.
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="contrail-idempotent")
-        # Opened by the thread when it is first needed.
+        # Opened when it is first needed. Used by whose turn it is, in whatever thread: a
+        # transaction spans many calls.
         self._connection: sqlite3.Connection | None = None
+        self._turns = Turns(f"the idempotent store {self._path}")
         self._is_closed = False
         self._noted_count = 0
-        self._turn: tuple[asyncio.AbstractEventLoop, asyncio.Lock] | None = None
 
-    async def close(self) -> None:
+    # For coroutines.
+
+    async def aclose(self) -> None:
         """Close the file. It is sound without this, too."""
-        async with self._alone():
-            self._is_closed = True
-            await asyncio.get_running_loop().run_in_executor(self._thread, self._close)
+        await self._turns.take()
+        if self._is_closed:
+            self._turns.give()
+            return
+        closing = self._thread.submit(self._close)
+        closing.add_done_callback(self._turns.give)
+        await asyncio.wrap_future(closing)
         self._thread.shutdown()
 
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        await self.aclose()
+
     async def standing(self, key: str) -> Standing:
-        async with self._alone():
-            return await self._on_thread(lambda connection: self._read(connection, key))
+        return await self._alone(lambda connection: self._read(connection, key))
 
     async def note(self, key: str, standing: Standing) -> None:
-        async with self._alone():
-            await self._on_thread(lambda connection: self._write(connection, key, standing))
+        await self._alone(lambda connection: self._write(connection, key, standing))
 
     async def forget(self, key: str) -> None:
-        sql = "DELETE FROM contrail_handled WHERE scope = ? AND key = ?"
-        async with self._alone():
-            await self._on_thread(lambda connection: connection.execute(sql, (self._scope, key)))
+        await self._alone(lambda connection: self._delete(connection, key))
 
     @asynccontextmanager
     async def transaction(self, key: str) -> AsyncIterator[SqliteTransaction]:
@@ -163,32 +209,95 @@ class SqliteStore:
 
         Other users of the store wait meanwhile, also in other processes.
         """
-        async with self._alone():
-            try:
-                await self._on_thread(lambda connection: connection.execute("BEGIN IMMEDIATE"))
-                found = await self._on_thread(lambda connection: self._read(connection, key))
-                yield SqliteTransaction(self, found is Standing.DONE)
-                if found is not Standing.DONE:
-                    await self._on_thread(
-                        lambda connection: self._write(connection, key, Standing.DONE)
-                    )
-                await self._on_thread(lambda connection: connection.execute("COMMIT"))
-            except BaseException:
-                # Handed to the thread before anyone else may use the connection.
-                await asyncio.shield(self._submit(_roll_back))
-                raise
+        await self._take_turn()
+        try:
+            found = await self._on_thread(lambda connection: self._begin(connection, key))
+            yield SqliteTransaction(self, found is Standing.DONE)
+            await self._on_thread(lambda connection: self._commit(connection, key, found))
+        except BaseException:
+            # Behind whatever the thread still does: nobody may use the connection before.
+            rolled_back = self._thread.submit(self._roll_back)
+            rolled_back.add_done_callback(self._turns.give)
+            await asyncio.shield(asyncio.wrap_future(rolled_back))
+            raise
+        self._turns.give()
 
-    # On the store's thread.
+    async def _take_turn(self) -> None:
+        await self._turns.take()
+        if self._is_closed:
+            self._turns.give()
+            raise self._closed()
+
+    async def _alone(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        await self._take_turn()
+        try:
+            running = self._thread.submit(self._run, work)
+        except BaseException:
+            self._turns.give()
+            raise
+        # Not before the thread is done, whoever is cancelled meanwhile.
+        running.add_done_callback(self._turns.give)
+        return await asyncio.wrap_future(running)
 
     async def _on_thread(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        return await self._submit(work)
+        return await asyncio.wrap_future(self._thread.submit(self._run, work))
 
-    def _submit(self, work: Callable[[sqlite3.Connection], T]) -> asyncio.Future[T]:
-        if self._is_closed:
-            raise ClientError(f"the idempotent store {self._path} is closed")
-        return asyncio.get_running_loop().run_in_executor(self._thread, self._run, work)
+    # For threads.
+
+    def close(self) -> None:
+        """Close the file. It is sound without this, too."""
+        with self._turn_now():
+            self._close()
+        self._thread.shutdown()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def standing_now(self, key: str) -> Standing:
+        with self._turn_now():
+            return self._run(lambda connection: self._read(connection, key))
+
+    def note_now(self, key: str, standing: Standing) -> None:
+        with self._turn_now():
+            self._run(lambda connection: self._write(connection, key, standing))
+
+    def forget_now(self, key: str) -> None:
+        with self._turn_now():
+            self._run(lambda connection: self._delete(connection, key))
+
+    @contextmanager
+    def transaction_now(self, key: str) -> Iterator[sqlite3.Connection | None]:
+        """``transaction`` for threads: the connection, or None if ``key`` is done already."""
+        with self._turn_now():
+            try:
+                found = self._run(lambda connection: self._begin(connection, key))
+                yield None if found is Standing.DONE else self._connection
+                self._run(lambda connection: self._commit(connection, key, found))
+            except BaseException:
+                self._roll_back()
+                raise
+
+    @contextmanager
+    def _turn_now(self) -> Iterator[None]:
+        self._turns.take_now()
+        try:
+            yield
+        finally:
+            self._turns.give()
+
+    # By whose turn it is.
 
     def _run(self, work: Callable[[sqlite3.Connection], T]) -> T:
+        if self._is_closed:
+            raise self._closed()
         if self._connection is None:
             self._connection = self._open()
         return work(self._connection)
@@ -196,7 +305,12 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         try:
             # No implicit transactions: each statement is one, unless we begin one.
-            connection = sqlite3.connect(self._path, isolation_level=None, timeout=_BUSY_TIMEOUT_S)
+            connection = sqlite3.connect(
+                self._path,
+                isolation_level=None,
+                timeout=_BUSY_TIMEOUT_S,
+                check_same_thread=False,
+            )
         except sqlite3.Error as error:
             raise self._unusable(error) from error
         try:
@@ -207,10 +321,14 @@ class SqliteStore:
             raise self._unusable(error) from error
         return connection
 
+    def _closed(self) -> ClientError:
+        return ClientError(f"the idempotent store {self._path} is closed")
+
     def _unusable(self, error: sqlite3.Error) -> ClientError:
         return ClientError(f"the idempotent store {self._path} cannot be used: {error}")
 
     def _close(self) -> None:
+        self._is_closed = True
         if self._connection is not None:
             self._connection.close()
             self._connection = None
@@ -235,16 +353,20 @@ class SqliteStore:
             sql = "DELETE FROM contrail_handled WHERE at_ms <= ? AND scope = ?"
             connection.execute(sql, (now_ms - self._ttl_ms, self._scope))
 
-    # One at a time: there is one connection, and a transaction spans many calls.
+    def _delete(self, connection: sqlite3.Connection, key: str) -> None:
+        sql = "DELETE FROM contrail_handled WHERE scope = ? AND key = ?"
+        connection.execute(sql, (self._scope, key))
 
-    def _alone(self) -> asyncio.Lock:
-        loop = asyncio.get_running_loop()
-        if self._turn is None or self._turn[0] is not loop:
-            self._turn = (loop, asyncio.Lock())
-        return self._turn[1]
+    def _begin(self, connection: sqlite3.Connection, key: str) -> Standing:
+        connection.execute("BEGIN IMMEDIATE")
+        return self._read(connection, key)
 
+    def _commit(self, connection: sqlite3.Connection, key: str, found: Standing) -> None:
+        if found is not Standing.DONE:
+            self._write(connection, key, Standing.DONE)
+        connection.execute("COMMIT")
 
-def _roll_back(connection: sqlite3.Connection) -> None:
-    # A commit that failed half-way may have ended the transaction by itself.
-    if connection.in_transaction:
-        connection.execute("ROLLBACK")
+    def _roll_back(self) -> None:
+        # A commit that failed half-way may have ended the transaction by itself.
+        if self._connection is not None and self._connection.in_transaction:
+            self._connection.execute("ROLLBACK")

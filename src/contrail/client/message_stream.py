@@ -3,45 +3,68 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import threading
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.consuming import Begun, Bell, Supply, Watch
 from contrail.clock import monotonic_ms
+from contrail.errors import ClientError
 
 # A body that never waits would keep the loop from everything else.
 _TURNS_MAX = 32
+# How soon a message comes back from a thread that has ended: threads do not tell.
+_LOOK_AFTER_THREADS_S = 1.0
+
+Owner = asyncio.Task[Any] | threading.Thread
+"""Whose loop it is."""
 
 
 class MessageStream:
     """One loop over a consumer's messages; several may run side by side."""
 
     def __init__(
-        self, supply: Supply, bell: Bell, watch: Watch, is_over: Callable[[], bool]
+        self,
+        supply: Supply,
+        bell: Bell,
+        watch: Watch,
+        is_over: Callable[[], bool],
+        *,
+        owner: Owner | None,
+        task_ended: Callable[[MessageStream, asyncio.Task[Any]], None],
     ) -> None:
         self._supply = supply
         self._bell = bell
         self._watch = watch
         self._is_over = is_over
+        self._owner = owner
+        self._task_ended = task_ended
         self._in_hand: ConsumedMessage | None = None
+        # Whether the loop with the message in hand was left, and another begun.
+        self._is_left = False
         self._begun: Begun = (0, [])
-        # Whose loop it is, and who has the message in hand; a thread asks from many tasks.
-        self.owner = asyncio.current_task()
+        # Who asked last: the owner, somebody it handed the loop to, or a task for a single call.
+        # A thread asks from a new task each time, which says nothing.
         self._task: asyncio.Task[Any] | None = None
+        self._is_of_thread = isinstance(owner, threading.Thread)
         self._turn_count = 0
 
     def __aiter__(self) -> MessageStream:
+        self.begin_again()
         return self
 
     async def __anext__(self) -> ConsumedMessage:
         supply = self._supply
         done = self._in_hand
         if done is not None:
-            self._in_hand = None
-            self._note_success(done)
-            if not supply.succeeded_one(done):
-                await supply.failed([done])
+            if self._is_left:
+                await self._give_up()
+            else:
+                self._in_hand = None
+                self._note_success(done)
+                if not supply.succeeded_one(done):
+                    await supply.failed([done])
         self._turn_count += 1
         if self._turn_count % _TURNS_MAX == 0:
             await asyncio.sleep(0)
@@ -58,12 +81,20 @@ class MessageStream:
             # Another loop may stand idle.
             self._bell.ring()
         self._in_hand = message
-        self._task = asyncio.current_task()
+        self._is_left = False
+        if not self._is_of_thread:
+            self._note_task(asyncio.current_task())
         if self._watch.hooks:
             self._begun = self._watch.begin([message])
         else:
             message.started_ms = monotonic_ms()
             self._begun = (message.started_ms, [])
+
+    def _note_task(self, task: asyncio.Task[Any] | None) -> None:
+        if task is not self._task:
+            self._task = task
+            if task is not None and task is not self._owner:
+                task.add_done_callback(lambda ended: self._task_ended(self, ended))
 
     def _note_success(self, message: ConsumedMessage) -> None:
         if self._watch.hooks:
@@ -73,33 +104,166 @@ class MessageStream:
             counts.ok_count += 1
             counts.handling_ms += monotonic_ms() - message.started_ms
 
+    # The end of a loop.
+
+    def begin_again(self) -> None:
+        """Its owner begins another loop: whether the last one failed cannot be seen.
+
+        Both ``break`` and an exception that is caught around the loop lead here. A message that
+        comes twice is better than one that is lost.
+        """
+        self._is_left = True
+
     async def finish(self, error: BaseException | None = None) -> None:
         """The message in hand is done, or with an error is to come again."""
+        if self._in_hand is not None and self._is_left and error is None:
+            await self._give_up()
+        else:
+            await self._end(error)
+
+    async def give_back(self) -> None:
+        """Nobody works on the message in hand any more: it is to come again."""
+        if self._in_hand is not None:
+            await self._give_up(_failure(self._task) or _failure(self._owner))
+
+    async def _give_up(self, error: BaseException | None = None) -> None:
+        """Unless its handler said what becomes of it: that counts."""
+        message = self._in_hand
+        if error is None and message is not None and not message.is_out_of_hand:
+            error = ClientError(
+                "a loop was left with this message in hand, and not acknowledged: it comes again; "
+                "call ack() before leaving a loop, or later() to say so"
+            )
+        await self._end(error)
+
+    async def _end(self, error: BaseException | None) -> None:
         message, self._in_hand = self._in_hand, None
         if message is None:
             return
-        error = error or self._end_of_holder()
         self._watch.end([message], self._begun, is_content=error is None, error=error)
         if error is not None or not self._supply.succeeded_one(message):
             await self._supply.failed([message])
 
-    def _end_of_holder(self) -> BaseException | None:
-        """What ended the task that had the message, if it did not end by itself."""
-        task = self._task
-        if task is None or not task.done():
-            return None
-        return asyncio.CancelledError() if task.cancelled() else task.exception()
+    # Whose message it is.
 
-    def is_in_other_hands(self, caller: asyncio.Task[Any] | None) -> bool:
-        """Whether another task than the caller's works on a message."""
-        task = self._task
-        return (
-            self._in_hand is not None
-            and task is not None
-            and task is not caller
-            and not task.done()
-        )
+    def is_of(self, caller: Owner | None) -> bool:
+        return caller is not None and (caller is self._owner or caller is self._task)
+
+    def is_in_other_hands(self, caller: Owner | None) -> bool:
+        """Whether somebody else than the caller works on a message.
+
+        The interpreter's exit, which is no thread's call, does not wait for threads.
+        """
+        if self._is_of_thread and not isinstance(caller, threading.Thread):
+            return False
+        return self._in_hand is not None and not self.is_of(caller) and self._is_held
+
+    def is_left_by(self, task: asyncio.Task[Any]) -> bool:
+        """Whether with the end of a task nobody works on the message in hand any more."""
+        if self._in_hand is None:
+            return False
+        # A task that was made for a single call ends well, and its owner goes on.
+        return (task is self._task and _failure(task) is not None) or not self._is_held
 
     @property
-    def is_of_use(self) -> bool:
-        return self._in_hand is not None or (self.owner is not None and not self.owner.done())
+    def _is_held(self) -> bool:
+        return _is_alive(self._owner) or _is_alive(self._task)
+
+
+class MessageStreams:
+    """The loops of one consumer: of each task or thread the one it is in."""
+
+    def __init__(
+        self,
+        supply: Supply,
+        bell: Bell,
+        watch: Watch,
+        is_over: Callable[[], bool],
+        spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
+    ) -> None:
+        self._supply = supply
+        self._bell = bell
+        self._watch = watch
+        self._is_over = is_over
+        self._spawn = spawn
+        self._streams: dict[Owner | None, MessageStream] = {}
+        self._giving_back: set[asyncio.Task[None]] = set()
+        self._looking: asyncio.Task[None] | None = None
+
+    def begin(self, owner: Owner | None) -> MessageStream:
+        """A loop of a task or thread."""
+        stream = self._streams.get(owner)
+        if stream is not None:
+            stream.begin_again()
+            return stream
+        stream = self._streams[owner] = MessageStream(
+            self._supply,
+            self._bell,
+            self._watch,
+            self._is_over,
+            owner=owner,
+            task_ended=self._task_ended,
+        )
+        if isinstance(owner, threading.Thread):
+            if self._looking is None:
+                self._looking = self._spawn(self._look_after_threads(), "loops of threads")
+        elif owner is not None:
+            owner.add_done_callback(self._owner_ended)
+        return stream
+
+    def _owner_ended(self, owner: asyncio.Task[Any]) -> None:
+        stream = self._streams.pop(owner, None)
+        if stream is not None:
+            self._task_ended(stream, owner)
+
+    def _task_ended(self, stream: MessageStream, task: asyncio.Task[Any]) -> None:
+        if stream.is_left_by(task):
+            self._give_back(stream)
+
+    async def _look_after_threads(self) -> None:
+        while True:
+            await asyncio.sleep(_LOOK_AFTER_THREADS_S)
+            for owner in list(self._streams):
+                if isinstance(owner, threading.Thread) and not owner.is_alive():
+                    self._give_back(self._streams.pop(owner))
+
+    def _give_back(self, stream: MessageStream) -> None:
+        # Once it is over nothing needs to be said: what is not acknowledged comes again.
+        if not self._is_over():
+            task = self._spawn(stream.give_back(), "give back")
+            self._giving_back.add(task)
+            task.add_done_callback(self._giving_back.discard)
+
+    # The end.
+
+    async def finish(self, caller: Owner | None, error: BaseException | None) -> None:
+        """What the caller has in hand is done, or with an error is to come again."""
+        for stream in list(self._streams.values()):
+            if stream.is_of(caller):
+                await stream.finish(error)
+
+    def stop(self) -> None:
+        if self._looking is not None:
+            self._looking.cancel()
+
+    async def wait(self, caller: Owner | None, deadline_ms: int) -> None:
+        """Wait for those who have something in hand, but for the caller."""
+        while self._giving_back or any(
+            stream.is_in_other_hands(caller) for stream in self._streams.values()
+        ):
+            if monotonic_ms() >= deadline_ms:
+                break
+            await asyncio.sleep(0.01)
+
+
+def _is_alive(owner: Owner | None) -> bool:
+    if owner is None:
+        return False
+    return owner.is_alive() if isinstance(owner, threading.Thread) else not owner.done()
+
+
+def _failure(owner: Owner | None) -> BaseException | None:
+    """What ended a task, if it did not end by itself."""
+    if owner is None or isinstance(owner, threading.Thread) or not owner.done():
+        return None
+    return asyncio.CancelledError() if owner.cancelled() else owner.exception()

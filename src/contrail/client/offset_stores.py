@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
@@ -41,12 +42,16 @@ class OffsetStore(Protocol):
         """Read what is there before anything is consumed."""
         ...
 
-    async def read(self, queue: MessageQueue) -> int | None:
+    async def stored(self, queue: MessageQueue) -> int | None:
         """What is stored, not what is in memory; None when the group has no progress there.
 
         Raises:
             ClientError: it could not be read, which must not be taken for "no progress".
         """
+        ...
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        """Like ``stored``; from now on it is what is in memory too."""
         ...
 
     def known(self, queue: MessageQueue) -> int | None:
@@ -74,7 +79,7 @@ class OffsetStore(Protocol):
         ...
 
 
-class _InMemory:
+class _InMemory(ABC):
     """What both stores have: progress in memory, and who is writing."""
 
     def __init__(self, instance: ClientInstance, group: str) -> None:
@@ -93,6 +98,15 @@ class _InMemory:
     def freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
         self._progress.freeze(queue, consumer_offset)
 
+    @abstractmethod
+    async def stored(self, queue: MessageQueue) -> int | None: ...
+
+    async def read(self, queue: MessageQueue) -> int | None:
+        stored = await self.stored(queue)
+        if stored is not None:
+            self._progress.stored(queue, stored)
+        return stored
+
     async def remove(self, queue: MessageQueue) -> None:
         self._progress.remove(queue)
 
@@ -106,7 +120,7 @@ class RemoteOffsets(_InMemory):
     async def load(self) -> None:
         """Nothing to do: brokers are asked queue by queue."""
 
-    async def read(self, queue: MessageQueue) -> int | None:
+    async def stored(self, queue: MessageQueue) -> int | None:
         address = await master_for(self._instance, queue)
         what = f"the progress of group {self._group!r} in {queue}"
         fields = {"consumerGroup": self._group, **queue_fields(queue)}
@@ -122,9 +136,7 @@ class RemoteOffsets(_InMemory):
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        stored = int(answer.fields["offset"])
-        self._progress.stored(queue, stored)
-        return stored
+        return int(answer.fields["offset"])
 
     async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
         changed = self._progress.changed(queues)
@@ -182,11 +194,8 @@ class LocalOffsets(_InMemory):
         for queue, consumer_offset in self._file_content.items():
             self._progress.stored(queue, consumer_offset)
 
-    async def read(self, queue: MessageQueue) -> int | None:
-        stored = self._file_content.get(queue)
-        if stored is not None:
-            self._progress.stored(queue, stored)
-        return stored
+    async def stored(self, queue: MessageQueue) -> int | None:
+        return self._file_content.get(queue)
 
     async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
         async with self._one_writer:

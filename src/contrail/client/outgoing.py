@@ -135,6 +135,8 @@ def build_properties(message: Message) -> dict[str, str]:
     properties = dict(message.properties)
     for name, value in properties.items():
         check_property(name, value, message.topic)
+        _require_utf8(name, "the property name")
+        _require_utf8(value, f"property {name!r}")
     if message.keys:
         properties[KEYS] = _joined_keys(message)
     if message.tags:
@@ -179,7 +181,20 @@ def _plain(text: str, what: str) -> str:
         raise MessageInvalid(f"{what} of a message is {text!r}: give a str")
     if "\x01" in text or "\x02" in text:
         raise MessageInvalid(f"{what} {text!r} holds a control character (1 or 2): remove it")
+    _require_utf8(text, what)
     return text
+
+
+def _require_utf8(text: str, what: str) -> None:
+    if text.isascii():
+        return
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise MessageInvalid(
+            f"{what} {text!r} of a message holds half a character (a lone surrogate), which "
+            "cannot be sent as UTF-8: decode the text with the encoding it has, or remove it"
+        ) from error
 
 
 def _put_delay(message: Message, properties: dict[str, str]) -> None:

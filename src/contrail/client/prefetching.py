@@ -105,17 +105,32 @@ class Prefetcher:
         self._waiting_for_room.pop(queue, None)
 
     async def _fetch_forever(self, queue: MessageQueue) -> None:
-        held = self.held.queues[queue]
+        held, told = self.held.queues[queue], ""
         while True:
             await self._until_room(queue)
             try:
                 await self._fetch(queue, held)
+                told = ""
             except ClientClosed:
                 return
-            except ClientError as error:
-                _log.warning("group %s fetches nothing for now: %s", self._group, error)
+            except Exception as error:
+                # Whatever it is, a queue must not stay unread for good.
+                told = self._tell(queue, error, told)
                 self._instance.refresh_soon(queue.topic)
                 await asyncio.sleep(self._delay_s(error))
+
+    def _tell(self, queue: MessageQueue, error: Exception, told: str) -> str:
+        """The same trouble every second is told once; what was told."""
+        reason = f"{type(error).__name__}: {error}"
+        _log.log(
+            logging.WARNING if reason != told else logging.DEBUG,
+            "group %s fetches nothing of %s for now: %s",
+            self._group,
+            queue,
+            error if isinstance(error, ClientError) else reason,
+            exc_info=None if isinstance(error, ClientError) else error,
+        )
+        return reason
 
     async def _until_room(self, queue: MessageQueue) -> None:
         while not self.held.may_pull(queue):
@@ -170,7 +185,7 @@ class Prefetcher:
             timeout_ms=settings.consumer_timeout_ms_when_suspend,
         )
 
-    def _delay_s(self, error: ClientError) -> float:
+    def _delay_s(self, error: Exception) -> float:
         if isinstance(error, BrokerRefused) and error.code == ResponseCode.FLOW_CONTROL:
             return _FLOW_CONTROL_DELAY_S
         return self._settings.pull_time_delay_ms_when_exception / 1000

@@ -6,11 +6,19 @@ import asyncio
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, Unpack
 
 from contrail.client import instances
-from contrail.client.batches import SentMany, cut, prepare_batch
+from contrail.client.batches import (
+    PlaceOf,
+    SentMany,
+    common_sharding_key,
+    cut,
+    listed,
+    prepare_batch,
+)
 from contrail.client.hooks import SendHook
 from contrail.client.inbound import Reply
 from contrail.client.instance import ClientInstance, require_same_process
@@ -21,10 +29,9 @@ from contrail.client.producer_settings import split_settings
 from contrail.client.recall import recall
 from contrail.client.request_reply import REQUEST_TIMEOUT_MS, RequestReply
 from contrail.client.selectors import HashSelector, Selector
-from contrail.client.sender import Sender
+from contrail.client.sender import Choose, Sender
 from contrail.client.settings import ClientSettings
 from contrail.client.sides import TransactionCheck
-from contrail.client.state.send_retry import RetryStyle
 from contrail.client.telemetry import propagate, telemetry_hooks
 from contrail.client.trace import ProducerTrace, open_trace
 from contrail.client.transactions import (
@@ -66,10 +73,7 @@ class Producer:
         **options: Unpack[ProducerOptions],
     ) -> None:
         """``telemetry`` is on by itself where a program set OpenTelemetry's provider."""
-        check_group_name(group)
-        if group == _DEFAULT_GROUP:
-            raise ConfigError(f"group={group!r} is RocketMQ's own: name a group of yours")
-        self._group = group
+        self._group = _checked_group(group)
         self._settings, shared = split_settings(dict(options))
         self._client_settings = ClientSettings.of(namesrv, **shared)
         self._rules = self._settings.outgoing_rules
@@ -128,7 +132,7 @@ class Producer:
             sender,
             self._group,
             self._prepare,
-            choose_queue=lambda message: self._choose(message, None, None, None),
+            choose_queue=lambda message: _choose(sender, message, None, None, None),
             listener=self._listener,
             checker=self._checker,
             trace=trace,
@@ -144,6 +148,9 @@ class Producer:
         self._open = None
         try:
             async with asyncio.timeout(self._settings.send_timeout_ms / 1000):
+                if self._async_sends:
+                    # They may not have begun, and cancelling this must not cancel them.
+                    await asyncio.wait(self._async_sends)
                 await opened.sender.slots.until_idle()
         except TimeoutError:
             _log.warning("producer %r was closed with sends under way", self._group)
@@ -191,9 +198,8 @@ class Producer:
         """
         opened = self._opened()
         outgoing = self._prepare(message)
-        if queue is not None or selector is not None or message.sharding_key:
-            queue = await self._choose(message, queue, selector, selector_arg)
-        return await opened.sender.send(outgoing, queue=queue, timeout_ms=timeout_ms)
+        choose = _chooser(message, queue, selector, selector_arg)
+        return await opened.sender.send(outgoing, queue=queue, choose=choose, timeout_ms=timeout_ms)
 
     def send_async(
         self,
@@ -211,31 +217,17 @@ class Producer:
         Raises:
             MessageInvalid: the message breaks a rule; nothing is sent.
         """
-        self._opened()
+        opened = self._opened()
         outgoing = self._prepare(message)
-        work = self._send_chosen(
-            message, outgoing, queue, selector, selector_arg, timeout_ms, "async"
+        choose = _chooser(message, queue, selector, selector_arg)
+        work = opened.sender.send(
+            outgoing, queue=queue, choose=choose, timeout_ms=timeout_ms, retry="async"
         )
         task = asyncio.get_running_loop().create_task(work)
         # The loop itself holds tasks weakly.
         self._async_sends.add(task)
         task.add_done_callback(self._async_sends.discard)
         return task
-
-    async def _send_chosen(
-        self,
-        message: Message,
-        outgoing: Outgoing,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        selector_arg: object,
-        timeout_ms: int | None,
-        retry: RetryStyle,
-    ) -> SendReceipt:
-        chosen = await self._choose(message, queue, selector, selector_arg)
-        return await self._opened().sender.send(
-            outgoing, queue=chosen, timeout_ms=timeout_ms, retry=retry
-        )
 
     async def send_oneway(
         self,
@@ -256,8 +248,8 @@ class Producer:
         """
         opened = self._opened()
         outgoing = self._prepare(message)
-        chosen = await self._choose(message, queue, selector, selector_arg)
-        await opened.sender.send_oneway(outgoing, chosen, timeout_ms=timeout_ms)
+        choose = _chooser(message, queue, selector, selector_arg)
+        await opened.sender.send_oneway(outgoing, queue, choose=choose, timeout_ms=timeout_ms)
 
     # Several at once.
 
@@ -270,16 +262,20 @@ class Producer:
     ) -> SendReceipt:
         """Send messages of one topic in one request, into one queue; they are not compressed.
 
+        If they have a sharding key, which must be the same then, the queue is that key's.
+
         Raises:
             MessageInvalid: they may not go together, or have more than ``max_message_size`` bytes;
                 ``send_many`` takes any number.
             SendFailed: none of them was sent.
         """
         opened = self._opened()
-        outgoing = self._prepare_batch(messages, opened)
-        if queue is not None:
-            _require_topic(outgoing.topic, queue)
-        return await opened.sender.send(outgoing, queue=queue, timeout_ms=timeout_ms)
+        batch = listed(messages, "send_batch()")
+        outgoing = self._prepare_batch(batch, opened)
+        key = common_sharding_key(batch) if queue is None else None
+        selector = _by_sharding_key if key else None
+        choose = _chooser(batch[0], queue, selector, key)
+        return await opened.sender.send(outgoing, queue=queue, choose=choose, timeout_ms=timeout_ms)
 
     def _prepare_batch(self, messages: Sequence[Message], opened: _Opened) -> Outgoing:
         instance = opened.instance
@@ -296,22 +292,27 @@ class Producer:
     ) -> SentMany:
         """Send any number of messages of any topics in as few batches as they fit, in order.
 
-        Each batch goes to one queue; ``timeout_ms`` holds for each.
+        Each batch goes to one queue, messages with a sharding key to that key's; ``timeout_ms``
+        holds for each.
 
         Raises:
             MessageInvalid: a message breaks a rule; nothing was sent.
+            RouteMissing: no broker has a topic, and none may make it.
             SendFailed: a batch was not sent; the message says how many were, before it.
         """
         opened = self._opened()
-        batches = cut(messages)
+        given = listed(messages, "send_many()")
+        place_of = await _places(opened.sender, given, timeout_ms)
         prepared = [
-            self._prepare(batch[0]) if len(batch) == 1 else self._prepare_batch(batch, opened)
-            for batch in batches
+            (self._prepare_few(batch, opened), place_of(batch[0]))
+            for batch in cut(given, place_of=place_of)
         ]
         receipts: list[SendReceipt] = []
-        for outgoing in prepared:
+        for outgoing, queue in prepared:
             try:
-                receipts.append(await opened.sender.send(outgoing, timeout_ms=timeout_ms))
+                receipts.append(
+                    await opened.sender.send(outgoing, queue=queue, timeout_ms=timeout_ms)
+                )
             except SendFailed as error:
                 raise type(error)(
                     f"batch {len(receipts) + 1} of {len(prepared)} failed, those before it are "
@@ -320,6 +321,9 @@ class Producer:
                     attempts=error.attempts,
                 ) from error
         return SentMany(receipts, len(prepared))
+
+    def _prepare_few(self, batch: Sequence[Message], opened: _Opened) -> Outgoing:
+        return self._prepare(batch[0]) if len(batch) == 1 else self._prepare_batch(batch, opened)
 
     # Queues.
 
@@ -330,31 +334,6 @@ class Producer:
             RouteMissing: there is none.
         """
         return list(await self._opened().sender.publish_queues(topic))
-
-    async def _choose(
-        self,
-        message: Message,
-        queue: MessageQueue | None,
-        selector: Selector | None,
-        selector_arg: object,
-    ) -> MessageQueue | None:
-        if queue is not None:
-            if selector is not None:
-                raise MessageInvalid("both queue= and selector= are given: keep one")
-            _require_topic(message.topic, queue)
-            return queue
-        if selector is None:
-            if not message.sharding_key:
-                return None
-            selector, selector_arg = _by_sharding_key, message.sharding_key
-        queues = await self._opened().sender.publish_queues(message.topic)
-        chosen: object = selector(queues, message, selector_arg)
-        if not isinstance(chosen, MessageQueue):
-            raise MessageInvalid(
-                f"the selector returned {chosen!r} for a message for topic {message.topic!r}: it "
-                "must return one of the queues it is given"
-            )
-        return chosen
 
     # Transactions.
 
@@ -399,10 +378,11 @@ class Producer:
             NoReply: none came in time.
             SendFailed: the request itself was not sent.
         """
-        return await self._opened().replies.request(
+        opened = self._opened()
+        return await opened.replies.request(
             message,
             timeout_ms=timeout_ms,
-            choose_queue=lambda: self._choose(message, queue, selector, selector_arg),
+            choose_queue=lambda: _choose(opened.sender, message, queue, selector, selector_arg),
         )
 
     async def reply(
@@ -499,6 +479,67 @@ class _Opened:
         self.transactions = transactions
         self.replies = replies
         self.trace = trace
+
+
+def _checked_group(group: str) -> str:
+    given: object = group
+    if not isinstance(given, str) or not given.strip():
+        raise ConfigError(f"group={given!r}: name the producer's group, as in Producer('orders')")
+    check_group_name(group)
+    if group == _DEFAULT_GROUP:
+        raise ConfigError(f"group={group!r} is RocketMQ's own: name a group of yours")
+    return group
+
+
+def _chooser(
+    message: Message, queue: MessageQueue | None, selector: Selector | None, selector_arg: object
+) -> Choose | None:
+    """What chooses a message's queue, None when it is chosen, or any will do."""
+    if queue is not None:
+        if selector is not None:
+            raise MessageInvalid("both queue= and selector= are given: keep one")
+        _require_topic(message.topic, queue)
+        return None
+    if selector is not None:
+        return partial(_chosen, selector, message, selector_arg)
+    if message.sharding_key:
+        return partial(_chosen, _by_sharding_key, message, message.sharding_key)
+    return None
+
+
+def _chosen(
+    selector: Selector, message: Message, selector_arg: object, queues: Sequence[MessageQueue]
+) -> MessageQueue:
+    chosen: object = selector(queues, message, selector_arg)
+    if not isinstance(chosen, MessageQueue):
+        raise MessageInvalid(
+            f"the selector returned {chosen!r} for a message for topic {message.topic!r}: it must "
+            "return one of the queues it is given"
+        )
+    return chosen
+
+
+async def _choose(
+    sender: Sender,
+    message: Message,
+    queue: MessageQueue | None,
+    selector: Selector | None,
+    selector_arg: object,
+) -> MessageQueue | None:
+    choose = _chooser(message, queue, selector, selector_arg)
+    return queue if choose is None else choose(await sender.publish_queues(message.topic))
+
+
+async def _places(sender: Sender, messages: Sequence[Message], timeout_ms: int | None) -> PlaceOf:
+    """Where each message must go, by the routes of now: one for all that are sent together."""
+    topics = dict.fromkeys(one.topic for one in messages if one.sharding_key)
+    queues = {topic: await sender.publish_queues(topic, timeout_ms) for topic in topics}
+
+    def place_of(message: Message) -> MessageQueue | None:
+        key = message.sharding_key
+        return _by_sharding_key(queues[message.topic], message, key) if key else None
+
+    return place_of
 
 
 def _require_topic(topic: str, queue: MessageQueue) -> None:

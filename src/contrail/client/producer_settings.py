@@ -7,6 +7,7 @@ from typing import Any
 
 from contrail.client.compression import Compression
 from contrail.client.outgoing import COMPRESS_OVER_BYTES, MESSAGE_BYTES_MAX, OutgoingRules
+from contrail.client.settings import CLIENT_SETTINGS, check_names, check_value
 from contrail.errors import ConfigError
 from contrail.model.topic import AUTO_CREATE_TOPIC
 
@@ -35,10 +36,9 @@ class ProducerSettings:
                 f"compression={self.compression!r}: give one of Compression.ZLIB, .LZ4 and .ZSTD"
             )
         for field in fields(self):
-            value = getattr(self, field.name)
-            least = _LEAST.get(field.name, 0)
-            if isinstance(value, int) and value < least:
-                raise ConfigError(f"{field.name}={value}: it must be {least} or more")
+            if field.name != "compression":
+                value, kind = getattr(self, field.name), type(field.default)
+                check_value(field.name, value, kind, least=_LEAST.get(field.name, 0))
 
     @property
     def outgoing_rules(self) -> OutgoingRules:
@@ -64,8 +64,9 @@ def split_settings(given: dict[str, Any]) -> tuple[ProducerSettings, dict[str, A
     """What is meant for the producer, and what is left for the client it shares.
 
     Raises:
-        ConfigError: a value makes no sense.
+        ConfigError: a value makes no sense, or there is no such setting.
     """
+    check_names(given, _NAMES | CLIENT_SETTINGS)
     own = {name: value for name, value in given.items() if name in _NAMES}
     shared = {name: value for name, value in given.items() if name not in _NAMES}
     return ProducerSettings(**own), shared

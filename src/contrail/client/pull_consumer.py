@@ -7,6 +7,7 @@ the plain way: one request, one answer, nothing remembered.
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
@@ -22,16 +23,23 @@ from contrail.client.options import PullOptions
 from contrail.client.pull_member import OnQueues, PullMember
 from contrail.client.pull_settings import split_pull_settings
 from contrail.client.pulling import PullResult, pull_once
-from contrail.client.queue_places import queue_offset_at, queue_offset_max, queue_offset_min
+from contrail.client.queue_places import (
+    epoch_ms,
+    queue_offset_at,
+    queue_offset_max,
+    queue_offset_min,
+)
 from contrail.client.settings import ClientSettings
 from contrail.client.state.allocation import sorted_queues
 from contrail.client.state.selection import Selection
-from contrail.client.subscriptions import Sql92
+from contrail.client.subscriptions import Sql92, check_subscription
 from contrail.clock import SystemClock
-from contrail.errors import ClientClosed, ClientError, OffsetIllegal
+from contrail.errors import ClientClosed, OffsetIllegal
 from contrail.model.group import check_group_name
 from contrail.model.subscription import ALL_TAGS, SQL92, SubscriptionData, parse_subscription
 from contrail.model.topic import check_topic_name
+
+_log = logging.getLogger(__name__)
 
 Expression = str | Sql92
 """Tags, such as ``paid || refunded`` (``*`` for all), or an SQL92 expression."""
@@ -60,10 +68,13 @@ class PullConsumer:
     # Life.
 
     async def start(self) -> None:
-        """Raises ``GroupTaken`` when this process already consumes for the group."""
+        """Raises ``GroupTaken`` when this process already consumes for the group.
+
+        Starting one that is started does nothing.
+        """
         require_same_process(self._process_id, f"pull consumer of group {self.group!r}")
         if self._member is not None:
-            raise ClientError(f"pull consumer of group {self.group!r} is started already")
+            return
         instance = instances.join(self._client_settings)
         try:
             self._member = PullMember(instance, self._settings, self._selection)
@@ -160,6 +171,7 @@ class PullConsumer:
             await self._member.replace_queues(known, self._selection.queues)
 
     def _subscription(self, topic: str, expression: Expression) -> SubscriptionData:
+        check_subscription(topic, expression)
         check_topic_name(topic)
         now_ms = self._clock.now_ms()
         if isinstance(expression, Sql92):
@@ -186,8 +198,16 @@ class PullConsumer:
         count = count_max or self._settings.pull_batch_size
         messages = await member.prefetcher.take(count, timeout_ms)
         for hook in self._hooks if messages else ():
-            hook.after_consume(hook.before_consume(self.group, messages), ConsumeOutcome.SUCCESS, 0)
+            self._tell(hook, messages)
         return messages
+
+    def _tell(self, hook: ConsumeHook, messages: Sequence[ReceivedMessage]) -> None:
+        try:
+            hook.after_consume(hook.before_consume(self.group, messages), ConsumeOutcome.SUCCESS, 0)
+        except Exception:
+            # Who only looks on must not keep messages from the application: the next poll would
+            # count them as handled.
+            _log.exception("the hook %r failed when messages were handed out", hook)
 
     async def pull(
         self,
@@ -280,9 +300,12 @@ class PullConsumer:
         return await queue_offset_max(self._running().instance, queue)
 
     async def search(self, queue: MessageQueue, when: datetime | int) -> int:
-        """The place of the first message stored then (epoch milliseconds) or later."""
-        timestamp_ms = when if isinstance(when, int) else int(when.timestamp() * 1000)
-        return await queue_offset_at(self._running().instance, queue, timestamp_ms)
+        """The place of the first message stored then (epoch milliseconds) or later.
+
+        Raises:
+            ConfigError: ``when`` is no time.
+        """
+        return await queue_offset_at(self._running().instance, queue, epoch_ms(when))
 
     async def fetch_queues(self, topic: str) -> list[MessageQueue]:
         """The queues of a topic that may be read.
@@ -333,10 +356,12 @@ class PullConsumer:
         return member.offsets, member.note(consumer_offsets)
 
     async def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress as last committed; None when there is none."""
-        offsets = self._running().offsets
-        known = offsets.known(queue)
-        return known if known is not None else await offsets.read(queue)
+        """The group's progress as it is written: what the next member would start from.
+
+        The broker is asked, or for broadcasting the file; what was noted and not written yet does
+        not count. None when there is none.
+        """
+        return await self._running().offsets.stored(queue)
 
 
 async def _persist(offsets: OffsetStore, queues: Collection[MessageQueue]) -> None:

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from contrail.client.settings import CLIENT_SETTINGS, check_names, check_value
 from contrail.client.state.allocation import AllocationStrategy, strategy_named
 from contrail.client.state.prefetched import PrefetchLimits
 from contrail.errors import ConfigError
@@ -39,9 +40,10 @@ class PullSettings:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value = getattr(self, field.name)
-            if isinstance(value, int) and not isinstance(value, bool) and value < 1:
-                raise ConfigError(f"{field.name}={value}: it must be 1 or more")
+            kind = type(field.default)
+            if kind in (int, bool):
+                least = 0 if kind is bool else 1
+                check_value(field.name, getattr(self, field.name), kind, least=least)
         if self.consumer_timeout_ms_when_suspend < self.broker_suspend_max_time_ms:
             raise ConfigError(
                 f"consumer_timeout_ms_when_suspend={self.consumer_timeout_ms_when_suspend} must "
@@ -81,8 +83,9 @@ def split_pull_settings(given: dict[str, Any]) -> tuple[PullSettings, dict[str, 
     """What is meant for the consumer, and what is left for the client it shares.
 
     Raises:
-        ConfigError: a value makes no sense.
+        ConfigError: a value makes no sense, or there is no such setting.
     """
+    check_names(given, _NAMES | CLIENT_SETTINGS)
     own = {name: value for name, value in given.items() if name in _NAMES}
     shared = {name: value for name, value in given.items() if name not in _NAMES}
     return PullSettings(**own), shared

@@ -20,7 +20,7 @@ from contrail.client.consuming_directly import consume_directly
 from contrail.client.hooks import ConsumeHook
 from contrail.client.instance import ClientInstance, require_same_process
 from contrail.client.message import MessageQueue, ReceivedMessage
-from contrail.client.message_stream import MessageStream
+from contrail.client.message_stream import MessageStream, Owner
 from contrail.client.options import PushOptions
 from contrail.client.push_work import Onlookers, PushWork
 from contrail.client.settings import ClientSettings
@@ -28,6 +28,7 @@ from contrail.client.start_places import parse_consume_from_where, parse_consume
 from contrail.client.subscriptions import Sql92, Subscriptions
 from contrail.clock import SystemClock
 from contrail.errors import ClientClosed, ClientError
+from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import TRACE_TOPIC
 from contrail.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 
@@ -41,8 +42,9 @@ class PushConsumer:
 
     A handler, ``@consumer.on_message``, acknowledges by returning and asks for a retry by raising.
     Without one, loop: ``async for message in consumer``; asking for the next message acknowledges
-    the one before, and an exception that leaves the ``async with`` block sends it back. In
-    ``async with`` consuming begins with the first subscription.
+    the one before, and so does leaving the ``async with`` block. An exception that leaves the block
+    sends it back, and so does beginning another loop. In ``async with`` consuming begins with the
+    first subscription.
     """
 
     def __init__(
@@ -79,7 +81,6 @@ class PushConsumer:
         self._beginning: asyncio.Lock = asyncio.Lock()
         self._closing: asyncio.Task[None] | None = None
         self._closed = asyncio.Event()
-        self._streams: list[MessageStream] = []
 
     @property
     def group(self) -> str:
@@ -99,14 +100,32 @@ class PushConsumer:
 
         Raises:
             ConfigError: the expression is none.
-            BrokerRefused: a broker cannot answer the ``Sql92`` expression.
+            BrokerRefused: a broker cannot answer the ``Sql92`` expression; what was subscribed
+                before stays.
         """
-        clock = self._opened().clock if self._instance is not None else SystemClock()
-        subscription = self._subscriptions.put(topic, expression, clock.now_ms())
+        known = self._subscriptions.of(topic)
+        subscription = self._subscriptions.put(topic, expression, self._now_ms())
+        try:
+            if self._work is not None:
+                await self._work.subscribed(subscription)
+            elif self._instance is not None:
+                await self._begin()
+        except BaseException:
+            self._subscribe_as_before(topic, known)
+            raise
+
+    def _subscribe_as_before(self, topic: str, known: SubscriptionData | None) -> None:
+        if known is None:
+            self._subscriptions.remove(topic)
+        else:
+            # Newer than the one that failed: a broker may have heard of that.
+            text = known.sub_string
+            self._subscriptions.put(topic, text if known.by_tag else Sql92(text), self._now_ms())
         if self._work is not None:
-            await self._work.subscribed(subscription)
-        elif self._instance is not None:
-            await self._begin()
+            self._work.rebalancer.soon()
+
+    def _now_ms(self) -> int:
+        return (self._opened().clock if self._instance is not None else SystemClock()).now_ms()
 
     async def unsubscribe(self, topic: str) -> None:
         """Stop consuming a topic; what is being handled is finished."""
@@ -171,35 +190,44 @@ class PushConsumer:
         if self._handler is None:
             raise ClientError(
                 f"consumer {self._group!r} has no handler: register one with @consumer.on_message "
-                "before start(), or use `async with` and `async for message in consumer`"
+                "before start(), or loop over it inside its `with` or `async with` block"
             )
-        self._open()
-        await self._begin()
+        await self._open_and_begin()
 
     async def run(self) -> None:
         """Consume until somebody calls ``close``, or this is cancelled."""
         await self.start()
         await self._closed.wait()
 
+    @property
+    def handlers_timeout_s(self) -> float:
+        """How long ``close`` waits for handlers."""
+        return self._settings.await_termination_ms_when_shutdown / 1000
+
     async def close(self) -> None:
         """Stop pulling, let handlers finish, keep the progress, and leave the group.
 
-        Handlers have ``await_termination_ms_when_shutdown``. A message that a loop has in hand
-        comes again, unless it was acknowledged.
+        Handlers and the bodies of loops have ``await_termination_ms_when_shutdown``. A handler that
+        calls this itself gets an answer at once: the consumer is closed when it has returned, and
+        its message counts. What a loop still has in hand comes again, unless it was acknowledged.
         """
+        await self._close_by(asyncio.current_task())
+
+    async def _close_by(self, caller: Owner | None) -> None:
+        """Close on behalf of a task or thread, which does not wait for itself."""
         if self._instance is None or not self._instance.may_be_closed_here():
             return
         if self._closing is None:
             # Half a close would be worse than one that ends a little later.
-            self._closing = asyncio.get_running_loop().create_task(
-                self._close(asyncio.current_task())
-            )
-        await asyncio.shield(self._closing)
+            self._closing = asyncio.get_running_loop().create_task(self._close(caller))
+        if self._handler is None or not self._handler.is_caller:
+            await asyncio.shield(self._closing)
 
     async def __aenter__(self) -> Self:
-        self._open()
         if self._subscriptions.user_topics():
-            await self._begin()
+            await self._open_and_begin()
+        else:
+            self._open()
         return self
 
     async def __aexit__(
@@ -208,12 +236,15 @@ class PushConsumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        await self._leave(asyncio.current_task(), error)
+
+    async def _leave(self, caller: Owner | None, error: BaseException | None) -> None:
+        """The end of a ``with`` block of a task or thread."""
         try:
-            for stream in self._streams:
-                if not stream.is_in_other_hands(asyncio.current_task()):
-                    await stream.finish(error)
+            if self._work is not None:
+                await self._work.streams.finish(caller, error)
         finally:
-            await self.close()
+            await self._close_by(caller)
 
     def __aiter__(self) -> MessageStream:
         """Messages, one by one.
@@ -221,24 +252,18 @@ class PushConsumer:
         Raises:
             ClientError: a handler gets the messages, or nothing is subscribed.
         """
+        return self._begin_loop(asyncio.current_task())
+
+    def _begin_loop(self, owner: Owner | None) -> MessageStream:
+        """A loop of a task or thread; it has one at a time."""
         self._opened()
         if self._handler is not None:
             raise ClientError(f"the messages of consumer {self._group!r} go to its handler")
         if self._work is None:
             raise ClientError(
-                f"consumer {self._group!r} has no subscription: await consumer.subscribe(topic)"
+                f"consumer {self._group!r} has no subscription: call its subscribe(topic) first"
             )
-        return self._stream_of_this_task(self._work)
-
-    def _stream_of_this_task(self, work: PushWork) -> MessageStream:
-        """A loop that was left and begun again goes on: its last message is done."""
-        task = asyncio.current_task()
-        self._streams = [one for one in self._streams if one.is_of_use]
-        for stream in self._streams:
-            if stream.owner is task:
-                return stream
-        self._streams.append(work.stream())
-        return self._streams[-1]
+        return self._work.streams.begin(owner)
 
     def _open(self) -> None:
         require_same_process(self._process_id, f"consumer {self._group!r}")
@@ -247,6 +272,14 @@ class PushConsumer:
             self._instance = instance
             self._closing = None
             self._closed.clear()
+
+    async def _open_and_begin(self) -> None:
+        self._open()
+        try:
+            await self._begin()
+        except BaseException:
+            await self.close()
+            raise
 
     async def _begin(self) -> None:
         async with self._beginning:
@@ -258,18 +291,23 @@ class PushConsumer:
                 self._work = PushWork(self, instance, self._settings, self._onlookers)
                 await self._work.begin(self._handler)
             except BaseException:
-                await self.close()
+                # Whoever asked may be cancelled; half an end would be worse than a late one.
+                ending = self._end_work(instance, asyncio.current_task())
+                await asyncio.shield(instance.spawn(ending, f"end of {self._group}"))
                 raise
 
-    async def _close(self, caller: asyncio.Task[Any] | None) -> None:
-        instance, work, self._work = self._opened(), self._work, None
+    async def _end_work(self, instance: ClientInstance, caller: Owner | None) -> None:
+        work, self._work = self._work, None
+        if work is not None:
+            await work.end(caller)
+        if instance.consumers.get(self._group) is self:
+            await instance.remove_consumer(self._group)
+
+    async def _close(self, caller: Owner | None) -> None:
+        instance = self._opened()
         try:
-            if work is not None:
-                await work.end(self._streams, caller)
-            if instance.consumers.get(self._group) is self:
-                await instance.remove_consumer(self._group)
+            await self._end_work(instance, caller)
         finally:
-            self._streams.clear()
             self._instance = None
             self._closed.set()
             await instances.leave(instance)
@@ -277,7 +315,8 @@ class PushConsumer:
     def _opened(self) -> ClientInstance:
         if self._instance is None:
             raise ClientClosed(
-                f"consumer {self._group!r} is not open: use `async with` or await start()"
+                f"consumer {self._group!r} is not open: use it inside its `with` or `async with` "
+                "block, or between start() and close()"
             )
         require_same_process(self._process_id, f"consumer {self._group!r}")
         return self._instance

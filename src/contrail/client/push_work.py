@@ -16,7 +16,7 @@ from contrail.client.consuming_orderly import OrderlySupply
 from contrail.client.hooks import ConsumeHook
 from contrail.client.instance import ClientInstance
 from contrail.client.message import Message, MessageQueue, SendReceipt
-from contrail.client.message_stream import MessageStream
+from contrail.client.message_stream import MessageStreams, Owner
 from contrail.client.offset_stores import LocalOffsets, OffsetStore, RemoteOffsets
 from contrail.client.outgoing import Outgoing, prepare
 from contrail.client.producer_settings import ProducerSettings
@@ -123,6 +123,9 @@ class PushWork:
             interval_ms=settings.rebalance_interval_ms,
         )
         self._topics = SubscribedTopics(instance, self.group, consumer.subscriptions)
+        self.streams = MessageStreams(
+            self.supply, self._bell, self._watch, lambda: self._is_over, instance.spawn
+        )
 
     def _open_offsets(self, is_broadcasting: bool) -> OffsetStore:
         if is_broadcasting:
@@ -188,9 +191,6 @@ class PushWork:
         )
         self._workers.call_one()
 
-    def stream(self) -> MessageStream:
-        return MessageStream(self.supply, self._bell, self._watch, lambda: self._is_over)
-
     def _call_one(self) -> None:
         if self._workers is not None:
             self._workers.call_one()
@@ -210,27 +210,23 @@ class PushWork:
 
     # The end.
 
-    async def end(
-        self, streams: Collection[MessageStream], caller: asyncio.Task[Any] | None
-    ) -> None:
+    async def end(self, caller: Owner | None) -> None:
         """Let handlers and loops finish what they have in hand, and keep the progress.
 
-        The caller may be one of them: it is not waited for.
+        The caller may be one of the loops: it is not waited for.
         """
         timeout_s = self.settings.await_termination_ms_when_shutdown / 1000
         self._is_over = True
         self.rebalancer.stop()
         for loop in self._loops:
             loop.cancel()
+        self.streams.stop()
         self.queues.stop_reading()
         self._bell.ring_all()
         deadline_ms = monotonic_ms() + int(timeout_s * 1000)
         if self._workers is not None:
-            await self._workers.stop(timeout_s, caller)
-        while any(stream.is_in_other_hands(caller) for stream in streams):
-            if monotonic_ms() >= deadline_ms:
-                break
-            await asyncio.sleep(0.01)
+            await self._workers.stop(timeout_s)
+        await self.streams.wait(caller, deadline_ms)
         await self.queues.close()
         if self._trace is not None:
             await self._trace.close()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue
-from contrail.errors import BrokerUnknown
+from contrail.errors import BrokerUnknown, ConfigError
 from contrail.protocol.codes import RequestCode
 
 
@@ -15,6 +17,21 @@ def queue_fields(queue: MessageQueue) -> dict[str, str]:
         "queueId": str(queue.queue_id),
         "bname": queue.broker_name,
     }
+
+
+def epoch_ms(moment: datetime | int) -> int:
+    """A time as users write it; a ``datetime`` without a zone is local.
+
+    Raises:
+        ConfigError: it is no time.
+    """
+    if isinstance(moment, int):
+        return moment
+    if not isinstance(moment, datetime):
+        raise ConfigError(
+            f"{moment!r} is no time: give a datetime, or epoch milliseconds as a whole number"
+        )
+    return int(moment.timestamp() * 1000)
 
 
 async def master_for(instance: ClientInstance, queue: MessageQueue) -> str:

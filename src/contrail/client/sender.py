@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 from contrail.client.back_pressure import Slots
@@ -27,12 +27,15 @@ from contrail.errors import (
     CallFailed,
     ClientError,
     MessageInvalid,
+    NameServerUnreachable,
     RouteMissing,
 )
 from contrail.model.properties import MSG_REGION, TRACE_ON, UNIQ_KEY
-from contrail.protocol.codes import ResponseCode
+from contrail.protocol.bodies.heartbeat import Heartbeat, encode_heartbeat
+from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
 from contrail.wire.connection import Connection
+from contrail.wire.line import Line
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +52,9 @@ _ONE_WAY_BURST_BYTES = 256 << 10
 _PICKERS_MAX = 10_000
 _USUAL_TEMPLATE = (TEMPLATE_TOPIC, TEMPLATE_QUEUES)
 _GO_AWAY = int(ResponseCode.GO_AWAY)
+
+# Which of a topic's queues a message must go to.
+Choose = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
 class Sender:
@@ -72,6 +78,8 @@ class Sender:
         )
         self._frames = SendFrames(group, settings, instance.caller.language)
         self._pickers: dict[str, tuple[TopicRoute, QueuePicker]] = {}
+        # By broker, until it answers something that was sent after them.
+        self._one_way_counts: dict[str, int] = {}
         self._template = (settings.create_topic_key, settings.default_topic_queue_nums)
         self._faults = LatencyFaults() if settings.send_latency_fault_enable else None
 
@@ -82,43 +90,67 @@ class Sender:
         outgoing: Outgoing,
         *,
         queue: MessageQueue | None = None,
+        choose: Choose | None = None,
         timeout_ms: int | None = None,
         retry: RetryStyle = "sync",
+        first: MessageQueue | None = None,
     ) -> SendReceipt:
-        """Send, and wait for the broker's word. ``timeout_ms`` holds for all attempts together.
+        """Send, and wait for the broker's word. ``timeout_ms`` holds for all of it.
+
+        ``choose`` stands for ``queue`` once the topic's queues are known. ``first`` is the queue to
+        begin with, when the application chose none.
 
         Raises:
             RouteMissing: no broker has the topic.
+            NameServerUnreachable: nobody told where the topic is.
             SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored all the
                 same.
             BackPressure: too much was under way for all of that time.
         """
         self._instance.require_open()
         began_s = self._loop.time()
-        limit_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        deadline_s = began_s + limit_ms / 1000
+        deadline_s = began_s + self.limit_ms(timeout_ms) / 1000
         size = len(outgoing.body)
         slots = self.slots
         if not slots.take(size):
             await slots.wait(size, deadline_s)
         try:
-            chosen = queue
+            chosen = queue or first
             if chosen is None:
-                route = self._known_route(outgoing.topic) or await self._route(outgoing.topic)
-                chosen = self._pick(route)
-            try:
-                receipt = await self._attempt(outgoing, chosen, deadline_s)
-            except (CallFailed, BrokerUnknown, BrokerRefused) as error:
-                course = SendCourse(outgoing.topic, self._rules(retry, queue))
-                step = self._failed(course, chosen, error, began_s)
-            else:
-                if receipt.status is SendStatus.SEND_OK or not self._seeks_better(retry, queue):
-                    return receipt
-                course = SendCourse(outgoing.topic, self._rules(retry, queue))
-                step = course.stored(receipt, self._ms_since(began_s))
-            return await self._go_on(outgoing, course, step, chosen, began_s, deadline_s)
+                topic = outgoing.topic
+                route = self._known_route(topic) or await self._route(topic, deadline_s)
+                if choose is None:
+                    chosen = self._pick(route)
+                else:
+                    chosen = queue = choose(route.write_queues)
+            attempt = self._attempt(outgoing, chosen, deadline_s)
+            rules = self._rules(retry, queue)
+            return await self._see_through(outgoing, chosen, attempt, rules, began_s, deadline_s)
         finally:
             slots.give_back(size)
+
+    async def _see_through(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        attempt: Coroutine[Any, Any, SendReceipt],
+        rules: RetryRules,
+        began_s: float,
+        deadline_s: float,
+    ) -> SendReceipt:
+        """What the first attempt comes to, and those after it."""
+        try:
+            receipt = await attempt
+        except (CallFailed, BrokerUnknown, BrokerRefused) as error:
+            course = SendCourse(outgoing.topic, rules)
+            step = self._failed(course, queue, error, began_s)
+        else:
+            is_fine = receipt.status is SendStatus.SEND_OK
+            if is_fine or not (self._settings_seek_better and rules.seeks_better()):
+                return receipt
+            course = SendCourse(outgoing.topic, rules)
+            step = course.stored(receipt, self._ms_since(began_s))
+        return await self._go_on(outgoing, course, step, queue, began_s, deadline_s)
 
     async def _go_on(
         self,
@@ -155,10 +187,9 @@ class Sender:
             known = instance.routes.routes.get(topic)
             if known is None or known.broker_names == (failed.broker_name,):
                 # The route that is known leads nowhere else: a newer one may.
-                async with asyncio.timeout_at(deadline_s):
-                    await instance.refresh_route(topic, template=True)
-            return self._pick(await self._route(topic), failed.broker_name)
-        except (ClientError, TimeoutError) as error:
+                await self._newest_route(topic, deadline_s)
+            return self._pick(await self._route(topic, deadline_s), failed.broker_name)
+        except ClientError as error:
             _log.info("no other broker for topic %s is to be found: %s", topic, error)
             return None
 
@@ -174,9 +205,6 @@ class Sender:
     @property
     def _settings_seek_better(self) -> bool:
         return self._settings.retry_another_broker_when_not_store_ok
-
-    def _seeks_better(self, retry: RetryStyle, queue: MessageQueue | None) -> bool:
-        return self._settings_seek_better and self._rules(retry, queue).seeks_better()
 
     def _failed(
         self, course: SendCourse, queue: MessageQueue, failure: Failure, started_s: float
@@ -226,22 +254,35 @@ class Sender:
     async def _exchange(
         self, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
     ) -> SendReceipt:
-        connection = self._open_connection(queue)
+        connection = self.open_connection(queue)
         if connection is None:
             connection = await self._connect(queue, deadline_s)
         if not TIMER_PROPERTIES.isdisjoint(outgoing.properties):
-            await self._require_timers(queue)
-        if outgoing.is_batch and await self._is_old(queue):
+            await self._require_timers(queue, deadline_s)
+        if outgoing.is_batch and await self._is_old(queue, deadline_s):
             # Such brokers give each message what the batch has: all would get this one id.
             outgoing.properties.pop(UNIQ_KEY, None)
+        one_way_count = self._one_way_counts.get(queue.broker_name)
         response = await self._ask(connection, outgoing, queue, deadline_s)
+        if one_way_count is not None:
+            self._settle_one_ways(queue.broker_name, one_way_count)
+        return await self._conclude(connection, outgoing, queue, deadline_s, response)
+
+    async def _conclude(
+        self,
+        connection: Connection,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        deadline_s: float,
+        response: ReceivedResponse,
+    ) -> SendReceipt:
         if response.code == _GO_AWAY:
             response = await self._ask_anew(connection, outgoing, queue, deadline_s)
         status = _STATUSES.get(response.code)
         if status is None:
             what = f"a message for topic {outgoing.topic!r}"
             raise refused(response, what, f"broker {queue.broker_name} ({connection.address})")
-        return _receipt(outgoing, queue, status, response)
+        return build_receipt(outgoing, queue, status, response)
 
     def _ask(
         self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
@@ -250,10 +291,7 @@ class Sender:
         if left_ms <= 0:
             raise CallFailed(f"{connection.address} was not asked: no time was left")
         opaque = connection.take_opaque()
-        frame = self._frames.encode(
-            outgoing, queue, opaque=opaque, flag=0, now_ms=self._instance.clock.now_ms()
-        )
-        return connection.ask(opaque, frame, outgoing.code, left_ms)
+        return connection.ask(opaque, self.encode(outgoing, queue, opaque), outgoing.code, left_ms)
 
     async def _ask_anew(
         self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
@@ -266,22 +304,97 @@ class Sender:
         renewed = await self._connect(queue, deadline_s)
         return await self._ask(renewed, outgoing, queue, deadline_s)
 
-    async def _require_timers(self, queue: MessageQueue) -> None:
-        if await self._is_old(queue):
+    async def _require_timers(self, queue: MessageQueue, deadline_s: float) -> None:
+        if await self._is_old(queue, deadline_s):
             raise MessageInvalid(
                 f"broker {queue.broker_name} is older than RocketMQ 5.0 and would deliver a "
                 "message with delay= or deliver_at= at once: use delay_level="
             )
 
-    async def _is_old(self, queue: MessageQueue) -> bool:
-        """Whether the queue's broker is older than RocketMQ 5.0."""
+    async def _is_old(self, queue: MessageQueue, deadline_s: float) -> bool:
+        """Whether the queue's broker is older than RocketMQ 5.0.
+
+        Raises:
+            CallFailed: it does not say.
+        """
+        address = self._instance.master_of(queue.broker_name)
+        version = self._instance.broker_versions.get(address)
+        if version is None:
+            version = await self._ask_version(address, deadline_s)
+        return version < _VERSION_5
+
+    async def _ask_version(self, address: str, deadline_s: float) -> int:
+        """Brokers say what they are in every answer; an empty heartbeat asks for nothing else."""
         instance = self._instance
-        address = instance.master_of(queue.broker_name)
-        if address not in instance.broker_versions:
-            # Brokers say what they are when they answer a heartbeat.
-            await instance.beat()
-        version = instance.broker_versions.get(address)
-        return version is not None and version < _VERSION_5
+        body = encode_heartbeat(Heartbeat(client_id=instance.client_id))
+        left_ms = max(int((deadline_s - self._loop.time()) * 1000), 1)
+        try:
+            answer = await instance.call(
+                address, RequestCode.HEART_BEAT, {}, body, timeout_ms=left_ms
+            )
+        except CallFailed as error:
+            # No doubt about the message, which was not sent.
+            raise CallFailed(f"{address} did not say which release it is: {error}") from error
+        instance.broker_versions[address] = answer.version
+        return answer.version
+
+    # For threads that make the first attempt themselves, see ``direct_send``.
+
+    def limit_ms(self, timeout_ms: int | None) -> int:
+        """How long all attempts may take."""
+        return self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
+
+    @property
+    def is_watched(self) -> bool:
+        """Whether every attempt is looked at, on the loop."""
+        return bool(self.hooks) or self._faults is not None
+
+    def next_queue(self, topic: str) -> MessageQueue | None:
+        """Where the next message goes; None when the route is not known."""
+        route = self._known_route(topic)
+        return None if route is None else self._pick(route)
+
+    def take_line(self, queue: MessageQueue) -> Line | None:
+        """A line to a queue's master, if one is free; ``give_back`` it."""
+        address = self._instance.routes.master_of(queue.broker_name)
+        # On a line a message would overtake those that went by the connection unanswered.
+        if address is None or queue.broker_name in self._one_way_counts:
+            return None
+        return self._instance.caller.take_line(address)
+
+    def give_back(self, line: Line) -> None:
+        self._instance.caller.lines.give_back(line)
+
+    def encode(self, outgoing: Outgoing, queue: MessageQueue, opaque: int) -> bytes:
+        """The frame of a request that wants an answer."""
+        return self._frames.encode(
+            outgoing, queue, opaque=opaque, flag=0, now_ms=self._instance.clock.now_ms()
+        )
+
+    async def resume(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        first: tuple[Connection, ReceivedResponse | CallFailed],
+        began_s: float,
+        deadline_s: float,
+    ) -> SendReceipt:
+        """Go on after a first attempt that was no plain success; the slot is the caller's."""
+        attempt = self._take_up(outgoing, queue, first, deadline_s)
+        rules = self._rules("sync", None)
+        return await self._see_through(outgoing, queue, attempt, rules, began_s, deadline_s)
+
+    async def _take_up(
+        self,
+        outgoing: Outgoing,
+        queue: MessageQueue,
+        first: tuple[Connection, ReceivedResponse | CallFailed],
+        deadline_s: float,
+    ) -> SendReceipt:
+        connection, answer = first
+        if isinstance(answer, CallFailed):
+            raise answer
+        return await self._conclude(connection, outgoing, queue, deadline_s, answer)
 
     # One way.
 
@@ -290,24 +403,28 @@ class Sender:
         outgoing: Outgoing,
         queue: MessageQueue | None = None,
         *,
+        choose: Choose | None = None,
         timeout_ms: int | None = None,
     ) -> None:
         """Hand a message to the network; nobody will say whether it was stored.
 
         Raises:
             RouteMissing: no broker has the topic.
+            NameServerUnreachable: nobody told where the topic is.
             SendFailed: there is no connection to the broker.
             BackPressure: the broker did not take what was sent before, for all of the time.
         """
         self._instance.require_open()
         began_s = self._loop.time()
-        limit_ms = self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
-        deadline_s = began_s + limit_ms / 1000
+        deadline_s = began_s + self.limit_ms(timeout_ms) / 1000
         size = len(outgoing.body)
         if not self.slots.take(size):
             await self.slots.wait(size, deadline_s)
         try:
-            chosen = queue or self._pick(await self._route(outgoing.topic))
+            chosen = queue
+            if chosen is None:
+                route = await self._route(outgoing.topic, deadline_s)
+                chosen = self._pick(route) if choose is None else choose(route.write_queues)
             try:
                 connection = await self._connect(chosen, deadline_s)
             except (CallFailed, BrokerUnknown) as error:
@@ -331,6 +448,12 @@ class Sender:
             now_ms=self._instance.clock.now_ms(),
         )
         connection.send_whole(frame)
+        counts, name = self._one_way_counts, queue.broker_name
+        counts[name] = counts.get(name, 0) + 1
+
+    def _settle_one_ways(self, broker_name: str, count: int) -> None:
+        if self._one_way_counts.get(broker_name) == count:
+            del self._one_way_counts[broker_name]
 
     async def _until_taken(self, connection: Connection, deadline_s: float) -> None:
         if connection.queued_bytes >= _ONE_WAY_BURST_BYTES:
@@ -357,13 +480,13 @@ class Sender:
         known = self._instance.routes.routes.get(topic)
         return known if known is not None and known.write_queues else None
 
-    async def _route(self, topic: str) -> TopicRoute:
+    async def _route(self, topic: str, deadline_s: float) -> TopicRoute:
         known = self._known_route(topic)
         if known is not None:
             return known
         if self._template != _USUAL_TEMPLATE:
             self._instance.templates[topic] = self._template
-        route = await self._instance.refresh_route(topic, template=True)
+        route = await self._newest_route(topic, deadline_s)
         if not route.write_queues:
             raise RouteMissing(
                 f"topic {topic!r} has no queue that may be written: its brokers "
@@ -374,13 +497,29 @@ class Sender:
             )
         return route
 
-    async def publish_queues(self, topic: str) -> tuple[MessageQueue, ...]:
+    async def _newest_route(self, topic: str, deadline_s: float) -> TopicRoute:
+        instance = self._instance
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await instance.refresh_route(topic, template=True)
+        except TimeoutError as error:
+            addresses = ", ".join(instance.settings.namesrv)
+            raise NameServerUnreachable(
+                f"no NameServer of {addresses} told in time where topic {topic!r} is: check that "
+                "they are up, or give a longer timeout_ms"
+            ) from error
+
+    async def publish_queues(
+        self, topic: str, timeout_ms: int | None = None
+    ) -> tuple[MessageQueue, ...]:
         """The queues that messages of a topic may be sent to.
 
         Raises:
             RouteMissing: there is none.
+            NameServerUnreachable: nobody told in time.
         """
-        return (await self._route(topic)).write_queues
+        deadline_s = self._loop.time() + self.limit_ms(timeout_ms) / 1000
+        return (await self._route(topic, deadline_s)).write_queues
 
     def _pick(self, route: TopicRoute, failed_broker: str | None = None) -> MessageQueue:
         picker = self._picker(route)
@@ -406,7 +545,8 @@ class Sender:
             self._faults.forget_all_but(self._instance.routes.addresses)
         return picker
 
-    def _open_connection(self, queue: MessageQueue) -> Connection | None:
+    def open_connection(self, queue: MessageQueue) -> Connection | None:
+        """The connection to a queue's master, if it is open."""
         instance = self._instance
         address = instance.routes.master_of(queue.broker_name)
         return None if address is None else instance.caller.open_connection(address)
@@ -418,13 +558,13 @@ class Sender:
             CallFailed: it cannot be made in time.
             BrokerUnknown: no route names the broker.
         """
-        connection = self._open_connection(queue)
+        connection = self.open_connection(queue)
         if connection is not None:
             return connection
         instance = self._instance
         instance.require_open()
         if instance.routes.master_of(queue.broker_name) is None:
-            await instance.refresh_route(queue.topic, template=True)
+            await self._newest_route(queue.topic, deadline_s)
         address = instance.master_of(queue.broker_name)
         try:
             async with asyncio.timeout_at(deadline_s):
@@ -459,7 +599,7 @@ class Sender:
                 _log.exception("a hook failed after a send")
 
 
-def _receipt(
+def build_receipt(
     outgoing: Outgoing, queue: MessageQueue, status: SendStatus, response: ReceivedResponse
 ) -> SendReceipt:
     fields = response.fields

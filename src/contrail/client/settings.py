@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
+from difflib import get_close_matches
 from typing import Any, Self
 
 from contrail.errors import ConfigError
@@ -29,13 +30,26 @@ class ClientSettings:
     heartbeat_broker_interval_ms: int = 30_000
     api_timeout_ms: int = 3_000
 
+    def __post_init__(self) -> None:
+        if not isinstance(self.tls, bool | ssl.SSLContext):
+            raise ConfigError(f"tls={self.tls!r}: give True, False or an ssl.SSLContext")
+        for name in ("unit_name", "client_ip"):
+            value = getattr(self, name)
+            if value is not None and not isinstance(value, str):
+                raise ConfigError(f"{name}={value!r}: give a str, or None")
+        check_value("instance_name", self.instance_name, str)
+        for name in _INTERVALS:
+            check_value(name, getattr(self, name), int, least=1)
+
     @classmethod
     def of(cls, namesrv: str | Sequence[str] | None = None, **given: Any) -> Self:
         """Settings from what a user writes: ``"a:9876;b:9876"``, a list, or ``NAMESRV_ADDR``.
 
         Raises:
-            ConfigError: no address, or one that is none; the message says how to write it.
+            ConfigError: no address, or one that is none; the message says how to write it. Or a
+                setting that there is not.
         """
+        check_names(given, CLIENT_SETTINGS)
         return cls(namesrv=_addresses(namesrv), **given)
 
     @property
@@ -45,9 +59,33 @@ class ClientSettings:
         return ssl.create_default_context() if self.tls else None
 
 
+CLIENT_SETTINGS = frozenset(field.name for field in fields(ClientSettings)) - {"namesrv"}
+_INTERVALS = ("poll_name_server_interval_ms", "heartbeat_broker_interval_ms", "api_timeout_ms")
+_KINDS = {int: "a whole number", bool: "True or False", str: "a str"}
+
+
+def check_names(given: Collection[str], known: Collection[str]) -> None:
+    """Raises ``ConfigError`` for a setting that is not one of ``known``; it names the nearest."""
+    for name in given:
+        if name not in known:
+            near = get_close_matches(name, known, 1)
+            fix = f"did you mean {near[0]}=?" if near else f"there are {', '.join(sorted(known))}"
+            raise ConfigError(f"{name}= is no setting: {fix}")
+
+
+def check_value(name: str, value: object, kind: type, *, least: int = 0) -> None:
+    """Raises ``ConfigError`` for a value of another kind, and for a number below ``least``."""
+    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+        raise ConfigError(f"{name}={value!r}: give {_KINDS[kind]}")
+    if isinstance(value, int) and value < least:
+        raise ConfigError(f"{name}={value}: it must be {least} or more")
+
+
 def _addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
     given = namesrv if namesrv is not None else os.environ.get(NAMESRV_VARIABLE, "")
-    pieces = given.replace(",", ";").split(";") if isinstance(given, str) else list(given)
+    pieces = given.replace(",", ";").split(";") if isinstance(given, str) else given
+    if not isinstance(pieces, Sequence) or not all(isinstance(piece, str) for piece in pieces):
+        raise ConfigError(f"namesrv={namesrv!r}: give 'host:9876', or a list of such addresses")
     addresses = tuple(dict.fromkeys(piece.strip() for piece in pieces if piece.strip()))
     if not addresses:
         raise ConfigError(

@@ -7,7 +7,7 @@ from datetime import datetime
 from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue
 from contrail.client.offset_stores import OffsetStore
-from contrail.client.queue_places import queue_offset_at, queue_offset_max
+from contrail.client.queue_places import epoch_ms, queue_offset_at, queue_offset_max
 from contrail.errors import ConfigError
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
@@ -73,15 +73,11 @@ def parse_consume_timestamp(given: str | datetime | int | None, *, now_ms: int) 
     None is half an hour ago.
 
     Raises:
-        ConfigError: the text is no such time.
+        ConfigError: it is no such time.
     """
     if given is None:
         return now_ms - _TIMESTAMP_AGO_MS
-    if isinstance(given, int):
-        return given
-    if isinstance(given, str):
-        given = _parse_text(given)
-    return int(given.timestamp() * 1000)
+    return epoch_ms(_parse_text(given) if isinstance(given, str) else given)
 
 
 def _parse_text(given: str) -> datetime:

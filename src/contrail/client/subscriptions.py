@@ -21,6 +21,18 @@ class Sql92:
     expression: str
 
 
+def check_subscription(topic: object, expression: object) -> None:
+    """Raises ``ConfigError`` for no topic, and for what is neither tags nor SQL92."""
+    if not isinstance(topic, str) or not topic:
+        raise ConfigError(f"cannot subscribe to topic {topic!r}: give its name")
+    text = expression.expression if isinstance(expression, Sql92) else expression
+    if text is not None and not isinstance(text, str):
+        raise ConfigError(
+            f"cannot subscribe to topic {topic!r} with {expression!r}: give tags as text, such as "
+            "'paid || refunded' ('*' for all), or an Sql92('price > 3')"
+        )
+
+
 class Subscriptions:
     """The subscriptions of one consumer, and that to its group's retries."""
 
@@ -37,8 +49,7 @@ class Subscriptions:
         Raises:
             ConfigError: the topic or the expression is none.
         """
-        if not isinstance(topic, str) or not topic:
-            raise ConfigError(f"cannot subscribe to topic {topic!r}: give its name")
+        check_subscription(topic, expression)
         is_sql = isinstance(expression, Sql92)
         text = expression.expression if isinstance(expression, Sql92) else expression
         known = self._by_topic.get(topic)

@@ -39,6 +39,62 @@ def handler() -> None:
     assert began.wait(60)
 
 
+def handling(seconds: float, await_ms: int = 10_000) -> contrail.PushConsumer:
+    """A consumer whose handler has begun."""
+    producer()
+    consumer = contrail.PushConsumer(
+        "exits",
+        namesrv,
+        consume_from_where="first",
+        await_termination_ms_when_shutdown=await_ms,
+    )
+    consumer.subscribe(topic)
+    began = threading.Event()
+
+    @consumer.on_message
+    def handle(message: contrail.ConsumedMessage) -> None:
+        began.set()
+        time.sleep(seconds)
+        print("handled", flush=True)
+
+    consumer.start()
+    assert began.wait(60)
+    return consumer
+
+
+def with_a_handler_at_work() -> None:
+    handling(1.0)
+
+
+def with_a_hung_handler() -> None:
+    handling(300.0, await_ms=500)
+
+
+def with_a_hung_handler_of_a_closed_consumer() -> None:
+    handling(300.0, await_ms=500).close()
+
+
+def with_a_handler_that_closes() -> None:
+    """Its message counts, and nobody waits for himself."""
+    producer()
+    consumer = contrail.PushConsumer("closes", namesrv, consume_from_where="first")
+    consumer.subscribe(topic)
+    closed_s: list[float] = []
+
+    @consumer.on_message
+    def handle(message: contrail.ConsumedMessage) -> None:
+        began_s = time.monotonic()
+        consumer.close()
+        closed_s.append(time.monotonic() - began_s)
+        # Closed or not, this is still part of handling it.
+        time.sleep(0.2)
+
+    consumer.run()
+    assert len(closed_s) == 1 and closed_s[0] < 5
+    with contrail.Admin(namesrv) as admin:
+        print(admin.lag("closes").total, flush=True)
+
+
 def loop() -> None:
     """The loop runs in a thread that the interpreter waits for."""
     made = producer()

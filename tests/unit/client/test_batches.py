@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.client.batches import cut, prepare_batch
-from contrail.client.message import Message
+from contrail.client.batches import common_sharding_key, cut, listed, prepare_batch
+from contrail.client.message import Message, MessageQueue
 from contrail.client.outgoing import Outgoing
 from contrail.errors import MessageInvalid
 from contrail.model.batch import decode_batch
@@ -122,3 +122,56 @@ def test_a_batch_has_no_more_messages_than_an_answer_has_ids() -> None:
 def test_delayed_messages_are_refused_before_anything_is_sent() -> None:
     with pytest.raises(MessageInvalid, match="send it by itself"):
         cut([Message("t", b"a"), Message("t", b"a", delay=3)])
+
+
+@given(
+    parts=st.lists(st.tuples(st.sampled_from(["", "a", "b", "c"]), st.booleans()), max_size=40),
+    sizes=st.lists(st.integers(1, 400), min_size=40, max_size=40),
+)
+def test_messages_for_one_queue_are_batched_together_and_in_order(
+    parts: list[tuple[str, bool]], sizes: list[int]
+) -> None:
+    messages = [
+        Message("t", bytes(size), sharding_key=key, wait_store_ok=waits)
+        for (key, waits), size in zip(parts, sizes, strict=False)
+    ]
+    places = {"": None, "a": 0, "b": 1, "c": 1}
+
+    def place_of(message: Message) -> MessageQueue | None:
+        place = places[message.sharding_key or ""]
+        return None if place is None else MessageQueue("t", "broker", place)
+
+    batches = cut(messages, 1_000, place_of=place_of)
+    for batch in batches:
+        assert len({place_of(message) for message in batch}) == 1
+        assert len({message.wait_store_ok for message in batch}) == 1
+    for place in (0, 1):
+        kept = [m for batch in batches for m in batch if places[m.sharding_key or ""] == place]
+        given = [m for m in messages if places[m.sharding_key or ""] == place]
+        assert [id(message) for message in kept] == [id(message) for message in given]
+
+
+def test_a_batch_has_one_sharding_key_or_none() -> None:
+    plain, keyed = Message("t", b"x"), Message("t", b"x", sharding_key="k")
+    assert common_sharding_key([plain]) is None
+    assert common_sharding_key([keyed, plain, keyed]) == "k"
+    with pytest.raises(MessageInvalid, match=r"'k' and 'l': use send_many\(\)"):
+        common_sharding_key([keyed, Message("t", b"x", sharding_key="l")])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        (Message("t", b"x"), r"give \[message\]"),
+        (None, "got None: give a list"),
+        ([Message("t", b"x"), b"y"], "b'y' at place 1"),
+    ],
+)
+def test_what_is_no_list_of_messages_is_refused(wrong: Any, told: str) -> None:
+    with pytest.raises(MessageInvalid, match=told):
+        listed(wrong, "send_batch()")
+
+
+def test_any_iterable_of_messages_is_a_list_of_them() -> None:
+    message = Message("t", b"x")
+    assert listed((one for one in [message, message]), "send_many()") == [message, message]

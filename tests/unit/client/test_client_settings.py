@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from contrail.client.settings import NAMESRV_VARIABLE, ClientSettings
@@ -40,3 +42,29 @@ def test_what_is_no_address_is_refused_by_name(given: str) -> None:
 
 def test_equal_settings_are_one_key() -> None:
     assert {ClientSettings.of("a:1"): 1} == {ClientSettings.of(["a:1"]): 1}
+
+
+@pytest.mark.parametrize("given", [9876, [9876], ["a:1", None]])
+def test_addresses_that_are_no_text_are_refused(given: Any) -> None:
+    with pytest.raises(ConfigError, match=r"namesrv=.*'host:9876'"):
+        ClientSettings.of(given)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"instance_name": 7},
+        {"unit_name": 7},
+        {"client_ip": 7},
+        {"tls": "yes"},
+        {"api_timeout_ms": "3"},
+        {"api_timeout_ms": 0},
+        {"poll_name_server_interval_ms": 1.5},
+        {"heartbeat_broker_interval_ms": False},
+        {"unitname": "u"},
+    ],
+)
+def test_a_setting_that_cannot_be_is_named(given: dict[str, Any]) -> None:
+    (name,) = given
+    with pytest.raises(ConfigError, match=f"^{name}="):
+        ClientSettings.of("a:1", **given)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
 import pytest
 
 from contrail.client.consumer_settings import (
@@ -12,6 +16,7 @@ from contrail.client.consumer_settings import (
     split_settings,
 )
 from contrail.client.options import PushOptions
+from contrail.client.pull_settings import PullSettings, split_pull_settings
 from contrail.client.settings import ClientSettings
 from contrail.errors import ConfigError
 from contrail.protocol.bodies.heartbeat import MessageModel
@@ -26,6 +31,11 @@ def test_settings_of_the_client_are_left_for_it() -> None:
 def test_every_option_ends_in_a_setting() -> None:
     known = {*ConsumerSettings.__slots__, *ClientSettings.__slots__}
     assert set(PushOptions.__annotations__) <= known
+
+
+def test_progress_is_written_every_five_seconds_unless_told_otherwise() -> None:
+    assert ConsumerSettings().persist_consumer_offset_interval_ms == 5_000
+    assert PullSettings().auto_commit_interval_ms == 5_000
 
 
 def test_how_often_a_message_is_retried_depends_on_order() -> None:
@@ -55,3 +65,22 @@ def test_a_group_has_a_name_of_its_own() -> None:
     for name in ("DEFAULT_CONSUMER", "", "a b"):
         with pytest.raises(ConfigError):
             check_consumer_group(name)
+
+
+@pytest.mark.parametrize("split", [partial(split_settings, ConsumerSettings), split_pull_settings])
+def test_an_option_that_is_none_or_of_another_kind_is_refused_with_the_fix(
+    split: Callable[[dict[str, Any]], object],
+) -> None:
+    with pytest.raises(ConfigError, match=r"pull_batch_sise= .*mean pull_batch_size="):
+        split({"pull_batch_sise": 5})
+    with pytest.raises(ConfigError, match="pull_batch_size='5': give a whole number"):
+        split({"pull_batch_size": "5"})
+    with pytest.raises(ConfigError, match="rebalance_interval_ms=0: it must be 1 or more"):
+        split({"rebalance_interval_ms": 0})
+
+
+def test_the_time_for_a_message_may_be_a_part_of_a_minute() -> None:
+    assert ConsumerSettings(consume_timeout_minutes=0.5).consume_timeout_minutes == 0.5
+    for wrong in ("15", -1, float("nan")):
+        with pytest.raises(ConfigError, match=r"consume_timeout_minutes=.*give a number"):
+            ConsumerSettings(consume_timeout_minutes=wrong)  # type: ignore[arg-type]

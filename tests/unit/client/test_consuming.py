@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
+import sys
 import threading
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
@@ -38,10 +41,11 @@ class Setup:
             call_one=lambda: self.workers.call_one(),
             local_retry_s=0.0,
         )
+        self.handler = Handler(handler, takes_list=takes_list)
         self.workers = Workers(
             self.supply,
             Bell(),
-            HandlerRun(Handler(handler, takes_list=takes_list), count_max),
+            HandlerRun(self.handler, count_max),
             Watch("g", hooks, timeout_ms=1_000),
             group="g",
             count_max=count_max,
@@ -179,6 +183,131 @@ def test_a_stuck_thread_keeps_nobody_else_waiting() -> None:
         release.set()
         await setup.all_settled()
         await setup.workers.stop(1.0)
+
+    run(main)
+
+
+@pytest.mark.parametrize("takes_list", [False, True])
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_a_plain_handler_that_exits_has_failed_and_is_told_of_once(
+    kind: type[BaseException], takes_list: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main() -> None:
+        def handler(given: object) -> None:
+            raise kind(3)
+
+        setup = Setup(handler, takes_list=takes_list)
+        setup.pull(1)
+        await setup.all_settled()
+        await setup.workers.stop(1.0)
+        assert setup.send_back.returned == [(0, 0)]
+        assert setup.reader.figures.counts.failed_count == 1
+
+    run(main)
+    assert [record.getMessage()[:21] for record in caplog.records] == ["the handler of group "]
+
+
+def test_an_operators_message_survives_a_handler_that_exits() -> None:
+    async def main() -> None:
+        run = HandlerRun(Handler(lambda message: sys.exit(3), takes_list=False), 1)
+        told = await consume_directly(run, made(FakeReader(), 0), is_orderly=False)
+        run.close()
+        assert told["remark"] == "SystemExit: 3"
+
+    run(main)
+
+
+def test_the_threads_of_handlers_do_not_outlive_the_program_and_end_with_the_workers() -> None:
+    async def main() -> None:
+        threads: set[threading.Thread] = set()
+
+        def handler(message: ConsumedMessage) -> None:
+            threads.add(threading.current_thread())
+            time.sleep(0.001)
+
+        setup = Setup(handler, count_max=3)
+        setup.pull(100)
+        await setup.all_settled()
+        await setup.workers.stop(1.0)
+        assert 1 <= len(threads) <= 3
+        assert all(thread.daemon for thread in threads)
+        await setup.until(lambda: not any(thread.is_alive() for thread in threads))
+
+    run(main)
+
+
+def test_threads_of_a_consumer_that_was_forgotten_end() -> None:
+    threads: list[threading.Thread] = []
+
+    async def main() -> None:
+        handler_run = HandlerRun(
+            Handler(lambda _: threads.append(threading.current_thread()), takes_list=False), 1
+        )
+        await handler_run([made(FakeReader(), 0)])
+
+    run(main)
+    gc.collect()
+    threads[0].join(20)
+    assert not threads[0].is_alive()
+
+
+def test_a_thread_that_ends_after_its_loop_says_nothing() -> None:
+    began, release = threading.Event(), threading.Event()
+    threads: list[threading.Thread] = []
+
+    async def main() -> None:
+        def handler(message: ConsumedMessage) -> None:
+            threads.append(threading.current_thread())
+            began.set()
+            release.wait(20)
+
+        setup = Setup(handler)
+        setup.pull(1)
+        await asyncio.to_thread(began.wait, 20)
+        await setup.workers.stop(0.0)
+
+    # What a thread raises is an error of the test that runs at that time: this one.
+    run(main)
+    release.set()
+    threads[0].join(20)
+    assert not threads[0].is_alive()
+
+
+@pytest.mark.parametrize("is_plain", [False, True])
+def test_a_handler_is_known_where_it_calls_from_and_only_while_it_runs(is_plain: bool) -> None:
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        answers: list[bool] = []
+        inherited: list[asyncio.Task[None]] = []
+        over = asyncio.Event()
+
+        async def ask() -> None:
+            answers.append(handler.is_caller)
+
+        async def ask_later() -> None:
+            await over.wait()
+            await ask()
+
+        async def start_one() -> None:
+            inherited.append(asyncio.create_task(ask_later()))
+
+        def plain(message: ConsumedMessage) -> None:
+            asyncio.run_coroutine_threadsafe(ask(), loop).result(20)
+            asyncio.run_coroutine_threadsafe(start_one(), loop).result(20)
+
+        async def waiting(message: ConsumedMessage) -> None:
+            await ask()
+            await start_one()
+
+        setup = Setup(plain if is_plain else waiting)
+        handler = setup.handler
+        setup.pull(1)
+        await setup.all_settled()
+        over.set()
+        await asyncio.gather(*inherited)
+        await ask()
+        await setup.workers.stop(1.0)
+        assert answers == [True, False, False]
 
     run(main)
 

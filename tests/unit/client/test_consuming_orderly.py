@@ -99,6 +99,26 @@ def test_later_keeps_one_message_of_a_batch_in_its_place() -> None:
     run(main)
 
 
+def test_what_is_said_first_counts_in_order_too() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(1)
+        (message,) = setup.supply.take(1)
+        await message.later(0.001)
+        await message.ack()
+        await message.dead_letter()
+        await message.later(3)
+        assert message.suspend_ms == 1
+        assert setup.reader.held == [0]
+        assert setup.send_back.returned == []
+        assert not setup.supply.succeeded([message])
+        await setup.supply.failed([message])
+        await setup.rested()
+        assert offsets(setup.supply.take(1)) == [0]
+
+    run(main)
+
+
 def test_a_dead_letter_makes_room_for_the_next() -> None:
     async def main() -> None:
         setup = Setup()

@@ -301,6 +301,22 @@ def test_progress_is_written_to_the_queues_own_broker_and_only_if_it_changed(
     run(scenario())
 
 
+def test_looking_at_what_is_stored_forgets_nothing_that_is_to_be_written(
+    instance: FakeInstance,
+) -> None:
+    async def scenario() -> None:
+        offsets = RemoteOffsets(cast(ClientInstance, instance), "g")
+        [a] = instance.of(TOPIC, "a1")
+        assert await offsets.stored(a) is None
+        instance.stored[a] = 3
+        offsets.update(a, 5)
+        assert await offsets.stored(a) == 3
+        assert await offsets.persist() == {}
+        assert await offsets.stored(a) == 5
+
+    run(scenario())
+
+
 def test_progress_that_was_not_taken_is_written_the_next_time(instance: FakeInstance) -> None:
     async def scenario() -> None:
         offsets = RemoteOffsets(cast(ClientInstance, instance), "g")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from contrail.client.idempotent import idempotent
 from contrail.client.idempotent_stores import MemoryStore, Standing
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.clock import ManualClock
-from contrail.errors import ConfigError
+from contrail.errors import ClientError, ConfigError
 
 
 def message(message_id: str = "id-1", **properties: str) -> ReceivedMessage:
@@ -49,20 +51,104 @@ def test_a_message_that_was_handled_is_not_handled_again() -> None:
     assert handled == ["a", "b"]
 
 
-def test_a_plain_handler_runs_on_a_thread_and_once() -> None:
+def test_a_plain_handler_stays_plain_runs_where_it_is_called_and_once() -> None:
     threads: list[threading.Thread] = []
 
     @idempotent()
     def handle(message: ReceivedMessage) -> None:
         threads.append(threading.current_thread())
 
-    async def main() -> None:
-        await handle(message())
-        await handle(message())
+    assert not inspect.iscoroutinefunction(handle)
+    handle(message())
+    handle(message())
+    assert threads == [threading.current_thread()]
 
-    asyncio.run(main())
-    assert len(threads) == 1
-    assert threads[0] is not threading.main_thread()
+
+@pytest.mark.parametrize("when_unfinished", ["run", "skip"])
+@pytest.mark.parametrize("fails", [ValueError, SystemExit, ConsumeResult.LATER])
+def test_a_plain_handler_that_did_not_succeed_runs_again(when_unfinished: Any, fails: Any) -> None:
+    count = 0
+
+    @idempotent(when_unfinished=when_unfinished)
+    def handle(message: ReceivedMessage) -> ConsumeResult | None:
+        nonlocal count
+        count += 1
+        if count > 1:
+            return None
+        if isinstance(fails, ConsumeResult):
+            return fails
+        raise fails
+
+    if isinstance(fails, ConsumeResult):
+        assert handle(message()) is fails
+    else:
+        with pytest.raises(fails):
+            handle(message())
+    handle(message())
+    handle(message())
+    assert count == 2
+
+
+def test_copies_in_threads_wait_for_the_first() -> None:
+    began: list[int] = []
+    gate, entered = threading.Event(), threading.Event()
+
+    @idempotent()
+    def handle(message: ReceivedMessage) -> None:
+        began.append(1)
+        entered.set()
+        assert gate.wait(20)
+        if len(began) == 1:
+            raise ValueError("the first fails")
+
+    def copy() -> None:
+        with suppress(ValueError):
+            handle(message())
+
+    threads = [threading.Thread(target=copy) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    assert entered.wait(20)
+    assert len(began) == 1
+    gate.set()
+    for thread in threads:
+        thread.join(20)
+    # The second did the work that the first had not done, and the others found it done.
+    assert len(began) == 2
+
+
+def test_a_plain_handler_that_returns_a_coroutine_is_refused_and_not_marked() -> None:
+    async def work() -> None: ...
+
+    store = MemoryStore()
+    handle = idempotent(store=store)(lambda message: work())
+    with pytest.raises(ClientError, match="async def"):
+        handle(message())
+    assert store.standing_now("id-1") is Standing.UNKNOWN
+
+
+def test_a_store_of_the_other_kind_is_refused_with_the_fix() -> None:
+    class AsyncOnly:
+        async def standing(self, key: str) -> Standing:
+            return Standing.UNKNOWN
+
+        async def note(self, key: str, standing: Standing) -> None: ...
+        async def forget(self, key: str) -> None: ...
+
+    class PlainOnly:
+        def standing_now(self, key: str) -> Standing:
+            return Standing.UNKNOWN
+
+        def note_now(self, key: str, standing: Standing) -> None: ...
+        def forget_now(self, key: str) -> None: ...
+
+    async def handle(message: ReceivedMessage) -> None: ...
+
+    with pytest.raises(ConfigError, match="standing_now"):
+        idempotent(store=AsyncOnly())(print)
+    with pytest.raises(ConfigError, match="async methods"):
+        idempotent(store=PlainOnly())(handle)
+    assert inspect.iscoroutinefunction(idempotent(store=AsyncOnly())(handle))
 
 
 def test_the_key_is_a_property_or_a_function_of_the_message() -> None:

@@ -162,3 +162,24 @@ def test_a_body_that_does_not_get_smaller_is_sent_as_it_is() -> None:
 def test_buffers_are_taken_as_bytes() -> None:
     assert prepared(body=bytearray(b"ab")).body == b"ab"
     assert prepared(body=memoryview(b"ab")).body == b"ab"
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"properties": {"p": "a\ud800"}},
+        {"properties": {"\udcff": "a"}},
+        {"tags": "\ud800"},
+        {"keys": ["k", "\ud800"]},
+        {"keys": "\ud800"},
+        {"sharding_key": "\ud800"},
+    ],
+)
+def test_half_a_character_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(MessageInvalid, match=r"half a character.*remove it"):
+        prepared(**given)
+
+
+def test_half_a_character_is_no_part_of_a_topic() -> None:
+    with pytest.raises(MessageInvalid):
+        prepared("a\ud800")

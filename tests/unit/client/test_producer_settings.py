@@ -35,6 +35,11 @@ def test_the_defaults_are_rocketmqs() -> None:
         {"in_flight_count_max": 0},
         {"in_flight_bytes_max": 0},
         {"max_message_size": 0},
+        {"send_timeout_ms": "3"},
+        {"send_timeout_ms": 3.0},
+        {"retry_times_when_send_failed": True},
+        {"send_latency_fault_enable": "yes"},
+        {"create_topic_key": None},
     ],
 )
 def test_a_value_that_makes_no_sense_is_named(given: dict[str, Any]) -> None:
@@ -58,6 +63,27 @@ def test_what_is_not_the_producers_own_is_left_for_its_client() -> None:
 def test_type_checkers_know_the_same_names() -> None:
     own = set(ProducerOptions.__annotations__) - set(ClientOptions.__annotations__)
     assert own == {field.name for field in fields(ProducerSettings)}
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"send_timeout": 5}, "send_timeout= is no setting: did you mean send_timeout_ms="),
+        ({"instancename": "x"}, "did you mean instance_name="),
+        ({"foo": 1}, "foo= is no setting: there are api_timeout_ms, client_ip"),
+    ],
+)
+def test_a_setting_that_there_is_not_is_named_with_the_nearest(
+    given: dict[str, Any], told: str
+) -> None:
+    with pytest.raises(ConfigError, match=told):
+        Producer("g", "127.0.0.1:9876", **given)
+
+
+@pytest.mark.parametrize("group", ["", " ", None, 7])
+def test_a_producer_without_a_group_is_told_to_name_one(group: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"group={group!r}: name the producer's group"):
+        Producer(group, "127.0.0.1:9876")
 
 
 @pytest.mark.parametrize("group", ["", " ", "a b", "g" * 121, "DEFAULT_PRODUCER"])

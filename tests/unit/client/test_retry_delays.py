@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from contrail.errors import ConfigError
     [
         (None, 0),
         (3, 3),
-        (25, 25),
+        (18, 18),
         (0.0, 1),
         (1.0, 1),
         (1.5, 2),
@@ -30,10 +31,19 @@ def test_a_delay_is_the_next_level_that_is_not_shorter(
     assert delay_level(delay) == level
 
 
-@pytest.mark.parametrize("delay", [0, -3, -1.0, timedelta(hours=3)])
-def test_a_delay_that_no_broker_has_is_refused(delay: int | float | timedelta) -> None:
-    with pytest.raises(ConfigError):
-        delay_level(delay)
+@pytest.mark.parametrize(
+    "delay",
+    [0, -3, 19, 30, True, -1.0, float("nan"), float("inf"), 7200.5, timedelta(hours=3), "3"],
+)
+def test_a_delay_that_no_broker_has_is_refused(delay: Any) -> None:
+    for judge in (delay_level, delay_ms):
+        with pytest.raises(ConfigError):
+            judge(delay)
+
+
+def test_seconds_that_were_given_as_a_level_are_told_how_to_be_seconds() -> None:
+    with pytest.raises(ConfigError, match=r"level of 1 to 18; seconds are a float, such as 30\.0"):
+        delay_level(30)
 
 
 def test_a_level_is_as_long_as_brokers_say() -> None:

@@ -13,6 +13,7 @@ from contrail.client.message import MessageQueue, SendReceipt, SendStatus
 from contrail.client.outgoing import Outgoing
 from contrail.client.producer_settings import ProducerSettings
 from contrail.client.sender import Sender
+from contrail.client.settings import ClientSettings
 from contrail.client.state.routes import RouteTable, TopicRoute
 from contrail.clock import ManualClock
 from contrail.errors import (
@@ -21,6 +22,7 @@ from contrail.errors import (
     CallFailed,
     CallTimedOut,
     MessageInvalid,
+    NameServerUnreachable,
     RouteMissing,
     SendFailed,
     SendTimedOut,
@@ -101,6 +103,10 @@ class FakeInstance:
         self.topics = topics
         self.perm = 6
         self.announced = 479
+        self.client_id = "client"
+        self.settings = ClientSettings.of("n1:9876;n2:9876")
+        # Neither NameServers nor heartbeats are answered.
+        self.is_silent = False
 
     @property
     def loop(self) -> FakeInstance:
@@ -138,13 +144,19 @@ class FakeInstance:
         assert address is not None
         return address
 
-    async def beat(self) -> None:
-        self.broker_versions = dict.fromkeys(self.brokers, self.announced)
+    async def call(
+        self, address: str, code: int, fields: dict[str, str], body: bytes, *, timeout_ms: int
+    ) -> ReceivedResponse:
+        if self.is_silent:
+            raise CallTimedOut(f"{address} did not answer within {timeout_ms} ms")
+        return ReceivedResponse(0, 1, "", {}, b"", self.announced, "JAVA")
 
     def refresh_soon(self, topic: str) -> None:
         self.refreshed.append(topic)
 
     async def refresh_route(self, topic: str, *, template: bool = False) -> TopicRoute:
+        if self.is_silent:
+            await asyncio.get_running_loop().create_future()
         if topic not in self.topics:
             raise RouteMissing(f"topic {topic!r} has no route", topic=topic)
         names = [broker.name for broker in self.brokers.values()]
@@ -367,18 +379,18 @@ def test_queues_take_turns() -> None:
     assert asked(instance) == ["a"] * 4 + ["b"] * 4
 
 
-def test_a_slow_broker_is_avoided_when_latency_faults_are_on() -> None:
+@pytest.mark.parametrize("failure", [14, CallTimedOut("it hangs")])
+def test_a_broker_that_failed_is_avoided_when_latency_faults_are_on(failure: Answer) -> None:
     instance = FakeInstance("a", "b")
 
     async def send() -> list[str]:
         sending = sender(instance, send_latency_fault_enable=True)
-        fail_everywhere(instance, 14)
-        failed = (await sending.send(outgoing())).queue.broker_name
-        assert failed
-        return [(await sending.send(outgoing())).queue.broker_name for _ in range(6)]
+        fail_everywhere(instance, failure)
+        return [(await sending.send(outgoing())).queue.broker_name for _ in range(7)]
 
-    names = run(send())
-    assert len(set(names)) == 1
+    (name,) = set(run(send()))
+    assert sorted(len(broker.asked) for broker in instance.brokers.values()) == [1, 7]
+    assert len(instance.broker(name).asked) == 7
 
 
 def test_a_timer_is_refused_for_a_broker_that_has_none() -> None:
@@ -389,6 +401,51 @@ def test_a_timer_is_refused_for_a_broker_that_has_none() -> None:
     instance.broker_versions.clear()
     instance.announced = 413
     assert run(sender(instance).send(outgoing(TIMER_DELAY_SEC="3")))
+
+
+def test_a_timer_is_not_sent_to_a_broker_that_does_not_say_what_it_is() -> None:
+    instance = FakeInstance("a")
+    run(instance.refresh_route("t"))
+    instance.is_silent = True
+    sending = sender(instance, retry_times_when_send_failed=0)
+    error = run(failing(lambda send: send.send(outgoing(TIMER_DELAY_SEC="3")), sending))
+    assert "did not say which release it is" in str(error)
+    assert not isinstance(error, SendTimedOut)
+    assert not asked(instance)
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        lambda send: send.send(outgoing(), timeout_ms=20),
+        lambda send: send.send(outgoing(), choose=lambda queues: queues[0], timeout_ms=20),
+        lambda send: send.send(outgoing(), queue=MessageQueue("t", "a", 0), timeout_ms=20),
+        lambda send: send.send_oneway(outgoing(), timeout_ms=20),
+        lambda send: send.publish_queues("t", 20),
+    ],
+)
+def test_the_time_holds_for_the_search_for_a_route_too(
+    work: Callable[[Sender], Coroutine[Any, Any, object]],
+) -> None:
+    instance = FakeInstance("a")
+    instance.is_silent = True
+
+    async def send() -> None:
+        async with asyncio.timeout(60):
+            with pytest.raises(NameServerUnreachable, match=r"n1:9876, n2:9876.*'t'.*timeout_ms"):
+                await work(sender(instance))
+
+    run(send())
+
+
+def test_a_queue_is_chosen_once_the_queues_are_known_and_is_the_only_one() -> None:
+    instance = FakeInstance("a", "b")
+    fail_everywhere(instance, CallFailed("gone"))
+    sending = sender(instance)
+    run(failing(lambda send: send.send(outgoing(), choose=lambda queues: queues[-1]), sending))
+    assert asked(instance) == ["b"]
+    run(sending.send_oneway(outgoing(), choose=lambda queues: queues[0]))
+    assert asked(instance) == ["a", "b"]
 
 
 def test_an_inner_batch_has_one_id() -> None:

@@ -31,6 +31,9 @@ def test_what_cannot_be_subscribed_is_refused() -> None:
         subscriptions.put("orders", "||", 0)
     with pytest.raises(ConfigError, match="topic ''"):
         subscriptions.put("", "*", 0)
+    for expression in (5, Sql92(5)):  # type: ignore[arg-type]
+        with pytest.raises(ConfigError, match=r"'orders'.*give tags as text.*Sql92"):
+            subscriptions.put("orders", expression, 0)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="stays"):
         subscriptions.remove("%RETRY%g")
     with pytest.raises(ClientError, match="not subscribed"):

@@ -296,6 +296,7 @@ class AdminCalls(BlockingClient[_Twin]):
         committed anything.
 
         Raises:
+            ClientError: no broker knows the group.
             SomeFailed: not every broker answered.
         """
         return self._run(self._twin.lag(group, topic, cluster=cluster, allow_partial=allow_partial))

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from contrail.client.batches import SentMany
+from contrail.client.batches import (
+    SentMany,
+)
 from contrail.client.blocking.client import BlockingClient
 from contrail.client.inbound import Reply
 from contrail.client.message import Message, MessageQueue, ReceivedMessage, SendReceipt
@@ -86,6 +88,8 @@ class ProducerCalls(BlockingClient[_Twin]):
     ) -> SendReceipt:
         """Send messages of one topic in one request, into one queue; they are not compressed.
 
+        If they have a sharding key, which must be the same then, the queue is that key's.
+
         Raises:
             MessageInvalid: they may not go together, or have more than ``max_message_size`` bytes;
                 ``send_many`` takes any number.
@@ -96,10 +100,12 @@ class ProducerCalls(BlockingClient[_Twin]):
     def send_many(self, messages: Iterable[Message], *, timeout_ms: int | None = None) -> SentMany:
         """Send any number of messages of any topics in as few batches as they fit, in order.
 
-        Each batch goes to one queue; ``timeout_ms`` holds for each.
+        Each batch goes to one queue, messages with a sharding key to that key's; ``timeout_ms``
+        holds for each.
 
         Raises:
             MessageInvalid: a message breaks a rule; nothing was sent.
+            RouteMissing: no broker has a topic, and none may make it.
             SendFailed: a batch was not sent; the message says how many were, before it.
         """
         return self._run(self._twin.send_many(messages, timeout_ms=timeout_ms))

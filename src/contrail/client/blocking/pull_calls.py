@@ -93,7 +93,11 @@ class PullConsumerCalls(BlockingClient[_Twin]):
         return self._run(self._twin.queue_offset_max(queue))
 
     def search(self, queue: MessageQueue, when: datetime | int) -> int:
-        """The place of the first message stored then (epoch milliseconds) or later."""
+        """The place of the first message stored then (epoch milliseconds) or later.
+
+        Raises:
+            ConfigError: ``when`` is no time.
+        """
         return self._run(self._twin.search(queue, when))
 
     def fetch_queues(self, topic: str) -> list[MessageQueue]:
@@ -127,5 +131,9 @@ class PullConsumerCalls(BlockingClient[_Twin]):
         return self._run(self._twin.commit_async(consumer_offsets))
 
     def committed(self, queue: MessageQueue) -> int | None:
-        """The group's progress as last committed; None when there is none."""
+        """The group's progress as it is written: what the next member would start from.
+
+        The broker is asked, or for broadcasting the file; what was noted and not written yet does
+        not count. None when there is none.
+        """
         return self._run(self._twin.committed(queue))

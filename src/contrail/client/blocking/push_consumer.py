@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, TypeVar, Unpack
-from weakref import WeakKeyDictionary
 
-from contrail.client.background import background_loop
+from contrail.client.background import BackgroundLoop, background_loop
 from contrail.client.blocking.client import BlockingClient
 from contrail.client.consumed_message import ConsumedMessage as AsyncConsumedMessage
 from contrail.client.hooks import ConsumeHook
@@ -38,7 +37,7 @@ class ConsumedMessage(AsyncConsumedMessage):
         background_loop().run(super().ack())
 
     def later(self, delay: int | float | timedelta | None = None) -> None:  # type: ignore[override]
-        """Let it come again: an ``int`` is a delay level, a ``float`` seconds.
+        """Let it come again: an ``int`` is a delay level (1 to 18), a ``float`` seconds.
 
         Raises:
             ConfigError: no such delay.
@@ -70,8 +69,9 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
 
     A handler, ``@consumer.on_message``, runs in a pool of ``consume_thread_max`` threads; it
     acknowledges by returning and asks for a retry by raising. Without one, loop:
-    ``for message in consumer``; asking for the next message acknowledges the one before, and an
-    exception that leaves the ``with`` block sends it back.
+    ``for message in consumer``; asking for the next message acknowledges the one before, and so
+    does leaving the ``with`` block. An exception that leaves the block sends it back, and so does
+    beginning another loop.
     """
 
     def __init__(
@@ -96,8 +96,6 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
                 **options,
             )
         )
-        # The loop of each thread.
-        self._streams: WeakKeyDictionary[threading.Thread, MessageStream] = WeakKeyDictionary()
 
     @property
     def group(self) -> str:
@@ -119,27 +117,21 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        try:
-            if not self._background.is_gone:
-                self._finish(error)
-        finally:
-            self.close()
+        if not self._background.is_gone:
+            self._run(self._twin._leave(threading.current_thread(), error))
+            self._background.open_clients.discard(self._twin)
 
     def close(self) -> None:
         """Stop pulling, let handlers finish, keep the progress, and leave the group.
 
-        Handlers have ``await_termination_ms_when_shutdown``. A message that a loop has in hand
-        comes again, unless it was acknowledged. In a child of a fork it does nothing: the consumer
-        is its parent's.
+        Handlers and the bodies of other threads' loops have
+        ``await_termination_ms_when_shutdown``. A message that a loop still has in hand comes again,
+        unless it was acknowledged. In a child of a fork it does nothing: the consumer is its
+        parent's.
         """
-        super().close()
-        self._streams.clear()
-
-    def _finish(self, error: BaseException | None) -> None:
-        """What this thread has in hand is done; what others have is theirs to say."""
-        stream = self._streams.get(threading.current_thread())
-        if stream is not None:
-            self._run(stream.finish(error))
+        if not self._background.is_gone:
+            self._run(self._twin._close_by(threading.current_thread()))
+            self._background.open_clients.discard(self._twin)
 
     def run(self) -> None:
         """Consume until somebody calls ``close``, or this is interrupted."""
@@ -213,24 +205,31 @@ class PushConsumer(BlockingClient[AsyncPushConsumer]):
         Raises:
             ClientError: a handler gets the messages, or nothing is subscribed.
         """
-        thread = threading.current_thread()
-        if thread not in self._streams:
-            self._streams[thread] = self._on_loop(self._twin.__aiter__)
-        # A loop that was left and begun again goes on: its last message is done.
-        return self._messages(self._streams[thread])
+        stream = self._on_loop(self._twin._begin_loop, threading.current_thread())
+        return _Messages(stream, self._background)
 
-    def _messages(self, stream: MessageStream) -> Iterator[ConsumedMessage]:
-        while True:
-            try:
-                message = self._run(stream.__anext__())
-            except StopAsyncIteration:
-                return
-            except BaseException as error:
-                # Interrupted: a message that came at that moment has been seen by nobody.
-                if not self._background.is_gone:
-                    self._run(stream.finish(error))
-                raise
-            yield _blocking(message)
+
+class _Messages(Iterator[ConsumedMessage]):
+    """The loop of a thread."""
+
+    def __init__(self, stream: MessageStream, background: BackgroundLoop) -> None:
+        self._stream = stream
+        self._background = background
+
+    def __iter__(self) -> _Messages:
+        self._stream.begin_again()
+        return self
+
+    def __next__(self) -> ConsumedMessage:
+        try:
+            return _blocking(self._background.run(self._stream.__anext__()))
+        except StopAsyncIteration:
+            raise StopIteration from None
+        except BaseException as error:
+            # Interrupted: a message that came at that moment has been seen by nobody.
+            if not self._background.is_gone:
+                self._background.run(self._stream.finish(error))
+            raise
 
 
 def _with_blocking_messages(function: Callable[..., Any], *, takes_list: bool) -> Any:

@@ -14,6 +14,7 @@ BROKER_DECIDES = 0
 DEAD_LETTER = -1
 
 _DELAYS_MS = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+_LEVEL_MAX = len(_DELAYS_MS) - 1
 
 
 def delay_level(delay: int | float | timedelta | None) -> int:
@@ -22,25 +23,36 @@ def delay_level(delay: int | float | timedelta | None) -> int:
     None leaves it to the broker, which waits longer with every retry.
 
     Raises:
-        ConfigError: a level below 1, or a delay that is negative or above the longest.
+        ConfigError: there is no such level, or the delay is negative or above the longest.
     """
     if delay is None:
         return BROKER_DECIDES
-    if isinstance(delay, int):
-        if delay < 1:
-            raise ConfigError(f"delay level {delay} does not exist: levels start at 1")
-        return delay
     wanted_ms = delay_ms(delay)
-    level = bisect_left(_DELAYS_MS, wanted_ms, lo=1)
-    if wanted_ms < 0 or level == len(_DELAYS_MS):
-        longest = timedelta(milliseconds=_DELAYS_MS[-1])
-        raise ConfigError(f"a message cannot come again after {delay!r}: give 0 to {longest}")
-    return level
+    return delay if isinstance(delay, int) else bisect_left(_DELAYS_MS, wanted_ms, lo=1)
 
 
 def delay_ms(delay: int | float | timedelta) -> int:
-    """How long a delay is; an ``int`` is a level."""
-    if isinstance(delay, int):
-        return _DELAYS_MS[min(max(delay, 1), len(_DELAYS_MS) - 1)]
+    """How long a delay is; an ``int`` is a level.
+
+    Raises:
+        ConfigError: there is no such level, or the delay is negative or above the longest.
+    """
+    if isinstance(delay, int) and not isinstance(delay, bool):
+        return _DELAYS_MS[_level(delay)]
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    longest_ms = _DELAYS_MS[-1]
+    if not isinstance(seconds, float) or not 0 <= seconds * 1000 <= longest_ms:
+        raise ConfigError(
+            f"a message cannot come again after {delay!r}: give 0.0 to {longest_ms / 1000} seconds "
+            f"(a float, or a timedelta), or a delay level of 1 to {_LEVEL_MAX} (an int)"
+        )
     return int(seconds * 1000)
+
+
+def _level(delay: int) -> int:
+    if not 1 <= delay <= _LEVEL_MAX:
+        raise ConfigError(
+            f"delay level {delay} does not exist: an int is a level of 1 to {_LEVEL_MAX}; seconds "
+            f"are a float, such as {abs(float(delay))}, or a timedelta"
+        )
+    return delay
