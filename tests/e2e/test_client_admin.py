@@ -167,7 +167,7 @@ def test_an_operator_decides_a_transaction_that_nobody_can_be_asked_about(
 def test_an_admin_must_be_started_and_not_closed(cluster: LocalCluster) -> None:
     async def run() -> None:
         admin = Admin(cluster.namesrv)
-        with pytest.raises(ClientClosed, match="inside `async with Admin"):
+        with pytest.raises(ClientClosed, match="inside its `with` block"):
             await admin.topics()
         async with admin:
             assert "TBW102" in await admin.topics()

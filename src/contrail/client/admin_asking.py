@@ -100,7 +100,7 @@ class AdminAsking:
     @property
     def _instance(self) -> ClientInstance:
         if self._joined is None:
-            raise ClientClosed("this Admin is not started: use it inside `async with Admin(...)`")
+            raise ClientClosed("this Admin is not started: use it inside its `with` block")
         self._joined.require_open()
         return self._joined
 

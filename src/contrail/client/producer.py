@@ -445,7 +445,7 @@ class Producer:
             require_same_process(self._process_id, f"producer {self._group!r}")
             raise ClientClosed(
                 f"producer {self._group!r} is not started, or closed: use it inside "
-                "`async with`, or between start() and close()"
+                "its `with` block, or between start() and close()"
             )
         return opened
 

@@ -115,7 +115,7 @@ class Transactions:
         if listener is None:
             raise ConfigError(
                 f"producer {self._group!r} has no transaction_listener: give it one, or use "
-                "`async with producer.transaction(message)`"
+                "producer.transaction(message) in a `with` block"
             )
         half = self._half(message)
         receipt = await self._store(message, half, timeout_ms)
@@ -319,7 +319,7 @@ class Transaction:
     def receipt(self) -> SendReceipt:
         """What the broker said of the half message."""
         if self._receipt is None:
-            raise ClientError("the half message is stored on entering `async with`")
+            raise ClientError("the half message is stored on entering the `with` block")
         return self._receipt
 
     @property

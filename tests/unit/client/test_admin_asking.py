@@ -98,7 +98,7 @@ def test_a_mistake_of_ours_is_not_taken_for_a_broker_that_failed() -> None:
 
 
 def test_an_admin_that_is_not_started_says_how_to_start_it() -> None:
-    with pytest.raises(ClientClosed, match="inside `async with Admin"):
+    with pytest.raises(ClientClosed, match="inside its `with` block"):
         asyncio.run(Admin("127.0.0.1:9876").topics())
 
 
