@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 import pytest
 
 from contrail.client.admin import Admin
-from contrail.client.admin_values import BrokerAddress, BrokerRuntime, epoch_ms
+from contrail.client.admin_values import BrokerAddress, BrokerRuntime
+from contrail.client.queue_places import epoch_ms
 from contrail.errors import BrokerRefused, ClientClosed, ClientError, ConfigError, SomeFailed
 from contrail.protocol.codes import ResponseCode
 
