@@ -35,7 +35,6 @@ from contrail.protocol.bodies.heartbeat import Heartbeat, encode_heartbeat
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
 from contrail.wire.connection import Connection
-from contrail.wire.line import Line
 
 _log = logging.getLogger(__name__)
 
@@ -78,8 +77,6 @@ class Sender:
         )
         self._frames = SendFrames(group, settings, instance.caller.language)
         self._pickers: dict[str, tuple[TopicRoute, QueuePicker]] = {}
-        # By broker, until it answers something that was sent after them.
-        self._one_way_counts: dict[str, int] = {}
         self._template = (settings.create_topic_key, settings.default_topic_queue_nums)
         self._faults = LatencyFaults() if settings.send_latency_fault_enable else None
 
@@ -93,12 +90,10 @@ class Sender:
         choose: Choose | None = None,
         timeout_ms: int | None = None,
         retry: RetryStyle = "sync",
-        first: MessageQueue | None = None,
     ) -> SendReceipt:
         """Send, and wait for the broker's word. ``timeout_ms`` holds for all of it.
 
-        ``choose`` stands for ``queue`` once the topic's queues are known. ``first`` is the queue to
-        begin with, when the application chose none.
+        ``choose`` stands for ``queue`` once the topic's queues are known.
 
         Raises:
             RouteMissing: no broker has the topic.
@@ -109,13 +104,13 @@ class Sender:
         """
         self._instance.require_open()
         began_s = self._loop.time()
-        deadline_s = began_s + self.limit_ms(timeout_ms) / 1000
+        deadline_s = began_s + self._limit_ms(timeout_ms) / 1000
         size = len(outgoing.body)
         slots = self.slots
         if not slots.take(size):
             await slots.wait(size, deadline_s)
         try:
-            chosen = queue or first
+            chosen = queue
             if chosen is None:
                 topic = outgoing.topic
                 route = self._known_route(topic) or await self._route(topic, deadline_s)
@@ -123,24 +118,26 @@ class Sender:
                     chosen = self._pick(route)
                 else:
                     chosen = queue = choose(route.write_queues)
-            attempt = self._attempt(outgoing, chosen, deadline_s)
             rules = self._rules(retry, queue)
-            return await self._see_through(outgoing, chosen, attempt, rules, began_s, deadline_s)
+            return await self._see_through(outgoing, chosen, rules, began_s, deadline_s)
         finally:
             slots.give_back(size)
+
+    def _limit_ms(self, timeout_ms: int | None) -> int:
+        """How long all attempts may take."""
+        return self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
 
     async def _see_through(
         self,
         outgoing: Outgoing,
         queue: MessageQueue,
-        attempt: Coroutine[Any, Any, SendReceipt],
         rules: RetryRules,
         began_s: float,
         deadline_s: float,
     ) -> SendReceipt:
         """What the first attempt comes to, and those after it."""
         try:
-            receipt = await attempt
+            receipt = await self._attempt(outgoing, queue, deadline_s)
         except (CallFailed, BrokerUnknown, BrokerRefused) as error:
             course = SendCourse(outgoing.topic, rules)
             step = self._failed(course, queue, error, began_s)
@@ -254,7 +251,7 @@ class Sender:
     async def _exchange(
         self, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
     ) -> SendReceipt:
-        connection = self.open_connection(queue)
+        connection = self._open_connection(queue)
         if connection is None:
             connection = await self._connect(queue, deadline_s)
         if not TIMER_PROPERTIES.isdisjoint(outgoing.properties):
@@ -262,27 +259,14 @@ class Sender:
         if outgoing.is_batch and await self._is_old(queue, deadline_s):
             # Such brokers give each message what the batch has: all would get this one id.
             outgoing.properties.pop(UNIQ_KEY, None)
-        one_way_count = self._one_way_counts.get(queue.broker_name)
         response = await self._ask(connection, outgoing, queue, deadline_s)
-        if one_way_count is not None:
-            self._settle_one_ways(queue.broker_name, one_way_count)
-        return await self._conclude(connection, outgoing, queue, deadline_s, response)
-
-    async def _conclude(
-        self,
-        connection: Connection,
-        outgoing: Outgoing,
-        queue: MessageQueue,
-        deadline_s: float,
-        response: ReceivedResponse,
-    ) -> SendReceipt:
         if response.code == _GO_AWAY:
             response = await self._ask_anew(connection, outgoing, queue, deadline_s)
         status = _STATUSES.get(response.code)
         if status is None:
             what = f"a message for topic {outgoing.topic!r}"
             raise refused(response, what, f"broker {queue.broker_name} ({connection.address})")
-        return build_receipt(outgoing, queue, status, response)
+        return _receipt(outgoing, queue, status, response)
 
     def _ask(
         self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
@@ -291,7 +275,10 @@ class Sender:
         if left_ms <= 0:
             raise CallFailed(f"{connection.address} was not asked: no time was left")
         opaque = connection.take_opaque()
-        return connection.ask(opaque, self.encode(outgoing, queue, opaque), outgoing.code, left_ms)
+        frame = self._frames.encode(
+            outgoing, queue, opaque=opaque, flag=0, now_ms=self._instance.clock.now_ms()
+        )
+        return connection.ask(opaque, frame, outgoing.code, left_ms)
 
     async def _ask_anew(
         self, connection: Connection, outgoing: Outgoing, queue: MessageQueue, deadline_s: float
@@ -338,64 +325,6 @@ class Sender:
         instance.broker_versions[address] = answer.version
         return answer.version
 
-    # For threads that make the first attempt themselves, see ``direct_send``.
-
-    def limit_ms(self, timeout_ms: int | None) -> int:
-        """How long all attempts may take."""
-        return self._settings.send_timeout_ms if timeout_ms is None else timeout_ms
-
-    @property
-    def is_watched(self) -> bool:
-        """Whether every attempt is looked at, on the loop."""
-        return bool(self.hooks) or self._faults is not None
-
-    def next_queue(self, topic: str) -> MessageQueue | None:
-        """Where the next message goes; None when the route is not known."""
-        route = self._known_route(topic)
-        return None if route is None else self._pick(route)
-
-    def take_line(self, queue: MessageQueue) -> Line | None:
-        """A line to a queue's master, if one is free; ``give_back`` it."""
-        address = self._instance.routes.master_of(queue.broker_name)
-        # On a line a message would overtake those that went by the connection unanswered.
-        if address is None or queue.broker_name in self._one_way_counts:
-            return None
-        return self._instance.caller.take_line(address)
-
-    def give_back(self, line: Line) -> None:
-        self._instance.caller.lines.give_back(line)
-
-    def encode(self, outgoing: Outgoing, queue: MessageQueue, opaque: int) -> bytes:
-        """The frame of a request that wants an answer."""
-        return self._frames.encode(
-            outgoing, queue, opaque=opaque, flag=0, now_ms=self._instance.clock.now_ms()
-        )
-
-    async def resume(
-        self,
-        outgoing: Outgoing,
-        queue: MessageQueue,
-        first: tuple[Connection, ReceivedResponse | CallFailed],
-        began_s: float,
-        deadline_s: float,
-    ) -> SendReceipt:
-        """Go on after a first attempt that was no plain success; the slot is the caller's."""
-        attempt = self._take_up(outgoing, queue, first, deadline_s)
-        rules = self._rules("sync", None)
-        return await self._see_through(outgoing, queue, attempt, rules, began_s, deadline_s)
-
-    async def _take_up(
-        self,
-        outgoing: Outgoing,
-        queue: MessageQueue,
-        first: tuple[Connection, ReceivedResponse | CallFailed],
-        deadline_s: float,
-    ) -> SendReceipt:
-        connection, answer = first
-        if isinstance(answer, CallFailed):
-            raise answer
-        return await self._conclude(connection, outgoing, queue, deadline_s, answer)
-
     # One way.
 
     async def send_oneway(
@@ -416,7 +345,7 @@ class Sender:
         """
         self._instance.require_open()
         began_s = self._loop.time()
-        deadline_s = began_s + self.limit_ms(timeout_ms) / 1000
+        deadline_s = began_s + self._limit_ms(timeout_ms) / 1000
         size = len(outgoing.body)
         if not self.slots.take(size):
             await self.slots.wait(size, deadline_s)
@@ -448,12 +377,6 @@ class Sender:
             now_ms=self._instance.clock.now_ms(),
         )
         connection.send_whole(frame)
-        counts, name = self._one_way_counts, queue.broker_name
-        counts[name] = counts.get(name, 0) + 1
-
-    def _settle_one_ways(self, broker_name: str, count: int) -> None:
-        if self._one_way_counts.get(broker_name) == count:
-            del self._one_way_counts[broker_name]
 
     async def _until_taken(self, connection: Connection, deadline_s: float) -> None:
         if connection.queued_bytes >= _ONE_WAY_BURST_BYTES:
@@ -518,7 +441,7 @@ class Sender:
             RouteMissing: there is none.
             NameServerUnreachable: nobody told in time.
         """
-        deadline_s = self._loop.time() + self.limit_ms(timeout_ms) / 1000
+        deadline_s = self._loop.time() + self._limit_ms(timeout_ms) / 1000
         return (await self._route(topic, deadline_s)).write_queues
 
     def _pick(self, route: TopicRoute, failed_broker: str | None = None) -> MessageQueue:
@@ -545,7 +468,7 @@ class Sender:
             self._faults.forget_all_but(self._instance.routes.addresses)
         return picker
 
-    def open_connection(self, queue: MessageQueue) -> Connection | None:
+    def _open_connection(self, queue: MessageQueue) -> Connection | None:
         """The connection to a queue's master, if it is open."""
         instance = self._instance
         address = instance.routes.master_of(queue.broker_name)
@@ -558,7 +481,7 @@ class Sender:
             CallFailed: it cannot be made in time.
             BrokerUnknown: no route names the broker.
         """
-        connection = self.open_connection(queue)
+        connection = self._open_connection(queue)
         if connection is not None:
             return connection
         instance = self._instance
@@ -599,7 +522,7 @@ class Sender:
                 _log.exception("a hook failed after a send")
 
 
-def build_receipt(
+def _receipt(
     outgoing: Outgoing, queue: MessageQueue, status: SendStatus, response: ReceivedResponse
 ) -> SendReceipt:
     fields = response.fields

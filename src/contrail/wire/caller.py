@@ -12,7 +12,6 @@ from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.addresses import split_address
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
-from contrail.wire.line import Line, Lines
 from contrail.wire.tls import TlsFiles, TlsMode
 
 CONNECT_TIMEOUT_MS = 3_000
@@ -47,8 +46,6 @@ class Caller:
         self._connections: dict[str, Connection] = {}
         self._connecting: dict[str, asyncio.Task[Connection]] = {}
         self._retired: set[Connection] = set()
-        # For threads that ask without the loop.
-        self.lines = Lines()
         self._to_flush: list[Connection] = []
         self._flush_scheduled = False
         self._is_closed = False
@@ -125,20 +122,6 @@ class Caller:
         self._connections[address] = connection
         return connection
 
-    def take_line(self, address: str) -> Line | None:
-        """By any thread: a line beside the connection to an address; give it back to ``lines``.
-
-        None when there is none that is free; what is encrypted goes by the loop.
-        """
-        line = self.lines.take(address)
-        if line is not None or self._client_tls is not None:
-            return line
-        connection = self.open_connection(address)
-        if connection is None:
-            return None
-        decoder = self.decoder_for(connection.packed_host)
-        return self.lines.make(address, connection.address, decoder)
-
     # What connections ask for.
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder:
@@ -173,7 +156,6 @@ class Caller:
         for address, known in list(self._connections.items()):
             if known is connection:
                 del self._connections[address]
-                self.lines.forget(address)
                 if self._on_lost is not None and not self._is_closed:
                     self._on_lost(address)
 
@@ -181,7 +163,6 @@ class Caller:
         """Let the connection to an address end with its last answer; the next call makes one."""
         connection = self._connections.pop(address, None)
         if connection is not None:
-            self.lines.forget(address)
             self._retired.add(connection)
             connection.retire(reason)
             if self._on_lost is not None:
@@ -190,15 +171,11 @@ class Caller:
     def socket_numbers(self) -> list[int]:
         """The file numbers of the open connections."""
         numbers = (known.socket_number for known in [*self._connections.values(), *self._retired])
-        return [
-            *(number for number in numbers if number is not None),
-            *self.lines.socket_numbers(),
-        ]
+        return [number for number in numbers if number is not None]
 
     async def close(self) -> None:
         """Close every connection; calls under way fail."""
         self._is_closed = True
-        self.lines.close()
         for task in list(self._connecting.values()):
             task.cancel()
         for connection in [*self._connections.values(), *self._retired]:

@@ -9,7 +9,6 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from contrail.client.blocking.producer_calls import ProducerCalls
-from contrail.client.direct_send import send_directly
 from contrail.client.hooks import SendHook
 from contrail.client.message import Message, MessageQueue, SendReceipt
 from contrail.client.options import ProducerOptions
@@ -25,7 +24,7 @@ class Producer(ProducerCalls):
     """Sends messages on behalf of a group. Use it in ``with``, or ``start`` and ``close``.
 
     Safe to share between threads. All producers and consumers of a process and a cluster share
-    their connections, and have one more to each broker for threads that send one by one.
+    their connections.
     """
 
     def __init__(
@@ -63,47 +62,6 @@ class Producer(ProducerCalls):
     def client_id(self) -> str:
         """Who this process is to the brokers; known once started."""
         return self._twin.client_id
-
-    def send(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        selector: Selector | None = None,
-        selector_arg: object = None,
-        timeout_ms: int | None = None,
-    ) -> SendReceipt:
-        """Send a message and return what the broker said about it.
-
-        Tried again on another broker, twice unless set otherwise, when a broker does not answer or
-        cannot store it now; not when you chose the queue. ``timeout_ms`` holds for all of it.
-
-        Raises:
-            MessageInvalid: the message breaks a rule; nothing was sent.
-            RouteMissing: no broker has the topic, and none may make it.
-            SendFailed: no attempt went through; ``SendTimedOut`` when it may be stored anyway.
-            BackPressure: too much was under way for all of the time.
-        """
-        self._background.require_usable()
-        twin = self._twin
-        opened = twin._opened()
-        if (
-            queue is not None
-            or selector is not None
-            or opened.sender.is_watched
-            # Several threads are better served by the loop, which writes together what they send.
-            or opened.sender.slots.count
-            or not isinstance(message, Message)
-            or message.sharding_key
-        ):
-            return super().send(
-                message,
-                queue=queue,
-                selector=selector,
-                selector_arg=selector_arg,
-                timeout_ms=timeout_ms,
-            )
-        return send_directly(self._background, opened.sender, twin._prepare(message), timeout_ms)
 
     def send_async(
         self,
