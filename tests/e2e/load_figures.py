@@ -25,7 +25,8 @@ FLOORS: Mapping[str, float] = {
     "private_bytes": MIB,
     "mapped_bytes": 32 * MIB,
     "files": 3,
-    "threads": 1,
+    # Two pools for reads of old messages have three threads each, begun when they are first needed.
+    "threads": 6,
     "tasks": 2,
 }
 
