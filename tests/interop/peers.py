@@ -105,7 +105,7 @@ def java_peer(name: str) -> JavaPeer:
     """The pinned peer of that name, ready to run; skips the test when it cannot be had."""
     for tool in ("java", "javac", "mvn"):
         if shutil.which(tool) is None:
-            _unavailable(f"{tool} is not installed")
+            unavailable(f"{tool} is not installed")
     pins = tomllib.loads((HERE / "versions.toml").read_text(encoding="utf-8"))
     pin = pins[name]
     cache = _cache_folder()
@@ -114,12 +114,13 @@ def java_peer(name: str) -> JavaPeer:
     try:
         class_path = _class_path(_pom(whole, alone), pins["maven"]["dependency-plugin"], cache)
     except PeerFailed as problem:
-        _unavailable(f"Maven could not resolve {', '.join(whole + alone)}:\n{problem}")
+        unavailable(f"Maven could not resolve {', '.join(whole + alone)}:\n{problem}")
     return JavaPeer(name, pin["version"], class_path, cache)
 
 
-def _unavailable(reason: str) -> NoReturn:
-    message = f"peer not available: {reason}\nOn Debian: {INSTALL_COMMAND}"
+def unavailable(reason: str, install: str = INSTALL_COMMAND) -> NoReturn:
+    """Skip the test and say why, or fail it where every peer is required."""
+    message = f"peer not available: {reason}\nOn Debian: {install}"
     if os.environ.get("CONTRAIL_REQUIRE_PEERS") == "1":
         pytest.fail(f"{message}\n(CONTRAIL_REQUIRE_PEERS=1 makes this a failure)")
     print(message)

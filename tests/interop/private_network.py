@@ -11,9 +11,9 @@ import random
 import shutil
 import subprocess
 
-from tests.interop.peers import PeerFailed
+from tests.interop.peers import PeerFailed, unavailable
 
-INSTALL_COMMAND = "apt-get install --no-install-recommends iproute2"
+_INSTALL = "apt-get install --no-install-recommends iproute2"
 _TIMEOUT_S = 20
 
 
@@ -33,9 +33,11 @@ class PrivateNetwork:
 
     def open(self) -> None:
         if shutil.which("ip") is None:
-            raise PeerFailed(f"`ip` is missing, which makes network namespaces: {INSTALL_COMMAND}")
+            unavailable("the command ip, which makes network namespaces, is missing", _INSTALL)
+                "the command ip, which makes network namespaces, is missing", INSTALL_COMMAND
+            )
         if os.geteuid() != 0:
-            raise PeerFailed("making a network namespace needs root")
+            unavailable("making a network namespace needs root", "run the tests as root")
         self._is_open = True
         namespace, far_end, host_end = self._namespace, self._far_end, self._host_end
         _ip("netns", "add", namespace)

@@ -6,11 +6,15 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import NoReturn
 
-import pytest
-
-from tests.interop.peers import PeerFailed, _cache_folder, _call, _digest, _publish
+from tests.interop.peers import (
+    PeerFailed,
+    _cache_folder,
+    _call,
+    _digest,
+    _publish,
+    unavailable,
+)
 
 _FETCH_TIMEOUT_S = 900.0
 
@@ -51,11 +55,3 @@ def require_tools(tools: tuple[str, ...], install: str) -> None:
     for tool in tools:
         if shutil.which(tool) is None:
             unavailable(f"{tool} is not installed", install)
-
-
-def unavailable(reason: str, install: str) -> NoReturn:
-    message = f"peer not available: {reason}\nOn Debian: {install}"
-    if os.environ.get("CONTRAIL_REQUIRE_PEERS") == "1":
-        pytest.fail(f"{message}\n(CONTRAIL_REQUIRE_PEERS=1 makes this a failure)")
-    print(message)
-    pytest.skip(message)
