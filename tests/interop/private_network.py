@@ -34,8 +34,6 @@ class PrivateNetwork:
     def open(self) -> None:
         if shutil.which("ip") is None:
             unavailable("the command ip, which makes network namespaces, is missing", _INSTALL)
-                "the command ip, which makes network namespaces, is missing", INSTALL_COMMAND
-            )
         if os.geteuid() != 0:
             unavailable("making a network namespace needs root", "run the tests as root")
         self._is_open = True
