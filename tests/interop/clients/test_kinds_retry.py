@@ -30,7 +30,7 @@ def test_retry(party: Party, kinds: Kinds, topic: str) -> None:
         assert sorted(once) == ["k-1", "k-3", "k-4"]
         assert consuming.times("k-2") == [0, 1, 2]
     copies = sorted(read_back(kinds, f"%RETRY%{group}", 2), key=lambda copy: copy["store_ms"])
-    assert [copy["reconsume_times"] for copy in copies] == [1, 2]
+    assert [copy["reconsume_times"] for copy in copies] == [1, 2], copies
     assert {copy["properties"]["RETRY_TOPIC"] for copy in copies} == {topic}
     # Neither was early.
     due_ms = begun_ms

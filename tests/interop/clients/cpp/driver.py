@@ -229,6 +229,8 @@ def push(arguments: Arguments) -> None:
     consumer = PushConsumer(arguments["group"], bool(arguments.get("orderly")), model)
     consumer.set_namesrv_addr(arguments["namesrv"])
     consumer.set_instance_name(arguments.get("instance") or f"{os.getpid()}-{time.time_ns()}")
+    # Of a larger batch the library sends back all, also what the callback never saw.
+    consumer.set_message_batch_max_size(1)
     if arguments.get("from") == "first":
         start_at_first(consumer)
     subscribe(consumer, arguments, tally)
