@@ -1,0 +1,1 @@
+"""Finished jobs: each a function that takes a Spark session and its own settings."""
