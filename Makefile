@@ -27,7 +27,8 @@ help: ## list the targets
 
 setup: $(KERNELS) ## make .venv and build the kernels, when needed and only then
 
-demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, a readable report
+demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, Spark on them, a report
+	@scripts/tools.sh spark
 	$(BIN)/python scripts/demo.py
 
 test: setup ## every test but the long campaigns, then the kernels' tests again interpreted

@@ -21,6 +21,7 @@ SUITES = {
     "timers": ("bench.timers", "how late timed messages are, idle and with a million waiting"),
     "wire": ("bench.wire", "send and pull through the broker, beside servers that do nothing"),
     "client": ("bench.client", "send and consume by our Python client, beside other clients"),
+    "spark": ("bench.spark", "the Spark connector beside Parquet, Kafka and our client"),
 }
 
 

@@ -3,8 +3,9 @@
 #
 #   scripts/tools.sh python PYTHON   a Python of at least 3.11 that can make a venv
 #   scripts/tools.sh java            a JDK and Maven, for the tests against Apache RocketMQ
+#   scripts/tools.sh spark           a Java of at least 17, for Spark
 #
-# Java is optional unless CONTRAIL_REQUIRE_PEERS=1. The C compiler is checked by setup.py, which
+# A JDK and Maven are optional unless CONTRAIL_REQUIRE_PEERS=1. The C compiler is checked by setup.py, which
 # tries it.
 set -eu
 
@@ -33,8 +34,18 @@ check_java() {
     done
 }
 
+check_spark() {
+    hint="apt-get install openjdk-17-jre-headless"
+    java="${JAVA_HOME:+$JAVA_HOME/bin/}java"
+    command -v "$java" >/dev/null 2>&1 || fail "there is no '$java' here, and Spark runs on it" "$hint"
+    version=$("$java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p' | head -n 1)
+    [ "${version:-0}" -ge 17 ] ||
+        fail "'$java' is version ${version:-unknown}, and Spark needs 17 or newer" "$hint"
+}
+
 case "${1:-}" in
     python) check_python "$2" ;;
     java) check_java ;;
-    *) sed -n '2,8p' "$0" >&2; exit 2 ;;
+    spark) check_spark ;;
+    *) sed -n '2,9p' "$0" >&2; exit 2 ;;
 esac
