@@ -209,3 +209,23 @@ class SomeFailed(ClientError):
         super().__init__(message)
         self.failures = failures
         self.partial = partial
+
+
+class PipelineError(ContrailError):
+    """The root of what the Spark source, the Spark sink and the pipeline jobs raise."""
+
+
+class OptionInvalid(PipelineError, ValueError):
+    """An option, a column or a job's setting is unknown, malformed or contradicts another."""
+
+
+class DataLost(PipelineError):
+    """Messages that a read was promised are gone, or a queue is not the one it was."""
+
+
+class SinkRefused(PipelineError):
+    """The sink cannot keep what its options promise on this cluster; nothing was written."""
+
+
+class JobFailed(PipelineError):
+    """A pipeline job ended before its work was done; its checkpoint tells how far it came."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from contrail.clock import ManualClock
-from contrail.errors import MessageIllegal, RecordDamaged, StoreError
+from contrail.errors import MessageIllegal, RecordDamaged, StoreError, StorePoisoned
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import PGROUP, REAL_QID, REAL_TOPIC, UNIQ_KEY, read_property
 from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -27,6 +27,7 @@ class MemoryLog:
         self.flushed_end = 0
         self.physical_min = 0
         self.refusal: StoreError | None = None
+        self.poisoned: StorePoisoned | None = None
         self.body_bytes_max = 1 << 20
         self.damaged: set[int] = set()
         # What stands in the bodies of messages, and reads like a record.
@@ -39,6 +40,10 @@ class MemoryLog:
 
     @property
     def readable_end(self) -> int:
+        return self.physical_end
+
+    @property
+    def dispatched_end(self) -> int:
         return self.physical_end
 
     # Writing.

@@ -26,7 +26,8 @@ from contrail.broker.handlers.queries import QueryHandlers
 from contrail.broker.handlers.relays import RelayHandlers
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.handlers.topics import TopicHandlers
-from contrail.broker.message_kinds import KindsNeed, MessageKinds
+from contrail.broker.kinds_need import KindsNeed
+from contrail.broker.message_kinds import MessageKinds
 from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.far_reads import FarReads
@@ -317,6 +318,9 @@ class Broker:
                 address=self.address,
                 store_host=self._store_host,
                 timer_rules=self._timer_rules(),
+                busy_reason=lambda: self.sends.busy_reason(self.server.waited_s * 1000),
+                # What is asked for during a tick is part of it: the next one comes after.
+                wake=lambda: self._loop.call_soon(self._flush_tick),
             )
         )
 

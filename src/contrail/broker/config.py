@@ -66,6 +66,8 @@ class BrokerConfig:
     recall_enabled: bool = setting("recallMessageEnable", True)
     deletion_names_topic: bool = setting("appendTopicForTimerDeleteKey", False)
 
+    sink_retention_ms: int = setting("contrailSinkRetentionMs", 30 * 86_400_000, lowest=1)
+
     send_wait_ms_max: int = setting("waitTimeMillsInSendQueue", 200, lowest=1)
     pull_wait_ms_max: int = setting("waitTimeMillsInPullQueue", 5000, lowest=1)
     fast_failure: bool = setting("brokerFastFailureEnable", True)

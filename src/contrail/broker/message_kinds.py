@@ -6,52 +6,22 @@ They share one way into the log (``Deliveries``) and one memory of what was deli
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from contrail.broker.handlers.replies import ReplyHandlers
 from contrail.broker.handlers.send_back import SendBackHandlers
 from contrail.broker.handlers.timers import TimerHandlers
 from contrail.broker.handlers.transactions import TransactionHandlers
-from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.services.delay_levels import DelayLevels
-from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.delivery_memory import DeliveryMemory, recall_deliveries
-from contrail.broker.services.far_reads import FarReads
-from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.stored_tables import load_delay_cursors
 from contrail.broker.services.timers import Timers
 from contrail.broker.services.transaction_checks import HalfRetention, TransactionChecks
 from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Transactions
-from contrail.broker.state.placement import TimerRules
-from contrail.broker.state.stats import BrokerStats
+from contrail.broker.sinks import Sinks
 from contrail.broker.state.transactions import OpenTransactions
-from contrail.broker.tables import Tables
-from contrail.clock import Clock
-from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
-from contrail.store.config import StoreConfig
-from contrail.store.log import MessageStore
 from contrail.wire.peer import Handler
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KindsNeed:
-    """What the broker hands to its services."""
-
-    tables: Tables
-    store: MessageStore
-    store_config: StoreConfig
-    files: FileSystem
-    admission: SendAdmission
-    deliveries: Deliveries
-    answers: DurableAnswers
-    far_reads: FarReads
-    stats: BrokerStats
-    clock: Clock
-    address: str
-    store_host: bytes
-    timer_rules: TimerRules
 
 
 class MessageKinds:
@@ -106,7 +76,8 @@ class MessageKinds:
             need.clock,
             rules=need.timer_rules,
         )
-        self._wire_transactions()
+        self._wire_transactions(table := OpenTransactions())
+        self.sinks = Sinks(need, self.transactions, table)
         # Last of all: it speaks for the cursors that were written before it.
         self._memory = DeliveryMemory(
             tables.persistence,
@@ -114,12 +85,12 @@ class MessageKinds:
                 lambda: self.delays.durable_end,
                 lambda: self.timers.durable_end,
                 lambda: self.transactions.durable_end,
+                lambda: self.sinks.file.durable_end,
             ],
         )
 
-    def _wire_transactions(self) -> None:
+    def _wire_transactions(self, table: OpenTransactions) -> None:
         need, tables = self._need, self._need.tables
-        table = OpenTransactions()
         self.transactions = Transactions(
             need.store,
             need.deliveries,
@@ -157,9 +128,15 @@ class MessageKinds:
     def recover(self) -> None:
         """Find out what was delivered before the last stop; may take long, so off the loop."""
         need = self._need
+        forgotten = (self.delays.forgotten_from, self.sinks.file.forgotten_from)
         delivered = recall_deliveries(
-            need.files, need.store_config.root, need.store, read_from=self.delays.forgotten_from
+            need.files,
+            need.store_config.root,
+            need.store,
+            read_from=min((place for place in forgotten if place is not None), default=None),
+            watch=self.sinks.file.take,
         )
+        self.sinks.file.begin(delivered.physical_start)
         self.delays.recover(delivered)
         self.timers.recover(delivered)
         self.transactions.recover(delivered)
@@ -170,6 +147,7 @@ class MessageKinds:
             self._replies,
             self._timer_handlers,
             self._transaction_handlers,
+            self.sinks.handlers,
         )
         return {code: handler for family in families for code, handler in family.table().items()}
 
@@ -183,10 +161,12 @@ class MessageKinds:
         schedule.every(
             lambda: self._checks.interval_ms, self._checks.run, name="transaction checks"
         )
+        self.sinks.register(schedule)
 
     def append_run(self) -> None:
         """Everything of this tick has been handed over."""
         self._transaction_handlers.append_run()
+        self.sinks.transactions.carry_on()
 
     async def close(self) -> None:
         """Answer nobody any more; the log stays open."""

@@ -165,7 +165,12 @@ class RequestCode(IntEnum):
     AUTH_DELETE_ACL = 3008
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
-    # Our own, in a range that RocketMQ does not use.
+    # Our own, in ranges that RocketMQ does not use.
+    CONTRAIL_SINK_BEGIN = 30101
+    CONTRAIL_SINK_SEND = 30102
+    CONTRAIL_SINK_COMMIT = 30103
+    CONTRAIL_SINK_ABORT = 30104
+    CONTRAIL_SINK_STATUS = 30105
     LIST_TRANSACTIONS = 90001
     DECIDE_TRANSACTION = 90002
     POP_MESSAGE = 200050
@@ -294,6 +299,11 @@ _DATA = (
     RequestCode.LITE_PULL_MESSAGE,
     RequestCode.RECALL_MESSAGE,
     RequestCode.QUERY_ASSIGNMENT,
+    RequestCode.CONTRAIL_SINK_BEGIN,
+    RequestCode.CONTRAIL_SINK_SEND,
+    RequestCode.CONTRAIL_SINK_COMMIT,
+    RequestCode.CONTRAIL_SINK_ABORT,
+    RequestCode.CONTRAIL_SINK_STATUS,
     RequestCode.POP_MESSAGE,
     RequestCode.ACK_MESSAGE,
     RequestCode.PEEK_MESSAGE,

@@ -104,7 +104,7 @@ class SendHandler:
         self, arrived: list[Arrived], at: int, *, in_flight_count_max: int, waited_ms: float
     ) -> int:
         """Tidy sends of many connections; returns the first entry that needs a second look."""
-        if self._busy_reason(waited_ms) is not None:
+        if self.busy_reason(waited_ms) is not None:
             return at
         return gather_runs(
             arrived,
@@ -123,7 +123,7 @@ class SendHandler:
         ``waited_ms`` is how long they have been waiting: too long is answered busy, so that the
         producer goes elsewhere instead of filling a queue that does not move.
         """
-        busy = self._busy_reason(waited_ms)
+        busy = self.busy_reason(waited_ms)
         if busy is not None:
             for item in items:
                 self._take_with_care(peer, as_send_request(item), busy)
@@ -169,10 +169,11 @@ class SendHandler:
         """A send whose header took the tolerant decoder."""
         assert isinstance(peer, Connection)
         send = read_send(request, peer.packed_host)
-        self._take_with_care(peer, send, self._busy_reason(0.0), is_unit=is_unit_send(request))
+        self._take_with_care(peer, send, self.busy_reason(0.0), is_unit=is_unit_send(request))
         return LATER
 
-    def _busy_reason(self, waited_ms: float) -> str | None:
+    def busy_reason(self, waited_ms: float) -> str | None:
+        """Why sends that waited so long are turned away now; None if they are not."""
         config = self._settings.config
         if waited_ms > config.send_wait_ms_max and config.fast_failure:
             return f"sends wait {waited_ms:.0f} ms at this broker: flow control for a while"

@@ -28,11 +28,17 @@ _INTERVAL_MS = 1000
 
 
 def recall_deliveries(
-    files: FileSystem, root: Path, store: MessageStore, *, read_from: int | None = None
+    files: FileSystem,
+    root: Path,
+    store: MessageStore,
+    *,
+    read_from: int | None = None,
+    watch: Callable[[StoredMessage], None] | None = None,
 ) -> Delivered:
     """Read what the log says about deliveries that no cursor knows of yet; off the loop.
 
     ``read_from`` is for cursors that were lost: what they forgot stands behind it in the log.
+    ``watch`` is shown every message that is read.
     """
     try:
         read = read_state(files, root / CONFIG_FOLDER / FILE_NAME, sealed=True, parse=int)
@@ -51,7 +57,12 @@ def recall_deliveries(
     elif read_from is not None:
         position = min(position, read_from)
     start = max(position, store.physical_min)
-    return Delivered.of(_sound_messages(store, start), start)
+    delivered = Delivered(start)
+    for message in _sound_messages(store, start):
+        delivered.add(message)
+        if watch is not None:
+            watch(message)
+    return delivered
 
 
 def _sound_messages(store: MessageStore, physical_start: int) -> Iterator[StoredMessage]:

@@ -30,6 +30,7 @@ from contrail.model.topic import (
     REVIVE_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
     SELF_TEST_TOPIC,
+    SINK_TOPIC,
     SYNC_BROKER_MEMBER_PREFIX,
     SYSTEM_TOPICS,
     TIMER_TOPIC,
@@ -185,6 +186,10 @@ class Topics:
     def ensure_transaction_exhausted_topic(self, now_ms: int) -> TopicConfig:
         """The topic of half messages whose producer never decided."""
         return self._ensure(TRANSACTION_EXHAUSTED_TOPIC, 1, now_ms)
+
+    def ensure_sink_topic(self, now_ms: int) -> TopicConfig:
+        """The topic of what sinks were told to remember; a broker without sinks has none."""
+        return self._ensure(SINK_TOPIC, 1, now_ms)
 
     def restore(self, queues: Iterable[tuple[bytes, int]], now_ms: int) -> None:
         """Make again the topics that have queues but no settings; before serving.

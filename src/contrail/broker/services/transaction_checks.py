@@ -12,6 +12,9 @@ was sent is none until it has. So that retention does not take
 such a message either, a copy is put back when the newest one is a sixth of ``fileReservedTime``
 old (12 hours by default; never under one hour), when its segment is among those that a full disk
 may cost next, or when so much stands behind it that a start would take long.
+
+Rows that a sink prepared are not asked about: their sink commits or aborts them. They are put back
+like the others, and given up at the same age.
 """
 
 from __future__ import annotations
@@ -133,7 +136,8 @@ class TransactionChecks:
         self._transactions.append_run()
         self._schedule.observe(now_ms)
         for half in self._table.take_fresh(_LOOKED_AT_MAX):
-            self._schedule.put(half, in_ms=self._first_wait_ms(half, now_ms))
+            if half.sink is None:
+                self._schedule.put(half, in_ms=self._first_wait_ms(half, now_ms))
         self._release()
         deadline_ms = monotonic_ms() + self._work_ms_max
         self._behind = True
@@ -174,7 +178,7 @@ class TransactionChecks:
     def _work(self, now_ms: int) -> bool:
         """Handle some that are due; False when there are no more."""
         due = self._schedule.take_due(_RUN_COUNT_MAX)
-        wanted = [half for half in due if not self._parked(half, now_ms)]
+        wanted = [half for half in due if half.sink is None and not self._parked(half, now_ms)]
         steps, rest, absent = self._steps(wanted, now_ms, self._step_of)
         for half in rest:
             self._schedule.put(half, in_ms=0)

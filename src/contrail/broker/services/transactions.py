@@ -215,8 +215,15 @@ class Transactions:
         """Give an open transaction its fate at the end of this tick.
 
         Raises:
-            RequestRejected: the same tick gave it the other one, or it can never be committed.
+            RequestRejected: the same tick gave it the other one, it can never be committed, or it
+                is a row of a sink.
         """
+        if half.sink is not None:
+            raise RequestRejected(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"transaction {half.key!r} is a row of sink {half.sink.key.sink_id!r}, "
+                "which commits its rows together",
+            )
         waiting = self._waiting.get(half)
         if waiting is None:
             waiting = _Decision(half, fate, _committed(message, half, fate))

@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from contrail.broker.state.causes import cause_mark
+from contrail.broker.state.sink_ledger import SINK_MARK, SinkRow, read_row
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import (
     CHECK_IMMUNITY_TIME_IN_SECONDS,
@@ -108,6 +109,8 @@ class Half:
     entry: int = -1
     # False once a copy of it broke a limit.
     copyable: bool = True
+    # Of a sink: it is not asked about, for the sink commits its rows together.
+    sink: SinkRow | None = None
 
     @property
     def identity(self) -> Identity:
@@ -134,7 +137,14 @@ def read_half(message: StoredMessage) -> Half:
         immunity_ms=immunity_ms(message),
         begins_unseen=checks > 0 and not linked,
         since_ms=_first_stored_ms(message) if linked or checks else message.store_timestamp_ms,
+        sink=_sink_row(message),
     )
+
+
+def _sink_row(message: StoredMessage) -> SinkRow | None:
+    """The row that a half message is; others may carry the properties, but not the mark."""
+    is_marked = message.prepared_transaction_offset == SINK_MARK
+    return read_row(message.raw_properties) if is_marked else None
 
 
 def _first_stored_ms(copy: StoredMessage) -> int:
@@ -254,7 +264,12 @@ def copy_draft(message: StoredMessage, half: Half, *, checks: int) -> MessageDra
         first = str(half.first_queue_offset)
         properties = put_property(properties, TRAN_PREPARED_QUEUE_OFFSET, first)
     properties = put_property(properties, FIRST_STORED, str(half.since_ms))
-    return draft._replace(topic=HALF, queue_id=QUEUE_ID, properties=properties)
+    return draft._replace(
+        topic=HALF,
+        queue_id=QUEUE_ID,
+        properties=properties,
+        prepared_transaction_offset=0 if half.sink is None else SINK_MARK,
+    )
 
 
 def resumed_draft(message: StoredMessage) -> MessageDraft:

@@ -36,6 +36,7 @@ class OpenTransactions:
         self._fates_max = fates_max
         self._open: dict[int, Half] = {}
         self._by_identity: dict[Identity, list[Half]] = {}
+        self._by_sink: dict[str, set[Half]] = {}
         self._fates: dict[int, Fate] = {}
         # Offsets at or behind ``next_queue_offset`` that wait no longer.
         self._done_ahead: set[int] = set()
@@ -60,6 +61,10 @@ class OpenTransactions:
 
     def with_key(self, key: str) -> Iterator[Half]:
         return (half for half in self._open.values() if half.key == key)
+
+    def of_sink(self, sink_id: str) -> list[Half]:
+        """The open transactions of a sink, in no order."""
+        return list(self._by_sink.get(sink_id, ()))
 
     @property
     def lowest(self) -> Half | None:
@@ -103,6 +108,8 @@ class OpenTransactions:
         if half is None:
             half = read_half(message)
             self._by_identity.setdefault(half.identity, []).append(half)
+            if half.sink is not None:
+                self._by_sink.setdefault(half.sink.key.sink_id, set()).add(half)
         else:
             newer = read_half(message)
             self._unmarked.append((half.queue_offset, Fate.SUPERSEDED))
@@ -200,6 +207,11 @@ class OpenTransactions:
         halves.remove(half)
         if not halves:
             del self._by_identity[half.identity]
+        if half.sink is not None:
+            rows = self._by_sink[half.sink.key.sink_id]
+            rows.remove(half)
+            if not rows:
+                del self._by_sink[half.sink.key.sink_id]
 
     def _remember(self, queue_offset: int, fate: Fate) -> None:
         self._fates[queue_offset] = fate

@@ -1,0 +1,41 @@
+"""What the services behind the message kinds are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from contrail.broker.services.acknowledgements import DurableAnswers
+from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.far_reads import FarReads
+from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.state.placement import TimerRules
+from contrail.broker.state.stats import BrokerStats
+from contrail.broker.tables import Tables
+from contrail.clock import Clock
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.store.log import MessageStore
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KindsNeed:
+    """What the broker hands to its services."""
+
+    tables: Tables
+    store: MessageStore
+    store_config: StoreConfig
+    files: FileSystem
+    admission: SendAdmission
+    deliveries: Deliveries
+    answers: DurableAnswers
+    far_reads: FarReads
+    stats: BrokerStats
+    clock: Clock
+    address: str
+    store_host: bytes
+    timer_rules: TimerRules
+    # Why sends are turned away now, if they are.
+    busy_reason: Callable[[], str | None]
+    # Has another tick come soon.
+    wake: Callable[[], object]

@@ -1,0 +1,285 @@
+"""The ledger of sinks on the disk: read back from the log, shortened by a copy in a small file.
+
+The log is the truth: messages of sinks are marked in their headers (``state.sink_ledger``), and
+layouts and decisions are records of a topic of their own. A copy of the ledger is written every
+few seconds with the log position that it covers, and not before the log is durable up to there:
+a copy that knows rows which a power cut took would have their repeats dropped. At the start the
+log is read from the copy's position on, together with what the delivered messages are read for.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+from contrail.broker.services.persistence import Persistence, Render
+from contrail.broker.state.sink_ledger import (
+    SINK_MARK,
+    SinkLedger,
+    SinkMemory,
+    read_row,
+    target_of,
+)
+from contrail.errors import RecordDamaged, RequestRejected, StateFileDamaged
+from contrail.model.fastjson import Fields, JsonValue, loads, whole_number
+from contrail.model.message import MessageDraft, StoredMessage
+from contrail.model.properties import TAGS, encode_properties
+from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
+from contrail.model.topic import HALF_TOPIC, SINK_TOPIC
+from contrail.protocol.bodies.sinks import SINK_KEY, SinkStatus, read_status, status_as_json
+from contrail.runtime.files import FileSystem
+from contrail.runtime.state_file import read_state
+from contrail.store.config_files import CONFIG_FOLDER
+
+_log = logging.getLogger(__name__)
+
+FILE_NAME = "contrailSinks"
+_INTERVAL_MS = 2000
+_VERSION = 1
+_TOPIC = SINK_TOPIC.encode()
+_KEY_NAME = SINK_KEY.encode()
+
+
+class SinkLog(Protocol):
+    """What is asked of the store."""
+
+    def record(self, physical_offset: int) -> StoredMessage: ...
+    @property
+    def physical_end(self) -> int: ...
+    @property
+    def flushed_end(self) -> int: ...
+
+
+class _Copy(NamedTuple):
+    """A ledger as it was, and the log position up to which it knows everything."""
+
+    physical_end: int
+    ledger: SinkLedger
+
+
+class SinkLedgerFile:
+    """Keeps the ledger, and the file that makes it quick to read back."""
+
+    def __init__(
+        self,
+        store: SinkLog,
+        persistence: Persistence,
+        *,
+        files: FileSystem,
+        root: Path,
+        retention_ms: Callable[[], int],
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._store = store
+        self._retention_ms = retention_ms
+        self._now_ms = now_ms
+        # What stands before this place in the log is in the copy that was read.
+        self._read_end = 0
+        # While the file is behind: where a start has to read the log from.
+        self._covered_end = 0
+        self._touched = False
+        # Copies on their way to the file: before the log is durable, and after.
+        self._waiting: _Copy | None = None
+        self._held: _Copy | None = None
+        self._writing_end = 0
+        # Set if the newest copy was lost: what it knew stands behind this place.
+        self.forgotten_from: int | None = None
+        self.ledger = self._load(files, root)
+        persistence.register(
+            FILE_NAME,
+            take_changed=self._take_changed,
+            snapshot=self._snapshot,
+            interval_ms=_INTERVAL_MS,
+            sealed=True,
+            on_written=self._note_written,
+        )
+
+    def _load(self, files: FileSystem, root: Path) -> SinkLedger:
+        try:
+            read = read_state(files, root / CONFIG_FOLDER / FILE_NAME, sealed=True, parse=_parse)
+        except StateFileDamaged as damage:
+            _log.warning("%s: what sinks wrote is read from the whole log", damage)
+            self.forgotten_from = 0
+            return SinkLedger()
+        if read.value is None:
+            return SinkLedger()
+        self._read_end = read.value.physical_end
+        if read.source == "backup":
+            _log.warning("%s", read.problem)
+            self.forgotten_from = self._read_end
+        return read.value.ledger
+
+    # After a start.
+
+    def begin(self, physical_start: int) -> None:
+        """The log was read from here on: what is before is in the file."""
+        self._covered_end = physical_start
+        _log.info("%d sinks are known", len(self.ledger.sinks))
+
+    def take(self, message: StoredMessage) -> None:
+        """One message of the log's end, in order: what the copy does not know of is added."""
+        if message.physical_offset < self._read_end:
+            return
+        prepared = message.prepared_transaction_offset
+        if prepared == SINK_MARK:
+            self._take_marked(message)
+        elif (
+            message.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT
+            and prepared >= 0
+            and _KEY_NAME in message.raw_properties
+            and self._is_of_a_sink(prepared)
+        ):
+            self._take_row(message)
+
+    def _take_marked(self, message: StoredMessage) -> None:
+        if message.topic == SINK_TOPIC:
+            sink_id, status = read_note(message.body)
+            self.ledger.told(sink_id, status, message.store_timestamp_ms)
+        elif message.topic != HALF_TOPIC:
+            self._take_row(message)
+
+    def _take_row(self, message: StoredMessage) -> None:
+        row, target = read_row(message.raw_properties), target_of(message)
+        if row is not None and target is not None:
+            self.ledger.stored(row, *target, message.store_timestamp_ms)
+
+    def _is_of_a_sink(self, physical_offset: int) -> bool:
+        """Whether a committed message was prepared by a sink, and not by who copied its words."""
+        try:
+            half = self._store.record(physical_offset)
+        except RecordDamaged:
+            return False
+        return half.topic == HALF_TOPIC and half.prepared_transaction_offset == SINK_MARK
+
+    # The copy.
+
+    @property
+    def durable_end(self) -> int:
+        """The log position up to which the file speaks for the ledger."""
+        return self._covered_end if self._is_behind else self._store.flushed_end
+
+    def changing(self) -> None:
+        """The ledger is about to change: the file as it is covers what is before."""
+        self._covered_end = self.durable_end
+        self._touched = True
+
+    @property
+    def _is_behind(self) -> bool:
+        return self._is_dirty or self._waiting is not None or self._held is not None
+
+    @property
+    def _is_dirty(self) -> bool:
+        return self._touched or self.ledger.changed
+
+    def _take_changed(self) -> bool:
+        self._expire()
+        flushed_end, physical_end = self._store.flushed_end, self._store.physical_end
+        if self._is_dirty and (self._waiting is None or flushed_end >= physical_end):
+            self._waiting = _Copy(physical_end, _copied(self.ledger))
+            self._touched = self.ledger.changed = False
+        if self._waiting is None or self._waiting.physical_end > flushed_end:
+            return False
+        self._held, self._waiting = self._waiting, None
+        return True
+
+    def _expire(self) -> None:
+        overdue = self.ledger.overdue(self._now_ms() - self._retention_ms())
+        if overdue:
+            self.changing()
+            self.ledger.forget(overdue)
+
+    def forget_topic(self, topic: str) -> None:
+        """The topic was deleted, and with it what sinks wrote there."""
+        self.changing()
+        self.ledger.forget_topic(topic)
+
+    def _snapshot(self) -> Render:
+        assert self._held is not None, "only what changed is copied"
+        copy = self._held
+        self._writing_end = copy.physical_end
+        return lambda: _render(copy)
+
+    def _note_written(self) -> None:
+        self._covered_end = self._writing_end
+        if self._held is not None and self._held.physical_end <= self._covered_end:
+            self._held = None
+
+
+def note_draft(sink_id: str, status: SinkStatus, *, now_ms: int, store_host: bytes) -> MessageDraft:
+    """The record that a sink's layout and decision are remembered by."""
+    document = {"sinkId": sink_id, **status_as_json(status)}
+    return MessageDraft(
+        _TOPIC,
+        0,
+        json.dumps(document, separators=(",", ":"), default=dict).encode(),
+        encode_properties({TAGS: "sink"}),
+        born_timestamp_ms=now_ms,
+        born_host=store_host,
+        prepared_transaction_offset=SINK_MARK,
+    )
+
+
+def read_note(body: bytes) -> tuple[str, SinkStatus]:
+    """The inverse of ``note_draft``."""
+    fields = Fields(loads(body), "a sink")
+    return fields.text("sinkId", ""), read_status(fields)
+
+
+def _copied(ledger: SinkLedger) -> SinkLedger:
+    copy = SinkLedger()
+    copy.sinks = {
+        sink_id: SinkMemory(sink.heard_ms, sink.status, dict(sink.reached))
+        for sink_id, sink in ledger.sinks.items()
+    }
+    copy.entry_count = ledger.entry_count
+    return copy
+
+
+def _render(copy: _Copy) -> bytes:
+    document = {
+        "version": _VERSION,
+        "position": copy.physical_end,
+        "sinks": {
+            sink_id: {
+                "heardMs": sink.heard_ms,
+                **status_as_json(sink.status),
+                "rows": [[*target, *reached] for target, reached in sink.reached.items()],
+            }
+            for sink_id, sink in copy.ledger.sinks.items()
+        },
+    }
+    return json.dumps(document, separators=(",", ":"), default=dict).encode()
+
+
+def _parse(data: bytes) -> _Copy:
+    """Raises ``ValueError`` for what ``_render`` did not write."""
+    fields = Fields(loads(data), FILE_NAME)
+    if fields.integer("version", 0) != _VERSION:
+        raise ValueError(f"version {fields.integer('version', 0)} is not known here")
+    ledger = SinkLedger()
+    for sink_id, sink in fields.children("sinks").items():
+        ledger.sinks[sink_id] = _read_sink(sink)
+        ledger.entry_count += len(ledger.sinks[sink_id].reached)
+    return _Copy(fields.integer("position", 0), ledger)
+
+
+def _read_sink(fields: Fields) -> SinkMemory:
+    memory = SinkMemory(fields.integer("heardMs", 0))
+    try:
+        memory.status = read_status(fields)
+    except RequestRejected as error:
+        raise ValueError(error.remark) from error
+    for row in fields.array("rows"):
+        topic, queue_id, partition, batch_id, seq = _read_entry(row)
+        memory.reached[topic, queue_id, partition] = (batch_id, seq)
+    return memory
+
+
+def _read_entry(row: JsonValue) -> tuple[str, int, int, int, int]:
+    if not isinstance(row, list) or len(row) != 5 or not isinstance(row[0], str):
+        raise ValueError(f"{str(row)[:80]} is no row of a sink")
+    queue_id, partition, batch_id, seq = (whole_number(one, "a row") for one in row[1:])
+    return row[0], queue_id, partition, batch_id, seq

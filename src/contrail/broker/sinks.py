@@ -1,0 +1,62 @@
+"""The services behind sinks, put together."""
+
+from __future__ import annotations
+
+from contrail.broker.handlers.sink import SinkHandlers
+from contrail.broker.kinds_need import KindsNeed
+from contrail.broker.services.sink_ledger import SinkLedgerFile
+from contrail.broker.services.sink_sends import SinkSends
+from contrail.broker.services.sink_transactions import RETRY_INTERVAL_MS, SinkTransactions
+from contrail.broker.services.transactions import Transactions
+from contrail.broker.state.transactions import OpenTransactions
+from contrail.runtime.schedule import Schedule
+
+
+class Sinks:
+    """What keeps rows from being stored twice, and commits those that were prepared."""
+
+    def __init__(
+        self, need: KindsNeed, transactions: Transactions, table: OpenTransactions
+    ) -> None:
+        tables, clock = need.tables, need.clock
+        self.file = SinkLedgerFile(
+            need.store,
+            tables.persistence,
+            files=need.files,
+            root=need.store_config.root,
+            retention_ms=lambda: tables.settings.config.sink_retention_ms,
+            now_ms=clock.now_ms,
+        )
+        tables.topics.on_delete.append(self.file.forget_topic)
+        sends = SinkSends(
+            self.file,
+            need.admission,
+            need.deliveries,
+            clock,
+            body_bytes_max=need.store_config.body_bytes_max,
+            store_host=need.store_host,
+            ensure_topic=tables.topics.ensure_sink_topic,
+        )
+        self.transactions = SinkTransactions(
+            self.file,
+            transactions,
+            table,
+            need.store,
+            clock,
+            wake=need.wake,
+            attempt=need.far_reads.attempt,
+        )
+        self.handlers = SinkHandlers(
+            self.file.ledger,
+            sends,
+            self.transactions,
+            need.answers,
+            tables.settings,
+            need.store,
+            clock,
+            busy_reason=need.busy_reason,
+        )
+
+    def register(self, schedule: Schedule) -> None:
+        """Have commits carried on with."""
+        schedule.every(RETRY_INTERVAL_MS, self.transactions.run, name="sinks")
