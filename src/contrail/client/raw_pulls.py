@@ -1,0 +1,365 @@
+"""Pulls that bring records as bytes, many on their way at once, over a connection of their own.
+
+For those who read a stretch of a queue from one end to the other and have no group: they block
+instead of awaiting, and leave the records to whoever decodes thousands of them at once.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from struct import Struct
+from typing import NamedTuple
+
+from contrail.client.admin_messages import TOOLS_GROUP
+from contrail.client.name_servers import route_missing
+from contrail.client.pulling import SUBSCRIPTION_FLAG
+from contrail.client.refusals import refused
+from contrail.client.settings import ClientSettings
+from contrail.client.state.pull_ahead import Ask
+from contrail.client.state.routes import MASTER_ID
+from contrail.errors import (
+    BrokerUnknown,
+    CallFailed,
+    ClientError,
+    NameServerUnreachable,
+    RequestRejected,
+)
+from contrail.model.record import QUEUE_OFFSET_POSITION
+from contrail.model.subscription import SubscriptionData
+from contrail.protocol.bodies.routes import TopicRouteData
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse, Request, encode_request, frame_prefix
+from contrail.protocol.json_style import MessageQueue, encode_body
+from contrail.wire.blocking_connection import BlockingConnection
+
+_IDLE_PER_ADDRESS_MAX = 4
+_PULLED = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+# What a broker says that is starting, stopping or has too much to do.
+BUSY_CODES = frozenset(
+    {
+        ResponseCode.SYSTEM_BUSY,
+        ResponseCode.SERVICE_NOT_AVAILABLE,
+        ResponseCode.FLOW_CONTROL,
+        ResponseCode.GO_AWAY,
+    }
+)
+_PREFIX_BYTES = 8
+_MARK = "?"
+_OPAQUE = b'"opaque":%d,'
+_LONG = Struct(">q")
+_INT = Struct(">i")
+
+
+class RawAnswer(NamedTuple):
+    """A broker's answer to a pull; ``body`` is records laid end to end."""
+
+    ask: Ask
+    code: int
+    remark: str
+    queue_offset_next: int
+    queue_offset_min: int
+    queue_offset_max: int
+    body: bytes
+
+
+class IdleConnections:
+    """Connections of this process that nobody uses at the moment, each to be taken by one."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process_id = os.getpid()
+        self._idle: defaultdict[tuple[str, object], list[BlockingConnection]] = defaultdict(list)
+
+    def take(self, address: str, settings: ClientSettings) -> BlockingConnection:
+        """One that is open, or a new one; raises ``CallFailed`` when none can be made."""
+        with self._lock:
+            self._leave_to_parent()
+            idle = self._idle[address, settings.tls]
+            while idle:
+                connection = idle.pop()
+                if not _has_news(connection):
+                    return connection
+                connection.close()
+        return BlockingConnection(address, tls=settings.tls_context)
+
+    def give_back(self, connection: BlockingConnection, settings: ClientSettings) -> None:
+        """Keep one for the next who asks, on which no answer is on its way."""
+        with self._lock:
+            self._leave_to_parent()
+            idle = self._idle[connection.address, settings.tls]
+            if connection.is_closed or len(idle) >= _IDLE_PER_ADDRESS_MAX:
+                connection.close()
+            else:
+                idle.append(connection)
+
+    def _leave_to_parent(self) -> None:
+        """What a parent opened before it forked is the parent's; this closes our copies only."""
+        if self._process_id != os.getpid():
+            self._process_id = os.getpid()
+            self._close_all()
+
+    def close(self) -> None:
+        """Close those that are idle."""
+        with self._lock:
+            self._close_all()
+
+    def _close_all(self) -> None:
+        for connections in self._idle.values():
+            for connection in connections:
+                connection.close()
+        self._idle.clear()
+
+
+def _has_news(connection: BlockingConnection) -> bool:
+    """Nothing was asked: what can be read is the connection's end."""
+    poll = select.poll()
+    poll.register(connection.file_number, select.POLLIN)
+    return bool(poll.poll(0))
+
+
+IDLE_CONNECTIONS = IdleConnections()
+
+
+class RawPulls:
+    """Pulls of one queue. ``connect`` first, and again after every ``CallFailed``."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        queue: MessageQueue,
+        subscription: SubscriptionData,
+        *,
+        timeout_ms: int,
+        idle: IdleConnections = IDLE_CONNECTIONS,
+    ) -> None:
+        self._settings = settings
+        self._queue = queue
+        self._subscription = subscription
+        self._timeout_ms = timeout_ms
+        self._idle = idle
+        self._frames = _PullFrames(_stable_fields(queue, subscription))
+        self._connection: BlockingConnection | None = None
+        self._asked: dict[int, Ask] = {}
+        # A replica may not have everything yet, or not let anybody read.
+        self.is_master = True
+
+    def connect(self, attempt: int) -> None:
+        """Find the queue's broker and connect; later attempts try its replicas in turn.
+
+        Raises:
+            RouteMissing: the NameServers know no broker with the topic.
+            BrokerUnknown: they know others only.
+            CallFailed: the broker is not to be reached.
+            NameServerUnreachable: no NameServer is.
+            BrokerRefused: the broker does not take the SQL expression.
+        """
+        self.close()
+        route = self._route()
+        found = [one for one in route.brokers if one.broker_name == self._queue.broker_name]
+        if not found or not found[0].addresses:
+            raise BrokerUnknown(
+                f"no route names broker {self._queue.broker_name!r}, which has "
+                f"{named(self._queue)}: check that it is up and registered with the NameServer"
+            )
+        by_id = sorted(found[0].addresses.items())
+        broker_id, address = by_id[attempt % len(by_id)]
+        self.is_master = broker_id == MASTER_ID
+        self._connection = self._idle.take(address, self._settings)
+        if not self._subscription.by_tag:
+            self._check_expression(self._connection)
+
+    def _check_expression(self, connection: BlockingConnection) -> None:
+        """Apache's brokers answer a pull with all messages when its expression is no SQL."""
+        subscription = self._subscription
+        body = {
+            "clientId": f"{os.getpid()}@{TOOLS_GROUP}",
+            "group": TOOLS_GROUP,
+            "namespace": "",
+            "subscriptionData": subscription.to_fields(),
+        }
+        answer = connection.call(
+            RequestCode.CHECK_CLIENT_CONFIG, {}, encode_body(body), timeout_ms=self._timeout_ms
+        )
+        if answer.code != ResponseCode.SUCCESS:
+            what = f"the expression {subscription.sub_string!r} for topic {subscription.topic!r}"
+            raise refused(answer, what, f"broker {self._queue.broker_name}")
+
+    def _route(self) -> TopicRouteData:
+        problems = []
+        answer: ReceivedResponse | None = None
+        for address in self._settings.namesrv:
+            try:
+                answer = self._asked_for_route(address)
+            except CallFailed as error:
+                problems.append(str(error))
+                continue
+            # One that was restarted knows nothing until the brokers have told it.
+            if answer.code != ResponseCode.TOPIC_NOT_EXIST:
+                break
+        if answer is None:
+            raise NameServerUnreachable(f"no NameServer answered: {'; '.join(problems)}")
+        if answer.code == ResponseCode.TOPIC_NOT_EXIST:
+            raise route_missing(self._queue.topic)
+        if answer.code != ResponseCode.SUCCESS:
+            raise refused(answer, f"the route of topic {self._queue.topic!r}", "a NameServer")
+        try:
+            return TopicRouteData.decode(answer.body)
+        except RequestRejected as error:
+            raise ClientError(
+                f"the route of {self._queue.topic!r} cannot be read: {error}"
+            ) from error
+
+    def _asked_for_route(self, address: str) -> ReceivedResponse:
+        connection = self._idle.take(address, self._settings)
+        fields = {"topic": self._queue.topic, "acceptStandardJsonOnly": "true"}
+        answer = connection.call(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, fields, timeout_ms=self._settings.api_timeout_ms
+        )
+        self._idle.give_back(connection, self._settings)
+        return answer
+
+    # Pulling.
+
+    @property
+    def asked_count(self) -> int:
+        """How many answers are on their way."""
+        return len(self._asked)
+
+    def ask(self, asks: Sequence[Ask]) -> None:
+        """Send these questions, all at once.
+
+        Raises:
+            CallFailed: the connection broke.
+        """
+        connection = self._open_connection()
+        frames = []
+        for ask in asks:
+            opaque = connection.next_opaque()
+            self._asked[opaque] = ask
+            frames.append(self._frames.frame(opaque, ask))
+        connection.send_frames(b"".join(frames))
+
+    def receive(self) -> RawAnswer:
+        """The next answer, whichever it is.
+
+        Raises:
+            CallFailed: the connection broke, or nothing came in time.
+            BrokerRefused: the broker answered with an error; the ask is answered with it.
+        """
+        while True:
+            answer = self._open_connection().receive(timeout_ms=self._timeout_ms)
+            ask = self._asked.pop(answer.opaque, None)
+            if ask is not None:
+                return self._read(answer, ask)
+
+    def _read(self, answer: ReceivedResponse, ask: Ask) -> RawAnswer:
+        if answer.code not in _PULLED:
+            raise refused(
+                answer, f"a pull of {named(self._queue)}", f"broker {self._queue.broker_name}"
+            )
+        fields = answer.fields
+        try:
+            moved_by = int(fields.get("offsetDelta") or 0)
+            return RawAnswer(
+                ask,
+                answer.code,
+                answer.remark or "",
+                int(fields["nextBeginOffset"]),
+                int(fields["minOffset"]),
+                int(fields["maxOffset"]),
+                _moved(answer.body, moved_by) if moved_by else answer.body,
+            )
+        except (KeyError, ValueError) as error:
+            raise ClientError(
+                f"the answer of broker {self._queue.broker_name} to a pull of "
+                f"{named(self._queue)} cannot be read: {error!r}"
+            ) from error
+
+    def _open_connection(self) -> BlockingConnection:
+        if self._connection is None:
+            raise CallFailed(f"{named(self._queue)} is not connected to its broker")
+        return self._connection
+
+    # The end.
+
+    def release(self) -> None:
+        """Leave the connection to the next who needs one, if no answer is on its way."""
+        connection, self._connection = self._connection, None
+        if connection is not None and not self._asked:
+            self._idle.give_back(connection, self._settings)
+        elif connection is not None:
+            connection.close()
+        self._asked.clear()
+
+    def close(self) -> None:
+        """Close the connection; answers on their way are lost."""
+        connection, self._connection = self._connection, None
+        self._asked.clear()
+        if connection is not None:
+            connection.close()
+
+
+class _PullFrames:
+    """The frames of pulls that differ in their numbers only; the rest is written once."""
+
+    def __init__(self, fields: Mapping[str, str]) -> None:
+        # The numbers come first, and the opaque's place is the last of its kind: whatever a
+        # subscription says stands between them.
+        given = {"queueOffset": _MARK, "maxMsgNums": _MARK, **fields}
+        request = Request(RequestCode.PULL_MESSAGE, 0, given, language="PYTHON")
+        header = encode_request(request)[_PREFIX_BYTES:]
+        start, between, rest = header.split(_MARK.encode(), 2)
+        middle, _, end = rest.rpartition(_OPAQUE % 0)
+        self._pieces = start, between, middle, end
+
+    def frame(self, opaque: int, ask: Ask) -> bytes:
+        start, between, middle, end = self._pieces
+        number, count = ask.queue_offset, ask.count_max
+        header = b"%s%d%s%d%s%s%s" % (start, number, between, count, middle, _OPAQUE % opaque, end)
+        return frame_prefix(len(header), 0) + header
+
+
+def named(queue: MessageQueue) -> str:
+    """A queue as errors call it."""
+    return f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"
+
+
+def _stable_fields(queue: MessageQueue, subscription: SubscriptionData) -> dict[str, str]:
+    """What stays the same from pull to pull. Nothing is committed, and the broker need not wait."""
+    return {
+        "consumerGroup": TOOLS_GROUP,
+        "topic": queue.topic,
+        "queueId": str(queue.queue_id),
+        "sysFlag": str(SUBSCRIPTION_FLAG),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": subscription.sub_string,
+        "subVersion": str(subscription.sub_version),
+        "expressionType": subscription.expression_type,
+        "bname": queue.broker_name,
+    }
+
+
+def _moved(body: bytes, moved_by: int) -> bytes:
+    """The records of a queue that has moved between brokers, with the offsets of its readers."""
+    moved = bytearray(body)
+    start = 0
+    while start + QUEUE_OFFSET_POSITION + _LONG.size <= len(moved):
+        place = start + QUEUE_OFFSET_POSITION
+        _LONG.pack_into(moved, place, _LONG.unpack_from(moved, place)[0] + moved_by)
+        (record_bytes,) = _INT.unpack_from(moved, start)
+        if record_bytes <= 0:
+            raise ValueError(f"a record of {record_bytes} bytes")
+        start += record_bytes
+    return bytes(moved)

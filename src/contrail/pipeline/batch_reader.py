@@ -1,0 +1,182 @@
+"""The batch side of the source: queues cut to slices on the driver, read to Arrow on executors."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.types import StructType
+
+from contrail.errors import DataLost, PipelineError
+from contrail.pipeline.arrow import batches
+from contrail.pipeline.cluster import ClusterView
+from contrail.pipeline.columns import ColumnPlan, plan_columns
+from contrail.pipeline.offsets import (
+    QueueKey,
+    Range,
+    Slice,
+    asked_times,
+    check_place,
+    end_of,
+    ranges_to_read,
+    start_of,
+)
+from contrail.pipeline.options import Place, SourceSettings
+from contrail.pipeline.partitions import QueueSlice, plan_partitions
+from contrail.pipeline.pulls import read_slice
+from contrail.pipeline.pushed_filters import (
+    NOTHING_PUSHED,
+    Pushed,
+    before_time_ms,
+    from_time_ms,
+    narrow_slices,
+    push,
+)
+
+log = logging.getLogger(__name__)
+
+
+class BatchReader(DataSourceReader):
+    """Reads what is there at the moment of planning."""
+
+    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
+        self._settings = settings
+        self._plan = plan_columns(schema)
+        self._pushed = NOTHING_PUSHED
+
+    def partitions(self) -> list[InputPartition]:
+        with closing(ClusterView(self._settings)) as view:
+            return list(plan_batch(self._settings, view, self._pushed))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        if isinstance(partition, QueueSlice):
+            return read_queue(self._settings, partition, self._plan)
+        # Spark makes a partition of its own where there is none.
+        return iter(())
+
+
+class FilteringBatchReader(BatchReader):
+    """Also takes filters: Spark refuses a reader that can while its own setting forbids it."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
+        settings = self._settings
+        with_tags = settings.tags is None and settings.sql_filter is None
+        self._pushed, unhandled = push(filters, with_tags=with_tags)
+        self._settings = replace(settings, tags=settings.tags or self._pushed.tag_expression)
+        return unhandled
+
+
+class OfflineReader(DataSourceReader):
+    """Reads a store folder; whoever reads a cluster does not load what this needs."""
+
+    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
+        self._settings = settings
+        self._plan = plan_columns(schema)
+
+    def partitions(self) -> list[InputPartition]:
+        from contrail.pipeline.offline import plan_offline
+
+        return list(plan_offline(self._settings))
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        from contrail.pipeline.offline import OfflineSlice, read_offline
+
+        return (
+            read_offline(partition, self._plan) if isinstance(partition, OfflineSlice) else iter(())
+        )
+
+
+def read_queue(
+    settings: SourceSettings, piece: QueueSlice, plan: ColumnPlan
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a slice; runs on an executor."""
+    for buffer, positions in read_slice(settings, piece):
+        yield from batches(
+            buffer, positions, plan, broker_name=piece.broker_name, raw_body=settings.raw_body
+        )
+
+
+def plan_batch(settings: SourceSettings, view: ClusterView, pushed: Pushed) -> list[QueueSlice]:
+    """The partitions of a batch.
+
+    Raises:
+        DataLost: what was asked for is not there any more, and ``failOnDataLoss`` is true.
+        PipelineError: a broker does not answer, so that its rows would be missing.
+    """
+    ranges = all_ranges(settings, view)
+    starts = starting_offsets(settings, view, ranges)
+    check_place(settings.ending, ranges)
+    ends = end_of(settings.ending, ranges, offsets_of_times(view, settings.ending, ranges))
+    slices, losses = ranges_to_read(starts, ends, ranges)
+    report_losses(settings, losses)
+    return plan_partitions(
+        _narrowed(slices, view, pushed),
+        min_partitions=settings.min_partitions,
+        max_records_per_partition=settings.max_records_per_partition,
+    )
+
+
+def _narrowed(slices: list[Slice], view: ClusterView, pushed: Pushed) -> list[Slice]:
+    kept = narrow_slices(slices, pushed, {}, {})
+    keys = [piece.queue for piece in kept]
+    first_ms, before_ms = from_time_ms(pushed), before_time_ms(pushed)
+    from_times = view.offsets_at(keys, first_ms) if keys and first_ms is not None else {}
+    before_times = view.offsets_at(keys, before_ms) if keys and before_ms is not None else {}
+    return narrow_slices(kept, pushed, from_times, before_times)
+
+
+def all_ranges(settings: SourceSettings, view: ClusterView) -> dict[QueueKey, Range]:
+    """Every queue that is read, and how far it reaches; raises when a broker does not tell."""
+    keys = set(view.queues())
+    for topic, queues in (settings.assigned or {}).items():
+        keys |= {QueueKey(topic, *queue) for queue in queues}
+    ranges = view.ranges(sorted(keys))
+    _require_all(keys, ranges)
+    return ranges
+
+
+def _require_all(asked: Collection[QueueKey], answered: Collection[QueueKey]) -> None:
+    away = sorted({key.broker_name for key in asked if key not in answered})
+    if away:
+        raise PipelineError(
+            f"no answer from {', '.join(away)}: its queues cannot be left out, so see that it runs "
+            "and can be reached from the driver"
+        )
+
+
+def starting_offsets(
+    settings: SourceSettings, view: ClusterView, ranges: Mapping[QueueKey, Range]
+) -> dict[QueueKey, int]:
+    """Where each queue is read first, as the options tell it."""
+    check_place(settings.starting, ranges)
+    return start_of(
+        settings.starting,
+        ranges,
+        offsets_of_times(view, settings.starting, ranges),
+        latest_if_none_is_so_new=settings.latest_if_none_is_so_new,
+    )
+
+
+def offsets_of_times(
+    view: ClusterView, place: Place, ranges: Mapping[QueueKey, Range]
+) -> dict[QueueKey, int]:
+    """The offsets of the times that a place names; empty when it names none."""
+    found: dict[QueueKey, int] = {}
+    for timestamp_ms, keys in asked_times(place, list(ranges)).items():
+        found.update(view.offsets_at(keys, timestamp_ms))
+        _require_all(keys, found)
+    return found
+
+
+def report_losses(settings: SourceSettings, losses: list[str]) -> None:
+    """Raises ``DataLost``, or logs what is gone when the query is to go on without it."""
+    if not losses:
+        return
+    text = "; ".join(losses[:5]) + (f"; and {len(losses) - 5} more" if len(losses) > 5 else "")
+    if settings.fail_on_data_loss:
+        raise DataLost(f"{text}. To go on with what is left, set failOnDataLoss=false")
+    log.warning("%s; the read goes on with what is left (failOnDataLoss=false)", text)

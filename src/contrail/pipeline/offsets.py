@@ -1,0 +1,231 @@
+"""Places in queues as plain numbers: Spark's offset JSON, and the rules by which a stream moves.
+
+An offset of a stream is ``{"orders": {"broker-a:0": 1200, "broker-b:0": 990}}``. Queue ids repeat
+per broker, so a queue's key names its broker. Nothing here asks a broker: the ranges of the queues
+are arguments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import NamedTuple
+
+from contrail.errors import OptionInvalid
+from contrail.pipeline.options import EARLIEST_OFFSET, Place, PlaceKind, parse_queue
+from contrail.protocol.json_style import MessageQueue
+
+QueueKey = MessageQueue
+OffsetJson = dict[str, dict[str, int]]
+# A queue's smallest and its next offset.
+Range = tuple[int, int]
+
+
+class Slice(NamedTuple):
+    """A stretch of one queue: ``[queue_offset_start, queue_offset_end)``."""
+
+    queue: QueueKey
+    queue_offset_start: int
+    queue_offset_end: int
+
+
+def queue_name(key: QueueKey) -> str:
+    """A queue as messages name it."""
+    return f"{key.topic} {key.broker_name}:{key.queue_id}"
+
+
+def to_json(offsets: Mapping[QueueKey, int]) -> OffsetJson:
+    """Offsets as Spark keeps them; equal offsets are equal text."""
+    found: OffsetJson = {}
+    for key in sorted(offsets):
+        found.setdefault(key.topic, {})[f"{key.broker_name}:{key.queue_id}"] = offsets[key]
+    return found
+
+
+def from_json(value: Mapping[str, Mapping[str, int]]) -> dict[QueueKey, int]:
+    """The inverse of ``to_json``."""
+    return {
+        QueueKey(topic, *parse_queue("checkpoint", queue)): queue_offset
+        for topic, queues in value.items()
+        for queue, queue_offset in queues.items()
+    }
+
+
+# Where a read begins or ends.
+
+
+def asked_times(place: Place, keys: Collection[QueueKey]) -> dict[int, list[QueueKey]]:
+    """The times that must be looked up for a place, each with its queues."""
+    if place.kind is PlaceKind.TIMESTAMP:
+        return {place.timestamp_ms: sorted(keys)}
+    asked: dict[int, list[QueueKey]] = {}
+    if place.kind is PlaceKind.TIMESTAMPS:
+        for key in sorted(keys):
+            asked.setdefault(place.by_queue[key], []).append(key)
+    return asked
+
+
+def check_place(place: Place, keys: Collection[QueueKey]) -> None:
+    """Raises ``OptionInvalid`` when a place by queue names other queues than are read."""
+    if place.kind not in (PlaceKind.OFFSETS, PlaceKind.TIMESTAMPS):
+        return
+    missing = sorted(set(keys) - set(place.by_queue))
+    unknown = sorted(QueueKey(*key) for key in set(place.by_queue) - set(keys))
+    if missing:
+        raise OptionInvalid(f"{place.option}: it lacks {_named(missing)}: name every queue")
+    if unknown:
+        raise OptionInvalid(f"{place.option}: {_named(unknown)}: no such queue is read")
+
+
+def start_of(
+    place: Place,
+    ranges: Mapping[QueueKey, Range],
+    at_times: Mapping[QueueKey, int],
+    *,
+    latest_if_none_is_so_new: bool = False,
+) -> dict[QueueKey, int]:
+    """The queue offset at which each queue is read first.
+
+    Raises:
+        OptionInvalid: a queue has no message as new as was asked for, and that is no reason to
+            begin at its end.
+    """
+    starts = {key: _at(place, key, ranges[key], at_times) for key in ranges}
+    too_new = sorted(key for key in at_times if starts[key] >= ranges[key][1])
+    if too_new and not latest_if_none_is_so_new:
+        raise OptionInvalid(
+            f"{place.option}: {_named(too_new)} has no message that new: give an earlier time, or "
+            "startingOffsetsByTimestampStrategy=latest to begin at the end there"
+        )
+    return starts
+
+
+def end_of(
+    place: Place, ranges: Mapping[QueueKey, Range], at_times: Mapping[QueueKey, int]
+) -> dict[QueueKey, int]:
+    """The queue offset before which each queue's read ends."""
+    return {key: _at(place, key, ranges[key], at_times) for key in ranges}
+
+
+def _at(place: Place, key: QueueKey, ends: Range, at_times: Mapping[QueueKey, int]) -> int:
+    queue_offset_min, queue_offset_max = ends
+    if key in at_times:
+        return min(at_times[key], queue_offset_max)
+    if place.kind is not PlaceKind.OFFSETS:
+        return queue_offset_min if place.kind is PlaceKind.EARLIEST else queue_offset_max
+    asked = place.by_queue[key]
+    if asked >= 0:
+        return asked
+    return queue_offset_min if asked == EARLIEST_OFFSET else queue_offset_max
+
+
+# How a stream moves.
+
+
+def reachable(
+    start: Mapping[QueueKey, int], ranges: Mapping[QueueKey, Range]
+) -> tuple[dict[QueueKey, int], list[str]]:
+    """How far a stream at ``start`` could read now, and what contradicts that.
+
+    A queue that nobody tells about (its broker is away) stays where it is. A new one is entered at
+    its smallest offset first, with nothing read: only what is in ``start`` is replayed exactly. A
+    queue that ends before ``start`` is another one than it was: it is told, and its end is taken.
+    """
+    ends = dict(start)
+    losses = []
+    for key, (queue_offset_min, queue_offset_max) in ranges.items():
+        if key not in start:
+            ends[key] = queue_offset_min
+            continue
+        ends[key] = queue_offset_max
+        if queue_offset_max < start[key]:
+            losses.append(
+                f"{queue_name(key)} ends at {queue_offset_max} and was read up to {start[key]}: "
+                "the topic was made anew, or its broker lost messages"
+            )
+    return ends, losses
+
+
+def share_by_lag(
+    start: Mapping[QueueKey, int], end: Mapping[QueueKey, int], count_max: int
+) -> dict[QueueKey, int]:
+    """``end`` moved back so that at most ``count_max`` offsets lie between the two.
+
+    Every queue gets a share in proportion to its lag, and at least one offset while there are
+    enough for all; when there are not, the queues take turns.
+    """
+    lags = {
+        key: end[key] - start[key] for key in sorted(end) if end[key] > start.get(key, end[key])
+    }
+    if sum(lags.values()) <= count_max:
+        return dict(end)
+    if count_max < len(lags):
+        shares = dict.fromkeys(_turn(list(lags), count_max, sum(start.values())), 1)
+    else:
+        shares = _largest_remainder(lags, count_max)
+    return {key: start[key] + shares.get(key, 0) if key in lags else end[key] for key in end}
+
+
+def _turn(keys: list[QueueKey], count: int, moved: int) -> list[QueueKey]:
+    """``count`` of the queues; ``moved`` grows by as many each time, so the turns go round."""
+    first = moved % len(keys)
+    return (keys[first:] + keys[:first])[:count]
+
+
+def _largest_remainder(lags: Mapping[QueueKey, int], count: int) -> dict[QueueKey, int]:
+    """``count`` by lag: rounded down, what is left to the largest remainders; at least one each."""
+    total = sum(lags.values())
+    shares = {key: count * lag // total for key, lag in lags.items()}
+    by_remainder = sorted(lags, key=lambda key: (-(count * lags[key] % total), key))
+    for key in by_remainder[: count - sum(shares.values())]:
+        shares[key] += 1
+    for key in [key for key, share in shares.items() if share == 0]:
+        shares[max(shares, key=shares.__getitem__)] -= 1
+        shares[key] = 1
+    return shares
+
+
+def count_between(start: Mapping[QueueKey, int], end: Mapping[QueueKey, int]) -> int:
+    """How many offsets lie between two places."""
+    return sum(max(0, end[key] - start.get(key, end[key])) for key in end)
+
+
+def ranges_to_read(
+    start: Mapping[QueueKey, int],
+    end: Mapping[QueueKey, int],
+    ranges: Mapping[QueueKey, Range],
+) -> tuple[list[Slice], list[str]]:
+    """What is read between two places, cut to what is still there, and what is gone of it.
+
+    A queue without a range is not cut: its broker is away, and whoever reads it finds out.
+    """
+    slices, losses = [], []
+    for key in sorted(end):
+        queue_offset_min, queue_offset_max = ranges.get(key, (0, end[key]))
+        first = start.get(key, queue_offset_min)
+        if first > queue_offset_max:
+            losses.append(f"{queue_name(key)} ends at {queue_offset_max}, before {first}")
+        elif first < queue_offset_min and first < end[key]:
+            last = min(end[key], queue_offset_min)
+            losses.append(
+                f"{queue_name(key)} has lost {first} to {last}: it begins at {queue_offset_min}"
+            )
+        elif end[key] > queue_offset_max:
+            losses.append(f"{queue_name(key)} ends at {queue_offset_max}, before {end[key]}")
+        first, last = max(first, queue_offset_min), min(end[key], queue_offset_max)
+        if first < last:
+            slices.append(Slice(key, first, last))
+    return slices, losses
+
+
+def lag_by_queue(
+    start: Mapping[QueueKey, int], ranges: Mapping[QueueKey, Range]
+) -> dict[QueueKey, int]:
+    """How many offsets each queue has after ``start``."""
+    return {key: ends[1] - start.get(key, ends[0]) for key, ends in ranges.items()}
+
+
+def _named(keys: Iterable[QueueKey]) -> str:
+    """Some of the queues, for a message."""
+    names = [queue_name(key) for key in keys]
+    more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    return ", ".join(names[:3]) + more

@@ -1,0 +1,276 @@
+"""One task of the sink: its rows are checked, placed, encoded and sent.
+
+Two attempts of a task may send beside each other, when Spark gave up on one that still runs. Both
+have the same rows in the same order, each sends the next run of a queue only when the one before
+is stored, and the broker drops what is not newer than what it has: whoever comes first with a row
+stores it, and no row is left out.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain, pairwise
+
+import numpy as np
+import pyarrow as pa
+
+from contrail.client.sink_requests import SinkRequests, Stored
+from contrail.errors import SinkRefused
+from contrail.pipeline import sink_batch
+from contrail.pipeline.options import Idempotence, SinkSettings
+from contrail.pipeline.sink_apache import (
+    Delivery,
+    LookedUpSends,
+    alone,
+    choose_delivery,
+    id_of_key,
+    require_window,
+    send_plainly,
+)
+from contrail.pipeline.sink_calls import Calls, Lanes, SendParcel
+from contrail.pipeline.sink_lanes import Parcel
+from contrail.pipeline.sink_layout import Indexes, QueueTable, RowWishes, layout_of
+from contrail.pipeline.sink_rows import RowPlan, SinkRows, Where, read_rows
+from contrail.pipeline.sink_units import Stamp, Units, cut_runs, encode_units
+from contrail.pipeline.task_identity import TaskIdentity
+from contrail.protocol.bodies.sinks import Queues
+
+_log = logging.getLogger(__name__)
+
+# Brokers answer an ordinary batch with all its ids in one field.
+_BATCH_ROWS_MAX = 1_000
+# Brokers count a batch by its records, which are longer than units, and take 4 MiB.
+_BATCH_BYTES_MAX = 3 << 20
+# Asked about when rows have no sink, to learn what brokers can do.
+_NOBODY = "-"
+
+
+@dataclass(frozen=True, slots=True)
+class TaskOutcome:
+    """What became of a task's rows."""
+
+    row_count: int = 0
+    stored_count: int = 0
+    dropped_count: int = 0
+    # The brokers at which rows wait for the decision.
+    prepared_at: tuple[str, ...] = ()
+    # The batch was decided before this attempt: its rows were not sent.
+    was_decided: bool = False
+
+
+class _Decided(Exception):
+    """The batch is decided already."""
+
+
+def write_rows(
+    calls: Calls,
+    settings: SinkSettings,
+    plan: RowPlan,
+    identity: TaskIdentity,
+    batches: Iterator[pa.RecordBatch],
+) -> TaskOutcome:
+    """Send all rows of a task, and wait until they are stored.
+
+    Raises:
+        SinkRefused: a row cannot be sent, or the cluster cannot keep what is promised.
+        ClientError: a broker refused rows, or did not answer for a long time.
+    """
+    first = next((one for one in batches if one.num_rows), None)
+    if first is None:
+        return TaskOutcome()
+    task = _TaskWrite(calls, settings, plan, identity)
+    try:
+        for batch in chain((first,), batches):
+            task.add(batch)
+        return task.finish()
+    except _Decided:
+        return TaskOutcome(was_decided=True)
+    except BaseException:
+        task.give_up()
+        raise
+
+
+class _TaskWrite:
+    def __init__(
+        self, calls: Calls, settings: SinkSettings, plan: RowPlan, identity: TaskIdentity
+    ) -> None:
+        self._calls = calls
+        self._settings = settings
+        self._plan = plan
+        self._identity = identity
+        self._delivery = _delivery(calls, settings, identity)
+        self._stamp = _stamp(self._delivery, identity)
+        self._tables: dict[str, QueueTable] = {}
+        self._brokers: set[str] = set()
+        self._row_count = 0
+        self._lanes: Lanes = calls.open_lanes(_sender(self._delivery))
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Send the rows of a batch, as far as there is room for them under way."""
+        if not batch.num_rows:
+            return
+        where = Where(self._identity.partition, self._row_count)
+        rows = read_rows(batch, self._plan, where)
+        if self._delivery is Delivery.PREPARED and rows.delayed is not None:
+            where.refuse(
+                pa.array(rows.delayed),
+                "delayLevel or deliverTimestamp",
+                "idempotence=transactional cannot delay a message: make it null",
+            )
+        wishes = RowWishes(
+            rows.queue_ids,
+            rows.broker_names,
+            rows.sharding_keys,
+            rows.keys if self._delivery.is_by_keys else None,
+        )
+        self._open_tables(rows.topics.texts)
+        for code, topic in enumerate(rows.topics.texts):
+            numbers = np.flatnonzero(rows.topics.codes == code)
+            table = self._tables[topic]
+            chosen = table.choose_many(wishes, numbers, where.partition, where.first_row)
+            self._send(rows, numbers, table, chosen, where)
+        self._row_count += batch.num_rows
+
+    def _send(
+        self,
+        rows: SinkRows,
+        numbers: Indexes,
+        table: QueueTable,
+        chosen: Indexes,
+        where: Where,
+    ) -> None:
+        by_queue = np.argsort(chosen, kind="stable")
+        order, queues = numbers[by_queue], chosen[by_queue]
+        units = encode_units(
+            rows, order, self._ids(rows, order, table.topic, where), self._stamp, where
+        )
+        bounds = [0, *(np.flatnonzero(np.diff(queues)) + 1).tolist(), len(order)]
+        runs = [
+            (table.queues[queues[start]], list(self._runs(rows, order, units, start, end)))
+            for start, end in pairwise(bounds)
+        ]
+        # By turns, so that all queues are busy from the start.
+        for turn in range(max(len(parts) for _, parts in runs)):
+            for queue, parts in runs:
+                if turn < len(parts):
+                    self._brokers.add(queue.broker_name)
+                    start, end = parts[turn]
+                    parcel = Parcel(queue, end - start, units.between(start, end))
+                    self._lanes.submit(self._wrapped(parcel))
+
+    def _runs(
+        self, rows: SinkRows, order: Indexes, units: Units, start: int, end: int
+    ) -> Iterator[tuple[int, int]]:
+        """The rows of a queue by requests; ordinary batches may hold no delayed row."""
+        bytes_max = min(self._settings.send_batch_bytes, _BATCH_BYTES_MAX)
+        cuts = [start, end]
+        if rows.delayed is not None and not self._delivery.is_stamped:
+            late = np.flatnonzero(rows.delayed[order[start:end]]) + start
+            cuts = sorted({start, end, *late.tolist(), *(late + 1).tolist()})
+        for first, last in pairwise(cuts):
+            yield from cut_runs(
+                units.ends, first, last, bytes_max=bytes_max, count_max=_BATCH_ROWS_MAX
+            )
+
+    def _wrapped(self, parcel: Parcel) -> Parcel:
+        """A row by itself is sent as a message of its own, where batches are ordinary ones."""
+        if self._delivery.is_stamped or parcel.row_count > 1:
+            return parcel
+        return Parcel(parcel.queue, 1, alone=alone(parcel.queue, parcel.units))
+
+    def _ids(self, rows: SinkRows, order: Indexes, topic: str, where: Where) -> Sequence[str]:
+        if not self._delivery.is_by_keys:
+            return self._calls.take_ids(len(order))
+        if rows.keys is None or (rows.keys.codes[order] < 0).any():
+            bad = 0 if rows.keys is None else int(order[(rows.keys.codes[order] < 0).argmax()])
+            where.refuse_row(bad, "keys", "it is null: dedupeBy=keys tells repeats by it")
+        ids = [id_of_key(topic, key) for key in rows.keys.texts]
+        return [ids[code] for code in rows.keys.codes[order].tolist()]
+
+    # Where to.
+
+    def _open_tables(self, topics: Sequence[str]) -> None:
+        """Learn where rows of topics go that had none before, and have it written down."""
+        fresh = [topic for topic in topics if topic not in self._tables]
+        if not fresh:
+            return
+        may_create = not self._is_recorded
+        layout = {
+            topic: layout_of(self._calls.publish_queues(topic, create=may_create))
+            for topic in fresh
+        }
+        if self._delivery is Delivery.KEYED:
+            for topic in fresh:
+                require_window(topic, self._calls.topic_attributes(topic))
+        if self._identity.sink_id and self._is_recorded:
+            layout = self._recorded(layout)
+        self._tables |= {topic: QueueTable(topic, layout[topic]) for topic in fresh}
+
+    def _recorded(self, layout: Mapping[str, Queues]) -> dict[str, Queues]:
+        """The coordinator's layout, which is the one of the first attempt."""
+        sink_id, batch_id = self._identity.sink_id, self._identity.batch_id
+        status = sink_batch.begin_batch(self._calls, sink_id, batch_id, layout)
+        if self._delivery is Delivery.PREPARED and sink_batch.is_decided(status, batch_id):
+            raise _Decided
+        known = {} if status.layout is None else status.layout.topics
+        missing = layout.keys() - known
+        if missing:
+            raise SinkRefused(f"no broker wrote down where rows of {', '.join(missing)} go")
+        return dict(known)
+
+    @property
+    def _is_recorded(self) -> bool:
+        """Whether a coordinator keeps the layout, so that a replay has the same."""
+        return self._delivery.is_stamped or self._delivery is Delivery.KEYED
+
+    # The end.
+
+    def finish(self) -> TaskOutcome:
+        outcome = self._lanes.finish()
+        is_prepared = self._delivery is Delivery.PREPARED
+        return TaskOutcome(
+            row_count=self._row_count,
+            stored_count=outcome.stored_count,
+            dropped_count=outcome.dropped_count,
+            prepared_at=tuple(sorted(self._brokers)) if is_prepared else (),
+        )
+
+    def give_up(self) -> None:
+        """A failed attempt is never committed: what it prepared may go at once."""
+        self._lanes.cancel()
+        if self._delivery is Delivery.PREPARED and self._brokers:
+            identity = self._identity
+            attempts = {name: [identity.attempt] for name in self._brokers}
+            sink_batch.roll_back(self._calls, identity.sink_id, identity.batch_id, attempts)
+
+
+def _delivery(calls: Calls, settings: SinkSettings, identity: TaskIdentity) -> Delivery:
+    mode = settings.idempotence
+    plain: list[str] = []
+    if mode is not Idempotence.NONE and identity.sink_id not in calls.coordinators:
+        statuses = sink_batch.ask_all(calls, identity.sink_id or _NOBODY)
+        plain = sink_batch.plain_brokers(statuses)
+        if identity.sink_id and not plain:
+            sink_batch.remember(calls, identity.sink_id, statuses)
+    return choose_delivery(mode, by_keys=settings.dedupe_by_keys, plain=plain)
+
+
+def _stamp(delivery: Delivery, identity: TaskIdentity) -> Stamp:
+    if not delivery.is_stamped:
+        return Stamp()
+    return Stamp(identity.key, identity.attempt if delivery is Delivery.PREPARED else None)
+
+
+def _sender(delivery: Delivery) -> SendParcel:
+    if delivery is Delivery.LOOKED_UP:
+        return LookedUpSends()
+    return _send_stamped(delivery is Delivery.PREPARED) if delivery.is_stamped else send_plainly
+
+
+def _send_stamped(prepared: bool) -> SendParcel:
+    async def send(requests: SinkRequests, parcel: Parcel) -> Stored:
+        return await requests.send_stamped(parcel.queue, parcel.units, prepared=prepared)
+
+    return send

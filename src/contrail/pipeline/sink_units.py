@@ -1,0 +1,118 @@
+"""Rows as the units of batch sends, by column: all rows of an Arrow batch are encoded at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from contrail.client.outgoing import PROPERTIES_BYTES_MAX
+from contrail.model.properties import UNIQ_KEY
+from contrail.pipeline.sink_layout import Indexes
+from contrail.pipeline.sink_rows import (
+    LARGE,
+    SinkRows,
+    Where,
+    join,
+    scalar,
+)
+from contrail.protocol.bodies.sinks import SINK_ATTEMPT, SINK_KEY, SINK_SEQ
+
+_UNIT_FIXED_BYTES = 22
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """What the sink itself adds to each row; without ``key`` it adds nothing."""
+
+    key: str | None = None
+    attempt: str | None = None
+
+    @property
+    def text(self) -> str:
+        attempt = f"{SINK_ATTEMPT}\x01{self.attempt}\x02" if self.attempt else ""
+        return f"{SINK_KEY}\x01{self.key}\x02{attempt}" if self.key else ""
+
+
+class Units(NamedTuple):
+    """Encoded units, back to back: unit ``n`` is ``data[ends[n]:ends[n + 1]]``."""
+
+    data: memoryview
+    ends: Indexes
+
+    def between(self, first: int, last: int) -> bytes:
+        return bytes(self.data[self.ends[first] : self.ends[last]])
+
+
+def encode_units(
+    rows: SinkRows,
+    order: Indexes,
+    unique_ids: Sequence[str],
+    stamp: Stamp,
+    where: Where,
+) -> Units:
+    """The rows as units, in this order.
+
+    Raises:
+        SinkRefused: the properties of a row are too long.
+    """
+    taken = pa.array(order)
+    properties = _all_properties(rows, taken, unique_ids, stamp, where.first_row)
+    lengths = pc.binary_length(properties).to_numpy()
+    if len(lengths) and lengths.max() > PROPERTIES_BYTES_MAX:
+        bad = int(order[int(lengths.argmax())])
+        where.refuse_row(
+            bad,
+            "properties",
+            f"its properties have {lengths.max()} bytes, at most {PROPERTIES_BYTES_MAX} may be "
+            "sent: put the long ones into the body",
+        )
+    bodies = rows.bodies.take(taken)
+    heads = _heads(pc.binary_length(bodies).to_numpy(), lengths)
+    units = join([heads, bodies, _fixed(lengths.astype(">i2"), 2), properties])
+    return Units(
+        memoryview(units.buffers()[2] or b""),
+        np.frombuffer(units.buffers()[1], np.int64)[: len(units) + 1],
+    )
+
+
+def _all_properties(
+    rows: SinkRows, taken: pa.Array, unique_ids: Sequence[str], stamp: Stamp, first_row: int
+) -> pa.Array:
+    parts = [] if rows.properties is None else [rows.properties.take(taken)]
+    parts += [scalar(f"{UNIQ_KEY}\x01"), pa.array(unique_ids, pa.large_string()).cast(LARGE)]
+    if stamp.key:
+        numbers = pc.add(taken, first_row).cast(pa.large_string()).cast(LARGE)
+        parts += [scalar(f"\x02{stamp.text}{SINK_SEQ}\x01"), numbers]
+    return join([*parts, scalar("\x02")])
+
+
+def _heads(body_lengths: Any, property_lengths: Any) -> pa.Array:
+    heads = np.zeros((len(body_lengths), 5), ">i4")
+    heads[:, 0] = body_lengths + property_lengths + _UNIT_FIXED_BYTES
+    heads[:, 4] = body_lengths
+    return _fixed(heads, 20)
+
+
+def cut_runs(
+    ends: Indexes, first: int, last: int, *, bytes_max: int, count_max: int
+) -> Iterator[tuple[int, int]]:
+    """Cut units ``first`` to ``last`` into runs within both limits; one too long is alone."""
+    while first < last:
+        fitting = int(np.searchsorted(ends, ends[first] + bytes_max, side="right")) - 1
+        end = min(max(fitting, first + 1), first + count_max, last)
+        yield first, end
+        first = end
+
+
+def _fixed(numbers: Any, width: int) -> pa.Array:
+    """Big-endian numbers as bytes, ``width`` for each element."""
+    count = len(numbers)
+    fixed = pa.FixedSizeBinaryArray.from_buffers(
+        pa.binary(width), count, [None, pa.py_buffer(np.ascontiguousarray(numbers))]
+    )
+    return fixed.cast(LARGE)

@@ -1,0 +1,229 @@
+"""The writers of ``format("rocketmq")``, as Spark calls them.
+
+``write`` runs in a task on an executor, ``commit`` and ``abort`` on the driver, in other processes:
+all they know of each other is the commit message. Spark runs tasks again, replays whole batches,
+and may abort a batch whose commit it began; see ``sink_batch`` for why that is harmless.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql.datasource import (
+    DataSourceArrowWriter,
+    DataSourceStreamArrowWriter,
+    WriterCommitMessage,
+)
+from pyspark.sql.types import StructType
+
+from contrail.client.sink_requests import Participants
+from contrail.errors import OptionInvalid
+from contrail.pipeline import sink_batch
+from contrail.pipeline.options import Idempotence, SinkSettings
+from contrail.pipeline.sink_apache import warn_once
+from contrail.pipeline.sink_calls import Calls, connection_for
+from contrail.pipeline.sink_rows import RowPlan, plan_rows
+from contrail.pipeline.sink_task import TaskOutcome, write_rows
+from contrail.pipeline.task_identity import (
+    TaskIdentity,
+    batch_identity,
+    current_task,
+    nameless_identity,
+    stream_identity,
+)
+
+_log = logging.getLogger(__name__)
+
+_SINK_ID_CHARS_MAX = 128
+
+
+def batch_writer(schema: StructType, settings: SinkSettings) -> BatchWriter:
+    """What ``df.write`` uses.
+
+    Raises:
+        OptionInvalid: a column or an option does not fit; no task was started.
+    """
+    if settings.sink_id is not None:
+        raise OptionInvalid("sinkId: it is for streams: a batch write is known by its writeId")
+    return BatchWriter(plan_rows(schema, settings.topic), _with_write_id(settings))
+
+
+def _with_write_id(settings: SinkSettings) -> SinkSettings:
+    """Without an id of the write nobody can know its rows when it runs again."""
+    _check_id("writeId", settings.write_id)
+    mode = settings.idempotence
+    if settings.write_id is not None or settings.dedupe_by_keys or mode is Idempotence.NONE:
+        return settings
+    if mode is Idempotence.TRANSACTIONAL:
+        # All or nothing needs a name, if only for this one run.
+        return replace(settings, write_id=f"write-{uuid.uuid4().hex}")
+    if mode is Idempotence.DEDUPE:
+        raise OptionInvalid(
+            "writeId: idempotence=dedupe needs it for a batch write: give a name that is the same "
+            "when the job runs again, such as the run's id"
+        )
+    warn_once(
+        "this batch write has no writeId: rows may be there twice after a retry, and are when the "
+        "job runs again"
+    )
+    return replace(settings, idempotence=Idempotence.NONE)
+
+
+def stream_writer(schema: StructType, settings: SinkSettings) -> StreamWriter:
+    """What ``df.writeStream`` uses.
+
+    Raises:
+        OptionInvalid: a column or an option does not fit; no task was started.
+    """
+    if settings.write_id is not None:
+        raise OptionInvalid("writeId: it is for batch writes: a stream is known by its sinkId")
+    _check_id("sinkId", settings.sink_id)
+    return StreamWriter(plan_rows(schema, settings.topic), settings)
+
+
+def _check_id(option: str, text: str | None) -> None:
+    if text is None:
+        return
+    if len(text) > _SINK_ID_CHARS_MAX or not text.isprintable():
+        raise OptionInvalid(
+            f"{option}={text!r}: give at most {_SINK_ID_CHARS_MAX} printable characters"
+        )
+
+
+@dataclass(frozen=True)
+class Written(WriterCommitMessage):
+    """What a task tells the driver: counts and who it was, never rows."""
+
+    sink_id: str
+    batch_id: int
+    partition: int
+    attempt: str
+    outcome: TaskOutcome
+
+
+class BatchWriter(DataSourceArrowWriter):
+    """One batch write; its only batch is number 0."""
+
+    def __init__(self, plan: RowPlan, settings: SinkSettings) -> None:
+        self._plan = plan
+        self._settings = settings
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = current_task()
+        write_id = self._settings.write_id
+        identity = batch_identity(task, write_id) if write_id else nameless_identity(task)
+        return write(connection_for(self._settings), self._settings, self._plan, identity, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None]) -> None:
+        commit(self._settings, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None]) -> None:
+        abort(self._settings, messages)
+
+
+class StreamWriter(DataSourceStreamArrowWriter):
+    """The micro-batches of a query. Spark makes a new one for each, twice."""
+
+    def __init__(self, plan: RowPlan, settings: SinkSettings) -> None:
+        self._plan = plan
+        self._settings = settings
+
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
+        task = current_task()
+        identity = (
+            nameless_identity(task)
+            if self._settings.idempotence is Idempotence.NONE
+            else stream_identity(task, self._settings.sink_id)
+        )
+        return write(connection_for(self._settings), self._settings, self._plan, identity, iterator)
+
+    def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        commit(self._settings, messages)
+
+    def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
+        abort(self._settings, messages)
+
+
+# The rules, without Spark.
+
+
+def write(
+    calls: Calls,
+    settings: SinkSettings,
+    plan: RowPlan,
+    identity: TaskIdentity,
+    batches: Iterator[pa.RecordBatch],
+) -> Written:
+    """Send the rows of one task."""
+    outcome = write_rows(calls, settings, plan, identity, batches)
+    return Written(
+        identity.sink_id, identity.batch_id, identity.partition, identity.attempt, outcome
+    )
+
+
+def commit(settings: SinkSettings, messages: Sequence[WriterCommitMessage | None]) -> None:
+    prepared = prepared_of(messages)
+    if prepared:
+        commit_prepared(connection_for(settings), prepared)
+
+
+def abort(settings: SinkSettings, messages: Sequence[WriterCommitMessage | None]) -> None:
+    prepared = prepared_of(messages)
+    if prepared:
+        all_wrote = all(message is not None for message in messages)
+        abort_prepared(connection_for(settings), prepared, all_wrote=all_wrote)
+
+
+def prepared_of(messages: Sequence[WriterCommitMessage | None]) -> list[Written]:
+    """The tasks that left something to decide, or found it decided."""
+    return [
+        one
+        for one in messages
+        if isinstance(one, Written) and (one.outcome.prepared_at or one.outcome.was_decided)
+    ]
+
+
+def commit_prepared(calls: Calls, prepared: Sequence[Written]) -> None:
+    """Make a batch visible as a whole. May be repeated.
+
+    Raises:
+        ClientError: a broker does not answer; the batch may be decided, a replay completes it.
+    """
+    first = prepared[0]
+    if any(one.outcome.was_decided for one in prepared):
+        brokers = {name for one in prepared for name in one.outcome.prepared_at}
+        sink_batch.complete_batch(calls, first.sink_id, first.batch_id, also=brokers)
+    else:
+        sink_batch.commit_batch(calls, first.sink_id, first.batch_id, participants_of(prepared))
+
+
+def participants_of(prepared: Sequence[Written]) -> Participants:
+    """Which attempt of which partition counts, by broker."""
+    found: dict[str, dict[int, str]] = {}
+    for one in prepared:
+        for name in one.outcome.prepared_at:
+            found.setdefault(name, {})[one.partition] = one.attempt
+    return found
+
+
+def abort_prepared(calls: Calls, prepared: Sequence[Written], *, all_wrote: bool) -> None:
+    """Take back what tasks prepared, unless the batch is decided or may yet be.
+
+    When all tasks wrote, it was the commit that failed, and nobody knows whether the decision is
+    on its way: nothing is taken back then. What stays ends with the next batch, or by its age.
+    """
+    first = prepared[0]
+    if sink_batch.complete_batch(calls, first.sink_id, first.batch_id):
+        _log.warning("batch %d of sink %s is committed", first.batch_id, first.sink_id)
+        return
+    if all_wrote:
+        return
+    attempts: dict[str, list[str]] = {}
+    for one in prepared:
+        for name in one.outcome.prepared_at:
+            attempts.setdefault(name, []).append(one.attempt)
+    sink_batch.roll_back(calls, first.sink_id, first.batch_id, attempts)

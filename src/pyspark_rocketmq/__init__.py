@@ -1,0 +1,78 @@
+"""The door through which Spark finds ``format("rocketmq")`` by itself.
+
+Spark imports every top-level module named ``pyspark_*`` when it meets an unknown format, so this
+one imports as little as it can.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from contrail.errors import PipelineError
+from contrail.pipeline.source import RocketMqSource as DefaultSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+__all__ = ["DefaultSource", "check", "register"]
+
+_LOOK_TIMEOUT_S = 60
+
+
+def register(spark: SparkSession) -> None:
+    """Make ``format("rocketmq")`` known to a session, wherever Spark would look for it.
+
+    Raises:
+        PipelineError: the Python that Spark starts for the source cannot import it.
+    """
+    if _is_here(spark):
+        _require_importable(spark.sparkContext.pythonExec)
+    spark.dataSource.register(DefaultSource)
+
+
+def check(spark: SparkSession) -> None:
+    """Raises ``PipelineError`` when Spark looks for the format in a Python without this package.
+
+    A virtual environment that was not activated is the usual reason: Spark takes ``python3`` from
+    the PATH then, not the interpreter that runs the script.
+    """
+    if _is_here(spark):
+        named = os.environ.get("PYSPARK_DRIVER_PYTHON") or os.environ.get("PYSPARK_PYTHON")
+        _require_importable(named or "python3")
+
+
+def _is_here(spark: SparkSession) -> bool:
+    """Whether Spark runs beside us; a Connect server has its own Python, unknown to its clients."""
+    return hasattr(spark, "_jvm")
+
+
+def _require_importable(python: str) -> None:
+    path = shutil.which(python)
+    if path is not None and os.path.abspath(path) == os.path.abspath(sys.executable):
+        return
+    reason = _failure(path) if path is not None else "there is no such program on the PATH"
+    if reason is not None:
+        raise PipelineError(
+            f"Spark starts {python!r} for format('rocketmq'), and that Python cannot import "
+            f"pyspark_rocketmq: {reason}. Set PYSPARK_PYTHON={sys.executable} before the session "
+            "is made (or activate the environment), or install contrail-mq[spark] for that Python"
+        )
+
+
+def _failure(path: str) -> str | None:
+    """Why another Python cannot import this package; None when it can."""
+    try:
+        done = subprocess.run(
+            [path, "-c", "import pyspark_rocketmq"],
+            capture_output=True,
+            text=True,
+            timeout=_LOOK_TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return f"it did not answer within {_LOOK_TIMEOUT_S} s"
+    return None if done.returncode == 0 else (done.stderr.strip().splitlines() or ["it failed"])[-1]

@@ -1,0 +1,69 @@
+"""Slices of queues become partitions: all of each, in order, as many as were asked for."""
+
+from __future__ import annotations
+
+import pickle
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrail.pipeline.offsets import QueueKey, Slice
+from contrail.pipeline.partitions import QueueSlice, plan_partitions
+
+
+def slices(*lengths: int) -> list[Slice]:
+    return [
+        Slice(QueueKey("orders", "broker-a", number), 100, 100 + length)
+        for number, length in enumerate(lengths)
+    ]
+
+
+def lengths(partitions: list[QueueSlice]) -> list[int]:
+    return [part.queue_offset_end - part.queue_offset_start for part in partitions]
+
+
+def test_a_queue_is_one_partition_and_an_empty_one_is_none() -> None:
+    assert plan_partitions(slices(7, 0)) == [QueueSlice("orders", "broker-a", 0, 100, 107)]
+    assert plan_partitions([]) == plan_partitions([], min_partitions=4) == []
+
+
+def test_long_queues_are_cut_and_short_ones_stay_whole() -> None:
+    assert lengths(plan_partitions(slices(900, 100), min_partitions=4)) == [300, 300, 300, 100]
+
+
+def test_no_partition_has_more_records_than_allowed() -> None:
+    assert lengths(plan_partitions(slices(10, 3), max_records_per_partition=4)) == [3, 3, 4, 3]
+
+
+def test_there_are_no_more_partitions_than_records() -> None:
+    assert lengths(plan_partitions(slices(2, 1), min_partitions=50)) == [1, 1, 1]
+
+
+@given(
+    st.lists(st.integers(0, 500), max_size=6),
+    st.none() | st.integers(1, 40),
+    st.none() | st.integers(1, 60),
+)
+def test_partitions_cover_the_slices_exactly(
+    asked: list[int], min_partitions: int | None, count_max: int | None
+) -> None:
+    parts = plan_partitions(
+        slices(*asked), min_partitions=min_partitions, max_records_per_partition=count_max
+    )
+    covered = [
+        (part.queue_id, place)
+        for part in parts
+        for place in range(part.queue_offset_start, part.queue_offset_end)
+    ]
+    assert covered == [
+        (number, 100 + place) for number, length in enumerate(asked) for place in range(length)
+    ]
+    assert len(parts) >= min(min_partitions or 0, sum(asked))
+    assert all(0 < length <= (count_max or length) for length in lengths(parts))
+
+
+def test_a_partition_travels_and_says_what_it_is() -> None:
+    part = QueueSlice("orders", "broker-a", 3, 5, 9)
+    assert pickle.loads(pickle.dumps(part)) == part
+    assert hash(pickle.loads(pickle.dumps(part))) == hash(part)
+    assert repr(part) == "QueueSlice(orders broker-a:3 [5, 9))"
