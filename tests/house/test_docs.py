@@ -1,7 +1,8 @@
 """The docs hold together: links resolve, every page can be reached, and the examples run.
 
 In an example, ``python`` blocks of one page share their names, and each line of a ``console``
-block that starts with ``$ contrail`` is run; both in one empty folder per page.
+block that starts with ``$ contrail`` is run; both in one empty folder per page. A page whose
+examples need more than that names the test that runs them: ``<!-- examples: tests/... -->``.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ PAGES = [ROOT / "README.md", ROOT / "changes" / "README.md", *sorted(DOCS.rglob(
 FENCE = re.compile(r"^```(\w*)[^\n]*\n(.*?)^```", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\[[^\]]+\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+ELSEWHERE = re.compile(r"^<!-- examples: (\S+) -->$", re.MULTILINE)
 COMMAND = re.compile(r"^\$ (?:\.venv/bin/)?contrail (.*)$", re.MULTILINE)
 
 
@@ -30,6 +32,8 @@ class Example(NamedTuple):
 
 
 def examples(text: str) -> list[Example]:
+    if ELSEWHERE.search(text):
+        return []
     found = [Example(language, body) for language, body in FENCE.findall(text)]
     return [block for block in found if is_run(block)]
 
@@ -98,6 +102,12 @@ def test_the_examples_of_a_page_run(
             run_commands(example.text)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_examples_that_are_run_elsewhere_are(page: Path) -> None:
+    for path in ELSEWHERE.findall(page.read_text(encoding="utf-8")):
+        assert page.name in (ROOT / path).read_text(encoding="utf-8"), f"{path} does not run them"
+
+
 def run_commands(text: str) -> None:
     for arguments in COMMAND.findall(text):
         command = [sys.executable, "-m", "contrail.cli", *shlex.split(arguments, comments=True)]
@@ -116,3 +126,8 @@ def test_examples_are_found_by_language() -> None:
         "```python\nx = 1\n```\n```console\n$ make demo\n```\n```console\n$ contrail version\n```\n"
     )
     assert [block.language for block in examples(text)] == ["python", "console"]
+
+
+def test_examples_of_a_page_that_are_run_elsewhere_are_left_out() -> None:
+    text = "<!-- examples: tests/spark/test_guide.py -->\n```python\nx = 1\n```\n"
+    assert examples(text) == []
