@@ -1,0 +1,219 @@
+"""The names a query may read, and the rules around them; no Spark in here.
+
+``topic.orders``, ``archive.orders`` and ``store.orders`` are a live topic, an archive's and a store
+folder's. Spark has no temporary views of two names, so each becomes a view of one name, and the
+query is rewritten word by word. Which names are relations is not guessed: Spark itself says which
+of them it misses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import Enum, StrEnum
+from typing import NamedTuple
+
+from contrail.errors import OptionInvalid
+
+
+class Place(StrEnum):
+    """Where the messages of a relation are."""
+
+    TOPIC = "topic"
+    ARCHIVE = "archive"
+    STORE = "store"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Relation:
+    """A topic at a place, as a query names it."""
+
+    place: Place
+    topic: str
+
+    def __str__(self) -> str:
+        return f"{self.place}.{self.topic}"
+
+
+class WordKind(Enum):
+    """What matters of a query's words: names, and the sign between the parts of a name."""
+
+    NAME = "name"
+    OTHER = "other"
+
+
+class Word(NamedTuple):
+    """A word of a query; ``text`` of a name is without its quotes."""
+
+    kind: WordKind
+    text: str
+    start: int
+    end: int
+
+
+_WORD = re.compile(
+    r"""(?P<space>\s+|--(?:\\\n|[^\n])*)
+      | (?P<comment>/\*)
+      | (?P<raw>[rR](?:'[^']*'|"[^"]*"))
+      | (?P<string>'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")
+      | (?P<quoted>`(?:[^`]|``)*`)
+      | (?P<name>\w+)
+      | (?P<sign>.)""",
+    re.VERBOSE | re.DOTALL,
+)
+_COMMENT_EDGE = re.compile(r"/\*|\*/")
+_PLACES = frozenset(place.value for place in Place)
+_PART = re.compile(r"`((?:[^`]|``)*)`")
+_SCAN = re.compile(r"FileScan parquet .*?InMemoryFileIndex\(\d+ paths\)\[(?P<paths>[^\]]*)\]")
+_SCANNED_COLUMNS = re.compile(r"ReadSchema: struct<(?P<columns>.*)>\s*$")
+
+
+def words(query: str) -> list[Word]:
+    """The names and signs of a query, without strings, blanks and comments."""
+    return list(_scan(query))
+
+
+def _scan(query: str) -> Iterator[Word]:
+    position = 0
+    while position < len(query):
+        match = _WORD.match(query, position)
+        assert match is not None, "the last alternative takes any character"
+        kind, text, start = match.lastgroup, match.group(), position
+        position = _comment_end(query, match.end()) if kind == "comment" else match.end()
+        if kind == "name":
+            yield Word(WordKind.NAME, text, start, position)
+        elif kind == "quoted":
+            yield Word(WordKind.NAME, text[1:-1].replace("``", "`"), start, position)
+        elif kind in ("sign", "raw", "string"):
+            yield Word(WordKind.OTHER, text, start, position)
+
+
+def _comment_end(query: str, position: int) -> int:
+    """Where the comment that began before ``position`` ends; comments may hold comments."""
+    depth = 1
+    for edge in _COMMENT_EDGE.finditer(query, position):
+        depth += 1 if edge.group() == "/*" else -1
+        if depth == 0:
+            return edge.end()
+    return len(query)
+
+
+def statement(query: str) -> str:
+    """The query without the semicolon that may end it.
+
+    Raises:
+        OptionInvalid: there is nothing to run.
+    """
+    found = words(query)
+    while found and found[-1].text == ";" and found[-1].kind is WordKind.OTHER:
+        query = query[: found.pop().start]
+    if not found:
+        raise OptionInvalid('the query is empty: write one, such as "select * from topic.orders"')
+    return query
+
+
+def parse_relation(name: str) -> Relation | None:
+    """The relation that Spark calls ``name``, each part in backquotes; None if it is not ours."""
+    parts = [part.replace("``", "`") for part in _PART.findall(name)]
+    return _relation(*parts) if len(parts) == 2 else None
+
+
+def _relation(place: str, topic: str) -> Relation | None:
+    return Relation(Place(place.lower()), topic) if place.lower() in _PLACES else None
+
+
+def name_views(
+    query: str, relations: Iterable[Relation], taken_already: Iterable[str] = ()
+) -> dict[Relation, str]:
+    """A view name for each relation: the topic's own where nothing else in the query has it.
+
+    So ``select orders.tags from topic.orders`` means what it says.
+    """
+    taken = {word.text.lower() for word in _bare_names(words(query))}
+    taken |= {name.lower() for name in taken_already}
+    views: dict[Relation, str] = {}
+    for relation in sorted(relations):
+        for candidate in _candidates(relation):
+            if candidate.lower() not in taken:
+                break
+        taken.add(candidate.lower())
+        views[relation] = candidate
+    return views
+
+
+def _candidates(relation: Relation) -> Iterator[str]:
+    yield relation.topic
+    joined = f"{relation.place}_{relation.topic}"
+    yield joined
+    number = 2
+    while True:
+        yield f"{joined}_{number}"
+        number += 1
+
+
+def _bare_names(found: Sequence[Word]) -> Iterator[Word]:
+    """Names that neither qualify nor are qualified: relations, columns and aliases."""
+    for index, word in enumerate(found):
+        if word.kind is not WordKind.NAME:
+            continue
+        if not _is_dot(found, index - 1) and not _is_dot(found, index + 1):
+            yield word
+
+
+def _is_dot(found: Sequence[Word], index: int) -> bool:
+    if not 0 <= index < len(found):
+        return False
+    return found[index].kind is WordKind.OTHER and found[index].text == "."
+
+
+def rewrite(query: str, views: Mapping[Relation, str]) -> str:
+    """The query with the names of its views, also where they qualify a column."""
+    pieces: list[str] = []
+    position = 0
+    for start, end, relation in _mentions(query):
+        if relation in views:  # Else it is a column of an alias.
+            pieces += [query[position:start], quote(views[relation])]
+            position = end
+    return "".join([*pieces, query[position:]])
+
+
+def _mentions(query: str) -> Iterator[tuple[int, int, Relation]]:
+    found = words(query)
+    for index in range(len(found) - 2):
+        first, name = found[index], found[index + 2]
+        is_pair = first.kind is WordKind.NAME and name.kind is WordKind.NAME
+        if is_pair and _is_dot(found, index + 1) and not _is_dot(found, index - 1):
+            relation = _relation(first.text, name.text)
+            if relation is not None:
+                yield first.start, name.end, relation
+
+
+def quote(name: str) -> str:
+    """A name as an identifier, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def named_columns(query: str, known: Iterable[str]) -> list[str]:
+    """Which of the ``known`` columns a query names, anywhere, in the order of ``known``."""
+    said = {word.text.lower() for word in words(query) if word.kind is WordKind.NAME}
+    return [column for column in known if column.lower() in said]
+
+
+def scanned_columns(plan: str, known: Sequence[str]) -> dict[str, set[str]]:
+    """Which columns a plan reads of each folder: those of all its scans, by the folder's name.
+
+    ``known`` are the column names there are; none of them holds a character that ends a name.
+    """
+    scanned: dict[str, set[str]] = {}
+    for line in plan.splitlines():
+        where, what = _SCAN.search(line), _SCANNED_COLUMNS.search(line)
+        if where is not None and what is not None:
+            folder = where["paths"].rstrip("/").rpartition("/")[2]
+            names = {column for column in known if _has_column(what["columns"], column)}
+            scanned.setdefault(folder, set()).update(names)
+    return scanned
+
+
+def _has_column(columns: str, name: str) -> bool:
+    return re.search(rf"(?:^|,){re.escape(name)}:", columns) is not None

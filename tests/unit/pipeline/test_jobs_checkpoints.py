@@ -1,0 +1,77 @@
+"""Whose a checkpoint folder is."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from contrail.errors import OptionInvalid, StateFileDamaged
+from contrail.pipeline.jobs.checkpoints import Checkpoint, differences
+
+
+def test_the_same_job_with_the_same_settings_goes_on(tmp_path: Path) -> None:
+    folder = tmp_path / "point"
+    first = Checkpoint(folder)
+    assert first.claim("migrate", {"topic": "orders", "queues": 8}) is False
+    first.note(done=7)
+    first.note(more=["x"])
+    again = Checkpoint(str(folder))
+    assert again.claim("migrate", {"topic": "orders", "queues": 8}) is True
+    assert again.notes == {"done": 7, "more": ["x"]}
+
+
+def test_another_job_is_refused_by_name(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).claim("migrate", {})
+    with pytest.raises(OptionInvalid, match="belongs to a migrate job: give this dedupe another"):
+        Checkpoint(tmp_path).claim("dedupe", {})
+
+
+def test_other_settings_are_refused_and_what_differs_is_named(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).claim("migrate", {"topic": "orders", "key": "auto"})
+    with pytest.raises(OptionInvalid, match="key was 'auto' and is now 'keys'"):
+        Checkpoint(tmp_path).claim("migrate", {"topic": "orders", "key": "keys"})
+
+
+def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear all")
+    with pytest.raises(OptionInvalid, match="something else in it"):
+        Checkpoint(tmp_path).claim("migrate", {})
+    assert [one.name for one in tmp_path.iterdir()] == ["letter.txt"]
+
+
+def test_a_damaged_state_is_not_taken_for_a_new_folder(tmp_path: Path) -> None:
+    (tmp_path / "job.json").write_text("{}")
+    with pytest.raises(StateFileDamaged):
+        Checkpoint(tmp_path).claim("migrate", {})
+
+
+def test_an_address_that_is_no_folder_is_refused() -> None:
+    with pytest.raises(OptionInvalid, match="s3://bucket/x"):
+        Checkpoint("s3://bucket/x")
+
+
+def test_each_query_has_a_folder_of_its_own_below(tmp_path: Path) -> None:
+    checkpoint = Checkpoint(f"file://{tmp_path}")
+    assert checkpoint.spark() == str(tmp_path / "spark" / "query")
+    assert checkpoint.spark("copy") == str(tmp_path / "spark" / "copy")
+
+
+def test_nothing_is_written_before_the_claim(tmp_path: Path) -> None:
+    assert Checkpoint(tmp_path / "new").peek() is None
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_claim_can_be_looked_at(tmp_path: Path) -> None:
+    Checkpoint(tmp_path).claim("migrate", {"topic": "orders"})
+    found = Checkpoint(tmp_path).peek()
+    assert found == {"job": "migrate", "settings": {"topic": "orders"}, "notes": {}}
+    assert json.loads((tmp_path / "job.json").read_text()) == found
+
+
+def test_settings_that_came_or_went_are_differences_too() -> None:
+    assert differences({"a": 1, "b": 2}, {"b": 2, "c": 3}) == [
+        "a was 1 and is now None",
+        "c was None and is now 3",
+    ]

@@ -1,0 +1,172 @@
+"""The shared side of ``contrail pipeline``: exit codes, one line for what is wrong, summaries."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import typer
+from pyspark.errors import PySparkRuntimeError
+from typer.testing import CliRunner
+
+from contrail.cli.app import app
+from contrail.cli.pipeline import shared
+from contrail.errors import ConfigError, ContrailError, JobFailed, OptionInvalid
+from contrail.pipeline.jobs import session
+from contrail.pipeline.jobs.summary import Summary
+
+
+@dataclass(frozen=True)
+class Settings:
+    dry_run: bool = False
+
+
+class FakeSpark:
+    def __init__(self) -> None:
+        self.stopped = False
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+@pytest.fixture
+def spark(monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
+    made = FakeSpark()
+    monkeypatch.setattr(session, "open_session", lambda *_, **__: made)
+    return made
+
+
+def job(settings: Settings, *, spark: Any, progress: Any = None) -> Summary:
+    return Summary("job", "planned" if settings.dry_run else "done", {"rows": 1_234}, [{"n": 1}])
+
+
+def ended(work: Callable[[], None]) -> int:
+    with pytest.raises(typer.Exit) as exit_:
+        work()
+    return exit_.value.exit_code
+
+
+def test_a_missing_spark_is_one_line_with_the_command_that_installs_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(shared, "find_spec", lambda name: None)
+    answer = CliRunner().invoke(app, ["pipeline", "migrate", "a", "b"])
+    assert answer.exit_code == 2
+    assert "pip install contrail-mq[spark]" in answer.output
+    assert len(answer.output.strip().splitlines()) == 1
+
+
+def test_a_job_without_a_checkpoint_is_told_to_have_one() -> None:
+    answer = CliRunner().invoke(app, ["pipeline", "migrate", "a", "b", "--yes"])
+    assert answer.exit_code == 2
+    assert "--checkpoint DIR" in answer.output
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_summary_is_printed_for_people_or_as_json(capsys: pytest.CaptureFixture[str]) -> None:
+    shared.run(job, Settings(), shared.Running())
+    text = capsys.readouterr().out
+    assert "job: done" in text and "1,234" in text
+    shared.run(job, Settings(), shared.Running(as_json=True))
+    assert json.loads(capsys.readouterr().out)["facts"] == {"rows": 1_234}
+
+
+def test_a_job_that_needs_consent_is_refused_where_nobody_can_give_it(
+    spark: FakeSpark, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    code = ended(lambda: shared.run(job, Settings(), shared.Running(confirm=True)))
+    assert code == 2
+    assert "then say --yes" in capsys.readouterr().err
+    assert spark.stopped
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+    shared.run(job, Settings(dry_run=True), shared.Running(confirm=True))
+    assert "job: planned" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (JobFailed("differs"), 1),
+        (OptionInvalid("no such thing"), 2),
+        (ConfigError("no such topic"), 2),
+        (KeyboardInterrupt(), 1),
+    ],
+)
+def test_each_kind_of_error_has_its_exit_code_and_is_one_line(
+    error: BaseException, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail() -> None:
+        with shared.failures():
+            raise error
+
+    assert ended(fail) == code
+    told = capsys.readouterr().err
+    assert told.startswith("contrail: ")
+    assert len(told.splitlines()) == 1
+    if isinstance(error, ContrailError):
+        assert str(error) in told
+
+
+def test_a_failure_of_spark_is_one_line_and_a_bug_of_ours_is_not_hidden(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(error: Exception) -> Callable[[], None]:
+        def work() -> None:
+            with shared.failures():
+                raise error
+
+        return work
+
+    assert ended(fail(PySparkRuntimeError("it broke\n  at org.apache.spark"))) == 1
+    assert capsys.readouterr().err == "contrail: it broke\n"
+    with pytest.raises(ZeroDivisionError):
+        fail(ZeroDivisionError())()
+
+
+def test_the_line_of_ours_in_a_page_of_sparks_is_found() -> None:
+    page = (
+        "[STREAM_FAILED] Query terminated\n  File x.py\n"
+        "contrail.errors.DataLost: orders broker-a:0 has lost 1 to 5\n  at org.apache\n"
+    )
+    assert shared.spark_line(page) == "orders broker-a:0 has lost 1 to 5"
+
+
+@pytest.mark.usefixtures("spark")
+def test_a_setting_of_spark_must_have_a_name_and_a_value(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    code = ended(lambda: shared.run(job, Settings(), shared.Running(conf=["spark.x"])))
+    assert code == 2
+    assert "--conf 'spark.x' is not NAME=VALUE" in capsys.readouterr().err
+
+
+def test_the_first_interrupt_is_a_wish_and_the_second_is_none() -> None:
+    before = signal.getsignal(signal.SIGINT)
+    waiting: AbstractContextManager[Any] = shared.interrupts()
+    with waiting as asked:
+        assert not asked.is_set()
+        signal.raise_signal(signal.SIGINT)
+        assert asked.is_set()
+        with pytest.raises(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+    assert signal.getsignal(signal.SIGINT) is before
+
+
+def test_the_progress_bar_takes_whatever_a_job_tells() -> None:
+    with shared.shown_progress() as progress:
+        progress.at(1)
+        progress.begin("copying", 10)
+        progress.at(5, lag=3)
+        progress.note("[half] done")
+        progress.begin("verifying", None)
+        progress.end()
+        progress.end()

@@ -1,0 +1,153 @@
+"""Which Spark a job runs on, and what is said where there is none."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail.errors import PipelineError
+from contrail.pipeline.jobs import session
+
+
+class Builder:
+    """Takes what ``SparkSession.builder`` takes, and remembers it."""
+
+    def __init__(self) -> None:
+        self.settings: dict[str, str] = {}
+        self.place: str | None = None
+
+    def appName(self, name: str) -> Builder:
+        return self
+
+    def master(self, master: str) -> Builder:
+        self.place = master
+        return self
+
+    def remote(self, url: str) -> Builder:
+        self.place = f"remote {url}"
+        return self
+
+    def config(self, name: str, value: str) -> Builder:
+        self.settings[name] = value
+        return self
+
+    def getOrCreate(self) -> Builder:
+        return self
+
+
+@pytest.fixture
+def builder(monkeypatch: pytest.MonkeyPatch) -> Builder:
+    made = Builder()
+
+    class Session:
+        builder = made
+
+    monkeypatch.setattr(session, "SparkSession", Session)
+    monkeypatch.setattr(session, "_register_source", lambda spark: None)
+    monkeypatch.setattr(session, "java_version", lambda program: 17)
+    for name in ("SPARK_REMOTE", "PYSPARK_GATEWAY_PORT", "JAVA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    # Put back what the session sets for its workers.
+    monkeypatch.setenv("PYSPARK_PYTHON", "as-before")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "as-before")
+    monkeypatch.setenv("SPARK_LOCAL_IP", "127.0.0.1")
+    return made
+
+
+def opened(master: str | None = None, conf: Mapping[str, str] | None = None) -> Any:
+    return session.open_session("test", master=master, conf=conf)
+
+
+def test_without_a_word_spark_runs_in_this_process(builder: Builder) -> None:
+    opened()
+    assert builder.place == "local[*]"
+    assert builder.settings["spark.sql.session.timeZone"] == "UTC"
+    assert builder.settings["spark.driver.host"] == "127.0.0.1"
+
+
+def test_a_master_is_taken_as_it_is(builder: Builder) -> None:
+    opened("spark://there:7077")
+    assert builder.place == "spark://there:7077"
+    assert "spark.driver.host" not in builder.settings
+
+
+def test_a_connect_address_needs_no_java_here(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(session, "java_version", lambda program: None)
+    opened("sc://there")
+    assert builder.place == "remote sc://there"
+
+
+@pytest.mark.parametrize("variable", ["SPARK_REMOTE", "PYSPARK_GATEWAY_PORT"])
+def test_what_the_environment_has_chosen_is_left(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    monkeypatch.setenv(variable, "1")
+    opened()
+    assert builder.place is None
+
+
+def test_given_settings_are_stronger_than_ours(builder: Builder) -> None:
+    opened(conf={"spark.ui.enabled": "true", "spark.executor.memory": "3g"})
+    assert builder.settings["spark.ui.enabled"] == "true"
+    assert builder.settings["spark.executor.memory"] == "3g"
+
+
+@pytest.mark.parametrize(
+    ("found", "told"), [(None, "no Java was found"), (11, "is Java 11")], ids=["none", "too old"]
+)
+@pytest.mark.usefixtures("builder")
+def test_without_java_seventeen_the_command_that_installs_it_is_told(
+    monkeypatch: pytest.MonkeyPatch, found: int | None, told: str
+) -> None:
+    monkeypatch.setattr(session, "java_version", lambda program: found)
+    with pytest.raises(PipelineError, match=told) as refused:
+        opened()
+    assert "sudo apt-get install openjdk-17-jre-headless" in str(refused.value)
+    assert "\n" not in str(refused.value)
+
+
+def test_a_spark_that_does_not_start_is_one_line(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise RuntimeError("connection refused\n  at java.net.Socket")
+
+    monkeypatch.setattr(builder, "getOrCreate", refuse)
+    with pytest.raises(PipelineError) as refused:
+        opened("spark://there:7077")
+    assert str(refused.value) == "Spark does not start at spark://there:7077: connection refused"
+
+
+@pytest.mark.parametrize(
+    ("text", "version"),
+    [
+        ('openjdk version "17.0.15" 2025-04-15', 17),
+        ('java version "1.8.0_292"', 8),
+        ('openjdk version "21" 2023-09-19', 21),
+        ("not a java", None),
+    ],
+)
+def test_a_java_tells_its_release(text: str, version: int | None) -> None:
+    assert session.parsed_java_version(text) == version
+
+
+def test_a_java_that_does_not_run_has_no_release(tmp_path: Path) -> None:
+    assert session.java_version(str(tmp_path / "java")) is None
+
+
+def test_a_given_session_is_left_open() -> None:
+    class Given:
+        stopped = False
+
+        def stop(self) -> None:
+            self.stopped = True
+
+    given: Any = Given()
+    with session.job_session(given, "test") as spark:
+        assert spark is given
+    assert not given.stopped

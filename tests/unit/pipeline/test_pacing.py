@@ -1,0 +1,37 @@
+"""A rate is kept over any stretch of time, and idle time is not made up for."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from contrail.pipeline.jobs.pacing import Pacer, chunk_size
+
+
+@given(
+    st.integers(1, 5_000),
+    st.lists(st.tuples(st.integers(1, 200), st.floats(0, 0.5)), min_size=1, max_size=40),
+)
+def test_never_more_go_than_the_rate_allows(rate: int, sends: list[tuple[int, float]]) -> None:
+    now_s, sent = 100.0, 0
+    pacer = Pacer(rate, now_s)
+    for count, pause_s in sends:
+        now_s += pacer.wait_s(count, now_s)
+        # All before this one have had their time.
+        assert sent <= rate * (now_s - 100.0) + 1e-6
+        sent += count
+        now_s += pause_s
+
+
+def test_a_pause_is_not_made_up_for() -> None:
+    pacer = Pacer(10, 0.0)
+    assert pacer.wait_s(10, 0.0) == 0
+    assert pacer.wait_s(10, 60.0) == 0
+    assert pacer.wait_s(1, 60.0) == 1.0
+
+
+def test_chunks_are_small_enough_for_a_slow_rate() -> None:
+    assert chunk_size(None, 1_000) == 1_000
+    assert chunk_size(1, 1_000) == 1
+    assert chunk_size(100, 1_000) == 20
+    assert chunk_size(1e9, 1_000) == 1_000
