@@ -1,9 +1,9 @@
 """The product's main job today, from an empty clone: a whole cluster, used, killed and looked into.
 
 A NameServer and two brokers run as processes of their own. Orders are sent to them and read back
-over the wire and with the Python client, in every way that is built; one broker is killed with
-SIGKILL in the middle of its work and started again; then its files are damaged the way disks and
-operators do. Exits 0 only if nothing was lost.
+over the wire, with the Python client and by Spark, in every way that is built; one broker is
+killed with SIGKILL in the middle of its work and started again; then its files are damaged the way
+disks and operators do. Exits 0 only if nothing was lost.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from pathlib import Path
 
 from demo_client import show_client
 from demo_kinds import show_kinds
+from demo_spark import show_spark
 from rich.console import Console
 from rich.table import Table
 
@@ -332,12 +333,12 @@ def main() -> int:
             sent = send_in_every_way(cluster, report)
             read_in_every_way(cluster, report, sent)
             report.show("The Python client", show_client(cluster))
+            report.show("Spark", show_spark(cluster, Path(folder) / "spark"))
             count = kill_and_restart(cluster, report, sent + 1)
         config = read_broker_settings(cluster.brokers[1].properties()).store
         look_into(config, report, count)
         verify(config.root, report)
         report.show("Messages that wait, fail or depend", show_kinds(Path(folder), PROPERTIES))
-    console.print("\nA Spark job over these messages comes with the connector: not built yet.")
     kept = not report.failures
     console.rule("[green]all promises kept[/]" if kept else "[red]something is wrong[/]")
     return 0 if kept else 1

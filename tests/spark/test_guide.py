@@ -17,6 +17,7 @@ from tests.spark.traffic import make_topic, send_rows
 
 ROOT = Path(__file__).parents[2]
 GUIDE = ROOT / "docs" / "guide" / "spark.md"
+JOB_PAGES = ["query-with-sql.md", "traffic-report.md"]
 # The block that makes what is given here is marked "setup" and not run.
 RECIPE = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 HEADING = re.compile(r"^## (.+)$", re.MULTILINE)
@@ -59,6 +60,25 @@ def test_every_recipe_of_the_guide_runs(
         print(f"{title}: {time.monotonic() - started:.1f} s")
     with Admin(cluster.namesrv) as admin:
         assert "orders-by-spark" in admin.group_configs()["broker-a"]
+
+
+@pytest.mark.parametrize("page", JOB_PAGES)
+def test_the_examples_of_a_job_s_page_run(
+    spark: SparkSession,
+    cluster: LocalCluster,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    page: str,
+) -> None:
+    """In the session that is there, which the job leaves open."""
+    send_rows(cluster, [Message(make_topic(cluster, "orders"), b"{}", tags="paid")])
+    monkeypatch.chdir(tmp_path)
+    text = (GUIDE.parent / page).read_text(encoding="utf-8")
+    found = recipes(text.replace("127.0.0.1:9876", cluster.namesrv))
+    assert found
+    for _, code in found:
+        exec(compile(code, page, "exec"), {"spark": spark})
+    assert spark.range(1).count() == 1
 
 
 def test_the_example_of_the_readme_runs(spark: SparkSession, cluster: LocalCluster) -> None:

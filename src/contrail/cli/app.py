@@ -27,6 +27,9 @@ COMMANDS = {
     "namesrv": LazyCommand(
         "contrail.cli.namesrv", "app", "Run a NameServer: brokers register, clients ask for routes."
     ),
+    "pipeline": LazyCommand(
+        "contrail.cli.pipeline.app", "app", "Move, keep and read messages at scale with Spark."
+    ),
     "store": LazyCommand(
         "contrail.cli.store", "app", "Look into a store folder: inspect, verify, dump."
     ),

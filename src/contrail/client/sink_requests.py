@@ -1,8 +1,8 @@
 """What a bulk writer asks of a cluster: the sink requests that only Contrail's brokers answer.
 
-A sink writes in numbered batches. Its coordinator, one of the brokers, remembers over which queues
-the rows of a batch are spread and which batch is decided; every broker drops rows that it stored
-before. ``contrail.pipeline`` decides what is asked, and when; this only asks.
+A sink writes in numbered batches. The brokers remember over which queues the rows of a batch are
+spread, one of them, the coordinator, which batch is decided; every broker drops rows that it
+stored before. ``contrail.pipeline`` decides what is asked, and when; this only asks.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ from contrail.protocol.bodies.sinks import (
     SinkStatus,
     decode_status,
     encode_attempts,
+    encode_begin,
     encode_participants,
-    encode_topics,
 )
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
@@ -199,14 +199,15 @@ class SinkRequests:
         sink_id: str,
         batch_id: int,
         topics: Mapping[str, Queues],
+        coordinator: str,
     ) -> SinkStatus:
-        """Record over which queues a batch is spread; a record of the same batch wins."""
+        """Record how a batch is spread and who decides on it; a record of the same batch wins."""
         what = f"batch {batch_id} of sink {sink_id!r} to begin"
         answer = await self._ask(
             broker_name,
             RequestCode.CONTRAIL_SINK_BEGIN,
             {"sinkId": sink_id, "batchId": str(batch_id)},
-            encode_topics(topics),
+            encode_begin(topics, coordinator),
             what=what,
         )
         return decoded(decode_status, answer, what)

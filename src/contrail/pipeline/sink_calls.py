@@ -16,7 +16,7 @@ from contrail.client.message import MessageQueue
 from contrail.client.sink_requests import Participants, SinkRequests, Stored
 from contrail.pipeline.options import SinkSettings
 from contrail.pipeline.sink_lanes import AsyncLanes, Parcel
-from contrail.pipeline.sink_layout import Topics
+from contrail.pipeline.sink_layout import BatchPlan, Topics
 from contrail.protocol.bodies.sinks import SinkStatus
 
 # How long a request is tried again before the task gives up; a broker may restart meanwhile.
@@ -26,8 +26,8 @@ RETRY_MS = 60_000
 class Calls(Protocol):
     """What writers ask; ``SinkConnection``, and a fake in tests."""
 
-    # Found once per sink: by sink id.
-    coordinators: dict[str, str]
+    # What all brokers concerned agree on, by sink and batch.
+    plans: dict[tuple[str, int], BatchPlan]
 
     def take_ids(self, count: int) -> list[str]: ...
     def masters(self) -> list[str]: ...
@@ -35,7 +35,7 @@ class Calls(Protocol):
     def topic_attributes(self, topic: str) -> Mapping[str, Mapping[str, str]]: ...
     def status(self, broker_name: str, sink_id: str) -> SinkStatus | None: ...
     def begin(
-        self, broker_name: str, sink_id: str, batch_id: int, topics: Topics
+        self, broker_name: str, sink_id: str, batch_id: int, topics: Topics, coordinator: str
     ) -> SinkStatus: ...
     def commit(
         self,
@@ -66,18 +66,18 @@ class Lanes(Protocol):
 class SinkConnection(BlockingClient[SinkRequests]):
     """The sink's connection to a cluster; its calls wait."""
 
-    def __init__(self, settings: SinkSettings) -> None:
+    def __init__(self, settings: SinkSettings, *, retry_ms: int = RETRY_MS) -> None:
         cluster = settings.cluster
         super().__init__(
             SinkRequests(
                 cluster.namesrv_addr,
                 group=settings.producer_group,
                 send_timeout_ms=settings.send_timeout_ms,
-                retry_ms=max(RETRY_MS, settings.send_timeout_ms),
+                retry_ms=max(retry_ms, settings.send_timeout_ms),
                 tls=cluster.tls(),
             )
         )
-        self.coordinators: dict[str, str] = {}
+        self.plans: dict[tuple[str, int], BatchPlan] = {}
 
     def take_ids(self, count: int) -> list[str]:
         return self._twin.take_ids(count)
@@ -94,8 +94,10 @@ class SinkConnection(BlockingClient[SinkRequests]):
     def status(self, broker_name: str, sink_id: str) -> SinkStatus | None:
         return self._run(self._twin.status(broker_name, sink_id))
 
-    def begin(self, broker_name: str, sink_id: str, batch_id: int, topics: Topics) -> SinkStatus:
-        return self._run(self._twin.begin(broker_name, sink_id, batch_id, topics))
+    def begin(
+        self, broker_name: str, sink_id: str, batch_id: int, topics: Topics, coordinator: str
+    ) -> SinkStatus:
+        return self._run(self._twin.begin(broker_name, sink_id, batch_id, topics, coordinator))
 
     def commit(
         self,

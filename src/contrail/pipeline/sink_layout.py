@@ -27,6 +27,26 @@ Topics = Mapping[str, Queues]
 Indexes = np.ndarray[Any, np.dtype[np.int64]]
 
 
+class BatchPlan(NamedTuple):
+    """Over which queues a batch is spread, as far as that is known, and who decides on it."""
+
+    coordinator: str
+    topics: Topics
+
+    def brokers(self, *, with_coordinator: bool) -> list[str]:
+        """Those that must hold the plan before a row is sent, in the order they are told."""
+        named = {name for queues in self.topics.values() for name, _ in queues}
+        return sorted(named | {self.coordinator} if with_coordinator else named)
+
+    def part_of(self, broker_name: str) -> dict[str, Queues]:
+        """The topics that a broker must know of: those it has queues for; the coordinator all."""
+        return {
+            topic: queues
+            for topic, queues in self.topics.items()
+            if broker_name == self.coordinator or any(name == broker_name for name, _ in queues)
+        }
+
+
 class RowWish(NamedTuple):
     """What one row says about its queue."""
 

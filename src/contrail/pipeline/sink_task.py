@@ -35,7 +35,7 @@ from contrail.pipeline.sink_layout import Indexes, QueueTable, RowWishes, layout
 from contrail.pipeline.sink_rows import RowPlan, SinkRows, Where, read_rows
 from contrail.pipeline.sink_units import Stamp, Units, cut_runs, encode_units
 from contrail.pipeline.task_identity import TaskIdentity
-from contrail.protocol.bodies.sinks import Queues
+from contrail.protocol.bodies.sinks import Queues, SinkStatus
 
 _log = logging.getLogger(__name__)
 
@@ -54,14 +54,19 @@ class TaskOutcome:
     row_count: int = 0
     stored_count: int = 0
     dropped_count: int = 0
-    # The brokers at which rows wait for the decision.
+    # The brokers at which rows wait for the decision, and the one that takes it.
     prepared_at: tuple[str, ...] = ()
+    coordinator: str = ""
     # The batch was decided before this attempt: its rows were not sent.
     was_decided: bool = False
 
 
 class _Decided(Exception):
-    """The batch is decided already."""
+    """The batch is decided already, by the broker that is named."""
+
+    def __init__(self, coordinator: str) -> None:
+        super().__init__(coordinator)
+        self.coordinator = coordinator
 
 
 def write_rows(
@@ -85,8 +90,8 @@ def write_rows(
         for batch in chain((first,), batches):
             task.add(batch)
         return task.finish()
-    except _Decided:
-        return TaskOutcome(was_decided=True)
+    except _Decided as found:
+        return TaskOutcome(was_decided=True, coordinator=found.coordinator)
     except BaseException:
         task.give_up()
         raise
@@ -100,7 +105,14 @@ class _TaskWrite:
         self._settings = settings
         self._plan = plan
         self._identity = identity
-        self._delivery = _delivery(calls, settings, identity)
+        # What brokers said of the sink, for the first rows; later there is more to know.
+        self._statuses = _ask(calls, settings, identity)
+        self._delivery = choose_delivery(
+            settings.idempotence,
+            by_keys=settings.dedupe_by_keys,
+            plain=sink_batch.plain_brokers(self._statuses or {}),
+        )
+        self._coordinator = ""
         self._stamp = _stamp(self._delivery, identity)
         self._tables: dict[str, QueueTable] = {}
         self._brokers: set[str] = set()
@@ -196,33 +208,40 @@ class _TaskWrite:
         fresh = [topic for topic in topics if topic not in self._tables]
         if not fresh:
             return
-        may_create = not self._is_recorded
-        layout = {
-            topic: layout_of(self._calls.publish_queues(topic, create=may_create))
-            for topic in fresh
-        }
         if self._delivery is Delivery.KEYED:
             for topic in fresh:
                 require_window(topic, self._calls.topic_attributes(topic))
-        if self._identity.sink_id and self._is_recorded:
-            layout = self._recorded(layout)
+        is_known = self._identity.sink_id and self._is_recorded
+        layout = self._recorded(fresh) if is_known else {one: self._route(one) for one in fresh}
         self._tables |= {topic: QueueTable(topic, layout[topic]) for topic in fresh}
 
-    def _recorded(self, layout: Mapping[str, Queues]) -> dict[str, Queues]:
-        """The coordinator's layout, which is the one of the first attempt."""
-        sink_id, batch_id = self._identity.sink_id, self._identity.batch_id
-        status = sink_batch.begin_batch(self._calls, sink_id, batch_id, layout)
-        if self._delivery is Delivery.PREPARED and sink_batch.is_decided(status, batch_id):
-            raise _Decided
-        known = {} if status.layout is None else status.layout.topics
-        missing = layout.keys() - known
-        if missing:
-            raise SinkRefused(f"no broker wrote down where rows of {', '.join(missing)} go")
-        return dict(known)
+    def _route(self, topic: str) -> Queues:
+        return layout_of(self._calls.publish_queues(topic, create=not self._is_recorded))
+
+    def _recorded(self, topics: Sequence[str]) -> Mapping[str, Queues]:
+        """The layout that the brokers hold, which is the one of the first attempt."""
+        identity, decides = self._identity, self._delivery is Delivery.PREPARED
+        beginning = sink_batch.Beginning(
+            self._calls, identity.sink_id, identity.batch_id, decides=decides
+        )
+        statuses, self._statuses = self._statuses, None
+        begun = beginning.begin(topics, self._route, statuses)
+        self._require_coordinator(begun.plan.coordinator, decides)
+        if begun.is_decided:
+            raise _Decided(begun.plan.coordinator)
+        return begun.plan.topics
+
+    def _require_coordinator(self, name: str, decides: bool) -> None:
+        if decides and self._coordinator not in ("", name):
+            raise SinkRefused(
+                f"brokers {self._coordinator} and {name} both coordinate batch "
+                f"{self._identity.batch_id} of sink {self._identity.sink_id!r}: run it again"
+            )
+        self._coordinator = name
 
     @property
     def _is_recorded(self) -> bool:
-        """Whether a coordinator keeps the layout, so that a replay has the same."""
+        """Whether brokers keep the layout, so that a replay has the same."""
         return self._delivery.is_stamped or self._delivery is Delivery.KEYED
 
     # The end.
@@ -235,6 +254,7 @@ class _TaskWrite:
             stored_count=outcome.stored_count,
             dropped_count=outcome.dropped_count,
             prepared_at=tuple(sorted(self._brokers)) if is_prepared else (),
+            coordinator=self._coordinator,
         )
 
     def give_up(self) -> None:
@@ -246,15 +266,14 @@ class _TaskWrite:
             sink_batch.roll_back(self._calls, identity.sink_id, identity.batch_id, attempts)
 
 
-def _delivery(calls: Calls, settings: SinkSettings, identity: TaskIdentity) -> Delivery:
-    mode = settings.idempotence
-    plain: list[str] = []
-    if mode is not Idempotence.NONE and identity.sink_id not in calls.coordinators:
-        statuses = sink_batch.ask_all(calls, identity.sink_id or _NOBODY)
-        plain = sink_batch.plain_brokers(statuses)
-        if identity.sink_id and not plain:
-            sink_batch.remember(calls, identity.sink_id, statuses)
-    return choose_delivery(mode, by_keys=settings.dedupe_by_keys, plain=plain)
+def _ask(
+    calls: Calls, settings: SinkSettings, identity: TaskIdentity
+) -> Mapping[str, SinkStatus | None] | None:
+    """What the brokers know of the sink; None if there is no need to ask."""
+    is_agreed = (identity.sink_id, identity.batch_id) in calls.plans
+    if settings.idempotence is Idempotence.NONE or is_agreed:
+        return None
+    return sink_batch.ask_all(calls, identity.sink_id or _NOBODY)
 
 
 def _stamp(delivery: Delivery, identity: TaskIdentity) -> Stamp:

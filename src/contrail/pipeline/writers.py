@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from contrail.client.sink_requests import Participants
-from contrail.errors import OptionInvalid
+from contrail.errors import OptionInvalid, SinkRefused
 from contrail.pipeline import sink_batch
 from contrail.pipeline.options import Idempotence, SinkSettings
 from contrail.pipeline.sink_apache import warn_once
@@ -193,12 +193,31 @@ def commit_prepared(calls: Calls, prepared: Sequence[Written]) -> None:
     Raises:
         ClientError: a broker does not answer; the batch may be decided, a replay completes it.
     """
-    first = prepared[0]
+    first, coordinator = prepared[0], coordinator_of(prepared)
     if any(one.outcome.was_decided for one in prepared):
         brokers = {name for one in prepared for name in one.outcome.prepared_at}
-        sink_batch.complete_batch(calls, first.sink_id, first.batch_id, also=brokers)
+        sink_batch.complete_batch(calls, coordinator, first.sink_id, first.batch_id, also=brokers)
     else:
-        sink_batch.commit_batch(calls, first.sink_id, first.batch_id, participants_of(prepared))
+        participants = participants_of(prepared)
+        sink_batch.commit_batch(calls, coordinator, first.sink_id, first.batch_id, participants)
+
+
+def coordinator_of(prepared: Sequence[Written]) -> str:
+    """The broker that the tasks found to decide on their batch, or to have decided.
+
+    Raises:
+        SinkRefused: they found several.
+    """
+    deciders = {one.outcome.coordinator for one in prepared if one.outcome.was_decided}
+    names = deciders or {one.outcome.coordinator for one in prepared}
+    if len(names) > 1:
+        first = prepared[0]
+        raise SinkRefused(
+            f"tasks of batch {first.batch_id} of sink {first.sink_id!r} found several brokers "
+            f"that coordinate it: {', '.join(sorted(names))}. Nothing was decided; go on with "
+            "another sinkId or writeId"
+        )
+    return names.pop()
 
 
 def participants_of(prepared: Sequence[Written]) -> Participants:
@@ -217,7 +236,10 @@ def abort_prepared(calls: Calls, prepared: Sequence[Written], *, all_wrote: bool
     on its way: nothing is taken back then. What stays ends with the next batch, or by its age.
     """
     first = prepared[0]
-    if sink_batch.complete_batch(calls, first.sink_id, first.batch_id):
+    if any(
+        sink_batch.complete_batch(calls, name, first.sink_id, first.batch_id)
+        for name in sorted({one.outcome.coordinator for one in prepared})
+    ):
         _log.warning("batch %d of sink %s is committed", first.batch_id, first.sink_id)
         return
     if all_wrote:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from contrail.broker.services.sink_ledger import read_note
 from contrail.broker.state import sink_ledger
 from contrail.broker.state.sink_ledger import SINK_MARK, SinkLedger, read_row, same_task
 from contrail.errors import DiskFull, RequestRejected, StorePoisoned
@@ -18,12 +20,12 @@ from contrail.protocol.bodies.sinks import (
     SinkKey,
     SinkLayout,
     SinkStatus,
+    decode_begin,
     decode_participants,
     decode_status,
-    decode_topics,
+    encode_begin,
     encode_participants,
     encode_status,
-    encode_topics,
 )
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request
@@ -89,11 +91,57 @@ def test_there_are_only_so_many_sinks_and_entries(monkeypatch: pytest.MonkeyPatc
 def test_bodies_read_back_as_they_were_written() -> None:
     topics = {"orders": (("broker-a", 0), ("broker-b", 3)), "empty": ()}
     participants = {"broker-a": {0: "x", 11: "y"}, "broker-b": {}}
-    assert decode_topics(encode_topics(topics)) == topics
+    assert decode_begin(encode_begin(topics)) == (topics, "")
+    assert decode_begin(encode_begin(topics, "broker-b")) == (topics, "broker-b")
+    assert decode_begin(b'{"topics":{}}') == ({}, "")
     assert decode_participants(encode_participants(participants)) == participants
-    status = SinkStatus(SinkLayout(4, topics), SinkDecision(3, participants))
-    assert decode_status(encode_status(status)) == status
+    for coordinator in ("", "broker-b"):
+        layout = SinkLayout(4, topics, coordinator)
+        status = SinkStatus(layout, SinkDecision(3, participants))
+        assert decode_status(encode_status(status)) == status
     assert decode_status(encode_status(SinkStatus())) == SinkStatus()
+
+
+@pytest.mark.parametrize("name", ["x" * 256, "a\nb"])
+def test_what_no_broker_is_called_coordinates_nothing(name: str) -> None:
+    with pytest.raises(RequestRejected, match="printable"):
+        decode_begin(encode_begin({}, name))
+
+
+QUEUES = st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3)), max_size=3).map(tuple)
+BEGINNINGS = st.lists(
+    st.tuples(
+        st.integers(0, 3), st.dictionaries(st.sampled_from("tuv"), QUEUES), st.sampled_from("abc")
+    )
+)
+
+
+@given(BEGINNINGS)
+def test_the_first_to_begin_a_batch_names_its_coordinator_and_a_topics_queues(
+    beginnings: list[tuple[int, dict[str, tuple[tuple[str, int], ...]], str]],
+) -> None:
+    ledger = SinkLedger()
+    newest, coordinator = -1, ""
+    topics: dict[str, tuple[tuple[str, int], ...]] = {}
+    for batch_id, told, by in beginnings:
+        status = ledger.plan_layout("s", batch_id, told, by)
+        if batch_id > newest:
+            newest, coordinator, topics = batch_id, by, {}
+        if batch_id == newest:
+            topics = {**told, **topics}
+        expected = SinkStatus(SinkLayout(newest, topics, coordinator))
+        assert status in (None, expected)
+        if status is not None:
+            ledger.told("s", status, 0)
+        assert ledger.status("s") == expected
+
+
+def test_a_layout_that_names_no_coordinator_can_be_told_one() -> None:
+    ledger = SinkLedger()
+    ledger.told("s", SinkStatus(SinkLayout(3, {"t": (("a", 0),)})), 0)
+    status = ledger.plan_layout("s", 3, {}, "a")
+    assert status == SinkStatus(SinkLayout(3, {"t": (("a", 0),)}, "a"))
+    assert ledger.plan_layout("s", 3, {}) is None
 
 
 # The file.
@@ -132,9 +180,8 @@ def test_a_ledger_at_rest_holds_nothing_back() -> None:
 
 
 def test_layouts_decisions_and_rows_outlive_a_crash() -> None:
-    status = SinkStatus(
-        SinkLayout(2, {"orders": (("broker-a", 0),)}), SinkDecision(1, {"broker-a": {0: "x"}})
-    )
+    layout = SinkLayout(2, {"orders": (("broker-a", 0),)}, "broker-b")
+    status = SinkStatus(layout, SinkDecision(1, {"broker-a": {0: "x"}}))
     for copied in (True, False):
         world = SinkWorld()
         world.rows("s/2/0", [1, 2])
@@ -147,6 +194,17 @@ def test_layouts_decisions_and_rows_outlive_a_crash() -> None:
         world = world.next_life()
         assert world.file.ledger.status("s") == status
         assert world.rows("s/2/0", [1, 2]).dropped_count == 2
+
+
+def test_copies_and_records_from_before_coordinators_were_named_are_read() -> None:
+    old = {"layout": {"batchId": 2, "topics": {"orders": [["broker-a", 0]]}}, "decided": None}
+    expected = SinkStatus(SinkLayout(2, {"orders": (("broker-a", 0),)}))
+    assert read_note(json.dumps({"sinkId": "s", **old}).encode()) == ("s", expected)
+    world = SinkWorld()
+    sink: dict[str, object] = {"heardMs": world.clock.now_ms(), **old, "rows": []}
+    document = {"version": 1, "position": 0, "sinks": {"s": sink}}
+    world.files.content["contrailSinks"] = _seal(json.dumps(document).encode())
+    assert world.next_life().file.ledger.status("s") == expected
 
 
 def test_a_damaged_file_is_made_up_for_by_the_whole_log() -> None:
@@ -240,7 +298,7 @@ def test_a_repeat_is_not_answered_before_its_first_copy_is_durable() -> None:
 def test_layouts_and_decisions_are_shown_once_they_are_durable() -> None:
     world, peer = SinkWorld(), FakePeer()
     named = {"sinkId": "s", "batchId": "0"}
-    ask(world, peer, RequestCode.CONTRAIL_SINK_BEGIN, named, encode_topics({}))
+    ask(world, peer, RequestCode.CONTRAIL_SINK_BEGIN, named, encode_begin({}))
     decision = encode_participants({"broker-a": {0: "x"}})
     for _ in range(2):
         decide = {**named, "decide": "true"}
@@ -251,6 +309,33 @@ def test_layouts_and_decisions_are_shown_once_they_are_durable() -> None:
     world.acknowledgements.flushed(world.log.flushed_end)
     assert len(peer.replies) == 4
     assert len(world.log.of(b"rmq_sys_CONTRAIL_SINKS")) == 2
+
+
+def test_a_batch_is_decided_at_its_coordinator_only_and_carried_out_anywhere() -> None:
+    world, peer = SinkWorld(), FakePeer()
+    named = {"sinkId": "s", "batchId": "0"}
+    begin = encode_begin({"orders": (("broker-a", 0),)}, "broker-elsewhere")
+    ask(world, peer, RequestCode.CONTRAIL_SINK_BEGIN, named, begin)
+    mine = world.settings.config.broker_name
+    world.rows("s/0/0", [1], attempt="x")
+    decision = encode_participants({mine: {0: "x"}})
+    decide = {**named, "decide": "true"}
+    with pytest.raises(RequestRejected, match="decided at broker 'broker-elsewhere'"):
+        ask(world, peer, RequestCode.CONTRAIL_SINK_COMMIT, decide, decision)
+    assert world.file.ledger.status("s").decided is None
+    ask(world, peer, RequestCode.CONTRAIL_SINK_COMMIT, {**named, "decide": "false"}, decision)
+    assert world.bodies() == ["s/0/0#1"]
+
+
+def test_a_coordinator_does_not_carry_out_what_it_did_not_decide() -> None:
+    for coordinator in ("", "mine"):
+        world, peer = SinkWorld(), FakePeer()
+        name = world.settings.config.broker_name if coordinator else ""
+        named = {"sinkId": "s", "batchId": "0"}
+        ask(world, peer, RequestCode.CONTRAIL_SINK_BEGIN, named, encode_begin({}, name))
+        carry_out = {**named, "decide": "false"}
+        with pytest.raises(RequestRejected, match="is not decided"):
+            ask(world, peer, RequestCode.CONTRAIL_SINK_COMMIT, carry_out, encode_participants({}))
 
 
 def test_after_a_failed_sync_nothing_is_answered_as_stored() -> None:

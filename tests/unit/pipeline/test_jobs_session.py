@@ -126,28 +126,50 @@ def test_a_spark_that_does_not_start_is_one_line(
 @pytest.mark.parametrize(
     ("text", "version"),
     [
-        ('openjdk version "17.0.15" 2025-04-15', 17),
-        ('java version "1.8.0_292"', 8),
-        ('openjdk version "21" 2023-09-19', 21),
-        ("not a java", None),
+        ('IMPLEMENTOR="x"\nJAVA_VERSION="17.0.15"\n', 17),
+        ('JAVA_VERSION="1.8.0_292"\n', 8),
+        ('JAVA_VERSION="21"\n', 21),
+        ("not a java", 0),
     ],
 )
-def test_a_java_tells_its_release(text: str, version: int | None) -> None:
-    assert session.parsed_java_version(text) == version
+def test_a_java_tells_its_release(tmp_path: Path, text: str, version: int) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "java").touch()
+    assert session.java_version(str(tmp_path / "bin" / "java")) == 0
+    (tmp_path / "release").write_text(text, encoding="utf-8")
+    assert session.java_version(str(tmp_path / "bin" / "java")) == version
 
 
-def test_a_java_that_does_not_run_has_no_release(tmp_path: Path) -> None:
+def test_a_java_that_is_not_there_has_no_release(tmp_path: Path) -> None:
     assert session.java_version(str(tmp_path / "java")) is None
 
 
-def test_a_given_session_is_left_open() -> None:
-    class Given:
-        stopped = False
+class Given:
+    """A session of the caller's; ``sources`` are those registered with it."""
 
-        def stop(self) -> None:
-            self.stopped = True
+    def __init__(self) -> None:
+        self.stopped = False
+        self.sources: list[Any] = []
+        self.dataSource = self
 
+    def register(self, source: Any) -> None:
+        self.sources.append(source)
+
+    def stop(self) -> None:
+        self.stopped = True
+
+
+def test_a_given_session_learns_the_format_and_is_left_open() -> None:
     given: Any = Given()
     with session.job_session(given, "test") as spark:
         assert spark is given
+    assert [source.name() for source in given.sources] == ["rocketmq"]
     assert not given.stopped
+
+
+def test_a_session_that_is_there_is_used_and_left_open(monkeypatch: pytest.MonkeyPatch) -> None:
+    active: Any = Given()
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", lambda: active)
+    with session.job_session(None, "test") as spark:
+        assert spark is active
+    assert not active.stopped

@@ -6,10 +6,15 @@ import asyncio
 import pickle
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from contrail.client.message import MessageQueue
@@ -18,14 +23,14 @@ from contrail.client.sink_requests import Participants, Stored
 from contrail.errors import BrokerRefused, ClientError, OptionInvalid, SinkRefused
 from contrail.model.batch import decode_batch
 from contrail.model.properties import decode_properties
-from contrail.pipeline import sink_apache, writers
+from contrail.pipeline import sink_apache, sink_batch, writers
 from contrail.pipeline.options import Idempotence, SinkSettings
 from contrail.pipeline.sink_calls import SendParcel
 from contrail.pipeline.sink_lanes import AsyncLanes, Parcel
-from contrail.pipeline.sink_layout import Topics
+from contrail.pipeline.sink_layout import BatchPlan, Topics
 from contrail.pipeline.sink_rows import plan_rows
 from contrail.pipeline.task_identity import TaskIdentity, batch_identity, stream_identity
-from contrail.protocol.bodies.sinks import SinkDecision, SinkKey, SinkLayout, SinkStatus
+from contrail.protocol.bodies.sinks import Queues, SinkDecision, SinkKey, SinkLayout, SinkStatus
 
 SCHEMA = StructType([StructField("body", BinaryType())])
 KEYED_SCHEMA = StructType([StructField("body", BinaryType()), StructField("keys", StringType())])
@@ -47,7 +52,7 @@ class FakeCluster:
     """Brokers in memory that keep the contract of the sink requests."""
 
     def __init__(self, queues: dict[str, int], *, knows_sinks: bool = True) -> None:
-        self.coordinators: dict[str, str] = {}
+        self.plans: dict[tuple[str, int], BatchPlan] = {}
         self.route = [
             MessageQueue("orders", name, number)
             for name, count in sorted(queues.items())
@@ -63,6 +68,12 @@ class FakeCluster:
         self.requests: list[tuple[str, str]] = []
         # Brokers that do not answer a request, by its name.
         self.away: dict[str, set[str]] = defaultdict(set)
+        # Brokers that are down: they are not registered, and answer nothing.
+        self.down: set[str] = set()
+        # Those that go down with the n-th request of all.
+        self.lost_at: dict[int, set[str]] = {}
+        # What happens before a request is carried out, by its name and broker.
+        self.before: dict[tuple[str, str], Callable[[], None]] = {}
         # What happens before the n-th send from now.
         self.before_send: dict[int, Callable[[], None]] = {}
         self.send_count = 0
@@ -74,17 +85,22 @@ class FakeCluster:
         return [f"ID{next(self._ids)}" for _ in range(count)]
 
     def masters(self) -> list[str]:
-        return sorted(self.halves)
+        return sorted(self.halves.keys() - self.down)
 
     def publish_queues(self, topic: str, *, create: bool) -> Sequence[MessageQueue]:
-        return [queue._replace(topic=topic) for queue in self.route]
+        up = [queue for queue in self.route if queue.broker_name not in self.down]
+        return [queue._replace(topic=topic) for queue in up]
 
     def topic_attributes(self, topic: str) -> dict[str, dict[str, str]]:
         return dict.fromkeys(self.halves, self.attributes)
 
     def _asked(self, request: str, broker_name: str) -> None:
         self.requests.append((request, broker_name))
-        if broker_name in self.away[request]:
+        self.down |= self.lost_at.pop(len(self.requests), set())
+        before = self.before.pop((request, broker_name), None)
+        if before is not None:
+            before()
+        if broker_name in self.away[request] | self.down:
             raise ClientError(f"{request}: broker {broker_name} did not answer")
 
     def status(self, broker_name: str, sink_id: str) -> SinkStatus | None:
@@ -93,16 +109,19 @@ class FakeCluster:
             return None
         return self.statuses.get((broker_name, sink_id), SinkStatus())
 
-    def begin(self, broker_name: str, sink_id: str, batch_id: int, topics: Topics) -> SinkStatus:
+    def begin(
+        self, broker_name: str, sink_id: str, batch_id: int, topics: Topics, coordinator: str
+    ) -> SinkStatus:
         self._asked("begin", broker_name)
         known = self.statuses.get((broker_name, sink_id), SinkStatus())
         layout, decided = known.layout, known.decided
         if decided is not None and batch_id <= decided.batch_id:
             return known
         if layout is None or batch_id > layout.batch_id:
-            layout = SinkLayout(batch_id, dict(topics))
+            layout = SinkLayout(batch_id, dict(topics), coordinator)
         elif batch_id == layout.batch_id:
-            layout = SinkLayout(batch_id, {**topics, **layout.topics})
+            first = layout.coordinator or coordinator
+            layout = SinkLayout(batch_id, {**topics, **layout.topics}, first)
         self.statuses[broker_name, sink_id] = replace(known, layout=layout)
         return self.statuses[broker_name, sink_id]
 
@@ -147,6 +166,7 @@ class FakeCluster:
 
     async def send_stamped(self, queue: MessageQueue, units: bytes, *, prepared: bool) -> Stored:
         stored = dropped = 0
+        self._asked("send", queue.broker_name)
         for unit in decode_batch(units):
             found = decode_properties(unit.properties)
             key, seq = SinkKey.parse(found["SPARK_SINK_KEY"]), int(found["SPARK_SINK_SEQ"])
@@ -196,6 +216,25 @@ class FakeCluster:
         return sum(map(len, self.halves.values()))
 
 
+class Process:
+    """Another process that uses the cluster, and maybe sees some of its brokers only."""
+
+    def __init__(self, cluster: FakeCluster, sees: Sequence[str] = ()) -> None:
+        self._cluster = cluster
+        self._sees = set(sees) or set(cluster.halves)
+        self.plans: dict[tuple[str, int], BatchPlan] = {}
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._cluster, name)
+
+    def masters(self) -> list[str]:
+        return [name for name in self._cluster.masters() if name in self._sees]
+
+    def publish_queues(self, topic: str, *, create: bool) -> Sequence[MessageQueue]:
+        queues = self._cluster.publish_queues(topic, create=create)
+        return [queue for queue in queues if queue.broker_name in self._sees]
+
+
 class FakeLanes:
     """Sends at once."""
 
@@ -242,7 +281,10 @@ def task(partition: int = 0, batch: int = 0, attempt: str = "first") -> TaskIden
 
 
 def write(
-    cluster: FakeCluster, identity: TaskIdentity, bodies: list[bytes], mode: str = "dedupe"
+    cluster: FakeCluster | Process,
+    identity: TaskIdentity,
+    bodies: list[bytes],
+    mode: str = "dedupe",
 ) -> writers.Written:
     chosen = settings(mode)
     plan = plan_rows(SCHEMA, chosen.topic)
@@ -280,7 +322,7 @@ def test_a_row_goes_to_its_first_queue_again_though_a_broker_joined() -> None:
     write(cluster, task(), rows(20))
     cluster.route += [MessageQueue("orders", "broker-a", number) for number in range(4)]
     cluster.halves["broker-a"] = []
-    cluster.coordinators.clear()
+    cluster.plans.clear()
     write(cluster, task(attempt="second"), rows(20))
     assert cluster.bodies == rows(20)
     write(cluster, task(batch=1), rows(20, 20))
@@ -338,17 +380,199 @@ def test_a_broker_that_does_not_answer_stops_the_choice_of_a_coordinator() -> No
 
 def test_the_broker_that_knows_a_sink_coordinates_it_though_another_is_first_by_name() -> None:
     cluster = FakeCluster({"broker-a": 1, "broker-b": 1})
+    # As it was recorded before coordinators were named.
     cluster.statuses["broker-b", "sink"] = SinkStatus(SinkLayout(0, {}))
-    write(cluster, task(), rows(4))
-    assert ("begin", "broker-b") in cluster.requests
-    assert ("begin", "broker-a") not in cluster.requests
+    for batch in (0, 1):
+        written = write(cluster, task(batch=batch), rows(4, 4 * batch))
+        assert written.outcome.coordinator == "broker-b"
+        for name in ("broker-a", "broker-b"):
+            assert layout_at(cluster, name).coordinator == "broker-b"
 
 
-def test_a_coordinator_is_looked_for_once_in_a_process() -> None:
+def test_brokers_are_asked_once_for_each_batch_in_a_process() -> None:
     cluster = FakeCluster({"broker-a": 1, "broker-b": 1})
-    write(cluster, task(), rows(1))
-    write(cluster, task(batch=1), rows(1))
-    assert cluster.requests.count(("status", "broker-b")) == 1
+    for batch in range(3):
+        for partition in range(2):
+            write(cluster, task(partition, batch), rows(1))
+    assert cluster.requests.count(("status", "broker-b")) == 3
+
+
+# Plans that brokers hold.
+
+
+def layout_at(cluster: FakeCluster, broker_name: str) -> SinkLayout:
+    layout = cluster.statuses[broker_name, "sink"].layout
+    assert layout is not None
+    return layout
+
+
+def assert_once_and_in_order(cluster: FakeCluster, bodies: list[bytes]) -> None:
+    assert cluster.bodies == bodies
+    assert all(found == sorted(found) for found in cluster.stored.values())
+
+
+def test_no_row_is_sent_before_all_brokers_hold_the_plan() -> None:
+    cluster = FakeCluster({"broker-a": 1, "broker-b": 1, "broker-c": 1})
+    cluster.away["begin"].add("broker-c")
+    with pytest.raises(ClientError, match=r"broker broker-c must be there for batch 0.*bring it"):
+        write(cluster, task(), rows(9))
+    assert cluster.send_count == 0
+    cluster.away.clear()
+    write(cluster, task(), rows(9))
+    held = [layout_at(cluster, name) for name in ("broker-a", "broker-b", "broker-c")]
+    assert held[0] == held[1] == held[2]
+
+
+@pytest.mark.parametrize("mode", ["dedupe", "transactional"])
+def test_a_replay_waits_for_a_coordinator_that_is_not_registered(mode: str) -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    cluster.before["send", "broker-a"] = lambda: cluster.down.add("broker-a")
+    with pytest.raises(ClientError, match="send: broker broker-a"):
+        write(Process(cluster), task(attempt="first"), rows(40), mode)
+    with pytest.raises(ClientError, match="broker broker-a must be there for batch 0"):
+        write(Process(cluster), task(attempt="second"), rows(40), mode)
+    cluster.down.clear()
+    written = write(Process(cluster), task(attempt="third"), rows(40), mode)
+    if mode == "transactional":
+        writers.commit_prepared(Process(cluster), [written])
+    assert_once_and_in_order(cluster, rows(40))
+
+
+def test_a_replay_needs_no_route_for_what_is_planned() -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    write(Process(cluster), task(), rows(10))
+    cluster.route = [queue for queue in cluster.route if queue.broker_name == "broker-a"]
+    write(Process(cluster), task(attempt="second"), rows(20))
+    assert_once_and_in_order(cluster, rows(20))
+
+
+def test_a_plan_that_only_its_coordinator_heard_of_gives_way_to_one_that_was_used() -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+
+    def die() -> None:
+        cluster.down.add("broker-a")
+        cluster.away["begin"].add("broker-b")
+
+    cluster.before["begin", "broker-b"] = die
+    with pytest.raises(ClientError):
+        write(Process(cluster), task(), rows(20))
+    cluster.away.clear()
+    killed_at(cluster, 3)
+    with pytest.raises(Killed):
+        write(Process(cluster), task(attempt="second"), rows(20))
+    assert cluster.bodies
+    cluster.down.clear()
+    assert layout_at(cluster, "broker-a") != layout_at(cluster, "broker-b")
+    written = write(Process(cluster), task(attempt="third"), rows(20))
+    assert written.outcome.coordinator == "broker-b"
+    assert_once_and_in_order(cluster, rows(20))
+    assert {queue.broker_name for queue in cluster.stored} == {"broker-b"}
+
+
+@pytest.mark.parametrize("mode", ["dedupe", "transactional"])
+def test_two_processes_that_begin_at_once_and_see_other_brokers_agree(mode: str) -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    others: list[writers.Written] = []
+
+    def the_other() -> None:
+        seer = Process(cluster, ["broker-b"])
+        others.append(write(seer, task(attempt="other"), rows(15), mode))
+
+    cluster.before["begin", "broker-b"] = the_other
+    mine = write(Process(cluster), task(), rows(30), mode)
+    assert mine.outcome.coordinator == others[0].outcome.coordinator == "broker-b"
+    if mode == "transactional":
+        writers.commit_prepared(cluster, [mine])
+    assert_once_and_in_order(cluster, rows(30))
+    assert {queue.broker_name for queue in cluster.stored} == {"broker-b"}
+
+
+def test_plans_that_cannot_be_told_apart_are_refused_with_their_brokers() -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    for name in ("broker-a", "broker-b"):
+        write(Process(cluster, [name]), task(), rows(6))
+    with pytest.raises(SinkRefused, match=r"2 ways.*broker-a: broker-a:0.*broker-b: broker-b:0"):
+        write(Process(cluster), task(attempt="second"), rows(6))
+
+
+def test_brokers_that_never_agree_on_a_coordinator_are_named() -> None:
+    cluster = FakeCluster({"broker-a": 1, "broker-b": 1})
+    for name in ("broker-a", "broker-b"):
+        layout = SinkLayout(0, {f"of {name}": ((name, 0),)}, name)
+        cluster.statuses[name, "sink"] = SinkStatus(layout)
+    with pytest.raises(SinkRefused, match=r"broker-. coordinates.*broker-. coordinates"):
+        write(Process(cluster), task(), rows(6), "transactional")
+    assert cluster.half_count == 0
+    # Where nothing is decided, it does not matter who would decide.
+    write(Process(cluster), task(), rows(6))
+    assert_once_and_in_order(cluster, rows(6))
+
+
+def test_a_new_batch_goes_on_without_the_coordinator_of_the_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    assert write(Process(cluster), task(), rows(4)).outcome.coordinator == "broker-a"
+    cluster.down.add("broker-a")
+    second = write(Process(cluster), task(batch=1), rows(4, 4))
+    assert second.outcome.coordinator == "broker-b"
+    assert "broker-a is not registered: broker-b coordinates" in caplog.text
+    cluster.down.clear()
+    third = write(Process(cluster), task(batch=2), rows(4, 8))
+    assert third.outcome.coordinator == "broker-b"
+    assert_once_and_in_order(cluster, rows(12))
+
+
+def test_a_batch_that_any_broker_knows_to_be_older_is_refused() -> None:
+    cluster = FakeCluster({"broker-a": 1, "broker-b": 1})
+    cluster.statuses["broker-b", "sink"] = SinkStatus(SinkLayout(7, {}, "broker-b"))
+    with pytest.raises(SinkRefused, match="batch 6 of sink 'sink' is older than batch 7"):
+        write(cluster, task(batch=6), rows(1))
+
+
+NAMES = ("broker-a", "broker-b", "broker-c")
+UP = st.sets(st.sampled_from(NAMES)).map(lambda names: names | {"broker-b"})
+ATTEMPTS = st.lists(st.tuples(UP, st.integers(1, 30), st.sets(st.sampled_from(NAMES))), max_size=6)
+
+
+@pytest.mark.parametrize("mode", ["dedupe", "transactional"])
+@hypothesis_settings(max_examples=75, deadline=None)
+@given(attempts=ATTEMPTS)
+def test_rows_are_stored_once_whoever_goes_down_while_attempts_begin_and_break_off(
+    mode: str, attempts: list[tuple[set[str], int, set[str]]]
+) -> None:
+    """Each attempt meets some of the brokers, one of them always; and loses some on its way."""
+    cluster = FakeCluster(dict.fromkeys(NAMES, 2))
+
+    def attempt(name: str) -> None:
+        process = Process(cluster)
+        written = write(process, task(attempt=name), rows(30), mode)
+        if mode == "transactional":
+            writers.commit_prepared(process, [written])
+
+    for number, (up, request_count, lost) in enumerate(attempts):
+        cluster.down = set(NAMES) - up
+        cluster.lost_at = {len(cluster.requests) + request_count: lost}
+        with suppress(ClientError):
+            attempt(f"{number}")
+    cluster.down, cluster.lost_at = set(), {}
+    attempt("last")
+    assert_once_and_in_order(cluster, rows(30))
+    assert cluster.half_count == 0
+
+
+def test_a_plan_tells_each_broker_what_concerns_it() -> None:
+    mine: Queues = (("broker-b", 0), ("broker-c", 0))
+    plan = BatchPlan("broker-d", {"mine": mine, "other": (("broker-a", 0),)})
+    assert plan.brokers(with_coordinator=True) == ["broker-a", "broker-b", "broker-c", "broker-d"]
+    assert plan.brokers(with_coordinator=False) == ["broker-a", "broker-b", "broker-c"]
+    assert plan.part_of("broker-b") == {"mine": mine}
+    assert plan.part_of("broker-d") == plan.topics
+
+
+def test_no_broker_can_coordinate_where_there_is_none() -> None:
+    with pytest.raises(SinkRefused, match="no broker is registered"):
+        sink_batch.find_plan({}, 0)
 
 
 # Transactional.
@@ -406,6 +630,51 @@ def test_a_replay_after_a_commit_that_broke_off_completes_it_and_adds_nothing() 
     writers.commit_prepared(cluster, replayed)
     assert cluster.bodies == rows(30)
     assert cluster.half_count == 0
+
+
+def test_a_replay_of_a_decided_batch_waits_for_the_broker_that_decided_it() -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    prepared = prepare(cluster)
+    cluster.before["commit", "broker-a"] = lambda: cluster.down.add("broker-a")
+    with pytest.raises(ClientError):
+        writers.commit_prepared(cluster, prepared)
+    assert 0 < len(cluster.bodies) < 30
+    with pytest.raises(ClientError, match="broker broker-a must be there"):
+        write(Process(cluster), task(attempt="replay"), rows(10), "transactional")
+    cluster.down.clear()
+    replayed = write(Process(cluster), task(attempt="replay"), rows(10), "transactional")
+    assert replayed.outcome.was_decided
+    writers.commit_prepared(Process(cluster), [replayed])
+    assert_once_and_in_order(cluster, rows(30))
+    assert cluster.half_count == 0
+
+
+def test_a_decided_batch_is_known_as_such_though_another_broker_is_away() -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    cluster.statuses["broker-b", "sink"] = SinkStatus(SinkLayout(0, {}, "broker-b"))
+    prepared = prepare(cluster)
+    writers.commit_prepared(cluster, prepared)
+    cluster.down.add("broker-a")
+    assert write(Process(cluster), task(), rows(10), "transactional").outcome.was_decided
+
+
+def test_the_driver_decides_where_the_tasks_were_told_and_nowhere_else() -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    cluster.statuses["broker-b", "sink"] = SinkStatus(SinkLayout(0, {}, "broker-b"))
+    prepared = prepare(cluster)
+    cluster.requests.clear()
+    writers.commit_prepared(Process(cluster, ["broker-a"]), prepared)
+    assert [name for request, name in cluster.requests if request == "decide"] == ["broker-b"]
+    assert cluster.bodies == rows(30)
+
+
+def test_tasks_that_were_told_different_coordinators_are_not_committed() -> None:
+    cluster = FakeCluster({"broker-a": 2, "broker-b": 2})
+    first, second, third = prepare(cluster)
+    astray = replace(second, outcome=replace(second.outcome, coordinator="broker-b"))
+    with pytest.raises(SinkRefused, match="several brokers that coordinate it: broker-a, broker-b"):
+        writers.commit_prepared(cluster, [first, astray, third])
+    assert cluster.bodies == []
 
 
 def test_a_participant_that_is_away_keeps_no_other_from_being_told() -> None:

@@ -21,8 +21,8 @@ from contrail.errors import MessageIllegal, RequestRejected, StoreError, StorePo
 from contrail.protocol.bodies.sinks import (
     check_sink_id,
     decode_attempts,
+    decode_begin,
     decode_participants,
-    decode_topics,
     encode_counts,
     encode_status,
 )
@@ -74,7 +74,7 @@ class SinkHandlers:
             RequestCode.CONTRAIL_SINK_STATUS: self.handle_status,
         }
 
-    # The coordinator's memory.
+    # What is known of a batch.
 
     def handle_status(self, request: Request, peer: Peer) -> Answer:
         sink_id = check_sink_id(HeaderFields(request).text("sinkId"))
@@ -83,7 +83,8 @@ class SinkHandlers:
 
     def handle_begin(self, request: Request, peer: Peer) -> Answer:
         sink_id, batch_id = _batch_of(HeaderFields(request))
-        status = self._ledger.plan_layout(sink_id, batch_id, decode_topics(request.body))
+        begun = decode_begin(request.body)
+        status = self._ledger.plan_layout(sink_id, batch_id, begun.topics, begun.coordinator)
         if status is not None:
             with _refusals():
                 self._sends.remember(sink_id, status)
@@ -133,6 +134,7 @@ class SinkHandlers:
         if decided is not None and batch_id < decided.batch_id:
             self._when_durable(request, peer, self._end_of(sink_id), _counted(0, 0))
         elif fields.boolean("decide"):
+            self._require_coordinator(sink_id, batch_id)
             status = self._ledger.plan_decision(sink_id, batch_id, participants)
             if status is not None:
                 with _refusals():
@@ -145,9 +147,27 @@ class SinkHandlers:
             self._transactions.commit(sink_id, batch_id, attempts, self._told(request, peer))
         return LATER
 
+    def _coordinator(self, sink_id: str) -> str:
+        """Who decides on the batch that is known here; this broker if nothing else was told."""
+        layout = self._ledger.status(sink_id).layout
+        mine = self._settings.config.broker_name
+        return mine if layout is None else layout.coordinator or mine
+
+    def _require_coordinator(self, sink_id: str, batch_id: int) -> None:
+        """A batch is decided at one place."""
+        layout, name = self._ledger.status(sink_id).layout, self._coordinator(sink_id)
+        is_begun = layout is not None and layout.batch_id == batch_id
+        if is_begun and name != self._settings.config.broker_name:
+            raise RequestRejected(
+                ResponseCode.ILLEGAL_OPERATION,
+                f"batch {batch_id} of sink {sink_id!r} is decided at broker {name!r}; ask there",
+            )
+
     def _require_decided(self, sink_id: str, batch_id: int) -> None:
         """Only the coordinator can know: it must not commit what nobody decided."""
         status = self._ledger.status(sink_id)
+        if self._coordinator(sink_id) != self._settings.config.broker_name:
+            return
         if status.known and (status.decided is None or status.decided.batch_id < batch_id):
             raise RequestRejected(
                 ResponseCode.ILLEGAL_OPERATION,

@@ -105,19 +105,24 @@ class SinkLedger:
     # Planning.
 
     def plan_layout(
-        self, sink_id: str, batch_id: int, topics: Mapping[str, Queues]
+        self, sink_id: str, batch_id: int, topics: Mapping[str, Queues], coordinator: str = ""
     ) -> SinkStatus | None:
-        """The status after a BEGIN; None if it changes nothing."""
+        """The status after a BEGIN; None if it changes nothing.
+
+        What a batch was begun with first stays: the queues of a topic, and the coordinator.
+        """
         status = self.status(sink_id)
         layout, decided = status.layout, status.decided
         if decided is not None and batch_id <= decided.batch_id:
             return None
         if layout is None or batch_id > layout.batch_id:
-            return SinkStatus(SinkLayout(batch_id, dict(topics)), decided)
-        added = {topic: queues for topic, queues in topics.items() if topic not in layout.topics}
-        if batch_id < layout.batch_id or not added:
+            return SinkStatus(SinkLayout(batch_id, dict(topics), coordinator), decided)
+        if batch_id < layout.batch_id:
             return None
-        return SinkStatus(SinkLayout(batch_id, {**layout.topics, **added}), decided)
+        merged = SinkLayout(
+            batch_id, {**topics, **layout.topics}, layout.coordinator or coordinator
+        )
+        return None if merged == layout else SinkStatus(merged, decided)
 
     def plan_decision(
         self, sink_id: str, batch_id: int, participants: Mapping[str, Mapping[int, str]]

@@ -26,6 +26,7 @@ SINK_ATTEMPT = "SPARK_SINK_ATTEMPT"
 
 SINK_ID_LENGTH_MAX = 128
 ATTEMPT_LENGTH_MAX = 64
+BROKER_NAME_LENGTH_MAX = 255
 _I32_MAX = (1 << 31) - 1
 _I64_MAX = (1 << 63) - 1
 _NOTHING: frozenset[str] = frozenset()
@@ -57,13 +58,16 @@ class SinkKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkLayout:
-    """Which queues the rows of a batch are spread over."""
+    """Which queues the rows of a batch are spread over, and which broker decides on it."""
 
     batch_id: int
     topics: Mapping[str, Queues]
+    # Empty in records from before it was told: such a one was kept by the coordinator alone.
+    coordinator: str = ""
 
     def as_json(self) -> dict[str, object]:
-        return {"batchId": self.batch_id, "topics": self.topics}
+        named = {"coordinator": self.coordinator} if self.coordinator else {}
+        return {"batchId": self.batch_id, **named, "topics": self.topics}
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,7 +83,8 @@ class SinkDecision:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """What a broker remembers of a sink as its coordinator; nothing if it is not."""
+    """What a broker remembers of a sink: the layout of a batch with rows for it, or with it as
+    the coordinator, and what it decided as that."""
 
     layout: SinkLayout | None = None
     decided: SinkDecision | None = None
@@ -111,17 +116,24 @@ def check_attempt(text: str) -> str:
 # Bodies.
 
 
-def encode_topics(topics: Mapping[str, Queues]) -> bytes:
+class SinkBegin(NamedTuple):
+    """What BEGIN tells: queues by topic, and the coordinator's name."""
+
+    topics: Mapping[str, Queues]
+    coordinator: str = ""
+
+
+def encode_begin(topics: Mapping[str, Queues], coordinator: str = "") -> bytes:
     """The body of BEGIN."""
-    return _encode({"topics": topics})
+    return _encode({"topics": topics, "coordinator": coordinator})
 
 
-def decode_topics(body: bytes) -> dict[str, Queues]:
+def decode_begin(body: bytes) -> SinkBegin:
     """Raises ``RequestRejected`` for a body that is none."""
-    what = 'a layout {"topics":{topic:[[broker,queueId]]}}'
+    what = 'a layout {"topics":{topic:[[broker,queueId]]},"coordinator":broker}'
     fields = decode_body(body, what)
     with body_errors(what):
-        return _topics(fields)
+        return SinkBegin(_topics(fields), _coordinator(fields))
 
 
 def encode_participants(participants: Mapping[str, Attempts]) -> bytes:
@@ -174,7 +186,9 @@ def read_status(fields: Fields) -> SinkStatus:
     with body_errors("the status of a sink"):
         layout, decided = fields.child("layout"), fields.child("decided")
         return SinkStatus(
-            None if layout is None else SinkLayout(layout.integer("batchId", 0), _topics(layout)),
+            None
+            if layout is None
+            else SinkLayout(layout.integer("batchId", 0), _topics(layout), _coordinator(layout)),
             None
             if decided is None
             else SinkDecision(decided.integer("batchId", 0), _participants(decided)),
@@ -198,6 +212,15 @@ def _topics(fields: Fields) -> dict[str, Queues]:
         topic: tuple(_queue(pair, topic) for pair in table.array(topic))
         for topic in table.unknown(_NOTHING)
     }
+
+
+def _coordinator(fields: Fields) -> str:
+    name = fields.text("coordinator", "")
+    if len(name) > BROKER_NAME_LENGTH_MAX or not name.isprintable():
+        raise FastJsonError(
+            f"coordinator must have at most {BROKER_NAME_LENGTH_MAX} printable characters"
+        )
+    return name
 
 
 def _queue(pair: JsonValue, topic: str) -> tuple[str, int]:

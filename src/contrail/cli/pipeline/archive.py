@@ -1,0 +1,97 @@
+"""``contrail pipeline archive``: topics to Parquet files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from contrail.cli.pipeline import shared
+from contrail.cli.pipeline.options import named_options
+from contrail.cli.pipeline.times import parse_duration, parse_time
+
+if TYPE_CHECKING:
+    from contrail.pipeline.jobs.summary import Summary
+
+
+def archive(
+    archive: Annotated[
+        str, typer.Argument(metavar="ARCHIVE", help="The archive's folder; made if it is missing.")
+    ],
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC", help="The topics that are archived.")
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--pattern", metavar="REGEX", help="Topics whose whole name matches."),
+    ] = None,
+    store_path: Annotated[
+        str | None,
+        typer.Option(
+            "--store-path", metavar="DIR", help="Read a store folder, without any broker."
+        ),
+    ] = None,
+    broker: Annotated[
+        str,
+        typer.Option("--broker", metavar="NAME", help="Whose store it is, with --store-path."),
+    ] = "",
+    since: Annotated[
+        str | None,
+        typer.Option("--since", metavar="TIME", help="Where queues begin that are new to it."),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with what arrives, until interrupted.")
+    ] = False,
+    every: Annotated[
+        str, typer.Option("--every", metavar="DURATION", help="How often --follow looks.")
+    ] = "10s",
+    round_rows: Annotated[
+        int, typer.Option("--round", min=1, metavar="N", help="Messages that count together.")
+    ] = 1_000_000,
+    allow_loss: Annotated[
+        bool,
+        typer.Option("--allow-loss", help="Go on if messages were deleted before their turn."),
+    ] = False,
+    compression: Annotated[
+        str, typer.Option("--compression", metavar="NAME", help="zstd, snappy, gzip, lz4 or none.")
+    ] = "zstd",
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="An option of the source; repeatable."),
+    ] = None,
+    namesrv: shared.NameServers = None,
+    dry_run: shared.DryRun = False,
+    as_json: shared.AsJson = False,
+    master: shared.Master = None,
+    conf: shared.Conf = None,
+) -> None:
+    """Keep topics as Parquet files, each message once, before retention deletes them."""
+    shared.require_spark()
+    from contrail.pipeline.jobs.archive import ArchiveSettings
+    from contrail.pipeline.jobs.archive import archive as job
+
+    settings = ArchiveSettings(
+        archive=archive,
+        topics=tuple(topics or ()),
+        topic_pattern=pattern,
+        namesrv=None if store_path is not None else shared.name_servers(namesrv),
+        store_path=store_path,
+        broker_name=broker,
+        since_ms=parse_time("--since", since),
+        follow=follow,
+        poll_ms=int(parse_duration("--every", every).total_seconds() * 1000),
+        round_rows=round_rows,
+        allow_loss=allow_loss,
+        compression=compression,
+        options=named_options(option),
+        dry_run=dry_run,
+    )
+
+    def archive_until(settings: ArchiveSettings, **around: Any) -> Summary:
+        if not settings.follow or settings.dry_run:
+            return job(settings, **around)
+        with shared.interrupts() as is_interrupted:
+            return job(settings, stop=is_interrupted.is_set, **around)
+
+    archive_until.__name__ = "archive"
+    shared.run(archive_until, settings, shared.Running(master, conf, as_json))

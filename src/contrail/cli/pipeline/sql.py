@@ -1,0 +1,135 @@
+"""``contrail pipeline sql``: ask live topics, archives and store folders."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contrail.cli.pipeline.shared import (
+    AsJson,
+    Conf,
+    DryRun,
+    Master,
+    NameServers,
+    _conf,
+    complain,
+    failures,
+    name_servers,
+    print_summary,
+    require_spark,
+    shown_progress,
+)
+
+if TYPE_CHECKING:
+    from contrail.pipeline.jobs.sql import SqlSettings
+    from contrail.pipeline.jobs.summary import Summary
+
+_OUTPUTS = ("table", "csv", "json", "parquet")
+
+
+def sql(
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="Spark SQL over topic.NAME, archive.NAME and store.NAME.",
+        ),
+    ],
+    namesrv: NameServers = None,
+    archive: Annotated[
+        str | None,
+        typer.Option("--archive", metavar="DIR", help="The archive that archive.NAME reads."),
+    ] = None,
+    store_path: Annotated[
+        str | None,
+        typer.Option("--store-path", metavar="DIR", help="The store that store.NAME reads."),
+    ] = None,
+    output: Annotated[
+        str, typer.Option("--output", metavar="FORM", help="table, csv, json or parquet.")
+    ] = "table",
+    out: Annotated[
+        str | None,
+        typer.Option(
+            "--out",
+            metavar="PATH",
+            help="Write the result: one file if the name ends in .csv, .json, .jsonl or .parquet, "
+            "else a folder.",
+        ),
+    ] = None,
+    limit: Annotated[
+        int | None,
+        typer.Option("--limit", min=1, metavar="N", help="At most so many rows."),
+    ] = None,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    master: Master = None,
+    conf: Conf = None,
+) -> None:
+    """Run a query with Spark and print its result, or write it."""
+    if output not in _OUTPUTS:
+        raise typer.BadParameter(
+            f"{output!r} is none of {', '.join(_OUTPUTS)}", param_hint="--output"
+        )
+    require_spark()
+    from contrail.pipeline.jobs.sql import SqlSettings
+    from contrail.pipeline.jobs.sql_output import Output
+
+    settings = SqlSettings(
+        query=query,
+        namesrv=name_servers(namesrv),
+        archive=archive,
+        store_path=store_path,
+        output=Output(output),
+        out=out,
+        limit=limit,
+        dry_run=dry_run,
+    )
+    with failures():
+        summary = _run(settings, master, conf)
+    if as_json:
+        typer.echo(summary.as_json())
+    elif dry_run or out is not None:
+        print_summary(summary, as_json=False)
+    elif output == "table":
+        _print_table(summary)
+
+
+def _run(settings: SqlSettings, master: str | None, conf: list[str] | None) -> Summary:
+    from contrail.pipeline.jobs.session import open_session
+    from contrail.pipeline.jobs.sql import check, sql
+    from contrail.pipeline.jobs.sql_output import Output
+
+    check(settings)
+    spark = open_session("contrail sql", master=master, conf=_conf(conf))
+    try:
+        # Lines that are printed and a bar would run into each other.
+        if settings.output is not Output.TABLE and settings.out is None:
+            return sql(settings, spark=spark, emit=typer.echo)
+        with shown_progress() as progress:
+            return sql(settings, spark=spark, progress=progress)
+    finally:
+        spark.stop()
+
+
+def _print_table(summary: Summary) -> None:
+    """The rows as they are, so that what looks like a number of a row is not made prettier."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+    from rich.text import Text
+
+    if summary.table:
+        table = Table(*(escape(name) for name in summary.table[0]))
+        for row in summary.table:
+            table.add_row(*(Text(_cell(value)) for value in row.values()))
+        Console(soft_wrap=not sys.stdout.isatty()).print(table)
+    rows = summary.facts["rows"]
+    typer.echo(f"{rows} row{'' if rows == 1 else 's'}")
+    if "more" in summary.facts:
+        complain(str(summary.facts["more"]))
+
+
+def _cell(value: object) -> str:
+    return "null" if value is None else str(value)

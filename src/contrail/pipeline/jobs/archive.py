@@ -1,0 +1,363 @@
+"""The ``archive`` job: topics to Parquet files, every message once, before retention takes them.
+
+It works in rounds. A round reads a fixed range of every queue, has Spark write it to files that do
+not count yet, and then commits it in one step (`archive_folder`). How far the archive came stands
+in the archive itself, so it is its own checkpoint: whichever way the next run reads, through the
+brokers or out of a store folder, it goes on where the last committed round ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pyarrow.parquet as pq
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StructType
+
+from contrail.errors import DataLost, OptionInvalid
+from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
+from contrail.pipeline.jobs.archive_folder import ArchiveFolder
+from contrail.pipeline.jobs.archive_layout import (
+    PARTITION_COLUMNS,
+    Range,
+    Round,
+    assigned,
+    ending_offsets,
+    lost_spans,
+    near_deletion,
+    next_round_spans,
+    place_files,
+    plan_spans,
+    refuse_foreign,
+    starting_offsets,
+    without_lost,
+)
+from contrail.pipeline.jobs.progress import SILENT, Progress
+from contrail.pipeline.jobs.queue_ranges import QueueRanges
+from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.summary import Outcome, Summary
+from contrail.pipeline.offsets import QueueKey
+from contrail.runtime.crashpoints import crashpoint
+
+COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
+_STOP_CHECK_S = 0.2
+# Times that every reader of Parquet knows; and no sorting by hour before a task writes, which would
+# cost more than a few open files.
+_SPARK_SETTINGS = {
+    "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+    "spark.sql.maxConcurrentOutputFileWriters": "16",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class ArchiveSettings:
+    """What is archived, from where, and to which folder."""
+
+    archive: str
+    topics: tuple[str, ...] = ()
+    topic_pattern: str | None = None
+    namesrv: str | None = None
+    store_path: str | None = None
+    # Whose store it is: a folder does not say, and a queue is named by its broker.
+    broker_name: str = ""
+    # Queues that the archive does not know yet begin at this time.
+    since_ms: int | None = None
+    follow: bool = False
+    poll_ms: int = 10_000
+    round_rows: int = 1_000_000
+    # Go on where messages were deleted before they were archived.
+    allow_loss: bool = False
+    compression: str = "zstd"
+    # Options of format("rocketmq") beside these: TLS, timeouts, segmentBytes.
+    options: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.topics and self.topic_pattern:
+            raise OptionInvalid("topics and topic_pattern: they exclude each other: give one")
+        if (self.namesrv is None) == (self.store_path is None):
+            raise OptionInvalid("namesrv and store_path: give one of the two")
+        if self.namesrv is not None and not (self.topics or self.topic_pattern):
+            raise OptionInvalid("topics: give at least one, or topic_pattern")
+        if self.store_path is not None and self.follow:
+            raise OptionInvalid("follow: it needs a broker; run again to add what a store has new")
+        if (self.store_path is None) != (not self.broker_name):
+            raise OptionInvalid("store_path and broker_name: give both or neither")
+        if self.store_path is not None and self.since_ms is not None:
+            raise OptionInvalid("since_ms: it needs a broker; a store is archived from its oldest")
+        if self.compression not in COMPRESSIONS:
+            raise OptionInvalid(f"compression {self.compression!r}: give {', '.join(COMPRESSIONS)}")
+        if self.round_rows < 1:
+            raise OptionInvalid(f"round_rows {self.round_rows}: it must be 1 or more")
+
+
+def archive(
+    settings: ArchiveSettings,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress = SILENT,
+    stop: Callable[[], bool] | None = None,
+) -> Summary:
+    """Add what is new to the archive; with ``follow`` until ``stop`` says so or it is interrupted.
+
+    Raises:
+        DataLost: messages were deleted before they were archived, and ``allow_loss`` is not set.
+        JobFailed: another run works on the archive, or it was made from other queues.
+    """
+    folder = ArchiveFolder(settings.archive)
+    with QueueRanges(source_options(settings), settings.broker_name) as ranges:
+        if settings.dry_run:
+            return _planned(settings, folder, ranges)
+        folder.create()
+        with folder.lock("archive", wait=False), job_session(spark, "contrail archive") as session:
+            folder.finish()
+            folder.clear_staging()
+            with spark_settings(session, _SPARK_SETTINGS):
+                return _Run(settings, folder, ranges, session, progress).until(stop)
+
+
+class _Run:
+    """One run of the job: round after round, and what they add up to."""
+
+    def __init__(
+        self,
+        settings: ArchiveSettings,
+        folder: ArchiveFolder,
+        ranges: QueueRanges,
+        session: SparkSession,
+        progress: Progress,
+    ) -> None:
+        self._settings = settings
+        self._folder = folder
+        self._ranges = ranges
+        self._session = session
+        self._progress = progress
+        self._read: dict[QueueKey, Range] = {}
+        self._lost: dict[QueueKey, Range] = {}
+        self._warned: set[QueueKey] = set()
+        self._rows = self._files = self._bytes = self._rounds = 0
+
+    def until(self, stop: Callable[[], bool] | None) -> Summary:
+        outcome: Outcome = "done"
+        try:
+            self._catch_up(stop)
+            while self._settings.follow:
+                if _waited_for(stop, self._settings.poll_ms):
+                    outcome = "stopped"
+                    break
+                self._catch_up(stop)
+        except KeyboardInterrupt:
+            if not self._settings.follow:
+                raise
+            outcome = "stopped"
+        finally:
+            self._progress.end()
+        return self._summary(outcome)
+
+    def _catch_up(self, stop: Callable[[], bool] | None) -> None:
+        """Archive what there is now."""
+        spans = self._to_do()
+        total = sum(span.length for span in spans.values())
+        if total:
+            self._progress.begin("archive", self._rows + total)
+        while spans and not (stop is not None and stop()):
+            taken = next_round_spans(spans, self._settings.round_rows)
+            self._archive(taken)
+            self._progress.at(self._rows, rounds=self._rounds, files=self._files)
+            spans = plan_spans(self._folder.next_offsets(), spans, {})
+
+    def _to_do(self) -> dict[QueueKey, Range]:
+        there = self._ranges.now()
+        if self._ranges.away:
+            names = ", ".join(sorted(self._ranges.away))
+            self._progress.note(f"no answer from {names}: their queues wait for the next run")
+        known = self._folder.next_offsets()
+        refuse_foreign(known, there)
+        spans = plan_spans(known, there, self._ranges.at(self._settings.since_ms))
+        self._warn(spans, there)
+        lost = lost_spans(spans, there)
+        if lost and not self._settings.allow_loss:
+            raise DataLost(_lost_text(lost))
+        if lost:
+            self._progress.note(_lost_text(lost))
+            self._lost |= lost
+        return without_lost(spans, there)
+
+    def _warn(self, spans: Mapping[QueueKey, Range], there: Mapping[QueueKey, Range]) -> None:
+        for queue, distance in near_deletion(spans, there).items():
+            if queue not in self._warned:
+                self._warned.add(queue)
+                self._progress.note(
+                    f"topic {queue.topic!r}, queue {queue.broker_name}:{queue.queue_id}: retention "
+                    f"is {distance} messages behind what is not archived yet; archive more often"
+                )
+
+    def _archive(self, spans: dict[QueueKey, Range]) -> None:
+        last = self._folder.last_round()
+        number = 0 if last is None else last.number + 1
+        self._folder.clear_staging()
+        options = {**source_options(self._settings), **span_options(spans)}
+        write_hours(
+            read_messages(self._session, options), self._folder.staging, self._settings.compression
+        )
+        crashpoint("archive.staged")
+        files = place_files(number, _written(self._folder.staging))
+        known = self._folder.next_offsets()
+        ends = {queue: span.queue_offset_end for queue, span in spans.items()}
+        self._folder.commit(Round(number, {**known, **ends}, spans, files))
+        self._folder.finish()
+        self._folder.clear_staging()
+        self._count(spans, Round(number, ends, spans, files))
+
+    def _count(self, spans: Mapping[QueueKey, Range], done: Round) -> None:
+        self._rounds += 1
+        self._files += len(done.files)
+        self._rows += sum(file.rows for file in done.files)
+        self._bytes += sum(file.size_bytes for file in done.files)
+        for queue, span in spans.items():
+            first = self._read.get(queue, span).queue_offset_start
+            self._read[queue] = Range(first, span.queue_offset_end)
+
+    def _summary(self, outcome: Outcome) -> Summary:
+        facts: dict[str, object] = {
+            "archive": str(self._folder.path),
+            "messages": self._rows,
+            "files": self._files,
+            "bytes": self._bytes,
+            "rounds": self._rounds,
+            "lost": sum(span.length for span in self._lost.values()),
+        }
+        return Summary("archive", outcome, facts, _rows_of(self._read))
+
+
+def source_options(settings: ArchiveSettings) -> dict[str, str]:
+    """The source's options that say what is archived, without a place to begin or end."""
+    options = dict(settings.options)
+    if settings.namesrv is not None:
+        options["namesrvAddr"] = settings.namesrv
+    if settings.store_path is not None:
+        options["storePath"] = settings.store_path
+    if settings.topics:
+        options["subscribe"] = ",".join(settings.topics)
+    if settings.topic_pattern:
+        options["subscribePattern"] = settings.topic_pattern
+    return options
+
+
+def span_options(spans: Mapping[QueueKey, Range]) -> dict[str, str]:
+    """The source's options for these queues and places, instead of topics."""
+    return {
+        "subscribe": "",
+        "subscribePattern": "",
+        "assign": json.dumps(assigned(spans)),
+        "startingOffsets": json.dumps(starting_offsets(spans)),
+        "endingOffsets": json.dumps(ending_offsets(spans)),
+    }
+
+
+def read_messages(
+    session: SparkSession, options: Mapping[str, str], schema: StructType | None = None
+) -> DataFrame:
+    """The messages that ``options`` choose, with all columns unless a schema names others."""
+    given = {name: value for name, value in options.items() if value}
+    columns = schema or schema_of(tuple(MESSAGE_COLUMNS))
+    return session.read.format("rocketmq").schema(columns).options(**given).load()
+
+
+def write_hours(messages: DataFrame, folder: Path, compression: str) -> None:
+    """Write ``messages`` below ``folder``, by topic and hour."""
+    # Whole numbers of seconds, so that a session's time zone does not matter.
+    seconds = sql.unix_seconds("storeTimestamp")
+    day = sql.date_add(sql.lit("1970-01-01").cast("date"), sql.floor(seconds / 86_400).cast("int"))
+    hour = sql.floor(sql.pmod(seconds, sql.lit(86_400)) / 3_600).cast("int")
+    dated = messages.withColumn("date", day.cast("string")).withColumn(
+        "hour", sql.lpad(hour.cast("string"), 2, "0")
+    )
+    writer = dated.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
+    writer.option("compression", compression).parquet(str(folder))
+
+
+@contextmanager
+def spark_settings(session: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings of a session for a while."""
+    before = {name: session.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                session.conf.unset(name)
+            else:
+                session.conf.set(name, old)
+
+
+def _written(staging: Path) -> list[tuple[str, int, int]]:
+    """Path, rows and size of each staged file; only their last bytes are read."""
+    if not staging.is_dir():
+        return []
+    return [
+        (
+            path.relative_to(staging).as_posix(),
+            pq.read_metadata(path).num_rows,
+            os.stat(path).st_size,
+        )
+        for path in sorted(staging.glob("topic=*/date=*/hour=*/*.parquet"))
+    ]
+
+
+def _planned(settings: ArchiveSettings, folder: ArchiveFolder, ranges: QueueRanges) -> Summary:
+    there = ranges.now()
+    known = folder.next_offsets()
+    refuse_foreign(known, there)
+    spans = plan_spans(known, there, ranges.at(settings.since_ms))
+    kept = without_lost(spans, there)
+    facts: dict[str, object] = {
+        "archive": str(folder.path),
+        "messages": sum(span.length for span in kept.values()),
+        "rounds": -(-sum(span.length for span in kept.values()) // settings.round_rows),
+        "lost": sum(span.length for span in lost_spans(spans, there).values()),
+    }
+    return Summary("archive", "planned", facts, _rows_of(kept))
+
+
+def _rows_of(spans: Mapping[QueueKey, Range]) -> list[dict[str, object]]:
+    return [
+        {
+            "topic": queue.topic,
+            "queue": f"{queue.broker_name}:{queue.queue_id}",
+            "from": spans[queue].queue_offset_start,
+            "to": spans[queue].queue_offset_end,
+            "messages": spans[queue].length,
+        }
+        for queue in sorted(spans)
+    ]
+
+
+def _lost_text(lost: Mapping[QueueKey, Range]) -> str:
+    queue, span = next(iter(sorted(lost.items())))
+    count = sum(one.length for one in lost.values())
+    return (
+        f"{count} messages of {len(lost)} queues were deleted before they were archived, such as "
+        f"topic {queue.topic!r}, queue {queue.broker_name}:{queue.queue_id}, queue offsets "
+        f"{span.queue_offset_start} to {span.queue_offset_end - 1}: allow the loss to go on "
+        "without them"
+    )
+
+
+def _waited_for(stop: Callable[[], bool] | None, poll_ms: int) -> bool:
+    """Wait for the next look at the queues; whether the run shall end."""
+    deadline = time.monotonic() + poll_ms / 1000
+    while time.monotonic() < deadline:
+        if stop is not None and stop():
+            return True
+        time.sleep(min(_STOP_CHECK_S, poll_ms / 1000))
+    return stop is not None and stop()

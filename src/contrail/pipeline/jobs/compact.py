@@ -1,0 +1,240 @@
+"""The ``compact`` job: the small files of closed hours, merged into files of a useful size.
+
+An hour's new folder is made beside the archive: merged files, and links to those that stay as they
+are. Then the two folders change places in one step. Whatever is killed when, a reader finds all
+messages of an hour once, in the old files or in the new; what is left over is never needed, and
+the next run throws it away.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+from pyspark.sql import SparkSession
+
+from contrail.clock import SystemClock
+from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.jobs.archive import COMPRESSIONS
+from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
+from contrail.pipeline.jobs.archive_layout import Hour, Sized, is_closed, plan_merges
+from contrail.pipeline.jobs.folder_swap import swap_folders
+from contrail.pipeline.jobs.merged_files import merge_files
+from contrail.pipeline.jobs.progress import SILENT, Progress
+from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.summary import Summary
+from contrail.runtime.crashpoints import crashpoint
+
+_MERGE_DDL = "place string, rows bigint, bytes bigint"
+_MERGE_SCHEMA = pa.schema([("place", pa.string()), ("rows", pa.int64()), ("bytes", pa.int64())])
+# Hours that are merged by one Spark job, and then change places one by one.
+_HOURS_AT_ONCE = 64
+_MARK = "-m"
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompactSettings:
+    """Which archive, and what its files shall be like."""
+
+    archive: str
+    topics: tuple[str, ...] = ()
+    target_bytes: int = 256 << 20
+    # How long after its end an hour counts as closed.
+    grace: timedelta = timedelta(hours=1)
+    compression: str = "zstd"
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if self.target_bytes < 1:
+            raise OptionInvalid(f"target_bytes {self.target_bytes}: it must be 1 or more")
+        if self.compression not in COMPRESSIONS:
+            raise OptionInvalid(f"compression {self.compression!r}: give {', '.join(COMPRESSIONS)}")
+
+
+class HourPlan(NamedTuple):
+    """What becomes of the files of one hour."""
+
+    hour: Hour
+    folder: Path
+    files: list[Sized]
+    merges: list[list[Sized]]
+
+    @property
+    def kept(self) -> list[Sized]:
+        merged = {file for group in self.merges for file in group}
+        return [file for file in self.files if file not in merged]
+
+
+def compact(
+    settings: CompactSettings,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress = SILENT,
+    now: datetime | None = None,
+) -> Summary:
+    """Merge what is small in hours that are closed by ``now``; safe beside a running archive job.
+
+    Raises:
+        OptionInvalid: no archive, or a file system that cannot exchange folders.
+        JobFailed: another compaction, or a restore, is under way; or a merged file is not right.
+    """
+    folder = ArchiveFolder(settings.archive)
+    folder.require()
+    moment = now or datetime.fromtimestamp(SystemClock().now_ms() / 1000).astimezone()
+    if settings.dry_run:
+        return _summary(folder, "planned", plan_hours(settings, folder, moment), skipped=0)
+    with folder.lock("layout", wait=False), job_session(spark, "contrail compact") as session:
+        # An hour whose last round is not placed yet is not what it seems.
+        folder.finish()
+        shutil.rmtree(folder.merging, ignore_errors=True)
+        plans = plan_hours(settings, folder, moment)
+        return _compacted(settings, folder, session, plans, progress)
+
+
+def plan_hours(settings: CompactSettings, folder: ArchiveFolder, now: datetime) -> list[HourPlan]:
+    """The closed hours in which there is something to merge."""
+    plans = []
+    for hour, path in folder.hours().items():
+        if settings.topics and hour.topic not in settings.topics:
+            continue
+        if is_closed(hour, now, settings.grace):
+            files = files_of(path)
+            plans.append(HourPlan(hour, path, files, plan_merges(files, settings.target_bytes)))
+    return [plan for plan in plans if plan.merges]
+
+
+def merged_name(group: list[Sized]) -> str:
+    """A name that sorts where the first of the merged files did."""
+    stem = group[0].name.removesuffix(".parquet").removesuffix(_MARK)
+    return f"{stem}{_MARK}.parquet"
+
+
+def _compacted(
+    settings: CompactSettings,
+    folder: ArchiveFolder,
+    session: SparkSession,
+    plans: list[HourPlan],
+    progress: Progress,
+) -> Summary:
+    done: list[HourPlan] = []
+    progress.begin("compact", len(plans))
+    for first in range(0, len(plans), _HOURS_AT_ONCE):
+        some = plans[first : first + _HOURS_AT_ONCE]
+        _merge(settings, folder, session, some)
+        crashpoint("compact.merged")
+        done += [plan for plan in some if _put_in_place(folder, plan, progress)]
+        progress.at(first + len(some))
+    progress.end()
+    shutil.rmtree(folder.merging, ignore_errors=True)
+    return _summary(folder, "done", done, skipped=len(plans) - len(done))
+
+
+def _merge(
+    settings: CompactSettings, folder: ArchiveFolder, session: SparkSession, plans: list[HourPlan]
+) -> None:
+    """Have Spark's tasks write the merged files of some hours."""
+    tasks = []
+    for plan in plans:
+        target = _new_folder(folder, plan)
+        target.mkdir(parents=True)
+        tasks += [
+            json.dumps(
+                {
+                    "parts": [str(plan.folder / file.name) for file in group],
+                    "target": str(target / merged_name(group)),
+                    "compression": settings.compression,
+                }
+            )
+            for group in plan.merges
+        ]
+    frame = session.createDataFrame([(task,) for task in tasks], "task string")
+    merged = frame.repartition(len(tasks)).mapInArrow(_merged, _MERGE_DDL).collect()
+    if len(merged) != len(tasks):
+        raise JobFailed(f"{len(tasks)} files were to be merged, and {len(merged)} were")
+
+
+def _merged(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        rows = [_merge_one(task) for task in batch.column(0).to_pylist()]
+        columns = (
+            [
+                pa.array(values, kind.type)
+                for values, kind in zip(zip(*rows, strict=True), _MERGE_SCHEMA, strict=True)
+            ]
+            if rows
+            else [pa.array([], kind.type) for kind in _MERGE_SCHEMA]
+        )
+        yield pa.RecordBatch.from_arrays(columns, schema=_MERGE_SCHEMA)
+
+
+def _merge_one(task: str) -> tuple[str, int, int]:
+    asked = json.loads(task)
+    target = Path(asked["target"])
+    # Written under another name, since a task that Spark gave up may still be writing.
+    written = target.with_name(f"{target.name}.{os.getpid()}.tmp")
+    merged = merge_files([Path(part) for part in asked["parts"]], written, asked["compression"])
+    os.replace(written, target)
+    return str(target), merged.rows, merged.size_bytes
+
+
+def _new_folder(folder: ArchiveFolder, plan: HourPlan) -> Path:
+    return folder.merging / plan.folder.relative_to(folder.path)
+
+
+def _put_in_place(folder: ArchiveFolder, plan: HourPlan, progress: Progress) -> bool:
+    """Exchange an hour's folder with the new one; not if the archive has added to it meanwhile."""
+    new = _new_folder(folder, plan)
+    for file in plan.kept:
+        os.link(plan.folder / file.name, new / file.name)
+    for leftover in new.glob("*.tmp"):
+        leftover.unlink()
+    _sync(new)
+    with folder.lock("places"):
+        if files_of(plan.folder) != plan.files:
+            progress.note(f"{plan.folder} has got new files meanwhile: the next run merges it")
+            shutil.rmtree(new)
+            return False
+        swap_folders(new, plan.folder)
+    crashpoint("compact.swapped")
+    _sync(plan.folder.parent)
+    shutil.rmtree(new)
+    return True
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _summary(
+    folder: ArchiveFolder, outcome: str, plans: Iterable[HourPlan], *, skipped: int
+) -> Summary:
+    table: list[dict[str, object]] = [
+        {
+            "topic": plan.hour.topic,
+            "date": plan.hour.date,
+            "hour": plan.hour.hour,
+            "files before": len(plan.files),
+            "files after": len(plan.kept) + len(plan.merges),
+            "bytes before": sum(file.size_bytes for file in plan.files),
+        }
+        for plan in plans
+    ]
+    facts: dict[str, object] = {
+        "archive": str(folder.path),
+        "hours": len(table),
+        "files before": sum(int(str(row["files before"])) for row in table),
+        "files after": sum(int(str(row["files after"])) for row in table),
+        "hours left": skipped,
+    }
+    return Summary("compact", "planned" if outcome == "planned" else "done", facts, table)

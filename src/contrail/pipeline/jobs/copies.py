@@ -1,0 +1,158 @@
+"""Copies of stored messages: what a restored and a replayed one carries, and where it goes.
+
+A copy keeps its body, flag, keys, tags, unique key and the application's properties. What brokers
+and clients put into the original for its own way is left behind: a copy is not delayed again, is
+part of no transaction, and its retries begin anew.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from contrail.model import properties as names
+from contrail.pipeline.offsets import QueueKey
+
+RESTORED_FROM = "CONTRAIL_RESTORED_FROM"
+RESTORED_STORE_TIME = "CONTRAIL_RESTORED_STORE_TIMESTAMP"
+REPLAYED_FROM = "CONTRAIL_REPLAYED_FROM"
+REPLAYED_ORIGIN_ID = "CONTRAIL_REPLAYED_ORIGIN_MESSAGE_ID"
+REPLAY_COUNT = "CONTRAIL_REPLAY_COUNT"
+JOB_ID = "CONTRAIL_JOB_ID"
+
+SINK_KEY = "SPARK_SINK_KEY"
+SINK_SEQUENCE = "SPARK_SINK_SEQ"
+
+# Of the way that the original took; none of it holds for a copy.
+_OF_THE_WAY = frozenset(
+    {
+        names.WAIT,
+        names.DELAY,
+        names.REAL_TOPIC,
+        names.REAL_QID,
+        names.RECONSUME_TIME,
+        names.MAX_RECONSUME_TIMES,
+        names.TRAN_MSG,
+        names.PGROUP,
+        names.TRAN_PREPARED_QUEUE_OFFSET,
+        names.TRANSACTION_ID,
+        names.TRANSACTION_CHECK_TIMES,
+        names.CHECK_IMMUNITY_TIME_IN_SECONDS,
+        names.INNER_NUM,
+        names.INNER_BASE,
+        names.INNER_MULTI_DISPATCH,
+        names.INNER_MULTI_QUEUE_OFFSET,
+        names.TIMER_DELAY_SEC,
+        names.TIMER_DELAY_MS,
+        names.TIMER_DELIVER_MS,
+        names.TIMER_DELAY_LEVEL,
+        names.TIMER_OUT_MS,
+        names.TIMER_ENQUEUE_MS,
+        names.TIMER_DEQUEUE_MS,
+        names.TIMER_ROLL_TIMES,
+        names.TIMER_DEL_UNIQKEY,
+        names.POP_CK,
+        names.POP_CK_OFFSET,
+        names.FIRST_POP_TIME,
+        names.MIN_OFFSET,
+        names.MAX_OFFSET,
+        names.CONSUME_START_TIME,
+        names.CLUSTER,
+        names.MSG_REGION,
+        names.TRACE_ON,
+        names.CRC32,
+        SINK_KEY,
+        SINK_SEQUENCE,
+        "SPARK_SINK_ATTEMPT",
+    }
+)
+_OF_THE_DEAD = frozenset(
+    {
+        names.RETRY_TOPIC,
+        names.ORIGIN_MESSAGE_ID,
+        names.DLQ_ORIGIN_TOPIC,
+        names.DLQ_ORIGIN_MESSAGE_ID,
+    }
+)
+
+
+class Original(NamedTuple):
+    """A stored message that is to be copied."""
+
+    queue: QueueKey
+    queue_offset: int
+    body: bytes
+    flag: int
+    properties: Mapping[str, str]
+    message_id: str
+    store_timestamp_ms: int
+
+
+class Copy(NamedTuple):
+    """What is sent, and to which topic."""
+
+    topic: str
+    properties: dict[str, str]
+
+
+class Skipped(NamedTuple):
+    """What is not sent, and why."""
+
+    reason: str
+
+
+def place_of(original: Original) -> str:
+    """A message's place in words: ``orders/broker-a/0/1200``."""
+    queue = original.queue
+    return f"{queue.topic}/{queue.broker_name}/{queue.queue_id}/{original.queue_offset}"
+
+
+def restored(original: Original, to_topic: str | None, job_id: str) -> Copy:
+    """The copy of an archived message for its own topic, or for another."""
+    properties = _kept(original.properties)
+    properties |= {
+        RESTORED_FROM: place_of(original),
+        RESTORED_STORE_TIME: str(original.store_timestamp_ms),
+        JOB_ID: job_id,
+    }
+    return Copy(to_topic or original.queue.topic, properties)
+
+
+def origin_topic(properties: Mapping[str, str]) -> str | None:
+    """The topic from which a dead letter came, as the broker or a proxy noted it."""
+    found = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
+    return found or None
+
+
+def replayed(original: Original, to_topic: str | None, job_id: str) -> Copy | Skipped:
+    """The copy of a dead letter for the topic it came from, or for another."""
+    topic = to_topic or origin_topic(original.properties)
+    if topic is None:
+        return Skipped(f"it does not say where it came from ({names.RETRY_TOPIC}): give a topic")
+    properties = _kept(original.properties, _OF_THE_DEAD)
+    origin_id = original.properties.get(names.DLQ_ORIGIN_MESSAGE_ID) or original.properties.get(
+        names.ORIGIN_MESSAGE_ID
+    )
+    properties |= {
+        REPLAYED_FROM: place_of(original),
+        REPLAYED_ORIGIN_ID: origin_id or original.message_id,
+        REPLAY_COUNT: str(_count(properties.get(REPLAY_COUNT)) + 1),
+        JOB_ID: job_id,
+    }
+    return Copy(topic, properties)
+
+
+def _kept(
+    properties: Mapping[str, str], also_dropped: frozenset[str] = frozenset()
+) -> dict[str, str]:
+    return {
+        name: value
+        for name, value in properties.items()
+        if name not in _OF_THE_WAY
+        and name not in also_dropped
+        and not name.startswith(names.TRANSIENT_PREFIX)
+    }
+
+
+def _count(text: str | None) -> int:
+    return int(text) if text is not None and text.isascii() and text.isdecimal() else 0

@@ -1,0 +1,81 @@
+"""Merges Parquet files into one, and makes sure that it holds the same rows.
+
+The merged file is read back beside its parts and compared with them value by value, which costs a
+second reading of the parts and leaves no doubt.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from contrail.errors import JobFailed
+
+_BATCH_ROWS = 8_192
+
+
+class Merged(NamedTuple):
+    """What a merged file holds."""
+
+    rows: int
+    size_bytes: int
+
+
+def merge_files(parts: list[Path], target: Path, compression: str) -> Merged:
+    """Write the rows of ``parts`` to ``target``, in order; compared and durable on return.
+
+    Raises:
+        JobFailed: what was written is not what was read, or the parts have different columns.
+    """
+    with pq.ParquetWriter(target, _schema(parts), compression=compression) as writer:
+        for batch in _batches(parts):
+            writer.write_batch(batch)
+    rows = same_rows(_batches(parts), _batches([target]))
+    if rows is None:
+        raise JobFailed(f"{str(target)!r} does not hold the rows of its {len(parts)} parts")
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+        return Merged(rows, os.fstat(file.fileno()).st_size)
+
+
+def same_rows(one: Iterator[pa.RecordBatch], other: Iterator[pa.RecordBatch]) -> int | None:
+    """How many rows two readings have, if they are the same in the same order, however cut."""
+    rows = 0
+    left = right = None
+    while True:
+        left, right = _next(left, one), _next(right, other)
+        if left is None or right is None:
+            return rows if left is right else None
+        count = min(left.num_rows, right.num_rows)
+        if not left.slice(0, count).equals(right.slice(0, count)):
+            return None
+        rows += count
+        left, right = left.slice(count), right.slice(count)
+
+
+def _next(held: pa.RecordBatch | None, more: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+    """What is held if there are rows in it, else the next with some; None at the end."""
+    while held is None or held.num_rows == 0:
+        held = next(more, None)
+        if held is None:
+            return None
+    return held
+
+
+def _schema(parts: list[Path]) -> pa.Schema:
+    schema = pq.read_schema(parts[0])
+    for part in parts[1:]:
+        if not pq.read_schema(part).equals(schema):
+            raise JobFailed(f"{str(part)!r} has other columns than {str(parts[0])!r}")
+    return schema
+
+
+def _batches(parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
+    for part in parts:
+        with pq.ParquetFile(part) as file:
+            yield from file.iter_batches(batch_size=_BATCH_ROWS)

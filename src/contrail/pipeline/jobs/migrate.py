@@ -1,0 +1,294 @@
+"""Move a backlog to a wider topic or another cluster, and its groups' progress with it.
+
+The steps, each of which may be killed and run again:
+
+    1  plan      look at both sides; make the target if it is missing
+    2  copy      a streaming query from source to sink, with a checkpoint; with ``follow`` it goes
+                 on until the cut-over, then a last pass takes what is left
+    3  verify    counts and checksums of every source queue against the copies
+    4  groups    each group begins where its first unconsumed copy is
+
+A message with a key goes to the queue that RocketMQ's clients choose by its hash, so a key's order
+holds across the cut-over too. One without goes where all of its source queue go.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+import uuid
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
+
+from contrail.client.blocking.admin import Admin
+from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.migrate_copy import COLUMNS, copies_of
+from contrail.pipeline.jobs.migrate_groups import GroupMover
+from contrail.pipeline.jobs.migrate_plan import (
+    CutOver,
+    MigratePlan,
+    MigrateSettings,
+    QueueCheck,
+    committed_offsets,
+    differences_text,
+    ends,
+    offsets_option,
+    plan_migration,
+    ranges,
+    starts,
+)
+from contrail.pipeline.jobs.migrate_verify import Stretch, checked_queues
+from contrail.pipeline.jobs.progress import SILENT, Progress, lag_of, run_query
+from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.jobs.targets import offers_idempotence
+
+__all__ = ["MigrateSettings", "migrate"]
+
+_JOB = "migrate"
+_QUERY = "copy"
+_FOLLOW_TRIGGER = "1 second"
+_MODES = {
+    "dedupe": "dedupe: what is sent again is dropped",
+    "none": "none: brokers of Apache RocketMQ cannot tell what was sent before, so a resumed "
+    "migration may have copied some messages again",
+}
+
+
+def migrate(
+    settings: MigrateSettings,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress = SILENT,
+    cut_over: Callable[[], bool] | None = None,
+) -> Summary:
+    """Run a migration, or go on with one; ``cut_over`` is asked about once a second.
+
+    Raises:
+        OptionInvalid: a setting cannot be, or the checkpoint is of another migration.
+        JobFailed: a queue and its copies differ; groups are left where they were.
+    """
+    with ExitStack() as stack:
+        source = stack.enter_context(Admin(settings.namesrv))
+        target = stack.enter_context(Admin(settings.target_namesrv))
+        plan = plan_migration(settings, source, target)
+        if settings.dry_run:
+            return _planned(settings, plan)
+        checkpoint = _checkpoint(settings, plan, target)
+        run = _Run(settings, plan.groups, source, target, checkpoint, progress)
+        return run.carry_out(stack.enter_context(job_session(spark, f"contrail {_JOB}")), cut_over)
+
+
+def _planned(settings: MigrateSettings, plan: MigratePlan) -> Summary:
+    facts = {
+        **_sides(settings),
+        "queues": len(plan.source),
+        "target queues": len(plan.target) or f"{settings.queues} on each broker, to be made",
+        "backlog": plan.backlog,
+        "groups": list(plan.groups),
+    }
+    table: list[dict[str, object]] = [
+        {
+            "queue": one.name,
+            "from": one.queue_offset_min,
+            "to": one.queue_offset_max,
+            "messages": one.count,
+        }
+        for one in plan.source
+    ]
+    return Summary(_JOB, "planned", facts, table)
+
+
+def _sides(settings: MigrateSettings) -> dict[str, object]:
+    return {
+        "from": f"{settings.topic} at {settings.namesrv}",
+        "to": f"{settings.to_topic} at {settings.target_namesrv}",
+    }
+
+
+def _checkpoint(settings: MigrateSettings, plan: MigratePlan, target: Admin) -> Checkpoint:
+    """The claimed checkpoint, with the places noted where both sides were at the very first."""
+    checkpoint = Checkpoint(settings.checkpoint)
+    checkpoint.claim(_JOB, settings.fixed())
+    if not plan.target:
+        target.create_topic(settings.to_topic, queues=settings.queues or 1)
+    target_now = ends(plan.target or ranges(target, settings.to_topic))
+    if "migration" not in checkpoint.notes:
+        checkpoint.note(
+            migration=uuid.uuid4().hex,
+            source_start=starts(plan.source),
+            target_start=target_now,
+            groups_set=[],
+        )
+    if checkpoint.notes["target_start"].keys() != target_now.keys():
+        raise OptionInvalid(
+            f"topic {settings.to_topic!r} has other queues than when this migration began, so "
+            "keys would change their queue: give it back its old width, or begin anew with "
+            "another topic and checkpoint"
+        )
+    return checkpoint
+
+
+@dataclass(frozen=True)
+class _Run:
+    """One run of a migration, from its plan to its summary."""
+
+    settings: MigrateSettings
+    groups: tuple[str, ...]
+    source: Admin
+    target: Admin
+    checkpoint: Checkpoint
+    progress: Progress
+
+    def carry_out(self, spark: SparkSession, cut_over: Callable[[], bool] | None) -> Summary:
+        mode = "dedupe" if offers_idempotence(self.target) else "none"
+        rows = self._copy(spark, mode, cut_over)
+        copied = self._copied_to()
+        checks = self._verified(spark, copied, mode)
+        groups = self._moved_groups(spark)
+        left = sum(
+            max(0, end - copied.get(name, 0))
+            for name, end in ends(ranges(self.source, self.settings.topic)).items()
+        )
+        facts = {
+            **_sides(self.settings),
+            "idempotence": _MODES[mode],
+            "copied by this run": rows,
+            "verified": sum(check.messages for check in checks),
+            "repeats": sum(check.repeats for check in checks),
+            "arrived at the source since": left,
+            "groups": groups,
+        }
+        return Summary(_JOB, "done", facts, [check.as_row() for check in checks])
+
+    # Copying.
+
+    def _copy(self, spark: SparkSession, mode: str, cut_over: Callable[[], bool] | None) -> int:
+        rows = 0
+        if self.settings.follow:
+            self.progress.begin(f"following {self.settings.topic}", None)
+            start = partial(self._started, spark, mode, following=True)
+            rows = run_query(start, self.progress, self._cut_over_test(cut_over))
+        # What is there now, and after following what arrived while its query was stopped.
+        self.progress.begin(f"copying {self.settings.topic}", self._backlog())
+        rows += run_query(partial(self._started, spark, mode, following=False), self.progress)
+        self.progress.end()
+        return rows
+
+    def _backlog(self) -> int:
+        done = self._copied_to()
+        now = ranges(self.source, self.settings.topic)
+        return sum(one.queue_offset_max - done.get(one.name, one.queue_offset_min) for one in now)
+
+    def _started(self, spark: SparkSession, mode: str, *, following: bool) -> StreamingQuery:
+        settings = self.settings
+        notes = self.checkpoint.notes
+        messages = (
+            spark.readStream.format("rocketmq")
+            .schema(COLUMNS)
+            .option("namesrvAddr", settings.namesrv)
+            .option("subscribe", settings.topic)
+            .option("startingOffsets", offsets_option(settings.topic, notes["source_start"]))
+            .option("maxOffsetsPerTrigger", settings.rows_per_batch)
+            .load()
+        )
+        rows = copies_of(messages, settings.key, notes["migration"], list(notes["target_start"]))
+        writer = (
+            rows.writeStream.format("rocketmq")
+            .option("namesrvAddr", settings.target_namesrv)
+            .option("topic", settings.to_topic)
+            .option("idempotence", mode)
+            .option("checkpointLocation", self.checkpoint.spark(_QUERY))
+        )
+        if following:
+            return writer.trigger(processingTime=_FOLLOW_TRIGGER).start()
+        return writer.trigger(availableNow=True).start()
+
+    def _cut_over_test(self, asked: Callable[[], bool] | None) -> Callable[[StreamingQuery], bool]:
+        rule = CutOver(self.settings.cut_over_after_s)
+        file = self.settings.cut_over_file
+
+        def is_due(query: StreamingQuery) -> bool:
+            wanted = (asked is not None and asked()) or (file is not None and Path(file).exists())
+            return rule.is_due(self._lag(query), time.monotonic(), asked=wanted)
+
+        return is_due
+
+    def _lag(self, query: StreamingQuery) -> int | None:
+        """What the source has and the query has not, as brokers tell it now."""
+        last = query.lastProgress
+        if last is None or lag_of(last) is None:
+            return None
+        ended = json.loads(last["sources"][0]["endOffset"])
+        done: dict[str, int] = ended.get(self.settings.topic, {})
+        now = ends(ranges(self.source, self.settings.topic))
+        return sum(max(0, end - done.get(name, 0)) for name, end in now.items())
+
+    def _copied_to(self) -> dict[str, int]:
+        """Up to where the source is copied, by queue."""
+        done = committed_offsets(Path(self.checkpoint.spark(_QUERY)), self.settings.topic)
+        return done if done is not None else dict(self.checkpoint.notes["source_start"])
+
+    # Checking.
+
+    def _verified(self, spark: SparkSession, copied: dict[str, int], mode: str) -> list[QueueCheck]:
+        self.progress.begin("verifying", None)
+        source = self._source_stretch(copied)
+        checks = checked_queues(
+            spark, source, self._target_stretch(), self.checkpoint.notes["migration"]
+        )
+        self.progress.end()
+        wrong = differences_text(checks, allow_repeats=mode == "none")
+        if wrong:
+            raise JobFailed(
+                f"{self.settings.topic!r} and its copies in {self.settings.to_topic!r} differ, and "
+                f"no group was moved: {wrong}"
+            )
+        return checks
+
+    def _moved_groups(self, spark: SparkSession) -> list[str]:
+        """Set the groups that no run before has set: those may have gone on since."""
+        already = set(self.checkpoint.notes["groups_set"])
+        self.progress.begin("moving groups", None)
+        mover = GroupMover(
+            self.source, self.target, self.settings.topic, self.checkpoint.notes["migration"]
+        )
+        moves = mover.move(
+            spark, [one for one in self.groups if one not in already], self._target_stretch()
+        )
+        already.update(one.group for one in moves if one.places)
+        self.checkpoint.note(groups_set=sorted(already))
+        self.progress.end()
+        before = [one for one in self.groups if one not in {move.group for move in moves}]
+        return [
+            *(f"{one.group}: {one}" for one in moves),
+            *(f"{group}: set by a run before" for group in before),
+        ]
+
+    def _source_stretch(self, copied: dict[str, int]) -> Stretch:
+        """What was copied and is still there: retention may have taken the first of it."""
+        noted = self.checkpoint.notes["source_start"]
+        now = starts(ranges(self.source, self.settings.topic))
+        first = {
+            name: min(end, max(noted.get(name, 0), now.get(name, 0)))
+            for name, end in copied.items()
+        }
+        gone = sum(first[name] - noted.get(name, 0) for name in first if name in noted)
+        if gone > 0:
+            self.progress.note(
+                f"{gone} messages were deleted from the source since; their copies are not checked"
+            )
+        return Stretch(self.settings.namesrv, self.settings.topic, first, copied)
+
+    def _target_stretch(self) -> Stretch:
+        now = ranges(self.target, self.settings.to_topic)
+        noted = self.checkpoint.notes["target_start"]
+        first = {one.name: max(noted[one.name], one.queue_offset_min) for one in now}
+        return Stretch(self.settings.target_namesrv, self.settings.to_topic, first, ends(now))

@@ -1,0 +1,290 @@
+"""What a migration is asked to do, what it finds, and the rules it goes by. No Spark in here."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from contrail.client.blocking.admin import Admin
+from contrail.errors import OptionInvalid, RouteMissing
+from contrail.protocol.json_style import MessageQueue
+
+ORIGIN_PROPERTY = "CONTRAIL_ORIGIN"
+ORIGIN_BORN_PROPERTY = "CONTRAIL_ORIGIN_BORN_MS"
+# Copies of one migration, told from those of another with the same target.
+MIGRATION_PROPERTY = "CONTRAIL_MIGRATION"
+KEY_AUTO = "auto"
+KEY_KEYS = "keys"
+KEY_SHARDING = "sharding-key"
+_QUEUES_NAMED_MAX = 10
+
+
+@dataclass(frozen=True, kw_only=True)
+class MigrateSettings:
+    """A migration. ``key`` is ``auto``, ``sharding-key``, ``keys`` or a property's name."""
+
+    namesrv: str
+    topic: str
+    to_topic: str
+    checkpoint: str
+    # None: the same cluster.
+    to_namesrv: str | None = None
+    # On each broker, for a target that does not exist yet.
+    queues: int | None = None
+    key: str = KEY_AUTO
+    # None: every group that has offsets on the topic.
+    groups: tuple[str, ...] | None = None
+    follow: bool = False
+    # While following: cut over once nothing was left to copy for so long.
+    cut_over_after_s: float | None = None
+    # While following: cut over once this file exists.
+    cut_over_file: str | None = None
+    rows_per_batch: int = 200_000
+    dry_run: bool = False
+
+    @property
+    def target_namesrv(self) -> str:
+        return self.to_namesrv or self.namesrv
+
+    def fixed(self) -> dict[str, object]:
+        """What a resumed run may not change."""
+        return {
+            "topic": self.topic,
+            "to_topic": self.to_topic,
+            "to_namesrv": self.to_namesrv,
+            "key": self.key,
+        }
+
+    def check(self) -> None:
+        """Refuse what contradicts itself.
+
+        Raises:
+            OptionInvalid: it says which setting, and what to do.
+        """
+        if self.topic == self.to_topic and self.to_namesrv in (None, self.namesrv):
+            raise OptionInvalid(
+                f"topic {self.topic!r} cannot be migrated to itself: name another topic, or "
+                "another cluster with to_namesrv"
+            )
+        if not self.follow and (self.cut_over_after_s is not None or self.cut_over_file):
+            raise OptionInvalid("a cut-over is for a migration that follows: add follow")
+        if self.rows_per_batch < 1:
+            raise OptionInvalid(f"rows_per_batch is {self.rows_per_batch}: it must be 1 or more")
+
+
+@dataclass(frozen=True)
+class QueueRange:
+    """One queue and what it holds."""
+
+    broker_name: str
+    queue_id: int
+    queue_offset_min: int
+    queue_offset_max: int
+
+    @property
+    def name(self) -> str:
+        return f"{self.broker_name}:{self.queue_id}"
+
+    @property
+    def count(self) -> int:
+        return self.queue_offset_max - self.queue_offset_min
+
+
+@dataclass(frozen=True)
+class MigratePlan:
+    """What there is to move, and to where; ``target`` is empty for a topic that is yet to be."""
+
+    source: tuple[QueueRange, ...]
+    target: tuple[QueueRange, ...]
+    groups: tuple[str, ...]
+
+    @property
+    def backlog(self) -> int:
+        return sum(queue.count for queue in self.source)
+
+
+def plan_migration(settings: MigrateSettings, source: Admin, target: Admin) -> MigratePlan:
+    """Look at both clusters; changes nothing.
+
+    Raises:
+        OptionInvalid: the target is missing and nothing says how wide to make it, or is there and
+            of another width, or a group that was asked for never consumed the topic.
+    """
+    settings.check()
+    plan = MigratePlan(
+        source=ranges(source, settings.topic),
+        target=_target_ranges(target, settings.to_topic),
+        groups=chosen_groups(settings, source.topic_consumers(settings.topic)),
+    )
+    check_width(settings, plan.target)
+    return plan
+
+
+def ranges(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
+    """Every queue of a topic with what it holds now, in order."""
+    found = admin.topic_stats(topic).queues
+    return tuple(
+        QueueRange(
+            one.queue.broker_name,
+            one.queue.queue_id,
+            max(0, one.queue_offset_min),
+            max(0, one.queue_offset_min, one.queue_offset_max),
+        )
+        for one in sorted(found, key=lambda one: one.queue)
+    )
+
+
+def _target_ranges(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
+    try:
+        return ranges(admin, topic)
+    except RouteMissing:
+        return ()
+
+
+def chosen_groups(settings: MigrateSettings, known: Iterable[str]) -> tuple[str, ...]:
+    """The groups whose offsets are mapped."""
+    known = tuple(sorted(known))
+    if settings.groups is None:
+        return known
+    unknown = sorted(set(settings.groups) - set(known))
+    if unknown:
+        raise OptionInvalid(
+            f"group {', '.join(unknown)} has no offsets on topic {settings.topic!r}; those that "
+            f"have: {', '.join(known) or 'none'}"
+        )
+    return tuple(sorted(set(settings.groups)))
+
+
+def check_width(settings: MigrateSettings, target: Iterable[QueueRange]) -> None:
+    """Refuse a target that is missing without a width, or has another than the one asked for."""
+    widths: dict[str, int] = {}
+    for queue in target:
+        widths[queue.broker_name] = widths.get(queue.broker_name, 0) + 1
+    if not widths and settings.queues is None:
+        raise OptionInvalid(
+            f"topic {settings.to_topic!r} does not exist: say with queues how many each broker "
+            "shall have"
+        )
+    if settings.queues is not None and any(width != settings.queues for width in widths.values()):
+        told = ", ".join(f"{width} on {name}" for name, width in sorted(widths.items()))
+        raise OptionInvalid(
+            f"topic {settings.to_topic!r} exists with other queues ({told}) than "
+            f"{settings.queues}: leave queues out, or name a new topic"
+        )
+
+
+def starts(queues: Iterable[QueueRange]) -> dict[str, int]:
+    """Where each queue begins, by its name."""
+    return {queue.name: queue.queue_offset_min for queue in queues}
+
+
+def ends(queues: Iterable[QueueRange]) -> dict[str, int]:
+    """Where each queue ends, by its name."""
+    return {queue.name: queue.queue_offset_max for queue in queues}
+
+
+def offsets_option(topic: str, places: Mapping[str, int]) -> str:
+    """The value of ``startingOffsets`` and ``endingOffsets`` for one topic."""
+    return json.dumps({topic: dict(sorted(places.items()))})
+
+
+def queue_of(topic: str, name: str) -> MessageQueue:
+    """The queue called ``broker:id``; a broker's name may have colons of its own."""
+    broker_name, _, queue_id = name.rpartition(":")
+    return MessageQueue(topic, broker_name, int(queue_id))
+
+
+def committed_offsets(query_folder: Path, topic: str) -> dict[str, int] | None:
+    """Up to where a query has finished its batches, as its checkpoint tells; None if nothing yet.
+
+    ``offsets/N`` holds a version line, a line of metadata and a line for each source; ``commits/N``
+    is there once batch N is finished.
+    """
+    commits = [int(one.name) for one in _listed(query_folder / "commits")]
+    if not commits:
+        return None
+    text = (query_folder / "offsets" / str(max(commits))).read_text(encoding="utf-8")
+    places = json.loads(text.splitlines()[2]).get(topic, {})
+    return {name: int(place) for name, place in places.items()}
+
+
+def _listed(folder: Path) -> list[Path]:
+    return [one for one in folder.iterdir() if one.name.isdecimal()] if folder.is_dir() else []
+
+
+class CutOver:
+    """Decides when following ends: on request, by a file, or once nothing was left for a while."""
+
+    def __init__(self, after_s: float | None) -> None:
+        self._after_s = after_s
+        self._idle_since_s: float | None = None
+
+    def is_due(self, lag: int | None, now_s: float, *, asked: bool) -> bool:
+        """``lag`` is None while it is not known."""
+        if lag != 0:
+            self._idle_since_s = None
+        elif self._idle_since_s is None:
+            self._idle_since_s = now_s
+        if asked:
+            return True
+        if self._after_s is None or self._idle_since_s is None:
+            return False
+        return now_s - self._idle_since_s >= self._after_s
+
+
+@dataclass(frozen=True)
+class QueueCheck:
+    """One source queue beside its copies. ``copies`` counts each origin once."""
+
+    name: str
+    queue_offset_start: int
+    queue_offset_end: int
+    messages: int
+    copies: int
+    repeats: int
+    checksum: int
+    copied_checksum: int
+
+    @property
+    def is_equal(self) -> bool:
+        return self.messages == self.copies and self.checksum == self.copied_checksum
+
+    def as_row(self) -> dict[str, object]:
+        return {
+            "queue": self.name,
+            "from": self.queue_offset_start,
+            "to": self.queue_offset_end,
+            "messages": self.messages,
+            "copies": self.copies,
+            "repeats": self.repeats,
+            "checksum": f"{self.checksum:x}",
+            "equal": self.is_equal,
+        }
+
+
+def differences_text(checks: Iterable[QueueCheck], *, allow_repeats: bool) -> str | None:
+    """What is wrong, queue by queue, in one line; None when nothing is."""
+    wrong = [one for one in checks if not one.is_equal or (one.repeats and not allow_repeats)]
+    if not wrong:
+        return None
+    told = [
+        f"queue {one.name} has {one.messages} messages (checksum {one.checksum:x}), "
+        f"{one.copies} copied (checksum {one.copied_checksum:x}), {one.repeats} of them again"
+        for one in wrong[:_QUEUES_NAMED_MAX]
+    ]
+    more = len(wrong) - len(told)
+    return "; ".join(told) + (f"; and {more} queues more" if more else "")
+
+
+def group_place(
+    *, unconsumed: int | None, foreign: int | None, queue_offset_max: int, known: int | None
+) -> int:
+    """Where a group begins in a target queue: nothing it has not consumed may lie before.
+
+    ``unconsumed`` is the first copy that it has not consumed at the source, ``foreign`` the first
+    message that is no copy, ``known`` where it is in the target already.
+    """
+    places = [queue_offset_max, unconsumed, foreign, known]
+    return min(place for place in places if place is not None)

@@ -1,0 +1,184 @@
+"""What Spark counts of a migration: both sides of each queue, and where groups go on.
+
+Everything that comes back to the driver is one row for each queue, or each group and queue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from contrail.pipeline.jobs.migrate_plan import (
+    MIGRATION_PROPERTY,
+    ORIGIN_PROPERTY,
+    QueueCheck,
+    offsets_option,
+    queue_of,
+)
+
+_SOURCE_SCHEMA = "brokerName string, queueId int, queueOffset bigint, keys string, body binary"
+_TARGET_SCHEMA = f"{_SOURCE_SCHEMA}, {ORIGIN_PROPERTY} string, {MIGRATION_PROPERTY} string"
+# A broker's name may hold colons; the last two pieces are numbers.
+_ORIGIN = r"^(.*):(\d+):(\d+)$"
+_NOTHING = (0, 0, 0)
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """A topic from one place in each queue to another; queues by name."""
+
+    namesrv: str
+    topic: str
+    start: Mapping[str, int]
+    end: Mapping[str, int]
+
+
+def checked_queues(
+    spark: SparkSession, source: Stretch, target: Stretch, migration: str
+) -> list[QueueCheck]:
+    """Count both sides of every source queue, and sum the CRC-32 of bodies and keys."""
+    both = _source_sums(spark, source).union(_copied_sums(spark, source, target, migration))
+    sums = {
+        (row.isCopied, f"{row.brokerName}:{row.queueId}"): (row.messages, row.checksum, row.repeats)
+        for row in both.collect()
+    }
+    checks = []
+    for name in sorted(source.end, key=lambda name: queue_of(source.topic, name)):
+        messages, checksum, _ = sums.get((False, name), _NOTHING)
+        copies, copied_checksum, repeats = sums.get((True, name), _NOTHING)
+        checks.append(
+            QueueCheck(
+                name=name,
+                queue_offset_start=source.start.get(name, 0),
+                queue_offset_end=source.end[name],
+                messages=messages,
+                copies=copies,
+                repeats=repeats,
+                checksum=checksum,
+                copied_checksum=copied_checksum,
+            )
+        )
+    return checks
+
+
+def first_places(
+    spark: SparkSession,
+    target: Stretch,
+    migration: str,
+    consumed: Mapping[str, Mapping[str, int]],
+) -> FirstPlaces:
+    """The first message in each target queue that a group, or nobody, has consumed elsewhere.
+
+    ``consumed`` is each group's offset on each source queue.
+    """
+    rows = [
+        (group, *queue_of("", name)[1:], place)
+        for group, places in consumed.items()
+        for name, place in places.items()
+    ]
+    groups = spark.createDataFrame(
+        rows, "grp string, originBroker string, originQueue int, consumed bigint"
+    )
+    # What is no copy has no origin, and so no group here; nor has one of a queue that the source
+    # does not have any more. Nobody is known to have consumed either.
+    firsts = (
+        with_origins(spark, target, migration)
+        .join(F.broadcast(groups), ["originBroker", "originQueue"], "left")
+        .where("consumed is null or originOffset >= consumed")
+        .groupBy("grp", "brokerName", "queueId")
+        .agg(F.min("queueOffset").alias("place"))
+        .collect()
+    )
+    named = {(row.grp, f"{row.brokerName}:{row.queueId}"): row.place for row in firsts}
+    return FirstPlaces(
+        unconsumed={(group, name): place for (group, name), place in named.items() if group},
+        foreign={name: place for (group, name), place in named.items() if group is None},
+    )
+
+
+@dataclass(frozen=True)
+class FirstPlaces:
+    """The first unconsumed copy by group and target queue, and the first that is no copy."""
+
+    unconsumed: Mapping[tuple[str, str], int]
+    foreign: Mapping[str, int]
+
+
+def stretch(spark: SparkSession, what: Stretch, schema: str) -> DataFrame:
+    """The messages of a stretch, with the columns of ``schema``."""
+    return (
+        spark.read.format("rocketmq")
+        .schema(schema)
+        .option("namesrvAddr", what.namesrv)
+        .option("assign", json.dumps({what.topic: sorted(what.end)}))
+        .option("startingOffsets", offsets_option(what.topic, what.start))
+        .option("endingOffsets", offsets_option(what.topic, what.end))
+        .load()
+    )
+
+
+def with_origins(spark: SparkSession, target: Stretch, migration: str) -> DataFrame:
+    """The target's messages, with the origin of each copy of one migration in columns."""
+    is_copy = F.col(MIGRATION_PROPERTY) == migration
+    origin = F.when(is_copy, F.col(ORIGIN_PROPERTY))
+    return (
+        stretch(spark, target, _TARGET_SCHEMA)
+        .withColumn("originBroker", F.regexp_extract(origin, _ORIGIN, 1))
+        .withColumn("originQueue", F.regexp_extract(origin, _ORIGIN, 2).try_cast("int"))
+        .withColumn("originOffset", F.regexp_extract(origin, _ORIGIN, 3).try_cast("bigint"))
+    )
+
+
+def _source_sums(spark: SparkSession, source: Stretch) -> DataFrame:
+    return (
+        stretch(spark, source, _SOURCE_SCHEMA)
+        .groupBy("brokerName", "queueId")
+        .agg(
+            F.lit(False).alias("isCopied"),
+            F.count(F.lit(1)).alias("messages"),
+            F.sum(_checksum()).alias("checksum"),
+            F.lit(0).cast("bigint").alias("repeats"),
+        )
+    )
+
+
+def _copied_sums(
+    spark: SparkSession, source: Stretch, target: Stretch, migration: str
+) -> DataFrame:
+    """Each origin counts once, so that a repeat cannot hide what is missing."""
+    once = (
+        with_origins(spark, target, migration)
+        .join(F.broadcast(_bounds(spark, source)), ["originBroker", "originQueue"])
+        .where("originOffset >= first and originOffset < end")
+        .groupBy("originBroker", "originQueue", "originOffset")
+        .agg(F.count(F.lit(1)).alias("times"), F.min(_checksum()).alias("checksum"))
+    )
+    return once.groupBy(
+        F.col("originBroker").alias("brokerName"), F.col("originQueue").alias("queueId")
+    ).agg(
+        F.lit(True).alias("isCopied"),
+        F.count(F.lit(1)).alias("messages"),
+        F.sum("checksum").alias("checksum"),
+        (F.sum("times") - F.count(F.lit(1))).alias("repeats"),
+    )
+
+
+def _bounds(spark: SparkSession, source: Stretch) -> DataFrame:
+    rows = [
+        (*queue_of("", name)[1:], source.start.get(name, 0), end)
+        for name, end in source.end.items()
+    ]
+    return spark.createDataFrame(
+        rows, "originBroker string, originQueue int, first bigint, end bigint"
+    )
+
+
+def _checksum() -> Column:
+    empty = F.lit(b"")
+    # A blank key is one that no broker stores.
+    keys = F.coalesce(F.when(F.length(F.trim("keys")) > 0, F.col("keys")).cast("binary"), empty)
+    return F.crc32(F.coalesce(F.col("body"), empty)) + F.crc32(keys)

@@ -1,0 +1,338 @@
+"""The ``replay`` job: dead letters of a group, back to the topics they came from.
+
+A run takes what the dead letter topic holds when it begins, in steps. A finished step is not read
+again, and a step that was cut short is sent again with the same numbers, by which the brokers drop
+what they have. Another run with the same checkpoint goes on with the letters that came since.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import StringType, StructField, StructType
+
+from contrail.client.blocking.admin import Admin
+from contrail.errors import ClientError, JobFailed, OptionInvalid
+from contrail.model.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
+from contrail.model.topic import RETRY_PREFIX, dlq_topic
+from contrail.pipeline.jobs.archive import read_messages, span_options
+from contrail.pipeline.jobs.archive_layout import Range, next_round_spans
+from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.copies import replayed
+from contrail.pipeline.jobs.copy_sender import CopyPlan
+from contrail.pipeline.jobs.copying import (
+    REPEATS_DROPPED,
+    REPEATS_POSSIBLE,
+    cluster_settings,
+    copy_step,
+    counted,
+    job_id,
+    open_admin,
+    require_topic,
+    settled_lanes,
+    settled_targets,
+    task_count,
+    total,
+)
+from contrail.pipeline.jobs.progress import SILENT, Progress
+from contrail.pipeline.jobs.queue_ranges import QueueRanges
+from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.offsets import QueueKey, from_json, to_json
+
+# Why a message became a dead letter, as far as it can be told from it.
+EXHAUSTED = "exhausted"
+GIVEN_UP = "given-up"
+REASONS = (EXHAUSTED, GIVEN_UP)
+_STEP_ROWS = 100_000
+_RETRIES_DEFAULT = 16
+_ORIGINS_MAX = 10_000
+_ORIGIN_COLUMNS = [StructField(name, StringType()) for name in (DLQ_ORIGIN_TOPIC, RETRY_TOPIC)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReplaySettings:
+    """Which dead letters, and where they go."""
+
+    group: str
+    namesrv: str
+    # Instead of each letter's origin.
+    to_topic: str | None = None
+    # By the time at which they became dead letters: from, and up to but not with.
+    since_ms: int | None = None
+    until_ms: int | None = None
+    tags: tuple[str, ...] = ()
+    origins: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
+    # A condition of Spark SQL over a letter's columns, `origin` and `reason`.
+    where: str | None = None
+    # Above so many retries a letter counts as exhausted; the group's own setting by default.
+    retries_max: int | None = None
+    rate: float | None = None
+    step_rows: int = _STEP_ROWS
+    checkpoint: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        for reason in self.reasons:
+            if reason not in REASONS:
+                raise OptionInvalid(f"reason {reason!r}: give {' or '.join(REASONS)}")
+        if self.to_topic is not None and self.to_topic.startswith(RETRY_PREFIX):
+            raise OptionInvalid(
+                f"to_topic {self.to_topic!r}: brokers take no batches for a retry topic; replay to "
+                "the origin, or to a topic that only this group reads"
+            )
+        if not self.checkpoint and not self.dry_run:
+            raise OptionInvalid("checkpoint: give a folder, by which a second run goes on")
+        if self.rate is not None and self.rate <= 0:
+            raise OptionInvalid(f"rate {self.rate}: it must be more than 0")
+        if self.step_rows < 1:
+            raise OptionInvalid(f"step_rows {self.step_rows}: it must be 1 or more")
+
+    def fixed(self) -> dict[str, object]:
+        """What may not change between the runs of one job."""
+        names = "group namesrv to_topic since_ms until_ms tags origins reasons where retries_max"
+        return {name: getattr(self, name) for name in names.split()}
+
+    def source_options(self) -> dict[str, str]:
+        """The source's options for all of the group's dead letters."""
+        return {**self.options, "namesrvAddr": self.namesrv, "subscribe": dlq_topic(self.group)}
+
+
+def replay(
+    settings: ReplaySettings,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress = SILENT,
+) -> Summary:
+    """Send dead letters back; what became of each is in the checkpoint, in ``outcomes``.
+
+    Raises:
+        OptionInvalid: the group has no dead letters, or a setting is none.
+        JobFailed: a broker did not take what it was sent.
+    """
+    cluster = cluster_settings(settings.namesrv, settings.options)
+    with open_admin(cluster) as admin, job_session(spark, "contrail replay") as session:
+        if admin.dead_letter_topic(settings.group) is None:
+            raise OptionInvalid(f"group {settings.group!r} has no dead letters on this cluster")
+        if settings.to_topic is not None:
+            require_topic(admin, settings.to_topic)
+        retries_max = _retries_max(settings, admin)
+        if settings.dry_run:
+            return _planned(settings, session, retries_max)
+        return _Run(settings, session, admin, progress, retries_max).all()
+
+
+class _Run:
+    """One run of the job."""
+
+    def __init__(
+        self,
+        settings: ReplaySettings,
+        session: SparkSession,
+        admin: Admin,
+        progress: Progress,
+        retries_max: int,
+    ) -> None:
+        assert settings.checkpoint
+        self._settings = settings
+        self._session = session
+        self._admin = admin
+        self._progress = progress
+        self._retries_max = retries_max
+        self._checkpoint = Checkpoint(settings.checkpoint)
+
+    def all(self) -> Summary:
+        self._checkpoint.claim("replay", self._settings.fixed())
+        first = int(self._checkpoint.notes.get("stepsDone", 0))
+        ends = self._settle_ends()
+        spans = self._left(ends)
+        self._progress.begin("replay", sum(span.length for span in spans.values()))
+        done = 0
+        while spans:
+            taken = self._step(spans)
+            done += sum(span.length for span in taken.values())
+            self._progress.at(done)
+            spans = self._left(ends)
+        self._progress.end()
+        last = int(self._checkpoint.notes.get("stepsDone", 0))
+        return self._summary([self._outcomes(number) for number in range(first, last)])
+
+    def _settle_ends(self) -> dict[QueueKey, int]:
+        """Where this run ends in each queue; it begins where the finished steps end."""
+        with QueueRanges(self._settings.source_options()) as ranges:
+            there = ranges.now()
+        known = from_json(self._checkpoint.notes.get("next", {}))
+        begins = {
+            queue: max(known.get(queue, 0), span.queue_offset_start)
+            for queue, span in there.items()
+        }
+        self._checkpoint.note(next=to_json({**known, **begins}))
+        settled_lanes(self._checkpoint, there)
+        return {queue: span.queue_offset_end for queue, span in there.items()}
+
+    def _left(self, ends: Mapping[QueueKey, int]) -> dict[QueueKey, Range]:
+        begins = from_json(self._checkpoint.notes["next"])
+        spans = {queue: Range(begins[queue], ends[queue]) for queue in ends}
+        return {queue: span for queue, span in spans.items() if span.length > 0}
+
+    def _step(self, spans: Mapping[QueueKey, Range]) -> dict[QueueKey, Range]:
+        number = int(self._checkpoint.notes.get("stepsDone", 0))
+        taken = next_round_spans(spans, self._settings.step_rows)
+        letters = read_letters(self._settings, self._session, taken, self._retries_max)
+        plan = self._plan(taken)
+        decide = partial(replayed, to_topic=self._settings.to_topic, job_id=plan.job_id)
+        tasks = task_count(self._session, len(plan.lanes))
+        copy_step(letters, plan, decide, tasks, self._outcomes(number))
+        known = from_json(self._checkpoint.notes["next"])
+        reached = {queue: span.queue_offset_end for queue, span in taken.items()}
+        self._checkpoint.note(next=to_json({**known, **reached}), stepsDone=number + 1)
+        return taken
+
+    def _plan(self, spans: Mapping[QueueKey, Range]) -> CopyPlan:
+        settings = self._settings
+        wanted = (
+            [settings.to_topic]
+            if settings.to_topic
+            else read_origins(settings, self._session, spans)
+        )
+        targets, remembered = settled_targets(self._checkpoint, self._admin, wanted)
+        lanes = settled_lanes(self._checkpoint, ())
+        tasks = task_count(self._session, len(lanes))
+        return CopyPlan(
+            cluster=cluster_settings(settings.namesrv, settings.options),
+            job_id=job_id(self._checkpoint),
+            done="replayed",
+            remembered=remembered,
+            targets=targets,
+            lanes=lanes,
+            keep_queues=False,
+            rate_per_task=None if settings.rate is None else settings.rate / tasks,
+        )
+
+    def _outcomes(self, number: int) -> Path:
+        return self._checkpoint.folder / "outcomes" / f"{number:06d}"
+
+    def _summary(self, outcomes: list[Path]) -> Summary:
+        counts = counted(self._session, outcomes)
+        failed = total(counts, "failed")
+        where = str(self._checkpoint.folder / "outcomes")
+        if failed:
+            reasons = [str(row["reason"]) for row in counts if row["outcome"] == "failed"]
+            raise JobFailed(
+                f"{failed} dead letters were refused, such as: {reasons[0]}; all are in {where!r}, "
+                f"and {total(counts, 'replayed')} were replayed"
+            )
+        remembered = bool(self._checkpoint.notes.get("remembered", True))
+        facts: dict[str, object] = {
+            "replayed": total(counts, "replayed"),
+            "skipped": total(counts, "skipped"),
+            "job": job_id(self._checkpoint),
+            "repeats": REPEATS_DROPPED if remembered else REPEATS_POSSIBLE,
+            "outcomes": where,
+        }
+        return Summary("replay", "done", facts, counts)
+
+
+def read_letters(
+    settings: ReplaySettings, session: SparkSession, spans: Mapping[QueueKey, Range], retries: int
+) -> DataFrame:
+    """The dead letters of ``spans``; ``skipped`` says of those not asked for why they are not."""
+    options = {**settings.source_options(), **span_options(spans)}
+    letters = with_reasons(read_messages(session, options), retries)
+    why = sql.lit(None).cast("string")
+    for text, condition in reversed(_conditions(settings)):
+        matches = sql.coalesce(condition, sql.lit(False))
+        why = sql.when(~matches, sql.lit(text)).otherwise(why)
+    return letters.withColumn("skipped", why)
+
+
+def read_origins(
+    settings: ReplaySettings, session: SparkSession, spans: Mapping[QueueKey, Range]
+) -> list[str]:
+    """The topics that the dead letters of ``spans`` came from."""
+    options = {**settings.source_options(), **span_options(spans)}
+    rows = (
+        read_messages(session, options, StructType(_ORIGIN_COLUMNS))
+        .select(sql.coalesce(DLQ_ORIGIN_TOPIC, RETRY_TOPIC).alias("origin"))
+        .where("origin is not null")
+        .distinct()
+        .limit(_ORIGINS_MAX)
+    )
+    return sorted(str(row["origin"]) for row in rows.collect())
+
+
+def with_reasons(letters: DataFrame, retries_max: int) -> DataFrame:
+    """Dead letters with the columns ``origin`` and ``reason``."""
+    pairs = sql.col("properties")
+    return letters.withColumn(
+        "origin", sql.coalesce(pairs[DLQ_ORIGIN_TOPIC], pairs[RETRY_TOPIC])
+    ).withColumn(
+        # The copy that became the dead letter counts one more than were allowed.
+        "reason",
+        sql.when(sql.col("reconsumeTimes") > retries_max, EXHAUSTED).otherwise(GIVEN_UP),
+    )
+
+
+def _conditions(settings: ReplaySettings) -> list[tuple[str, Column]]:
+    """Each filter: what is said of a letter that it leaves out, and the condition."""
+    conditions = []
+    stored = sql.col("storeTimestamp")
+    if settings.since_ms is not None:
+        since = stored >= sql.timestamp_millis(sql.lit(settings.since_ms))
+        conditions.append(("it is older than asked for", since))
+    if settings.until_ms is not None:
+        until = stored < sql.timestamp_millis(sql.lit(settings.until_ms))
+        conditions.append(("it is newer than asked for", until))
+    for name, values in (
+        ("tags", settings.tags),
+        ("origin", settings.origins),
+        ("reason", settings.reasons),
+    ):
+        if values:
+            conditions.append((f"its {name} was not asked for", sql.col(name).isin(*values)))
+    if settings.where is not None:
+        conditions.append(("the condition does not hold for it", sql.expr(settings.where)))
+    return conditions
+
+
+def _retries_max(settings: ReplaySettings, admin: Admin) -> int:
+    if settings.retries_max is not None:
+        return settings.retries_max
+    try:
+        configs = admin.group_config(settings.group)
+    except ClientError:
+        # Nobody has the group any more: its letters had what groups have by default.
+        return _RETRIES_DEFAULT
+    return max((one.retry_count_max for one in configs.values()), default=_RETRIES_DEFAULT)
+
+
+def _planned(settings: ReplaySettings, session: SparkSession, retries_max: int) -> Summary:
+    letters = with_reasons(read_messages(session, settings.source_options()), retries_max)
+    for _, condition in _conditions(settings):
+        letters = letters.where(condition)
+    rows: list[Any] = (
+        letters.groupBy("origin", "reason")
+        .agg(
+            sql.count("*").alias("messages"),
+            sql.min("storeTimestamp").alias("oldest"),
+            sql.max("storeTimestamp").alias("newest"),
+        )
+        .orderBy(sql.desc("messages"))
+        .limit(_ORIGINS_MAX)
+        .collect()
+    )
+    table: list[dict[str, object]] = [row.asDict() for row in rows]
+    facts: dict[str, object] = {
+        "group": settings.group,
+        "messages": sum(int(str(row["messages"])) for row in table),
+        "to": settings.to_topic or "the topics they came from",
+    }
+    return Summary("replay", "planned", facts, table)

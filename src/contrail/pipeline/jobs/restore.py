@@ -1,0 +1,314 @@
+"""The ``restore`` job: sends a range of an archive back to its topics, or to another.
+
+What is sent is settled when the job begins: rows that an archive gets later are not in it. It goes
+by hours, oldest first, and a finished step is not sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial, reduce
+from operator import or_
+from pathlib import Path
+from typing import Any
+
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as sql
+from pyspark.sql.types import IntegerType, StringType, StructType
+
+from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
+from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
+from contrail.pipeline.jobs.archive_layout import Hour, Sized
+from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.copies import restored
+from contrail.pipeline.jobs.copy_sender import CopyPlan
+from contrail.pipeline.jobs.copying import (
+    REPEATS_DROPPED,
+    REPEATS_POSSIBLE,
+    cluster_settings,
+    copy_step,
+    counted,
+    job_id,
+    open_admin,
+    require_topic,
+    settled_lanes,
+    settled_targets,
+    task_count,
+    total,
+)
+from contrail.pipeline.jobs.progress import SILENT, Progress
+from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.offsets import QueueKey, from_json, to_json
+
+_STEP_BYTES = 256 << 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestoreSettings:
+    """What is sent of which archive, and where to."""
+
+    archive: str
+    topics: tuple[str, ...]
+    namesrv: str
+    to_topic: str | None = None
+    # By the time at which the broker stored them: from, and up to but not with.
+    since_ms: int | None = None
+    until_ms: int | None = None
+    # Queue offsets: from, and up to but not with; of one queue if it is named as broker:id.
+    queue: str | None = None
+    queue_offset_start: int | None = None
+    queue_offset_end: int | None = None
+    tags: tuple[str, ...] = ()
+    keys: tuple[str, ...] = ()
+    # A condition of Spark SQL over the archive's columns.
+    where: str | None = None
+    rate: float | None = None
+    checkpoint: str | None = None
+    options: Mapping[str, str] = field(default_factory=dict)
+    dry_run: bool = False
+
+    def __post_init__(self) -> None:
+        if not self.topics:
+            raise OptionInvalid("topics: give at least one")
+        if not self.checkpoint and not self.dry_run:
+            raise OptionInvalid("checkpoint: give a folder, by which a second run goes on")
+        if self.rate is not None and self.rate <= 0:
+            raise OptionInvalid(f"rate {self.rate}: it must be more than 0")
+
+    def fixed(self) -> dict[str, object]:
+        """What may not change between the runs of one job."""
+        names = (
+            "archive topics namesrv to_topic since_ms until_ms queue queue_offset_start "
+            "queue_offset_end tags keys where"
+        )
+        return {name: getattr(self, name) for name in names.split()}
+
+
+def restore(
+    settings: RestoreSettings,
+    *,
+    spark: SparkSession | None = None,
+    progress: Progress = SILENT,
+) -> Summary:
+    """Send what the settings choose; a run after a kill sends the rest.
+
+    Raises:
+        OptionInvalid: no archive, no such topic in it or on the target, a condition that is none.
+        JobFailed: a broker did not take what it was sent.
+    """
+    folder = ArchiveFolder(settings.archive)
+    folder.require()
+    with job_session(spark, "contrail restore") as session:
+        if settings.dry_run:
+            return _planned(settings, folder, session)
+        # Compaction would take files away that a step has listed.
+        with folder.lock("layout", shared=True):
+            return _run(settings, folder, session, progress)
+
+
+def _run(
+    settings: RestoreSettings, folder: ArchiveFolder, session: SparkSession, progress: Progress
+) -> Summary:
+    assert settings.checkpoint
+    chosen_hours(settings, folder)
+    checkpoint = Checkpoint(settings.checkpoint)
+    checkpoint.claim("restore", settings.fixed())
+    bounds, steps = _settled(settings, checkpoint, folder)
+    plan = _plan(settings, checkpoint, session, bounds)
+    decide = partial(restored, to_topic=settings.to_topic, job_id=plan.job_id)
+    outcomes = [checkpoint.folder / "outcomes" / f"{number:06d}" for number in range(len(steps))]
+    progress.begin("restore", len(steps))
+    for number in range(int(checkpoint.notes.get("stepsDone", 0)), len(steps)):
+        rows = chosen_rows(settings, folder, session, steps[number], bounds)
+        copy_step(rows, plan, decide, task_count(session, len(plan.lanes)), outcomes[number])
+        checkpoint.note(stepsDone=number + 1)
+        progress.at(number + 1)
+    progress.end()
+    return _summary(plan, counted(session, outcomes), checkpoint)
+
+
+def _plan(
+    settings: RestoreSettings,
+    checkpoint: Checkpoint,
+    session: SparkSession,
+    bounds: Mapping[QueueKey, int],
+) -> CopyPlan:
+    cluster = cluster_settings(settings.namesrv, settings.options)
+    wanted = (settings.to_topic,) if settings.to_topic else settings.topics
+    with open_admin(cluster) as admin:
+        for topic in wanted:
+            require_topic(admin, topic)
+        targets, remembered = settled_targets(checkpoint, admin, wanted)
+    lanes = settled_lanes(checkpoint, bounds)
+    tasks = task_count(session, len(lanes))
+    return CopyPlan(
+        cluster=cluster,
+        job_id=job_id(checkpoint),
+        done="restored",
+        remembered=remembered,
+        targets=targets,
+        lanes=lanes,
+        keep_queues=True,
+        rate_per_task=None if settings.rate is None else settings.rate / tasks,
+    )
+
+
+def _settled(
+    settings: RestoreSettings, checkpoint: Checkpoint, folder: ArchiveFolder
+) -> tuple[dict[QueueKey, int], list[list[Hour]]]:
+    """How far each queue is restored, and the steps: as they were when the job began."""
+    notes = checkpoint.notes
+    if "bounds" not in notes:
+        # First how far, then which hours: one that is added in between is needed, or is beyond.
+        folder.finish()
+        ends = folder.next_offsets()
+        bounds = {queue: ends[queue] for queue in ends if queue.topic in settings.topics}
+        hours = chosen_hours(settings, folder)
+        sizes = {hour: files_of(path) for hour, path in hours.items()}
+        steps = [[list(hour) for hour in step] for step in plan_steps(sizes, _STEP_BYTES)]
+        checkpoint.note(bounds=to_json(bounds), steps=steps)
+        notes = checkpoint.notes
+    steps_read = [[Hour(a, b, int(c)) for a, b, c in step] for step in notes["steps"]]
+    return from_json(notes["bounds"]), steps_read
+
+
+def plan_steps(sizes: Mapping[Hour, Sequence[Sized]], bytes_max: int) -> list[list[Hour]]:
+    """Hours that are sent together, oldest first; an hour of all topics is never divided."""
+    steps: list[list[Hour]] = []
+    filled = 0
+    by_time: dict[datetime, list[Hour]] = {}
+    for hour in sorted(sizes):
+        by_time.setdefault(hour.starts_at, []).append(hour)
+    for moment in sorted(by_time):
+        size = sum(file.size_bytes for hour in by_time[moment] for file in sizes[hour])
+        if not steps or filled + size > bytes_max:
+            steps.append([])
+            filled = 0
+        steps[-1] += by_time[moment]
+        filled += size
+    return steps
+
+
+def chosen_hours(settings: RestoreSettings, folder: ArchiveFolder) -> dict[Hour, Path]:
+    """The hours that may hold what is asked for.
+
+    Raises:
+        OptionInvalid: the archive does not have a topic.
+    """
+    there = folder.hours()
+    missing = set(settings.topics) - {hour.topic for hour in there}
+    if missing:
+        raise OptionInvalid(
+            f"topic {min(missing)!r} is not in archive {str(folder.path)!r}: it has "
+            f"{', '.join(sorted({hour.topic for hour in there})) or 'none'}"
+        )
+    return {
+        hour: path
+        for hour, path in there.items()
+        if hour.topic in settings.topics and overlaps(hour, settings.since_ms, settings.until_ms)
+    }
+
+
+def overlaps(hour: Hour, since_ms: int | None, until_ms: int | None) -> bool:
+    """Whether something stored in an hour may be from the time between."""
+    first_ms = int(hour.starts_at.timestamp() * 1000)
+    return (since_ms is None or first_ms + 3_600_000 > since_ms) and (
+        until_ms is None or first_ms < until_ms
+    )
+
+
+def archive_rows(folder: ArchiveFolder, session: SparkSession, hours: Sequence[Hour]) -> DataFrame:
+    """The messages of some hours, with all their columns."""
+    there = folder.hours()
+    paths = [str(there[hour]) for hour in hours if hour in there]
+    schema = StructType(schema_of(tuple(MESSAGE_COLUMNS)).fields)
+    schema = schema.add("date", StringType()).add("hour", IntegerType())
+    return session.read.schema(schema).option("basePath", str(folder.path)).parquet(*paths)
+
+
+def chosen_rows(
+    settings: RestoreSettings,
+    folder: ArchiveFolder,
+    session: SparkSession,
+    hours: Sequence[Hour],
+    bounds: Mapping[QueueKey, int],
+) -> DataFrame:
+    """The messages of some hours that are asked for, up to the settled bounds."""
+    rows = archive_rows(folder, session, hours)
+    for condition in _conditions(settings):
+        rows = rows.where(condition)
+    table: list[tuple[Any, ...]] = [(*queue, place) for queue, place in bounds.items()]
+    ends = session.createDataFrame(
+        table, "topic string, brokerName string, queueId int, settledEnd bigint"
+    )
+    keys = ["topic", "brokerName", "queueId"]
+    joined = rows.join(sql.broadcast(ends), keys).where("queueOffset < settledEnd")
+    return joined.drop("settledEnd")
+
+
+def _conditions(settings: RestoreSettings) -> list[Column]:
+    conditions = []
+    if settings.since_ms is not None:
+        conditions.append(sql.col("storeTimestamp") >= _time(settings.since_ms))
+    if settings.until_ms is not None:
+        conditions.append(sql.col("storeTimestamp") < _time(settings.until_ms))
+    if settings.queue is not None:
+        name = sql.concat_ws(":", "brokerName", "queueId")
+        conditions.append(name == settings.queue)
+    if settings.queue_offset_start is not None:
+        conditions.append(sql.col("queueOffset") >= settings.queue_offset_start)
+    if settings.queue_offset_end is not None:
+        conditions.append(sql.col("queueOffset") < settings.queue_offset_end)
+    if settings.tags:
+        conditions.append(sql.col("tags").isin(*settings.tags))
+    if settings.keys:
+        held = sql.split("keys", " ")
+        conditions.append(reduce(or_, (sql.array_contains(held, key) for key in settings.keys)))
+    if settings.where is not None:
+        conditions.append(sql.expr(settings.where))
+    return conditions
+
+
+def _time(time_ms: int) -> Column:
+    return sql.timestamp_millis(sql.lit(time_ms))
+
+
+def _planned(settings: RestoreSettings, folder: ArchiveFolder, session: SparkSession) -> Summary:
+    hours = chosen_hours(settings, folder)
+    table: list[dict[str, object]] = []
+    if hours:
+        rows = chosen_rows(settings, folder, session, list(hours), folder.next_offsets())
+        counts = rows.groupBy("topic", "brokerName", "queueId").agg(
+            sql.count("*").alias("messages"),
+            sql.min("queueOffset").alias("from"),
+            (sql.max("queueOffset") + 1).alias("to"),
+        )
+        table = [row.asDict() for row in counts.orderBy("topic", "brokerName", "queueId").collect()]
+    facts: dict[str, object] = {
+        "archive": str(folder.path),
+        "messages": sum(int(str(row["messages"])) for row in table),
+        "hours": len(hours),
+        "to": settings.to_topic or "their own topics",
+    }
+    return Summary("restore", "planned", facts, table)
+
+
+def _summary(plan: CopyPlan, counts: list[dict[str, object]], checkpoint: Checkpoint) -> Summary:
+    failed = total(counts, "failed")
+    if failed:
+        reasons = [str(row["reason"]) for row in counts if row["outcome"] == "failed"]
+        raise JobFailed(
+            f"{failed} messages were refused, such as: {reasons[0]}; all are in "
+            f"{str(checkpoint.folder / 'outcomes')!r}, and the others were restored"
+        )
+    facts: dict[str, object] = {
+        "restored": total(counts, "restored"),
+        "job": plan.job_id,
+        "repeats": REPEATS_DROPPED if plan.remembered else REPEATS_POSSIBLE,
+        "outcomes": str(checkpoint.folder / "outcomes"),
+    }
+    return Summary("restore", "done", facts, counts)

@@ -1,0 +1,67 @@
+"""Driver, executor or broker is killed in a read, a write or a commit, and the copy is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contrail.testing import LocalCluster
+from tests.spark.crash_matrix import (
+    MODES,
+    MOMENTS,
+    SEVERAL_PROCESSES,
+    VICTIMS,
+    Cell,
+    SparkChildren,
+    run_cell,
+)
+
+# The driver that takes over from one that was killed serves the next cell too.
+CORE = [
+    Cell("driver", "write", "dedupe"),
+    Cell("driver", "commit", "transactional", restart_on=SEVERAL_PROCESSES),
+    Cell("executor", "write", "dedupe"),
+    Cell("broker", "commit", "transactional"),
+    Cell("broker", "read", "dedupe"),
+]
+SEEDS = range(4)
+ALL = [
+    Cell(victim, moment, mode, seed)
+    for victim in VICTIMS
+    for moment in MOMENTS
+    for mode in MODES
+    for seed in SEEDS
+]
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Two brokers, of which one coordinates; both can be killed."""
+    with LocalCluster(brokers=2, in_children=True) as running:
+        yield running
+
+
+@pytest.fixture(scope="module")
+def children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkChildren]:
+    running = SparkChildren(tmp_path_factory.mktemp("drivers"))
+    yield running
+    running.end()
+
+
+@pytest.mark.timeout(1800)
+@pytest.mark.parametrize("cell", CORE, ids=str)
+def test_a_crash_leaves_the_copy_whole(
+    cell: Cell, cluster: LocalCluster, children: SparkChildren, tmp_path: Path
+) -> None:
+    run_cell(cell, cluster, children, tmp_path)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("cell", ALL, ids=str)
+def test_any_crash_leaves_the_copy_whole(
+    cell: Cell, cluster: LocalCluster, children: SparkChildren, tmp_path: Path
+) -> None:
+    run_cell(cell, cluster, children, tmp_path)
