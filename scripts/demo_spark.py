@@ -73,7 +73,7 @@ def send_orders(namesrv: str) -> None:
     with Producer("demo-live", namesrv, send_timeout_ms=20_000) as producer:
         for begin in range(0, ORDERS, 100):
             producer.send_many(
-                Message(TOPIC, f'{{"order": {number}}}', tags=TAGS[number % 3], keys=f"o-{number}")
+                Message(TOPIC, b'{"order": %d}' % number, tags=TAGS[number % 3], keys=f"o-{number}")
                 for number in range(begin, begin + 100)
             )
             time.sleep(0.1)

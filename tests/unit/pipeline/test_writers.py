@@ -570,6 +570,13 @@ def test_a_plan_tells_each_broker_what_concerns_it() -> None:
     assert plan.part_of("broker-d") == plan.topics
 
 
+def test_the_broker_that_decided_a_batch_coordinates_it_whatever_others_were_told() -> None:
+    told = SinkStatus(SinkLayout(3, {}, "broker-a"))
+    decided = SinkStatus(None, SinkDecision(3, {}))
+    found = sink_batch.find_plan({"broker-a": told, "broker-b": decided}, 3)
+    assert found.coordinator == "broker-b"
+
+
 def test_no_broker_can_coordinate_where_there_is_none() -> None:
     with pytest.raises(SinkRefused, match="no broker is registered"):
         sink_batch.find_plan({}, 0)
