@@ -13,7 +13,8 @@ INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
 
 # Two workers, a whole file each, in the order of tests/conftest.py: most of these tests wait for
-# other processes. What measures, or moves the clock of a broker that must keep up, runs alone last.
+# other processes. Spark fills the machine by itself: all its tests share one session. What measures,
+# or moves the clock of a broker that must keep up, runs alone last.
 PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
 ALONE := $(wildcard tests/e2e/test_bench_*.py tests/e2e/test_cold_reads.py \
 	tests/history/test_kills_timer.py tests/history/test_kills_client.py)
@@ -33,7 +34,8 @@ demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, Spar
 
 test: setup ## every test but the long campaigns, then the kernels' tests again interpreted
 	@scripts/tools.sh java
-	$(BIN)/python -m pytest tests $(addprefix --ignore=,tests/bench $(ALONE)) $(PARALLEL)
+	$(BIN)/python -m pytest tests $(addprefix --ignore=,tests/spark $(ALONE)) $(PARALLEL)
+	$(BIN)/python -m pytest tests/spark
 	CONTRAIL_KERNELS=pure $(BIN)/python -m pytest $(wildcard tests/unit tests/property tests/fault) $(PARALLEL)
 	$(BIN)/python -m pytest $(ALONE)
 

@@ -9,7 +9,29 @@ from collections.abc import Iterator
 import pytest
 from pyspark.sql import SparkSession
 
+from contrail.errors import PipelineError
+from contrail.pipeline.jobs.session import require_java
 from contrail.testing import LocalCluster
+from tests.interop.peers import unavailable
+
+# A session, its workers and often a second JVM share two cores with whatever else runs.
+_TIMEOUT_S = 900
+_INSTALL_JAVA = "apt-get install --no-install-recommends openjdk-17-jre-headless"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/spark" in item.path.as_posix() and not item.get_closest_marker("timeout"):
+            item.add_marker(pytest.mark.timeout(_TIMEOUT_S))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def java() -> None:
+    """Spark runs on it."""
+    try:
+        require_java()
+    except PipelineError as missing:
+        unavailable(str(missing), _INSTALL_JAVA)
 
 
 @pytest.fixture(scope="session")
