@@ -27,10 +27,13 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.fixture
 def without_pushdown(spark: SparkSession) -> Iterator[None]:
-    """The session is shared: what a recipe sets ends with it."""
+    """The session is shared: what a recipe sets, and the views it makes, end with it."""
     spark.conf.unset(PUSHDOWN)
     yield
     spark.conf.unset(PUSHDOWN)
+    for view in spark.catalog.listTables():
+        if view.isTemporary:
+            spark.catalog.dropTempView(view.name)
 
 
 def recipes(text: str) -> list[tuple[str, str]]:
