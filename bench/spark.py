@@ -126,7 +126,7 @@ def _read_rows(taken: Taken) -> Iterator[Row]:
     pairs = (
         ("full scan of a store folder", "offline full", "parquet full", "Parquet", 2.0),
         ("one column of a store folder", "offline one", "parquet one", "Parquet", 4.0),
-        ("store folder to Parquet, as one write", "offline copy", "parquet copy", "Parquet to Parquet", 1.5),
+        ("store folder to Parquet", "offline copy", "parquet copy", "Parquet to Parquet", 1.5),
         ("full scan over the network", "network full", "offline full", "store folder", 1.5),
     )
     for name, ours, reference, called, bound in pairs:

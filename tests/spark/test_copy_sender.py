@@ -9,10 +9,12 @@ from functools import partial
 from typing import Any
 
 import pyarrow as pa
+import pytest
 
 from contrail import Admin
+from contrail.errors import JobFailed
 from contrail.pipeline.jobs.copies import restored
-from contrail.pipeline.jobs.copy_sender import COPIED_COLUMNS, CopyPlan, send_copies
+from contrail.pipeline.jobs.copy_sender import ALREADY, COPIED_COLUMNS, CopyPlan, send_copies
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import ClusterSettings
 from contrail.testing import LocalCluster
@@ -89,18 +91,29 @@ class Target:
 def test_what_is_sent_again_is_not_stored_again(cluster: LocalCluster) -> None:
     target = Target(cluster, "again")
     target.send(rows(range(5)))
-    told = target.send(rows(range(3)), rows(range(3, 9)))
+    told = target.send(rows(range(3)), rows(range(3, 9)), resumed=True)
     assert [row["outcome"] for row in told] == ["restored"] * 9
+    assert [row["reason"] for row in told] == [ALREADY] * 5 + [None] * 4
     assert [row["toQueue"] for row in told] == ["broker-a:0"] * 9
     stored = target.stored()
     assert [one.body for one in stored] == [f"message {place}".encode() for place in range(9)]
     assert {one.flag for one in stored} == {7}
 
 
+def test_a_new_pass_is_no_repeat_of_another(cluster: LocalCluster) -> None:
+    target = Target(cluster, "passes")
+    target.send(rows(range(5, 8)))
+    with pytest.raises(JobFailed, match="stored 0 and dropped 2 of 2"):
+        target.send(rows([1, 2]))
+    told = target.send(rows([1, 2]), pass_number=1)
+    assert [row["reason"] for row in told] == [None, None]
+    assert len(target.stored()) == 5
+
+
 def test_another_cut_into_batches_does_not_matter(cluster: LocalCluster) -> None:
     target = Target(cluster, "cut", queues=3)
     target.send(*(rows([place]) for place in range(10)), keep_queues=False)
-    target.send(rows(range(20)), keep_queues=False)
+    target.send(rows(range(20)), keep_queues=False, resumed=True)
     bodies = Counter(one.body for one in target.stored())
     assert bodies == {f"message {place}".encode(): 1 for place in range(20)}
 
@@ -131,8 +144,9 @@ def test_rows_to_be_skipped_say_why(cluster: LocalCluster) -> None:
     (told,) = target.send(rows([1]), targets={})
     assert (told["outcome"], told["reason"]) == (
         "skipped",
-        "topic 'skips' does not exist: create it",
+        "topic 'skips' does not exist or may not be written: create or allow it",
     )
+    assert told["toTopic"] == "skips"
     assert target.stored() == []
 
 

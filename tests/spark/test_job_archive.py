@@ -18,13 +18,14 @@ from pyspark.sql import SparkSession
 from contrail import Admin, MessageQueue
 from contrail.clock import SharedClock
 from contrail.errors import DataLost, JobFailed, OptionInvalid
+from contrail.model.topic import Perm
 from contrail.pipeline.columns import MESSAGE_COLUMNS
 from contrail.pipeline.jobs import archive_folder
 from contrail.pipeline.jobs.archive import ArchiveSettings, archive
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.archive_layout import Range, Round, place_files
 from contrail.pipeline.jobs.compact import CompactSettings, compact
-from contrail.pipeline.jobs.copies import RESTORED_FROM
+from contrail.pipeline.jobs.copies import RESTORED_FROM, Copy, Original, restored
 from contrail.pipeline.jobs.merged_files import merge_files, same_rows
 from contrail.pipeline.jobs.progress import Silent
 from contrail.pipeline.jobs.restore import RestoreSettings, restore
@@ -239,6 +240,28 @@ def test_what_retention_took_before_its_turn_fails_the_job_and_a_close_call_is_t
         run(Range(0, 99))
 
 
+def test_a_broker_that_the_archive_knows_and_the_cluster_does_not_is_told_as_away(
+    spark: SparkSession, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = ArchiveFolder(tmp_path)
+    folder.create()
+    # One of a broker that is down, one of a topic that was deleted, one of another topic.
+    known = [
+        QueueKey(SUBJECT, "broker-z", 1),
+        QueueKey(SUBJECT, "broker-a", 7),
+        QueueKey("other", "broker-z", 0),
+    ]
+    folder.commit(Round(0, dict.fromkeys(known, 5), {}, ()))
+    monkeypatch.setattr("contrail.pipeline.jobs.archive.QueueRanges", Ranges)
+    settings = settings_of(cluster, tmp_path)
+    told = Notes()
+    summary = archive(ArchiveSettings(**settings), spark=spark, progress=told)
+    assert summary.facts["away"] == [f"broker-z ({SUBJECT} 1)"]
+    assert told.texts == [f"away, and left for a later run: broker-z ({SUBJECT} 1)"]
+    planned = archive(ArchiveSettings(**settings, dry_run=True))
+    assert planned.facts["away"] == summary.facts["away"]
+
+
 def test_one_archive_job_at_a_time(cluster: LocalCluster, archived: Path) -> None:
     with (
         ArchiveFolder(archived).lock("archive"),
@@ -253,6 +276,10 @@ def test_a_folder_with_other_things_is_not_made_an_archive(
     (tmp_path / "holiday.jpg").touch()
     with pytest.raises(OptionInvalid, match="something else in it"):
         archive(ArchiveSettings(**settings_of(cluster, tmp_path)))
+    with pytest.raises(OptionInvalid, match="is a file: name a folder"):
+        archive(ArchiveSettings(**settings_of(cluster, tmp_path / "holiday.jpg")))
+    with pytest.raises(OptionInvalid, match=r"cannot be made \(Not a directory\)"):
+        archive(ArchiveSettings(**settings_of(cluster, tmp_path / "holiday.jpg" / "below")))
     with pytest.raises(OptionInvalid, match="is not an archive"):
         compact(CompactSettings(archive=str(tmp_path)))
 
@@ -449,7 +476,10 @@ def test_a_killed_restore_sends_every_message_once_in_its_queues_order(
     assert 30 <= stored_count(cluster, topic) < len(sent)
 
     summary = restore(RestoreSettings(**settings), spark=spark)
-    assert summary.facts["restored"] == len(sent)
+    # The broker says what it had from the run that was killed.
+    had = int(str(summary.facts["already"]))
+    assert had >= 30
+    assert summary.facts["restored"] == len(sent) - had
     found = target_rows(spark, cluster, topic)
     wanted = sorted((q.broker_name, q.queue_id, place, body) for q, place, body in sent)
     assert [(row.brokerName, row.queueId, row.queueOffset, bytes(row.body)) for row in found] == (
@@ -459,7 +489,8 @@ def test_a_killed_restore_sends_every_message_once_in_its_queues_order(
         f"{SUBJECT}/{q.broker_name}/{q.queue_id}/{place}" for q, place, _ in sent
     }
     assert all(row.keys and row.tags and row.region and row.UNIQ_KEY for row in found)
-    assert restore(RestoreSettings(**settings), spark=spark).facts["restored"] == len(sent)
+    again = restore(RestoreSettings(**settings), spark=spark)
+    assert (again.facts["restored"], again.facts["already"]) == (0, len(sent))
     assert stored_count(cluster, topic) == len(sent)
 
 
@@ -505,3 +536,55 @@ def test_a_topic_that_is_not_archived_or_not_there_is_named(
         restore(RestoreSettings(topics=("other",), **settings), spark=spark)
     with pytest.raises(OptionInvalid, match="topic 'nowhere' does not exist on the target"):
         restore(RestoreSettings(topics=(SUBJECT,), to_topic="nowhere", **settings), spark=spark)
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic("sealed", queues=1, perm=Perm.READ)
+    with pytest.raises(OptionInvalid, match=r"topic 'sealed' may not be written .*perm=4"):
+        restore(RestoreSettings(topics=(SUBJECT,), to_topic="sealed", **settings), spark=spark)
+
+
+def test_a_restore_loses_nothing_when_a_clock_went_back_and_tries_again_what_was_refused(
+    spark: SparkSession,
+    cluster: LocalCluster,
+    clock: SharedClock,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    topic = make_topic(cluster, "stepped", queues=1)
+    clock.advance(ms=int(START.timestamp() * 1000) - clock.now_ms())
+    bodies = []
+    for number, step_ms in enumerate((TO_THE_HOUR_MS, -TO_THE_HOUR_MS, 0)):
+        landed = send_rows(cluster, orders(topic, 10, first=10 * number))
+        bodies += [body for _, _, body in landed]
+        clock.advance(ms=step_ms)
+    folder = tmp_path / "archive"
+    archive(ArchiveSettings(**settings_of(cluster, folder, topics=(topic,))), spark=spark)
+    assert len(ArchiveFolder(folder).hours()) == 2
+    target = make_topic(cluster, "stepped-again", queues=1)
+    settings = RestoreSettings(
+        archive=str(folder),
+        topics=(topic,),
+        namesrv=cluster.namesrv,
+        to_topic=target,
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+
+    def too_long_once(original: Original, to_topic: str | None, job_id: str) -> Copy:
+        copy = restored(original, to_topic, job_id)
+        if original.queue_offset == 12:
+            copy.properties["note"] = "x" * 40_000
+        return copy
+
+    with monkeypatch.context() as patched:
+        patched.setattr("contrail.pipeline.jobs.restore._STEP_BYTES", 1)
+        patched.setattr("contrail.pipeline.jobs.restore.restored", too_long_once)
+        with pytest.raises(JobFailed, match=r"1 messages were refused.* 29 others were restored"):
+            restore(settings, spark=spark)
+    refused = bodies.pop(12)
+    assert [bytes(row.body) for row in target_rows(spark, cluster, target)] == bodies
+
+    summary = restore(settings, spark=spark)
+    assert (summary.facts["restored"], summary.facts["already"]) == (1, 29)
+    assert [bytes(row.body) for row in target_rows(spark, cluster, target)] == [*bodies, refused]
+    summary = restore(settings, spark=spark)
+    assert (summary.facts["restored"], summary.facts["already"]) == (0, 30)
+    assert stored_count(cluster, target) == 30

@@ -11,11 +11,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contrail import Message
+from contrail.clock import ManualClock
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.dedupe import DedupeSettings, dedupe, repeat_key
 from contrail.testing import LocalCluster
 from tests.spark.job_kills import finish_job, kill_after_batches, send_large
-from tests.spark.traffic import make_topic, send_rows
+from tests.spark.traffic import make_topic, queues_of, send_rows
 
 
 def settings(cluster: LocalCluster, topic: str, folder: Path, **more: Any) -> DedupeSettings:
@@ -89,6 +90,36 @@ def test_a_key_is_forgotten_after_the_window(
     dedupe(wish, spark=spark)
     found = keys_in(spark, cluster, "slow-once")
     assert sorted(key or "" for key in found) == ["a", "a", "later-0", "later-1", "later-2"]
+
+
+def hours_pass(cluster: LocalCluster, hours: float) -> None:
+    """Move the clock, and wait for the broker that the NameServer took for a silent one."""
+    cluster.advance(hours=hours)
+    for broker in cluster.brokers:
+        cluster.wait_for_routes(broker)
+
+
+def test_nothing_is_lost_of_a_queue_that_is_hours_behind_another(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with LocalCluster(clock=ManualClock()) as apart:
+        topic = make_topic(apart, "apart", queues=2)
+        behind, ahead = queues_of(apart, topic)
+        send_rows(apart, [message(topic, f"old-{n}", n) for n in range(3_000)], queues=[behind])
+        # The other queue gives these again half an hour later, and is read hours before.
+        hours_pass(apart, 1.5)
+        send_rows(apart, [message(topic, f"new-{n}", n) for n in range(290)], queues=[behind])
+        hours_pass(apart, 0.5)
+        # The first of these are keys of two hours ago, and one is there twice.
+        keys = [*(f"old-{n}" for n in range(10)), *(f"new-{n}" for n in range(290)), "new-7"]
+        send_rows(apart, [message(topic, key, n) for n, key in enumerate(keys)], queues=[ahead])
+        summary = dedupe(settings(apart, topic, tmp_path, rows_per_batch=1_000), spark=spark)
+        found = keys_in(spark, apart, "apart-once")
+    expected = [f"old-{n}" for n in range(3_000)] + keys[:-1]
+    assert sorted(key or "" for key in found) == sorted(expected)
+    assert summary.facts["read by this run"] == 3_591
+    assert summary.facts["sent"] == len(found) == 3_300
+    assert summary.facts["repeats dropped"] == 291
 
 
 @pytest.mark.parametrize(

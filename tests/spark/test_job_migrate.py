@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 from contrail import Admin, Message, MessageQueue, Producer
@@ -21,6 +22,10 @@ from tests.spark.job_kills import finish_job, kill_after_batches, send_large
 from tests.spark.traffic import make_topic, queues_of, send_rows
 
 KEYS = 7
+_COLUMNS = (
+    "brokerName string, queueId int, queueOffset bigint, keys string, tags string, flag int, "
+    "body binary, properties map<string,string>"
+)
 
 
 @pytest.fixture(scope="module")
@@ -38,6 +43,7 @@ def keyed(topic: str, count: int, *, first: int = 0) -> list[Message]:
             tags=f"t{number % 3}",
             keys=[f"key-{number % KEYS}", "second"] if number % KEYS else [],
             properties={"number": str(number)},
+            flag=number,
         )
         for number in range(first, first + count)
     ]
@@ -61,9 +67,9 @@ def hash_of(message: Message) -> int:
 def target_rows(spark: SparkSession, cluster: LocalCluster, topic: str) -> list[Any]:
     read: DataFrame = (
         spark.read.format("rocketmq")
+        .schema(_COLUMNS)
         .option("namesrvAddr", cluster.namesrv)
         .option("subscribe", topic)
-        .option("includeProperties", "true")
         .load()
     )
     return read.orderBy("brokerName", "queueId", "queueOffset").collect()
@@ -113,6 +119,7 @@ def check_copies(rows: list[Any], count: int) -> None:
     for row, number in zip(rows, numbers, strict=True):
         assert bytes(row.body) == f"body {number}".encode()
         assert row.tags == f"t{number % 3}"
+        assert row.flag == number
         assert row.keys == (f"key-{number % KEYS} second" if number % KEYS else None)
         assert int(row.properties["CONTRAIL_ORIGIN_BORN_MS"]) > 1_600_000_000_000
         assert row.properties["CONTRAIL_ORIGIN"].startswith("broker-a:")
@@ -173,6 +180,62 @@ def test_a_second_run_copies_nothing_again_and_leaves_groups_where_they_went(
         migrate(replace(wish, queues=None), spark=spark)
 
 
+def test_a_group_skips_nothing_that_was_in_the_target_before(
+    spark: SparkSession, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    topic = make_topic(cluster, "onto", queues=2)
+    target = make_topic(cluster, "onto-wide", queues=2)
+    send_rows(cluster, keyed(target, 6))
+    send_rows(cluster, keyed(topic, 30))
+    commit_group(cluster, "newcomer", topic, {0: 15, 1: 15})
+    commit_group(cluster, "resident", topic, {0: 15, 1: 15})
+    commit_group(cluster, "resident", target, {0: 2, 1: 3})
+    migrate(settings(cluster, topic, tmp_path, queues=2), spark=spark)
+    with Admin(cluster.namesrv) as admin:
+        new = admin.committed_offsets("newcomer", target)
+        known = admin.committed_offsets("resident", target)
+    assert sorted(new.values(), key=str) == [0, 0]
+    assert {queue.queue_id: place for queue, place in known.items()} == {0: 2, 1: 3}
+
+
+def test_a_message_that_is_too_long_uncompressed_is_named_and_goes_with_the_way_out(
+    spark: SparkSession, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    topic = make_topic(cluster, "long", queues=1)
+    send_rows(cluster, [Message(topic, b"before")])
+    with Producer("long", cluster.namesrv, send_timeout_ms=30_000) as producer:
+        producer.send(Message(topic, bytes(4 << 20), flag=5))
+    wish = settings(cluster, topic, tmp_path)
+    with pytest.raises(StreamingQueryException, match=r"column body: .* with idempotence=none"):
+        migrate(wish, spark=spark)
+    summary = migrate(replace(wish, options={"idempotence": "none"}), spark=spark)
+    assert summary.facts["verified"] == 2
+
+
+def test_a_migration_waits_for_a_broker_of_its_own_that_is_away(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with LocalCluster(brokers=2) as pair:
+        topic = make_topic(pair, "pair", queues=2)
+        make_topic(pair, "pair-wide", queues=5, broker="broker-a")
+        send_rows(pair, keyed(topic, 40))
+        wish = settings(pair, topic, tmp_path, groups=())
+        pair.brokers[1].stop()
+        summary = migrate(wish, spark=spark)
+        assert summary.facts["from brokers"] == ["broker-a: 2 queues"]
+        pair.brokers[1].start()
+        summary = migrate(wish, spark=spark)
+        assert summary.facts["from brokers"] == ["broker-a: 2 queues", "broker-b: 2 queues"]
+        assert summary.facts["verified"] == 40
+        pair.brokers[1].stop()
+        away = "broker broker-b, which has queues 0, 1 of this migration, is away: start it"
+        for is_dry in (True, False):
+            with pytest.raises(JobFailed, match=away):
+                migrate(replace(wish, dry_run=is_dry), spark=spark)
+        pair.brokers[1].start()
+        assert migrate(wish, spark=spark).facts["verified"] == 40
+
+
 def test_a_copy_that_is_there_twice_or_missing_is_told_by_queue_and_moves_no_group(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -209,6 +272,7 @@ def check_missing(
         Stretch(cluster.namesrv, topic, starts(source), ends(source)),
         Stretch(cluster.namesrv, f"{topic}-wide", starts(target), cut),
         migration,
+        with_flags=True,
     )
     assert sum(check.messages - check.copies for check in checks) == 1
     assert differences_text(checks, allow_repeats=True) is not None

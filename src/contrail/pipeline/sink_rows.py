@@ -57,11 +57,12 @@ SINK_COLUMNS: Mapping[str, str] = {
     "shardingKey": _TEXT,
     "delayLevel": _WHOLE,
     "deliverTimestamp": "timestamp or bigint (epoch milliseconds)",
+    "flag": "int",
 }
 # What the source has and a message gets when it is stored: no sink can write them.
 _ONLY_READ = frozenset(
     {
-        "queueOffset", "bornTimestamp", "storeTimestamp", "msgId", "sysFlag", "flag",
+        "queueOffset", "bornTimestamp", "storeTimestamp", "msgId", "sysFlag",
         "reconsumeTimes", "bornHost", "storeHost", "physicalOffset", "storeSize",
     }
 )  # fmt: skip
@@ -133,6 +134,8 @@ def _has_type(name: str, kind: DataType) -> bool:
         )
     if name == "deliverTimestamp":
         return isinstance(kind, TimestampType | LongType)
+    if name == "flag":
+        return isinstance(kind, IntegerType)
     if SINK_COLUMNS[name] == _WHOLE:
         return isinstance(kind, _WHOLE_TYPES)
     return isinstance(kind, StringType)
@@ -182,6 +185,8 @@ class SinkRows:
     broker_names: list[str | None] | None
     # Rows that are delivered later.
     delayed: np.ndarray[Any, np.dtype[np.bool_]] | None
+    # The application's own number of each message, 0 where it gave none.
+    flags: np.ndarray[Any, np.dtype[np.int32]] | None = None
 
 
 def read_rows(batch: pa.RecordBatch, plan: RowPlan, where: Where) -> SinkRows:
@@ -208,6 +213,7 @@ def read_rows(batch: pa.RecordBatch, plan: RowPlan, where: Where) -> SinkRows:
         queue_ids=queue_ids,
         broker_names=_broker_names(columns.get("brokerName")),
         delayed=delayed,
+        flags=_flags(columns.get("flag")),
     )
 
 
@@ -261,6 +267,15 @@ def _coded(column: pa.Array) -> CodedTexts:
 def _queue_ids(column: pa.Array, where: Where) -> list[int | None]:
     where.refuse(pc.less(column, 0), "queueId", "it is below 0: queues are numbered from 0 on")
     found: list[int | None] = column.to_pylist()
+    return found
+
+
+def _flags(column: pa.Array | None) -> np.ndarray[Any, np.dtype[np.int32]] | None:
+    if column is None:
+        return None
+    found: np.ndarray[Any, np.dtype[np.int32]] = pc.fill_null(column, 0).to_numpy(
+        zero_copy_only=False
+    )
     return found
 
 

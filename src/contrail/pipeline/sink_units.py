@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from contrail.client.outgoing import PROPERTIES_BYTES_MAX
+from contrail.client.outgoing import MESSAGE_BYTES_MAX, PROPERTIES_BYTES_MAX
 from contrail.model.properties import UNIQ_KEY
 from contrail.pipeline.sink_layout import Indexes
 from contrail.pipeline.sink_rows import (
@@ -58,7 +58,8 @@ def encode_units(
     """The rows as units, in this order.
 
     Raises:
-        SinkRefused: the properties of a row are too long.
+        SinkRefused: the properties of a row are too long, or all of it for a stamped send, or it
+            has a flag that an ordinary send may lose.
     """
     taken = pa.array(order)
     properties = _all_properties(rows, taken, unique_ids, stamp, where.first_row)
@@ -72,8 +73,13 @@ def encode_units(
             "sent: put the long ones into the body",
         )
     bodies = rows.bodies.take(taken)
-    heads = _heads(pc.binary_length(bodies).to_numpy(), lengths)
-    units = join([heads, bodies, _fixed(lengths.astype(">i2"), 2), properties])
+    flags = None if rows.flags is None else rows.flags[order]
+    heads = _heads(pc.binary_length(bodies).to_numpy(), lengths, flags)
+    if stamp.key:
+        _check_sizes(heads[:, 0], order, where)
+    elif flags is not None:
+        _check_no_flag(flags, order, where)
+    units = join([_fixed(heads, 20), bodies, _fixed(lengths.astype(">i2"), 2), properties])
     return Units(
         memoryview(units.buffers()[2] or b""),
         np.frombuffer(units.buffers()[1], np.int64)[: len(units) + 1],
@@ -91,11 +97,36 @@ def _all_properties(
     return join([*parts, scalar("\x02")])
 
 
-def _heads(body_lengths: Any, property_lengths: Any) -> pa.Array:
+def _heads(body_lengths: Any, property_lengths: Any, flags: Any) -> Any:
     heads = np.zeros((len(body_lengths), 5), ">i4")
     heads[:, 0] = body_lengths + property_lengths + _UNIT_FIXED_BYTES
+    if flags is not None:
+        heads[:, 3] = flags
     heads[:, 4] = body_lengths
-    return _fixed(heads, 20)
+    return heads
+
+
+def _check_sizes(sizes: Any, order: Indexes, where: Where) -> None:
+    """Brokers measure a stamped request whole, and nothing in it is compressed."""
+    if len(sizes) and sizes.max() > MESSAGE_BYTES_MAX:
+        largest = int(sizes.argmax())
+        where.refuse_row(
+            int(order[largest]),
+            "body",
+            f"with its properties the message has {sizes[largest]} bytes, at most "
+            f"{MESSAGE_BYTES_MAX} may be sent: send it in parts, or with idempotence=none, which "
+            "compresses a message of this size",
+        )
+
+
+def _check_no_flag(flags: Any, order: Indexes, where: Where) -> None:
+    """A row that is sent as a message by itself has no place for it."""
+    if flags.any():
+        where.refuse_row(
+            int(order[int((flags != 0).argmax())]),
+            "flag",
+            "only idempotence=dedupe (by position) and transactional keep it: make it 0 or null",
+        )
 
 
 def cut_runs(

@@ -120,6 +120,9 @@ class BatchWriter(DataSourceArrowWriter):
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         commit(self._settings, messages)
+        told = left_out_text(self._settings.write_id, messages)
+        if told:
+            _log.warning("%s", told)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         abort(self._settings, messages)
@@ -169,6 +172,27 @@ def commit(settings: SinkSettings, messages: Sequence[WriterCommitMessage | None
     prepared = prepared_of(messages)
     if prepared:
         commit_prepared(connection_for(settings), prepared)
+
+
+def left_out_text(
+    write_id: str | None, messages: Sequence[WriterCommitMessage | None]
+) -> str | None:
+    """What to say of rows that were not stored because their write was known; None without any."""
+    outcomes = [one.outcome for one in messages if isinstance(one, Written)]
+    dropped_count = sum(one.dropped_count for one in outcomes)
+    decided_count = sum(one.was_decided for one in outcomes)
+    if decided_count:
+        return (
+            f"writeId {write_id!r}: it was committed before, and the rows of {decided_count} of "
+            f"{len(messages)} tasks were left out; new rows need a writeId of their own"
+        )
+    if not dropped_count or write_id is None:
+        return None
+    row_count = sum(one.row_count for one in outcomes)
+    return (
+        f"writeId {write_id!r}: {dropped_count} of {row_count} rows were already stored under this "
+        "id and were left out; new rows need a writeId of their own"
+    )
 
 
 def abort(settings: SinkSettings, messages: Sequence[WriterCommitMessage | None]) -> None:

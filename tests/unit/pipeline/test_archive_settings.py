@@ -5,11 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import typer
 
+from contrail.cli.pipeline import shared
+from contrail.cli.pipeline.archive import archive as command
 from contrail.errors import OptionInvalid
-from contrail.pipeline.jobs.archive import ArchiveSettings, source_options, span_options
+from contrail.pipeline.jobs.archive import ArchiveSettings, away_lines, source_options, span_options
 from contrail.pipeline.jobs.archive_layout import Range
 from contrail.pipeline.jobs.queue_ranges import is_chosen
+from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import SourceSettings
 
@@ -66,3 +70,32 @@ def test_a_store_folder_gives_the_topics_that_are_asked_for() -> None:
     assert not chosen("payments", subscribe="orders,stock")
     assert chosen("orders", subscribePattern="ord.*")
     assert not chosen("my-orders", subscribePattern="ord.*")
+
+
+def test_the_topics_that_were_asked_for_are_known_by_name_or_whole_pattern() -> None:
+    assert ArchiveSettings(**LIVE).takes("orders")
+    assert not ArchiveSettings(**LIVE).takes("orders-2")
+    by_pattern = ArchiveSettings(**{**LIVE, "topics": (), "topic_pattern": "ord.*"})
+    assert by_pattern.takes("orders-2")
+    assert not by_pattern.takes("reorders")
+
+
+def test_brokers_that_are_away_are_named_with_their_queues() -> None:
+    queues = [QueueKey("orders", "b", 1), QueueKey("orders", "b", 0), QueueKey("stock", "b", 3)]
+    assert away_lines(["a"], queues) == ["a", "b (orders 0, 1; stock 3)"]
+
+
+def test_a_broker_that_is_away_ends_the_command_with_1_unless_that_is_allowed(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def job(settings: ArchiveSettings, **_: object) -> Summary:
+        return Summary("archive", "done", {"away": ["broker-b (orders 0)"]}, [])
+
+    monkeypatch.setattr("contrail.pipeline.jobs.archive.archive", job)
+    monkeypatch.setattr(shared, "run", lambda run, settings, running: run(settings))
+    with pytest.raises(typer.Exit) as ended:
+        command("folder", ["orders"], namesrv="127.0.0.1:9876")
+    assert ended.value.exit_code == 1
+    assert "not archived up to now: broker-b (orders 0)" in capsys.readouterr().err
+    command("folder", ["orders"], namesrv="127.0.0.1:9876", allow_away=True)
+    assert capsys.readouterr().err == ""

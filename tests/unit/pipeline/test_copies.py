@@ -2,7 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from contrail.errors import BrokerRefused, JobFailed
 from contrail.model import properties as names
+from contrail.model.batch import decode_batch
+from contrail.pipeline.jobs import copy_sender
 from contrail.pipeline.jobs.copies import (
     JOB_ID,
     REPLAY_COUNT,
@@ -16,9 +25,11 @@ from contrail.pipeline.jobs.copies import (
     replayed,
     restored,
 )
-from contrail.pipeline.jobs.copy_sender import CopyPlan
+from contrail.pipeline.jobs.copy_sender import ALREADY, CopyPlan, send_copies
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import ClusterSettings
+from contrail.protocol.codes import ResponseCode
+from contrail.protocol.command import ReceivedResponse
 
 QUEUE = QueueKey("orders", "broker-a", 1)
 DEAD = QueueKey("%DLQ%payers", "broker-a", 0)
@@ -133,3 +144,112 @@ def test_replayed_letters_are_spread_but_those_of_a_key_are_not() -> None:
     keyed = {spread.target("orders", original(DEAD, OWN, place)) for place in range(8)}
     assert len(plain) == 4
     assert len(keyed) == 1
+
+
+# Sending, to a broker that a test plays.
+
+Answer = Callable[[int], tuple[int, int]]
+
+
+class Broker:
+    """Takes what it is sent; ``answer`` says how many of so many are stored, and dropped."""
+
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
+        self.requests: list[list[bytes]] = []
+
+    def ask_broker(
+        self, name: str, code: int, fields: dict[str, str], body: bytes
+    ) -> ReceivedResponse:
+        self.requests.append([unit.body for unit in decode_batch(body)])
+        stored, dropped = self._answer(len(self.requests[-1]))
+        told = {"storedCount": str(stored), "droppedCount": str(dropped)}
+        return ReceivedResponse(0, 1, None, told, b"", 0, "PYTHON")
+
+
+def letters(places: Sequence[int]) -> pa.RecordBatch:
+    count = len(places)
+    columns = {
+        "topic": pa.array([DEAD.topic] * count),
+        "brokerName": pa.array([DEAD.broker_name] * count),
+        "queueId": pa.array([DEAD.queue_id] * count, pa.int32()),
+        "queueOffset": pa.array(places, pa.int64()),
+        "body": pa.array([str(place).encode() for place in places]),
+        "flag": pa.array([0] * count, pa.int32()),
+        "properties": pa.array([[]] * count, pa.map_(pa.string(), pa.string())),
+        "msgId": pa.array(["id"] * count),
+        "storeTimestamp": pa.array([0] * count, pa.timestamp("us", "UTC")),
+        "skipped": pa.array([None] * count, pa.string()),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+@pytest.fixture
+def sent(monkeypatch: pytest.MonkeyPatch) -> Callable[..., list[tuple[Any, ...]]]:
+    """Sends letters to a broker; each one's place, outcome and reason."""
+
+    def send(broker: Broker, *batches: pa.RecordBatch, **changes: Any) -> list[tuple[Any, ...]]:
+        monkeypatch.setattr(copy_sender, "_admin_of", lambda cluster: broker)
+        one_queue = {"targets": {"orders": (("broker-a", 0),)}, **changes}
+        known = plan(1, keep_queues=True)
+        fields = {name: getattr(known, name) for name in ("cluster", "job_id", "lanes")}
+        told = CopyPlan(**fields, done="replayed", remembered=True, keep_queues=True, **one_queue)
+        rows = send_copies(
+            iter(batches), told, lambda original: replayed(original, "orders", "job")
+        )
+        return [
+            (row["queueOffset"], row["outcome"], row["reason"])
+            for batch in rows
+            for row in batch.to_pylist()
+        ]
+
+    return send
+
+
+def test_what_brokers_had_before_is_told_from_what_was_sent_now(sent: Any) -> None:
+    told = sent(Broker(lambda count: (count - 2, 2)), letters(range(3)), resumed=True)
+    assert told == [
+        (0, "replayed", ALREADY),
+        (1, "replayed", ALREADY),
+        (2, "replayed", None),
+    ]
+
+
+@pytest.mark.parametrize("answer", [(2, 1), (2, 0)])
+def test_what_a_broker_drops_though_it_was_never_sent_fails_the_job(
+    sent: Any, answer: tuple[int, int]
+) -> None:
+    with pytest.raises(JobFailed, match=r"from %DLQ%payers/broker-a/0/7 on, though none was sent"):
+        sent(Broker(lambda count: answer), letters([7, 8, 9]))
+
+
+def test_a_queue_that_may_not_be_written_is_closed_for_the_rest_of_the_task(sent: Any) -> None:
+    def refuse(count: int) -> tuple[int, int]:
+        raise BrokerRefused("no", code=ResponseCode.NO_PERMISSION, remark="read only")
+
+    broker = Broker(refuse)
+    told = sent(broker, letters([0, 1]), letters([2]))
+    assert [(place, outcome) for place, outcome, _ in told] == [(n, "failed") for n in range(3)]
+    assert {reason for _, _, reason in told} == {"NO_PERMISSION: read only"}
+    assert broker.requests == [[b"0", b"1"]]
+
+
+def test_requests_stay_below_their_size(sent: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(copy_sender, "_REQUEST_BYTES_MAX", 1_000)
+    broker = Broker(lambda count: (count, 0))
+    told = sent(broker, letters(range(20)))
+    assert [place for place, _, _ in told] == list(range(20))
+    assert 2 < len(broker.requests) < 20
+    assert [body for bodies in broker.requests for body in bodies] == [
+        str(place).encode() for place in range(20)
+    ]
+
+
+def test_a_place_that_is_there_twice_is_sent_once(sent: Any) -> None:
+    broker = Broker(lambda count: (count, 0))
+    told = sent(broker, letters([4, 4, 5]))
+    assert sorted(told) == [
+        (4, "replayed", None),
+        (4, "skipped", "its place is there twice"),
+        (5, "replayed", None),
+    ]

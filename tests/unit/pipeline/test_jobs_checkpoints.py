@@ -75,3 +75,14 @@ def test_settings_that_came_or_went_are_differences_too() -> None:
         "a was 1 and is now None",
         "c was None and is now 3",
     ]
+
+
+def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
+    (tmp_path / "letter.txt").write_text("dear all")
+    for place in ("letter.txt", "letter.txt/below"):
+        with pytest.raises(
+            OptionInvalid, match=r"letter\.txt.* cannot be used \(Not a directory\)"
+        ):
+            Checkpoint(tmp_path / place).claim("migrate", {})
+        with pytest.raises(OptionInvalid, match="cannot be used"):
+            Checkpoint(tmp_path / place).peek()

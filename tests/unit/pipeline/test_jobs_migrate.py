@@ -16,6 +16,8 @@ from contrail.pipeline.jobs.migrate_plan import (
     MigrateSettings,
     QueueCheck,
     QueueRange,
+    away_text,
+    brokers_text,
     check_width,
     chosen_groups,
     committed_offsets,
@@ -58,6 +60,24 @@ def test_a_cut_over_needs_following() -> None:
     with pytest.raises(OptionInvalid, match="add follow"):
         settings(cut_over_after_s=5).check()
     settings(cut_over_after_s=5, follow=True).check()
+
+
+def test_only_options_of_both_clusters_and_the_idempotence_are_taken() -> None:
+    wish = settings(options={"TLS.enable": "true", "idempotence": "none"})
+    wish.check()
+    assert wish.cluster_options == {"TLS.enable": "true"}
+    assert wish.idempotence == "none"
+    assert settings().idempotence is None
+    with pytest.raises(OptionInvalid, match=r"option 'sinkId' is none of a migration.*tls\.enable"):
+        settings(options={"sinkId": "x"}).check()
+    with pytest.raises(OptionInvalid, match="takes dedupe or none"):
+        settings(options={"idempotence": "transactional"}).check()
+
+
+def test_a_password_is_not_shown_and_may_change() -> None:
+    wish = settings(options={"tls.client.keyPassword": "secret"})
+    assert "secret" not in repr(wish)
+    assert wish.fixed() == settings().fixed()
 
 
 def test_a_missing_target_needs_a_width() -> None:
@@ -116,6 +136,29 @@ def test_only_finished_batches_count_as_copied(tmp_path: Path) -> None:
 def test_a_first_batch_that_never_finished_is_nothing(tmp_path: Path) -> None:
     write_batch(tmp_path, 0, {"a:0": 10}, finished=False)
     assert committed_offsets(tmp_path, "orders") is None
+
+
+# Brokers.
+
+
+def test_a_broker_that_is_away_is_named_with_its_queues() -> None:
+    noted = ["rack:a:0", "b:1", "b:0"]
+    assert away_text(noted, ["rack:a:0"], ["rack:a"]) == (
+        "broker b, which has queues 0, 1 of this migration, is away: start it, then run again"
+    )
+    both = away_text(noted, [], [])
+    assert both is not None
+    assert "broker rack:a, which has queues 0" in both
+    assert both.endswith("are away: start them, then run again")
+
+
+def test_no_broker_is_away_when_all_queues_are_there_or_theirs_are_registered() -> None:
+    assert away_text(["a:0"], ["a:0", "a:1"], ["a"]) is None
+    assert away_text(["a:0", "a:1"], ["a:0"], ["a"]) is None
+
+
+def test_brokers_are_told_with_the_number_of_their_queues() -> None:
+    assert brokers_text(["b:0", "a:1", "a:0"]) == ["a: 2 queues", "b: 1 queues"]
 
 
 # Cutting over.
@@ -205,6 +248,13 @@ def test_a_group_never_begins_after_anything_it_has_not_consumed(
     place = group_place(
         unconsumed=unconsumed, foreign=foreign, queue_offset_max=queue_offset_max, known=known
     )
-    others = [one for one in (unconsumed, foreign, known) if one is not None]
-    assert all(place <= one for one in others)
-    assert place in [queue_offset_max, *others]
+    # Of what is no copy, a group has consumed all before its own place.
+    consumed = 0 if known is None else known
+    assert unconsumed is None or place <= unconsumed
+    assert foreign is None or place <= max(foreign, consumed)
+    assert known is None or place <= known
+    assert place in [queue_offset_max, unconsumed, foreign, known]
+
+
+def test_a_group_with_a_place_of_its_own_does_not_go_back_to_what_it_has_consumed() -> None:
+    assert group_place(unconsumed=None, foreign=0, queue_offset_max=70, known=40) == 40

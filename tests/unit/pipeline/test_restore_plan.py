@@ -31,6 +31,16 @@ def test_steps_are_in_order_of_time_and_never_divide_an_hour() -> None:
     assert plan_steps({}, 100) == []
 
 
+def test_hours_between_which_a_clock_went_back_are_one_step() -> None:
+    hours = [Hour("orders", "2026-11-16", hour) for hour in range(8, 14)]
+    sizes = {hour: [Sized("x", 60)] for hour in hours}
+    at = [hour.starts_at for hour in hours]
+    steps = plan_steps(sizes, 1, {at[3]: at[1], at[4]: at[3]})
+    assert steps == [[hours[0]], hours[1:5], [hours[5]]]
+    # And one that reaches further back takes all that was put together before.
+    assert plan_steps(sizes, 1, {at[2]: at[1], at[5]: at[2]}) == [[hours[0]], hours[1:]]
+
+
 def test_a_time_is_utc_unless_it_says_otherwise_or_is_in_milliseconds() -> None:
     assert parse_time("--since", "2026-11-16T12:00+02:00") == TEN_MS
     assert parse_time("--since", str(TEN_MS)) == TEN_MS

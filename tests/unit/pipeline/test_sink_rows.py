@@ -33,6 +33,7 @@ ARROW_TYPES = {
     "body": pa.binary(),
     "queueId": pa.int32(),
     "delayLevel": pa.int32(),
+    "flag": pa.int32(),
     "deliverTimestamp": pa.timestamp("us", tz="UTC"),
     "properties": pa.map_(pa.string(), pa.string()),
 }
@@ -50,6 +51,7 @@ SPARK_TYPES = {
     "body": "binary",
     "queueid": "int",
     "delaylevel": "int",
+    "flag": "int",
     "delivertimestamp": "timestamp",
     "properties": "map<string,string>",
 }
@@ -99,6 +101,7 @@ def properties_of(rows: SinkRows, stamp: Stamp | None = None) -> list[dict[str, 
         ("body int", "column body: it is of type int, the sink takes binary or string: cast it"),
         ("body binary, queueId string", "column queueId: it is of type string.*int or bigint"),
         ("body binary, properties map<string,int>", "map<string,int>.*map<string,string>"),
+        ("body binary, flag bigint", "column flag: it is of type bigint, the sink takes int"),
         ("body binary, deliverTimestamp date", "column deliverTimestamp: it is of type date"),
         ("tags string", "column body: it is missing"),
         ("body binary, Body binary", "column body: it is there twice"),
@@ -153,6 +156,23 @@ def test_a_body_that_is_too_long_is_refused() -> None:
         SinkRefused, match=r"row 101 .* column body: it has more than 4194304 bytes"
     ):
         read(body=[b"x", bytes((4 << 20) + 1)])
+
+
+def test_a_message_that_is_too_long_with_its_properties_is_refused_where_all_of_it_counts() -> None:
+    rows = read(body=[b"x", bytes(4 << 20)])
+    with pytest.raises(
+        SinkRefused, match=r"row 101 .* column body: .* at most 4194304 .* idempotence=none"
+    ):
+        units_of(rows, Stamp("sink/7/3"))
+    assert len(units_of(rows)) == 2
+
+
+def test_flags_are_sent_where_every_row_can_have_one() -> None:
+    rows = read(body=[b"x", b"y", b"z"], flag=[7, None, -(1 << 31)])
+    assert [unit.flag for unit in units_of(rows, Stamp("sink/7/3"))] == [7, 0, -(1 << 31)]
+    with pytest.raises(SinkRefused, match=r"row 100 .* column flag: only idempotence=dedupe"):
+        units_of(rows)
+    assert [unit.flag for unit in units_of(read(body=[b"x"], flag=[0]))] == [0]
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from contrail.pipeline.sink_calls import SendParcel
 from contrail.pipeline.sink_lanes import AsyncLanes, Parcel
 from contrail.pipeline.sink_layout import BatchPlan, Topics
 from contrail.pipeline.sink_rows import plan_rows
+from contrail.pipeline.sink_task import TaskOutcome
 from contrail.pipeline.task_identity import TaskIdentity, batch_identity, stream_identity
 from contrail.protocol.bodies.sinks import Queues, SinkDecision, SinkKey, SinkLayout, SinkStatus
 
@@ -973,3 +974,23 @@ def test_a_lane_that_fails_ends_all_of_them_with_its_error() -> None:
 
     with pytest.raises(ClientError, match="refused"):
         asyncio.run(run())
+
+
+# What is said of rows that were known.
+
+
+def test_rows_of_a_write_that_was_known_are_told_with_their_number() -> None:
+    cluster = FakeCluster({"broker-a": 2})
+    wrote = write(cluster, TaskIdentity("w-1", 0, 0, "first"), rows(100))
+    assert writers.left_out_text("w-1", [wrote]) is None
+    again = write(cluster, TaskIdentity("w-1", 0, 0, "again"), rows(110))
+    told = writers.left_out_text("w-1", [again, None])
+    assert told is not None
+    assert told.startswith("writeId 'w-1': 100 of 110 rows were already stored under this id")
+
+
+def test_a_write_that_was_committed_is_told_by_its_tasks() -> None:
+    decided = writers.Written("w-1", 0, 0, "x", TaskOutcome(was_decided=True, coordinator="a"))
+    told = writers.left_out_text("w-1", [decided])
+    assert told is not None
+    assert "committed before, and the rows of 1 of 1 tasks were left out" in told

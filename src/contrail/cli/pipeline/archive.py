@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
@@ -52,6 +52,9 @@ def archive(
         bool,
         typer.Option("--allow-loss", help="Go on if messages were deleted before their turn."),
     ] = False,
+    allow_away: Annotated[
+        bool, typer.Option("--allow-away", help="Exit with 0 although brokers are down.")
+    ] = False,
     compression: Annotated[
         str, typer.Option("--compression", metavar="NAME", help="zstd, snappy, gzip, lz4 or none.")
     ] = "zstd",
@@ -87,11 +90,22 @@ def archive(
         dry_run=dry_run,
     )
 
+    away: list[str] = []
+
     def archive_until(settings: ArchiveSettings, **around: Any) -> Summary:
         if not settings.follow or settings.dry_run:
-            return job(settings, **around)
-        with shared.interrupts() as is_interrupted:
-            return job(settings, stop=is_interrupted.is_set, **around)
+            summary = job(settings, **around)
+        else:
+            with shared.interrupts() as is_interrupted:
+                summary = job(settings, stop=is_interrupted.is_set, **around)
+        away.extend(cast("list[str]", summary.facts["away"]))
+        return summary
 
     archive_until.__name__ = "archive"
     shared.run(archive_until, settings, shared.Running(master, conf, as_json))
+    if away and not (allow_away or dry_run):
+        shared.complain(
+            f"brokers are away, and their queues are not archived up to now: {'; '.join(away)}; "
+            "run again when they are back, or accept it with --allow-away"
+        )
+        raise typer.Exit(1)

@@ -39,7 +39,7 @@ def dedupe(
     ] = "keys",
     window: Annotated[
         str,
-        typer.Option("--window", metavar="TIME", help="How long a key is remembered: 30s, 2h."),
+        typer.Option("--window", metavar="TIME", help="How far apart repeats may be: 30s, 2h."),
     ] = "1h",
     by: Annotated[
         str,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contrail.cli.pipeline import shared
+from contrail.cli.pipeline.options import named_options
 
 if TYPE_CHECKING:
     from contrail.pipeline.jobs.summary import Summary
@@ -65,6 +66,15 @@ def migrate(
     batch: Annotated[
         int, typer.Option("--batch", min=1, metavar="N", help="Messages in a micro-batch.")
     ] = 200_000,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option",
+            metavar="NAME=VALUE",
+            help="How both clusters are reached, such as tls.enable=true; or idempotence=none. "
+            "Repeatable.",
+        ),
+    ] = None,
     checkpoint: shared.CheckpointFolder = None,
     dry_run: shared.DryRun = False,
     yes: shared.Yes = False,
@@ -90,6 +100,7 @@ def migrate(
         cut_over_after_s=cut_over_after,
         cut_over_file=cut_over_file,
         rows_per_batch=batch,
+        options=named_options(option),
         dry_run=dry_run,
     )
 

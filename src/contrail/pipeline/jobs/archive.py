@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -39,11 +40,13 @@ from contrail.pipeline.jobs.archive_layout import (
     starting_offsets,
     without_lost,
 )
+from contrail.pipeline.jobs.copying import open_admin
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
 from contrail.pipeline.jobs.session import job_session
 from contrail.pipeline.jobs.summary import Outcome, Summary
 from contrail.pipeline.offsets import QueueKey
+from contrail.pipeline.options import SourceSettings
 from contrail.runtime.crashpoints import crashpoint
 
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
@@ -97,6 +100,12 @@ class ArchiveSettings:
         if self.round_rows < 1:
             raise OptionInvalid(f"round_rows {self.round_rows}: it must be 1 or more")
 
+    def takes(self, topic: str) -> bool:
+        """Whether a topic is among those that were asked for."""
+        if self.topic_pattern is not None:
+            return re.fullmatch(self.topic_pattern, topic) is not None
+        return topic in self.topics
+
 
 def archive(
     settings: ArchiveSettings,
@@ -107,6 +116,8 @@ def archive(
 ) -> Summary:
     """Add what is new to the archive; with ``follow`` until ``stop`` says so or it is interrupted.
 
+    Queues of a broker that is down wait for a later run: ``away`` in the summary names them.
+
     Raises:
         DataLost: messages were deleted before they were archived, and ``allow_loss`` is not set.
         JobFailed: another run works on the archive, or it was made from other queues.
@@ -114,6 +125,7 @@ def archive(
     folder = ArchiveFolder(settings.archive)
     with QueueRanges(source_options(settings), settings.broker_name) as ranges:
         if settings.dry_run:
+            folder.require_free()
             return _planned(settings, folder, ranges)
         folder.create()
         with folder.lock("archive", wait=False), job_session(spark, "contrail archive") as session:
@@ -142,6 +154,7 @@ class _Run:
         self._read: dict[QueueKey, Range] = {}
         self._lost: dict[QueueKey, Range] = {}
         self._warned: set[QueueKey] = set()
+        self._away: list[str] = []
         self._rows = self._files = self._bytes = self._rounds = 0
 
     def until(self, stop: Callable[[], bool] | None) -> Summary:
@@ -175,10 +188,10 @@ class _Run:
 
     def _to_do(self) -> dict[QueueKey, Range]:
         there = self._ranges.now()
-        if self._ranges.away:
-            names = ", ".join(sorted(self._ranges.away))
-            self._progress.note(f"no answer from {names}: their queues wait for the next run")
         known = self._folder.next_offsets()
+        away, self._away = self._away, away_texts(self._settings, self._ranges, known, there)
+        if self._away and self._away != away:
+            self._progress.note(f"away, and left for a later run: {'; '.join(self._away)}")
         refuse_foreign(known, there)
         spans = plan_spans(known, there, self._ranges.at(self._settings.since_ms))
         self._warn(spans, there)
@@ -233,8 +246,41 @@ class _Run:
             "bytes": self._bytes,
             "rounds": self._rounds,
             "lost": sum(span.length for span in self._lost.values()),
+            "away": self._away,
         }
         return Summary("archive", outcome, facts, _rows_of(self._read))
+
+
+def away_texts(
+    settings: ArchiveSettings,
+    ranges: QueueRanges,
+    known: Iterable[QueueKey],
+    there: Iterable[QueueKey],
+) -> list[str]:
+    """Each broker that is down, and its queues as far as the archive knows them.
+
+    A broker that stopped, or is silent for long, is in no route any more: only the archive tells.
+    """
+    missing = {queue for queue in known if settings.takes(queue.topic)}.difference(there)
+    if settings.namesrv is None or not (missing or ranges.away):
+        return []
+    cluster = SourceSettings.of(source_options(settings), streaming=False).cluster
+    with open_admin(cluster) as admin:
+        registered = admin.cluster_info().brokers.keys() - ranges.away
+    return away_lines(ranges.away, (one for one in missing if one.broker_name not in registered))
+
+
+def away_lines(brokers: Iterable[str], queues: Iterable[QueueKey]) -> list[str]:
+    """A text for each broker: ``broker-b (orders 0, 1)``."""
+    held: dict[str, dict[str, list[str]]] = {name: {} for name in brokers}
+    for queue in sorted(queues):
+        topics = held.setdefault(queue.broker_name, {})
+        topics.setdefault(queue.topic, []).append(str(queue.queue_id))
+    lines = []
+    for name in sorted(held):
+        named = "; ".join(f"{topic} {', '.join(ids)}" for topic, ids in held[name].items())
+        lines.append(f"{name} ({named})" if named else name)
+    return lines
 
 
 def source_options(settings: ArchiveSettings) -> dict[str, str]:
@@ -325,6 +371,7 @@ def _planned(settings: ArchiveSettings, folder: ArchiveFolder, ranges: QueueRang
         "messages": sum(span.length for span in kept.values()),
         "rounds": -(-sum(span.length for span in kept.values()) // settings.round_rows),
         "lost": sum(span.length for span in lost_spans(spans, there).values()),
+        "away": away_texts(settings, ranges, known, there),
     }
     return Summary("archive", "planned", facts, _rows_of(kept))
 

@@ -54,14 +54,30 @@ class ArchiveFolder:
         """Make the folders of an archive, or leave the ones there are.
 
         Raises:
-            OptionInvalid: the folder holds something else.
+            OptionInvalid: the folder holds something else, or cannot be one.
         """
+        try:
+            self.require_free()
+            self._rounds.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OptionInvalid(
+                f"archive {str(self.path)!r} cannot be made ({error.strerror}): name a folder that "
+                "can be written, or one that is new"
+            ) from error
+
+    def require_free(self) -> None:
+        """Refuse a place that neither is an archive nor can become one.
+
+        Raises:
+            OptionInvalid: it is a file, or a folder that holds something else.
+        """
+        if self.path.exists() and not self.path.is_dir():
+            raise OptionInvalid(f"archive {str(self.path)!r} is a file: name a folder")
         if not self.exists and self.path.is_dir() and any(self.path.iterdir()):
             raise OptionInvalid(
                 f"{str(self.path)!r} is a folder with something else in it: name an archive, or a "
                 "folder that is new or empty"
             )
-        self._rounds.mkdir(parents=True, exist_ok=True)
 
     def require(self) -> None:
         """Refuse a folder that is no archive."""

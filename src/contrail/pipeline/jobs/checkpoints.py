@@ -33,8 +33,14 @@ class Checkpoint:
         ``settings`` are those that may not change between runs.
 
         Raises:
-            OptionInvalid: the folder belongs to another job, or to other settings.
+            OptionInvalid: the folder belongs to another job, or to other settings, or is none.
         """
+        try:
+            return self._claim(job, settings)
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
+
+    def _claim(self, job: str, settings: Mapping[str, object]) -> bool:
         wanted = json.loads(json.dumps(dict(settings), default=str, sort_keys=True))
         state = self._read()
         if state is None:
@@ -47,7 +53,10 @@ class Checkpoint:
 
     def peek(self) -> dict[str, Any] | None:
         """What ``job.json`` holds; None for a folder that nobody has claimed."""
-        return self._read()
+        try:
+            return self._read()
+        except OSError as error:
+            raise _unusable(self.folder, error) from error
 
     def spark(self, query: str = "query") -> str:
         """The checkpoint location of one streaming query."""
@@ -90,6 +99,13 @@ def _local_folder(folder: Path | str) -> Path:
         )
     # Spark resolves a relative path on its own side, which need not be ours.
     return Path(text).expanduser().absolute()
+
+
+def _unusable(folder: Path, error: OSError) -> OptionInvalid:
+    return OptionInvalid(
+        f"checkpoint {str(folder)!r} cannot be used ({error.strerror}): name a folder that can be "
+        "written, or one that is new"
+    )
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

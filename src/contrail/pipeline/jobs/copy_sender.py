@@ -1,9 +1,10 @@
 """Sends copies of stored messages from within Spark's tasks, and tells what became of each.
 
 Each source queue is a lane: its messages are sent in their order, and a message's own queue offset
-is its sequence number. A Contrail broker remembers the last one of each lane in each of its queues,
-and drops what it has already: a task, or a whole job, that runs again adds nothing, whatever its
-partitions look like then. Other brokers store what they are sent.
+is its sequence number. A Contrail broker remembers the last one of each lane in each of its queues
+and drops what is not behind it: a task, or a pass of a job, that runs again adds nothing, whatever
+its partitions look like then. Each pass is a batch of its own for the brokers, so none is taken for
+a repeat of another. Other brokers store what they are sent.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import pyarrow as pa
+from pyspark import TaskContext
 
 from contrail.client.blocking.admin import Admin
 from contrail.client.selectors import java_hash_of
@@ -22,7 +24,7 @@ from contrail.errors import BrokerRefused, ClientError, JobFailed, MessageIllega
 from contrail.model.batch import BatchUnit, encode_batch
 from contrail.model.properties import SHARDING_KEY, encode_properties
 from contrail.pipeline.cluster import client_settings
-from contrail.pipeline.jobs.copies import SINK_KEY, SINK_SEQUENCE, Copy, Original, Skipped
+from contrail.pipeline.jobs.copies import SINK_KEY, SINK_SEQUENCE, Copy, Original, Skipped, place_of
 from contrail.pipeline.jobs.pacing import Pacer, chunk_size
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import ClusterSettings
@@ -34,15 +36,11 @@ _UNITS_MAX = 1_000
 _REQUEST_BYTES_MAX = 1 << 20
 _TRY_COUNT = 6
 _TRY_AGAIN_S = 0.5
-# The message itself is at fault; anything else a broker says may pass.
-_MESSAGE_AT_FAULT = frozenset(
-    {
-        ResponseCode.MESSAGE_ILLEGAL,
-        ResponseCode.TOPIC_NOT_EXIST,
-        ResponseCode.NO_PERMISSION,
-        ResponseCode.INVALID_PARAMETER,
-    }
-)
+# The message itself is at fault, or its queue; anything else a broker says may pass.
+_MESSAGE_AT_FAULT = frozenset({ResponseCode.MESSAGE_ILLEGAL, ResponseCode.INVALID_PARAMETER})
+_QUEUE_AT_FAULT = frozenset({ResponseCode.TOPIC_NOT_EXIST, ResponseCode.NO_PERMISSION})
+# The reason beside a message that the broker had before it was sent.
+ALREADY = "an earlier attempt sent it"
 
 OUTCOME_DDL = (
     "topic string, brokerName string, queueId int, queueOffset bigint, msgId string, "
@@ -97,6 +95,10 @@ class CopyPlan:
     # Messages of a lane go to the queue of their own name, or all to one other.
     keep_queues: bool
     rate_per_task: float | None = None
+    # Under which number brokers remember this pass of the job.
+    pass_number: int = 0
+    # Whether the pass was begun before, so that brokers may have some of it.
+    resumed: bool = False
     _numbers: dict[QueueKey, int] = field(default_factory=dict, init=False, repr=False)
 
     def lane(self, queue: QueueKey) -> int:
@@ -119,7 +121,21 @@ class CopyPlan:
 
 class _Waiting(NamedTuple):
     original: Original
-    unit: BatchUnit
+    encoded: bytes
+
+
+class _Load:
+    """Copies that wait to be sent together."""
+
+    __slots__ = ("rows", "size_bytes")
+
+    def __init__(self) -> None:
+        self.rows: list[_Waiting] = []
+        self.size_bytes = 0
+
+    def add(self, one: _Waiting) -> None:
+        self.rows.append(one)
+        self.size_bytes += len(one.encoded)
 
 
 class _Road(NamedTuple):
@@ -173,14 +189,18 @@ class _Sending:
         self._admin = _admin_of(plan.cluster)
         self._chunk = chunk_size(plan.rate_per_task, _UNITS_MAX)
         self._pacer = None if plan.rate_per_task is None else Pacer(plan.rate_per_task, _now_s())
-        self._waiting: dict[_Road, list[_Waiting]] = {}
+        self._may_repeat = plan.resumed or _is_second_try()
+        self._loads: dict[_Road, _Load] = {}
+        # Roads that a broker has closed, and why.
+        self._closed: dict[_Road, str] = {}
+        self._last: tuple[QueueKey, int] | None = None
         self._rows: list[tuple[Any, ...]] = []
 
     def __enter__(self) -> _Sending:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._waiting.clear()
+        self._loads.clear()
 
     @property
     def outcome_count(self) -> int:
@@ -197,73 +217,119 @@ class _Sending:
 
     def take(self, original: Original, skipped: str | None) -> None:
         """Send a message, now or with the next ones for its queue."""
+        place = (original.queue, original.queue_offset)
+        if place == self._last:
+            skipped = "its place is there twice"
+        self._last = place
         copy = self._decide(original) if skipped is None else Skipped(skipped)
         if isinstance(copy, Skipped):
             self._tell(original, "skipped", copy.reason)
-            return
-        if copy.topic not in self._plan.targets:
-            self._tell(original, "skipped", f"topic {copy.topic!r} does not exist: create it")
-            return
+        elif copy.topic not in self._plan.targets:
+            reason = (
+                f"topic {copy.topic!r} does not exist or may not be written: create or allow it"
+            )
+            # With its topic: that is how a later run knows what to try again.
+            self._tell(original, "skipped", reason, copy.topic)
+        else:
+            self._load(original, copy)
+
+    def _load(self, original: Original, copy: Copy) -> None:
         broker_name, queue_id = self._plan.target(copy.topic, original)
         road = _Road(copy.topic, broker_name, queue_id, self._plan.lane(original.queue))
         try:
-            unit = BatchUnit(original.body, self._properties(copy, road, original), original.flag)
-            encode_batch([unit])
+            properties = self._properties(copy, road, original)
+            encoded = encode_batch([BatchUnit(original.body, properties, original.flag)])
         except MessageIllegal as error:
             self._tell(original, "failed", str(error), road)
             return
-        self._add(road, _Waiting(original, unit))
-
-    def _add(self, road: _Road, one: _Waiting) -> None:
-        waiting = self._waiting.setdefault(road, [])
-        if waiting and sum(map(_size, waiting)) + _size(one) > _REQUEST_BYTES_MAX:
+        load = self._loads.get(road)
+        if load is not None and load.size_bytes + len(encoded) > _REQUEST_BYTES_MAX:
             self._flush(road)
-            waiting = self._waiting.setdefault(road, [])
-        waiting.append(one)
-        if len(waiting) >= self._chunk:
+        load = self._loads.setdefault(road, _Load())
+        load.add(_Waiting(original, encoded))
+        if len(load.rows) >= self._chunk:
             self._flush(road)
 
     def flush(self) -> None:
         """Send all that waits."""
-        for road in list(self._waiting):
+        for road in list(self._loads):
             self._flush(road)
 
     def _flush(self, road: _Road) -> None:
-        waiting = self._waiting.pop(road)
-        if self._pacer is not None:
-            time.sleep(self._pacer.wait_s(len(waiting), _now_s()))
-        refusal = self._send(road, waiting)
-        if refusal is None:
-            for one in waiting:
-                self._tell(one.original, self._plan.done, None, road)
-        elif len(waiting) == 1:
-            self._tell(waiting[0].original, "failed", refusal, road)
+        rows = self._loads.pop(road).rows
+        if self._pacer is not None and road not in self._closed:
+            time.sleep(self._pacer.wait_s(len(rows), _now_s()))
+        self._deliver(road, rows, self._may_repeat)
+
+    def _deliver(self, road: _Road, rows: list[_Waiting], may_repeat: bool) -> None:
+        """Send in one request, and tell what became of each."""
+        if road in self._closed:
+            self._fail(road, rows, self._closed[road])
+            return
+        try:
+            repeat_count = self._send(road, rows, may_repeat)
+        except BrokerRefused as refusal:
+            self._refused(road, rows, refusal)
+            return
+        # Numbers grow, and the broker drops what is not behind its last: the first ones.
+        for number, one in enumerate(rows):
+            reason = ALREADY if number < repeat_count else None
+            self._tell(one.original, self._plan.done, reason, road)
+
+    def _refused(self, road: _Road, rows: list[_Waiting], refusal: BrokerRefused) -> None:
+        reason = f"{ResponseCode(refusal.code).name}: {refusal.remark}"
+        if refusal.code in _QUEUE_AT_FAULT:
+            # If it opens meanwhile, later ones would make these look like repeats.
+            self._closed[road] = reason
+            self._fail(road, rows, reason)
+        elif len(rows) == 1:
+            self._fail(road, rows, reason)
         else:
             # One of them is at fault: find out which.
-            for one in waiting:
-                refused = self._send(road, [one])
-                outcome = self._plan.done if refused is None else "failed"
-                self._tell(one.original, outcome, refused, road)
+            for one in rows:
+                self._deliver(road, [one], may_repeat=True)
 
-    def _send(self, road: _Road, waiting: list[_Waiting]) -> str | None:
-        """Send in one request; None, or why the broker does not take it.
+    def _fail(self, road: _Road, rows: list[_Waiting], reason: str) -> None:
+        for one in rows:
+            self._tell(one.original, "failed", reason, road)
+
+    def _send(self, road: _Road, rows: list[_Waiting], may_repeat: bool) -> int:
+        """Send in one request; how many of them the broker had already.
 
         Raises:
-            JobFailed: the broker did not take it however often it was asked.
+            BrokerRefused: a message, or the queue, is at fault.
+            JobFailed: the broker did not take it however often it was asked, or dropped what it
+                cannot have.
         """
-        body = encode_batch([one.unit for one in waiting])
+        body = b"".join(one.encoded for one in rows)
         for tried in range(_TRY_COUNT):
             try:
-                self._request(road, body)
-                return None
+                answer = self._request(road, body)
             except BrokerRefused as error:
-                if error.code in _MESSAGE_AT_FAULT:
-                    return f"{ResponseCode(error.code).name}: {error.remark}"
+                if error.code in _MESSAGE_AT_FAULT | _QUEUE_AT_FAULT:
+                    raise
                 last: ClientError = error
             except ClientError as error:
                 last = error
+            else:
+                return self._repeats(road, rows, answer, may_repeat or tried > 0)
             time.sleep(_TRY_AGAIN_S * 2**tried)
         raise JobFailed(f"broker {road.broker_name!r} does not take copies: {last}") from last
+
+    def _repeats(
+        self, road: _Road, rows: list[_Waiting], answer: ReceivedResponse, may_repeat: bool
+    ) -> int:
+        """How many the broker dropped as repeats; only what was sent before can be one."""
+        if not self._plan.remembered:
+            return 0
+        stored, dropped = (int(answer.fields[name]) for name in ("storedCount", "droppedCount"))
+        if stored + dropped != len(rows) or (dropped and not may_repeat):
+            raise JobFailed(
+                f"broker {road.broker_name!r} stored {stored} and dropped {dropped} of {len(rows)} "
+                f"messages for topic {road.topic!r}, queue {road.queue_id}, from "
+                f"{place_of(rows[0].original)} on, though none was sent before: they are not there"
+            )
+        return dropped
 
     def _request(self, road: _Road, body: bytes) -> ReceivedResponse:
         if self._plan.remembered:
@@ -285,15 +351,18 @@ class _Sending:
         properties = copy.properties
         if self._plan.remembered:
             properties = properties | {
-                SINK_KEY: f"{self._plan.job_id}/0/{road.lane}",
+                SINK_KEY: f"{self._plan.job_id}/{self._plan.pass_number}/{road.lane}",
                 SINK_SEQUENCE: str(original.queue_offset),
             }
         return encode_properties(properties)
 
     def _tell(
-        self, original: Original, outcome: str, reason: str | None, road: _Road | None = None
+        self, original: Original, outcome: str, reason: str | None, to: _Road | str | None = None
     ) -> None:
         queue = original.queue
+        topic, name = (
+            (to.topic, f"{to.broker_name}:{to.queue_id}") if isinstance(to, _Road) else (to, None)
+        )
         self._rows.append(
             (
                 queue.topic,
@@ -303,8 +372,8 @@ class _Sending:
                 original.message_id,
                 outcome,
                 reason,
-                None if road is None else road.topic,
-                None if road is None else f"{road.broker_name}:{road.queue_id}",
+                topic,
+                name,
             )
         )
 
@@ -327,8 +396,10 @@ def batch_fields(topic: str, queue_id: int, now_ms: int) -> dict[str, str]:
     }
 
 
-def _size(one: _Waiting) -> int:
-    return len(one.unit.body) + len(one.unit.properties) + 32
+def _is_second_try() -> bool:
+    """Whether Spark runs this task again."""
+    task = TaskContext.get()
+    return task is not None and task.attemptNumber() > 0
 
 
 def _now_s() -> float:

@@ -1,13 +1,16 @@
-"""Steps of a copy job on the driver: what the tasks are told, and what they said.
+"""Passes of a copy job on the driver: what the tasks are told, and what they said.
 
-The outcomes of a step are a folder of Parquet files in the checkpoint, written by the executors and
-replaced whole when a step is run again. The driver sees counts only.
+What a pass is of is noted before it begins, so that a run after a kill sends the same again, under
+the same number. Its outcomes are a folder of Parquet files in the checkpoint, written by the
+executors and replaced whole when it is run again. What failed, or had no topic to go to, is known
+from there, and a later run makes a pass of it. The driver sees counts only.
 """
 
 from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +21,11 @@ from pyspark.sql import functions as sql
 
 from contrail.client.blocking.admin import Admin
 from contrail.errors import OptionInvalid, RouteMissing
+from contrail.model.topic import Perm
 from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.pipeline.jobs.copy_sender import (
+    ALREADY,
     COPIED_COLUMNS,
     OUTCOME_DDL,
     CopyPlan,
@@ -33,6 +38,9 @@ from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import ClusterSettings, SinkSettings
 from contrail.runtime.crashpoints import crashpoint
 
+QUEUE_COLUMNS = ("topic", "brokerName", "queueId")
+# Those skipped for want of a topic say which one; those that a filter left out do not.
+_TO_RETRY = "outcome = 'failed' or (outcome = 'skipped' and toTopic is not null)"
 REPEATS_DROPPED = "brokers drop repeats"
 REPEATS_POSSIBLE = "this cluster is not Contrail: what was under way at a kill may be sent twice"
 
@@ -62,7 +70,8 @@ def settled_targets(
 ) -> tuple[Targets, bool]:
     """Each topic's queues, and whether brokers drop repeats: as the first run found them.
 
-    A topic that does not exist is left out, and looked for again by the next run.
+    A topic that does not exist, or may not be written, is left out and looked for again by the
+    next run.
     """
     notes = checkpoint.notes
     known: dict[str, list[list[Any]]] = dict(notes.get("targets", {}))
@@ -87,18 +96,29 @@ def _writable_queues(admin: Admin, topic: str) -> list[tuple[str, int]]:
     return sorted(
         (queue.broker_name, number)
         for queue in route.queues
+        if queue.perm & Perm.WRITE
         for number in range(queue.write_queue_count)
     )
 
 
 def require_topic(admin: Admin, topic: str) -> None:
-    """Refuse a target that does not exist.
+    """Refuse a target that takes no messages.
 
     Raises:
-        OptionInvalid: nobody has the topic.
+        OptionInvalid: nobody has the topic, or nobody lets it be written.
     """
-    if not _writable_queues(admin, topic):
-        raise OptionInvalid(f"topic {topic!r} does not exist on the target: create it first")
+    if _writable_queues(admin, topic):
+        return
+    try:
+        perms = sorted({queue.perm for queue in admin.topic_route(topic).queues})
+    except RouteMissing:
+        raise OptionInvalid(
+            f"topic {topic!r} does not exist on the target: create it first"
+        ) from None
+    raise OptionInvalid(
+        f"topic {topic!r} may not be written on the target "
+        f"(perm={','.join(map(str, perms))}): give it the permission 6 first"
+    )
 
 
 def settled_lanes(checkpoint: Checkpoint, queues: Iterable[QueueKey]) -> tuple[QueueKey, ...]:
@@ -147,14 +167,98 @@ def _sent(
     return send_copies(batches, plan, decide)
 
 
+class CopyPasses:
+    """The passes of a job over all its runs, as its checkpoint knows them."""
+
+    def __init__(self, checkpoint: Checkpoint, session: SparkSession) -> None:
+        self._checkpoint = checkpoint
+        self._session = session
+        self._first = self._done_count
+
+    @property
+    def _done_count(self) -> int:
+        return int(self._checkpoint.notes.get("passesDone", 0))
+
+    @property
+    def under_way(self) -> dict[str, Any] | None:
+        """What the pass is of that an earlier run has begun and not finished."""
+        found: dict[str, Any] | None = self._checkpoint.notes.get("underWay")
+        return found
+
+    @property
+    def retryable(self) -> list[int]:
+        """The finished passes with messages to try again, without those under way."""
+        known = [int(number) for number in self._checkpoint.notes.get("toRetry", [])]
+        busy = (self.under_way or {}).get("retried", [])
+        return [number for number in known if number not in busy]
+
+    def unsent(self, numbers: Sequence[int]) -> DataFrame:
+        """The outcomes of these passes that are to be tried again."""
+        return _outcomes(self._session, [self._folder(one) for one in numbers]).where(_TO_RETRY)
+
+    def send(
+        self,
+        work: Mapping[str, object],
+        messages: DataFrame,
+        plan: CopyPlan,
+        decide: Decision,
+        **reached: object,
+    ) -> None:
+        """Send ``messages``, which are what ``work`` says, and note it with what is reached."""
+        number, is_resumed = self._done_count, self.under_way is not None
+        if not is_resumed:
+            self._checkpoint.note(underWay=dict(work))
+        plan = replace(plan, pass_number=number, resumed=is_resumed)
+        tasks = task_count(self._session, len(plan.lanes))
+        copy_step(messages, plan, decide, tasks, self._folder(number))
+        to_retry = self.retryable
+        if not self.unsent([number]).isEmpty():
+            to_retry.append(number)
+        self._checkpoint.note(underWay=None, passesDone=number + 1, toRetry=to_retry, **reached)
+
+    def counts(self) -> list[dict[str, object]]:
+        """What became of the messages of this run."""
+        return self._counts(range(self._first, self._done_count))
+
+    def counts_before(self) -> list[dict[str, object]]:
+        """What became of those of earlier runs."""
+        return self._counts(range(self._first))
+
+    def _counts(self, numbers: Iterable[int]) -> list[dict[str, object]]:
+        return counted(self._session, [self._folder(number) for number in numbers])
+
+    def _folder(self, number: int) -> Path:
+        return self._checkpoint.folder / "outcomes" / f"{number:06d}"
+
+
+def only(messages: DataFrame, unsent: DataFrame) -> DataFrame:
+    """Those of ``messages`` that are in ``unsent``; those that are gone say so in ``skipped``."""
+    keys = [*QUEUE_COLUMNS, "queueOffset"]
+    if "skipped" not in messages.columns:
+        messages = messages.withColumn("skipped", sql.lit(None).cast("string"))
+    wanted = unsent.select(*keys, sql.col("msgId").alias("unsentId"))
+    joined = wanted.join(messages.withColumn("isThere", sql.lit(True)), keys, "left")
+    gone = sql.when(sql.col("isThere").isNull(), "it was deleted before it could be sent")
+    return (
+        joined.withColumn("skipped", gone.otherwise(sql.col("skipped")))
+        .withColumn("msgId", sql.coalesce("msgId", "unsentId"))
+        .withColumn(
+            "storeTimestamp", sql.coalesce("storeTimestamp", sql.timestamp_millis(sql.lit(0)))
+        )
+    )
+
+
+def _outcomes(spark: SparkSession, folders: Sequence[Path]) -> DataFrame:
+    return spark.read.schema(OUTCOME_DDL).parquet(*map(str, folders))
+
+
 def counted(spark: SparkSession, folders: Sequence[Path]) -> list[dict[str, object]]:
     """How many messages had which outcome, by topics and reason; most first."""
-    there = [str(folder) for folder in folders if folder.is_dir()]
+    there = [folder for folder in folders if folder.is_dir()]
     if not there:
         return []
     rows = (
-        spark.read.schema(OUTCOME_DDL)
-        .parquet(*there)
+        _outcomes(spark, there)
         .groupBy("topic", "toTopic", "outcome", "reason")
         .agg(sql.count("*").alias("messages"))
         .orderBy(sql.desc("messages"))
@@ -169,4 +273,16 @@ _ROWS_MAX = 200
 
 
 def total(rows: Iterable[Mapping[str, object]], outcome: str) -> int:
+    """How many messages had this outcome, those that were there before included."""
     return sum(int(str(row["messages"])) for row in rows if row["outcome"] == outcome)
+
+
+def already(rows: Iterable[Mapping[str, object]]) -> int:
+    """How many messages brokers had before they were sent."""
+    return sum(int(str(row["messages"])) for row in rows if row["reason"] == ALREADY)
+
+
+def without_topic(rows: Iterable[Mapping[str, object]]) -> int:
+    """How many messages were skipped because the topic they would go to takes none."""
+    lacking = (row for row in rows if row["outcome"] == "skipped" and row["toTopic"] is not None)
+    return sum(int(str(row["messages"])) for row in lacking)

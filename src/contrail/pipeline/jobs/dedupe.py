@@ -1,32 +1,47 @@
 """Copy a topic to another without the messages whose key was there a short while ago.
 
-The keys of the last ``window`` are kept in Spark's state store, in the JVM. Rows are shuffled by
-key for that, so a batch that is run again may give them in another order: the sink is told to show
-a batch at once or not at all, which needs Contrail's brokers.
+Spark's own ``dropDuplicatesWithinWatermark`` also drops what is older than its watermark, which is
+most of a queue that is read behind the others: so the state is ours (``dedupe_memory``), and there
+is no watermark. Rows are shuffled by key for it, so a batch that is run again may give them in
+another order: the sink is told to show a batch at once or not at all, which needs Contrail's
+brokers.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
+from pyspark.sql.streaming.state import GroupStateTimeout
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import OptionInvalid, RouteMissing
+from contrail.clock import SystemClock
+from contrail.errors import JobFailed, OptionInvalid, RouteMissing
 from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.dedupe_memory import (
+    HAS_KEY,
+    IS_REPEAT,
+    REPEAT_KEY,
+    ROWS,
+    STATE,
+    TIME,
+    marker,
+)
 from contrail.pipeline.jobs.migrate_copy import key_column, user_properties
-from contrail.pipeline.jobs.migrate_plan import KEY_AUTO, QueueRange, ranges
+from contrail.pipeline.jobs.migrate_plan import KEY_AUTO, QueueRange, committed_offsets, ranges
 from contrail.pipeline.jobs.progress import SILENT, BatchSum, Progress, run_query
 from contrail.pipeline.jobs.session import job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.jobs.targets import offers_idempotence
+from contrail.protocol.json_style import MessageQueue
 
 __all__ = ["DedupeSettings", "dedupe"]
 
@@ -34,10 +49,22 @@ _JOB = "dedupe"
 _QUERY = "copy"
 _TRIGGER = "1 second"
 _JSON_PATH = "$"
-_DROPPED = "numDroppedDuplicateRows"
 _TIMES = {"born": "bornTimestamp", "store": "storeTimestamp"}
 _WINDOW = re.compile(r"(\d+)(ms|s|m|h|d)")
-_UNITS = {"ms": "milliseconds", "s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# By how much the clocks of brokers and of this machine may differ before a repeat is missed.
+_CLOCKS_APART_MS = 300_000
+# Messages without a key are no group: they are only spread.
+_KEYLESS_PARTS = 64
+_COUNTS = "dedupe"
+_FIRST_ONES = "firstOnes"
+_REPEATS = "repeats"
+_QUERY_SETTINGS = {
+    # A state with timeouts would have Spark run empty batches without end.
+    "spark.sql.streaming.noDataMicroBatches.enabled": "false",
+    # Bodies go through Python: 10,000 of them at a time may be more than there is memory.
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "1000",
+}
 _COLUMNS = (
     "brokerName string, queueId int, queueOffset bigint, keys string, tags string, body binary, "
     "{time} timestamp, properties map<string,string>"
@@ -88,11 +115,11 @@ class DedupeSettings:
             raise OptionInvalid(f"starting is {self.starting!r}: it is earliest or latest")
         if self.key == KEY_AUTO or not self.key:
             raise OptionInvalid(f"key is {self.key!r}: keys, a property's name or a path like $.id")
-        spark_interval(self.window)
+        length_ms(self.window)
 
 
-def spark_interval(window: str) -> str:
-    """``10m`` in Spark's words.
+def length_ms(window: str) -> int:
+    """How long ``10m`` is.
 
     Raises:
         OptionInvalid: it is no length of time.
@@ -100,7 +127,7 @@ def spark_interval(window: str) -> str:
     found = _WINDOW.fullmatch(window)
     if found is None or int(found[1]) == 0:
         raise OptionInvalid(f"window is {window!r}: give a time such as 30s, 10m, 2h or 1d")
-    return f"{found[1]} {_UNITS[found[2]]}"
+    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def dedupe(
@@ -130,7 +157,8 @@ def dedupe(
         mode = "transactional" if offers_idempotence(target) else "none"
         session = stack.enter_context(job_session(spark, f"contrail {_JOB}"))
         progress.begin(f"{settings.topic} to {settings.to_topic}", _count(settings, queues))
-        start = partial(_started, session, settings, checkpoint, mode)
+        lag_ms = _lag_ms(settings, source, queues, checkpoint)
+        start = partial(_started, session, settings, checkpoint, mode, lag_ms)
         return _run(settings, start, mode, progress, stop)
 
 
@@ -144,6 +172,33 @@ def _target_width(settings: DedupeSettings, target: Admin) -> int:
                 "broker shall have"
             ) from None
         return 0
+
+
+def _lag_ms(
+    settings: DedupeSettings,
+    source: Admin,
+    queues: tuple[QueueRange, ...],
+    checkpoint: Checkpoint,
+) -> int:
+    """How old the oldest message is that this run has still to read.
+
+    Keys are remembered so much longer than the window, since the queue with that message may have
+    repeats of what the others gave long ago.
+    """
+    done = committed_offsets(Path(checkpoint.spark(_QUERY)), settings.topic)
+    if done is None and settings.starting == "latest":
+        return _CLOCKS_APART_MS
+    oldest = [
+        message.store_timestamp_ms
+        for queue in queues
+        for message in source.messages_from(
+            MessageQueue(settings.topic, queue.broker_name, queue.queue_id),
+            max(queue.queue_offset_min, (done or {}).get(queue.name, 0)),
+            1,
+        )
+    ]
+    now_ms = SystemClock().now_ms()
+    return max(0, now_ms - min(oldest, default=now_ms)) + _CLOCKS_APART_MS
 
 
 def _count(settings: DedupeSettings, queues: tuple[QueueRange, ...]) -> int | None:
@@ -172,7 +227,7 @@ def _facts(settings: DedupeSettings) -> dict[str, object]:
 
 
 def _started(
-    spark: SparkSession, settings: DedupeSettings, checkpoint: Checkpoint, mode: str
+    spark: SparkSession, settings: DedupeSettings, checkpoint: Checkpoint, mode: str, lag_ms: int
 ) -> StreamingQuery:
     messages = (
         spark.readStream.format("rocketmq")
@@ -184,7 +239,7 @@ def _started(
         .load()
     )
     writer = (
-        first_ones(messages, settings)
+        first_ones(messages, settings, lag_ms)
         .writeStream.format("rocketmq")
         .option("namesrvAddr", settings.target_namesrv)
         .option("topic", settings.to_topic)
@@ -192,23 +247,67 @@ def _started(
         .option("checkpointLocation", checkpoint.spark(_QUERY))
     )
     if settings.continuous:
-        return writer.trigger(processingTime=_TRIGGER).start()
-    return writer.trigger(availableNow=True).start()
+        writer = writer.trigger(processingTime=_TRIGGER)
+    else:
+        writer = writer.trigger(availableNow=True)
+    with _set(spark, _QUERY_SETTINGS):
+        return writer.start()
 
 
-def first_ones(messages: DataFrame, settings: DedupeSettings) -> DataFrame:
+@contextmanager
+def _set(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Settings for a query, which takes a copy of its session's when it is started."""
+    before = {name: spark.conf.get(name, None) for name in settings}
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, old in before.items():
+            if old is None:
+                spark.conf.unset(name)
+            else:
+                spark.conf.set(name, old)
+
+
+def first_ones(messages: DataFrame, settings: DedupeSettings, lag_ms: int) -> DataFrame:
     """The first message of each key within the window, as rows for the sink.
 
-    A message without a key repeats nothing: its own place stands in for the key.
+    Both kinds are counted where they are told apart.
     """
-    place = F.concat_ws(":", F.lit(""), "brokerName", "queueId", "queueOffset")
-    kept = (
-        messages.withColumn("repeatKey", F.coalesce(repeat_key(settings.key), place))
-        .withWatermark(_TIMES[settings.time], spark_interval(settings.window))
-        .dropDuplicatesWithinWatermark(["repeatKey"])
+    marked = (
+        _keyed(messages, settings)
+        .groupBy(HAS_KEY, REPEAT_KEY)
+        .applyInPandasWithState(
+            marker(length_ms(settings.window), lag_ms),
+            ROWS,
+            STATE,
+            "append",
+            GroupStateTimeout.ProcessingTimeTimeout,
+        )
+        .observe(
+            _COUNTS,
+            F.count_if(IS_REPEAT).alias(_REPEATS),
+            F.count_if(~F.col(IS_REPEAT)).alias(_FIRST_ONES),
+        )
     )
-    sharding = key_column("sharding-key").alias("shardingKey")
-    return kept.select("body", "keys", "tags", sharding, user_properties().alias("properties"))
+    return marked.where(~F.col(IS_REPEAT)).drop(IS_REPEAT)
+
+
+def _keyed(messages: DataFrame, settings: DedupeSettings) -> DataFrame:
+    """The rows for the sink with what they are told apart by."""
+    key = repeat_key(settings.key)
+    part = F.pmod("queueOffset", F.lit(_KEYLESS_PARTS))
+    return messages.select(
+        key.isNotNull().alias(HAS_KEY),
+        F.coalesce(key, F.concat_ws(":", "brokerName", "queueId", part)).alias(REPEAT_KEY),
+        F.unix_millis(_TIMES[settings.time]).alias(TIME),
+        "body",
+        "keys",
+        "tags",
+        key_column("sharding-key").alias("shardingKey"),
+        user_properties().alias("properties"),
+    )
 
 
 def repeat_key(key: str) -> Column:
@@ -230,21 +329,37 @@ def _run(
     progress: Progress,
     stop: Callable[[], bool] | None,
 ) -> Summary:
-    dropped = BatchSum(_dropped_in)
+    dropped, sent = BatchSum(partial(_counted, _REPEATS)), BatchSum(partial(_counted, _FIRST_ONES))
     is_over = None if stop is None else lambda _: stop()
-    rows = run_query(start, progress, is_over, also=[dropped])
+    rows = run_query(start, progress, is_over, also=[BatchSum(_late), dropped, sent])
     progress.end()
     facts = {
         **_facts(settings),
         "idempotence": mode,
         "read by this run": rows,
         "repeats dropped": dropped.total,
-        "sent": rows - dropped.total,
+        "sent": sent.total,
     }
     return Summary(_JOB, "stopped" if settings.continuous else "done", facts)
 
 
-def _dropped_in(batch: Mapping[str, Any]) -> int:
-    """How many repeats a batch had, as Spark's own operator counts them."""
+def _counted(name: str, batch: Mapping[str, Any]) -> int:
+    """How many of a kind a batch had, as they were counted on their way to the sink."""
+    counts = (batch.get("observedMetrics") or {}).get(_COUNTS)
+    return 0 if counts is None else int(counts[name] or 0)
+
+
+def _late(batch: Mapping[str, Any]) -> int:
+    """How many messages Spark dropped as too late: none, or the job has failed.
+
+    Raises:
+        JobFailed: it did drop some.
+    """
     operators = batch.get("stateOperators") or []
-    return sum(int(one["customMetrics"].get(_DROPPED, 0)) for one in operators)
+    late = sum(int(one.get("numRowsDroppedByWatermark") or 0) for one in operators)
+    if late:
+        raise JobFailed(
+            f"Spark dropped {late} messages of batch {batch['batchId']} as too late, which are "
+            "missing in the target: copy the topic to another target with a new checkpoint"
+        )
+    return late

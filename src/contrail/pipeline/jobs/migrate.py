@@ -17,18 +17,20 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrail.client.blocking.admin import Admin
 from contrail.errors import JobFailed, OptionInvalid
-from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.checkpoints import Checkpoint, differences
+from contrail.pipeline.jobs.copying import cluster_settings, open_admin
 from contrail.pipeline.jobs.migrate_copy import COLUMNS, copies_of
 from contrail.pipeline.jobs.migrate_groups import GroupMover
 from contrail.pipeline.jobs.migrate_plan import (
@@ -36,12 +38,15 @@ from contrail.pipeline.jobs.migrate_plan import (
     MigratePlan,
     MigrateSettings,
     QueueCheck,
+    away_text,
+    brokers_text,
     committed_offsets,
     differences_text,
     ends,
     offsets_option,
     plan_migration,
     ranges,
+    ranges_or_none,
     starts,
 )
 from contrail.pipeline.jobs.migrate_verify import Stretch, checked_queues
@@ -57,8 +62,8 @@ _QUERY = "copy"
 _FOLLOW_TRIGGER = "1 second"
 _MODES = {
     "dedupe": "dedupe: what is sent again is dropped",
-    "none": "none: brokers of Apache RocketMQ cannot tell what was sent before, so a resumed "
-    "migration may have copied some messages again",
+    "none": "none: brokers do not tell what was sent before, as those of Apache RocketMQ cannot, "
+    "so a resumed migration may have copied some messages again; flags are not copied",
 }
 
 
@@ -73,11 +78,16 @@ def migrate(
 
     Raises:
         OptionInvalid: a setting cannot be, or the checkpoint is of another migration.
-        JobFailed: a queue and its copies differ; groups are left where they were.
+        JobFailed: a queue and its copies differ, or a broker that the migration knows is away;
+            groups are left where they were.
     """
+    settings.check()
     with ExitStack() as stack:
-        source = stack.enter_context(Admin(settings.namesrv))
-        target = stack.enter_context(Admin(settings.target_namesrv))
+        source = stack.enter_context(_opened(settings.namesrv, settings))
+        target = stack.enter_context(_opened(settings.target_namesrv, settings))
+        notes = _known(settings)
+        _require_brokers(source, settings.topic, _begun_queues(settings, notes))
+        _require_brokers(target, settings.to_topic, notes.get("target_start", ()))
         plan = plan_migration(settings, source, target)
         if settings.dry_run:
             return _planned(settings, plan)
@@ -86,9 +96,45 @@ def migrate(
         return run.carry_out(stack.enter_context(job_session(spark, f"contrail {_JOB}")), cut_over)
 
 
+def _opened(namesrv: str, settings: MigrateSettings) -> Admin:
+    return open_admin(cluster_settings(namesrv, settings.cluster_options))
+
+
+def _known(settings: MigrateSettings) -> Mapping[str, Any]:
+    """What runs before noted; nothing of a checkpoint that ``claim`` will refuse."""
+    state = Checkpoint(settings.checkpoint).peek() if settings.checkpoint else None
+    if state is None or state["job"] != _JOB or differences(state["settings"], settings.fixed()):
+        return {}
+    notes: Mapping[str, Any] = state["notes"]
+    return notes
+
+
+def _begun_queues(settings: MigrateSettings, notes: Mapping[str, Any]) -> set[str]:
+    """The source queues of a migration: those of its plan, and those that came later."""
+    if not notes:
+        return set()
+    copied = _copied_to(Checkpoint(settings.checkpoint), settings.topic)
+    return {*notes["source_start"], *(copied or ())}
+
+
+def _copied_to(checkpoint: Checkpoint, topic: str) -> dict[str, int] | None:
+    return committed_offsets(Path(checkpoint.spark(_QUERY)), topic)
+
+
+def _require_brokers(admin: Admin, topic: str, noted: Iterable[str]) -> None:
+    """Refuse to go on without a broker of the migration: the NameServer forgets those away."""
+    now = [one.name for one in ranges_or_none(admin, topic)]
+    if set(noted) <= set(now):
+        return
+    away = away_text(noted, now, {one.broker_name for one in admin.brokers()})
+    if away:
+        raise JobFailed(f"topic {topic!r}: {away}")
+
+
 def _planned(settings: MigrateSettings, plan: MigratePlan) -> Summary:
     facts = {
         **_sides(settings),
+        "from brokers": brokers_text(starts(plan.source)),
         "queues": len(plan.source),
         "target queues": len(plan.target) or f"{settings.queues} on each broker, to be made",
         "backlog": plan.backlog,
@@ -117,7 +163,7 @@ def _checkpoint(settings: MigrateSettings, plan: MigratePlan, target: Admin) -> 
     """The claimed checkpoint, with the places noted where both sides were at the very first."""
     checkpoint = Checkpoint(settings.checkpoint)
     checkpoint.claim(_JOB, settings.fixed())
-    if not plan.target:
+    if not plan.target and "migration" not in checkpoint.notes:
         target.create_topic(settings.to_topic, queues=settings.queues or 1)
     target_now = ends(plan.target or ranges(target, settings.to_topic))
     if "migration" not in checkpoint.notes:
@@ -148,10 +194,13 @@ class _Run:
     progress: Progress
 
     def carry_out(self, spark: SparkSession, cut_over: Callable[[], bool] | None) -> Summary:
-        mode = "dedupe" if offers_idempotence(self.target) else "none"
+        mode = self._mode()
         rows = self._copy(spark, mode, cut_over)
         copied = self._copied_to()
-        checks = self._verified(spark, copied, mode)
+        # One that went while its queues were copied is not in the last pass.
+        _require_brokers(self.source, self.settings.topic, copied)
+        _require_brokers(self.target, self.settings.to_topic, self.checkpoint.notes["target_start"])
+        checks = self._verified(spark, copied)
         groups = self._moved_groups(spark)
         left = sum(
             max(0, end - copied.get(name, 0))
@@ -159,6 +208,7 @@ class _Run:
         )
         facts = {
             **_sides(self.settings),
+            "from brokers": brokers_text(copied),
             "idempotence": _MODES[mode],
             "copied by this run": rows,
             "verified": sum(check.messages for check in checks),
@@ -167,6 +217,19 @@ class _Run:
             "groups": groups,
         }
         return Summary(_JOB, "done", facts, [check.as_row() for check in checks])
+
+    def _mode(self) -> str:
+        """How copies are sent; that one run could not drop repeats is noted for all after it."""
+        best = "dedupe" if offers_idempotence(self.target) else "none"
+        mode = self.settings.idempotence or best
+        if mode == "none":
+            self.checkpoint.note(is_plain=True)
+        return mode
+
+    @property
+    def _is_plain(self) -> bool:
+        """Whether some copies may be there twice, and without their flags."""
+        return bool(self.checkpoint.notes.get("is_plain"))
 
     # Copying.
 
@@ -193,15 +256,23 @@ class _Run:
         messages = (
             spark.readStream.format("rocketmq")
             .schema(COLUMNS)
+            .options(**settings.cluster_options)
             .option("namesrvAddr", settings.namesrv)
             .option("subscribe", settings.topic)
-            .option("startingOffsets", offsets_option(settings.topic, notes["source_start"]))
+            .option("startingOffsets", offsets_option(settings.topic, self._starts()))
             .option("maxOffsetsPerTrigger", settings.rows_per_batch)
             .load()
         )
-        rows = copies_of(messages, settings.key, notes["migration"], list(notes["target_start"]))
+        rows = copies_of(
+            messages,
+            settings.key,
+            notes["migration"],
+            list(notes["target_start"]),
+            with_flags=mode != "none",
+        )
         writer = (
             rows.writeStream.format("rocketmq")
+            .options(**settings.cluster_options)
             .option("namesrvAddr", settings.target_namesrv)
             .option("topic", settings.to_topic)
             .option("idempotence", mode)
@@ -210,6 +281,11 @@ class _Run:
         if following:
             return writer.trigger(processingTime=_FOLLOW_TRIGGER).start()
         return writer.trigger(availableNow=True).start()
+
+    def _starts(self) -> dict[str, int]:
+        """Where each queue begins; one whose broker came after the plan with all that it has."""
+        now = starts(ranges(self.source, self.settings.topic))
+        return {**now, **self.checkpoint.notes["source_start"]}
 
     def _cut_over_test(self, asked: Callable[[], bool] | None) -> Callable[[StreamingQuery], bool]:
         rule = CutOver(self.settings.cut_over_after_s)
@@ -233,19 +309,23 @@ class _Run:
 
     def _copied_to(self) -> dict[str, int]:
         """Up to where the source is copied, by queue."""
-        done = committed_offsets(Path(self.checkpoint.spark(_QUERY)), self.settings.topic)
+        done = _copied_to(self.checkpoint, self.settings.topic)
         return done if done is not None else dict(self.checkpoint.notes["source_start"])
 
     # Checking.
 
-    def _verified(self, spark: SparkSession, copied: dict[str, int], mode: str) -> list[QueueCheck]:
+    def _verified(self, spark: SparkSession, copied: dict[str, int]) -> list[QueueCheck]:
         self.progress.begin("verifying", None)
         source = self._source_stretch(copied)
         checks = checked_queues(
-            spark, source, self._target_stretch(), self.checkpoint.notes["migration"]
+            spark,
+            source,
+            self._target_stretch(),
+            self.checkpoint.notes["migration"],
+            with_flags=not self._is_plain,
         )
         self.progress.end()
-        wrong = differences_text(checks, allow_repeats=mode == "none")
+        wrong = differences_text(checks, allow_repeats=self._is_plain)
         if wrong:
             raise JobFailed(
                 f"{self.settings.topic!r} and its copies in {self.settings.to_topic!r} differ, and "
@@ -258,7 +338,11 @@ class _Run:
         already = set(self.checkpoint.notes["groups_set"])
         self.progress.begin("moving groups", None)
         mover = GroupMover(
-            self.source, self.target, self.settings.topic, self.checkpoint.notes["migration"]
+            self.source,
+            self.target,
+            self.settings.topic,
+            self.checkpoint.notes["migration"],
+            self._older(),
         )
         moves = mover.move(
             spark, [one for one in self.groups if one not in already], self._target_stretch()
@@ -285,10 +369,25 @@ class _Run:
             self.progress.note(
                 f"{gone} messages were deleted from the source since; their copies are not checked"
             )
-        return Stretch(self.settings.namesrv, self.settings.topic, first, copied)
+        return self._stretch(self.settings.namesrv, self.settings.topic, first, copied)
 
     def _target_stretch(self) -> Stretch:
         now = ranges(self.target, self.settings.to_topic)
         noted = self.checkpoint.notes["target_start"]
         first = {one.name: max(noted[one.name], one.queue_offset_min) for one in now}
-        return Stretch(self.settings.target_namesrv, self.settings.to_topic, first, ends(now))
+        namesrv, topic = self.settings.target_namesrv, self.settings.to_topic
+        return self._stretch(namesrv, topic, first, ends(now))
+
+    def _stretch(
+        self, namesrv: str, topic: str, first: dict[str, int], end: dict[str, int]
+    ) -> Stretch:
+        return Stretch(namesrv, topic, first, end, self.settings.cluster_options)
+
+    def _older(self) -> dict[str, int]:
+        """The first message of each target queue that has some from before the migration."""
+        noted = self.checkpoint.notes["target_start"]
+        return {
+            one.name: one.queue_offset_min
+            for one in ranges(self.target, self.settings.to_topic)
+            if one.queue_offset_min < noted[one.name]
+        }

@@ -18,8 +18,8 @@ from contrail.pipeline.sink_rows import RESERVED_PROPERTIES
 
 # What the source must give for ``copies_of``.
 COLUMNS = (
-    "brokerName string, queueId int, queueOffset bigint, keys string, tags string, body binary, "
-    "bornTimestamp timestamp, properties map<string,string>"
+    "brokerName string, queueId int, queueOffset bigint, keys string, tags string, flag int, "
+    "body binary, bornTimestamp timestamp, properties map<string,string>"
 )
 # What the sink sets from a column of its own, the broker by itself, or we do.
 _NOT_COPIED = sorted(
@@ -27,8 +27,13 @@ _NOT_COPIED = sorted(
 )
 
 
-def copies_of(messages: DataFrame, key: str, migration: str, target_queues: list[str]) -> DataFrame:
-    """The rows for the sink: what the messages were, where they came from, where they go."""
+def copies_of(
+    messages: DataFrame, key: str, migration: str, target_queues: list[str], *, with_flags: bool
+) -> DataFrame:
+    """The rows for the sink: what the messages were, where they came from, where they go.
+
+    ``with_flags`` where the sink can keep them.
+    """
     origin_queue = F.concat_ws(":", "brokerName", "queueId")
     keyed = messages.withColumn("shardingKey", key_column(key)).withColumn(
         "target", F.when(F.col("shardingKey").isNull(), keyless_target(origin_queue, target_queues))
@@ -41,6 +46,7 @@ def copies_of(messages: DataFrame, key: str, migration: str, target_queues: list
         F.regexp_extract("target", r"^(.*):\d+$", 1).alias("brokerName"),
         F.regexp_extract("target", r":(\d+)$", 1).cast("int").alias("queueId"),
         F.map_concat(user_properties(), _origin(origin_queue, migration)).alias("properties"),
+        *(["flag"] if with_flags else []),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from pyspark.sql import SparkSession
@@ -38,6 +38,9 @@ class GroupMover:
     source_topic: str
     migration: str
 
+    # The first message of each target queue that is older than the migration.
+    older: Mapping[str, int] = field(default_factory=dict)
+
     def move(self, spark: SparkSession, groups: list[str], copied: Stretch) -> list[GroupMove]:
         """Set each group's offsets on every queue of the target; one that is busy there is left."""
         if not groups:
@@ -70,7 +73,7 @@ class GroupMover:
             queue = queue_of(copied.topic, name)
             places[name] = group_place(
                 unconsumed=firsts.unconsumed.get((group, name)),
-                foreign=firsts.foreign.get(name),
+                foreign=self.older.get(name, firsts.foreign.get(name)),
                 queue_offset_max=end,
                 known=self.target.committed(group, queue),
             )

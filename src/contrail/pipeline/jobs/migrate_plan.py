@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from contrail.client.blocking.admin import Admin
 from contrail.errors import OptionInvalid, RouteMissing
+from contrail.pipeline.options import CLUSTER_OPTIONS
 from contrail.protocol.json_style import MessageQueue
 
 ORIGIN_PROPERTY = "CONTRAIL_ORIGIN"
@@ -19,6 +21,8 @@ KEY_AUTO = "auto"
 KEY_KEYS = "keys"
 KEY_SHARDING = "sharding-key"
 _QUEUES_NAMED_MAX = 10
+_IDEMPOTENCE = "idempotence"
+_MODES = ("dedupe", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,11 +46,24 @@ class MigrateSettings:
     # While following: cut over once this file exists.
     cut_over_file: str | None = None
     rows_per_batch: int = 200_000
+    # Of both clusters: how they are reached, such as TLS; and ``idempotence``. May hold a password.
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
     dry_run: bool = False
 
     @property
     def target_namesrv(self) -> str:
         return self.to_namesrv or self.namesrv
+
+    @property
+    def cluster_options(self) -> dict[str, str]:
+        """How both clusters are reached, but for their addresses."""
+        return {name: value for name, value in self.options.items() if name.lower() != _IDEMPOTENCE}
+
+    @property
+    def idempotence(self) -> str | None:
+        """None: as good as the target's brokers can."""
+        given = [value for name, value in self.options.items() if name.lower() == _IDEMPOTENCE]
+        return given[0] if given else None
 
     def fixed(self) -> dict[str, object]:
         """What a resumed run may not change."""
@@ -72,6 +89,21 @@ class MigrateSettings:
             raise OptionInvalid("a cut-over is for a migration that follows: add follow")
         if self.rows_per_batch < 1:
             raise OptionInvalid(f"rows_per_batch is {self.rows_per_batch}: it must be 1 or more")
+        self._check_options()
+
+    def _check_options(self) -> None:
+        known = {name.lower(): name for name in CLUSTER_OPTIONS if name != "namesrvAddr"}
+        for name in self.cluster_options:
+            if name.lower() not in known:
+                raise OptionInvalid(
+                    f"option {name!r} is none of a migration: it takes {_IDEMPOTENCE}, "
+                    f"{', '.join(known.values())}"
+                )
+        if self.idempotence not in (None, *_MODES):
+            raise OptionInvalid(
+                f"option {_IDEMPOTENCE} is {self.idempotence!r}: a migration takes "
+                f"{' or '.join(_MODES)}"
+            )
 
 
 @dataclass(frozen=True)
@@ -112,10 +144,9 @@ def plan_migration(settings: MigrateSettings, source: Admin, target: Admin) -> M
         OptionInvalid: the target is missing and nothing says how wide to make it, or is there and
             of another width, or a group that was asked for never consumed the topic.
     """
-    settings.check()
     plan = MigratePlan(
         source=ranges(source, settings.topic),
-        target=_target_ranges(target, settings.to_topic),
+        target=ranges_or_none(target, settings.to_topic),
         groups=chosen_groups(settings, source.topic_consumers(settings.topic)),
     )
     check_width(settings, plan.target)
@@ -136,11 +167,39 @@ def ranges(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
     )
 
 
-def _target_ranges(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
+def ranges_or_none(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
+    """The same; nothing for a topic that nobody has."""
     try:
         return ranges(admin, topic)
     except RouteMissing:
         return ()
+
+
+def brokers_text(queues: Iterable[str]) -> list[str]:
+    """Each broker, with how many of the queues it has."""
+    return [f"{name}: {len(ids)} queues" for name, ids in sorted(_by_broker(queues).items())]
+
+
+def away_text(noted: Iterable[str], now: Iterable[str], registered: Iterable[str]) -> str | None:
+    """Which brokers of a migration are away, by the queues that are gone; None if none is."""
+    missing = _by_broker(set(noted) - set(now))
+    away = sorted(missing.keys() - set(registered))
+    if not away:
+        return None
+    told = [
+        f"broker {name}, which has queues {', '.join(map(str, missing[name]))} of this migration,"
+        for name in away
+    ]
+    verb, pronoun = ("is", "it") if len(away) == 1 else ("are", "them")
+    return f"{' and '.join(told)} {verb} away: start {pronoun}, then run again"
+
+
+def _by_broker(queues: Iterable[str]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = defaultdict(list)
+    for name in queues:
+        queue = queue_of("", name)
+        found[queue.broker_name].append(queue.queue_id)
+    return {name: sorted(ids) for name, ids in found.items()}
 
 
 def chosen_groups(settings: MigrateSettings, known: Iterable[str]) -> tuple[str, ...]:
@@ -284,7 +343,9 @@ def group_place(
     """Where a group begins in a target queue: nothing it has not consumed may lie before.
 
     ``unconsumed`` is the first copy that it has not consumed at the source, ``foreign`` the first
-    message that is no copy, ``known`` where it is in the target already.
+    message of the queue that is no copy, ``known`` where it is in the target already: of what is
+    no copy, it has consumed all before.
     """
-    places = [queue_offset_max, unconsumed, foreign, known]
+    others = foreign if known is None else known
+    places = [queue_offset_max, unconsumed, others]
     return min(place for place in places if place is not None)

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from contrail.pipeline.jobs.migrate_copy import user_properties
 from contrail.pipeline.jobs.migrate_plan import (
     MIGRATION_PROPERTY,
     ORIGIN_PROPERTY,
@@ -20,8 +21,10 @@ from contrail.pipeline.jobs.migrate_plan import (
     queue_of,
 )
 
-_SOURCE_SCHEMA = "brokerName string, queueId int, queueOffset bigint, keys string, body binary"
-_TARGET_SCHEMA = f"{_SOURCE_SCHEMA}, {ORIGIN_PROPERTY} string, {MIGRATION_PROPERTY} string"
+_PLACE = "brokerName string, queueId int, queueOffset bigint"
+_CONTENT = "keys string, tags string, flag int, body binary, properties map<string,string>"
+_ORIGINS = f"{ORIGIN_PROPERTY} string, {MIGRATION_PROPERTY} string"
+_LOW_BITS = 0xFFFFFFFF
 # A broker's name may hold colons; the last two pieces are numbers.
 _ORIGIN = r"^(.*):(\d+):(\d+)$"
 _NOTHING = (0, 0, 0)
@@ -35,15 +38,24 @@ class Stretch:
     topic: str
     start: Mapping[str, int]
     end: Mapping[str, int]
+    # How the cluster is reached, but for its address. May hold a password.
+    options: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
 def checked_queues(
-    spark: SparkSession, source: Stretch, target: Stretch, migration: str
+    spark: SparkSession, source: Stretch, target: Stretch, migration: str, *, with_flags: bool
 ) -> list[QueueCheck]:
-    """Count both sides of every source queue, and sum the CRC-32 of bodies and keys."""
-    both = _source_sums(spark, source).union(_copied_sums(spark, source, target, migration))
+    """Count both sides of every source queue, and sum the checksums of all that is copied."""
+    checksum = _checksum(with_flags)
+    both = _source_sums(spark, source, checksum).union(
+        _copied_sums(spark, source, target, migration, checksum)
+    )
     sums = {
-        (row.isCopied, f"{row.brokerName}:{row.queueId}"): (row.messages, row.checksum, row.repeats)
+        (row.isCopied, f"{row.brokerName}:{row.queueId}"): (
+            row.messages,
+            (row.high << 32) + row.low,
+            row.repeats,
+        )
         for row in both.collect()
     }
     checks = []
@@ -86,7 +98,7 @@ def first_places(
     # What is no copy has no origin, and so no group here; nor has one of a queue that the source
     # does not have any more. Nobody is known to have consumed either.
     firsts = (
-        with_origins(spark, target, migration)
+        with_origins(spark, target, migration, _PLACE)
         .join(F.broadcast(groups), ["originBroker", "originQueue"], "left")
         .where("consumed is null or originOffset >= consumed")
         .groupBy("grp", "brokerName", "queueId")
@@ -113,6 +125,7 @@ def stretch(spark: SparkSession, what: Stretch, schema: str) -> DataFrame:
     return (
         spark.read.format("rocketmq")
         .schema(schema)
+        .options(**what.options)
         .option("namesrvAddr", what.namesrv)
         .option("assign", json.dumps({what.topic: sorted(what.end)}))
         .option("startingOffsets", offsets_option(what.topic, what.start))
@@ -121,48 +134,49 @@ def stretch(spark: SparkSession, what: Stretch, schema: str) -> DataFrame:
     )
 
 
-def with_origins(spark: SparkSession, target: Stretch, migration: str) -> DataFrame:
-    """The target's messages, with the origin of each copy of one migration in columns."""
+def with_origins(spark: SparkSession, target: Stretch, migration: str, columns: str) -> DataFrame:
+    """The target's messages, with the origin of each copy of one migration beside ``columns``."""
     is_copy = F.col(MIGRATION_PROPERTY) == migration
     origin = F.when(is_copy, F.col(ORIGIN_PROPERTY))
     return (
-        stretch(spark, target, _TARGET_SCHEMA)
+        stretch(spark, target, f"{columns}, {_ORIGINS}")
         .withColumn("originBroker", F.regexp_extract(origin, _ORIGIN, 1))
         .withColumn("originQueue", F.regexp_extract(origin, _ORIGIN, 2).try_cast("int"))
         .withColumn("originOffset", F.regexp_extract(origin, _ORIGIN, 3).try_cast("bigint"))
     )
 
 
-def _source_sums(spark: SparkSession, source: Stretch) -> DataFrame:
+def _source_sums(spark: SparkSession, source: Stretch, checksum: Column) -> DataFrame:
     return (
-        stretch(spark, source, _SOURCE_SCHEMA)
+        stretch(spark, source, f"{_PLACE}, {_CONTENT}")
+        .withColumn("checksum", checksum)
         .groupBy("brokerName", "queueId")
         .agg(
             F.lit(False).alias("isCopied"),
             F.count(F.lit(1)).alias("messages"),
-            F.sum(_checksum()).alias("checksum"),
+            *_sums(),
             F.lit(0).cast("bigint").alias("repeats"),
         )
     )
 
 
 def _copied_sums(
-    spark: SparkSession, source: Stretch, target: Stretch, migration: str
+    spark: SparkSession, source: Stretch, target: Stretch, migration: str, checksum: Column
 ) -> DataFrame:
     """Each origin counts once, so that a repeat cannot hide what is missing."""
     once = (
-        with_origins(spark, target, migration)
+        with_origins(spark, target, migration, f"{_PLACE}, {_CONTENT}")
         .join(F.broadcast(_bounds(spark, source)), ["originBroker", "originQueue"])
         .where("originOffset >= first and originOffset < end")
         .groupBy("originBroker", "originQueue", "originOffset")
-        .agg(F.count(F.lit(1)).alias("times"), F.min(_checksum()).alias("checksum"))
+        .agg(F.count(F.lit(1)).alias("times"), F.min(checksum).alias("checksum"))
     )
     return once.groupBy(
         F.col("originBroker").alias("brokerName"), F.col("originQueue").alias("queueId")
     ).agg(
         F.lit(True).alias("isCopied"),
         F.count(F.lit(1)).alias("messages"),
-        F.sum("checksum").alias("checksum"),
+        *_sums(),
         (F.sum("times") - F.count(F.lit(1))).alias("repeats"),
     )
 
@@ -177,8 +191,23 @@ def _bounds(spark: SparkSession, source: Stretch) -> DataFrame:
     )
 
 
-def _checksum() -> Column:
-    empty = F.lit(b"")
-    # A blank key is one that no broker stores.
-    keys = F.coalesce(F.when(F.length(F.trim("keys")) > 0, F.col("keys")).cast("binary"), empty)
-    return F.crc32(F.coalesce(F.col("body"), empty)) + F.crc32(keys)
+def _checksum(with_flags: bool) -> Column:
+    """One hash of all that a copy has in common with its message."""
+    flag = [F.col("flag")] if with_flags else []
+    properties = F.array_sort(F.map_entries(user_properties()))
+    body = F.coalesce(F.col("body"), F.lit(b""))
+    return F.xxhash64(body, _stored("keys"), _stored("tags"), properties, *flag)
+
+
+def _stored(text: str) -> Column:
+    """A blank text is one that no broker stores; null, it would leave the hash as it is."""
+    return F.coalesce(F.when(F.length(F.trim(text)) > 0, F.col(text)), F.lit(""))
+
+
+def _sums() -> list[Column]:
+    """The sum of 64-bit checksums, in halves: as a whole it would not fit 64 bits."""
+    checksum = F.col("checksum")
+    return [
+        F.sum(F.shiftrightunsigned(checksum, 32)).alias("high"),
+        F.sum(checksum.bitwiseAND(F.lit(_LOW_BITS))).alias("low"),
+    ]

@@ -2,7 +2,8 @@
 
 A run takes what the dead letter topic holds when it begins, in steps. A finished step is not read
 again, and a step that was cut short is sent again with the same numbers, by which the brokers drop
-what they have. Another run with the same checkpoint goes on with the letters that came since.
+what they have. Another run with the same checkpoint goes on with the letters that came since, and
+with those that were refused or had no topic to go to.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -21,24 +21,28 @@ from contrail.client.blocking.admin import Admin
 from contrail.errors import ClientError, JobFailed, OptionInvalid
 from contrail.model.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
 from contrail.model.topic import RETRY_PREFIX, dlq_topic
+from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import read_messages, span_options
-from contrail.pipeline.jobs.archive_layout import Range, next_round_spans
+from contrail.pipeline.jobs.archive_layout import Range, next_round_spans, without_lost
 from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.pipeline.jobs.copies import replayed
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
+    QUEUE_COLUMNS,
     REPEATS_DROPPED,
     REPEATS_POSSIBLE,
+    CopyPasses,
+    already,
     cluster_settings,
-    copy_step,
-    counted,
     job_id,
+    only,
     open_admin,
     require_topic,
     settled_lanes,
     settled_targets,
     task_count,
     total,
+    without_topic,
 )
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
@@ -148,53 +152,82 @@ class _Run:
         self._progress = progress
         self._retries_max = retries_max
         self._checkpoint = Checkpoint(settings.checkpoint)
+        self._there: dict[QueueKey, Range] = {}
 
     def all(self) -> Summary:
         self._checkpoint.claim("replay", self._settings.fixed())
-        first = int(self._checkpoint.notes.get("stepsDone", 0))
-        ends = self._settle_ends()
-        spans = self._left(ends)
-        self._progress.begin("replay", sum(span.length for span in spans.values()))
+        self._passes = CopyPasses(self._checkpoint, self._session)
+        retryable = self._passes.retryable
+        self._settle_reach()
+        self._progress.begin("replay", sum(span.length for span in self._left().values()))
+        if self._passes.under_way is not None:
+            self._send(self._passes.under_way)
+        if retryable:
+            self._send({"retried": retryable})
         done = 0
-        while spans:
-            taken = self._step(spans)
+        while spans := self._left():
+            taken = next_round_spans(spans, self._settings.step_rows)
+            self._send({"spans": _to_notes(taken)})
             done += sum(span.length for span in taken.values())
             self._progress.at(done)
-            spans = self._left(ends)
         self._progress.end()
-        last = int(self._checkpoint.notes.get("stepsDone", 0))
-        return self._summary([self._outcomes(number) for number in range(first, last)])
+        return self._summary()
 
-    def _settle_ends(self) -> dict[QueueKey, int]:
+    def _settle_reach(self) -> None:
         """Where this run ends in each queue; it begins where the finished steps end."""
         with QueueRanges(self._settings.source_options()) as ranges:
-            there = ranges.now()
+            self._there = ranges.now()
         known = from_json(self._checkpoint.notes.get("next", {}))
         begins = {
             queue: max(known.get(queue, 0), span.queue_offset_start)
-            for queue, span in there.items()
+            for queue, span in self._there.items()
         }
         self._checkpoint.note(next=to_json({**known, **begins}))
-        settled_lanes(self._checkpoint, there)
-        return {queue: span.queue_offset_end for queue, span in there.items()}
+        settled_lanes(self._checkpoint, self._there)
 
-    def _left(self, ends: Mapping[QueueKey, int]) -> dict[QueueKey, Range]:
+    def _left(self) -> dict[QueueKey, Range]:
         begins = from_json(self._checkpoint.notes["next"])
-        spans = {queue: Range(begins[queue], ends[queue]) for queue in ends}
+        spans = {
+            queue: Range(begins[queue], there.queue_offset_end)
+            for queue, there in self._there.items()
+        }
         return {queue: span for queue, span in spans.items() if span.length > 0}
 
-    def _step(self, spans: Mapping[QueueKey, Range]) -> dict[QueueKey, Range]:
-        number = int(self._checkpoint.notes.get("stepsDone", 0))
-        taken = next_round_spans(spans, self._settings.step_rows)
-        letters = read_letters(self._settings, self._session, taken, self._retries_max)
-        plan = self._plan(taken)
+    def _send(self, work: Mapping[str, Any]) -> None:
+        """One pass: a step, or what earlier runs could not send."""
+        reached = from_json(self._checkpoint.notes["next"])
+        if "spans" in work:
+            spans = _of_notes(work["spans"])
+            letters = self._letters(spans)
+            reached |= {queue: span.queue_offset_end for queue, span in spans.items()}
+        else:
+            unsent = self._passes.unsent(work["retried"])
+            spans = _spans_of(unsent)
+            letters = only(self._letters(spans), unsent)
+        plan = self._plan(self._still_there(spans))
         decide = partial(replayed, to_topic=self._settings.to_topic, job_id=plan.job_id)
-        tasks = task_count(self._session, len(plan.lanes))
-        copy_step(letters, plan, decide, tasks, self._outcomes(number))
-        known = from_json(self._checkpoint.notes["next"])
-        reached = {queue: span.queue_offset_end for queue, span in taken.items()}
-        self._checkpoint.note(next=to_json({**known, **reached}), stepsDone=number + 1)
-        return taken
+        self._passes.send(work, letters, plan, decide, next=to_json(reached))
+
+    def _letters(self, spans: Mapping[QueueKey, Range]) -> DataFrame:
+        there = self._still_there(spans)
+        if there:
+            return read_letters(self._settings, self._session, there, self._retries_max)
+        schema = StructType(schema_of(tuple(MESSAGE_COLUMNS)).fields)
+        return self._session.createDataFrame([], schema.add("skipped", StringType()))
+
+    def _still_there(self, spans: Mapping[QueueKey, Range]) -> dict[QueueKey, Range]:
+        """What retention has left of spans that an earlier run has settled.
+
+        Raises:
+            JobFailed: the broker of a queue is away.
+        """
+        away = {queue.broker_name for queue in spans if queue not in self._there}
+        if away:
+            raise JobFailed(
+                f"broker {min(away)!r} is away, and has letters that an earlier run did not "
+                "finish: run again when it is back"
+            )
+        return without_lost(spans, self._there)
 
     def _plan(self, spans: Mapping[QueueKey, Range]) -> CopyPlan:
         settings = self._settings
@@ -202,6 +235,8 @@ class _Run:
             [settings.to_topic]
             if settings.to_topic
             else read_origins(settings, self._session, spans)
+            if spans
+            else []
         )
         targets, remembered = settled_targets(self._checkpoint, self._admin, wanted)
         lanes = settled_lanes(self._checkpoint, ())
@@ -217,28 +252,53 @@ class _Run:
             rate_per_task=None if settings.rate is None else settings.rate / tasks,
         )
 
-    def _outcomes(self, number: int) -> Path:
-        return self._checkpoint.folder / "outcomes" / f"{number:06d}"
-
-    def _summary(self, outcomes: list[Path]) -> Summary:
-        counts = counted(self._session, outcomes)
+    def _summary(self) -> Summary:
+        counts = self._passes.counts()
         failed = total(counts, "failed")
+        done_before = already(counts)
+        done = total(counts, "replayed") - done_before
         where = str(self._checkpoint.folder / "outcomes")
         if failed:
             reasons = [str(row["reason"]) for row in counts if row["outcome"] == "failed"]
             raise JobFailed(
                 f"{failed} dead letters were refused, such as: {reasons[0]}; all are in {where!r}, "
-                f"and {total(counts, 'replayed')} were replayed"
+                f"{done} were replayed, and the next run with this checkpoint tries the refused "
+                "ones again"
             )
         remembered = bool(self._checkpoint.notes.get("remembered", True))
+        waiting = without_topic(counts)
         facts: dict[str, object] = {
-            "replayed": total(counts, "replayed"),
-            "skipped": total(counts, "skipped"),
+            "replayed": done,
+            "already": done_before,
+            "skipped": total(counts, "skipped") - waiting,
+            "without a topic": waiting,
             "job": job_id(self._checkpoint),
             "repeats": REPEATS_DROPPED if remembered else REPEATS_POSSIBLE,
             "outcomes": where,
         }
         return Summary("replay", "done", facts, counts)
+
+
+def _to_notes(spans: Mapping[QueueKey, Range]) -> dict[str, object]:
+    return {
+        "from": to_json({queue: span.queue_offset_start for queue, span in spans.items()}),
+        "to": to_json({queue: span.queue_offset_end for queue, span in spans.items()}),
+    }
+
+
+def _of_notes(notes: Mapping[str, Any]) -> dict[QueueKey, Range]:
+    ends = from_json(notes["to"])
+    return {queue: Range(start, ends[queue]) for queue, start in from_json(notes["from"]).items()}
+
+
+def _spans_of(unsent: DataFrame) -> dict[QueueKey, Range]:
+    """From the first to the last of them, in each queue."""
+    first, last = sql.min("queueOffset"), sql.max("queueOffset")
+    rows = unsent.groupBy(*QUEUE_COLUMNS).agg(first.alias("first"), last.alias("last")).collect()
+    return {
+        QueueKey(*(row[name] for name in QUEUE_COLUMNS)): Range(row["first"], row["last"] + 1)
+        for row in rows
+    }
 
 
 def read_letters(

@@ -1,20 +1,22 @@
 """The ``restore`` job: sends a range of an archive back to its topics, or to another.
 
 What is sent is settled when the job begins: rows that an archive gets later are not in it. It goes
-by hours, oldest first, and a finished step is not sent again.
+by hours, oldest first, and a finished step is not sent again. Where a broker's clock went back, a
+later hour holds smaller queue offsets than an earlier one: such hours are one step, so that each
+queue is sent in the order of its queue offsets.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial, reduce
 from operator import or_
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, StringType, StructType
 
@@ -26,12 +28,14 @@ from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.pipeline.jobs.copies import restored
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
+    QUEUE_COLUMNS,
     REPEATS_DROPPED,
     REPEATS_POSSIBLE,
+    CopyPasses,
+    already,
     cluster_settings,
-    copy_step,
-    counted,
     job_id,
+    only,
     open_admin,
     require_topic,
     settled_lanes,
@@ -79,6 +83,10 @@ class RestoreSettings:
         if self.rate is not None and self.rate <= 0:
             raise OptionInvalid(f"rate {self.rate}: it must be more than 0")
 
+    @property
+    def target_topics(self) -> tuple[str, ...]:
+        return (self.to_topic,) if self.to_topic else self.topics
+
     def fixed(self) -> dict[str, object]:
         """What may not change between the runs of one job."""
         names = (
@@ -114,21 +122,59 @@ def _run(
     settings: RestoreSettings, folder: ArchiveFolder, session: SparkSession, progress: Progress
 ) -> Summary:
     assert settings.checkpoint
+    # Before the checkpoint is taken, so that a wrong name does not spoil it.
     chosen_hours(settings, folder)
+    _require_targets(settings)
     checkpoint = Checkpoint(settings.checkpoint)
     checkpoint.claim("restore", settings.fixed())
-    bounds, steps = _settled(settings, checkpoint, folder)
+    bounds, steps = _settled(settings, checkpoint, folder, session)
     plan = _plan(settings, checkpoint, session, bounds)
     decide = partial(restored, to_topic=settings.to_topic, job_id=plan.job_id)
-    outcomes = [checkpoint.folder / "outcomes" / f"{number:06d}" for number in range(len(steps))]
+    passes = CopyPasses(checkpoint, session)
     progress.begin("restore", len(steps))
-    for number in range(int(checkpoint.notes.get("stepsDone", 0)), len(steps)):
-        rows = chosen_rows(settings, folder, session, steps[number], bounds)
-        copy_step(rows, plan, decide, task_count(session, len(plan.lanes)), outcomes[number])
-        checkpoint.note(stepsDone=number + 1)
-        progress.at(number + 1)
+    for work in _works(checkpoint, passes, len(steps)):
+        rows = _rows_of(work, settings, folder, session, steps, bounds, passes)
+        done = int(checkpoint.notes.get("stepsDone", 0)) + ("step" in work)
+        passes.send(work, rows, plan, decide, stepsDone=done)
+        progress.at(done)
     progress.end()
-    return _summary(plan, counted(session, outcomes), checkpoint)
+    return _summary(plan, passes, checkpoint)
+
+
+def _works(checkpoint: Checkpoint, passes: CopyPasses, step_count: int) -> Iterator[dict[str, Any]]:
+    """What this run sends: the pass that was cut short, what earlier runs could not, the rest."""
+    retryable = passes.retryable
+    if passes.under_way is not None:
+        yield passes.under_way
+    if retryable:
+        yield {"retried": retryable}
+    for number in range(int(checkpoint.notes.get("stepsDone", 0)), step_count):
+        yield {"step": number}
+
+
+def _rows_of(
+    work: Mapping[str, Any],
+    settings: RestoreSettings,
+    folder: ArchiveFolder,
+    session: SparkSession,
+    steps: Sequence[Sequence[Hour]],
+    bounds: Mapping[QueueKey, int],
+    passes: CopyPasses,
+) -> DataFrame:
+    """The messages of one pass."""
+    if "step" in work:
+        return chosen_rows(settings, folder, session, steps[work["step"]], bounds)
+    unsent = passes.unsent(work["retried"])
+    first, last = unsent.agg(sql.min("queueOffset"), sql.max("queueOffset")).collect()[0]
+    hours = [hour for step in steps for hour in step]
+    rows = chosen_rows(settings, folder, session, hours, bounds)
+    return only(rows.where(sql.col("queueOffset").between(first, last)), unsent)
+
+
+def _require_targets(settings: RestoreSettings) -> None:
+    with open_admin(cluster_settings(settings.namesrv, settings.options)) as admin:
+        for topic in settings.target_topics:
+            require_topic(admin, topic)
 
 
 def _plan(
@@ -138,10 +184,8 @@ def _plan(
     bounds: Mapping[QueueKey, int],
 ) -> CopyPlan:
     cluster = cluster_settings(settings.namesrv, settings.options)
-    wanted = (settings.to_topic,) if settings.to_topic else settings.topics
     with open_admin(cluster) as admin:
-        for topic in wanted:
-            require_topic(admin, topic)
+        wanted = settings.target_topics
         targets, remembered = settled_targets(checkpoint, admin, wanted)
     lanes = settled_lanes(checkpoint, bounds)
     tasks = task_count(session, len(lanes))
@@ -158,7 +202,10 @@ def _plan(
 
 
 def _settled(
-    settings: RestoreSettings, checkpoint: Checkpoint, folder: ArchiveFolder
+    settings: RestoreSettings,
+    checkpoint: Checkpoint,
+    folder: ArchiveFolder,
+    session: SparkSession,
 ) -> tuple[dict[QueueKey, int], list[list[Hour]]]:
     """How far each queue is restored, and the steps: as they were when the job began."""
     notes = checkpoint.notes
@@ -169,28 +216,80 @@ def _settled(
         bounds = {queue: ends[queue] for queue in ends if queue.topic in settings.topics}
         hours = chosen_hours(settings, folder)
         sizes = {hour: files_of(path) for hour, path in hours.items()}
-        steps = [[list(hour) for hour in step] for step in plan_steps(sizes, _STEP_BYTES)]
+        together = _together(archive_rows(folder, session, list(hours))) if hours else {}
+        planned = plan_steps(sizes, _STEP_BYTES, together)
+        steps = [[list(hour) for hour in step] for step in planned]
         checkpoint.note(bounds=to_json(bounds), steps=steps)
         notes = checkpoint.notes
     steps_read = [[Hour(a, b, int(c)) for a, b, c in step] for step in notes["steps"]]
     return from_json(notes["bounds"]), steps_read
 
 
-def plan_steps(sizes: Mapping[Hour, Sequence[Sized]], bytes_max: int) -> list[list[Hour]]:
-    """Hours that are sent together, oldest first; an hour of all topics is never divided."""
+def plan_steps(
+    sizes: Mapping[Hour, Sequence[Sized]],
+    bytes_max: int,
+    together: Mapping[datetime, datetime] | None = None,
+) -> list[list[Hour]]:
+    """Hours that are sent together, oldest first; an hour of all topics is never divided.
+
+    ``together`` has for an hour an earlier one: the two and all between them are one step.
+    """
     steps: list[list[Hour]] = []
     filled = 0
     by_time: dict[datetime, list[Hour]] = {}
     for hour in sorted(sizes):
         by_time.setdefault(hour.starts_at, []).append(hour)
-    for moment in sorted(by_time):
-        size = sum(file.size_bytes for hour in by_time[moment] for file in sizes[hour])
+    for block in _blocks(by_time, together or {}):
+        hours = [hour for moment in block for hour in by_time[moment]]
+        size = sum(file.size_bytes for hour in hours for file in sizes[hour])
         if not steps or filled + size > bytes_max:
             steps.append([])
             filled = 0
-        steps[-1] += by_time[moment]
+        steps[-1] += hours
         filled += size
     return steps
+
+
+def _blocks(
+    moments: Iterable[datetime], together: Mapping[datetime, datetime]
+) -> list[list[datetime]]:
+    """Moments in order; those that may not be divided are one block."""
+    blocks: list[list[datetime]] = []
+    for moment in sorted(moments):
+        block = [moment]
+        while blocks and blocks[-1][-1] >= together.get(moment, moment):
+            block = blocks.pop() + block
+        blocks.append(block)
+    return blocks
+
+
+def _together(rows: DataFrame) -> dict[datetime, datetime]:
+    """For each hour with smaller queue offsets than an earlier one has: the first such hour."""
+    moment = sql.format_string("%sT%02d", "date", "hour")
+    spans = (
+        rows.groupBy(*QUEUE_COLUMNS, moment.alias("moment"))
+        .agg(sql.min("queueOffset").alias("first"), sql.max("queueOffset").alias("last"))
+        .persist()
+    )
+    window = Window.partitionBy(*QUEUE_COLUMNS).orderBy("moment")
+    before = sql.max("last").over(window.rowsBetween(Window.unboundedPreceding, -1))
+    late = spans.withColumn("reached", before).where("first < reached")
+    late = late.select(
+        *QUEUE_COLUMNS, sql.col("moment").alias("late"), sql.col("first").alias("at")
+    )
+    pairs = (
+        late.join(spans, list(QUEUE_COLUMNS))
+        .where("moment < late and last > at")
+        .groupBy("late")
+        .agg(sql.min("moment").alias("early"))
+        .collect()
+    )
+    spans.unpersist()
+    return {_moment(row["late"]): _moment(row["early"]) for row in pairs}
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC)
 
 
 def chosen_hours(settings: RestoreSettings, folder: ArchiveFolder) -> dict[Hour, Path]:
@@ -245,8 +344,7 @@ def chosen_rows(
     ends = session.createDataFrame(
         table, "topic string, brokerName string, queueId int, settledEnd bigint"
     )
-    keys = ["topic", "brokerName", "queueId"]
-    joined = rows.join(sql.broadcast(ends), keys).where("queueOffset < settledEnd")
+    joined = rows.join(sql.broadcast(ends), list(QUEUE_COLUMNS)).where("queueOffset < settledEnd")
     return joined.drop("settledEnd")
 
 
@@ -297,16 +395,21 @@ def _planned(settings: RestoreSettings, folder: ArchiveFolder, session: SparkSes
     return Summary("restore", "planned", facts, table)
 
 
-def _summary(plan: CopyPlan, counts: list[dict[str, object]], checkpoint: Checkpoint) -> Summary:
+def _summary(plan: CopyPlan, passes: CopyPasses, checkpoint: Checkpoint) -> Summary:
+    counts = passes.counts()
     failed = total(counts, "failed")
+    done_before = already(counts)
+    done = total(counts, "restored") - done_before
     if failed:
         reasons = [str(row["reason"]) for row in counts if row["outcome"] == "failed"]
         raise JobFailed(
             f"{failed} messages were refused, such as: {reasons[0]}; all are in "
-            f"{str(checkpoint.folder / 'outcomes')!r}, and the others were restored"
+            f"{str(checkpoint.folder / 'outcomes')!r}, {done} others were restored, and the next "
+            "run with this checkpoint tries the refused ones again"
         )
     facts: dict[str, object] = {
-        "restored": total(counts, "restored"),
+        "restored": done,
+        "already": done_before + total(passes.counts_before(), "restored"),
         "job": plan.job_id,
         "repeats": REPEATS_DROPPED if plan.remembered else REPEATS_POSSIBLE,
         "outcomes": str(checkpoint.folder / "outcomes"),
