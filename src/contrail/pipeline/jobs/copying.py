@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
@@ -138,10 +139,8 @@ def task_count(spark: SparkSession, lane_count: int) -> int:
 def _parallelism(spark: SparkSession) -> int:
     try:
         return spark.sparkContext.defaultParallelism
-    except Exception as error:
+    except (PySparkAttributeError, PySparkNotImplementedError):
         # A Connect session has no context; a program that uses one says how wide it is.
-        if type(error).__name__ not in {"PySparkNotImplementedError", "PySparkAttributeError"}:
-            raise
         return int(spark.conf.get("spark.default.parallelism", "2") or "2")
 
 
