@@ -71,6 +71,7 @@ def measure(group: str, *, size: str, folder: Path) -> list[Row]:
         places = {
             "namesrv": cluster.namesrv,
             "store": str(cluster.brokers[0].folder / "store"),
+            "broker": cluster.brokers[0].name,
             "parquet": str(folder / "rows.parquet"),
             "topic": TOPIC,
             "sink_topic": SINK_TOPIC,
@@ -88,6 +89,7 @@ def measure(group: str, *, size: str, folder: Path) -> list[Row]:
 
 def _read(sizes: Sizes, places: dict[str, str], folder: Path) -> list[Row]:
     fill(places["namesrv"], TOPIC, sizes.row_count)
+    places |= {"archive": str(folder / "archive")}
     made = in_child(f"{_CELLS}:write_parquet", places=places)
     _require_all(made, sizes.row_count, "Parquet")
     cells = ["parquet full", "offline full", "network full", "parquet one", "offline one"]
@@ -126,7 +128,7 @@ def _read_rows(taken: Taken) -> Iterator[Row]:
     pairs = (
         ("full scan of a store folder", "offline full", "parquet full", "Parquet", 2.0),
         ("one column of a store folder", "offline one", "parquet one", "Parquet", 4.0),
-        ("store folder to Parquet", "offline copy", "parquet copy", "Parquet to Parquet", 1.5),
+        ("archive of a store folder", "offline copy", "parquet copy", "Parquet to Parquet", 1.5),
         ("full scan over the network", "network full", "offline full", "store folder", 1.5),
     )
     for name, ours, reference, called, bound in pairs:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from bench.harness import BenchError, Figures
+from contrail.pipeline.jobs.archive import ArchiveSettings, archive
+from contrail.pipeline.jobs.archive_layout import PARTITION_COLUMNS
 
 _TICKS_A_SECOND = os.sysconf("SC_CLK_TCK")
 # Places in /proc/PID/stat behind the name: parent, and CPU of its own and of reaped children.
@@ -48,10 +50,12 @@ def run_cells(
 
 
 def write_parquet(places: Mapping[str, str]) -> Figures:
-    """The same rows as Parquet, made by Spark from the store's files."""
+    """The same rows as Parquet and as an archive, made by Spark from the store's files."""
     spark = _session("")
     try:
         _offline(spark, places).write.mode("overwrite").parquet(places["parquet"])
+        if "archive" in places:
+            _archive_to(spark, places, places["archive"])
         return {"record_count": spark.read.parquet(places["parquet"]).count()}
     finally:
         spark.stop()
@@ -112,9 +116,30 @@ def _scanned(rows: Any) -> None:
     rows.write.format("noop").mode("overwrite").save()
 
 
-def _archived(rows: Any, folder: Path) -> None:
+def _archive_to(spark: Any, places: Mapping[str, str], folder: str) -> None:
+    settings = ArchiveSettings(
+        archive=folder,
+        topics=(places["topic"],),
+        store_path=places["store"],
+        broker_name=places["broker"],
+    )
+    archive(settings, spark=spark)
+
+
+def _archived(spark: Any, places: Mapping[str, str], folder: Path) -> None:
+    """The job itself: every column, by topic and hour, in one committed round."""
     try:
-        rows.write.mode("overwrite").parquet(str(folder))
+        _archive_to(spark, places, str(folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _copied(spark: Any, places: Mapping[str, str], folder: Path) -> None:
+    """What the job writes, read from an archive and written in the same form."""
+    rows = spark.read.parquet(places["archive"])
+    try:
+        writer = rows.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
+        writer.option("compression", "zstd").parquet(str(folder))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -125,10 +150,10 @@ def _action(spark: Any, name: str, places: Mapping[str, str]) -> Callable[[], No
     actions: dict[str, Callable[[], None]] = {
         "parquet full": lambda: _scanned(read_parquet(places["parquet"])),
         "parquet one": lambda: _scanned(read_parquet(places["parquet"]).select("queueOffset")),
-        "parquet copy": lambda: _archived(read_parquet(places["parquet"]), copy),
+        "parquet copy": lambda: _copied(spark, places, copy),
         "offline full": lambda: _scanned(_offline(spark, places)),
         "offline one": lambda: _scanned(_offline(spark, places, "queueOffset bigint")),
-        "offline copy": lambda: _archived(_offline(spark, places), copy),
+        "offline copy": lambda: _archived(spark, places, copy),
         "network full": lambda: _scanned(_network(spark, places)),
         "kafka full": lambda: _scanned(_kafka(spark, places)),
         "sink": lambda: _sent(read_parquet(places["parquet"]), places),
@@ -197,7 +222,7 @@ def _small_batches(
 ) -> list[Figures]:
     checkpoint = Path(places["parquet"]).with_name(f"checkpoint-{time.time_ns()}")
     query = _stream(spark, name, places).writeStream.format("noop")
-    running = query.option("checkpointLocation", str(checkpoint)).trigger(processingTime="0 s")
+    running = query.option("checkpointLocation", str(checkpoint)).trigger(processingTime="0 seconds")
     started = running.start()
     try:
         deadline = time.monotonic() + 120

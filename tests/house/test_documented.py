@@ -13,7 +13,8 @@ import typer
 
 from contrail import errors
 from contrail.broker.config import BrokerConfig
-from contrail.cli.app import COMMANDS, LazyGroup, app
+from contrail.cli.app import COMMANDS
+from contrail.cli.group import LazyGroup, app
 from contrail.nameserver.config import NameServerConfig
 from contrail.store.config import StoreConfig
 
@@ -22,6 +23,16 @@ REFERENCE = Path(__file__).parents[2] / "docs" / "reference"
 
 def page(name: str) -> str:
     return (REFERENCE / name).read_text(encoding="utf-8")
+
+
+def command_pages() -> str:
+    """The page of the command line, and those of its groups."""
+    pages = [REFERENCE / "cli.md", *sorted((REFERENCE / "cli").glob("*.md"))]
+    return "\n".join(one.read_text(encoding="utf-8") for one in pages)
+
+
+# Their pages tell what they print: tables of facts that depend on the job or on the store.
+OTHER_JSON = ("contrail version",)
 
 
 def commands() -> Iterator[tuple[str, Any]]:
@@ -51,7 +62,7 @@ def section(text: str, command_name: str) -> str:
 
 
 def test_every_command_has_its_section_and_every_flag_is_in_it() -> None:
-    text = page("cli.md")
+    text = command_pages()
     missing = []
     for name, command in commands():
         body = section(text, name)
@@ -60,9 +71,20 @@ def test_every_command_has_its_section_and_every_flag_is_in_it() -> None:
     assert missing == []
 
 
+def test_every_command_that_prints_json_has_its_schema() -> None:
+    schemas = {path.name.removesuffix(".schema.json") for path in (REFERENCE / "json").glob("*.json")}
+    without = [
+        name
+        for name, command in commands()
+        if "--json" in flags(command) and name not in OTHER_JSON
+        if name.removeprefix("contrail ").replace(" ", "-") not in schemas
+    ]
+    assert without == []
+
+
 def test_every_section_of_the_command_page_is_a_command() -> None:
     known = {name for name, _ in commands()}
-    headings = [line for line in page("cli.md").splitlines() if line.startswith("## `")]
+    headings = [line for line in command_pages().splitlines() if line.startswith("## `")]
     assert [heading for heading in headings if heading[4:-1] not in known] == []
 
 

@@ -65,7 +65,14 @@ def send(apache: ApacheCluster, topic: str, count: int, *, first: int = 0) -> se
             receipt = producer.send_batch(mine, queue=queue)
             for shift, message in enumerate(mine):
                 landed.add((queue.queue_id, receipt.queue_offset + shift, message.body))
+    wait_for_count(apache, topic, first + count)
     return landed
+
+
+def wait_for_count(apache: ApacheCluster, topic: str, count: int) -> None:
+    """Apache's broker answers a send before its queues have the message."""
+    with Admin(apache.namesrv) as admin:
+        wait_until(lambda: admin.topic_stats(topic).count >= count, f"{count} messages of {topic}")
 
 
 @pytest.fixture(scope="module")
@@ -253,7 +260,9 @@ def write(frame: DataFrame, apache: ApacheCluster, topic: str, **options: str) -
     frame.write.format("rocketmq").options(**given).mode("append").save()
 
 
-def bodies(spark: SparkSession, apache: ApacheCluster, topic: str) -> list[int]:
+def bodies(spark: SparkSession, apache: ApacheCluster, topic: str, count: int) -> list[int]:
+    """What is in a topic that has at least so many messages, or will have in a moment."""
+    wait_for_count(apache, topic, count)
     frame = read(spark, apache, "body binary", subscribe=topic)
     return sorted(int(bytes(row.body)) for row in frame.collect())
 
@@ -276,7 +285,7 @@ def test_a_batch_is_written_and_ordered_by_sharding_key(
 ) -> None:
     topic = make_topic(apache, "written")
     write(frame_of(spark, 700), apache, topic, idempotence="none")
-    assert bodies(spark, apache, topic) == list(range(700))
+    assert bodies(spark, apache, topic, 700) == list(range(700))
     rows = read(spark, apache, "body binary, queueId int, queueOffset bigint", subscribe=topic)
     found = sorted(rows.collect(), key=lambda row: row.queueOffset)
     for user in range(7):
@@ -293,7 +302,7 @@ def test_repeats_of_a_key_add_nothing(spark: SparkSession, apache: ApacheCluster
         frame = frame_of(spark, count)
         write(frame, apache, topic, idempotence="dedupe", dedupeBy="keys")
         wait_for_index(apache, topic, count)
-    assert bodies(spark, apache, topic) == list(range(100))
+    assert bodies(spark, apache, topic, 100) == list(range(100))
 
 
 @pytest.mark.parametrize("options", [{"idempotence": "transactional"}, {"idempotence": "dedupe"}])
@@ -304,7 +313,7 @@ def test_what_apache_cannot_keep_is_refused(
     refusal = rf"idempotence={options['idempotence']}: broker-a cannot .* only Contrail's brokers"
     with pytest.raises(Exception, match=f"(?s){refusal}"):
         write(frame_of(spark, 3), apache, topic, writeId="refused", **options)
-    assert bodies(spark, apache, topic) == []
+    assert bodies(spark, apache, topic, 0) == []
 
 
 @pytest.mark.parametrize(
@@ -330,14 +339,14 @@ def test_a_stream_is_written(
         lines = "".join(f"{number}\n" for number in range(50 * part, 50 * part + 50))
         (tmp_path / "input" / f"{part}.txt").write_text(lines)
     copy()
-    assert bodies(spark, apache, topic) == list(range(100))
+    assert bodies(spark, apache, topic, 100) == list(range(100))
     if options.get("dedupeBy") == "keys":
         # As if the driver had died before it wrote down that the last batch is done.
         wait_for_index(apache, topic, 100)
         for name in ("1", ".1.crc"):
             (tmp_path / "checkpoint" / "commits" / name).unlink(missing_ok=True)
         copy()
-        assert bodies(spark, apache, topic) == list(range(100))
+        assert bodies(spark, apache, topic, 100) == list(range(100))
 
 
 # The last one: there is no broker afterwards.

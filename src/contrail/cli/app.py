@@ -1,15 +1,20 @@
-"""The root of the ``contrail`` command: a table of groups, and the way to load one."""
+"""The root of the ``contrail`` command: a table of groups, and the way to run one.
+
+Nothing heavy is imported here: the help of the root, and the way to a command, cost no more than
+Python itself. The framework comes with the command that is called (`contrail.cli.group`).
+"""
 
 from __future__ import annotations
 
+import os
 import sys
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import typer
-from typer.core import TyperCommand, TyperGroup
-
-from contrail.errors import ContrailError
+_COMPLETION_VARIABLE = "_CONTRAIL_COMPLETE"
+_COMPLETION_FLAGS = ("--install-completion", "--show-completion")
+_HELP_FLAGS = ("--help", "-h")
+_COMMAND_UNKNOWN = 2
 
 
 class LazyCommand(NamedTuple):
@@ -20,64 +25,94 @@ class LazyCommand(NamedTuple):
     help: str
 
 
-COMMANDS = {
-    "broker": LazyCommand(
-        "contrail.cli.broker", "app", "Run a broker: it stores messages and hands them out."
-    ),
-    "namesrv": LazyCommand(
-        "contrail.cli.namesrv", "app", "Run a NameServer: brokers register, clients ask for routes."
-    ),
-    "pipeline": LazyCommand(
-        "contrail.cli.pipeline.app", "app", "Move, keep and read messages at scale with Spark."
-    ),
-    "store": LazyCommand(
-        "contrail.cli.store", "app", "Look into a store folder: inspect, verify, dump."
-    ),
-    "topic": LazyCommand(
-        "contrail.cli.topic", "app", "Create topics, list them, see which brokers have them."
-    ),
-    "version": LazyCommand(
-        "contrail.cli.version", "app", "Show versions, compiled kernels and optional parts."
-    ),
+def _group(name: str, help: str) -> LazyCommand:
+    return LazyCommand(f"contrail.cli.{name}", "app", help)
+
+
+# By what they are for; each heading's commands in the order of the help.
+SECTIONS = {
+    "Servers": {
+        "dev": _group("dev", "A NameServer and a broker in one process, to try things out."),
+        "namesrv": _group("namesrv", "Run a NameServer: brokers register, clients ask for routes."),
+        "broker": _group("broker", "Run a broker, or see, configure and drain running ones."),
+    },
+    "Messages": {
+        "send": _group("send", "Send messages: from arguments, standard input or files."),
+        "consume": _group("consume", "Receive messages as a member of a group."),
+        "tail": _group("tail", "Show messages of a topic without touching any group."),
+        "message": _group("message", "Get a message, find some by key, draw the trace of one."),
+        "dlq": _group("dlq", "Dead letters: list, show, replay, export."),
+        "timer": _group("timer", "Messages that wait for their time: list, recall."),
+        "tx": _group("tx", "Open transactions: list, commit, roll back."),
+    },
+    "Administration": {
+        "topic": _group("topic", "Topics: create, list, describe, grow, shrink, delete."),
+        "group": _group("group", "Consumer groups: list, describe, lag, seek, clone, delete."),
+        "client": _group("client", "Connected producers and consumers: list, show."),
+        "cluster": _group("cluster", "The brokers of a cluster and how they are."),
+        "ctx": _group("ctx", "Named clusters, so that no address is typed twice."),
+        "mqadmin": _group("mqadmin.app", "Apache's mqadmin commands under their own names."),
+    },
+    "Watching": {
+        "top": _group("top", "A live view of rates, lag and clients."),
+        "doctor": _group("doctor", "Explain in words what is wrong, and how to mend it."),
+        "check": _group("check", "Lag, dead letters and disk for monitors, by exit code."),
+        "bench": _group("bench", "Load a cluster and measure rates and latency."),
+    },
+    "Data": {
+        "pipeline": _group("pipeline.app", "Move, keep and read messages at scale with Spark."),
+        "store": _group("store", "Look into a store folder: inspect, verify, dump."),
+    },
+    "About": {
+        "version": _group("version", "Show versions, compiled kernels and optional parts."),
+    },
 }
-
-
-class LazyGroup(TyperGroup):
-    """A group whose help comes from the table; a command's module is imported when it is called."""
-
-    table = COMMANDS
-
-    def __init__(self, **settings: Any) -> None:
-        super().__init__(**settings)
-        for name, row in self.table.items():
-            self.commands[name] = TyperCommand(name, help=row.help)
-
-    # Typer's own context and command types are private to it, hence Any.
-    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        name, placeholder, rest = super().resolve_command(ctx, args)
-        command = self.load_command(name) if name in self.table else placeholder
-        return name, command, rest
-
-    def load_command(self, name: str) -> Any:
-        """Import the command called ``name`` and return it ready to run."""
-        row = self.table[name]
-        command = typer.main.get_command(getattr(import_module(row.module), row.attribute))
-        command.name = name
-        return command
-
-
-app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
-
-
-@app.callback()
-def contrail() -> None:
-    """Contrail: a NameServer and a broker for Apache RocketMQ's clients, and their store."""
+COMMANDS = {name: row for section in SECTIONS.values() for name, row in section.items()}
 
 
 def main() -> None:
-    """Run the command line; what Contrail raises on purpose becomes one line and exit code 2."""
-    try:
-        app(prog_name="contrail")
-    except ContrailError as error:
-        print(f"contrail: {error}", file=sys.stderr)
-        raise SystemExit(2) from error
+    """The ``contrail`` program."""
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; the exit code. What is raised on purpose becomes one line."""
+    if not os.environ.get(_COMPLETION_VARIABLE):
+        if not arguments or arguments[0] in _HELP_FLAGS:
+            print(help_text())
+            return 0
+        if arguments[0] not in COMMANDS and arguments[0] not in _COMPLETION_FLAGS:
+            print(_unknown(arguments[0]), file=sys.stderr)
+            return _COMMAND_UNKNOWN
+    group = import_module("contrail.cli.group")
+    return int(group.run(arguments))
+
+
+def help_text() -> str:
+    """What ``contrail --help`` prints."""
+    lines = [
+        "Usage: contrail COMMAND [ARGUMENTS]",
+        "",
+        "Contrail: a NameServer and a broker for Apache RocketMQ's clients, and tools for both.",
+    ]
+    for heading, rows in SECTIONS.items():
+        lines += ["", heading]
+        lines += [f"  {name:<10} {row.help}" for name, row in rows.items()]
+    lines += [
+        "",
+        "Options",
+        "  --install-completion   Install completion for the current shell.",
+        "  --show-completion      Print the completion script of the current shell.",
+        "  --help                 Show this; every command has it, with its options.",
+        "",
+        "New here? `contrail dev` starts everything on this machine and says what to try.",
+    ]
+    return "\n".join(lines)
+
+
+def _unknown(name: str) -> str:
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, COMMANDS, n=1)
+    meant = f"; did you mean {near[0]}?" if near else ""
+    return f"contrail: there is no command {name!r}{meant} `contrail --help` lists them."

@@ -2,37 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from typing import Annotated
 
 import typer
 from rich.console import Console
 from rich.table import Table
 
-from contrail.client.blocking.admin import Admin
-from contrail.client.settings import NAMESRV_VARIABLE
+from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.model.topic import Perm
 from contrail.protocol.bodies.routes import TopicRouteData
 
-_DEFAULT_NAMESRV = "127.0.0.1:9876"
-
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-NameServers = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namesrv",
-        metavar="ADDRESSES",
-        help=f"NameServers, as host:port;host:port; by default {NAMESRV_VARIABLE}, "
-        f"else {_DEFAULT_NAMESRV}.",
-    ),
-]
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
-
-
-def admin(namesrv: str | None) -> Admin:
-    return Admin(namesrv or os.environ.get(NAMESRV_VARIABLE) or _DEFAULT_NAMESRV)
 
 
 @app.callback()
@@ -44,6 +26,7 @@ def topic() -> None:
 def create(
     topic: Topic,
     namesrv: NameServers = None,
+    ctx: ContextName = None,
     queues: Annotated[
         int, typer.Option("--queues", min=1, metavar="N", help="Queues on each broker.")
     ] = 8,
@@ -57,7 +40,7 @@ def create(
     ] = None,
 ) -> None:
     """Create a topic on every broker, or change how many queues it has."""
-    with admin(namesrv) as client:
+    with open_admin(namesrv, ctx) as client:
         made = client.create_topic(topic, queues=queues, cluster=cluster, broker=broker)
     print(f"topic {topic} has {queues} queues on {', '.join(made)}")
 
@@ -65,21 +48,22 @@ def create(
 @app.command("list")
 def list_topics(
     namesrv: NameServers = None,
+    ctx: ContextName = None,
     internal: Annotated[
         bool, typer.Option("--internal", help="Also those of the system, retries, dead letters.")
     ] = False,
 ) -> None:
     """List the topics of all brokers, a line each."""
-    with admin(namesrv) as client:
+    with open_admin(namesrv, ctx) as client:
         names = client.topics(internal=internal)
     for name in names:
         print(name)
 
 
 @app.command()
-def route(topic: Topic, namesrv: NameServers = None) -> None:
+def route(topic: Topic, namesrv: NameServers = None, ctx: ContextName = None) -> None:
     """Show which brokers have a topic, with how many queues, and what may be done there."""
-    with admin(namesrv) as client:
+    with open_admin(namesrv, ctx) as client:
         found = client.topic_route(topic)
     Console().print(_table(found))
 

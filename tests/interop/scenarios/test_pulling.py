@@ -6,14 +6,30 @@ import pytest
 
 from contrail.aio import MessageQueue, PullConsumer
 from contrail.errors import OffsetIllegal
-from tests.interop.scenarios.scene import Scene, keys_of, next_millisecond, scenario, until
+from tests.interop.scenarios.scene import (
+    Scene,
+    keys_of,
+    next_millisecond,
+    scenario,
+    until,
+    until_true,
+)
 
 
 async def fill(scene: Scene, queues: list[MessageQueue], word: str, count: int) -> None:
+    ends: dict[MessageQueue, int] = {}
     async with scene.producer() as producer:
         for at, queue in enumerate(queues):
             for number in range(count):
-                await producer.send(scene.message(f"{word}-{at}-{number}"), queue=queue)
+                sent = await producer.send(scene.message(f"{word}-{at}-{number}"), queue=queue)
+                ends[queue] = sent.queue_offset + 1
+    async with scene.admin() as admin:
+
+        async def are_filled() -> bool:
+            return all([await admin.queue_offset_max(queue) >= end for queue, end in ends.items()])
+
+        # Apache's broker answers a send before its queues have the message.
+        await until_true(are_filled, "the queues to be filled from the log")
 
 
 async def polled(consumer: PullConsumer, count: int) -> list[str]:

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 import contrail
 from contrail import kernels
 from contrail.cli import version
-from contrail.cli.app import COMMANDS, LazyCommand, LazyGroup, app, main
+from contrail.cli.app import COMMANDS, LazyCommand, help_text, main
+from contrail.cli.app import run as run_line
+from contrail.cli.group import LazyGroup, app
 from contrail.errors import StoreLocked
 
 run = CliRunner().invoke
@@ -59,16 +61,15 @@ def test_an_absent_part_is_null_in_json_and_named_in_text(monkeypatch: pytest.Mo
 
 
 def test_help_lists_every_command_of_the_table() -> None:
-    text = run(app, ["--help"]).stdout
     for name, row in COMMANDS.items():
-        assert name in text
-        assert row.help.split(":")[0] in text
+        assert f"  {name:<10} {row.help}\n" in help_text()
 
 
-def test_a_mistyped_command_is_answered_with_the_nearest_one() -> None:
-    answer = run(app, ["versoin"])
-    assert answer.exit_code == 2
-    assert "Did you mean 'version'?" in answer.output
+def test_a_mistyped_command_is_answered_with_the_nearest_one(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert run_line(["versoin"]) == 2
+    assert "did you mean version?" in capsys.readouterr().err
 
 
 def test_a_group_of_the_table_is_loaded_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:

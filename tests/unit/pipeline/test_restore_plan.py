@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contrail.cli.pipeline.times import parse_duration, parse_time
+from contrail.cli.times import parse_duration, parse_time
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.archive_layout import Hour, Sized
 from contrail.pipeline.jobs.restore import overlaps, plan_steps

@@ -8,7 +8,7 @@ import typer
 
 from contrail.cli.pipeline import shared
 from contrail.cli.pipeline.options import named_options
-from contrail.cli.pipeline.times import parse_duration, parse_time
+from contrail.cli.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
     from contrail.pipeline.jobs.summary import Summary

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from contrail.cli.pipeline import shared
-from contrail.cli.pipeline.times import parse_duration
+from contrail.cli.times import parse_duration
 
 
 def compact(

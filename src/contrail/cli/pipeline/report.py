@@ -18,7 +18,7 @@ from contrail.cli.pipeline.shared import (
     require_spark,
     run,
 )
-from contrail.cli.pipeline.times import parse_time
+from contrail.cli.times import parse_time
 from contrail.model.topic import TRACE_TOPIC
 
 

@@ -1,0 +1,123 @@
+"""Named clusters: where the command line finds a cluster without being told its address.
+
+They are kept in one JSON file of the user, written whole and replaced in one step. A context may
+name any cluster, Contrail's or Apache's.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+
+from contrail.cli.exits import NotFound
+from contrail.errors import ConfigError
+
+# Names another file, such as one of a test.
+FILE_VARIABLE = "CONTRAIL_CONTEXTS"
+_FIELDS = ("namesrv", "tls", "tls_ca")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """One cluster, and how it is spoken to."""
+
+    namesrv: str
+    tls: bool = False
+    # A file of certificates that servers are checked against, instead of the system's.
+    tls_ca: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Contexts:
+    """All named clusters, and the one in use."""
+
+    by_name: Mapping[str, Context] = field(default_factory=dict)
+    current: str | None = None
+
+    def named(self, name: str) -> Context:
+        """Raises ``NotFound`` for a name that none has."""
+        if name not in self.by_name:
+            known = ", ".join(sorted(self.by_name)) or "none yet"
+            raise NotFound(
+                f"there is no context {name!r}: there are {known}; "
+                f"add it with: contrail ctx add {name} HOST:9876"
+            )
+        return self.by_name[name]
+
+    def with_context(self, name: str, context: Context) -> Contexts:
+        return replace(self, by_name={**self.by_name, name: context}, current=self.current or name)
+
+    def without(self, name: str) -> Contexts:
+        self.named(name)
+        kept = {other: one for other, one in self.by_name.items() if other != name}
+        return Contexts(kept, None if self.current == name else self.current)
+
+    def using(self, name: str) -> Contexts:
+        self.named(name)
+        return replace(self, current=name)
+
+
+def contexts_path() -> Path:
+    """The file: that of the environment, else the one in the user's configuration folder."""
+    given = os.environ.get(FILE_VARIABLE)
+    if given:
+        return Path(given)
+    home = os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config"
+    return Path(home) / "contrail" / "contexts.json"
+
+
+def load_contexts(path: Path) -> Contexts:
+    """What the file says; no file is no contexts.
+
+    Raises:
+        ConfigError: it is not a file of contexts.
+    """
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return Contexts()
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    try:
+        return _decoded(json.loads(text))
+    except (ValueError, TypeError, KeyError, AttributeError) as error:
+        raise ConfigError(f"{path} is no file of contexts: mend or delete it ({error})") from error
+
+
+def save_contexts(path: Path, contexts: Contexts) -> None:
+    """Replace the file in one step; it may hold addresses that are nobody else's business.
+
+    Raises:
+        ConfigError: it cannot be written.
+    """
+    text = json.dumps(
+        {
+            "current": contexts.current,
+            "contexts": {name: asdict(one) for name, one in sorted(contexts.by_name.items())},
+        },
+        indent=2,
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.NamedTemporaryFile(
+            "w", encoding="utf-8", dir=path.parent, prefix=path.name, delete=False
+        ) as made:
+            made.write(text + "\n")
+        os.replace(made.name, path)
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+
+
+def _decoded(found: Mapping[str, object]) -> Contexts:
+    contexts = {}
+    for name, values in dict(found["contexts"]).items():  # type: ignore[call-overload]
+        given = {key: value for key, value in dict(values).items() if key in _FIELDS}
+        if not isinstance(given.get("namesrv"), str):
+            raise ValueError(f"context {name!r} has no namesrv")
+        contexts[str(name)] = Context(**given)
+    current = found.get("current")
+    return Contexts(contexts, current if isinstance(current, str) and current in contexts else None)

@@ -1,0 +1,66 @@
+"""Exit codes, the same for every command."""
+
+from __future__ import annotations
+
+from enum import IntEnum
+
+from contrail.errors import (
+    BrokerRefused,
+    BrokerUnknown,
+    CallFailed,
+    ContrailError,
+    NameServerUnreachable,
+    NoReply,
+    RouteMissing,
+    SendFailed,
+    SomeFailed,
+)
+from contrail.protocol.codes import ResponseCode
+
+
+class ExitCode(IntEnum):
+    """What a script can tell from the end of a command."""
+
+    OK = 0
+    # It was tried and failed, or a check found what it looked for.
+    FAILED = 1
+    # The input cannot be used: an argument, a name, a file, a permission.
+    UNUSABLE = 2
+    # A server failed while it ran.
+    SERVER_FAILED = 3
+    # No NameServer, or no broker, could be reached.
+    UNREACHABLE = 4
+    # What was asked for does not exist.
+    NOT_FOUND = 5
+    INTERRUPTED = 130
+
+
+_MISSING = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.QUERY_NOT_FOUND,
+        ResponseCode.CONSUMER_NOT_ONLINE,
+    }
+)
+
+
+class NotFound(ContrailError):
+    """What a command was asked for does not exist."""
+
+
+class CommandFailed(ContrailError):
+    """A command was carried out in part or not at all; the message says how far."""
+
+
+def exit_code_of(error: ContrailError) -> ExitCode:
+    """The exit code of a command that ended with this error."""
+    if isinstance(error, NotFound | RouteMissing | BrokerUnknown):
+        return ExitCode.NOT_FOUND
+    if isinstance(error, BrokerRefused):
+        return ExitCode.NOT_FOUND if error.code in _MISSING else ExitCode.FAILED
+    if isinstance(error, NameServerUnreachable | CallFailed):
+        return ExitCode.UNREACHABLE
+    if isinstance(error, CommandFailed | SendFailed | SomeFailed | NoReply):
+        return ExitCode.FAILED
+    return ExitCode.UNUSABLE

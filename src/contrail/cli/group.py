@@ -1,0 +1,64 @@
+"""The command line as the framework sees it: all groups, each imported when it is called."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from contrail.cli.app import COMMANDS
+from contrail.cli.exits import ExitCode, exit_code_of
+from contrail.errors import ContrailError
+
+
+class LazyGroup(TyperGroup):
+    """A group whose help comes from the table; a command's module is imported when it is called."""
+
+    table = COMMANDS
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(**settings)
+        for name, row in self.table.items():
+            self.commands[name] = TyperCommand(name, help=row.help)
+
+    # Typer's own context and command types are private to it, hence Any.
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        name, placeholder, rest = super().resolve_command(ctx, args)
+        command = self.load_command(name) if name in self.table else placeholder
+        return name, command, rest
+
+    def load_command(self, name: str) -> Any:
+        """Import the command called ``name`` and return it ready to run."""
+        row = self.table[name]
+        command = typer.main.get_command(getattr(import_module(row.module), row.attribute))
+        command.name = name
+        return command
+
+
+app = typer.Typer(cls=LazyGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def contrail() -> None:
+    """Contrail: a NameServer and a broker for Apache RocketMQ's clients, and their store."""
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; the exit code. What is raised on purpose becomes one line."""
+    try:
+        app(arguments, prog_name="contrail")
+    except SystemExit as stopped:
+        return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+    except ContrailError as error:
+        print(f"contrail: {error}", file=sys.stderr)
+        return exit_code_of(error)
+    except KeyboardInterrupt:
+        return ExitCode.INTERRUPTED
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough; nothing is left to be flushed at exit.
+        sys.stdout = None
+        return ExitCode.OK
+    return ExitCode.OK

@@ -1,0 +1,120 @@
+"""What commands print: a table for people, one JSON value for programs; and plans to agree to."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from contrail.cli.exits import ExitCode
+from contrail.errors import ConfigError
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")]
+
+
+def print_json(value: Any) -> None:
+    """One JSON value, on one line."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
+    """A table with a column for each name; ``empty`` is said when there is no row.
+
+    Numbers stand to the right. What is no terminal gets the whole width that the table needs.
+    """
+    if not rows:
+        print(empty, file=sys.stderr)
+        return
+    from rich import box
+    from rich.table import Table
+
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for name in columns:
+        is_number = all(isinstance(row.get(name), int | float | None) for row in rows)
+        table.add_column(name, justify="right" if is_number else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*(text_of(row.get(name)) for name in columns))
+    print_rich(table)
+
+
+def print_facts(facts: Mapping[str, Any]) -> None:
+    """Names and values, a line each."""
+    from rich.table import Table
+
+    grid = Table.grid(padding=(0, 2))
+    grid.add_column()
+    grid.add_column(overflow="fold")
+    for name, value in facts.items():
+        grid.add_row(name, text_of(value))
+    print_rich(grid)
+
+
+def print_rich(what: Any) -> None:
+    """Anything of rich's; markup in data is shown as it is."""
+    from rich.console import Console
+
+    width = None if sys.stdout.isatty() else 10_000
+    console = Console(highlight=False, markup=False, width=width, soft_wrap=False)
+    if width is None:
+        console.print(what)
+        return
+    # Without a terminal: no line is cut and none ends in blanks.
+    with console.capture() as captured:
+        console.print(what)
+    print("\n".join(line.rstrip() for line in captured.get().rstrip("\n").split("\n")))
+
+
+def text_of(value: Any) -> str:
+    """A value as a person reads it."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if isinstance(value, float):
+        return f"{value:,.1f}"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{name}={text_of(one)}" for name, one in value.items())
+    if isinstance(value, Iterable) and not isinstance(value, str | bytes):
+        return ", ".join(text_of(one) for one in value)
+    return str(value)
+
+
+def time_text(ms: int | None) -> str:
+    """Milliseconds since 1970 as ISO 8601 in UTC; ``-`` for none."""
+    if ms is None or ms <= 0:
+        return "-"
+    moment = datetime.fromtimestamp(ms / 1000, UTC)
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
+
+
+def agree(plan: Iterable[str], *, yes: bool, dry_run: bool = False) -> None:
+    """Show what will be done, on standard error, and go on only when that is wanted.
+
+    Ends the command with 0 for a dry run, with 1 when a person says no.
+
+    Raises:
+        ConfigError: nobody is there to be asked, and ``--yes`` was not given.
+    """
+    if yes and not dry_run:
+        return
+    for line in plan:
+        print(line, file=sys.stderr)
+    if dry_run:
+        raise typer.Exit(ExitCode.OK)
+    if not sys.stdin.isatty():
+        raise ConfigError("nobody is there to agree to this: say --yes")
+    if not typer.confirm("Do this?", err=True):
+        raise typer.Exit(ExitCode.FAILED)
+
+
+def complain(text: str) -> None:
+    """One line on standard error."""
+    print(f"contrail: {text}", file=sys.stderr)

@@ -1,0 +1,24 @@
+"""A running cluster for the tests of commands, and a file of contexts that is nobody's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contrail.testing import LocalCluster
+
+
+@pytest.fixture(autouse=True)
+def no_settings_of_the_user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CONTRAIL_CONTEXTS", str(tmp_path / "contexts.json"))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    monkeypatch.setenv("COLUMNS", "200")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
+    """Two brokers; tests of one file share it and name topics of their own."""
+    with LocalCluster(brokers=2, folder=tmp_path_factory.mktemp("cluster")) as running:
+        yield running
