@@ -23,6 +23,7 @@ from contrail.broker.handlers.offset_resets import ResetHandlers
 from contrail.broker.handlers.offsets import OffsetHandlers
 from contrail.broker.handlers.pull import PullHandler
 from contrail.broker.handlers.queries import QueryHandlers
+from contrail.broker.handlers.quick_pulls import Outcome as PullOutcome
 from contrail.broker.handlers.relays import RelayHandlers
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.handlers.topics import TopicHandlers
@@ -548,8 +549,15 @@ class Broker:
             or self.router.is_going_away
             or self._pulls_wait_too_long()
         )
-        if is_usual and self.pulls.quick.answer(pull, peer):
+        outcome = self.pulls.quick.answer(pull, peer) if is_usual else PullOutcome.UNUSUAL
+        if outcome is PullOutcome.ANSWERED:
             return
+        if outcome is PullOutcome.UNUSUAL or not self.pulls.take_far(
+            pull, peer, lambda: self._take_the_long_way(peer, pull)
+        ):
+            self._take_the_long_way(peer, pull)
+
+    def _take_the_long_way(self, peer: Connection, pull: Item) -> None:
         request = pull_request(pull)
         self._handle(peer, request)
         self.pulls.quick.remember(pull, request)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable
 
 from contrail.broker.handlers.quick_pulls import QuickPulls
-from contrail.broker.services.cold_reads import ColdReads, FarPull
+from contrail.broker.services.cold_reads import ColdReads, FarPull, UsualPull
 from contrail.broker.services.pull_admission import (
     PullAdmission,
     PullForbidden,
@@ -22,6 +22,7 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
+from contrail.kernels.frame_scan import Item
 from contrail.model.properties import decode_properties
 from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -30,6 +31,7 @@ from contrail.protocol.fields import HeaderFields
 from contrail.store.log import Arrival, MessageStore
 from contrail.store.services.reading import GetResult
 from contrail.store.state.reading import GetStatus
+from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
@@ -146,6 +148,16 @@ class PullHandler:
         ):
             return LATER
         raise RequestRejected(ResponseCode.SYSTEM_BUSY, "too many pulls wait already")
+
+    def take_far(self, item: Item, peer: Connection, long_way: Callable[[], None]) -> bool:
+        """Put a usual pull in line with little ado; False when too many wait already."""
+        quick = self.quick
+        pull = UsualPull(peer, lambda: quick.answer_far(item, peer), long_way)
+        return self.cold_reads.take(
+            pull,
+            count_max=self._settings.config.parked_pulls_max,
+            count_per_peer_max=_PARKED_PER_PEER_MAX,
+        )
 
     def _answer_far(self, pull: FarPull) -> None:
         """What the pull reads is in memory now. Like a new one it may still be held."""

@@ -7,16 +7,23 @@ Everything else takes the long way, through ``handlers.pull``.
 
 from __future__ import annotations
 
+from enum import Enum
+from struct import Struct
+
+from contrail.broker.services.cold_reads import FarAnswer
 from contrail.broker.services.pull_admission import PullAdmission
 from contrail.broker.state.consumer_offsets import ConsumerOffsets, offsets_key
 from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.kernels.frame_scan import Item
+from contrail.model.record import PHYSICAL_OFFSET_POSITION
 from contrail.protocol.command import Request, frame_prefix
 from contrail.store.log import MessageStore
+from contrail.store.services.reading import FAR, FoundRun
 from contrail.wire.connection import Connection
 
+_PLACE = Struct(">q")
 _KNOWN_MAX = 100_000
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
@@ -24,6 +31,16 @@ _FOUND = (
     b'"maxOffset":"%d","topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"JAVA",'
     b'"opaque":%d,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":479}'
 )
+
+
+class Outcome(Enum):
+    """What became of a pull."""
+
+    ANSWERED = "answered"
+    # Like one before, but its messages lie further back: it takes turns with others.
+    FAR = "far"
+    # It takes the long way.
+    UNUSUAL = "unusual"
 
 
 class _Known:
@@ -61,27 +78,58 @@ class QuickPulls:
         # Whether what the log holds is in memory, mostly; else its limits are others.
         self.log_fits_memory = True
 
-    def answer(self, item: Item, peer: Connection) -> bool:
+    def answer(self, item: Item, peer: Connection) -> Outcome:
         """Answer a pull, if it is like one before and its messages are one recent stretch."""
-        opaque, _, _, code, key, queue_offset, count_max, consumer_offset, _ = item
-        if self._admission.epoch != self._epoch:
-            self._forget()
-        known = self._known.get((code, key))
-        # An operator's reset may be pending, or messages may have left memory.
-        if known is None or self._consumer_offsets.has_resets or not self.log_fits_memory:
-            return False
-        if known.commits and consumer_offset < 0:
-            return False
+        known = self._find(item)
+        if known is None:
+            return Outcome.UNUSUAL
         plan, config = known.plan, self._settings.config
         run = self._store.get_run(
             plan.topic,
             plan.queue_id,
-            queue_offset,
-            min(count_max, config.transfer_count_in_memory_max) or 1,
+            item[5],
+            min(item[6], config.transfer_count_in_memory_max) or 1,
             config.transfer_bytes_in_memory_max,
         )
         if run is None:
-            return False
+            return Outcome.UNUSUAL
+        if run is FAR:
+            return Outcome.FAR
+        self._reply(item, peer, known, run)
+        return Outcome.ANSWERED
+
+    def answer_far(self, item: Item, peer: Connection) -> FarAnswer | None:
+        """Answer a pull of older messages, if they are in memory; where it ended."""
+        known = self._find(item)
+        if known is None:
+            return None
+        plan, config = known.plan, self._settings.config
+        run = self._store.get_warm_run(
+            plan.topic,
+            plan.queue_id,
+            item[5],
+            min(item[6], config.transfer_count_in_memory_max) or 1,
+            config.transfer_bytes_in_memory_max,
+        )
+        if run is None:
+            return None
+        physical_end = _PLACE.unpack_from(run[0], PHYSICAL_OFFSET_POSITION)[0] + len(run[0])
+        self._reply(item, peer, known, run)
+        return FarAnswer(plan.topic, plan.queue_id, item[5], physical_end)
+
+    def _find(self, item: Item) -> _Known | None:
+        """What is known of pulls like this one, if that is all there is to know now."""
+        if self._admission.epoch != self._epoch:
+            self._forget()
+        known = self._known.get((item[3], item[4]))
+        # An operator's reset may be pending, or messages may have left memory.
+        if known is None or self._consumer_offsets.has_resets or not self.log_fits_memory:
+            return None
+        return None if known.commits and item[7] < 0 else known
+
+    def _reply(self, item: Item, peer: Connection, known: _Known, run: FoundRun) -> None:
+        opaque, _, _, _, _, queue_offset, _, consumer_offset, _ = item
+        plan = known.plan
         view, count, low, high = run
         next_queue_offset = queue_offset + count
         self._consumer_offsets.read_on(
@@ -96,7 +144,6 @@ class QuickPulls:
             self._admission.remember_given(plan)
         header = _FOUND % (next_queue_offset, low, high, *known.flags, opaque)
         peer.send([frame_prefix(len(header), len(view)) + header, view])
-        return True
 
     def remember(self, item: Item, request: Request) -> None:
         """``request`` took the long way; from now on pulls like it need not, if it passed."""

@@ -19,7 +19,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.protocol.command import Request
@@ -89,12 +89,30 @@ class FarPull:
     read_count: int = 0
 
 
+class FarAnswer(NamedTuple):
+    """Where a pull was answered from, and where in the log its last record ends."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    physical_end: int
+
+
+class UsualPull(NamedTuple):
+    """A pull like one before it: ``answer`` does so if that waits for no disk, else not at all."""
+
+    peer: Peer
+    answer: Callable[[], FarAnswer | None]
+    # Takes the way of a pull of which nothing is known.
+    long_way: Callable[[], None]
+
+
 @dataclass(slots=True, eq=False)
 class _Line:
     """The pulls of one connection, the oldest first."""
 
     peer: Peer
-    pulls: deque[FarPull] = field(default_factory=deque)
+    pulls: deque[FarPull | UsualPull] = field(default_factory=deque)
 
 
 class ColdReads:
@@ -131,7 +149,7 @@ class ColdReads:
         """Where rounds are run and threads report to; the running loop unless told."""
         self._loop = loop
 
-    def take(self, pull: FarPull, *, count_max: int, count_per_peer_max: int) -> bool:
+    def take(self, pull: FarPull | UsualPull, *, count_max: int, count_per_peer_max: int) -> bool:
         """Answer a pull as soon as that waits for no disk; False when too many wait already."""
         line = self._lines.get(pull.peer)
         if self._is_closed or self._count >= count_max:
@@ -190,23 +208,44 @@ class ColdReads:
     def _take_turn(self, line: _Line) -> bool:
         """Answer the first pull, or have its bytes brought in; whether the line goes on waiting."""
         pull = line.pulls[0]
+        if isinstance(pull, UsualPull):
+            self._leave(line)
+            self._answer_usual(pull)
+            return bool(line.pulls)
         found = self._on_disk(pull)
         if found.parts and pull.read_count < _READS_PER_PULL_MAX:
             pull.read_count += 1
             self._forget_told(pull.plan, found.physical_end)
             self._submit(self._bring_in, found.parts, line)
             return False
-        line.pulls.popleft()
-        self._count -= 1
-        if not line.pulls:
-            del self._lines[line.peer]
+        self._leave(line)
         try:
             self._answer(pull)
         except Exception:
             # One pull that cannot be answered must not stop those behind it.
             _log.exception("a pull of %s was not answered", line.peer.address)
-        self._read_ahead(pull.plan, found.physical_end)
+        plan = pull.plan
+        self._read_ahead(
+            FarAnswer(plan.topic, plan.queue_id, plan.queue_offset, found.physical_end)
+        )
         return bool(line.pulls)
+
+    def _leave(self, line: _Line) -> None:
+        """The first of a line is over."""
+        line.pulls.popleft()
+        self._count -= 1
+        if not line.pulls:
+            del self._lines[line.peer]
+
+    def _answer_usual(self, pull: UsualPull) -> None:
+        try:
+            answered = pull.answer()
+            if answered is None:
+                pull.long_way()
+            else:
+                self._read_ahead(answered)
+        except Exception:
+            _log.exception("a pull of %s was not answered", pull.peer.address)
 
     def _on_disk(self, pull: FarPull) -> OnDisk:
         plan = pull.plan
@@ -271,8 +310,9 @@ class ColdReads:
 
     # Reading ahead.
 
-    def _read_ahead(self, plan: PullPlan, physical_end: int) -> None:
+    def _read_ahead(self, answered: FarAnswer) -> None:
         """Tell the disk what comes next, once for all that read there."""
+        topic, queue_id, queue_offset, physical_end = answered
         if not physical_end or self._hint_count >= _HINTS_MAX:
             return
         told, parts = self._told, []
@@ -282,13 +322,11 @@ class ColdReads:
                 start = max(physical_end, number * _BLOCK_RECORD_BYTES)
                 end = (number + 1) * _BLOCK_RECORD_BYTES
                 parts += self._store.record_parts(start, end - start)
-        for number in _blocks(plan.queue_offset, _BLOCK_ROWS):
-            block = plan.topic, plan.queue_id, number
+        for number in _blocks(queue_offset, _BLOCK_ROWS):
+            block = topic, queue_id, number
             if block not in told:
                 self._note_told(block)
-                parts += self._store.row_parts(
-                    plan.topic, plan.queue_id, number * _BLOCK_ROWS, _BLOCK_ROWS
-                )
+                parts += self._store.row_parts(topic, queue_id, number * _BLOCK_ROWS, _BLOCK_ROWS)
         if parts:
             self._hint_count += 1
             self._submit(self._announce, parts)
@@ -310,7 +348,8 @@ class ColdReads:
     def close(self) -> list[FarPull]:
         """Stop; returns the pulls that were not answered."""
         self._is_closed = True
-        waiting = [pull for line in self._lines.values() for pull in line.pulls]
+        held = [pull for line in self._lines.values() for pull in line.pulls]
+        waiting = [pull for pull in held if isinstance(pull, FarPull)]
         self._lines.clear()
         self._ready.clear()
         self._choked.clear()
@@ -318,6 +357,10 @@ class ColdReads:
         if self._threads is not None:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
+        for pull in held:
+            if isinstance(pull, UsualPull):
+                # It ends here again, and is refused.
+                pull.long_way()
         return waiting
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from struct import Struct
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
@@ -44,6 +45,8 @@ from contrail.store.state.sound_memory import SoundMemory
 
 _PLACE = Struct(">q")
 _ROW = Struct(">qiq")
+# Neighbouring records lie together; more than this has others in between.
+_WARM_SPAN_MAX = 4 << 20
 
 
 @dataclass(slots=True)
@@ -71,6 +74,15 @@ class GetResult:
 
 FoundRun = tuple[memoryview, int, int, int]
 """One stretch of records: their bytes, how many, and the queue's lowest and next offset."""
+
+
+class Far(Enum):
+    """What was asked for lies so far back that it may have left memory."""
+
+    FAR = "far"
+
+
+FAR: Final = Far.FAR
 
 
 class QueueRow(NamedTuple):
@@ -134,7 +146,7 @@ class QueueReading:
             self._require(topic, queue_id, queue_offset, count_max, bytes_max, tag_codes)
         if tag_codes is None:
             run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max, far=True)
-            if run is not None:
+            if run is not None and run is not FAR:
                 view, count, low, high = run
                 return GetResult(
                     GetStatus.FOUND, queue_offset + count, low, high, [view], count, len(view)
@@ -197,10 +209,11 @@ class QueueReading:
         bytes_max: int,
         *,
         far: bool = False,
-    ) -> FoundRun | None:
+    ) -> FoundRun | Far | None:
         """The usual read: neighbouring records that were verified a moment ago; else None.
 
-        Unless ``far``, only what lies so near the end that it is surely in memory.
+        Unless ``far``, only what lies so near the end that it is surely in memory; ``FAR`` tells of
+        something else, for which there is ``get_warm_run``.
         """
         queue = self._queues.get(topic, queue_id)
         if not isinstance(queue, ConsumeQueue):
@@ -211,7 +224,7 @@ class QueueReading:
             return None
         first_offset = _PLACE.unpack_from(rows)[0]
         if first_offset < self.residency.near_start and not far:
-            return None
+            return FAR
         segment = self._segments.at(first_offset)
         if segment is None:
             return None
@@ -225,6 +238,59 @@ class QueueReading:
         if not count or not self._sound.is_sound(physical_offset, byte_count, now_ms):
             return None
         return segment.view(physical_offset, byte_count), count, low, high
+
+    def get_warm_run(
+        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
+    ) -> FoundRun | None:
+        """Like ``get_run`` for what lies further back, if it was in memory a moment ago."""
+        queue = self._queues.get(topic, queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            return None
+        low, high = queue.queue_offset_min, queue.queue_offset_max
+        rows = queue.resident_rows(queue_offset, count_max) if low <= queue_offset < high else b""
+        if not rows:
+            return None
+        first_offset = _PLACE.unpack_from(rows)[0]
+        last_offset, last_bytes, _ = _ROW.unpack_from(rows, len(rows) - _ROW.size)
+        span = last_offset + last_bytes - first_offset
+        segment = self._segments.at(first_offset)
+        if segment is None or not 0 < span <= _WARM_SPAN_MAX:
+            return None
+        now_ms = monotonic_ms()
+        end = min(first_offset + span, segment.end)
+        if not self.residency.is_warm(segment, first_offset, end, now_ms):
+            return None
+        count, physical_offset, byte_count = match_run(
+            segment.map,
+            rows,
+            count_max,
+            bounded_bytes(bytes_max),
+            segment.start,
+            queue_id,
+            topic,
+            queue_offset,
+        )
+        if not count or not self._is_whole(segment, rows, count, byte_count, now_ms):
+            return None
+        return segment.view(physical_offset, byte_count), count, low, high
+
+    def _is_whole(
+        self, segment: Segment, rows: bytes, count: int, byte_count: int, now_ms: int
+    ) -> bool:
+        """Whether the neighbouring records of the first rows may be handed out."""
+        if now_ms >= self._sound.sample_due_ms:
+            self._observe(now_ms)
+        physical_offset = _PLACE.unpack_from(rows)[0]
+        if self._sound.is_sound(physical_offset, byte_count, now_ms):
+            return True
+        flat: list[int] = []
+        for place, size, _ in _ROW.iter_unpack(rows[: count * _ROW.size]):
+            flat += place - segment.start, size
+        mode = self._crc_rule.mode(physical_offset)
+        if count_whole(segment.map, flat, segment.start, mode) < count:
+            return False
+        self._sound.verified(physical_offset, byte_count, now_ms)
+        return True
 
     def _collect(
         self,

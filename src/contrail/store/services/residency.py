@@ -7,6 +7,7 @@ the end asks here first, and has another thread bring in what is missing.
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
@@ -21,7 +22,7 @@ from contrail.store.disk.disk_waits import DiskWaits as DiskWaits
 from contrail.store.disk.disk_waits import NotInMemory as NotInMemory
 from contrail.store.disk.disk_waits import require_present
 from contrail.store.disk.queue_table import QueueTable
-from contrail.store.disk.segments import SegmentList
+from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.row_window import (
     BLANK_ROW_SIZE,
     SCANNED_ROWS,
@@ -34,6 +35,11 @@ from contrail.store.services.row_window import (
 _NEAR_BYTES = 64 << 20
 # Records with no more than this between them are brought in together.
 _GAP_BYTES_MAX = 64 << 10
+# What was in memory is taken to be there still for so long, in blocks of so many bytes: at worst a
+# reader waits for the disk once.
+_WARM_MS = 250
+_WARM_BLOCK_BYTES = 1 << 20
+_WARM_BLOCKS_MAX = 4096
 # A row may claim any size; this is more than a message may have.
 _PART_BYTES_MAX = 16 << 20
 # A record of unknown size is brought in with what follows: most are no larger.
@@ -61,6 +67,8 @@ class Residency:
         # What was in the log at the start may be on the disk only.
         self._opened_end = opened_end
         self.near_start = opened_end
+        # Blocks of the log that were in memory, and when; the oldest first.
+        self._warm: OrderedDict[int, int] = OrderedDict()
 
     def observe(self, physical_end: int) -> None:
         """The log reaches ``physical_end`` now."""
@@ -75,6 +83,23 @@ class Residency:
             return False
         rows = queue.rows(queue_offset, 1)
         return bool(rows) and int(_PLACE.unpack_from(rows)[0]) >= self.near_start
+
+    def is_warm(self, segment: Segment, start: int, end: int, now_ms: int) -> bool:
+        """Whether this of a segment was in memory a moment ago; asks for whole blocks at once."""
+        for number in range(start // _WARM_BLOCK_BYTES, (end - 1) // _WARM_BLOCK_BYTES + 1):
+            if now_ms - self._warm.get(number, -_WARM_MS) >= _WARM_MS:
+                first = max(number * _WARM_BLOCK_BYTES, segment.start)
+                last = min((number + 1) * _WARM_BLOCK_BYTES, segment.end, self.near_start)
+                if segment.absent(first, max(last, end) - first) is not None:
+                    return False
+                self._note_warm(number, now_ms)
+        return True
+
+    def _note_warm(self, number: int, now_ms: int) -> None:
+        self._warm.pop(number, None)
+        self._warm[number] = now_ms
+        if len(self._warm) > _WARM_BLOCKS_MAX:
+            self._warm.popitem(last=False)
 
     def on_disk(
         self,
