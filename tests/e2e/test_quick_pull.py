@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contrail.broker.handlers.quick_pulls import Outcome
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
 from contrail.testing import LocalCluster
@@ -57,7 +58,7 @@ def quick_and_slow(
     pull(cluster, queue_offset, **changes)
     quick = pull(cluster, queue_offset, **changes)
     with monkeypatch.context() as patched:
-        patched.setattr(app.pulls.quick, "answer", lambda pull, peer: False)
+        patched.setattr(app.pulls.quick, "answer", lambda pull, peer: Outcome.UNUSUAL)
         slow = pull(cluster, queue_offset, **changes)
     return [answer._replace(opaque=0) for answer in (quick, slow)]
 
@@ -80,7 +81,7 @@ def test_the_shortcut_is_really_taken(
     send(cluster, 5)
     app = cluster.brokers[0].app
     assert app is not None
-    taken: list[bool] = []
+    taken: list[Outcome] = []
     quickly = app.pulls.quick.answer
     monkeypatch.setattr(
         app.pulls.quick,
@@ -89,7 +90,65 @@ def test_the_shortcut_is_really_taken(
     )
     for _ in range(3):
         assert pull(cluster, 0).code == ResponseCode.SUCCESS
-    assert taken[-1]
+    assert taken[-1] is Outcome.ANSWERED
+
+
+# What was there before a broker started counts as far back: it may be on the disk only.
+
+
+def start_again(cluster: LocalCluster) -> None:
+    cluster.brokers[0].stop()
+    cluster.brokers[0].start()
+
+
+@pytest.mark.parametrize("queue_offset", [0, 3, 8, 9, 10, 11])
+@pytest.mark.parametrize("count", ["1", "4", "100000"])
+def test_both_ways_give_the_same_answer_from_further_back(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, queue_offset: int, count: str
+) -> None:
+    send(cluster, 5)
+    send(cluster, 2, queue_id=1)
+    send(cluster, 5, body=b"y" * 1000)
+    start_again(cluster)
+    quick, slow = quick_and_slow(cluster, monkeypatch, queue_offset, maxMsgNums=count)
+    assert quick == slow
+
+
+def test_the_shortcut_for_what_lies_further_back_is_really_taken(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    send(cluster, 5)
+    start_again(cluster)
+    app = cluster.brokers[0].app
+    assert app is not None
+    taken: list[object] = []
+    quickly = app.pulls.quick.answer_far
+    monkeypatch.setattr(
+        app.pulls.quick,
+        "answer_far",
+        lambda pull, peer: taken.append(quickly(pull, peer)) or taken[-1],
+    )
+    for _ in range(3):
+        assert pull(cluster, 0, sysFlag="5", commitOffset="2").code == ResponseCode.SUCCESS
+    assert taken[-1] is not None
+    assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 2
+
+
+def test_a_damaged_message_further_back_is_not_handed_out(tmp_path: Path) -> None:
+    with LocalCluster(folder=tmp_path, properties={"contrailSoundFor": "0"}) as cluster:
+        send(cluster, 3)
+        send(cluster, 1, body=b"to be damaged")
+        start_again(cluster)
+        for _ in range(3):
+            whole = pull(cluster, 0)
+            assert b"to be damaged" in whole.body
+        log = next((cluster.brokers[0].folder / "store" / "commitlog").iterdir())
+        place = log.read_bytes().index(b"to be damaged")
+        with log.open("r+b") as file:
+            file.seek(place)
+            file.write(b"T")
+        assert b"o be damaged" not in pull(cluster, 0).body
+        assert pull(cluster, 3).code != ResponseCode.SUCCESS
 
 
 def test_a_pull_commits_the_offset_it_carries(cluster: LocalCluster) -> None:

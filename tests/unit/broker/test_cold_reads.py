@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contrail.broker.services.cold_reads import ColdReads, FarPull
+from contrail.broker.services.cold_reads import ColdReads, FarAnswer, FarPull, UsualPull
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request
@@ -307,3 +307,36 @@ def test_closing_returns_what_was_not_answered_and_takes_no_more(setting: Settin
     setting.loop.settle()
     assert setting.answered == []
     assert not setting.take(3, peer)
+
+
+def usual(peer: Reader, told: list[str], name: str, *, in_memory: bool) -> UsualPull:
+    def answer() -> FarAnswer | None:
+        told.append(f"{name} tried")
+        return FarAnswer(b"t", 0, 0, 0) if in_memory else None
+
+    return UsualPull(peer, answer, lambda: told.append(f"{name} long way"))
+
+
+def test_a_usual_pull_is_answered_in_its_turn_or_takes_the_long_way() -> None:
+    told: list[str] = []
+    loop, peer = Loop(), Reader()
+    reads = ColdReads(Store(), lambda pull: None, time_s=lambda: 0.0)
+    reads.begin(loop)
+    for name, in_memory in (("first", True), ("second", False), ("third", True)):
+        pull = usual(peer, told, name, in_memory=in_memory)
+        assert reads.take(pull, count_max=10, count_per_peer_max=10)
+    loop.turn()
+    assert told == ["first tried", "second tried", "second long way", "third tried"]
+    assert len(reads) == 0
+
+
+def test_usual_pulls_that_wait_take_the_long_way_when_the_broker_stops() -> None:
+    told: list[str] = []
+    loop, peer = Loop(), Reader()
+    reads = ColdReads(Store(), lambda pull: None)
+    reads.begin(loop)
+    assert reads.take(usual(peer, told, "held", in_memory=True), count_max=1, count_per_peer_max=1)
+    assert reads.close() == []
+    assert told == ["held long way"]
+    loop.turn()
+    assert told == ["held long way"]
