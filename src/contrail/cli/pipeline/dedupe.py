@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contrail.cli.pipeline import shared
+from contrail.cli.pipeline.options import named_options
 
 if TYPE_CHECKING:
     from contrail.pipeline.jobs.summary import Summary
@@ -55,6 +56,10 @@ def dedupe(
     batch: Annotated[
         int, typer.Option("--batch", min=1, metavar="N", help="Messages in a micro-batch.")
     ] = 200_000,
+    option: Annotated[
+        list[str] | None,
+        typer.Option("--option", metavar="NAME=VALUE", help="How the cluster is reached, as TLS."),
+    ] = None,
     checkpoint: shared.CheckpointFolder = None,
     dry_run: shared.DryRun = False,
     yes: shared.Yes = False,
@@ -80,6 +85,7 @@ def dedupe(
         starting=starting,
         continuous=continuous,
         rows_per_batch=batch,
+        options=named_options(option),
         dry_run=dry_run,
     )
 

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from contrail.cli.pipeline.options import named_options
 from contrail.cli.pipeline.shared import (
     AsJson,
     Conf,
@@ -56,6 +57,12 @@ def report(
     trace_topic: Annotated[
         str, typer.Option("--trace-topic", metavar="TOPIC", help="Where the traces are.")
     ] = TRACE_TOPIC,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", metavar="NAME=VALUE", help="An option of the source for live topics."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     master: Master = None,
@@ -80,6 +87,7 @@ def report(
             hot_keys=hot_keys,
             trace=trace,
             trace_topic=trace_topic,
+            options=named_options(option),
             dry_run=dry_run,
         )
         check(settings)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contrail.cli.pipeline.options import named_options
 from contrail.cli.pipeline.shared import (
     AsJson,
     Conf,
@@ -62,6 +63,12 @@ def sql(
         int | None,
         typer.Option("--limit", min=1, metavar="N", help="At most so many rows."),
     ] = None,
+    option: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--option", metavar="NAME=VALUE", help="An option of the source for live topics."
+        ),
+    ] = None,
     dry_run: DryRun = False,
     as_json: AsJson = False,
     master: Master = None,
@@ -84,6 +91,7 @@ def sql(
         output=Output(output),
         out=out,
         limit=limit,
+        options=named_options(option),
         dry_run=dry_run,
     )
     with failures():

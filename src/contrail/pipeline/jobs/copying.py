@@ -36,7 +36,7 @@ from contrail.pipeline.jobs.copy_sender import (
 )
 from contrail.pipeline.jobs.targets import offers_idempotence
 from contrail.pipeline.offsets import QueueKey
-from contrail.pipeline.options import ClusterSettings, SinkSettings
+from contrail.pipeline.options import CLUSTER_OPTIONS, ClusterSettings, SinkSettings
 from contrail.runtime.crashpoints import crashpoint
 
 QUEUE_COLUMNS = ("topic", "brokerName", "queueId")
@@ -49,6 +49,17 @@ REPEATS_POSSIBLE = "this cluster is not Contrail: what was under way at a kill m
 def cluster_settings(namesrv: str, options: Mapping[str, str]) -> ClusterSettings:
     """How the target is reached; ``options`` are those of the sink, such as TLS."""
     return SinkSettings.of({**options, "namesrvAddr": namesrv}).cluster
+
+
+def cluster_options(options: Mapping[str, str]) -> dict[str, str]:
+    """Those of the source's or the sink's options that tell how a cluster is reached."""
+    known = {name.lower() for name in CLUSTER_OPTIONS if name != "namesrvAddr"}
+    return {name: value for name, value in options.items() if name.lower() in known}
+
+
+def admin_of(namesrv: str, options: Mapping[str, str]) -> Admin:
+    """An admin client of the cluster that ``options`` of its source or sink reach."""
+    return open_admin(cluster_settings(namesrv, cluster_options(options)))
 
 
 def open_admin(cluster: ClusterSettings) -> Admin:

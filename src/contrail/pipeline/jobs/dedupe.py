@@ -12,7 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
 from contrail.errors import JobFailed, OptionInvalid, RouteMissing
 from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.copying import admin_of, cluster_options
 from contrail.pipeline.jobs.dedupe_memory import (
     HAS_KEY,
     IS_REPEAT,
@@ -41,6 +42,7 @@ from contrail.pipeline.jobs.progress import SILENT, BatchSum, Progress, run_quer
 from contrail.pipeline.jobs.session import job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.jobs.targets import offers_idempotence
+from contrail.pipeline.options import CLUSTER_OPTIONS
 from contrail.protocol.json_style import MessageQueue
 
 __all__ = ["DedupeSettings", "dedupe"]
@@ -90,6 +92,8 @@ class DedupeSettings:
     # Go on until stopped, not only to what is there now.
     continuous: bool = False
     rows_per_batch: int = 200_000
+    # How both clusters are reached, but for their addresses: TLS, timeouts.
+    options: Mapping[str, str] = field(default_factory=dict)
     dry_run: bool = False
 
     @property
@@ -116,6 +120,9 @@ class DedupeSettings:
         if self.key == KEY_AUTO or not self.key:
             raise OptionInvalid(f"key is {self.key!r}: keys, a property's name or a path like $.id")
         length_ms(self.window)
+        for name in self.options.keys() - cluster_options(self.options).keys():
+            known = ", ".join(one for one in CLUSTER_OPTIONS if one != "namesrvAddr")
+            raise OptionInvalid(f"option {name!r} is none of a dedupe: it takes {known}")
 
 
 def length_ms(window: str) -> int:
@@ -144,8 +151,8 @@ def dedupe(
     """
     settings.check()
     with ExitStack() as stack:
-        source = stack.enter_context(Admin(settings.namesrv))
-        target = stack.enter_context(Admin(settings.target_namesrv))
+        source = stack.enter_context(admin_of(settings.namesrv, settings.options))
+        target = stack.enter_context(admin_of(settings.target_namesrv, settings.options))
         queues = ranges(source, settings.topic)
         width = _target_width(settings, target)
         if settings.dry_run:
@@ -232,6 +239,7 @@ def _started(
     messages = (
         spark.readStream.format("rocketmq")
         .schema(_COLUMNS.format(time=_TIMES[settings.time]))
+        .options(**settings.options)
         .option("namesrvAddr", settings.namesrv)
         .option("subscribe", settings.topic)
         .option("startingOffsets", settings.starting)
@@ -241,6 +249,7 @@ def _started(
     writer = (
         first_ones(messages, settings, lag_ms)
         .writeStream.format("rocketmq")
+        .options(**settings.options)
         .option("namesrvAddr", settings.target_namesrv)
         .option("topic", settings.to_topic)
         .option("idempotence", mode)

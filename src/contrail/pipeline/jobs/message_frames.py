@@ -8,10 +8,10 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from contrail.client.blocking.admin import Admin
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
+from contrail.pipeline.jobs.copying import admin_of
 from contrail.store.reader import StoreReader
 
 # What a scan reads when it needs no column at all, only to know that there was a message.
@@ -81,15 +81,15 @@ def local_url(path: Path) -> str:
     return f"file://{path}"
 
 
-def live_topics(namesrv: str) -> list[str]:
+def live_topics(namesrv: str, options: Mapping[str, str]) -> list[str]:
     """The names of all topics of a cluster, internal ones too."""
-    with Admin(namesrv) as admin:
+    with admin_of(namesrv, options) as admin:
         return admin.topics()
 
 
-def application_topics(namesrv: str) -> list[str]:
+def application_topics(namesrv: str, options: Mapping[str, str]) -> list[str]:
     """The topics of a cluster that applications use, retries and dead letters too."""
-    with Admin(namesrv) as admin:
+    with admin_of(namesrv, options) as admin:
         again = [name for name in admin.topics() if name.startswith((RETRY_PREFIX, DLQ_PREFIX))]
         return sorted({*admin.topics(internal=False), *again})
 

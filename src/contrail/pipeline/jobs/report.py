@@ -14,10 +14,10 @@ from typing import Any
 from pyspark import StorageLevel
 from pyspark.sql import SparkSession
 
-from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs import report_measures as measures
+from contrail.pipeline.jobs.copying import admin_of
 from contrail.pipeline.jobs.progress import Progress, Silent
 from contrail.pipeline.jobs.report_figures import (
     Buckets,
@@ -185,7 +185,7 @@ class _Measuring:
         """Queues without messages too; only a live cluster tells them."""
         if not self._settings.namesrv:
             return []
-        with Admin(self._settings.namesrv) as admin:
+        with admin_of(self._settings.namesrv, self._settings.options) as admin:
             there = set(admin.topics())
             return [
                 (row["topic"], f"{queue.broker_name}:{queue.queue_id}")
@@ -197,7 +197,7 @@ class _Measuring:
     def _lag(self) -> list[Row]:
         if not self._settings.namesrv:
             return []
-        with Admin(self._settings.namesrv) as admin:
+        with admin_of(self._settings.namesrv, self._settings.options) as admin:
             rows = lag_rows(admin.lags(allow_partial=True), self._now_ms)
         wanted = set(self._settings.topics)
         return [row for row in rows if not wanted or row["topic"] in wanted]

@@ -68,7 +68,9 @@ def plan_topics(settings: ReportSettings) -> TopicPlan:
         OptionInvalid: a topic that is named is nowhere, or there are none.
     """
     plan = TopicPlan(
-        live=_chosen(application_topics(settings.namesrv), settings) if settings.namesrv else (),
+        live=_chosen(application_topics(settings.namesrv, settings.options), settings)
+        if settings.namesrv
+        else (),
         stored=_chosen(stored_topics(settings.store_path), settings) if settings.store_path else (),
         archived=_chosen(archived_topics(settings.archive), settings) if settings.archive else (),
     )
@@ -162,14 +164,15 @@ def _behind_archive(spark: SparkSession, fresh: DataFrame, settings: ReportSetti
 
 def read_traces(spark: SparkSession, settings: ReportSettings) -> DataFrame | None:
     """The bodies of the trace topic, wherever it is; None if there is none."""
-    topic, options = settings.trace_topic, {}
+    topic, times = settings.trace_topic, {}
     if settings.start_ms is not None:
         # What was stored in the report's time may be consumed, and traced, after it.
-        options = _time_options(ReportSettings(out="", start_ms=settings.start_ms))
-    if settings.namesrv and topic in live_topics(settings.namesrv):
+        times = _time_options(ReportSettings(out="", start_ms=settings.start_ms))
+    if settings.namesrv and topic in live_topics(settings.namesrv, settings.options):
+        options = {**times, **settings.options}
         return live_frame(spark, settings.namesrv, [topic], ["body"], options)
     if settings.store_path and topic in stored_topics(settings.store_path):
-        return store_frame(spark, settings.store_path, [topic], ["body"], options)
+        return store_frame(spark, settings.store_path, [topic], ["body"], times)
     if settings.archive and topic in archived_topics(settings.archive):
         return archive_frame(spark, settings.archive, topic, ["body"])
     return None

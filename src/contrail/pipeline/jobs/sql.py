@@ -251,7 +251,7 @@ def _topics_at(place: Place, settings: SqlSettings) -> tuple[list[str], str]:
         store_path = _given(settings.store_path, place, "--store-path DIR")
         return stored_topics(store_path), f"store {store_path}"
     namesrv = _given(settings.namesrv, place, "--namesrv ADDRESSES")
-    return live_topics(namesrv), f"the cluster of {namesrv}"
+    return live_topics(namesrv, settings.options), f"the cluster of {namesrv}"
 
 
 def _given(value: str | None, place: Place, option: str) -> str:
