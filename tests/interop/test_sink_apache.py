@@ -24,6 +24,7 @@ SCHEMA = StructType(
         StructField("body", BinaryType()),
         StructField("keys", StringType()),
         StructField("delayLevel", IntegerType()),
+        StructField("flag", IntegerType()),
     ]
 )
 DEADLINE_S = 60
@@ -44,6 +45,7 @@ def write(
             "body": [b"%d" % number for number in numbers],
             "keys": [f"key-{number}" for number in numbers],
             "delayLevel": pa.array([0] * len(numbers), pa.int32()),
+            "flag": pa.array(numbers, pa.int32()),
         }
     )
     with SinkConnection(settings) as calls:
@@ -84,6 +86,9 @@ def test_rows_are_sent_plainly_when_nothing_was_asked_for(cluster: ApacheCluster
     for _ in range(2):
         write(cluster, "sink-plain", list(range(2_500)))
     wait_for_count(cluster, "sink-plain", 5_000)
+    with Admin(cluster.namesrv) as admin:
+        found = admin.messages_from(sorted(admin.queues("sink-plain"))[0], 0, 100)
+    assert [message.flag for message in found] == [int(message.body) for message in found] != []
 
 
 def test_a_row_whose_key_is_stored_is_left_out(cluster: ApacheCluster) -> None:

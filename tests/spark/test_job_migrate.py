@@ -272,7 +272,6 @@ def check_missing(
         Stretch(cluster.namesrv, topic, starts(source), ends(source)),
         Stretch(cluster.namesrv, f"{topic}-wide", starts(target), cut),
         migration,
-        with_flags=True,
     )
     assert sum(check.messages - check.copies for check in checks) == 1
     assert differences_text(checks, allow_repeats=True) is not None

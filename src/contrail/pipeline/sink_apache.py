@@ -129,7 +129,7 @@ def alone(queue: MessageQueue, unit: bytes) -> Outgoing:
         if len(packed) < len(body):
             body, sys_flag = packed, flag
     return Outgoing(
-        queue.topic, body, properties, sys_flag=sys_flag, unique_id=properties[UNIQ_KEY]
+        queue.topic, body, properties, found.flag, sys_flag, unique_id=properties[UNIQ_KEY]
     )
 
 

@@ -58,8 +58,7 @@ def encode_units(
     """The rows as units, in this order.
 
     Raises:
-        SinkRefused: the properties of a row are too long, or all of it for a stamped send, or it
-            has a flag that an ordinary send may lose.
+        SinkRefused: the properties of a row are too long, or all of it for a stamped send.
     """
     taken = pa.array(order)
     properties = _all_properties(rows, taken, unique_ids, stamp, where.first_row)
@@ -77,8 +76,6 @@ def encode_units(
     heads = _heads(pc.binary_length(bodies).to_numpy(), lengths, flags)
     if stamp.key:
         _check_sizes(heads[:, 0], order, where)
-    elif flags is not None:
-        _check_no_flag(flags, order, where)
     units = join([_fixed(heads, 20), bodies, _fixed(lengths.astype(">i2"), 2), properties])
     return Units(
         memoryview(units.buffers()[2] or b""),
@@ -116,16 +113,6 @@ def _check_sizes(sizes: Any, order: Indexes, where: Where) -> None:
             f"with its properties the message has {sizes[largest]} bytes, at most "
             f"{MESSAGE_BYTES_MAX} may be sent: send it in parts, or with idempotence=none, which "
             "compresses a message of this size",
-        )
-
-
-def _check_no_flag(flags: Any, order: Indexes, where: Where) -> None:
-    """A row that is sent as a message by itself has no place for it."""
-    if flags.any():
-        where.refuse_row(
-            int(order[int((flags != 0).argmax())]),
-            "flag",
-            "only idempotence=dedupe (by position) and transactional keep it: make it 0 or null",
         )
 
 

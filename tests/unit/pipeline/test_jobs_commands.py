@@ -16,9 +16,11 @@ from typer.testing import CliRunner
 
 from contrail.cli.group import app
 from contrail.cli.pipeline import shared
+from contrail.cli.pipeline.app import JOBS
 from contrail.errors import ConfigError, ContrailError, JobFailed, OptionInvalid
 from contrail.pipeline.jobs import session
 from contrail.pipeline.jobs.summary import Summary
+from tests.cli.running import check_json
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ def test_a_summary_is_printed_for_people_or_as_json(capsys: pytest.CaptureFixtur
     text = capsys.readouterr().out
     assert "job: done" in text and "1,234" in text
     shared.run(job, Settings(), shared.Running(as_json=True))
-    assert json.loads(capsys.readouterr().out)["facts"] == {"rows": 1_234}
+    told = json.loads(capsys.readouterr().out)
+    assert told["facts"] == {"rows": 1_234}
+    for command in JOBS:
+        check_json(f"pipeline-{command}", told)
 
 
 def test_a_job_that_needs_consent_is_refused_where_nobody_can_give_it(

@@ -167,12 +167,10 @@ def test_a_message_that_is_too_long_with_its_properties_is_refused_where_all_of_
     assert len(units_of(rows)) == 2
 
 
-def test_flags_are_sent_where_every_row_can_have_one() -> None:
+@pytest.mark.parametrize("stamp", [Stamp("sink/7/3"), Stamp()])
+def test_flags_are_sent(stamp: Stamp) -> None:
     rows = read(body=[b"x", b"y", b"z"], flag=[7, None, -(1 << 31)])
-    assert [unit.flag for unit in units_of(rows, Stamp("sink/7/3"))] == [7, 0, -(1 << 31)]
-    with pytest.raises(SinkRefused, match=r"row 100 .* column flag: only idempotence=dedupe"):
-        units_of(rows)
-    assert [unit.flag for unit in units_of(read(body=[b"x"], flag=[0]))] == [0]
+    assert [unit.flag for unit in units_of(rows, stamp)] == [7, 0, -(1 << 31)]
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ _FOLLOW_TRIGGER = "1 second"
 _MODES = {
     "dedupe": "dedupe: what is sent again is dropped",
     "none": "none: brokers do not tell what was sent before, as those of Apache RocketMQ cannot, "
-    "so a resumed migration may have copied some messages again; flags are not copied",
+    "so a resumed migration may have copied some messages again",
 }
 
 
@@ -268,7 +268,6 @@ class _Run:
             settings.key,
             notes["migration"],
             list(notes["target_start"]),
-            with_flags=mode != "none",
         )
         writer = (
             rows.writeStream.format("rocketmq")
@@ -322,7 +321,6 @@ class _Run:
             source,
             self._target_stretch(),
             self.checkpoint.notes["migration"],
-            with_flags=not self._is_plain,
         )
         self.progress.end()
         wrong = differences_text(checks, allow_repeats=self._is_plain)

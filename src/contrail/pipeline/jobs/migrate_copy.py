@@ -27,13 +27,8 @@ _NOT_COPIED = sorted(
 )
 
 
-def copies_of(
-    messages: DataFrame, key: str, migration: str, target_queues: list[str], *, with_flags: bool
-) -> DataFrame:
-    """The rows for the sink: what the messages were, where they came from, where they go.
-
-    ``with_flags`` where the sink can keep them.
-    """
+def copies_of(messages: DataFrame, key: str, migration: str, target_queues: list[str]) -> DataFrame:
+    """The rows for the sink: what the messages were, where they came from, where they go."""
     origin_queue = F.concat_ws(":", "brokerName", "queueId")
     keyed = messages.withColumn("shardingKey", key_column(key)).withColumn(
         "target", F.when(F.col("shardingKey").isNull(), keyless_target(origin_queue, target_queues))
@@ -46,7 +41,7 @@ def copies_of(
         F.regexp_extract("target", r"^(.*):\d+$", 1).alias("brokerName"),
         F.regexp_extract("target", r":(\d+)$", 1).cast("int").alias("queueId"),
         F.map_concat(user_properties(), _origin(origin_queue, migration)).alias("properties"),
-        *(["flag"] if with_flags else []),
+        "flag",
     )
 
 

@@ -43,10 +43,10 @@ class Stretch:
 
 
 def checked_queues(
-    spark: SparkSession, source: Stretch, target: Stretch, migration: str, *, with_flags: bool
+    spark: SparkSession, source: Stretch, target: Stretch, migration: str
 ) -> list[QueueCheck]:
     """Count both sides of every source queue, and sum the checksums of all that is copied."""
-    checksum = _checksum(with_flags)
+    checksum = _checksum()
     both = _source_sums(spark, source, checksum).union(
         _copied_sums(spark, source, target, migration, checksum)
     )
@@ -191,12 +191,11 @@ def _bounds(spark: SparkSession, source: Stretch) -> DataFrame:
     )
 
 
-def _checksum(with_flags: bool) -> Column:
+def _checksum() -> Column:
     """One hash of all that a copy has in common with its message."""
-    flag = [F.col("flag")] if with_flags else []
     properties = F.array_sort(F.map_entries(user_properties()))
     body = F.coalesce(F.col("body"), F.lit(b""))
-    return F.xxhash64(body, _stored("keys"), _stored("tags"), properties, *flag)
+    return F.xxhash64(body, _stored("keys"), _stored("tags"), properties, "flag")
 
 
 def _stored(text: str) -> Column:
