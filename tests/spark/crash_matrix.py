@@ -27,7 +27,7 @@ import pyspark
 
 from contrail import Message, Producer, ReceivedMessage
 from contrail.client.selectors import java_hash_of
-from contrail.testing import LocalCluster
+from contrail.testing import LocalBroker, LocalCluster
 from tests.spark.crash_program import Gate
 from tests.spark.stored import stored
 from tests.spark.traffic import SEND_TIMEOUT_MS, make_topic, queues_of
@@ -40,7 +40,8 @@ DEADLINE_S = 600
 _POLL_S = 0.02
 _ZOMBIE = "Z"
 
-VICTIMS = ("driver", "executor", "broker")
+# ``both``: driver and broker at once; the query is started again while the broker is away.
+VICTIMS = ("driver", "executor", "broker", "both")
 MOMENTS = ("read", "write", "commit")
 MODES = ("dedupe", "transactional", "none")
 
@@ -48,6 +49,8 @@ ROW_COUNT = 240
 ROWS_PER_BATCH = 80
 KEY_COUNT = 12
 RESTARTS_MAX = 4
+# Long enough for a new driver to come to the broker that is away.
+AWAY_S = 20
 
 
 # A driver that can be killed.
@@ -87,6 +90,13 @@ class SparkChild:
         found: dict[str, Any] = json.loads(self._next_answer().read_text())
         self._answered += 1
         return found
+
+    def answers_within(self, patience_s: float) -> bool:
+        """Whether it has ended the work, well or badly, before so long."""
+        deadline = time.monotonic() + patience_s
+        while not self._next_answer().exists() and time.monotonic() < deadline:
+            time.sleep(_POLL_S)
+        return self._next_answer().exists()
 
     def _next_answer(self) -> Path:
         return self.folder / f"answer-{self._answered}.json"
@@ -307,13 +317,15 @@ def run_cell(cell: Cell, cluster: LocalCluster, children: SparkChildren, folder:
 
 def crash_and_restart(cell: Cell, copy: Copy, children: SparkChildren) -> None:
     course = course_of(cell)
-    master = ONE_PROCESS if cell.victim == "driver" else SEVERAL_PROCESSES
+    master = ONE_PROCESS if cell.victim in ("driver", "both") else SEVERAL_PROCESSES
     child = children.take(master)
     broker = copy.cluster.brokers[course.broker]
     orphans: list[int] = []
     with halted(copy, course, child) as halted_pid:
         time.sleep(course.before_s)
-        if cell.victim == "driver":
+        if cell.victim == "both":
+            broker.kill()
+        if cell.victim in ("driver", "both"):
             child.kill()
         elif cell.victim == "executor":
             kill_executor(child, halted_pid, course.executor)
@@ -324,11 +336,22 @@ def crash_and_restart(cell: Cell, copy: Copy, children: SparkChildren) -> None:
     if cell.victim == "broker":
         time.sleep(course.away_s)
         broker.start()
-    if cell.victim != "driver":
+    if cell.victim == "both":
+        begin_without(broker, copy, children.take(cell.restart_on))
+    elif cell.victim != "driver":
         # It may have got over it, or have failed: both are fine.
         child.answer()
         child.wait_until_ended(orphans)
-    restart(copy, children, cell.restart_on if cell.victim == "driver" else master)
+    restart(copy, children, cell.restart_on if cell.victim in ("driver", "both") else master)
+
+
+def begin_without(broker: LocalBroker, copy: Copy, child: SparkChild) -> None:
+    """Start the query, and its broker only when the query waits for it or has failed."""
+    child.ask("stream", **copy.request(Gate()))
+    child.answers_within(AWAY_S)
+    broker.start()
+    # It waited, or has failed: both are fine.
+    child.answer()
 
 
 @contextmanager

@@ -43,6 +43,7 @@ from contrail.pipeline.jobs.archive_layout import (
 from contrail.pipeline.jobs.copying import open_admin
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
+from contrail.pipeline.jobs.row_groups import ROW_GROUPS
 from contrail.pipeline.jobs.session import job_session
 from contrail.pipeline.jobs.summary import Outcome, Summary
 from contrail.pipeline.offsets import QueueKey
@@ -327,7 +328,7 @@ def write_hours(messages: DataFrame, folder: Path, compression: str) -> None:
         "hour", sql.lpad(hour.cast("string"), 2, "0")
     )
     writer = dated.write.mode("overwrite").partitionBy(*PARTITION_COLUMNS)
-    writer.option("compression", compression).parquet(str(folder))
+    writer.options(compression=compression, **ROW_GROUPS).parquet(str(folder))
 
 
 @contextmanager

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.message_frames import local_url
+from contrail.pipeline.jobs.row_groups import ROW_GROUPS
 
 CELL_CHARACTERS_MAX = 200
 _NESTED = (ArrayType, MapType, StructType, VariantType)
@@ -167,7 +168,7 @@ def _cut(cell: Column, kind: DataType) -> Column:
 def _write_parts(result: DataFrame, output: Output, folder: str) -> None:
     if output is Output.PARQUET:
         named = result.toDF(*unique_names(result.columns))
-        named.write.mode("overwrite").parquet(folder)
+        named.write.mode("overwrite").options(**ROW_GROUPS).parquet(folder)
     else:
         # A folder's parts have no header: who reads them together would find it in the middle.
         lines(result, output).write.mode("overwrite").text(folder)
