@@ -22,6 +22,10 @@ SUITES = {
     "wire": ("bench.wire", "send and pull through the broker, beside servers that do nothing"),
     "client": ("bench.client", "send and consume by our Python client, beside other clients"),
     "spark": ("bench.spark", "the Spark connector beside Parquet, Kafka and our client"),
+    "startup": (
+        "bench.startup",
+        "until the command line, contrail dev, a test's broker can be used",
+    ),
 }
 
 

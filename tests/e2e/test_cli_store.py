@@ -16,6 +16,7 @@ from contrail.clock import ManualClock
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
 from contrail.store.log import MessageStore
+from tests.cli.running import check_json
 from tests.fault.store_setup import append_numbers, small_config
 
 BEGIN_MS = 1_760_000_000_000
@@ -76,6 +77,7 @@ def test_inspect_as_json_holds_the_same(root: Path) -> None:
     assert told["segment_bytes"] == 8192
     assert told["topics"]["bills"][0]["queue_offset_max"] == 5
     assert told["damage_hints"] == []
+    check_json("store-inspect", told)
 
 
 def test_inspect_works_beside_a_running_store(tmp_path: Path) -> None:
@@ -149,6 +151,7 @@ def test_verify_names_the_message_that_is_damaged(root: Path) -> None:
         "orders",
         0,
     )
+    check_json("store-verify", told)
 
 
 def test_repair_of_a_running_store_is_refused_in_one_line(tmp_path: Path) -> None:
@@ -170,6 +173,7 @@ def test_dump_prints_a_line_a_message(root: Path) -> None:
 
 def test_dump_as_json_holds_the_whole_message(root: Path) -> None:
     (message,) = dumped(root, "--topic", "bills", "--queue", "1", "--from-offset", "4")
+    check_json("store-dump", message)
     assert message["queueOffset"] == 4
     assert message["properties"] == {"UNIQ_KEY": "ID000104", "KEYS": "k4", "TAGS": "t2"}
     assert base64.b64decode(str(message["bodyBase64"])).startswith(b"00000104")
@@ -311,6 +315,7 @@ def test_recover_opens_a_store_once_and_says_what_that_took(root: Path) -> None:
     assert not (root / "abort").exists()
     report = json.loads(contrail("recover", root, "--json", *SLOTS).stdout)
     assert report["was_clean"] is True and report["problems"] == []
+    check_json("store-recover", report)
 
 
 def test_recover_makes_the_queue_of_batches_that_a_kill_left_out(tmp_path: Path) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
-from tests.interop.peers import PeerFailed, java_peer, own_environment
+from tests.interop.java_shell import JavaShell
+from tests.interop.peers import PeerFailed
 
-_HEAP = "-Xmx256m"
-_COMMAND_TIMEOUT_S = 60.0
-_STOP_TIMEOUT_S = 30.0
+CLUSTER_NAME = "DefaultCluster"
+QUEUE_COUNT = 4
+KEYS = [f"order-{number}" for number in range(24)]
+DEADLINE_S = 60.0
+
 _LOG_LINE = re.compile(r"^\d\d:\d\d:\d\d\.\d{3} (WARN|ERROR) ")
 
 
@@ -29,36 +33,26 @@ class Sent(NamedTuple):
     status: str
 
 
-class MqAdmin:
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """A topic with messages, the producer that sent them and a consumer that took them all."""
+
+    topic: str
+    producer_group: str
+    consumer_group: str
+    client_id: str
+    sent: list[Sent]
+
+    def queue_counts(self) -> Counter[tuple[str, int]]:
+        return Counter((one.broker_name, one.queue_id) for one in self.sent)
+
+
+class MqAdmin(JavaShell):
     """Run commands against a cluster; the words are those of the command line after ``mqadmin``."""
 
     def __init__(self, namesrv: str, folder: Path) -> None:
         self._namesrv = namesrv
-        self._errors = folder / "errors.txt"
-        folder.mkdir(parents=True, exist_ok=True)
-        command = java_peer("apache-5-server").command(
-            "AdminShell", [], home=folder, ours=True, heap=_HEAP
-        )
-        with self._errors.open("ab") as errors:
-            self._process = subprocess.Popen(
-                command,
-                cwd=folder,
-                env=own_environment(folder),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=errors,
-            )
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        at: TracebackType | None,
-    ) -> None:
-        self.close()
+        super().__init__("AdminShell", [], folder)
 
     def run(self, name: str, *words: str) -> str:
         """Run one command of ``mqadmin`` and return all it printed."""
@@ -68,6 +62,23 @@ class MqAdmin:
         """The lines a command printed, as words, without its heading (``#...``) and empty lines."""
         lines = self.run(name, *words).splitlines()
         return [line.split() for line in lines if line.strip() and not line.startswith("#")]
+
+    def run_until(self, line_count: int, name: str, *words: str) -> str:
+        """Run a command that never ends until it has printed so many lines."""
+        return self._exchange(["!until", str(line_count), name, "-n", self._namesrv, *words])
+
+    def names(self) -> set[str]:
+        """Every command that is registered."""
+        return set(self._exchange(["!commands"]).split())
+
+    def traced(self, group: str, topic: str, key: str) -> str:
+        """Send and consume one message with traces by clients of ``group``; return its id."""
+        return self._exchange(["!trace", self._namesrv, group, topic, key]).split()[-1]
+
+    def monitor_once(self) -> list[list[str]]:
+        """What one round of ``startMonitoring`` reports, as words."""
+        printed = self._exchange(["!monitor", self._namesrv])
+        return [line.split("\t") for line in printed.splitlines()]
 
     def hold_producer(self, group: str, topic: str, keys: list[str]) -> list[Sent]:
         """Send a message of each key (tag ``TagA``, body ``body-<key>``) and stay connected."""
@@ -85,30 +96,38 @@ class MqAdmin:
         """Let the consumers tell the brokers how far they are: else they do after 10 s."""
         self._exchange(["!commit"])
 
-    def close(self) -> None:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.close()
-        try:
-            self._process.wait(_STOP_TIMEOUT_S)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._process.stdout.close()
-
     def _exchange(self, words: list[str]) -> str:
-        assert self._process.stdin is not None and self._process.stdout is not None
-        # A command that hangs is ended with its process, which ends the read below.
-        guard = threading.Timer(_COMMAND_TIMEOUT_S, self._process.kill)
-        guard.start()
-        try:
-            self._process.stdin.write("\t".join(words).encode() + b"\n")
-            self._process.stdin.flush()
-            size = self._process.stdout.readline()
-            if not size.strip():
-                raise PeerFailed(f"mqadmin ended in {words}:\n{self._errors.read_text()[-4000:]}")
-            return _without_log(self._process.stdout.read(int(size)).decode())
-        finally:
-            guard.cancel()
+        return _without_log(self.exchange(words))
+
+
+def new_topic(mqadmin: MqAdmin, topic: str) -> str:
+    """Create a topic on both brokers and wait until it has its route."""
+    queues = str(QUEUE_COUNT)
+    mqadmin.run("updateTopic", "-c", CLUSTER_NAME, "-t", topic, "-r", queues, "-w", queues)
+    eventually(lambda: len(route_rows(mqadmin, topic)) == 2)
+    return topic
+
+
+def route_rows(mqadmin: MqAdmin, topic: str) -> list[list[str]]:
+    """(cluster, broker, addresses, read queues, write queues, permission) for each broker."""
+    rows = mqadmin.rows("topicRoute", "-t", topic, "-l")
+    return [row for row in rows if row[0] == CLUSTER_NAME]
+
+
+def send_traffic(mqadmin: MqAdmin) -> Traffic:
+    """A topic, its messages, and the clients that sent and took them, which stay online."""
+    topic = new_topic(mqadmin, "Orders")
+    sent = mqadmin.hold_producer("OrderWriters", topic, KEYS)
+    assert [one.status for one in sent] == ["SEND_OK"] * len(KEYS)
+    client_id = mqadmin.hold_consumer("OrderReaders", topic, len(KEYS))
+    return Traffic(topic, "OrderWriters", "OrderReaders", client_id, sent)
+
+
+def eventually(holds: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline, "it did not come true in time"
+        time.sleep(0.1)
 
 
 def _without_log(printed: str) -> str:

@@ -3,36 +3,25 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from contrail.model import fastjson
-from tests.interop.mqadmin import MqAdmin, Sent
+from tests.interop.mqadmin import (
+    CLUSTER_NAME,
+    QUEUE_COUNT,
+    MqAdmin,
+    Sent,
+    Traffic,
+    eventually,
+    new_topic,
+    route_rows,
+    send_traffic,
+)
 from tests.interop.target import Broker, Cluster, open_cluster
-
-CLUSTER_NAME = "DefaultCluster"
-QUEUE_COUNT = 4
-KEYS = [f"order-{number}" for number in range(24)]
-DEADLINE_S = 60.0
-
-
-@dataclass(frozen=True, slots=True)
-class Traffic:
-    """A topic with messages, the producer that sent them and a consumer that took them all."""
-
-    topic: str
-    producer_group: str
-    consumer_group: str
-    client_id: str
-    sent: list[Sent]
-
-    def queue_counts(self) -> Counter[tuple[str, int]]:
-        return Counter((one.broker_name, one.queue_id) for one in self.sent)
 
 
 @pytest.fixture(scope="module")
@@ -48,12 +37,8 @@ def mqadmin(cluster: Cluster, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 
 @pytest.fixture(scope="module")
-def traffic(cluster: Cluster, mqadmin: MqAdmin) -> Traffic:
-    topic = _new_topic(mqadmin, "Orders")
-    sent = mqadmin.hold_producer("OrderWriters", topic, KEYS)
-    assert [one.status for one in sent] == ["SEND_OK"] * len(KEYS)
-    client_id = mqadmin.hold_consumer("OrderReaders", topic, len(KEYS))
-    return Traffic(topic, "OrderWriters", "OrderReaders", client_id, sent)
+def traffic(mqadmin: MqAdmin) -> Traffic:
+    return send_traffic(mqadmin)
 
 
 @pytest.fixture
@@ -61,28 +46,8 @@ def broker(cluster: Cluster) -> Broker:
     return cluster.brokers[0]
 
 
-def _new_topic(mqadmin: MqAdmin, topic: str) -> str:
-    queues = str(QUEUE_COUNT)
-    mqadmin.run("updateTopic", "-c", CLUSTER_NAME, "-t", topic, "-r", queues, "-w", queues)
-    _eventually(lambda: len(_route_rows(mqadmin, topic)) == 2)
-    return topic
-
-
-def _route_rows(mqadmin: MqAdmin, topic: str) -> list[list[str]]:
-    """(cluster, broker, addresses, read queues, write queues, permission) for each broker."""
-    rows = mqadmin.rows("topicRoute", "-t", topic, "-l")
-    return [row for row in rows if row[0] == CLUSTER_NAME]
-
-
 def _topics(mqadmin: MqAdmin) -> set[str]:
     return set(mqadmin.run("topicList").split())
-
-
-def _eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def _properties(printed: str) -> dict[str, str]:
@@ -165,12 +130,12 @@ def test_topic_status_shows_the_offsets_of_every_queue(
 
 
 def test_update_topic_creates_and_changes_queue_counts(cluster: Cluster, mqadmin: MqAdmin) -> None:
-    topic = _new_topic(mqadmin, "Grown")
+    topic = new_topic(mqadmin, "Grown")
     printed = mqadmin.run("updateTopic", "-c", CLUSTER_NAME, "-t", topic, "-r", "6", "-w", "5")
     for broker in cluster.brokers:
         assert f"create topic to {broker.address} success." in printed
     expected = [["6", "5", "6"]] * len(cluster.brokers)
-    _eventually(lambda: [row[3:] for row in _route_rows(mqadmin, topic)] == expected)
+    eventually(lambda: [row[3:] for row in route_rows(mqadmin, topic)] == expected)
 
 
 def test_update_topic_refuses_an_illegal_name(broker: Broker, mqadmin: MqAdmin) -> None:
@@ -180,7 +145,7 @@ def test_update_topic_refuses_an_illegal_name(broker: Broker, mqadmin: MqAdmin) 
 
 
 def test_delete_topic_removes_it_from_brokers_and_name_server(mqadmin: MqAdmin) -> None:
-    topic = _new_topic(mqadmin, "Doomed")
+    topic = new_topic(mqadmin, "Doomed")
     printed = mqadmin.run("deleteTopic", "-c", CLUSTER_NAME, "-t", topic)
     assert f"delete topic [{topic}] from cluster [{CLUSTER_NAME}] success." in printed
     assert f"delete topic [{topic}] from NameServer success." in printed
@@ -191,11 +156,11 @@ def test_delete_topic_removes_it_from_brokers_and_name_server(mqadmin: MqAdmin) 
 def test_update_topic_perm_changes_one_broker(
     cluster: Cluster, broker: Broker, mqadmin: MqAdmin
 ) -> None:
-    topic = _new_topic(mqadmin, "ReadOnlyHere")
+    topic = new_topic(mqadmin, "ReadOnlyHere")
     printed = mqadmin.run("updateTopicPerm", "-t", topic, "-b", broker.address, "-p", "4")
     assert f"update topic perm from 6 to 4 in {broker.address} success." in printed
     expected = {one.name: "4" if one is broker else "6" for one in cluster.brokers}
-    _eventually(lambda: {row[1]: row[5] for row in _route_rows(mqadmin, topic)} == expected)
+    eventually(lambda: {row[1]: row[5] for row in route_rows(mqadmin, topic)} == expected)
 
 
 def test_update_sub_group_creates_a_group_on_every_broker(
@@ -234,7 +199,7 @@ def test_consumer_progress_shows_what_each_queue_has_left(
         shown = [row for row in rows if row[0] == traffic.topic]
         return {(r[1], int(r[2])): (int(r[3]), int(r[4])) for r in shown} == wanted
 
-    _eventually(all_consumed)
+    eventually(all_consumed)
     printed = mqadmin.run("consumerProgress", "-g", traffic.consumer_group)
     assert "Consume Diff Total: 0" in printed
 
@@ -262,7 +227,7 @@ def test_consumer_connection_shows_client_and_subscription(
 
 
 def test_consumer_connection_of_an_absent_group_says_so(mqadmin: MqAdmin) -> None:
-    _new_topic(mqadmin, "%RETRY%Absentees")  # The command finds the brokers of a group by it.
+    new_topic(mqadmin, "%RETRY%Absentees")  # The command finds the brokers of a group by it.
     assert "CODE: 206" in mqadmin.run("consumerConnection", "-g", "Absentees")
 
 
@@ -326,7 +291,7 @@ def test_query_by_key_finds_exactly_that_message(mqadmin: MqAdmin, traffic: Traf
         rows[:] = mqadmin.rows("queryMsgByKey", "-t", traffic.topic, "-k", sent.key)
         return bool(rows)
 
-    _eventually(found)
+    eventually(found)
     assert [row[:3] for row in rows] == [
         [sent.unique_key, str(sent.queue_id), str(sent.queue_offset)]
     ]
@@ -354,7 +319,7 @@ def test_print_msg_prints_every_body_once(mqadmin: MqAdmin, traffic: Traffic) ->
 
 
 def test_send_message_stores_a_message_that_can_be_read(mqadmin: MqAdmin) -> None:
-    topic = _new_topic(mqadmin, "ByHand")
+    topic = new_topic(mqadmin, "ByHand")
     words = ("-p", "by hand", "-k", "hand", "-c", "TagB", "-b", "broker-b", "-i", "2")
     (row,) = mqadmin.rows("sendMessage", "-t", topic, *words)
     assert row[:3] == ["broker-b", "2", "SEND_OK"]
@@ -379,7 +344,7 @@ def test_reset_offset_by_time_moves_a_group_to_the_end(
     cluster: Cluster, mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
     mqadmin.run("updateSubGroup", "-c", CLUSTER_NAME, "-g", "Skippers")
-    _new_topic(mqadmin, "%RETRY%Skippers")  # consumerProgress finds the brokers of a group by it.
+    new_topic(mqadmin, "%RETRY%Skippers")  # consumerProgress finds the brokers of a group by it.
     words = ("-g", "Skippers", "-t", traffic.topic, "-s", "-1")
     rows = [row for row in mqadmin.rows("resetOffsetByTime", *words) if len(row) == 3]
     counts = traffic.queue_counts()
@@ -406,13 +371,13 @@ def test_stats_all_shows_the_group_and_its_accumulation(mqadmin: MqAdmin, traffi
 def test_wipe_write_perm_makes_a_broker_read_only_until_it_is_added_again(
     cluster: Cluster, mqadmin: MqAdmin
 ) -> None:
-    topic = _new_topic(mqadmin, "Wiped")
+    topic = new_topic(mqadmin, "Wiped")
     wiped = mqadmin.run("wipeWritePerm", "-b", "broker-a")
     assert re.search(rf"broker\[broker-a\] in name server\[{cluster.namesrv}\] OK, \d+", wiped)
-    assert {row[1]: row[5] for row in _route_rows(mqadmin, topic)} == {
+    assert {row[1]: row[5] for row in route_rows(mqadmin, topic)} == {
         "broker-a": "4",
         "broker-b": "6",
     }
     added = mqadmin.run("addWritePerm", "-b", "broker-a")
     assert re.search(r"add write perm of broker\[broker-a\].* OK, \d+", added)
-    assert {row[5] for row in _route_rows(mqadmin, topic)} == {"6"}
+    assert {row[5] for row in route_rows(mqadmin, topic)} == {"6"}

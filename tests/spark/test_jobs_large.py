@@ -9,6 +9,7 @@ import pyarrow.dataset as ds
 import pytest
 
 from contrail import Admin
+from contrail.clock import SharedClock
 from contrail.testing import LocalCluster
 from tests.spark.job_kills import finish_job, send_large
 from tests.spark.traffic import make_topic, queues_of
@@ -21,8 +22,10 @@ pytestmark = [pytest.mark.torture, pytest.mark.timeout(1_800)]
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
-    """600 MB in one topic."""
-    with LocalCluster(folder=tmp_path_factory.mktemp("large")) as cluster:
+    """600 MB in one topic, stored hours ago: only an hour that is over is compacted."""
+    clock = SharedClock(tmp_path_factory.mktemp("clock") / "shift")
+    clock.advance(ms=-3 * 3_600_000)
+    with LocalCluster(folder=tmp_path_factory.mktemp("large"), clock=clock) as cluster:
         make_topic(cluster, "heavy", queues=2)
         send_large(cluster, "heavy", COUNT)
         yield cluster

@@ -25,11 +25,14 @@ from contrail.broker.handlers.pull import PullHandler
 from contrail.broker.handlers.queries import QueryHandlers
 from contrail.broker.handlers.quick_pulls import Outcome as PullOutcome
 from contrail.broker.handlers.relays import RelayHandlers
+from contrail.broker.handlers.request_modes import RequestModeHandlers
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.message_kinds import MessageKinds
+from contrail.broker.metric_sources import broker_metrics
 from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
+from contrail.broker.services.creation_times import CreationTimes
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.group_changes import GroupChanges
@@ -53,6 +56,7 @@ from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
 from contrail.protocol.frames import Frames, pull_request
+from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
 from contrail.store.config import StoreConfig
@@ -61,8 +65,10 @@ from contrail.wire.caller import Caller
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.peer import Handler
+from contrail.wire.request_times import RequestTimes
 from contrail.wire.router import GO_AWAY_VERSION, RequestRouter, parse_networks
 from contrail.wire.server import Arrived, Server, bind_pair
+from contrail.wire.text_endpoint import TextEndpoint, open_metrics
 from contrail.wire.tls import TlsFiles, TlsMode
 
 _log = logging.getLogger(__name__)
@@ -116,6 +122,8 @@ class Broker:
         self._tls_files = tls_files
         self._ticker: asyncio.Task[None] | None = None
         self._flush_noted = False
+        self._times: RequestTimes | None = None
+        self.metrics: TextEndpoint | None = None
         self.failed: asyncio.Event = asyncio.Event()
 
     # Life.
@@ -142,12 +150,37 @@ class Broker:
         await self._loop.run_in_executor(None, self._recall)
         self._ticker = asyncio.create_task(self._run_schedule(), name="broker-schedule")
         await self._serve(main, fast)
+        await self._open_metrics()
         _log.info("broker %r serves %s", config.broker_name, self.address)
         await self.registration.register_now()
 
     async def _serve(self, main: socket.socket, fast: socket.socket) -> None:
         await self.server.serve(main)
         await self.server.serve(fast, is_fast_port=True)
+
+    async def _open_metrics(self) -> None:
+        if self._times is None:
+            return
+        config = self._config
+        metrics = broker_metrics(
+            tables=self.tables,
+            store=self.store,
+            store_config=self._store_config,
+            stats=self.stats,
+            kinds=self.kinds,
+            far_reads=self.far_reads,
+            creations=self._creations,
+            times=self._times,
+            clock=self._clock,
+            work_sizes=lambda: {
+                "send": len(self._acknowledgements),
+                "pull": len(self.pulls.cold_reads),
+                "query_message": len(self.far_reads),
+            },
+        )
+        self.metrics = await open_metrics(
+            metrics.pieces, address=config.metrics_address, port=config.metrics_port
+        )
 
     async def stop(self) -> None:
         """Leave the NameServers, answer what waits, write everything down, close. Twice is once."""
@@ -158,6 +191,8 @@ class Broker:
         self.router.is_going_away = True
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
+        if self.metrics is not None:
+            await self.metrics.stop()
         self.pulls.release_all()
         self.far_reads.close()
         await self._relays.close()
@@ -218,8 +253,11 @@ class Broker:
     # Wiring.
 
     def _wire(self) -> None:
+        if self._config.metrics_exporter is MetricsExporter.PROM:
+            self._times = RequestTimes(time.monotonic)
         self._wire_services()
-        self._wire_routers(self._handlers())
+        self._creations = CreationTimes(self.tables.topics.is_system)
+        self._wire_routers(self._creations.timed(self._handlers()))
         self.server = Server(
             self,
             limits=self._limits,
@@ -227,6 +265,7 @@ class Broker:
             tls_mode=self._tls_mode,
             tls_files=self._tls_files,
         )
+        self.server.times = self._times
         self.schedule = self._make_schedule()
 
     def _wire_routers(self, handlers: dict[int, Handler]) -> None:
@@ -399,6 +438,7 @@ class Broker:
             ),
             GroupHandlers(tables.groups, tables.consumer_offsets, self.stats, clock=clock),
             QueryHandlers(store, tables.topics.table, tables.consumers, tables.filters),
+            RequestModeHandlers(tables.topics.table, tables.groups, clock=clock),
             self._admin_handlers(),
             self.kinds,
         )
@@ -415,6 +455,7 @@ class Broker:
             store_host=self._store_host,
             waits_for_flush=self._store_config.syncs_before_ack,
             on_stored=self._traces.watch if self._traces is not None else None,
+            times=self._times,
         )
 
     def _pull_handler(self) -> PullHandler:
@@ -611,6 +652,8 @@ class Broker:
     def end_of_tick(self) -> None:
         self.sends.append_run()
         self.kinds.append_run()
+        if self._times is not None:
+            self._times.answered_pulls(self.pulls.quick.take_counts())
         if self._flush_noted:
             self._take_flushed()
         self._dispatch()

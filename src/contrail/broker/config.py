@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from contrail.errors import ConfigError
 from contrail.model.settings import require_sound, setting
 from contrail.model.topic import NAME_PATTERN
+from contrail.protocol.prometheus_text import MetricsExporter, parse_labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,8 +83,17 @@ class BrokerConfig:
     channel_expired_ms: int = setting("channelExpiredTimeout", 120_000, lowest=1000)
     accept_sends_after_ms: int = setting("startAcceptSendRequestTimeStamp", 0, lowest=0)
 
+    metrics_exporter: MetricsExporter = setting(  # noqa: RUF009
+        "metricsExporterType", MetricsExporter.PROM
+    )
+    metrics_address: str = setting("metricsPromExporterHost", "127.0.0.1")
+    metrics_port: int = setting("metricsPromExporterPort", 5557, lowest=0, highest=65535)
+    metrics_labels: str = setting("metricsLabel", "")
+    queue_lag_metrics: bool = setting("contrailQueueLagMetrics", False)
+
     def __post_init__(self) -> None:
         require_sound(self)
+        parse_labels("metricsLabel", self.metrics_labels)
         names = {
             "brokerName": self.broker_name,
             "brokerClusterName": self.cluster_name,

@@ -76,8 +76,9 @@ class MessageKinds:
             need.clock,
             rules=need.timer_rules,
         )
-        self._wire_transactions(table := OpenTransactions())
-        self.sinks = Sinks(need, self.transactions, table)
+        self.open_transactions = OpenTransactions()
+        self._wire_transactions(self.open_transactions)
+        self.sinks = Sinks(need, self.transactions, self.open_transactions)
         # Last of all: it speaks for the cursors that were written before it.
         self._memory = DeliveryMemory(
             tables.persistence,

@@ -1,7 +1,7 @@
 """The root of the ``contrail`` command: a table of groups, and the way to run one.
 
 Nothing heavy is imported here: the help of the root, and the way to a command, cost no more than
-Python itself. The framework comes with the command that is called (`contrail.cli.group`).
+Python itself. The framework comes with the command that is called (`contrail.cli.root`).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ SECTIONS = {
     },
     "Administration": {
         "topic": _group("topic", "Topics: create, list, describe, grow, shrink, delete."),
-        "group": _group("group", "Consumer groups: list, describe, lag, seek, clone, delete."),
+        "group": _group("consumer_group", "Consumer groups: list, describe, lag, seek, clone, delete."),
         "client": _group("client", "Connected producers and consumers: list, show."),
         "cluster": _group("cluster", "The brokers of a cluster and how they are."),
         "ctx": _group("ctx", "Named clusters, so that no address is typed twice."),
@@ -84,8 +84,8 @@ def run(arguments: list[str]) -> int:
         if arguments[0] not in COMMANDS and arguments[0] not in _COMPLETION_FLAGS:
             print(_unknown(arguments[0]), file=sys.stderr)
             return _COMMAND_UNKNOWN
-    group = import_module("contrail.cli.group")
-    return int(group.run(arguments))
+    root = import_module("contrail.cli.root")
+    return int(root.run(arguments))
 
 
 def help_text() -> str:

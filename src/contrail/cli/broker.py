@@ -1,4 +1,4 @@
-"""``contrail broker``: runs a broker."""
+"""``contrail broker``: runs a broker; its commands look after running ones."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ import typer
 
 from contrail.broker.app import Broker
 from contrail.broker.settings import BrokerSettings, read_broker_settings
+from contrail.cli.broker_admin import config as config_command
+from contrail.cli.broker_admin import status
+from contrail.cli.broker_drain import drain, undrain
 from contrail.cli.logs import LogFormat, LogLevel, set_up_logs
 from contrail.cli.open_files import limits_within, raise_open_files_limit
 from contrail.cli.server_options import (
@@ -58,8 +61,9 @@ class Advertised(NamedTuple):
     reason: str
 
 
-@app.command()
+@app.callback(invoke_without_command=True)
 def broker(
+    ctx: typer.Context,
     config: ConfigFile = None,
     namesrv: NameServers = None,
     folder: Folder = None,
@@ -71,7 +75,10 @@ def broker(
     log_level: LogLevelOption = LogLevel.INFO,
     log_file: LogFile = None,
 ) -> None:
-    """Run a broker: it stores messages and hands them out."""
+    """Run a broker: it stores messages and hands them out. Or look after running brokers."""
+    if ctx.invoked_subcommand is not None:
+        _require_nothing_given(ctx, ctx.invoked_subcommand)
+        return
     options = given(
         {
             "namesrvAddr": namesrv,
@@ -98,6 +105,28 @@ def broker(
     raise typer.Exit(
         serve(lambda: _broker(read), on_ready=_ready, failed_event=lambda made: made.failed)
     )
+
+
+app.command()(status)
+app.command("config")(config_command)
+app.command()(drain)
+app.command()(undrain)
+
+
+def _require_nothing_given(ctx: typer.Context, command: str) -> None:
+    """A flag before a command would be lost: it is about the broker that is not run then."""
+    given_names = [
+        str(parameter.opts[-1])
+        for parameter in ctx.command.params
+        if _is_given(ctx, str(parameter.name))
+    ]
+    if given_names:
+        raise ConfigError(f"{given_names[0]} must stand behind `contrail broker {command}`")
+
+
+def _is_given(ctx: typer.Context, name: str) -> bool:
+    source = ctx.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
 
 
 def default_properties(environment: Mapping[str, str]) -> dict[str, str]:

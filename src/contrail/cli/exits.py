@@ -63,4 +63,7 @@ def exit_code_of(error: ContrailError) -> ExitCode:
         return ExitCode.UNREACHABLE
     if isinstance(error, CommandFailed | SendFailed | SomeFailed | NoReply):
         return ExitCode.FAILED
+    # The client says in its own words which server could not be reached, and why.
+    if isinstance(error.__cause__, CallFailed):
+        return ExitCode.UNREACHABLE
     return ExitCode.UNUSABLE

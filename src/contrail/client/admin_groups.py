@@ -239,7 +239,7 @@ class GroupAdmin(TopicAdmin):
     async def running_info(
         self, group: str, client_id: str, *, jstack: bool = False
     ) -> ConsumerRunningInfo:
-        """A member's own view: its settings, queues and rates; with ``jstack`` Java's threads.
+        """A member's own view: its settings, queues and rates; with ``jstack`` what its threads do.
 
         Raises:
             ClientError: no broker knows that client in the group.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 
 from contrail.client.admin_asking import decoded, number_field
@@ -15,17 +15,20 @@ from contrail.client.admin_values import (
 )
 from contrail.client.decoding import received_messages
 from contrail.client.message import ReceivedMessage
+from contrail.client.pulling import SUBSCRIPTION_FLAG, SUSPEND_FLAG, PullResult, read_answer
 from contrail.client.queue_places import epoch_ms
+from contrail.client.subscriptions import Sql92, check_subscription
 from contrail.errors import ClientError, MessageIllegal, OffsetIllegal, RecordDamaged
+from contrail.model.fastjson import Fields, loads
 from contrail.model.host import unpack_host
 from contrail.model.message_id import decode_offset_message_id
 from contrail.model.properties import UNIQ_KEY
-from contrail.model.subscription import ALL_TAGS, TAG
+from contrail.model.subscription import ALL_TAGS, SQL92, SubscriptionData, parse_subscription
 from contrail.protocol.bodies.running_info import ConsumedDirectly, decode_consumed_directly
 from contrail.protocol.bodies.transactions import ListedTransaction, decode_transactions
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
-from contrail.protocol.json_style import MessageQueue
+from contrail.protocol.json_style import MessageQueue, body_errors, encode_body
 
 # What every broker lets tools read as.
 TOOLS_GROUP = "TOOLS_CONSUMER"
@@ -34,8 +37,6 @@ KEY_COUNT_MAX = 64
 _LONG_MAX = (1 << 63) - 1
 # The index rounds times down by up to this much.
 _INDEX_STEP_MS = 1_000
-# The pull tells its own subscription; it commits nothing and does not wait.
-_PULL_FLAGS = 4
 _PULLED = (
     ResponseCode.SUCCESS,
     ResponseCode.PULL_NOT_FOUND,
@@ -51,6 +52,19 @@ class _Pulled:
 
     messages: list[ReceivedMessage]
     next_queue_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class TimerCounts:
+    """How many timed messages wait on a broker, by their topic and by how soon they are due.
+
+    ``by_horizon_s`` counts those due within so many seconds and not within the number before;
+    Apache's brokers do not tell, and leave it empty.
+    """
+
+    broker: BrokerAddress
+    by_topic: Mapping[str, int]
+    by_horizon_s: Mapping[int, int]
 
 
 class MessageAdmin(OffsetAdmin):
@@ -239,27 +253,96 @@ class MessageAdmin(OffsetAdmin):
             position = pulled.next_queue_offset
 
     async def _pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> _Pulled:
+        everything = parse_subscription(queue.topic, ALL_TAGS)
         what = f"messages of queue {queue.queue_id} of topic {queue.topic!r} from {queue_offset} on"
         broker = await self._broker_of(queue)
+        answer = await self._ask_for(broker, queue, queue_offset, count_max, everything, what)
+        found = answer.code == ResponseCode.SUCCESS
+        return _Pulled(
+            messages=_messages(answer, broker, what) if found else [],
+            next_queue_offset=number_field(answer, "nextBeginOffset", what),
+        )
+
+    async def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        count_max: int = 32,
+        expression: str | Sql92 = ALL_TAGS,
+        *,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Ask once for messages that pass a filter, without any group noticing.
+
+        With ``wait_ms`` the broker waits so long for some. See ``check_expression`` for SQL92.
+
+        Raises:
+            BrokerRefused: the broker does not filter, or not by this expression.
+        """
+        wanted = _subscription(queue.topic, expression)
+        what = f"messages of queue {queue.queue_id} of topic {queue.topic!r} from {queue_offset} on"
+        broker = await self._broker_of(queue)
+        answer = await self._ask_for(
+            broker, queue, queue_offset, count_max, wanted, what, wait_ms=wait_ms
+        )
+        return read_answer(answer, queue, wanted)
+
+    async def _ask_for(
+        self,
+        broker: BrokerAddress,
+        queue: MessageQueue,
+        queue_offset: int,
+        count_max: int,
+        wanted: SubscriptionData,
+        what: str,
+        *,
+        wait_ms: int = 0,
+    ) -> ReceivedResponse:
+        """A pull that tells its own subscription and commits nothing."""
         fields = {
             "consumerGroup": TOOLS_GROUP,
             "topic": queue.topic,
             "queueId": str(queue.queue_id),
             "queueOffset": str(queue_offset),
             "maxMsgNums": str(count_max),
-            "sysFlag": str(_PULL_FLAGS),
+            "sysFlag": str(SUBSCRIPTION_FLAG | (SUSPEND_FLAG if wait_ms else 0)),
             "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": ALL_TAGS,
-            "subVersion": "0",
-            "expressionType": TAG,
+            "suspendTimeoutMillis": str(wait_ms),
+            "subscription": wanted.sub_string,
+            "subVersion": str(wanted.sub_version),
+            "expressionType": wanted.expression_type,
         }
-        answer = await self._ask(broker, RequestCode.PULL_MESSAGE, fields, what, accepted=_PULLED)
-        found = answer.code == ResponseCode.SUCCESS
-        return _Pulled(
-            messages=_messages(answer, broker, what) if found else [],
-            next_queue_offset=number_field(answer, "nextBeginOffset", what),
+        return await self._ask(
+            broker,
+            RequestCode.PULL_MESSAGE,
+            fields,
+            what,
+            accepted=_PULLED,
+            timeout_ms=self._timeout_ms + wait_ms,
         )
+
+    async def check_expression(self, topic: str, expression: str | Sql92) -> None:
+        """Have a topic's brokers look at a filter: Apache's pass over an SQL92 that is none.
+
+        Raises:
+            BrokerRefused: a broker does not take it; the message says why.
+            RouteMissing: no broker has the topic.
+        """
+        wanted = _subscription(topic, expression)
+        what = f"the expression {wanted.sub_string!r} for topic {topic!r}"
+        body = encode_body(
+            {
+                "clientId": TOOLS_GROUP,
+                "group": TOOLS_GROUP,
+                "namespace": "",
+                "subscriptionData": wanted.to_fields(),
+            }
+        )
+
+        async def ask(broker: BrokerAddress) -> ReceivedResponse:
+            return await self._ask(broker, RequestCode.CHECK_CLIENT_CONFIG, {}, what, body=body)
+
+        await self._ask_each(await self._topic_brokers(topic), ask, lambda answers: None, what)
 
     # Consuming again.
 
@@ -304,6 +387,27 @@ class MessageAdmin(OffsetAdmin):
             timeout_ms=max(self._timeout_ms, _CLIENT_TIMEOUT_MS),
         )
         return decoded(decode_consumed_directly, answer, what)
+
+    # Timers.
+
+    async def timer_counts(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, TimerCounts]:
+        """How many timed messages wait, by broker name; delay levels are not counted by brokers.
+
+        Raises:
+            SomeFailed: not every broker answered.
+        """
+        what = "the counts of timed messages"
+
+        async def ask(broker: BrokerAddress) -> TimerCounts:
+            answer = await self._ask(broker, RequestCode.GET_TIMER_METRICS, {}, what)
+            return decoded(lambda body: _timer_counts(broker, body), answer, what)
+
+        masters = await self._masters(cluster=cluster)
+        return await self._ask_each(
+            masters, ask, lambda answers: answers, what, allow_partial=allow_partial
+        )
 
     # Transactions.
 
@@ -362,6 +466,30 @@ def _messages(answer: ReceivedResponse, broker: BrokerAddress, what: str) -> lis
         return list(received_messages(answer.body, broker.broker_name))
     except RecordDamaged as error:
         raise ClientError(f"{what}: {broker} sent what is no message: {error}") from error
+
+
+def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:
+    check_subscription(topic, expression)
+    if isinstance(expression, Sql92):
+        return parse_subscription(topic, expression.expression, SQL92)
+    return parse_subscription(topic, expression)
+
+
+def _timer_counts(broker: BrokerAddress, body: bytes) -> TimerCounts:
+    """Raises ``RequestRejected`` for a body that holds no such counts."""
+    with body_errors("the counts of timed messages"):
+        fields = Fields(loads(body), "timer metrics")
+        topics = fields.children("timingCount")
+        return TimerCounts(
+            broker,
+            {name: one.integer("count", 0) for name, one in topics.items()},
+            {int(seconds): count for seconds, count in _horizons(fields).items()},
+        )
+
+
+def _horizons(fields: Fields) -> dict[str, int]:
+    counts = fields.integers("timingDistribution")
+    return {seconds: count for seconds, count in counts.items() if seconds.isdecimal()}
 
 
 def _open_transaction(broker_name: str, one: ListedTransaction) -> OpenTransaction:

@@ -11,6 +11,7 @@ from contrail.client.decoding import received_message
 from contrail.client.message import ReceivedMessage
 from contrail.client.name_servers import NameServers
 from contrail.client.sides import ConsumerSide, ProducerSide, TransactionCheck
+from contrail.client.thread_stacks import thread_stacks
 from contrail.clock import Clock
 from contrail.errors import ContrailError, RequestRejected
 from contrail.model.properties import ARRIVE_TIME, CORRELATION_ID, PGROUP, decode_properties
@@ -129,6 +130,8 @@ class Inbound:
         }
         given = info.get("properties")
         info["properties"] = {**known, **(given if isinstance(given, Mapping) else {})}
+        if request.fields.get("jstackEnable", "").lower() == "true":
+            info["jstack"] = thread_stacks()
         connection.reply(request, Response(body=encode_body(info)))
 
     def _consume_directly(self, request: Request, connection: Connection) -> None:

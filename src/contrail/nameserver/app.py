@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 
 from contrail.clock import Clock
 from contrail.model.host import Host
@@ -14,20 +15,24 @@ from contrail.nameserver.handlers import (
     RouteHandlers,
     SettingsHandlers,
 )
+from contrail.nameserver.metrics import NameServerMetrics
 from contrail.nameserver.saver import FileSaver
 from contrail.nameserver.state.kv import KvTable, decode_kv
 from contrail.nameserver.state.routes import RouteTables
 from contrail.nameserver.state.settings import RuntimeSettings
 from contrail.protocol.command import ReceivedResponse, Request
 from contrail.protocol.frames import Frames
+from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
 from contrail.runtime.state_file import read_state
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.peer import Handler, Peer
+from contrail.wire.request_times import RequestTimes
 from contrail.wire.router import RequestRouter, parse_networks
 from contrail.wire.server import Arrived, Server
+from contrail.wire.text_endpoint import TextEndpoint, open_metrics
 from contrail.wire.tls import TlsFiles, TlsMode
 
 _log = logging.getLogger(__name__)
@@ -67,6 +72,7 @@ class NameServer:
             in_flight_count_max=(limits or Limits()).in_flight_count_max,
         )
         self.server = Server(self, limits=limits, tls_mode=tls_mode, tls_files=tls_files)
+        self.metrics: TextEndpoint | None = None
         self.schedule = self._make_schedule()
 
     @property
@@ -88,9 +94,31 @@ class NameServer:
             StateFileDamaged: the KV file and its backup are both unreadable.
         """
         await self._load_kv()
+        times = self._make_times()
         self._port = await self.server.listen(self.config.listen_address, self.config.listen_port)
         self._ticker = asyncio.create_task(self._run_schedule(), name="nameserver-schedule")
+        if times is not None:
+            await self._open_metrics(times)
         _log.info("NameServer listens on %s", self.address)
+
+    def _make_times(self) -> RequestTimes | None:
+        if self.config.metrics_exporter is MetricsExporter.PROM:
+            self.server.times = RequestTimes(time.monotonic)
+        return self.server.times
+
+    async def _open_metrics(self, times: RequestTimes) -> None:
+        config = self.config
+        metrics = NameServerMetrics(
+            self.tables,
+            self.server,
+            times,
+            self.router.counts,
+            node_id=self.address,
+            labels=config.metrics_labels,
+        )
+        self.metrics = await open_metrics(
+            metrics.pieces, address=config.metrics_address, port=config.metrics_port
+        )
 
     async def stop(self) -> None:
         """Tell clients to go away, finish what is being written, close everything."""
@@ -98,6 +126,8 @@ class NameServer:
         if self._ticker is not None:
             self._ticker.cancel()
             await asyncio.gather(self._ticker, return_exceptions=True)
+        if self.metrics is not None:
+            await self.metrics.stop()
         await self._kv_saver.drain()
         await self._settings_saver.drain()
         await self.server.stop()

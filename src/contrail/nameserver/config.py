@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Self
 
 from contrail.model.settings import properties_of, read_settings, require_sound, setting
+from contrail.protocol.prometheus_text import MetricsExporter, parse_labels
 
 _INT_MAX = (1 << 31) - 1
 
@@ -47,9 +48,17 @@ class NameServerConfig:
     scan_interval_ms: int = setting(
         "scanNotActiveBrokerInterval", 5000, lowest=10, highest=_INT_MAX
     )
+    # A NameServer of Apache's has none; the names are those of its broker.
+    metrics_exporter: MetricsExporter = setting(  # noqa: RUF009
+        "metricsExporterType", MetricsExporter.PROM
+    )
+    metrics_address: str = setting("metricsPromExporterHost", "127.0.0.1")
+    metrics_port: int = setting("metricsPromExporterPort", 5558, lowest=0, highest=65_535)
+    metrics_labels: str = setting("metricsLabel", "")
 
     def __post_init__(self) -> None:
         require_sound(self)
+        parse_labels("metricsLabel", self.metrics_labels)
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:

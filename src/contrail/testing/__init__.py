@@ -1,6 +1,43 @@
-"""A real cluster for tests: NameServers and brokers on free loopback ports."""
+"""A real cluster for tests: NameServers and brokers on free loopback ports.
 
-from contrail.testing.caller import BlockingCaller
-from contrail.testing.cluster import LocalBroker, LocalCluster, LocalNameServer
+The names are resolved on first use: pytest loads the plugin in this room for every run, also for
+those that never start a broker.
+"""
 
-__all__ = ["BlockingCaller", "LocalBroker", "LocalCluster", "LocalNameServer"]
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from contrail.testing.caller import BlockingCaller as BlockingCaller
+    from contrail.testing.cluster import LocalBroker as LocalBroker
+    from contrail.testing.cluster import LocalCluster as LocalCluster
+    from contrail.testing.cluster import LocalNameServer as LocalNameServer
+    from contrail.testing.moved_clock import MovedClock as MovedClock
+
+# public name -> the module that defines it
+_PUBLIC = {
+    "BlockingCaller": "contrail.testing.caller",
+    "LocalBroker": "contrail.testing.cluster",
+    "LocalCluster": "contrail.testing.cluster",
+    "LocalNameServer": "contrail.testing.cluster",
+    "MovedClock": "contrail.testing.moved_clock",
+}
+
+__all__ = [
+    "BlockingCaller",
+    "LocalBroker",
+    "LocalCluster",
+    "LocalNameServer",
+    "MovedClock",
+]
+
+
+def __getattr__(name: str) -> Any:
+    module = _PUBLIC.get(name)
+    if module is None:
+        raise AttributeError(f"module 'contrail.testing' has no attribute {name!r}")
+    value = getattr(import_module(module), name)
+    globals()[name] = value
+    return value

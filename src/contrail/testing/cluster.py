@@ -1,8 +1,8 @@
 """``LocalCluster``: NameServers and brokers in this process, or in children of it.
 
-In this process they share one event loop on a thread of its own and may be given a clock that the
-test moves. In children they are started by the command line, as an operator would, and can be
-killed. Everything listens on loopback, on free ports.
+In this process they share one event loop on a thread of its own, may be given a clock that the
+test moves, and do wrong on request. In children they are started by the command line, as an
+operator would, and can be killed for real. Everything listens on loopback, on free ports.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from itertools import cycle
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from contrail.broker.app import Broker
 from contrail.broker.settings import read_broker_settings
 from contrail.clock import (
     CLOCK_FILE_VARIABLE,
@@ -33,9 +32,13 @@ from contrail.clock import (
 from contrail.errors import ContrailError
 from contrail.nameserver.app import NameServer
 from contrail.nameserver.config import NameServerConfig
-from contrail.protocol.codes import RequestCode
+from contrail.nameserver.state.routes import BrokerKey
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.testing.caller import BlockingCaller
+from contrail.testing.faulty_broker import FaultyBroker, Refusal
 from contrail.testing.loop import LoopThread
+from contrail.testing.moved_clock import MovedClock
 
 T = TypeVar("T")
 
@@ -58,7 +61,11 @@ TEST_PROPERTIES: Mapping[str, str] = {
     "maxIndexNum": "200000",
     # A busy machine must not turn a test's sends away.
     "brokerFastFailureEnable": "false",
+    # Clusters of many tests would fight for the one port.
+    "metricsExporterType": "DISABLE",
 }
+# Zeros that are written ahead are most of what a short life costs.
+_IN_PROCESS_PROPERTIES = {"contrailPrepareSegments": "false"}
 
 
 class _Child:
@@ -125,7 +132,10 @@ class LocalNameServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         if self._cluster.in_children:
             self._child = _Child(
-                ["namesrv", "--folder", str(self.folder), "--port", str(self.port)],
+                [
+                    *("namesrv", "--folder", str(self.folder), "--port", str(self.port)),
+                    *("--set", "metricsExporterType=DISABLE"),
+                ],
                 self.folder,
                 self._cluster.clock,
             )
@@ -136,6 +146,7 @@ class LocalNameServer:
                 listen_port=self.port,
                 kv_config_path=self.folder / "kvConfig.json",
                 config_store_path=self.folder / "namesrv.properties",
+                metrics_exporter=MetricsExporter.DISABLE,
             )
             self.app = NameServer(config, clock=self._cluster.clock)
             self._cluster.run(self.app.start())
@@ -162,16 +173,32 @@ class LocalBroker:
         self.folder = cluster.folder / self.name
         self.port = free_port_pair()
         self.address = f"127.0.0.1:{self.port}"
-        self.app: Broker | None = None
+        self.app: FaultyBroker | None = None
         self._child: _Child | None = None
 
     @property
     def pid(self) -> int:
         return self._child.pid if self._child is not None else os.getpid()
 
+    @property
+    def cluster(self) -> LocalCluster:
+        return self._cluster
+
+    @property
+    def namesrv(self) -> str:
+        """What clients connect to: the NameServers of its cluster."""
+        return self._cluster.namesrv
+
+    def advance(
+        self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0
+    ) -> None:
+        """Move the clock of its cluster; see there."""
+        self._cluster.advance(ms=ms, seconds=seconds, minutes=minutes, hours=hours)
+
     def properties(self) -> dict[str, str]:
         return {
             **TEST_PROPERTIES,
+            **({} if self._cluster.in_children else _IN_PROCESS_PROPERTIES),
             "brokerName": self.name,
             "brokerIP1": "127.0.0.1",
             "listenPort": str(self.port),
@@ -187,7 +214,7 @@ class LocalBroker:
             self._start_child()
         else:
             settings = read_broker_settings(self.properties())
-            self.app = Broker(settings.broker, settings.store, clock=self._cluster.clock)
+            self.app = FaultyBroker(settings.broker, settings.store, clock=self._cluster.clock)
             self._cluster.run(self.app.start())
         self._cluster.wait_for_routes(self)
 
@@ -208,9 +235,56 @@ class LocalBroker:
             self._cluster.run(app.stop())
 
     def kill(self) -> None:
-        """End it as a power cut would."""
-        assert self._child is not None, "only a child can be killed: in_children=True"
-        self._child.end(signal.SIGKILL)
+        """End it at once: nobody is told, nothing more is written; ``start`` recovers.
+
+        A child is killed for real. In this process the broker loses its connections and its disk.
+        """
+        if self._child is not None:
+            self._child.end(signal.SIGKILL)
+        if self.app is not None:
+            app, self.app = self.app, None
+            self._cluster.run(app.die())
+
+    # Faults. They last until ``clear_faults`` or the end of this broker's life.
+
+    def refuse_sends(
+        self,
+        code: int = ResponseCode.SYSTEM_BUSY,
+        *,
+        count: int | None = None,
+        remark: str = "refused by the test",
+    ) -> None:
+        """Answer the next ``count`` sends with a response code, or all of them; store none."""
+        refusal = Refusal(code, remark, count)
+        self._meddle(lambda app: app.refuse_sends(refusal))
+
+    def delay_answers(self, ms: int) -> None:
+        """Do what is asked, and say so this much later; 0 ends it."""
+        self._meddle(lambda app: app.delay_answers(ms))
+
+    def lose_answers(self, count: int = 1) -> None:
+        """Store the next ``count`` sends, and drop their connection instead of an answer."""
+        self._meddle(lambda app: app.lose_answers(count))
+
+    def drop_connections(self) -> None:
+        """Drop all connections now; clients may come back."""
+        self._meddle(lambda app: app.drop_connections())
+
+    def clear_faults(self) -> None:
+        """Be a broker as any other again."""
+        self._meddle(lambda app: app.clear_faults())
+
+    def _meddle(self, act: Callable[[FaultyBroker], None]) -> None:
+        app = self.app
+        if app is None:
+            raise ContrailError(
+                f"{self.name} does not run in this process: start it, without in_children=True"
+            )
+
+        async def on_loop() -> None:
+            act(app)
+
+        self._cluster.run(on_loop())
 
 
 class LocalCluster:
@@ -266,24 +340,36 @@ class LocalCluster:
         if self._temporary is not None:
             self._temporary.cleanup()
 
-    def advance(self, *, ms: int = 0, hours: float = 0) -> None:
+    def advance(
+        self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0
+    ) -> None:
         """Move the clock this cluster was given, and run what is due then.
 
         Children look at their clock by themselves, many times a second.
         """
         clock = self.clock
-        assert isinstance(clock, ManualClock | SharedClock), "give the cluster a clock to move"
-        clock.advance(ms=ms, hours=hours)
+        assert isinstance(clock, ManualClock | SharedClock | MovedClock), (
+            "give the cluster a clock to move"
+        )
+        clock.advance(ms=ms + round(seconds * 1000 + minutes * 60_000), hours=hours)
         if not self.in_children:
             self.run(self._run_due(clock.now_ms()))
 
     async def _run_due(self, now_ms: int) -> None:
         for broker in self.brokers:
             if broker.app is not None:
+                self._keep_registered(broker, now_ms)
                 broker.app.run_due(now_ms)
         for server in self.nameservers:
             if server.app is not None:
                 server.app.schedule.run_due(now_ms)
+
+    def _keep_registered(self, broker: LocalBroker, now_ms: int) -> None:
+        """A running broker has registered all along: a jump of the clock must not evict it."""
+        cluster = broker.properties().get("brokerClusterName", "DefaultCluster")
+        for server in self.nameservers:
+            if server.app is not None:
+                server.app.tables.heard(BrokerKey(cluster, broker.address), now_ms)
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine on the cluster's event loop."""

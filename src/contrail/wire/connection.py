@@ -30,12 +30,15 @@ from contrail.protocol.command import (
 )
 from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.limits import Limits
+from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
 
 _OPAQUE_MASK = 0x7FFFFFFF
 # From this size on handing over several pieces costs less than joining them.
 _LARGE_PART_BYTES = 16 << 10
 _TIMER_RESOLUTION_S = 0.001
+# More than a connection may have waiting at once.
+_PUT_OFF_MAX = 32_768
 
 
 class Hub(Protocol):
@@ -98,6 +101,9 @@ class Connection(asyncio.Protocol):
         self._until_writable: asyncio.Future[None] | None = None
         self._reading_paused = False
         self._is_held = False
+        self.times: RequestTimes | None = None
+        # When requests came in that are not answered yet, by their numbers; only if timed.
+        self._put_off_s: dict[int, float] = {}
         # Scratch space for whoever serves this peer; wire itself never looks at it.
         self.notes: dict[str, Any] = {}
 
@@ -215,7 +221,15 @@ class Connection(asyncio.Protocol):
 
     # Sending.
 
+    def put_off(self, request: Request) -> None:
+        """The request is going to be answered later."""
+        times = self.times
+        if times is not None and times.follows(request) and len(self._put_off_s) < _PUT_OFF_MAX:
+            self._put_off_s.setdefault(request.opaque, times.arrived_s)
+
     def reply(self, request: Request, response: Response) -> None:
+        if self.times is not None:
+            self.times.answered(request, response, self._put_off_s.pop(request.opaque, None))
         if not request.flag & FLAG_ONE_WAY:
             self.answer(request.opaque, response)
 

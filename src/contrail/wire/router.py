@@ -43,6 +43,8 @@ class RequestRouter:
         response = self._response(request, peer)
         if response is not None:
             peer.reply(request, response)
+        else:
+            peer.put_off(request)
 
     def _response(self, request: Request, peer: Connection) -> Response | None:
         try:

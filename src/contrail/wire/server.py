@@ -18,6 +18,7 @@ from contrail.errors import ConfigError
 from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
+from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import TlsFiles, TlsMode
 
 _log = logging.getLogger(__name__)
@@ -74,6 +75,8 @@ class Server:
         self.property_suffix = property_suffix
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
+        # Whoever wants requests timed sets it before the first connection comes.
+        self.times: RequestTimes | None = None
         self.now_s = 0.0
         self._per_address: Counter[str] = Counter()
         self._arrived: list[Arrived] = []
@@ -124,6 +127,7 @@ class Server:
     def admit(self, connection: Connection) -> str | None:
         """Take a new connection, or say why not."""
         self.connections.add(connection)
+        connection.times = self.times
         connection.opened_s = connection.received_s = connection.frame_s = self.now_s
         host = connection.address.rpartition(":")[0]
         self._per_address[host] += 1
@@ -177,6 +181,8 @@ class Server:
         """What is asked for during a tick is still done in it; frames come between ticks only."""
         began_s = self._time()
         self.waited_s = began_s - self._first_arrival_s if self._arrived else 0.0
+        if self.times is not None:
+            self.times.arrived_s = began_s - self.waited_s
         arrived, self._arrived = self._arrived, []
         try:
             # Also of a peer that has gone meanwhile: what it sent last may be one-way.

@@ -6,6 +6,7 @@ import java.nio.charset.StandardCharsets;
 import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
+import java.util.TreeMap;
 import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
@@ -15,13 +16,19 @@ import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.SendResult;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
+import org.apache.rocketmq.remoting.protocol.body.ConsumerRunningInfo;
 import org.apache.rocketmq.tools.command.MQAdminStartup;
+import org.apache.rocketmq.tools.monitor.DefaultMonitorListener;
+import org.apache.rocketmq.tools.monitor.MonitorConfig;
+import org.apache.rocketmq.tools.monitor.MonitorService;
+import org.apache.rocketmq.tools.monitor.UndoneMsgs;
 
 /**
  * Many mqadmin commands in one JVM. A line of standard input is one command, its words separated by
  * tabs; the answer is a line with a number of bytes and then that many bytes: all it printed.
  *
- * <p>Words beginning with '!' are ours: they hold a producer or a consumer online until the end.
+ * <p>Words beginning with '!' are ours: they name the commands there are, hold a producer or a
+ * consumer online until the end, or run a command that would never end by itself.
  */
 public class AdminShell {
     private static final int CONSUME_TIMEOUT_S = 40;
@@ -31,6 +38,27 @@ public class AdminShell {
             SUB_COMMANDS.clear();
             MQAdminStartup.main(words);
         }
+
+        static void printNames() {
+            SUB_COMMANDS.clear();
+            initCommand();
+            SUB_COMMANDS.forEach(command -> System.out.printf("%s%n", command.commandName()));
+        }
+    }
+
+    /** Prints what a monitor would log. */
+    private static class Report extends DefaultMonitorListener {
+        @Override
+        public void reportUndoneMsgs(UndoneMsgs undone) {
+            System.out.printf("undone\t%s\t%s\t%d%n", undone.getConsumerGroup(),
+                undone.getTopic(), undone.getUndoneMsgsTotal());
+        }
+
+        @Override
+        public void reportConsumerRunningInfo(TreeMap<String, ConsumerRunningInfo> clients) {
+            clients.forEach((client, info) -> System.out.printf("running\t%s\t%d%n", client,
+                info.getMqTable().size()));
+        }
     }
 
     private static final List<DefaultMQPushConsumer> consumers = new ArrayList<>();
@@ -38,6 +66,7 @@ public class AdminShell {
 
     public static void main(String[] arguments) throws Exception {
         PrintStream answers = System.out;
+        hastenShutdowns(Thread.currentThread());
         BufferedReader lines =
             new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
@@ -79,11 +108,108 @@ public class AdminShell {
             case "!consumer":
                 holdConsumer(words[1], words[2], words[3], Integer.parseInt(words[4]));
                 return;
+            case "!commands":
+                OneCommand.printNames();
+                return;
+            case "!until":
+                runUntilPrinted(
+                    Integer.parseInt(words[1]), Arrays.copyOfRange(words, 2, words.length));
+                return;
+            case "!trace":
+                trace(words[1], words[2], words[3], words[4]);
+                return;
+            case "!monitor":
+                monitorOnce(words[1]);
+                return;
             case "!commit":
                 consumers.forEach(one -> one.getDefaultMQPushConsumerImpl().persistConsumerOffset());
                 return;
             default:
                 OneCommand.run(words);
+        }
+    }
+
+    /**
+     * A client that shuts down waits up to 3 s for a thread that sleeps on an empty queue. Waking it
+     * up saves that time for each command; a thread of a client that lives on goes back to sleep.
+     */
+    private static void hastenShutdowns(Thread main) {
+        Thread watcher = new Thread(() -> {
+            while (true) {
+                boolean shuttingDown = Arrays.stream(main.getStackTrace())
+                    .anyMatch(frame -> frame.getClassName().endsWith(".NettyRemotingClient")
+                        && frame.getMethodName().equals("shutdown"));
+                if (shuttingDown) {
+                    Thread.getAllStackTraces().keySet().stream()
+                        .filter(thread -> thread.getName().startsWith("NettyEventExecutor"))
+                        .forEach(Thread::interrupt);
+                }
+                try {
+                    Thread.sleep(25);
+                } catch (InterruptedException stopped) {
+                    return;
+                }
+            }
+        });
+        watcher.setDaemon(true);
+        watcher.start();
+    }
+
+    /** Runs a command that never ends until it has printed so many lines, then interrupts it. */
+    private static void runUntilPrinted(int lineCount, String[] words) throws Exception {
+        PrintStream outer = System.out;
+        ByteArrayOutputStream printed = new ByteArrayOutputStream();
+        System.setOut(new PrintStream(printed, true, StandardCharsets.UTF_8));
+        Thread command = new Thread(() -> OneCommand.run(words));
+        command.start();
+        long deadline = System.currentTimeMillis() + CONSUME_TIMEOUT_S * 1000L;
+        while (command.isAlive() && System.currentTimeMillis() < deadline
+            && printed.toString(StandardCharsets.UTF_8).lines().count() < lineCount) {
+            Thread.sleep(20);
+        }
+        command.interrupt();
+        command.join(CONSUME_TIMEOUT_S * 1000L);
+        System.setOut(outer);
+        outer.print(printed.toString(StandardCharsets.UTF_8));
+    }
+
+    /** One message sent and consumed by clients that write traces; they flush them as they end. */
+    private static void trace(String servers, String group, String topic, String key)
+        throws Exception {
+        DefaultMQProducer producer = new DefaultMQProducer(group, true, null);
+        producer.setNamesrvAddr(servers);
+        producer.setInstanceName(group);
+        producer.start();
+        SendResult sent = producer.send(
+            new Message(topic, "TagA", key, key.getBytes(StandardCharsets.UTF_8)), 10_000);
+        producer.shutdown();
+        CountDownLatch consumed = new CountDownLatch(1);
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, true, null);
+        consumer.setNamesrvAddr(servers);
+        consumer.setInstanceName(group + "-reader");
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.subscribe(topic, "*");
+        consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
+            consumed.countDown();
+            return ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        });
+        consumer.start();
+        consumed.await(CONSUME_TIMEOUT_S, TimeUnit.SECONDS);
+        consumer.setAwaitTerminationMillisWhenShutdown(5_000);
+        consumer.shutdown();
+        System.out.printf("%s%n", sent.getMsgId());
+    }
+
+    /** One round of what startMonitoring does every minute. */
+    private static void monitorOnce(String servers) throws Exception {
+        MonitorConfig config = new MonitorConfig();
+        config.setNamesrvAddr(servers);
+        MonitorService service = new MonitorService(config, new Report(), null);
+        service.start();
+        try {
+            service.doMonitorWork();
+        } finally {
+            service.shutdown();
         }
     }
 

@@ -16,8 +16,9 @@ from contrail import kernels
 from contrail.cli import version
 from contrail.cli.app import COMMANDS, LazyCommand, help_text, main
 from contrail.cli.app import run as run_line
-from contrail.cli.group import LazyGroup, app
+from contrail.cli.root import LazyGroup, app
 from contrail.errors import StoreLocked
+from tests.cli.running import check_json
 
 run = CliRunner().invoke
 
@@ -52,6 +53,7 @@ def test_json_holds_the_same_report() -> None:
     assert told["contrail"] == contrail.__version__
     assert told["kernels"].keys() == set(kernels.kernel_names())
     assert told["optional"].keys() == version.OPTIONAL_PARTS.keys()
+    check_json("version", told)
 
 
 def test_an_absent_part_is_null_in_json_and_named_in_text(monkeypatch: pytest.MonkeyPatch) -> None:

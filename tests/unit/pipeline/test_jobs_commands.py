@@ -14,7 +14,7 @@ import typer
 from pyspark.errors import PySparkRuntimeError
 from typer.testing import CliRunner
 
-from contrail.cli.group import app
+from contrail.cli.root import app
 from contrail.cli.pipeline import shared
 from contrail.cli.pipeline.app import JOBS
 from contrail.errors import ConfigError, ContrailError, JobFailed, OptionInvalid

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from contrail.broker.handlers.topics import read_page
+from contrail.broker.handlers.topics import fitted, read_page
 from contrail.broker.services.groups import Groups
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.stats import BrokerStats
@@ -90,7 +90,7 @@ class GroupHandlers:
         if page is None:
             chosen = table.groups
         else:
-            chosen = table.page(*page)
+            chosen = table.page(*fitted(page, table.data_version, len(table.groups)))
             forbidden = {group: topics for group, topics in forbidden.items() if group in chosen}
         return Response(
             fields={"totalGroupNum": str(len(table.groups))},

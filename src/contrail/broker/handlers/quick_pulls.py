@@ -77,6 +77,12 @@ class QuickPulls:
         self._known: dict[tuple[int, bytes], _Known] = {}
         # Whether what the log holds is in memory, mostly; else its limits are others.
         self.log_fits_memory = True
+        self._answered: dict[int, int] = {}
+
+    def take_counts(self) -> dict[int, int]:
+        """How many pulls were answered since the last time, by request code."""
+        counts, self._answered = self._answered, {}
+        return counts
 
     def answer(self, item: Item, peer: Connection) -> Outcome:
         """Answer a pull, if it is like one before and its messages are one recent stretch."""
@@ -144,6 +150,7 @@ class QuickPulls:
             self._admission.remember_given(plan)
         header = _FOUND % (next_queue_offset, low, high, *known.flags, opaque)
         peer.send([frame_prefix(len(header), len(view)) + header, view])
+        self._answered[item[3]] = self._answered.get(item[3], 0) + 1
 
     def remember(self, item: Item, request: Request) -> None:
         """``request`` took the long way; from now on pulls like it need not, if it passed."""

@@ -25,6 +25,7 @@ from contrail.errors import (
 )
 from contrail.kernels.answer_build import part_answers
 from contrail.kernels.send_runs import Item, count_plain, gather_runs
+from contrail.kernels.send_tally import count_codes
 from contrail.model.batch import mark_inner_batch, split_batch
 from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
@@ -37,6 +38,7 @@ from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
+from contrail.wire.request_times import RequestTimes
 from contrail.wire.server import Arrived
 
 _log = logging.getLogger(__name__)
@@ -74,6 +76,7 @@ class SendHandler:
         store_host: bytes,
         waits_for_flush: bool,
         on_stored: OnStored | None = None,
+        times: RequestTimes | None = None,
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -85,6 +88,7 @@ class SendHandler:
         self._host_digits = store_host.hex().upper().encode()
         self._waits_for_flush = waits_for_flush
         self._on_stored = on_stored
+        self._times = times
         self._extra = b""
         self._extra_epoch = -1
         self._items: list[Item] = []
@@ -194,6 +198,7 @@ class SendHandler:
             admitted = self._admission.admit(send, peer.address, is_unit=is_unit)
         except RequestRejected as refusal:
             self._answer(peer, send.opaque, send.flag, self._refused(refusal.code, refusal.remark))
+            self._time([send], [(peer, 0, 1, None)], refusal.code, self._arrived_s)
             return
         item = (*send[:9], 0, admitted.unique_key.encode(), admitted.draft)
         if admitted.batch is not None:
@@ -307,33 +312,22 @@ class SendHandler:
     def _count(
         self, items: Sequence[Item], drafts: Sequence[MessageDraft], run: AppendedRun
     ) -> None:
-        """Statistics once per topic and run, not once per message."""
+        """Statistics once per run, not once per message."""
         if self._on_stored is not None:
             self._on_stored(items, drafts, run)
-        topics = {draft[0] for draft in drafts}
-        if len(topics) == 1:
-            byte_count = run.physical_end - run.physical_offsets[0]
-            self._stats.sent(topics.pop().decode("utf-8", "replace"), len(drafts), byte_count)
-            return
-        totals: dict[bytes, list[int]] = {topic: [0, 0] for topic in topics}
-        ends = [*run.physical_offsets[1:], run.physical_end]
-        for draft, start, end in zip(drafts, run.physical_offsets, ends, strict=True):
-            total = totals[draft[0]]
-            total[0] += 1
-            total[1] += end - start
-        for topic, (count, byte_count) in totals.items():
-            self._stats.sent(topic.decode("utf-8", "replace"), count, byte_count)
+        self._stats.stored(drafts, run.physical_offsets, run.physical_end)
 
     # Answering.
 
     def _promise(self, items: list[Item], parts: list[_Part], run: AppendedRun) -> None:
         """Answer at once, or when the run is durable."""
+        arrived_s = self._arrived_s
         if not self._waits_for_flush:
-            self._answer_parts(items, parts, run, ResponseCode.SUCCESS)
+            self._answer_parts(items, parts, run, ResponseCode.SUCCESS, arrived_s)
             return
         hurried = [part for part in parts if part[3] and not part[3].waits_for_flush]
         waiting = [part for part in parts if not (part[3] and not part[3].waits_for_flush)]
-        self._answer_parts(items, hurried, run, ResponseCode.SUCCESS)
+        self._answer_parts(items, hurried, run, ResponseCode.SUCCESS, arrived_s)
         if not waiting:
             return
         # Bodies are in the log; what waits keeps only what its answers need.
@@ -348,7 +342,7 @@ class SendHandler:
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
                 self._refuse_all(items, waiting, StoreError("the log could not be made durable"))
             else:
-                self._answer_parts(items, waiting, run, code)
+                self._answer_parts(items, waiting, run, code, arrived_s)
 
         self._acknowledgements.park(run.physical_end, self._clock.now_ms(), release)
 
@@ -361,13 +355,30 @@ class SendHandler:
         if self._store.poisoned is not None:
             self._refuse_all([item], parts, self._store.poisoned)
         elif run.physical_end <= self._store.flushed_end:
-            self._answer_parts([item], parts, run, ResponseCode.SUCCESS)
+            self._answer_parts([item], parts, run, ResponseCode.SUCCESS, self._arrived_s)
         else:
             self._promise([item], parts, run)
 
+    @property
+    def _arrived_s(self) -> float:
+        """When what this tick answers came in; only if requests are timed."""
+        return 0.0 if self._times is None else self._times.arrived_s
+
+    def _time(self, items: list[Item], parts: list[_Part], code: int, arrived_s: float) -> None:
+        """One look at the clock for all of them."""
+        if self._times is not None:
+            counts = count_codes(items, parts)
+            self._times.answered_sends(counts, code, arrived_s)
+
     def _answer_parts(
-        self, items: list[Item], parts: list[_Part], run: AppendedRun, code: ResponseCode
+        self,
+        items: list[Item],
+        parts: list[_Part],
+        run: AppendedRun,
+        code: ResponseCode,
+        arrived_s: float,
     ) -> None:
+        self._time(items, parts, code, arrived_s)
         if code is not ResponseCode.SUCCESS:
             for part in parts:
                 self._answer_singly(part, items, run, code)
@@ -417,6 +428,7 @@ class SendHandler:
     def _refuse_all(self, items: list[Item], parts: list[_Part], error: StoreError) -> None:
         self._stats.put_failed(len(items))
         response = self._refused(_code_of(error), str(error))
+        self._time(items, parts, response.code, self._arrived_s)
         if isinstance(error, BatchIllegal):
             # RocketMQ fails on such a body before it has an answer to put its fields into.
             response.fields = None

@@ -175,9 +175,12 @@ class TopicHandlers:
         """All topics; some of them for a caller who knows how to ask for pieces."""
         table = self._topics.table
         page = read_page(request, "topicSeq", "maxTopicNum")
-        chosen = table.topics if page is None else table.page(*page)
+        total = len(table.topics)
+        chosen = (
+            table.topics if page is None else table.page(*fitted(page, table.data_version, total))
+        )
         return Response(
-            fields={"totalTopicNum": str(len(table.topics))},
+            fields={"totalTopicNum": str(total)},
             body=encode_topic_table(chosen, table.data_version),
         )
 
@@ -224,9 +227,22 @@ class TopicHandlers:
         return found
 
 
-def read_page(
-    request: Request, first_field: str, count_field: str
-) -> tuple[DataVersion | None, int, int] | None:
+Page = tuple[DataVersion | None, int, int]
+"""A piece of a table: the version that is known of it, the first entry, and how many."""
+
+
+def fitted(page: Page, version: DataVersion, total: int) -> Page:
+    """The page, shorter by one if only the last entry were left out by it.
+
+    RocketMQ's own clients take a table to be complete when they lack a single entry of it.
+    """
+    known, start, count = page
+    first = max(start, 0) if known == version else 0
+    leaves_one = count > 1 and first + count == total - 1
+    return known, start, count - 1 if leaves_one else count
+
+
+def read_page(request: Request, first_field: str, count_field: str) -> Page | None:
     """Which piece of a table is asked for, and of which version of it; None for all of it."""
     fields = HeaderFields(request)
     version = fields.optional_text("dataVersion")

@@ -38,15 +38,6 @@ class Deliveries:
             StoreError: the store takes nothing now; try again later.
         """
         run = self._store.append(drafts)
-        self._count(drafts, run)
+        self._stats.stored(drafts, run.physical_offsets, run.physical_end)
         self._on_appended()
         return run
-
-    def _count(self, drafts: Sequence[MessageDraft], run: AppendedRun) -> None:
-        ends = [*run.physical_offsets[1:], run.physical_end]
-        totals: dict[bytes, tuple[int, int]] = {}
-        for draft, start, end in zip(drafts, run.physical_offsets, ends, strict=True):
-            count, byte_count = totals.get(draft.topic, (0, 0))
-            totals[draft.topic] = (count + 1, byte_count + end - start)
-        for topic, (count, byte_count) in totals.items():
-            self._stats.sent(topic.decode("utf-8", "replace"), count, byte_count)

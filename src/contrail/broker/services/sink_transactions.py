@@ -275,7 +275,7 @@ class SinkTransactions:
     ) -> None:
         if fate is Fate.SUPERSEDED:
             return
-        self._table.close(half, fate)
+        self._table.close(half, fate, now_ms)
         if draft is None:
             job.rolled_back += 1
             return

@@ -18,7 +18,7 @@ from contrail.broker.services.timer_intake import TimerIntake, log_illegal
 from contrail.broker.services.timer_recovery import TimerRecovery
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.due_timers import DueTimer
-from contrail.broker.state.timer_metrics import encode_metrics
+from contrail.broker.state.timer_metrics import TimerTotals, encode_metrics
 from contrail.broker.state.timer_records import TimerRecord, as_it_was, dequeue_stamp, stamped
 from contrail.broker.state.timer_slots import Waiting
 from contrail.broker.state.timer_table import TimerTable
@@ -208,6 +208,21 @@ class Timers:
     def read_behind_ms(self) -> int:
         """How old the first slot is that is not finished."""
         return max(0, self._clock.now_ms() - self._table.read_ms)
+
+    @property
+    def near_count(self) -> int:
+        """Messages that are read and about to be delivered."""
+        return len(self._table.due)
+
+    @property
+    def next_place(self) -> int:
+        """The queue offset of the first message of the timer topic that was not looked at."""
+        return self._intake.queue_offset
+
+    @property
+    def totals(self) -> TimerTotals:
+        """What was taken in and delivered since the start."""
+        return self._table.totals
 
     def pending_by_topic(self) -> dict[str, int]:
         return self._table.metrics.counts()

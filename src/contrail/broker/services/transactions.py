@@ -266,8 +266,9 @@ class Transactions:
         ]
         marks = [(decision.half.queue_offset, decision.fate) for decision in decisions]
         run = self.append(drafts, marks)
+        now_ms = self._clock.now_ms()
         for decision in decisions:
-            self._table.close(decision.half, decision.fate)
+            self._table.close(decision.half, decision.fate, now_ms)
         for decision in decisions:
             decision.tell(run.physical_end, None)
 

@@ -168,6 +168,10 @@ class ConsumerOffsets:
                 del table[key]
                 self.changed = True
 
+    def committed_keys(self) -> list[str]:
+        """Under which keys there are offsets: topic and group, with ``SEPARATOR`` between them."""
+        return list(self._committed)
+
     def pulled(self) -> dict[str, dict[int, int]]:
         """A copy of where the groups' next pulls start, by topic, group and queue."""
         return {key: dict(queues) for key, queues in self._pulled.items()}

@@ -1,6 +1,6 @@
 """What the broker counts, in RocketMQ's items and windows. The hot path only adds numbers.
 
-Three groups of figures:
+Four groups of figures:
 
     ==============  ===============================================  ============================
     figures         what they count                                  windows
@@ -8,6 +8,7 @@ Three groups of figures:
     stat items      messages and bytes by topic, group and broker    minute, hour, day
     rates           puts, gets that found or missed, messages read   10, 60 and 600 seconds
     put times       how long appends took, by range                  the last whole minute
+    stored          messages by topic, kind and size                 since the start
     ==============  ===============================================  ============================
 """
 
@@ -15,11 +16,15 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
+from operator import add
 from typing import NamedTuple
 
-from contrail.model.topic import is_system_topic
+from contrail.kernels.send_tally import DELAY, FIFO, NORMAL, TRANSACTION, skips_of, tally_run
+from contrail.model.message import MessageDraft
+from contrail.model.properties import SHARDING_KEY
+from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, is_system_topic
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -49,6 +54,13 @@ _RANGE_NAMES = (
 )  # fmt: skip
 _STEPS_MS = [1] * 20 + [2] * 15 + [5] * 10 + [10] * 10 + [50] * 6 + [100] * 5 + [1000] * 9
 _BUCKETS_MS = tuple(accumulate(_STEPS_MS))
+
+
+_FIFO_MARK = f"{SHARDING_KEY}\x01".encode()
+_FIFO_SKIPS = skips_of(_FIFO_MARK)
+# What waits in a topic of the broker's own is of that topic's kind.
+_KINDS = {SCHEDULE_TOPIC: DELAY, TIMER_TOPIC: DELAY, HALF_TOPIC: TRANSACTION}
+KIND_NAMES = {NORMAL: "normal", FIFO: "fifo", DELAY: "delay", TRANSACTION: "transaction"}
 
 
 class StatWindow(NamedTuple):
@@ -150,8 +162,23 @@ class BrokerStats:
         self.get_time_max_ms = 0
         self._times = _PutTimes()
         self._last_times = _PutTimes()
+        # By topic and kind: messages, bytes, and the messages of each class of sizes.
+        self._stored: dict[tuple[str, int], list[int]] = {}
 
     # The hot path.
+
+    def stored(
+        self, drafts: Sequence[MessageDraft], physical_offsets: list[int], physical_end: int
+    ) -> None:
+        """A run was stored at these places."""
+        run = drafts if isinstance(drafts, list) else list(drafts)
+        tally = tally_run(run, physical_offsets, physical_end, _FIFO_MARK, _FIFO_SKIPS)
+        for (name, kind), counts in tally.items():
+            topic = name.decode("utf-8", "replace")
+            self.sent(topic, counts[0], counts[1])
+            key = (topic, _KINDS.get(topic, kind))
+            known = self._stored.get(key)
+            self._stored[key] = counts if known is None else list(map(add, known, counts))
 
     def sent(self, topic: str, count: int, byte_count: int) -> None:
         """``count`` messages of one topic were stored."""
@@ -269,6 +296,8 @@ class BrokerStats:
         """Forget the items of a topic."""
         self._forget(lambda key: key == topic or key.startswith(f"{topic}@"))
         self._put_items.pop(topic, None)
+        for kind in KIND_NAMES:
+            self._stored.pop((topic, kind), None)
         for key in [key for key in self._get_items if key[0] == topic]:
             del self._get_items[key]
 
@@ -285,6 +314,14 @@ class BrokerStats:
                     del items[key]
 
     # Asking.
+
+    def stored_rows(self) -> list[tuple[tuple[str, int], list[int]]]:
+        """By topic and kind: messages, bytes, and the messages of each class of sizes."""
+        return list(self._stored.items())
+
+    def items(self, name: str) -> list[tuple[str, StatItem]]:
+        """All items of a stat, by key."""
+        return list(self._items.get(name, {}).items())
 
     def find(self, name: str, key: str) -> StatItem | None:
         return self._items.get(name, {}).get(key)

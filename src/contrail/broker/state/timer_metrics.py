@@ -2,8 +2,34 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections import Counter
+
+from contrail.broker.state.metric_table import DELAY_BOUNDS_S
 from contrail.model.data_version import DataVersion
 from contrail.protocol.json_style import encode_body
+
+
+class TimerTotals:
+    """What happened since the start, by topic; nothing of it is written down."""
+
+    def __init__(self) -> None:
+        self.enqueued: Counter[bytes] = Counter()
+        self.dequeued: Counter[bytes] = Counter()
+        # How many asked for each class of delays, and the sum of all, in seconds.
+        self.delays: dict[bytes, list[int]] = {}
+
+    def took_in(self, topic: bytes, delay_ms: int | None) -> None:
+        """A message came; ``delay_ms`` is what it asked for, None when it was rolled on."""
+        self.enqueued[topic] += 1
+        if delay_ms is None:
+            return
+        delay_s = max(0, delay_ms) // 1000
+        row = self.delays.get(topic)
+        if row is None:
+            row = self.delays[topic] = [0] * (len(DELAY_BOUNDS_S) + 2)
+        row[bisect_left(DELAY_BOUNDS_S, delay_s)] += 1
+        row[-1] += delay_s
 
 
 class TimerMetrics:

@@ -8,7 +8,7 @@ everything below, cannot lose it.
 from __future__ import annotations
 
 from contrail.broker.state.due_timers import DueTimer, DueTimers
-from contrail.broker.state.timer_metrics import TimerMetrics
+from contrail.broker.state.timer_metrics import TimerMetrics, TimerTotals
 from contrail.broker.state.timer_records import I64_MAX, TimerRecord, as_delivered, as_rolled
 from contrail.broker.state.timer_slots import (
     FLAG_DELETE,
@@ -48,6 +48,7 @@ class TimerTable:
         self.slots = TimerSlots(self.precision_ms)
         self.due = DueTimers()
         self.metrics = TimerMetrics()
+        self.totals = TimerTotals()
         # Messages that are filed in a later slot than the one they wait for.
         self._filed_slots: dict[int, int] = {}
 
@@ -97,6 +98,9 @@ class TimerTable:
         self.metrics.add(record.topic, -1 if flags & FLAG_DELETE else 1, now_ms)
         if record.deletes:
             self.delete(record)
+        else:
+            delay_ms = None if record.roll_count else record.out_ms - record.born_timestamp_ms
+            self.totals.took_in(record.topic, delay_ms)
         waiting = Waiting(row.physical_offset, meta_of(write_ms, flags))
         is_deletion = flags & _ROLL_AND_DELETE == FLAG_DELETE
         if wake_ms <= near_ms and (is_deletion or len(self.due) < self._due_count_max):
@@ -169,6 +173,8 @@ class TimerTable:
         if not was_deleted:
             change = 1 if timer.meta & FLAG_DELETE else -1
             self.metrics.add(timer.topic, change, now_ms)
+            if not timer.meta & FLAG_ROLL:
+                self.totals.dequeued[timer.topic] += 1
         return self._filed_slots.pop(timer.physical_offset, timer.slot_ms)
 
     def advance(self, now_ms: int, *, past_deletions: bool = False) -> int:

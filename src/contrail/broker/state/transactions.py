@@ -14,6 +14,7 @@ import heapq
 from collections.abc import Iterable, Iterator
 from itertools import islice
 
+from contrail.broker.state.transaction_ends import TransactionEnds
 from contrail.broker.state.transaction_records import (
     Fate,
     Half,
@@ -45,6 +46,7 @@ class OpenTransactions:
         self._fresh: list[Half] = []
         self._unmarked: list[Mark] = []
         self.next_queue_offset = 0
+        self.ends = TransactionEnds()
 
     def __len__(self) -> int:
         return len(self._open)
@@ -185,8 +187,10 @@ class OpenTransactions:
         self._open[queue_offset] = half
         heapq.heappush(self._lowest, queue_offset)
 
-    def close(self, half: Half, fate: Fate) -> None:
-        """The transaction has its fate, and that is in the log."""
+    def close(self, half: Half, fate: Fate, now_ms: int | None = None) -> None:
+        """The transaction has its fate, and that is in the log; ``now_ms`` if it got it now."""
+        if now_ms is not None:
+            self.ends.note(half, fate, now_ms)
         superseded = half.superseded
         self._retire(half)
         self._forget_identity(half)

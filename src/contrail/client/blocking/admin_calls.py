@@ -12,6 +12,7 @@ from contrail.client.admin import Admin as _Twin
 from contrail.client.admin_messages import (
     _LONG_MAX,
     KEY_COUNT_MAX,
+    TimerCounts,
 )
 from contrail.client.admin_values import (
     BrokerAddress,
@@ -25,10 +26,12 @@ from contrail.client.admin_values import (
 )
 from contrail.client.blocking.client import BlockingClient
 from contrail.client.message import ReceivedMessage
+from contrail.client.pulling import PullResult
+from contrail.client.subscriptions import Sql92
 from contrail.model.group import (
     SubscriptionGroupConfig,
 )
-from contrail.model.subscription import SubscriptionData
+from contrail.model.subscription import ALL_TAGS, SubscriptionData
 from contrail.model.topic import (
     Perm,
     TopicConfig,
@@ -248,6 +251,35 @@ class AdminCalls(BlockingClient[_Twin]):
         """
         return self._iterate(self._twin.browse(queue, start=start, end=end, batch=batch))
 
+    def pull(
+        self,
+        queue: MessageQueue,
+        queue_offset: int,
+        count_max: int = 32,
+        expression: str | Sql92 = ALL_TAGS,
+        *,
+        wait_ms: int = 0,
+    ) -> PullResult:
+        """Ask once for messages that pass a filter, without any group noticing.
+
+        With ``wait_ms`` the broker waits so long for some. See ``check_expression`` for SQL92.
+
+        Raises:
+            BrokerRefused: the broker does not filter, or not by this expression.
+        """
+        return self._run(
+            self._twin.pull(queue, queue_offset, count_max, expression, wait_ms=wait_ms)
+        )
+
+    def check_expression(self, topic: str, expression: str | Sql92) -> None:
+        """Have a topic's brokers look at a filter: Apache's pass over an SQL92 that is none.
+
+        Raises:
+            BrokerRefused: a broker does not take it; the message says why.
+            RouteMissing: no broker has the topic.
+        """
+        return self._run(self._twin.check_expression(topic, expression))
+
     def send_back(self, group: str, message: ReceivedMessage, *, delay_level: int = 0) -> None:
         """Have a group consume a message again, through its retry topic.
 
@@ -260,6 +292,16 @@ class AdminCalls(BlockingClient[_Twin]):
     ) -> ConsumedDirectly:
         """Have one member consume a message now, outside of its queue, and tell what came of it."""
         return self._run(self._twin.consume_directly(group, client_id, message))
+
+    def timer_counts(
+        self, *, cluster: str | None = None, allow_partial: bool = False
+    ) -> dict[str, TimerCounts]:
+        """How many timed messages wait, by broker name; delay levels are not counted by brokers.
+
+        Raises:
+            SomeFailed: not every broker answered.
+        """
+        return self._run(self._twin.timer_counts(cluster=cluster, allow_partial=allow_partial))
 
     def resume_check_half(self, topic: str, offset_message_id: str) -> None:
         """Have a half message checked again that was given up after too many checks.
@@ -467,7 +509,7 @@ class AdminCalls(BlockingClient[_Twin]):
     def running_info(
         self, group: str, client_id: str, *, jstack: bool = False
     ) -> ConsumerRunningInfo:
-        """A member's own view: its settings, queues and rates; with ``jstack`` Java's threads.
+        """A member's own view: its settings, queues and rates; with ``jstack`` what its threads do.
 
         Raises:
             ClientError: no broker knows that client in the group.

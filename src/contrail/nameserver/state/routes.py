@@ -8,6 +8,7 @@ half minute, and a NameServer that restarts learns everything anew.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
@@ -203,6 +204,10 @@ class RouteTables:
             self.topics.delete_on(topic, self.broker_names(cluster))
         else:
             self.topics.delete(topic)
+
+    def broker_counts(self) -> dict[str, int]:
+        """How many brokers are alive, by cluster."""
+        return dict(Counter(key.cluster for key in self._live))
 
     def broker_names(self, cluster: str) -> frozenset[str]:
         return frozenset(self._clusters.get(cluster, ()))

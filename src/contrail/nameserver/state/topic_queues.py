@@ -15,6 +15,10 @@ class TopicQueues:
     def __init__(self) -> None:
         self._topics: dict[str, dict[str, QueueData]] = {}
 
+    def __len__(self) -> int:
+        """How many topics there are."""
+        return len(self._topics)
+
     def put(self, topic: str, queues: QueueData) -> None:
         self._topics.setdefault(topic, {})[queues.broker_name] = queues
 

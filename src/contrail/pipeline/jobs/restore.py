@@ -22,6 +22,7 @@ from pyspark.sql.types import IntegerType, StringType, StructType
 
 from contrail.errors import JobFailed, OptionInvalid
 from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
+from contrail.pipeline.jobs.archive import spark_settings
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
 from contrail.pipeline.jobs.archive_layout import Hour, Sized
 from contrail.pipeline.jobs.checkpoints import Checkpoint
@@ -49,6 +50,8 @@ from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.offsets import QueueKey, from_json, to_json
 
 _STEP_BYTES = 256 << 20
+# Row by row: a batch of the vectorised reader may be thousands of rows, whatever their bodies.
+_SPARK_SETTINGS = {"spark.sql.parquet.enableVectorizedReader": "false"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -110,7 +113,10 @@ def restore(
     """
     folder = ArchiveFolder(settings.archive)
     folder.require()
-    with job_session(spark, "contrail restore") as session:
+    with (
+        job_session(spark, "contrail restore") as session,
+        spark_settings(session, _SPARK_SETTINGS),
+    ):
         if settings.dry_run:
             return _planned(settings, folder, session)
         # Compaction would take files away that a step has listed.

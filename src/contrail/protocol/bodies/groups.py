@@ -1,13 +1,25 @@
-"""Bodies about consumer groups: settings of one or of all, a list to create, what is forbidden."""
+"""Bodies about consumer groups: settings of one or of all, a list to create, what may be read."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from contrail.model.data_version import DataVersion
-from contrail.model.fastjson import Fields
+from contrail.model.fastjson import FastJsonError, Fields
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.protocol.json_style import body_errors, decode_body, encode_body
+
+PULL_MODE = "PULL"
+POP_MODE = "POP"
+
+
+class RequestMode(NamedTuple):
+    """How a group asks for a topic's messages."""
+
+    topic: str
+    group: str
+    mode: str
 
 
 def encode_group(config: SubscriptionGroupConfig) -> bytes:
@@ -75,3 +87,21 @@ def decode_group_list(body: bytes) -> list[SubscriptionGroupConfig]:
 def encode_group_readable(group: str, topic: str, readable: bool) -> bytes:
     """The answer to UPDATE_AND_GET_GROUP_FORBIDDEN."""
     return encode_body({"group": group, "readable": readable, "topic": topic})
+
+
+def decode_request_mode(body: bytes) -> RequestMode:
+    """The body of SET_MESSAGE_REQUEST_MODE; pulling is meant where no mode is named.
+
+    Raises:
+        RequestRejected: the body is no such setting, or its names or its mode are none.
+    """
+    what = "a message request mode"
+    fields = decode_body(body, what)
+    with body_errors(what):
+        mode = fields.text("mode", PULL_MODE)
+        if mode not in (PULL_MODE, POP_MODE):
+            raise FastJsonError(f"mode {mode!r} is neither {PULL_MODE} nor {POP_MODE}")
+        topic, group = fields.text("topic", ""), fields.text("consumerGroup", "")
+        if not topic or not group:
+            raise FastJsonError("topic and consumerGroup must both be named")
+        return RequestMode(topic, group, mode)

@@ -60,7 +60,7 @@ class TimerFiles:
         self._wheel = TimerWheelFile(files, config.root / "timerwheel")
         self._check_path = config.root / CONFIG_FOLDER / "timercheck"
         # Sums of the rows by cell, of slots that are not finished, and of all these together.
-        self._cell_sums = array("Q", bytes(8 * CELL_COUNT))
+        self._cell_sums = array("Q", [0]) * CELL_COUNT
         self._rows_sum = 0
         self._finished_ms = 0
         self._changed_cells: dict[int, WheelCell] = {}
@@ -240,7 +240,7 @@ class TimerFiles:
             self._files.sync_folder(self._check_path.parent)
         self._log.reset()
         self._wheel.reset()
-        self._cell_sums = array("Q", bytes(8 * CELL_COUNT))
+        self._cell_sums = array("Q", [0]) * CELL_COUNT
         self._rows_sum = 0
         self._finished_ms = read_ms
         self._changed_cells = {}

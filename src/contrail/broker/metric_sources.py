@@ -1,0 +1,63 @@
+"""The parts of a broker that its metrics are read from, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+from contrail.broker.message_kinds import MessageKinds
+from contrail.broker.services.creation_times import CreationTimes
+from contrail.broker.services.far_reads import FarReads
+from contrail.broker.services.lag_metrics import LagLooks
+from contrail.broker.services.metrics import BrokerMetrics, MetricSources
+from contrail.broker.state.stats import BrokerStats
+from contrail.broker.tables import Tables
+from contrail.clock import Clock
+from contrail.store.config import StoreConfig
+from contrail.store.log import MessageStore
+from contrail.wire.request_times import RequestTimes
+
+
+def broker_metrics(
+    *,
+    tables: Tables,
+    store: MessageStore,
+    store_config: StoreConfig,
+    stats: BrokerStats,
+    kinds: MessageKinds,
+    far_reads: FarReads,
+    creations: CreationTimes,
+    times: RequestTimes,
+    clock: Clock,
+    work_sizes: Callable[[], Mapping[str, int]],
+) -> BrokerMetrics:
+    """The metrics of a broker whose parts are these."""
+    lags = LagLooks(
+        store,
+        tables.consumer_offsets,
+        tables.consumers,
+        groups=lambda: list(tables.groups.table.groups),
+        topic=tables.topics.table.get,
+        attempt=far_reads.attempt,
+    )
+    return BrokerMetrics(
+        MetricSources(
+            settings=tables.settings,
+            stats=stats,
+            store=store,
+            store_root=store_config.root,
+            producers=tables.producers,
+            consumers=tables.consumers,
+            timers=kinds.timers,
+            timers_enabled=store_config.timer_enabled,
+            transactions=kinds.open_transactions,
+            creations=creations,
+            times=times,
+            lags=lags,
+            attempt=far_reads.attempt,
+            clock=clock,
+            topic_count=lambda: len(tables.topics.table.topics),
+            group_count=lambda: len(tables.groups.table.groups),
+            is_system_topic=tables.topics.is_system,
+            work_sizes=work_sizes,
+        )
+    )

@@ -1,0 +1,22 @@
+"""``NAME=VALUE`` on the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from contrail.errors import OptionInvalid
+
+
+def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+    """The values by name; of a name that is given twice the last one counts.
+
+    Raises:
+        OptionInvalid: a piece has no name or no ``=``.
+    """
+    pairs: dict[str, str] = {}
+    for text in texts:
+        name, found, value = text.partition("=")
+        if not found or not name.strip():
+            raise OptionInvalid(f"{option} {text!r} is no NAME=VALUE")
+        pairs[name.strip()] = value.strip()
+    return pairs

@@ -1,0 +1,230 @@
+"""``contrail consume``: messages of a topic as a member of a group."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from contrail.cli.filters import Sql, Tags, expression_of, no_expression
+from contrail.cli.message_output import (
+    AsJsonLines,
+    Format,
+    MessagePrinter,
+    open_printer,
+    until_reader_leaves,
+)
+from contrail.cli.places import PlaceKind, StartPlace, parse_place
+from contrail.cli.target import ContextName, NameServers, Target, target
+from contrail.cli.topic_reading import require_readable
+from contrail.client.blocking.admin import Admin
+from contrail.client.blocking.pull_consumer import PullConsumer
+from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.client.subscriptions import Sql92
+from contrail.errors import BrokerRefused, OptionInvalid
+from contrail.model.topic import retry_topic
+
+app = typer.Typer(add_completion=False)
+
+_POLL_MS = 500
+# Whoever wants to end at the end wants to know soon that it is there.
+_POLL_MS_TO_END = 100
+_BATCH = 32
+# How long a member waits for its share of the queues before it believes that it gets none.
+_SHARE_WAIT_S = 30.0
+_FROM_WHERE = {
+    PlaceKind.EARLIEST: "first",
+    PlaceKind.LATEST: "last",
+    PlaceKind.TIME: "timestamp",
+}
+
+
+@app.command()
+def consume(
+    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to consume.")],
+    group: Annotated[
+        str, typer.Option("-g", "--group", metavar="GROUP", help="The group to be a member of.")
+    ],
+    count: Annotated[
+        int | None, typer.Option("-c", "--count", min=1, help="End after so many messages.")
+    ] = None,
+    exit_at_end: Annotated[
+        bool, typer.Option("-e", "--exit", help="End at what is the end now.")
+    ] = False,
+    start: Annotated[
+        str,
+        typer.Option(
+            "-o",
+            "--offset",
+            metavar="PLACE",
+            help="Where a group starts that has no offset yet: earliest, latest or @TIME.",
+        ),
+    ] = "earliest",
+    tags: Tags = None,
+    sql: Sql = None,
+    format: Format = None,
+    as_json: AsJsonLines = False,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+) -> None:
+    """Receive messages as a member of a group; each counts as consumed once it is printed."""
+    printer = open_printer(format, as_json=as_json)
+    place, expression = _group_place(start), expression_of(tags, sql)
+    cluster = target(namesrv, ctx)
+    with cluster.admin() as admin, _consumer(cluster, group, place) as consumer:
+        _require_readable(admin, topic, expression)
+        consumer.subscribe(topic, expression)
+        # Members share the retries of their group too: nobody else reads those of its share.
+        consumer.subscribe(retry_topic(group))
+        starts = _GroupStarts(admin, consumer, place)
+        reading = _Reading(consumer, topic, printer, starts, count)
+        with until_reader_leaves():
+            reading.run(exit_at_end=exit_at_end)
+
+
+def _group_place(start: str) -> StartPlace:
+    place = parse_place("-o", start)
+    if place.kind not in _FROM_WHERE:
+        raise OptionInvalid(
+            f"-o {start!r}: a new group starts at earliest, latest or @2026-11-15T10:00; "
+            "`contrail tail` reads from any place, `contrail group seek` moves a group"
+        )
+    return place
+
+
+def _require_readable(admin: Admin, topic: str, expression: str | Sql92) -> None:
+    """Raises what is wrong at once; a member would wait for the topic to come."""
+    require_readable(topic, admin.queues(topic))
+    if isinstance(expression, Sql92):
+        try:
+            admin.check_expression(topic, expression)
+        except BrokerRefused as refusal:
+            raise no_expression(expression, refusal) from refusal
+
+
+def _consumer(cluster: Target, group: str, place: StartPlace) -> PullConsumer:
+    options: dict[str, Any] = cluster.client_options()
+    if place.kind is PlaceKind.TIME:
+        options["consume_timestamp"] = place.number
+    return PullConsumer(
+        group,
+        cluster.namesrv,
+        auto_commit=False,
+        consume_from_where=_FROM_WHERE[place.kind],
+        **options,
+    )
+
+
+class _GroupStarts:
+    """Has queues begin where the options say, if the group has no offset there yet.
+
+    Brokers let a new group begin at the first message of a queue that still has it, whatever its
+    members ask for.
+    """
+
+    def __init__(self, admin: Admin, consumer: PullConsumer, place: StartPlace) -> None:
+        self._admin = admin
+        self._consumer = consumer
+        self._place = place
+        self._settled: set[MessageQueue] = set()
+
+    def settle(self, queues: Iterable[MessageQueue]) -> bool:
+        """Whether all of them were settled before; those that were not are now."""
+        fresh = set(queues) - self._settled
+        if self._place.kind is PlaceKind.EARLIEST:
+            return True
+        for queue in fresh:
+            committed = self._admin.committed(self._consumer.group, queue)
+            self._consumer.seek(queue, self._start(queue) if committed is None else committed)
+        self._settled |= fresh
+        return not fresh
+
+    def _start(self, queue: MessageQueue) -> int:
+        if self._place.kind is PlaceKind.TIME:
+            return self._admin.search_offset(queue, self._place.number)
+        return self._admin.queue_offset_max(queue)
+
+
+class _Reading:
+    """Prints what the group's share brings, and commits what is printed."""
+
+    def __init__(
+        self,
+        consumer: PullConsumer,
+        topic: str,
+        printer: MessagePrinter,
+        starts: _GroupStarts,
+        count: int | None,
+    ) -> None:
+        self._consumer = consumer
+        self._topic = topic
+        self._printer = printer
+        self._starts = starts
+        self._count = count
+        # Of a batch that is being printed.
+        self._printed: dict[MessageQueue, int] = {}
+        self._ends: dict[MessageQueue, int] = {}
+        self._started_s = time.monotonic()
+
+    def run(self, *, exit_at_end: bool) -> None:
+        """Until the count or the end is reached, or somebody interrupts it."""
+        try:
+            self._read(exit_at_end=exit_at_end)
+        except KeyboardInterrupt:
+            # Whoever follows a topic ends it so: of a batch what is out already counts.
+            self._printer.flush()
+            self._commit_printed()
+
+    def _read(self, *, exit_at_end: bool) -> None:
+        while self._left() > 0:
+            self._starts.settle(self._share())
+            if exit_at_end:
+                self._note_ends()
+            wait_ms = _POLL_MS_TO_END if exit_at_end else _POLL_MS
+            messages = self._consumer.poll(wait_ms, min(_BATCH, self._left()))
+            # A queue may have come and been read since its start was settled: it comes again.
+            if self._starts.settle({one.queue for one in messages} & set(self._share())):
+                self._print(messages)
+                if exit_at_end and not messages and self._is_at_end():
+                    return
+
+    def _print(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            self._printer.print(message)
+            self._printed[message.queue] = message.queue_offset + 1
+        self._printer.flush()
+        if messages:
+            self._commit_printed()
+        else:
+            # What a filter left out counts as well.
+            self._consumer.commit()
+
+    def _commit_printed(self) -> None:
+        """By name: a queue that was given away and came back meanwhile would be set back."""
+        mine = set(self._consumer.assignment())
+        printed = {queue: place for queue, place in self._printed.items() if queue in mine}
+        self._consumer.commit(printed)
+        self._printed.clear()
+
+    def _left(self) -> int:
+        return _BATCH if self._count is None else self._count - self._printer.count
+
+    def _share(self) -> list[MessageQueue]:
+        return [queue for queue in self._consumer.assignment() if queue.topic == self._topic]
+
+    def _note_ends(self) -> None:
+        for queue in self._share():
+            if queue not in self._ends:
+                self._ends[queue] = self._consumer.queue_offset_max(queue)
+
+    def _is_at_end(self) -> bool:
+        """Whether all of the share is read up to where it ended when the share was given."""
+        share = self._share()
+        if not share:
+            return time.monotonic() - self._started_s > _SHARE_WAIT_S
+        return all(
+            queue in self._ends and (self._consumer.committed(queue) or 0) >= self._ends[queue]
+            for queue in share
+        )

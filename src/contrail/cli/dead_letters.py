@@ -1,0 +1,221 @@
+"""Dead letters: reading them, what they tell of themselves, and the copies that go back."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from contrail.cli.exits import NotFound
+from contrail.cli.message_format import message_fields
+from contrail.client.blocking.admin import Admin
+from contrail.client.blocking.producer import Producer
+from contrail.client.message import Message, ReceivedMessage, SendReceipt
+from contrail.client.reserved_names import RESERVED_NAMES
+from contrail.errors import ClientError
+from contrail.model.properties import (
+    DLQ_ORIGIN_MESSAGE_ID,
+    KEYS,
+    ORIGIN_MESSAGE_ID,
+    SHARDING_KEY,
+    TAGS,
+)
+from contrail.model.topic import DLQ_PREFIX, dlq_topic
+from contrail.pipeline.jobs.copies import Copy, Original, Skipped, origin_topic, replayed
+
+# Why a message became a dead letter, as far as it can be told from it.
+EXHAUSTED = "exhausted"
+GIVEN_UP = "given-up"
+_RETRIES_DEFAULT = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which dead letters are meant; times are those at which they became dead letters."""
+
+    tags: Sequence[str] = ()
+    keys: Sequence[str] = ()
+    message_ids: Sequence[str] = ()
+    since_ms: int | None = None
+    until_ms: int | None = None
+
+    def fits(self, letter: ReceivedMessage) -> bool:
+        stored_ms = letter.store_timestamp_ms
+        return (
+            (not self.tags or letter.tags in self.tags)
+            and (not self.keys or not set(self.keys).isdisjoint(letter.keys))
+            and (not self.message_ids or not set(self.message_ids).isdisjoint(_ids(letter)))
+            and (self.since_ms is None or stored_ms >= self.since_ms)
+            and (self.until_ms is None or stored_ms < self.until_ms)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one dead letter: ``replayed``, ``skipped`` or ``failed``."""
+
+    letter: ReceivedMessage
+    outcome: str
+    topic: str | None = None
+    receipt: SendReceipt | None = None
+    reason: str | None = None
+
+    def fields(self) -> dict[str, object]:
+        receipt = self.receipt
+        return {
+            "outcome": self.outcome,
+            "dead_message_id": self.letter.message_id,
+            "origin_message_id": origin_id(self.letter),
+            "topic": self.topic,
+            "message_id": None if receipt is None else receipt.message_id,
+            "broker_name": None if receipt is None else receipt.queue.broker_name,
+            "queue_id": None if receipt is None else receipt.queue.queue_id,
+            "queue_offset": None if receipt is None else receipt.queue_offset,
+            "reason": self.reason,
+        }
+
+
+def groups_with_letters(admin: Admin) -> list[dict[str, object]]:
+    """A row for each group that has dead letters."""
+    topics = [topic for topic in admin.topics() if topic.startswith(DLQ_PREFIX)]
+    rows = [_summary(admin, topic) for topic in topics]
+    return [row for row in rows if row["count"]]
+
+
+def _summary(admin: Admin, topic: str) -> dict[str, object]:
+    stats = admin.topic_stats(topic)
+    filled = [one for one in stats.queues if one.count]
+    oldest = [admin.earliest_store_time_ms(one.queue) for one in filled]
+    newest = [one.last_store_timestamp_ms for one in filled]
+    return {
+        "group": topic.removeprefix(DLQ_PREFIX),
+        "topic": topic,
+        "count": stats.count,
+        "oldest_timestamp_ms": min((ms for ms in oldest if ms > 0), default=None),
+        "newest_timestamp_ms": max((ms for ms in newest if ms > 0), default=None),
+    }
+
+
+def letters_of(admin: Admin, group: str, wanted: Wanted) -> Iterator[ReceivedMessage]:
+    """A group's dead letters that are meant, queue by queue.
+
+    Raises:
+        NotFound: the group never had any.
+    """
+    if admin.dead_letter_topic(group) is None:
+        raise NotFound(
+            f"group {group!r} has no dead letters here: `contrail dlq list` shows who has"
+        )
+    for queue in admin.queues(dlq_topic(group)):
+        start = None if wanted.since_ms is None else admin.search_offset(queue, wanted.since_ms)
+        yield from (one for one in admin.browse(queue, start=start) if wanted.fits(one))
+
+
+def letter_fields(letter: ReceivedMessage, retries_max: int) -> dict[str, object]:
+    """A dead letter as JSON has it."""
+    return {
+        **message_fields(letter),
+        "origin_topic": origin_topic(letter.properties),
+        "origin_message_id": origin_id(letter),
+        "reason": reason_of(letter, retries_max),
+    }
+
+
+def reason_of(letter: ReceivedMessage, retries_max: int) -> str:
+    """The copy that became the dead letter counts one more than were allowed."""
+    return EXHAUSTED if letter.reconsume_times > retries_max else GIVEN_UP
+
+
+def retries_max_of(admin: Admin, group: str) -> int:
+    """How often a group's messages are retried; the default for a group that is gone."""
+    try:
+        configs = admin.group_config(group)
+    except ClientError:
+        # Nobody has the group any more: its letters had what groups have by default.
+        return _RETRIES_DEFAULT
+    return max((one.retry_count_max for one in configs.values()), default=_RETRIES_DEFAULT)
+
+
+def origin_id(letter: ReceivedMessage) -> str:
+    """The id of the message that it was at first."""
+    properties = letter.properties
+    noted = properties.get(DLQ_ORIGIN_MESSAGE_ID) or properties.get(ORIGIN_MESSAGE_ID)
+    return noted or letter.message_id
+
+
+def _ids(letter: ReceivedMessage) -> set[str]:
+    return {letter.message_id, letter.offset_message_id, origin_id(letter)}
+
+
+# Going back.
+
+
+def replay_plan(letters: Iterable[ReceivedMessage], to_topic: str | None) -> list[str]:
+    """What a replay will do, for a person to agree to."""
+    targets = Counter(to_topic or origin_topic(one.properties) for one in letters)
+    nowhere = targets.pop(None, 0)
+    lines = [f"dead letters to topic {topic}: {count:,}" for topic, count in targets.most_common()]
+    if nowhere:
+        lines.append(f"skipped, since they name no origin (--to-topic): {nowhere:,}")
+    return lines
+
+
+class Replay:
+    """Sends dead letters back, one after the other, at most so many a second."""
+
+    def __init__(
+        self, producer: Producer, *, to_topic: str | None, rate: float | None, job_id: str
+    ) -> None:
+        self._producer = producer
+        self._to_topic = to_topic
+        self._rate = rate
+        self._job_id = job_id
+
+    def run(self, letters: Iterable[ReceivedMessage]) -> Iterator[Outcome]:
+        started_s = time.monotonic()
+        for number, letter in enumerate(letters):
+            if self._rate is not None:
+                wait_s = started_s + number / self._rate - time.monotonic()
+                time.sleep(max(0.0, wait_s))
+            yield self._send(letter)
+
+    def _send(self, letter: ReceivedMessage) -> Outcome:
+        copy = replayed(_original(letter), self._to_topic, self._job_id)
+        if isinstance(copy, Skipped):
+            return Outcome(letter, "skipped", reason=copy.reason)
+        try:
+            receipt = self._producer.send(_message(letter, copy))
+        except ClientError as error:
+            return Outcome(letter, "failed", copy.topic, reason=str(error))
+        return Outcome(letter, "replayed", copy.topic, receipt)
+
+
+def _original(letter: ReceivedMessage) -> Original:
+    return Original(
+        letter.queue,
+        letter.queue_offset,
+        letter.body,
+        letter.flag,
+        letter.properties,
+        letter.message_id,
+        letter.store_timestamp_ms,
+    )
+
+
+def _message(letter: ReceivedMessage, copy: Copy) -> Message:
+    """The copy as producers take it; it gets an id of its own, and notes the one it had."""
+    own = {
+        name: value
+        for name, value in copy.properties.items()
+        if name not in RESERVED_NAMES and name != SHARDING_KEY
+    }
+    return Message(
+        copy.topic,
+        letter.body,
+        tags=copy.properties.get(TAGS),
+        keys=copy.properties.get(KEYS, "").split(),
+        properties=own,
+        sharding_key=copy.properties.get(SHARDING_KEY),
+        flag=letter.flag,
+    )

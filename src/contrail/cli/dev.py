@@ -1,0 +1,91 @@
+"""``contrail dev``: a NameServer and a broker in one process, to try things out."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from contrail.cli.logs import LogLevel, set_up_logs
+from contrail.cli.output import AsJson
+from contrail.cli.server_options import LogLevelOption, Settings, parse_assignments
+
+if TYPE_CHECKING:
+    from contrail.cli.dev_servers import DevServers
+
+_NAMESRV_PORT = 9876
+
+app = typer.Typer(add_completion=False)
+
+Folder = Annotated[
+    Path | None,
+    typer.Option(
+        "--folder",
+        metavar="DIR",
+        help="Keep everything here and go on with it the next time; else a temporary folder.",
+    ),
+]
+Port = Annotated[
+    int,
+    typer.Option("--port", metavar="N", help="The NameServer's port; 0 takes free ones.", min=0),
+]
+BrokerPort = Annotated[
+    int | None,
+    typer.Option(
+        "--broker-port",
+        metavar="N",
+        help="The broker's port, with its fast port two below; 0 takes free ones. "
+        "By default 10911, or free ones when somebody has it.",
+        min=0,
+    ),
+]
+
+
+@app.command()
+def dev(
+    folder: Folder = None,
+    port: Port = _NAMESRV_PORT,
+    broker_port: BrokerPort = None,
+    settings: Settings = None,
+    as_json: AsJson = False,
+    log_level: LogLevelOption = LogLevel.WARNING,
+) -> None:
+    """Run a NameServer and a broker on this host, and say what to try; Ctrl-C ends both."""
+    assignments = parse_assignments(settings or ())
+    set_up_logs(level=log_level)
+    # Nothing that is made until the servers are ready is garbage; they switch it on again.
+    gc.disable()
+    # They are most of what this command loads; its help needs none of them.
+    from contrail.cli.dev_servers import DevServers, Wanted
+    from contrail.cli.serving import serve
+
+    wanted = Wanted(folder, port, broker_port, assignments)
+    raise typer.Exit(
+        serve(
+            lambda: DevServers(wanted),
+            on_ready=_ready_json if as_json else _ready_text,
+            failed_event=lambda servers: servers.broker.failed,
+        )
+    )
+
+
+def _ready_json(servers: DevServers) -> None:
+    from contrail.cli.output import print_json
+
+    print_json(servers.facts())
+    _hand_over()
+
+
+def _ready_text(servers: DevServers) -> None:
+    from contrail.cli.dev_text import ready_text
+
+    print(ready_text(servers.facts()))
+    _hand_over()
+
+
+def _hand_over() -> None:
+    """A program that waits for the first line reads it through a pipe."""
+    sys.stdout.flush()

@@ -1,0 +1,69 @@
+"""What ``contrail dev`` says once it is ready: addresses, lines to copy, what to try next."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from contrail.cli.contexts import contexts_path, load_contexts
+from contrail.errors import ContrailError
+
+# What commands assume when nothing is said; `contrail.cli.target` would bring the client along.
+_USUAL_NAMESRV = "127.0.0.1:9876"
+_NAMESRV_VARIABLE = "NAMESRV_ADDR"
+
+_TEXT = """\
+contrail dev is ready; Ctrl-C ends it
+
+  NameServer  {namesrv}
+  broker      {broker}  ({broker_name} of {cluster}; the first send makes a topic)
+  metrics     {metrics}
+  data        {folder}  ({fate})
+
+Send and watch, each in a terminal of its own
+  contrail tail{option} orders
+  contrail send{option} orders "one coffee"
+
+Python
+  from contrail import Message, Producer, PushConsumer
+
+  with Producer(group="baristas", namesrv="{namesrv}") as producer:
+      print(producer.send(Message("orders", b"one coffee", tags="new")))
+  with PushConsumer("tables", "{namesrv}", consume_from_where="first") as consumer:
+      consumer.subscribe("orders")
+      for message in consumer:
+          print(message.body)
+
+Java, with the official rocketmq-client
+  producer.setNamesrvAddr("{namesrv}");      // or -Drocketmq.namesrv.addr={namesrv}
+  rocketmq.name-server={namesrv}             # Spring Boot: application.properties
+
+What to try next
+  contrail topic list{option}
+  contrail group list{option}
+  contrail doctor{option}
+  contrail top{option}
+"""
+
+
+def ready_text(facts: Mapping[str, Any]) -> str:
+    """The text for a person at a terminal."""
+    namesrv = facts["namesrv"]
+    fate = "removed at the end; --folder DIR keeps it" if facts["temporary"] else "kept"
+    option = "" if _is_assumed(namesrv) else f" -n {namesrv}"
+    shown = {**facts, "metrics": facts["metrics"] or "none"}
+    return _TEXT.format(**shown, fate=fate, option=option)
+
+
+def _is_assumed(namesrv: str) -> bool:
+    """Whether commands come here without being told."""
+    if os.environ.get(_NAMESRV_VARIABLE):
+        return os.environ[_NAMESRV_VARIABLE] == namesrv
+    try:
+        contexts = load_contexts(contexts_path())
+    except ContrailError:
+        return False
+    if contexts.current is not None:
+        return contexts.by_name[contexts.current].namesrv == namesrv
+    return bool(namesrv == _USUAL_NAMESRV)

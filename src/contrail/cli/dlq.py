@@ -1,0 +1,269 @@
+"""``contrail dlq``: messages that a group gave up."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from contrail.cli.dead_letters import (
+    Replay,
+    Wanted,
+    groups_with_letters,
+    letter_fields,
+    letters_of,
+    reason_of,
+    replay_plan,
+    retries_max_of,
+)
+from contrail.cli.exits import CommandFailed
+from contrail.cli.message_format import for_terminal
+from contrail.cli.message_output import Format, open_printer
+from contrail.cli.output import (
+    AsJson,
+    DryRun,
+    Yes,
+    agree,
+    print_json,
+    print_rows,
+    time_text,
+)
+from contrail.cli.target import ContextName, NameServers, Target, open_admin, target
+from contrail.cli.times import parse_time
+from contrail.client.blocking.producer import Producer
+from contrail.client.message import ReceivedMessage
+from contrail.clock import SystemClock
+from contrail.errors import ConfigError
+from contrail.pipeline.jobs.copies import origin_topic
+
+app = typer.Typer(no_args_is_help=True, add_completion=False)
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group whose letters they are.")]
+Tags = Annotated[
+    list[str] | None, typer.Option("--tag", metavar="TAG", help="Only this tag; may be repeated.")
+]
+Keys = Annotated[
+    list[str] | None, typer.Option("--key", metavar="KEY", help="Only this key; may be repeated.")
+]
+Ids = Annotated[
+    list[str] | None,
+    typer.Option("--id", metavar="ID", help="Only this message, by its old or its present id."),
+]
+Since = Annotated[
+    str | None, typer.Option("--since", metavar="TIME", help="Only those given up then or later.")
+]
+Until = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only those given up before.")
+]
+
+_GROUP = "contrail-cli"
+_BODY_SHOWN = 60
+
+
+@app.callback()
+def dlq() -> None:
+    """Dead letters, which a group could not consume: list, show, replay, export."""
+
+
+@app.command("list")
+def list_groups(
+    as_json: AsJson = False, namesrv: NameServers = None, ctx: ContextName = None
+) -> None:
+    """List the groups that have dead letters."""
+    with open_admin(namesrv, ctx) as admin:
+        rows = groups_with_letters(admin)
+    if as_json:
+        print_json(rows)
+        return
+    shown = [
+        {
+            **row,
+            "oldest": time_text(_number(row["oldest_timestamp_ms"])),
+            "newest": time_text(_number(row["newest_timestamp_ms"])),
+        }
+        for row in rows
+    ]
+    print_rows(shown, ["group", "count", "oldest", "newest"], empty="no group has dead letters")
+
+
+@app.command()
+def show(
+    group: Group,
+    count: Annotated[
+        int, typer.Option("-c", "--count", min=1, help="Of those that fit, so many of the newest.")
+    ] = 20,
+    tag: Tags = None,
+    key: Keys = None,
+    id: Ids = None,
+    since: Since = None,
+    until: Until = None,
+    format: Format = None,
+    as_json: AsJson = False,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+) -> None:
+    """Show a group's dead letters: where they came from, why and when they were given up."""
+    if as_json and format is not None:
+        raise ConfigError("--json and --format: give one of the two")
+    wanted = _wanted(tag, key, id, since, until)
+    with open_admin(namesrv, ctx) as admin:
+        letters = sorted(letters_of(admin, group, wanted), key=_stored)[-count:]
+        retries_max = retries_max_of(admin, group)
+    if as_json:
+        print_json([letter_fields(letter, retries_max) for letter in letters])
+    elif format is not None:
+        printer = open_printer(format, as_json=False)
+        for letter in letters:
+            printer.print(letter)
+    else:
+        rows = [_row(letter, retries_max) for letter in letters]
+        print_rows(rows, list(rows[0]) if rows else [], empty="no dead letter fits")
+
+
+@app.command()
+def replay(
+    group: Group,
+    tag: Tags = None,
+    key: Keys = None,
+    id: Ids = None,
+    since: Since = None,
+    until: Until = None,
+    to_topic: Annotated[
+        str | None,
+        typer.Option("--to-topic", metavar="TOPIC", help="There, and not to where they came from."),
+    ] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.")
+    ] = None,
+    rate: Annotated[
+        float | None, typer.Option("--rate", metavar="N", help="At most so many a second.")
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+) -> None:
+    """Send dead letters back to the topics they came from.
+
+    They stay in the dead letter topic: what is replayed twice is sent twice. For more than some
+    ten thousand use `contrail pipeline replay`, which goes on where it was stopped.
+    """
+    if rate is not None and rate <= 0:
+        raise ConfigError(f"--rate {rate:g}: it must be more than 0")
+    wanted = _wanted(tag, key, id, since, until)
+    cluster = target(namesrv, ctx)
+    with cluster.admin() as admin:
+        if to_topic is not None:
+            admin.topic_route(to_topic)
+        letters = sorted(letters_of(admin, group, wanted), key=_stored)[:limit]
+    if letters:
+        agree(replay_plan(letters, to_topic), yes=yes, dry_run=dry_run)
+    _replay(cluster, letters, to_topic, rate, as_json=as_json)
+
+
+@app.command()
+def export(
+    group: Group,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, such as dead.jsonl.")],
+    tag: Tags = None,
+    key: Keys = None,
+    id: Ids = None,
+    since: Since = None,
+    until: Until = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+) -> None:
+    """Write dead letters to a file, a JSON object a line."""
+    wanted = _wanted(tag, key, id, since, until)
+    count = 0
+    with open_admin(namesrv, ctx) as admin:
+        retries_max = retries_max_of(admin, group)
+        letters = islice(letters_of(admin, group, wanted), limit)
+        first = list(islice(letters, 1))
+        try:
+            with file.open("x", encoding="utf-8") as out:
+                for letter in (*first, *letters):
+                    fields = letter_fields(letter, retries_max)
+                    out.write(json.dumps(fields, ensure_ascii=False) + "\n")
+                    count += 1
+        except OSError as error:
+            raise ConfigError(f"{file}: {error.strerror or error}") from error
+    print(f"dead letters of group {group} written to {file}: {count:,}")
+
+
+def _wanted(
+    tags: list[str] | None,
+    keys: list[str] | None,
+    ids: list[str] | None,
+    since: str | None,
+    until: str | None,
+) -> Wanted:
+    return Wanted(
+        tags or (),
+        keys or (),
+        ids or (),
+        parse_time("--since", since),
+        parse_time("--until", until),
+    )
+
+
+def _replay(
+    cluster: Target,
+    letters: list[ReceivedMessage],
+    to_topic: str | None,
+    rate: float | None,
+    *,
+    as_json: bool,
+) -> None:
+    counts = {"replayed": 0, "skipped": 0, "failed": 0}
+    outcomes: list[dict[str, object]] = []
+    with Producer(_GROUP, cluster.namesrv, **cluster.client_options()) as producer:
+        job_id = f"cli-{SystemClock().now_ms()}"
+        run = Replay(producer, to_topic=to_topic, rate=rate, job_id=job_id)
+        for one in run.run(letters):
+            counts[one.outcome] += 1
+            if as_json:
+                outcomes.append(one.fields())
+            else:
+                print(_line(one.fields()))
+    if as_json:
+        print_json({**counts, "messages": outcomes})
+    else:
+        print(", ".join(f"{name} {count:,}" for name, count in counts.items()))
+    if counts["failed"]:
+        raise CommandFailed(f"{counts['failed']} of {len(letters)} dead letters were not replayed")
+
+
+def _line(fields: dict[str, object]) -> str:
+    line = f"{fields['outcome']} {fields['dead_message_id']}"
+    if fields["message_id"] is not None:
+        place = f"{fields['broker_name']}:{fields['queue_id']}@{fields['queue_offset']}"
+        line += f" -> {fields['topic']} {place} {fields['message_id']}"
+    return line if fields["reason"] is None else f"{line}: {fields['reason']}"
+
+
+def _row(letter: ReceivedMessage, retries_max: int) -> dict[str, object]:
+    return {
+        "given up": time_text(letter.store_timestamp_ms),
+        "sent": time_text(letter.born_timestamp_ms),
+        "origin": origin_topic(letter.properties),
+        "reason": reason_of(letter, retries_max),
+        "retries": letter.reconsume_times,
+        "message id": letter.message_id,
+        "tags": letter.tags or "",
+        "keys": letter.keys,
+        "body": for_terminal(letter.body[:_BODY_SHOWN]).replace("\n", "\\n"),
+    }
+
+
+def _stored(letter: ReceivedMessage) -> int:
+    return letter.store_timestamp_ms
+
+
+def _number(value: object) -> int | None:
+    return value if isinstance(value, int) else None

@@ -1,0 +1,132 @@
+"""``contrail doctor``: explains in words what is wrong, and how it is mended."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from contrail.cli.exits import ExitCode, NotFound
+from contrail.cli.findings import ClusterFacts, Commands, Finding, GroupFacts, TopicFacts
+from contrail.cli.findings.gathering import Gathering
+from contrail.cli.findings.known import findings_of
+from contrail.cli.output import AsJson, print_json, print_rich
+from contrail.cli.target import ContextName, NameServers, Target, target
+from contrail.client.blocking.admin import Admin
+from contrail.clock import SystemClock
+
+app = typer.Typer(add_completion=False)
+
+_TIMEOUT_MS = 3_000
+_MARKS = {"error": "bold red", "warning": "bold yellow", "notice": "bold cyan"}
+
+
+@app.command()
+def doctor(
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+    group: Annotated[
+        str | None,
+        typer.Option("-g", "--group", metavar="GROUP", help="Only this group and its topics."),
+    ] = None,
+    topic: Annotated[
+        str | None,
+        typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic of the groups."),
+    ] = None,
+    watch: Annotated[
+        float,
+        typer.Option(
+            "--watch", min=0.0, metavar="SECONDS", help="How long between two looks at a group."
+        ),
+    ] = 2.0,
+    as_json: AsJson = False,
+) -> None:
+    """Explain in words what is wrong with a cluster or a group, and the command that mends it.
+
+    Exit code 0 when nothing was found, 1 when something was.
+    """
+    chosen = target(namesrv, ctx)
+    with chosen.admin(timeout_ms=_TIMEOUT_MS) as admin:
+        gathering = _gathering(admin, chosen, watch)
+        cluster, topics, groups = _look(gathering, group, topic)
+    commands = Commands(_chosen_by(namesrv, ctx))
+    found = findings_of(cluster, topics, groups, commands)
+    if as_json:
+        print_json(_report(cluster, groups, found))
+    else:
+        _tell(cluster, groups, found)
+    raise typer.Exit(ExitCode.FAILED if found else ExitCode.OK)
+
+
+def _gathering(admin: Admin, chosen: Target, watch: float) -> Gathering:
+    def admin_of(name_server: str) -> Admin:
+        return Target(name_server, chosen.tls).admin(timeout_ms=_TIMEOUT_MS)
+
+    return Gathering(admin, admin_of, SystemClock().now_ms, watch_ms=int(watch * 1000))
+
+
+def _look(
+    gathering: Gathering, group: str | None, topic: str | None
+) -> tuple[ClusterFacts, list[TopicFacts], list[GroupFacts]]:
+    cluster = gathering.cluster()
+    if not any(one.runtime is not None for one in cluster.brokers):
+        # Nobody could say anything of groups; what is wrong with the brokers is told.
+        return cluster, [], []
+    if group is not None and not gathering.is_known(group):
+        raise NotFound(
+            f"no broker knows consumer group {group!r}: correct the name; `contrail group list` "
+            "shows them all"
+        )
+    names = gathering.group_names() if group is None else [group]
+    groups = gathering.groups(names, is_named=group is not None, topic=topic)
+    if topic is not None:
+        groups = [one for one in groups if _concerns(one, topic) or one.is_named]
+    topics = {name: facts for one in groups for name, facts in one.topics.items()}
+    if topic is not None:
+        topics.setdefault(topic, gathering.topic(topic))
+        if topics[topic].route is None and not any(_concerns(one, topic) for one in groups):
+            raise NotFound(
+                f"there is no topic {topic!r}, and no group wants it: correct the name; "
+                "`contrail topic list` shows them all"
+            )
+    return cluster, list(topics.values()), groups
+
+
+def _concerns(facts: GroupFacts, topic: str) -> bool:
+    return topic in facts.connections.subscriptions or topic in facts.after.by_topic
+
+
+def _chosen_by(namesrv: str | None, context: str | None) -> list[str]:
+    if namesrv is not None:
+        return ["-n", namesrv]
+    return [] if context is None else ["--ctx", context]
+
+
+def _report(
+    cluster: ClusterFacts, groups: list[GroupFacts], found: list[Finding]
+) -> dict[str, Any]:
+    return {
+        "name_servers": list(cluster.namesrv),
+        "brokers": [one.broker.broker_name for one in cluster.brokers],
+        "groups": [one.group for one in groups],
+        "findings": [{**asdict(one), "evidence": list(one.evidence)} for one in found],
+    }
+
+
+def _tell(cluster: ClusterFacts, groups: list[GroupFacts], found: list[Finding]) -> None:
+    from rich.text import Text
+
+    for one in found:
+        print_rich(
+            Text.assemble(
+                (f"{one.severity.upper()} {one.id}", _MARKS[one.severity]), f"  {one.text}"
+            )
+        )
+        for line in one.evidence:
+            print_rich(Text(f"    {line}", style="dim"))
+        print_rich(Text.assemble(("  why  ", "bold"), one.cause))
+        print_rich(Text.assemble(("  fix  ", "bold"), (one.fix, "green")))
+        print()
+    looked = f"{len(cluster.brokers)} brokers and {len(groups)} groups"
+    print(f"{len(found)} findings; looked at {looked}." if found else f"All well: {looked}.")

@@ -1,0 +1,44 @@
+"""Options that leave messages out, which brokers see to."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from contrail.client.subscriptions import Sql92
+from contrail.errors import BrokerRefused, ConfigError
+from contrail.model.subscription import ALL_TAGS
+
+Tags = Annotated[
+    str | None, typer.Option("--tags", metavar="TAGS", help="Only these tags, as 'a||b'.")
+]
+Sql = Annotated[
+    str | None,
+    typer.Option(
+        "--sql",
+        metavar="EXPRESSION",
+        help="Only messages whose properties fit, as \"price > 3 AND region = 'eu'\"; "
+        "the broker needs enablePropertyFilter=true.",
+    ),
+]
+
+
+def expression_of(tags: str | None, sql: str | None) -> str | Sql92:
+    """The filter that the options name.
+
+    Raises:
+        ConfigError: both are given, or one is blank.
+    """
+    if tags is not None and sql is not None:
+        raise ConfigError("--tags and --sql: give one of the two")
+    for option, text in (("--tags", tags), ("--sql", sql)):
+        if text is not None and not text.strip():
+            raise ConfigError(f"{option} is blank: leave it out for all messages")
+    return Sql92(sql) if sql is not None else tags or ALL_TAGS
+
+
+def no_expression(expression: Sql92, refusal: BrokerRefused) -> ConfigError:
+    """What to say of an SQL expression that a broker does not take; its reasons are long."""
+    reason = (refusal.remark or str(refusal)).strip().partition("\n")[0]
+    return ConfigError(f"--sql {expression.expression!r} is not taken by the broker: {reason}")

@@ -1,0 +1,66 @@
+"""Every finding by its id, with the function that looks for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from contrail.cli.findings import groups, members, servers, topics
+from contrail.cli.findings.commands import Commands
+from contrail.cli.findings.facts import ClusterFacts, GroupFacts, TopicFacts
+from contrail.cli.findings.finding import Finding, Severity
+
+Looking = Callable[[Any, Commands], Iterator[Finding]]
+
+CLUSTER_FINDINGS: Mapping[str, Callable[[ClusterFacts, Commands], Iterator[Finding]]] = {
+    "nameserver-away": servers.name_server_away,
+    "nameservers-disagree": servers.name_servers_disagree,
+    "broker-away": servers.broker_away,
+    "broker-silent": servers.broker_silent,
+    "address-unreachable": servers.address_unreachable,
+    "address-loopback": servers.address_loopback,
+    "disk-nearly-full": servers.disk_full,
+    "clock-skew": servers.clock_skew,
+    "write-drained": servers.write_drained,
+    "transactions-stuck": servers.transactions_stuck,
+}
+TOPIC_FINDINGS: Mapping[str, Callable[[TopicFacts, Commands], Iterator[Finding]]] = {
+    "topic-missing": topics.topic_missing,
+    "topic-unreadable": topics.topic_unreadable,
+    "topic-unwritable": topics.topic_unwritable,
+    "topic-on-some-brokers": topics.topic_on_some_brokers,
+}
+GROUP_FINDINGS: Mapping[str, Callable[[GroupFacts, Commands], Iterator[Finding]]] = {
+    "group-offline": groups.group_offline,
+    "not-subscribed": groups.not_subscribed,
+    "consume-disabled": groups.consume_disabled,
+    "offset-beyond-end": groups.offset_beyond_end,
+    "offset-expired": groups.offset_expired,
+    "dlq-growing": groups.dead_letters_growing,
+    "poison-message": groups.poison_message,
+    "models-disagree": members.models_disagree,
+    "subscriptions-disagree": members.subscriptions_disagree,
+    "members-idle": members.members_idle,
+    "queue-without-owner": members.queue_without_owner,
+    "consumer-blocked": members.consumer_blocked,
+    "member-not-pulling": members.member_not_pulling,
+    "queue-not-locked": members.queue_not_locked,
+    "filter-matches-nothing": members.filter_matches_nothing,
+}
+FINDINGS: Mapping[str, Looking] = {**CLUSTER_FINDINGS, **TOPIC_FINDINGS, **GROUP_FINDINGS}
+
+
+def findings_of(
+    cluster: ClusterFacts,
+    every_topic: Iterable[TopicFacts],
+    every_group: Iterable[GroupFacts],
+    commands: Commands,
+) -> list[Finding]:
+    """Everything that is wrong, the worst first."""
+    found = [one for look in CLUSTER_FINDINGS.values() for one in look(cluster, commands)]
+    for topic in every_topic:
+        found += [one for look in TOPIC_FINDINGS.values() for one in look(topic, commands)]
+    for group in every_group:
+        found += [one for look in GROUP_FINDINGS.values() for one in look(group, commands)]
+    order = list(Severity)
+    return sorted(found, key=lambda one: order.index(one.severity))

@@ -1,0 +1,255 @@
+"""``contrail group seek`` and ``clone``: where a group goes on, planned queue by queue."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import Annotated, Any, NamedTuple
+
+import typer
+
+from contrail.cli.exits import CommandFailed, NotFound
+from contrail.cli.group_facts import consumed_topics, member_words, require_group
+from contrail.cli.output import AsJson, DryRun, Yes, agree, print_json, print_rows
+from contrail.cli.target import ContextName, NameServers, open_admin
+from contrail.cli.times import parse_time
+from contrail.client.blocking.admin import Admin
+from contrail.errors import ConfigError, OptionInvalid
+from contrail.model.group import SubscriptionGroupConfig
+from contrail.protocol.json_style import MessageQueue
+
+Topic = Annotated[
+    str | None,
+    typer.Option("--topic", metavar="TOPIC", help="Only this topic; else all it consumes."),
+]
+
+
+class Where(Enum):
+    """The kinds of places to go to."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIME = "time"
+    QUEUE_OFFSET = "offset"
+
+
+class Goal(NamedTuple):
+    """Where a group shall go on; ``value`` is a time in ms or a queue offset."""
+
+    where: Where
+    value: int = 0
+
+
+class Move(NamedTuple):
+    """A group on one queue, before and after; None for a queue it has no offset on."""
+
+    queue: MessageQueue
+    before: int | None
+    after: int | None
+
+    def line(self) -> str:
+        before = "none" if self.before is None else f"{self.before:,}"
+        after = "none" if self.after is None else f"{self.after:,}"
+        queue = self.queue
+        return f"  {queue.topic} {queue.broker_name} queue {queue.queue_id}: {before} -> {after}"
+
+    def row(self) -> dict[str, Any]:
+        return {
+            "topic": self.queue.topic,
+            "broker": self.queue.broker_name,
+            "queue_id": self.queue.queue_id,
+            "consumer_offset_before": self.before,
+            "consumer_offset": self.after,
+        }
+
+
+def seek(
+    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group's name.")],
+    to: Annotated[
+        str,
+        typer.Option(
+            "--to", metavar="PLACE", help="earliest, latest, a time as 2026-11-16T10:00, an offset."
+        ),
+    ],
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+    topic: Topic = None,
+    queue: Annotated[
+        str | None,
+        typer.Option("--queue", metavar="BROKER:ID", help="Only this queue, such as broker-a:3."),
+    ] = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Move a group to another place, with its members on line or not."""
+    goal = parse_goal(to)
+    if topic is None and (queue is not None or goal.where is Where.QUEUE_OFFSET):
+        raise ConfigError("--queue and an offset need --topic: say whose queue is meant")
+    with open_admin(namesrv, ctx) as client:
+        require_group(client, group)
+        topics = consumed_topics(client, group, topic)
+        chosen = _chosen(client, topics, queue, goal)
+        moves = [
+            Move(one, client.committed(group, one), _place(client, one, goal)) for one in chosen
+        ]
+        members = client.group_connections(group, allow_partial=True)
+        plan = [f"group {group} ({member_words(members)}) goes to {to}:"]
+        agree([*plan, *(move.line() for move in moves)], yes=yes, dry_run=dry_run)
+        went = _go(client, group, topics, moves, goal, by_queue=queue is not None)
+    done = [move._replace(after=went.get(move.queue, move.after)) for move in moves]
+    if as_json:
+        print_json({"group": group, "queues": [move.row() for move in done]})
+    else:
+        _print_moves(done)
+
+
+def parse_goal(text: str) -> Goal:
+    """``earliest``, ``latest``, digits for an offset, else a time, with or without ``@``.
+
+    Raises:
+        OptionInvalid: it is none of them.
+    """
+    if text in (Where.EARLIEST.value, Where.LATEST.value):
+        return Goal(Where(text))
+    if text.isascii() and text.isdecimal():
+        return Goal(Where.QUEUE_OFFSET, int(text))
+    moment_ms = parse_time("--to", text.removeprefix("@"))
+    if moment_ms is None:
+        raise OptionInvalid("--to is empty: write earliest, latest, a time or an offset")
+    return Goal(Where.TIME, moment_ms)
+
+
+def _chosen(client: Admin, topics: list[str], queue: str | None, goal: Goal) -> list[MessageQueue]:
+    queues = [one for topic in topics for one in client.queues(topic)]
+    if queue is None:
+        if goal.where is Where.QUEUE_OFFSET and len(queues) > 1:
+            raise ConfigError(
+                f"an offset is a place in one queue, and topic {topics[0]!r} has {len(queues)}: "
+                f"name it by --queue {queues[0].broker_name}:{queues[0].queue_id}"
+            )
+        return queues
+    broker, _, number = queue.rpartition(":")
+    if not broker or not number.isdecimal():
+        raise OptionInvalid(f"--queue {queue!r} is no queue: write it as broker-a:3")
+    wanted = MessageQueue(topics[0], broker, int(number))
+    if wanted not in queues:
+        names = sorted({one.broker_name for one in queues})
+        raise NotFound(
+            f"topic {topics[0]!r} has no queue {queue}: its brokers are {', '.join(names)}; "
+            f"`contrail topic route {topics[0]}` shows how many queues they have"
+        )
+    return [wanted]
+
+
+def _place(client: Admin, queue: MessageQueue, goal: Goal) -> int:
+    if goal.where is Where.EARLIEST:
+        return client.queue_offset_min(queue)
+    if goal.where is Where.LATEST:
+        return client.queue_offset_max(queue)
+    if goal.where is Where.TIME:
+        return max(0, client.search_offset(queue, goal.value))
+    return goal.value
+
+
+def _go(
+    client: Admin,
+    group: str,
+    topics: list[str],
+    moves: list[Move],
+    goal: Goal,
+    *,
+    by_queue: bool,
+) -> dict[MessageQueue, int]:
+    """Whole topics at once where that is meant: not every broker can move a single queue."""
+    went: dict[MessageQueue, int] = {}
+    if by_queue or goal.where is Where.QUEUE_OFFSET:
+        for move in moves:
+            went |= client.reset_to_offset(group, move.queue, move.after or 0)
+        return went
+    for topic in topics:
+        if goal.where is Where.EARLIEST:
+            went |= client.reset_to_begin(group, topic)
+        elif goal.where is Where.LATEST:
+            went |= client.skip_to_end(group, topic)
+        else:
+            went |= client.reset_to_time(group, topic, goal.value)
+    return went
+
+
+def clone(
+    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The group to copy from.")],
+    destination: Annotated[
+        str, typer.Argument(metavar="DESTINATION", help="The group that shall be where it is.")
+    ],
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+    topic: Topic = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Copy a group's offsets to another; one that does not exist gets the same settings."""
+    if source == destination:
+        raise ConfigError(f"source and destination are both {source!r}: name another group")
+    with open_admin(namesrv, ctx) as client:
+        require_group(client, source)
+        topics = consumed_topics(client, source, topic)
+        members = client.group_connections(destination)
+        if members.is_online:
+            raise CommandFailed(
+                f"group {destination!r} has {member_words(members)}, who would overwrite the "
+                "offsets: stop them first"
+            )
+        moves = _copies(client, source, destination, topics)
+        missing = _missing(client, source, destination)
+        plan = [f"group {destination} gets the offsets of {source}:"]
+        plan += [move.line() for move in moves]
+        plan += [f"  {destination} is created on {name}" for name in missing]
+        agree(plan, yes=yes, dry_run=dry_run)
+        for name, config in missing.items():
+            client.create_group(destination, broker=name, **_fields(config))
+        for one in topics:
+            client.clone_offsets(source, destination, one)
+    if as_json:
+        rows = [move.row() for move in moves]
+        print_json({"source": source, "destination": destination, "queues": rows})
+    else:
+        _print_moves(moves)
+
+
+def _copies(client: Admin, source: str, destination: str, topics: list[str]) -> list[Move]:
+    """Only queues on which the source has an offset are copied."""
+    found = []
+    for topic in topics:
+        before = client.committed_offsets(destination, topic)
+        for queue, place in client.committed_offsets(source, topic).items():
+            if place is not None:
+                found.append(Move(queue, before.get(queue), place))
+    return found
+
+
+def _missing(client: Admin, source: str, destination: str) -> dict[str, SubscriptionGroupConfig]:
+    return {
+        broker: table[source]
+        for broker, table in client.group_configs().items()
+        if source in table and destination not in table
+    }
+
+
+def _fields(config: SubscriptionGroupConfig) -> dict[str, Any]:
+    names = [name for name in SubscriptionGroupConfig.__slots__ if name != "group"]
+    return {name: getattr(config, name) for name in names}
+
+
+def _print_moves(moves: list[Move]) -> None:
+    shown = [
+        {
+            "topic": move.queue.topic,
+            "broker": move.queue.broker_name,
+            "queue": move.queue.queue_id,
+            "from": move.before,
+            "to": move.after,
+        }
+        for move in moves
+    ]
+    print_rows(shown, ["topic", "broker", "queue", "from", "to"], empty="there is nothing to move")

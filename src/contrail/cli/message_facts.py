@@ -1,0 +1,132 @@
+"""Asks a cluster for everything it knows of a message: traces, stored copies, groups' offsets."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+
+from contrail.cli.exits import NotFound
+from contrail.cli.message_story import (
+    BROKER_TRACE,
+    CLIENT_TRACE,
+    GroupProgress,
+    Story,
+    Traced,
+    tell,
+)
+from contrail.client.blocking.admin import Admin
+from contrail.client.message import ReceivedMessage
+from contrail.errors import MessageIllegal, RemoteProtocolError, RouteMissing
+from contrail.model.host import unpack_host
+from contrail.model.message_id import decode_offset_message_id
+from contrail.model.properties import KEY_SEPARATOR, UNIQ_KEY
+from contrail.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, retry_topic
+from contrail.protocol.bodies.trace import (
+    PubTrace,
+    SubAfterTrace,
+    SubBeforeTrace,
+    decode_traces,
+)
+
+_WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
+
+
+def names_a_broker(admin: Admin, message_id: str) -> bool:
+    """Whether an id tells a place: it begins with the address of one of the brokers."""
+    try:
+        place = decode_offset_message_id(message_id)
+    except MessageIllegal:
+        return False
+    address = str(unpack_host(place.store_host))
+    return any(broker.address == address for broker in admin.brokers())
+
+
+def story_of(admin: Admin, message_id: str, topic: str | None, trace_topic: str) -> Story:
+    """The story of a message, by an id of either kind.
+
+    Raises:
+        NotFound: neither a trace nor a copy of it is there.
+    """
+    if names_a_broker(admin, message_id):
+        message = admin.message_by_offset_id(message_id)
+        message_id = message.properties.get(UNIQ_KEY, message_id)
+        topic = topic or message.topic
+    traced = list(_traces(admin, message_id, trace_topic))
+    topic = topic or next((t.topic for t, _ in traced if isinstance(t, PubTrace)), None)
+    groups = _groups(admin, topic, traced)
+    copies = [
+        copy
+        for name in (*([topic] if topic else []), *_WAITING_TOPICS, *_group_topics(groups))
+        for copy in copies_in(admin, name, message_id)
+    ]
+    if not traced and not copies:
+        where = f"topic {topic}" if topic else "no topic is known: give --topic"
+        raise NotFound(f"there is no trace and no copy of message {message_id!r} ({where})")
+    progress = _progress(admin, groups, [copy for copy in copies if copy.queue.topic == topic])
+    return tell(message_id, topic, traces=traced, copies=copies, progress=progress)
+
+
+def ids_by_key(admin: Admin, key: str, topic: str | None, trace_topic: str) -> list[str]:
+    """The ids of the messages with a key: those of a topic, or those that were traced."""
+    if topic is not None:
+        return [one.message_id for one in admin.messages_by_key(topic, key)]
+    ids = {
+        trace.message_id: None
+        for trace, _ in _traces_by_key(admin, key, trace_topic)
+        if isinstance(trace, PubTrace) and key in trace.keys.split(KEY_SEPARATOR)
+    }
+    return list(ids)
+
+
+def copies_in(admin: Admin, topic: str, message_id: str) -> list[ReceivedMessage]:
+    """What a topic has of a message; nothing where there is no such topic."""
+    try:
+        return admin.messages_by_unique_key(topic, message_id)
+    except RouteMissing:
+        return []
+
+
+def _traces(admin: Admin, message_id: str, trace_topic: str) -> Iterator[Traced]:
+    for traced in _traces_by_key(admin, message_id, trace_topic):
+        if traced.trace.message_id == message_id:
+            yield traced
+
+
+def _traces_by_key(admin: Admin, key: str, trace_topic: str) -> Iterator[Traced]:
+    try:
+        found = admin.messages_by_key(trace_topic, key)
+    except RouteMissing:
+        # Nobody traces on this cluster.
+        return
+    for message in found:
+        # A broker writes its traces itself; a client has sent them from somewhere else.
+        source = BROKER_TRACE if message.born_host == message.store_host else CLIENT_TRACE
+        try:
+            yield from (Traced(trace, source) for trace in decode_traces(message.body))
+        except RemoteProtocolError:
+            # Whatever else is in that topic tells nothing about the message.
+            continue
+
+
+def _groups(admin: Admin, topic: str | None, traced: Iterable[Traced]) -> list[str]:
+    consumers = (SubBeforeTrace, SubAfterTrace)
+    found = {trace.group for trace, _ in traced if isinstance(trace, consumers) and trace.group}
+    if topic is not None:
+        # If it was deleted, the traces may still tell.
+        with suppress(RouteMissing):
+            found |= set(admin.topic_consumers(topic))
+    return sorted(found)
+
+
+def _group_topics(groups: Iterable[str]) -> Iterator[str]:
+    for group in groups:
+        yield retry_topic(group)
+        yield dlq_topic(group)
+
+
+def _progress(
+    admin: Admin, groups: Iterable[str], stored: Iterable[ReceivedMessage]
+) -> Iterator[GroupProgress]:
+    for message in stored:
+        for group in groups:
+            yield GroupProgress(group, message, admin.committed(group, message.queue))

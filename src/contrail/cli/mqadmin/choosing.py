@@ -1,0 +1,58 @@
+"""Which brokers ``-b`` and ``-c`` mean, and doing something on each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from contrail.cli.exits import CommandFailed, NotFound
+from contrail.cli.mqadmin.options import Call
+from contrail.client.admin_values import BrokerAddress
+from contrail.client.blocking.admin import Admin
+from contrail.errors import ClientError
+
+
+def masters_of(admin: Admin, cluster: str | None) -> list[BrokerAddress]:
+    return [one for one in admin.brokers(cluster=cluster) if one.is_master]
+
+
+def chosen_addresses(call: Call, admin: Admin) -> list[str]:
+    """The broker of ``-b``, else the masters of the cluster of ``-c``."""
+    broker = call.maybe("b")
+    if broker is not None:
+        return [broker]
+    return [one.address for one in masters_of(admin, call.text("c"))]
+
+
+def on_each(addresses: list[str], work: Callable[[str], None]) -> None:
+    """Do it on all of them, whoever fails.
+
+    Raises:
+        CommandFailed: several were to do it and not all did.
+        ClientError: the only one did not.
+    """
+    failures: list[ClientError] = []
+    for address in addresses:
+        try:
+            work(address)
+        except ClientError as error:
+            failures.append(error)
+    if not failures:
+        return
+    if len(addresses) == 1:
+        raise failures[0]
+    told = "; ".join(str(error) for error in failures)
+    raise CommandFailed(f"{len(failures)} of {len(addresses)} brokers failed: {told}")
+
+
+def require_group(admin: Admin, group: str) -> None:
+    """Raises ``NotFound`` for a group without settings, offsets and members on any broker."""
+    if group in admin.groups(internal=True) or admin.group_topics(group):
+        return
+    if not admin.group_connections(group).is_online:
+        raise NotFound(f"no broker knows consumer group {group!r}: correct its name")
+
+
+def require_topic(admin: Admin, topic: str) -> None:
+    """Raises ``NotFound`` for a topic that no NameServer knows."""
+    if topic not in admin.topics():
+        raise NotFound(f"there is no topic {topic!r}: correct its name")

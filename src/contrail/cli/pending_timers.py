@@ -1,0 +1,132 @@
+"""Messages that wait for their time, as far as brokers let them be read.
+
+Timed messages are in the timer topic, from which nothing is taken away: those whose time has not
+come wait. Those with a delay level are in a queue for each level, in the order of their time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from contrail.client.blocking.admin import Admin
+from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.errors import RouteMissing
+from contrail.model.properties import (
+    REAL_TOPIC,
+    TIMER_DEL_UNIQKEY,
+    TIMER_OUT_MS,
+)
+from contrail.model.recall_handle import RecallHandle
+from contrail.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
+
+_LEVELS_SETTING = "messageDelayLevel"
+_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMessage:
+    """A message that waits; ``delay_level`` is 0 for one with a time of its own."""
+
+    message: ReceivedMessage
+    due_timestamp_ms: int
+    delay_level: int = 0
+
+    @property
+    def topic(self) -> str:
+        return self.message.properties.get(REAL_TOPIC, "")
+
+    @property
+    def recall_handle(self) -> str | None:
+        """What calls it back; messages with a delay level cannot be."""
+        if self.delay_level:
+            return None
+        broker_name, key = self.message.queue.broker_name, self.message.message_id
+        # As brokers make it: one more than the start of the message's slot.
+        return RecallHandle(self.topic, broker_name, self.due_timestamp_ms + 1, key).encode()
+
+    def fields(self) -> dict[str, object]:
+        return {
+            "due_timestamp_ms": self.due_timestamp_ms,
+            "topic": self.topic,
+            "message_id": self.message.message_id,
+            "broker_name": self.message.queue.broker_name,
+            "delay_level": self.delay_level or None,
+            "tags": self.message.tags,
+            "keys": self.message.keys,
+            "stored_timestamp_ms": self.message.store_timestamp_ms,
+            "recall_handle": self.recall_handle,
+        }
+
+
+def pending_messages(admin: Admin, now_ms: int, *, scan_max: int) -> list[PendingMessage]:
+    """What waits, the one that is due first in front; of the timer topics the newest are read."""
+    found = [*_timed(admin, now_ms, scan_max), *_leveled(admin, now_ms)]
+    return sorted(found, key=lambda one: one.due_timestamp_ms)
+
+
+# With a time of their own.
+
+
+def _timed(admin: Admin, now_ms: int, scan_max: int) -> Iterator[PendingMessage]:
+    for queue in _queues(admin, TIMER_TOPIC):
+        waiting: dict[str, PendingMessage] = {}
+        recalled: set[str] = set()
+        for message in _newest(admin, queue, scan_max):
+            deletion = message.properties.get(TIMER_DEL_UNIQKEY)
+            due_ms = _whole(message.properties.get(TIMER_OUT_MS))
+            if deletion is not None:
+                # With the topic in front, or without it, by a setting of the broker.
+                recalled.add(deletion.rpartition("+")[2])
+            elif due_ms > now_ms:
+                # One that waits for long is stored again under its id.
+                waiting[message.message_id] = PendingMessage(message, due_ms)
+        yield from (one for key, one in waiting.items() if key not in recalled)
+
+
+def _newest(admin: Admin, queue: MessageQueue, count_max: int) -> Iterator[ReceivedMessage]:
+    end = admin.queue_offset_max(queue)
+    start = max(admin.queue_offset_min(queue), end - count_max)
+    return admin.browse(queue, start=start, end=end)
+
+
+# With a delay level.
+
+
+def _leveled(admin: Admin, now_ms: int) -> Iterator[PendingMessage]:
+    delays: dict[str, Mapping[int, int]] = {}
+    for queue in _queues(admin, SCHEDULE_TOPIC):
+        if queue.broker_name not in delays:
+            config = admin.broker_config(queue.broker_name)
+            delays[queue.broker_name] = delays_by_level(config.get(_LEVELS_SETTING, ""))
+        level = queue.queue_id + 1
+        delay_ms = delays[queue.broker_name].get(level)
+        if delay_ms is None or not admin.queue_offset_max(queue):
+            continue
+        start = admin.search_offset(queue, now_ms - delay_ms)
+        for message in admin.browse(queue, start=start):
+            due_ms = message.store_timestamp_ms + delay_ms
+            if due_ms > now_ms:
+                yield PendingMessage(message, due_ms, level)
+
+
+def delays_by_level(setting: str) -> dict[int, int]:
+    """Milliseconds by level of ``1s 5s 10s ...``; what is no delay has no level."""
+    found = {}
+    for level, text in enumerate(setting.split(), 1):
+        number, unit = text[:-1], _UNITS_MS.get(text[-1:].lower())
+        if unit is not None and number.isdecimal():
+            found[level] = int(number) * unit
+    return found
+
+
+def _queues(admin: Admin, topic: str) -> list[MessageQueue]:
+    try:
+        return admin.queues(topic)
+    except RouteMissing:
+        # Brokers make these topics when they are first needed, or never.
+        return []
+
+
+def _whole(text: str | None) -> int:
+    return int(text) if text is not None and text.isdecimal() else 0

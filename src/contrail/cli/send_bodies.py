@@ -1,0 +1,98 @@
+"""Where the bodies of ``contrail send`` come from: arguments, lines and files, byte for byte."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import repeat
+from pathlib import Path
+from typing import BinaryIO
+
+from contrail.errors import ConfigError
+
+STANDARD_INPUT = "-"
+_READ_BYTES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True)
+class Bodies:
+    """What is to be sent; ``is_stream`` tells that nobody knows how much it is."""
+
+    texts: Sequence[str] = ()
+    files: Sequence[Path] = ()
+    line_files: Sequence[Path] = ()
+    repeat_count: int = 1
+
+    @property
+    def is_stream(self) -> bool:
+        return bool(self.line_files) or STANDARD_INPUT in self.texts
+
+    def chunks(self) -> Iterator[Iterable[bytes]]:
+        """Bodies as they come: what is at hand together may be sent together.
+
+        Raises:
+            ConfigError: a file cannot be read.
+        """
+        for bodies in self._once():
+            yield (body for one in bodies for body in repeat(one, self.repeat_count))
+
+    def _once(self) -> Iterator[Sequence[bytes]]:
+        for text in self.texts:
+            if text == STANDARD_INPUT:
+                yield from _line_chunks(sys.stdin.buffer)
+            else:
+                yield [text.encode("utf-8", "surrogateescape")]
+        for path in self.files:
+            yield [_content(path)]
+        for path in self.line_files:
+            yield from _lines_of(path)
+
+
+def gather(
+    texts: Sequence[str], files: Sequence[Path], line_files: Sequence[Path], repeat_count: int
+) -> Bodies:
+    """What the options name; lines of standard input where they name nothing.
+
+    Raises:
+        ConfigError: nothing is named, and a person sits at standard input.
+    """
+    if not (texts or files or line_files):
+        if sys.stdin.isatty():
+            raise ConfigError(
+                "nothing to send: give bodies, --file or --lines, or - for lines of standard input"
+            )
+        texts = [STANDARD_INPUT]
+    return Bodies(texts, files, line_files, repeat_count)
+
+
+def _line_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:
+    """Lines without their ends; those that are there are not kept waiting for others.
+
+    Blank ones are passed over, since a message needs a body.
+    """
+    rest = b""
+    # Of a stream that waits for its writer, ``read1`` returns what is there.
+    while data := stream.read1(_READ_BYTES):  # type: ignore[attr-defined]
+        *lines, rest = (rest + data).split(b"\n")
+        yield [line for line in lines if line]
+    yield [rest] if rest else []
+
+
+def _lines_of(path: Path) -> Iterator[list[bytes]]:
+    try:
+        with path.open("rb") as stream:
+            yield from _line_chunks(stream)
+    except OSError as error:
+        raise _unreadable("--lines", path, error) from error
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise _unreadable("--file", path, error) from error
+
+
+def _unreadable(option: str, path: Path, error: OSError) -> ConfigError:
+    return ConfigError(f"{option} {path}: {error.strerror or error}")

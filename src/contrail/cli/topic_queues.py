@@ -1,0 +1,268 @@
+"""``contrail topic grow`` and ``shrink``: another number of queues, without losing a message.
+
+Growing makes the new queues readable before anybody writes to them. Shrinking goes the other way:
+nobody writes to the last queues any more, and they stay readable until they are consumed.
+"""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Annotated, NamedTuple
+
+import typer
+
+from contrail.cli.exits import NotFound
+from contrail.cli.output import AsJson, DryRun, Yes, agree, complain, print_json
+from contrail.cli.target import ContextName, NameServers, open_admin
+from contrail.cli.times import parse_duration
+from contrail.cli.waiting import wait_until_at_rest
+from contrail.client.blocking.admin import Admin
+from contrail.errors import ConfigError
+from contrail.model.topic import TopicConfig
+
+Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Queues = Annotated[
+    int, typer.Option("--queues", min=1, metavar="N", help="How many each broker shall have.")
+]
+Cluster = Annotated[
+    str | None, typer.Option("--cluster", metavar="NAME", help="Only on this cluster's brokers.")
+]
+Broker = Annotated[
+    str | None, typer.Option("--broker", metavar="NAME", help="Only on this broker.")
+]
+
+
+class Left(NamedTuple):
+    """What keeps queues from being taken away: messages that a group (or nobody) has to read."""
+
+    group: str | None
+    broker: str
+    queue_id: int
+    messages: int
+
+    def __str__(self) -> str:
+        who = "no group consumes the topic" if self.group is None else f"group {self.group}"
+        return f"queue {self.queue_id} on {self.broker}: {self.messages:,} messages left ({who})"
+
+
+def grow(
+    topic: Topic,
+    queues: Queues,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    as_json: AsJson = False,
+) -> None:
+    """Give a topic more queues: consumers may read them first, then producers write to them."""
+    with open_admin(namesrv, ctx) as client:
+        configs = chosen_configs(client, topic, cluster, broker)
+        for name, config in configs.items():
+            if queues < max(config.read_queue_count, config.write_queue_count):
+                raise ConfigError(
+                    f"topic {topic!r} has {config.read_queue_count} queues on {name}, more than "
+                    f"{queues}: use `contrail topic shrink {topic} --queues {queues}`"
+                )
+        for name in configs:
+            client.update_topic(topic, read_queues=queues, broker=name)
+        for name in configs:
+            client.update_topic(topic, write_queues=queues, broker=name)
+    if any(config.order for config in configs.values()):
+        complain("a note: keys of this ordered topic go to other queues from now on")
+    told = [_change(name, config, queues, queues) for name, config in configs.items()]
+    if as_json:
+        print_json({"topic": topic, "brokers": told})
+        return
+    for row in told:
+        before, after = row["write_queues_before"], row["write_queues"]
+        print(f"topic {topic} on {row['broker']}: {before} -> {after} queues")
+
+
+def shrink(
+    topic: Topic,
+    queues: Queues,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
+    cluster: Cluster = None,
+    broker: Broker = None,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait until the last queues are consumed, and end it.")
+    ] = False,
+    timeout: Annotated[
+        str, typer.Option("--timeout", metavar="TIME", help="How long to wait: 90s, 15m, 2h.")
+    ] = "10m",
+    quiet: Annotated[
+        str,
+        typer.Option("--quiet", metavar="TIME", help="For how long nothing must arrive there."),
+    ] = "30s",
+    abandon: Annotated[
+        bool, typer.Option("--abandon", help="End it although messages there were not consumed.")
+    ] = False,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take queues away in two steps: first for writing and, once they are consumed, for reading."""
+    timeout_span = parse_duration("--timeout", timeout)
+    quiet_span = parse_duration("--quiet", quiet)
+    with open_admin(namesrv, ctx) as client:
+        configs = chosen_configs(client, topic, cluster, broker)
+        too_wide = {name: one for name, one in configs.items() if _is_wider(one, queues)}
+        if not too_wide:
+            raise ConfigError(f"topic {topic!r} has {queues} queues or fewer already")
+        work = _Shrinking(client, topic, queues, too_wide)
+        agree(work.plan(), yes=yes, dry_run=dry_run)
+        is_new = work.stop_writing()
+        if wait:
+            work.wait(timeout_span, quiet_span, abandon=abandon)
+        # Producers learn of the first step within half a minute: the second follows later.
+        left = work.left()
+        is_done = (wait or not is_new) and (abandon or not left)
+        if is_done:
+            work.stop_reading()
+        after = client.topic_config(topic)
+    told = {
+        "topic": topic,
+        "done": is_done,
+        "brokers": [
+            _change(name, one, after[name].read_queue_count, after[name].write_queue_count)
+            for name, one in too_wide.items()
+        ],
+        "left": [one._asdict() for one in left],
+    }
+    if as_json:
+        print_json(told)
+    else:
+        _print_shrunk(topic, queues, is_done, left)
+
+
+def chosen_configs(
+    client: Admin, topic: str, cluster: str | None, broker: str | None
+) -> dict[str, TopicConfig]:
+    """A topic's settings on the brokers that are meant.
+
+    Raises:
+        NotFound: the topic is not on them.
+        RouteMissing: it is nowhere.
+    """
+    if cluster is not None and broker is not None:
+        raise ConfigError("--cluster and --broker: give one of the two")
+    configs = client.topic_config(topic)
+    if cluster is not None:
+        names = {one.broker_name for one in client.brokers(cluster=cluster)}
+        configs = {name: one for name, one in configs.items() if name in names}
+    if broker is not None:
+        configs = {name: one for name, one in configs.items() if name == broker}
+    if not configs:
+        raise NotFound(
+            f"topic {topic!r} is not on {broker or cluster}: `contrail topic route {topic}` shows "
+            "where it is"
+        )
+    return configs
+
+
+class _Shrinking:
+    """The two steps of taking queues away."""
+
+    def __init__(
+        self, client: Admin, topic: str, queues: int, configs: dict[str, TopicConfig]
+    ) -> None:
+        self._client = client
+        self._topic = topic
+        self._queues = queues
+        self._configs = configs
+
+    def plan(self) -> list[str]:
+        lines = []
+        for name, config in self._configs.items():
+            lines.append(
+                f"topic {self._topic} on {name}: {config.write_queue_count} -> {self._queues} "
+                f"queues to write, then {config.read_queue_count} -> {self._queues} to read once "
+                "they are consumed"
+            )
+        return lines + [f"  {one}" for one in self.left()]
+
+    def stop_writing(self) -> bool:
+        """The first step; whether it still had to be done."""
+        wide = [name for name, one in self._configs.items() if one.write_queue_count > self._queues]
+        for name in wide:
+            self._client.update_topic(self._topic, write_queues=self._queues, broker=name)
+        return bool(wide)
+
+    def stop_reading(self) -> None:
+        for name in self._configs:
+            self._client.update_topic(self._topic, read_queues=self._queues, broker=name)
+
+    def left(self) -> list[Left]:
+        """What is not consumed yet in the queues that shall go."""
+        groups = self._client.topic_consumers(self._topic)
+        if not groups:
+            return self._unread()
+        found = []
+        for group in groups:
+            for one in self._client.lag(group, self._topic).queues:
+                queue = one.queue
+                if queue.topic == self._topic and self._goes(queue.broker_name, queue.queue_id):
+                    found.append(Left(group, queue.broker_name, queue.queue_id, one.lag))
+        return [one for one in found if one.messages]
+
+    def _unread(self) -> list[Left]:
+        return [
+            Left(None, one.queue.broker_name, one.queue.queue_id, one.count)
+            for one in self._client.topic_stats(self._topic).queues
+            if self._goes(one.queue.broker_name, one.queue.queue_id) and one.count
+        ]
+
+    def _goes(self, broker: str, queue_id: int) -> bool:
+        return broker in self._configs and queue_id >= self._queues
+
+    def _arrived(self) -> int:
+        stats = self._client.topic_stats(self._topic)
+        return sum(
+            one.queue_offset_max
+            for one in stats.queues
+            if self._goes(one.queue.broker_name, one.queue.queue_id)
+        )
+
+    def wait(self, timeout: timedelta, quiet: timedelta, *, abandon: bool) -> None:
+        """Until nothing arrives in the last queues and, unless abandoned, all is consumed."""
+        wait_until_at_rest(
+            self._arrived,
+            lambda: [] if abandon else [str(one) for one in self.left()],
+            timeout=timeout,
+            quiet=quiet,
+            late=(
+                f"topic {self._topic!r} keeps its queues for reading; nobody writes to the last "
+                "ones any more. Run the same command again later, or with --abandon"
+            ),
+        )
+
+
+def _is_wider(config: TopicConfig, queues: int) -> bool:
+    return max(config.read_queue_count, config.write_queue_count) > queues
+
+
+def _change(
+    broker: str, before: TopicConfig, read_queues: int, write_queues: int
+) -> dict[str, str | int]:
+    return {
+        "broker": broker,
+        "read_queues_before": before.read_queue_count,
+        "write_queues_before": before.write_queue_count,
+        "read_queues": read_queues,
+        "write_queues": write_queues,
+    }
+
+
+def _print_shrunk(topic: str, queues: int, is_done: bool, left: list[Left]) -> None:
+    if is_done:
+        print(f"topic {topic} has {queues} queues")
+        return
+    print(f"nobody writes to queues from {queues} on any more; they may still be read")
+    for one in left:
+        print(f"  {one}")
+    print(
+        f"run `contrail topic shrink {topic} --queues {queues}` again in half a minute"
+        if not left
+        else "run the same command again when they are consumed, or with --wait"
+    )

@@ -1,0 +1,21 @@
+cimport cython
+
+@cython.locals(
+    rows=dict, row=list, kind=int, found=int, count=Py_ssize_t, byte_count=cython.longlong,
+    small_count=Py_ssize_t, end=Py_ssize_t, index=Py_ssize_t, draft=object,
+    start=cython.longlong, stop=cython.longlong, size=cython.longlong,
+    prepared=cython.longlong, flags=cython.longlong)
+cpdef dict tally_run(
+    list drafts, list physical_offsets, long long physical_end, bytes fifo_mark,
+    bytes fifo_skips)
+
+@cython.locals(
+    last=Py_ssize_t, place=Py_ssize_t, end=Py_ssize_t, skip=Py_ssize_t)
+cdef bint _holds(bytes data, bytes mark, bytes skips) except -1
+
+cdef Py_ssize_t _size_place(long long size) except -1
+
+@cython.locals(
+    counts=dict, last_key=cython.longlong, key=cython.longlong, count=Py_ssize_t, part=object,
+    index=Py_ssize_t, item=object, code=cython.longlong, flag=cython.longlong)
+cpdef dict count_codes(list items, list parts)

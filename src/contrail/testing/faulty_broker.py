@@ -1,0 +1,226 @@
+"""A broker that does wrong on request: the real one, with a hand on what it is given and says.
+
+Everything here sits around the broker, in place of what the server calls: the broker that users
+run has no such thing, and pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from contrail.broker.app import Broker
+from contrail.broker.config import BrokerConfig
+from contrail.clock import Clock
+from contrail.kernels.frame_scan import Item
+from contrail.protocol.codes import RequestCode
+from contrail.protocol.command import FLAG_ONE_WAY, Frame, Request, Response
+from contrail.protocol.frames import Frames, SendRequest
+from contrail.runtime.files import FileSystem
+from contrail.store.config import StoreConfig
+from contrail.wire.connection import Connection
+from contrail.wire.server import Arrived
+
+_SENDS = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+# The kernel gives sends as tuples of this length, and nothing else.
+_SEND_LENGTH = len(SendRequest._fields)
+
+
+@dataclass(slots=True)
+class Refusal:
+    """How sends are turned away; ``count`` is how many still are, None means all."""
+
+    code: int
+    remark: str
+    count: int | None
+
+    def take(self) -> bool:
+        """Whether the next send is refused too."""
+        if self.count is None:
+            return True
+        self.count -= 1
+        return self.count >= 0
+
+
+class FaultyBroker(Broker):
+    """One broker of a test. All methods belong on the event loop's thread."""
+
+    def __init__(self, config: BrokerConfig, store_config: StoreConfig, *, clock: Clock) -> None:
+        self._disk = CuttableDisk()
+        super().__init__(config, store_config, clock=clock, files=self._disk)
+        self._refusal: Refusal | None = None
+        self._lost_answer_count = 0
+        self._to_drop: list[Connection] = []
+        self._is_dead = False
+        self.answer_delay_s = 0.0
+
+    # What a test asks for.
+
+    def refuse_sends(self, refusal: Refusal) -> None:
+        self._refusal = refusal
+
+    def lose_answers(self, count: int) -> None:
+        """Store the next sends, and drop their connection instead of an answer."""
+        self._lost_answer_count = count
+
+    def delay_answers(self, ms: int) -> None:
+        self.answer_delay_s = ms / 1000
+        for peer in self.server.connections:
+            self._make_late(peer)
+
+    def drop_connections(self) -> None:
+        for peer in list(self.server.connections):
+            peer.abort("dropped_by_the_test")
+
+    def clear_faults(self) -> None:
+        """Be a broker as any other again; what is on its way stays late."""
+        self._refusal = None
+        self._lost_answer_count = 0
+        self.answer_delay_s = 0.0
+
+    async def die(self) -> None:
+        """End as if the process were killed: what was written stays, nothing more is written."""
+        self._is_dead = True
+        self._disk.cut()
+        self.drop_connections()
+        await self.stop()
+
+    # What the server calls.
+
+    def take_runs(self, arrived: list[Arrived], at: int) -> int:
+        return at if self._meddles else super().take_runs(arrived, at)
+
+    def received(self, peer: Connection, frames: Frames) -> None:
+        if self._is_dead:
+            return
+        if self._meddles:
+            frames = [frame for frame in frames if not self._is_refused(peer, frame)]
+        if frames:
+            super().received(peer, frames)
+
+    def end_of_tick(self) -> None:
+        super().end_of_tick()
+        dropped, self._to_drop = self._to_drop, []
+        for peer in dropped:
+            peer.abort("answer_lost_by_the_test")
+
+    def connection_opened(self, peer: Connection) -> None:
+        super().connection_opened(peer)
+        if self._is_dead:
+            peer.abort("dead")
+        elif self.answer_delay_s:
+            self._make_late(peer)
+
+    @property
+    def _meddles(self) -> bool:
+        return self._refusal is not None or self._lost_answer_count > 0
+
+    def _is_refused(self, peer: Connection, frame: Frame | Item) -> bool:
+        send = _send_of(frame)
+        if send is None:
+            return False
+        opaque, flag = send
+        if self._refusal is not None and self._refusal.take():
+            if not flag & FLAG_ONE_WAY:
+                peer.answer(opaque, Response(self._refusal.code, self._refusal.remark))
+            return True
+        if self._lost_answer_count > 0:
+            self._lost_answer_count -= 1
+            self._to_drop.append(peer)
+        return False
+
+    def _make_late(self, peer: Connection) -> None:
+        transport = peer._transport
+        if transport is not None and not isinstance(transport, _LateTransport):
+            late = _LateTransport(transport, lambda: self.answer_delay_s)
+            peer._transport = cast(asyncio.Transport, late)
+
+
+def _send_of(frame: Frame | Item) -> tuple[int, int] | None:
+    """A send's number and flag; None for anything else."""
+    if isinstance(frame, Request):
+        return (frame.opaque, frame.flag) if frame.code in _SENDS else None
+    if len(frame) == _SEND_LENGTH:
+        opaque, flag = frame[:2]
+        return opaque, flag
+    return None
+
+
+class _LateTransport:
+    """Writes what it is given in order, each part after the delay of its time."""
+
+    def __init__(self, transport: asyncio.Transport, delay_s: Callable[[], float]) -> None:
+        self._transport = transport
+        self._delay_s = delay_s
+        self._waiting: deque[Callable[[], None]] = deque()
+        self._loop = asyncio.get_running_loop()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def write(self, data: bytes | memoryview) -> None:
+        # A copy: what it is a view of may be gone by then.
+        copy = bytes(data)
+        self._later(lambda: self._transport.write(copy))
+
+    def writelines(self, parts: list[bytes | memoryview]) -> None:
+        self.write(b"".join(parts))
+
+    def close(self) -> None:
+        self._later(self._transport.close)
+
+    def _later(self, act: Callable[[], None]) -> None:
+        delay_s = self._delay_s()
+        if delay_s <= 0 and not self._waiting:
+            act()
+            return
+        self._waiting.append(act)
+        self._loop.call_later(delay_s, self._act)
+
+    def _act(self) -> None:
+        act = self._waiting.popleft()
+        if not self._transport.is_closing():
+            act()
+
+
+class CuttableDisk(FileSystem):
+    """The file system until it is cut off: then what is written is gone, as after a kill."""
+
+    def __init__(self) -> None:
+        self._is_cut = False
+
+    def cut(self) -> None:
+        self._is_cut = True
+
+    def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+        return len(data) if self._is_cut else super().pwrite(fd, data, position)
+
+    def fdatasync(self, fd: int) -> None:
+        if not self._is_cut:
+            super().fdatasync(fd)
+
+    def fsync(self, fd: int) -> None:
+        if not self._is_cut:
+            super().fsync(fd)
+
+    def truncate(self, fd: int, byte_count: int) -> None:
+        if not self._is_cut:
+            super().truncate(fd, byte_count)
+
+    def allocate(self, fd: int, byte_count: int) -> None:
+        if not self._is_cut:
+            super().allocate(fd, byte_count)
+
+    def rename(self, source: Path, target: Path) -> None:
+        if not self._is_cut:
+            super().rename(source, target)
+
+    def unlink(self, path: Path) -> None:
+        if not self._is_cut:
+            super().unlink(path)

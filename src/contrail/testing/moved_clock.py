@@ -1,0 +1,24 @@
+"""The machine's clock with a distance that a test chooses."""
+
+from __future__ import annotations
+
+from contrail.clock import SystemClock
+
+
+class MovedClock:
+    """Runs like the machine's clock, ahead of it by what it was moved.
+
+    Clients keep the machine's time. With a clock that runs along, what they compute from theirs,
+    such as when to deliver a message, stays right until the first move.
+    """
+
+    def __init__(self) -> None:
+        self._machine = SystemClock()
+        self._shift_ms = 0
+
+    def now_ms(self) -> int:
+        return self._machine.now_ms() + self._shift_ms
+
+    def advance(self, *, ms: int = 0, hours: float = 0) -> None:
+        """Move the clock; negative values move it back."""
+        self._shift_ms += ms + int(hours * 3_600_000)

@@ -1,0 +1,108 @@
+"""How long requests took, by request code, answer and outcome: what ``rpc_latency`` shows.
+
+A tick answers most of what arrived in it, so one look at the clock counts for a whole run of sends.
+A request that is answered later is remembered by its connection until then.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import NamedTuple
+
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
+
+BOUNDS_MS = (1, 3, 5, 7, 10, 100, 1000, 2000, 3000)
+_HELD = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+# They are answered in runs, and timed by whoever does so.
+_SENDS = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
+
+
+class RequestKind(NamedTuple):
+    """What requests are counted by."""
+
+    code: int
+    response_code: int
+    is_held: bool
+    is_one_way: bool
+
+
+class RequestTimes:
+    """Counts answered requests. ``arrived_s`` is when what is being worked on came in."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        """``now_s`` is the clock that ``arrived_s`` is read from: one that only goes forward."""
+        self.arrived_s = 0.0
+        self._now_s = now_s
+        self._counts: dict[RequestKind, list[float]] = {}
+
+    def follows(self, request: Request) -> bool:
+        """Whether a request that was put off will be told of again, by ``answered``."""
+        return not request.flag & FLAG_ONE_WAY and request.code not in _SENDS
+
+    def answered_sends(
+        self, counts: Mapping[int, int], response_code: int, arrived_s: float
+    ) -> None:
+        """Sends were answered together; ``counts`` are those of ``kernels.count_codes``."""
+        elapsed_ms = (self._now_s() - arrived_s) * 1000
+        for key, count in counts.items():
+            kind = RequestKind(key >> 1, response_code, False, bool(key & 1))
+            self._note(kind, elapsed_ms, count)
+
+    def answered_pulls(self, counts: dict[int, int]) -> None:
+        """Pulls of this tick, by code, were answered with messages."""
+        if not counts:
+            return
+        elapsed_ms = (self._now_s() - self.arrived_s) * 1000
+        for code, count in counts.items():
+            self._note(RequestKind(code, ResponseCode.SUCCESS, False, False), elapsed_ms, count)
+
+    def answered(self, request: Request, response: Response, since_s: float | None) -> None:
+        """A request was answered: one of this tick's, or one that was put off at ``since_s``."""
+        arrived_s = self.arrived_s if since_s is None else since_s
+        is_held = since_s is not None and request.code in _HELD
+        is_one_way = bool(request.flag & FLAG_ONE_WAY)
+        kind = RequestKind(_known(request.code), response.code, is_held, is_one_way)
+        self._note(kind, (self._now_s() - arrived_s) * 1000, 1)
+
+    def _note(self, kind: RequestKind, elapsed_ms: float, count: int) -> None:
+        row = self._counts.get(kind)
+        if row is None:
+            row = self._counts[kind] = [0] * (len(BOUNDS_MS) + 2)
+        row[bisect_left(BOUNDS_MS, elapsed_ms)] += count
+        row[-1] += elapsed_ms * count
+
+    def rows(self) -> list[tuple[RequestKind, list[int], float]]:
+        """By kind: the requests of each class of ``BOUNDS_MS``, and all their milliseconds."""
+        return [
+            (kind, [int(count) for count in row[:-1]], row[-1])
+            for kind, row in self._counts.items()
+        ]
+
+
+@lru_cache(maxsize=512)
+def request_name(code: int) -> str:
+    """A request code as metrics write it."""
+    return _name(RequestCode, code)
+
+
+@lru_cache(maxsize=512)
+def response_name(code: int) -> str:
+    """A response code as metrics write it."""
+    return _name(ResponseCode, code)
+
+
+def _name(codes: type[RequestCode] | type[ResponseCode], code: int) -> str:
+    try:
+        return codes(code).name.lower()
+    except ValueError:
+        return "unknown"
+
+
+def _known(code: int) -> int:
+    """Codes that nobody knows count as one: a stranger must not fill our memory with them."""
+    return code if request_name(code) != "unknown" else -1

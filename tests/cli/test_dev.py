@@ -1,0 +1,246 @@
+"""``contrail dev`` as a developer has it: a process, its first words, and its end by a signal."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail import Admin, Message, Producer
+from tests.cli.running import check_json, contrail, done, one_line
+from tests.e2e.raw_client import poll
+
+PATIENCE_S = 60
+
+
+@pytest.fixture(autouse=True)
+def temporary_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the child makes its temporary folders, so that what it leaves is seen."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    return folder
+
+
+@pytest.fixture(autouse=True, scope="module")
+def compiled_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Children find each module compiled by the first of them, as an installed package has it."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("bytecode")))
+        yield
+
+
+@contextmanager
+def dev(*arguments: str) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", "contrail.cli", "dev", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            yield process
+            if process.poll() is None:
+                process.send_signal(signal.SIGTERM)
+                process.wait(PATIENCE_S)
+        finally:
+            if process.poll() is None:
+                process.kill()
+
+
+def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
+    assert process.stdout is not None
+    line = process.stdout.readline()
+    assert line, process.stderr and process.stderr.read()
+    facts = json.loads(line)
+    assert isinstance(facts, dict)
+    return facts
+
+
+def bodies(namesrv: str, topic: str) -> list[bytes]:
+    with Admin(namesrv) as admin:
+        # The NameServer hears of a topic a moment after the send that made it.
+        poll(lambda: topic in admin.topics(), "the topic's route")
+        return [one.body for queue in admin.queues(topic) for one in admin.browse(queue)]
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+def test_it_serves_clients_until_a_signal_and_leaves_nothing_behind(
+    how: signal.Signals, temporary_folders: Path
+) -> None:
+    with dev("--port", "0", "--json") as process:
+        facts = ready(process)
+        check_json("dev", facts)
+        assert facts["pid"] == process.pid and facts["temporary"]
+        assert Path(facts["folder"]).parent == temporary_folders
+        with Producer("developers", facts["namesrv"]) as producer:
+            producer.send(Message("orders", b"one coffee"))
+        assert bodies(facts["namesrv"], "orders") == [b"one coffee"]
+        process.send_signal(how)
+        out, err = process.communicate(timeout=PATIENCE_S)
+    assert process.returncode == 0, err
+    assert out == "", "one line is all that it prints for programs"
+    assert err == "stopping; Ctrl-C once more ends at once\n"
+    assert list(temporary_folders.iterdir()) == []
+
+
+def test_a_folder_is_kept_and_continued(tmp_path: Path) -> None:
+    folder = tmp_path / "kept"
+    for number in range(2):
+        with dev("--port", "0", "--folder", str(folder), "--json") as process:
+            facts = ready(process)
+            assert facts["folder"] == str(folder) and not facts["temporary"]
+            with Producer("developers", facts["namesrv"]) as producer:
+                producer.send(Message("orders", b"%d" % number))
+            found = bodies(facts["namesrv"], "orders")
+            process.send_signal(signal.SIGINT)
+            assert process.wait(PATIENCE_S) == 0
+    assert sorted(found) == [b"0", b"1"]
+    assert not (folder / "store" / "abort").exists(), "it was closed cleanly"
+
+
+def test_settings_of_the_broker_are_taken() -> None:
+    with dev("--port", "0", "--json", "--set", "brokerName=mine", "--set", "regionId=desk") as one:
+        facts = ready(one)
+        assert facts["broker_name"] == "mine"
+        with Admin(facts["namesrv"]) as admin:
+            assert admin.broker_config("mine")["regionId"] == "desk"
+
+
+def test_it_tells_a_person_the_addresses_and_what_to_try(temporary_folders: Path) -> None:
+    with dev("--port", "0") as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline().rstrip("\n")]
+        while not lines[-1].startswith("  contrail top"):
+            lines.append(process.stdout.readline().rstrip("\n"))
+        text = "\n".join(lines)
+        namesrv = next(line for line in lines if "NameServer" in line).split()[1]
+        with socket.create_connection(_split(namesrv), timeout=PATIENCE_S):
+            pass
+    assert f'contrail send -n {namesrv} orders "one coffee"' in text, "its port is not the usual"
+    assert f"contrail tail -n {namesrv} orders" in text
+    assert f'Producer(group="baristas", namesrv="{namesrv}")' in text
+    assert f'producer.setNamesrvAddr("{namesrv}");' in text
+    assert f"rocketmq.name-server={namesrv}" in text
+    assert str(temporary_folders) in text and "--folder DIR keeps it" in text
+
+
+def test_the_newcomers_page_does_what_it_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = Path(__file__).parents[2] / "docs" / "start" / "index.md"
+    text = page.read_text("utf-8")
+    blocks = re.findall(r"^```(python|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
+    ran = []
+    with dev("--port", "0", "--json") as process:
+        namesrv = ready(process)["namesrv"]
+        monkeypatch.setenv("NAMESRV_ADDR", namesrv)
+        for language, block in blocks:
+            if language == "console":
+                ran += _run_lines(block)
+            elif "def test_" in block:
+                (tmp_path / "test_orders.py").write_text(block)
+            else:
+                script = block.replace("127.0.0.1:9876", namesrv)
+                subprocess.run([sys.executable, "-c", script], check=True, timeout=PATIENCE_S)
+    assert ran == ["send", "send", "tail", "tail", "topic", "group"]
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "test_orders.py"]
+    tested = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert tested.returncode == 0 and "1 passed" in tested.stdout, tested.stdout
+
+
+def _run_lines(block: str) -> list[str]:
+    """Run what needs a broker, here; what a reader builds and starts is there already."""
+    lines = [line[2:] for line in block.splitlines() if line.startswith("$ contrail ")]
+    commands = [shlex.split(line)[1:] for line in lines if line != "contrail dev"]
+    for arguments in commands:
+        done(*arguments)
+    return [arguments[0] for arguments in commands]
+
+
+def _split(address: str) -> tuple[str, int]:
+    host, port = address.split(":")
+    return host, int(port)
+
+
+def test_the_second_signal_ends_it_at_once_and_the_folder_goes_all_the_same(
+    temporary_folders: Path,
+) -> None:
+    with dev("--port", "0", "--json") as process:
+        ready(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.stderr is not None
+        assert process.stderr.readline().startswith("stopping")
+        process.send_signal(signal.SIGTERM)
+        process.wait(PATIENCE_S)
+    # It may have ended by itself before the second one came.
+    assert process.returncode in (0, 128 + signal.SIGTERM)
+    assert list(temporary_folders.iterdir()) == []
+
+
+def failure(*arguments: str) -> str:
+    """The one line of a start that is refused."""
+    command = [sys.executable, "-m", "contrail.cli", "dev", *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S)
+    assert (done.returncode, done.stdout) == (2, ""), done
+    lines = done.stderr.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("contrail: "), done.stderr
+    return lines[0]
+
+
+def test_a_port_that_somebody_has_is_named_with_the_way_out(temporary_folders: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        told = failure("--port", str(port))
+        assert f"port {port} " in told and "--port 0 takes a free one" in told
+        told = failure("--port", "0", "--broker-port", str(port))
+        assert f"port {port} " in told and "--broker-port 0 takes a free one" in told
+    assert list(temporary_folders.iterdir()) == []
+
+
+def test_wrong_settings_are_one_line(temporary_folders: Path, tmp_path: Path) -> None:
+    one_line(contrail("dev", "--set", "brokerName"), 2, "NAME=VALUE")
+    assert "say --broker-port" in failure("--port", "0", "--set", "listenPort=1")
+    assert "brokerNam" in failure("--port", "0", "--set", "brokerNam=x")
+    (tmp_path / "file").write_text("no folder")
+    assert "file" in failure("--port", "0", "--folder", str(tmp_path / "file"))
+    assert list(temporary_folders.iterdir()) == []
+
+
+def test_a_folder_that_another_one_uses_is_refused(tmp_path: Path) -> None:
+    folder = str(tmp_path / "kept")
+    with dev("--port", "0", "--folder", folder, "--json") as process:
+        ready(process)
+        assert folder in failure("--port", "0", "--folder", folder)
+
+
+def test_its_help_loads_no_server() -> None:
+    script = (
+        "import sys; from contrail.cli.app import run; run(['dev', '--help']);"
+        "print(*[name for name in sys.modules if name.startswith('contrail.broker')],"
+        " file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=dict(os.environ),
+    )
+    assert "--broker-port" in done.stdout
+    assert done.stderr.strip() == ""

@@ -1,0 +1,173 @@
+"""``contrail dlq`` against a live cluster."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from contrail import Admin, Message
+from contrail.model.topic import Perm
+from contrail.testing import LocalCluster
+from tests.cli.messages import bury, make_group, make_topic, put, stored
+from tests.cli.running import check_json, contrail, done, one_line, valid_json
+from tests.e2e.raw_client import poll
+
+NOBODY = "127.0.0.1:9"
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    return make_topic(cluster)
+
+
+@pytest.fixture
+def group(cluster: LocalCluster, topic: str) -> str:
+    """With three dead letters of a topic."""
+    name = make_group(cluster)
+    for number, tag in enumerate(("paid", "paid", "void")):
+        given = {"region": "eu"}
+        put(cluster, Message(topic, b"m%d" % number, tag, [f"k{number}"], given, "user-1"))
+    bury(cluster, name, topic)
+    return name
+
+
+def replayed(cluster: LocalCluster, topic: str) -> list[bytes]:
+    """What is in a topic and was not there at first."""
+    found = stored(cluster, topic)
+    return [one.body for one in found if "CONTRAIL_REPLAY_COUNT" in one.properties]
+
+
+def test_groups_with_dead_letters_are_listed(cluster: LocalCluster, group: str) -> None:
+    rows = valid_json("dlq-list", "dlq", "list", "-n", cluster.namesrv)
+    (row,) = [row for row in rows if row["group"] == group]
+    assert row["count"] == 3
+    assert 0 < row["oldest_timestamp_ms"] <= row["newest_timestamp_ms"]
+    lines = done("dlq", "list", "-n", cluster.namesrv).out.splitlines()
+    assert [line.split()[1] for line in lines if line.split()[:1] == [group]] == ["3"]
+
+
+def test_letters_are_shown_with_origin_reason_and_body(
+    cluster: LocalCluster, group: str, topic: str
+) -> None:
+    show = ("dlq", "show", group, "-n", cluster.namesrv)
+    letters = valid_json("dlq-show", *show)
+    assert sorted(one["body"] for one in letters) == ["m0", "m1", "m2"]
+    assert {(one["origin_topic"], one["reason"]) for one in letters} == {(topic, "given-up")}
+    firsts = {one.offset_message_id for one in stored(cluster, topic)}
+    assert {one["origin_message_id"] for one in letters} == firsts
+    text = done(*show).out
+    assert topic in text and "given-up" in text and "k2" in text
+    assert sorted(done(*show, "-f", "%b\\n").out.split()) == ["m0", "m1", "m2"]
+
+
+def test_letters_are_chosen_by_tag_key_id_time_and_count(cluster: LocalCluster, group: str) -> None:
+    def bodies(*arguments: str) -> list[str]:
+        shown = done("dlq", "show", group, *arguments, "-f", "%b\\n", "-n", cluster.namesrv)
+        return sorted(shown.out.split())
+
+    letters = valid_json("dlq-show", "dlq", "show", group, "-n", cluster.namesrv)
+    first = next(one for one in letters if one["body"] == "m0")
+    assert bodies("--tag", "void") == ["m2"]
+    assert bodies("--tag", "void", "--tag", "paid") == ["m0", "m1", "m2"]
+    assert bodies("--key", "k1", "--key", "k9") == ["m1"]
+    for name in ("message_id", "origin_message_id", "offset_message_id"):
+        assert bodies("--id", first[name]) == ["m0"]
+    assert bodies("--since", "2099-01-01") == []
+    assert bodies("--until", "2020-01-01") == []
+    assert len(bodies("--since", "2020-01-01", "--until", "2099-01-01")) == 3
+    assert len(bodies("-c", "2")) == 2
+
+
+def test_letters_go_back_to_where_they_came_from(
+    cluster: LocalCluster, group: str, topic: str
+) -> None:
+    finished = valid_json("dlq-replay", "dlq", "replay", group, "--yes", "-n", cluster.namesrv)
+    assert (finished["replayed"], finished["skipped"], finished["failed"]) == (3, 0, 0)
+    assert {one["topic"] for one in finished["messages"]} == {topic}
+    assert sorted(replayed(cluster, topic)) == [b"m0", b"m1", b"m2"]
+    copies = [one for one in stored(cluster, topic) if "CONTRAIL_REPLAY_COUNT" in one.properties]
+    (copy,) = [one for one in copies if one.body == b"m1"]
+    assert (copy.tags, copy.keys, copy.reconsume_times) == ("paid", ["k1"], 0)
+    assert copy.properties["region"] == "eu" and copy.properties["__SHARDINGKEY"] == "user-1"
+    assert "RETRY_TOPIC" not in copy.properties
+    assert len({one.queue for one in copies}) == 1
+
+
+def test_some_letters_go_to_another_topic_at_a_rate(cluster: LocalCluster, group: str) -> None:
+    other = make_topic(cluster)
+    began_s = time.monotonic()
+    finished = done(
+        *("dlq", "replay", group, "--tag", "paid", "--to-topic", other, "--rate", "10"),
+        *("--yes", "-n", cluster.namesrv),
+    )
+    assert time.monotonic() - began_s >= 0.1
+    assert sorted(replayed(cluster, other)) == [b"m0", b"m1"]
+    *lines, summary = finished.out.splitlines()
+    assert len(lines) == 2 and all(f" -> {other} broker-" in line for line in lines)
+    assert summary == "replayed 2, skipped 0, failed 0"
+
+
+def test_nothing_is_replayed_before_somebody_agrees(
+    cluster: LocalCluster, group: str, topic: str
+) -> None:
+    planned = done("dlq", "replay", group, "--limit", "2", "--dry-run", "-n", cluster.namesrv)
+    assert planned.err == f"dead letters to topic {topic}: 2\n" and planned.out == ""
+    refused = contrail("dlq", "replay", group, "-n", cluster.namesrv)
+    assert refused.code == 2 and refused.err.endswith("say --yes\n")
+    assert replayed(cluster, topic) == []
+
+
+def test_letters_that_are_refused_are_told_and_counted(
+    cluster: LocalCluster, group: str, topic: str
+) -> None:
+    with Admin(cluster.namesrv) as admin:
+        admin.update_topic(topic, perm=Perm.READ)
+        poll(lambda: admin.topic_route(topic).queues[0].perm == Perm.READ, "the sealed topic")
+    finished = contrail("dlq", "replay", group, "--yes", "-n", cluster.namesrv)
+    one_line(finished, 1, "3 of 3 dead letters were not replayed")
+    *lines, summary = finished.out.splitlines()
+    assert len(lines) == 3 and all(line.startswith("failed ") for line in lines)
+    assert summary == "replayed 0, skipped 0, failed 3"
+
+
+def test_letters_are_written_to_a_file(
+    cluster: LocalCluster, group: str, topic: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "dead.jsonl"
+    export = ("dlq", "export", group, str(path), "-n", cluster.namesrv)
+    assert done(*export).out.endswith(f"{path}: 3\n")
+    letters = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    for letter in letters:
+        check_json("dlq-export", letter)
+    assert sorted(letter["body"] for letter in letters) == ["m0", "m1", "m2"]
+    one_line(contrail(*export), 2, str(path), "exists")
+    few = tmp_path / "few.jsonl"
+    arguments = ("--limit", "1", "--tag", "paid", "-n", cluster.namesrv)
+    done("dlq", "export", group, str(few), *arguments)
+    assert len(few.read_text().splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["show"], ["replay", "--yes"], ["export"]])
+def test_wrong_input_is_told_in_one_line(
+    cluster: LocalCluster, command: list[str], tmp_path: Path
+) -> None:
+    rest = [str(tmp_path / "x.jsonl")] if command == ["export"] else []
+    where = ("-n", cluster.namesrv)
+    one_line(contrail("dlq", *command, "nobody", *rest, *where), 5, "'nobody'", "dlq list")
+    wrong = contrail("dlq", *command, "nobody", *rest, "--since", "noon", *where)
+    one_line(wrong, 2, "--since 'noon'")
+    one_line(contrail("dlq", *command, "nobody", *rest, "-n", NOBODY), 4, NOBODY)
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_other_wrong_input_is_told_in_one_line(cluster: LocalCluster, group: str) -> None:
+    where = ("-n", cluster.namesrv)
+    one_line(contrail("dlq", "list", "-n", NOBODY), 4, NOBODY)
+    one_line(contrail("dlq", "replay", group, "--rate", "0", *where), 2, "--rate 0")
+    one_line(contrail("dlq", "replay", group, "--to-topic", "nowhere", *where), 5, "'nowhere'")
+    one_line(contrail("dlq", "show", group, "-f", "%z", *where), 2, "%z")
+    one_line(contrail("dlq", "show", group, "--json", "-f", "%b", *where), 2, "--json and --format")
+    one_line(contrail("dlq", "export", group, "/nowhere/x", *where), 2, "/nowhere/x")

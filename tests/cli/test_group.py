@@ -1,0 +1,207 @@
+"""``contrail group`` on a running cluster."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+from contrail import Admin, Message, Producer, PushConsumer
+from contrail.protocol.json_style import MessageQueue
+from contrail.testing import LocalCluster
+from tests.cli.running import contrail, done, one_line, valid_json
+
+
+def until(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + 60
+    while not holds():
+        assert time.monotonic() < deadline_s
+        threading.Event().wait(0.05)
+
+
+def filled(cluster: LocalCluster, topic: str, each: int = 3) -> None:
+    """A topic of one queue on each of two brokers."""
+    done("topic", "create", topic, "--queues", "1", "-n", cluster.namesrv)
+    with Producer("filling", cluster.namesrv) as producer:
+        for broker in cluster.brokers:
+            for _ in range(each):
+                queue = MessageQueue(topic, broker.name, 0)
+                producer.send(Message(topic, b"filling", tags="a"), queue=queue)
+
+
+def places(cluster: LocalCluster, group: str, topic: str) -> list[int | None]:
+    with Admin(cluster.namesrv) as admin:
+        return list(admin.committed_offsets(group, topic).values())
+
+
+def test_a_group_is_made_and_changed_by_what_is_said(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    made = valid_json("group-create", "group", "create", "made", "--retry-max", "3", *at)
+    assert [one["retry_count_max"] for one in made["settings"].values()] == [3, 3]
+    changed = ["group", "create", "made", "--orderly", "--no-consume", "--no-broadcast"]
+    told = valid_json("group-create", *changed, "--broker", "broker-b", *at)["settings"]
+    assert told.keys() == {"broker-b"}
+    assert told["broker-b"]["retry_count_max"] == 3
+    assert told["broker-b"]["consume_message_orderly"] and not told["broker-b"]["consume_enable"]
+    described = valid_json("group-describe", "group", "describe", "made", *at)
+    assert described["settings_differ"] and described["members"] == []
+    assert "different settings" in done("group", "describe", "made", *at).out
+
+
+def test_groups_are_listed_with_members_and_lag(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "listed")
+    done("group", "create", "listed_offline", *at)
+    done("group", "seek", "listed_offline", "--to", "earliest", "--topic", "listed", "--yes", *at)
+    rows = {row["group"]: row for row in valid_json("group-list", "group", "list", *at)}
+    assert rows["listed_offline"]["lag"] == 6 and rows["listed_offline"]["members"] == 0
+    assert rows["listed_offline"]["topics"] == ["listed"]
+    assert "CID_RMQ_SYS_TRANS" not in rows
+    assert "listed_offline" in done("group", "list", "--cluster", "DefaultCluster", *at).out
+    assert "CID_RMQ_SYS_TRANS" in done("group", "list", "--internal", *at).out
+
+
+def test_members_subscriptions_and_disagreements_are_told(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "argued")
+    with (
+        PushConsumer("arguing", cluster.namesrv, instance_name="one") as one,
+        PushConsumer("arguing", cluster.namesrv, instance_name="two") as two,
+    ):
+        for consumer, expression in ((one, "a"), (two, "b")):
+            consumer.on_message(lambda message: None)
+            consumer.subscribe("argued", expression)
+        told: dict[str, object] = {}
+
+        def is_told() -> bool:
+            told.update(valid_json("group-describe", "group", "describe", "arguing", *at))
+            return bool(told["disagreements"]) and any(
+                queue["client_id"]
+                for queue in told["queues"]  # type: ignore[attr-defined]
+            )
+
+        until(is_told)
+        assert len(told["members"]) == 2  # type: ignore[arg-type]
+        assert told["model"] == "CLUSTERING"
+        (argued,) = [row for row in told["disagreements"] if row["topic"] == "argued"]  # type: ignore[attr-defined]
+        assert sorted(member["expression"] for member in argued["members"]) == ["a", "b"]
+        text = done("group", "describe", "arguing", *at).out
+        assert "members disagree about topic argued" in text and "argued" in text
+        refused = contrail("group", "delete", "arguing", "--yes", *at)
+        one_line(refused, 1, "2 members on line", "--force")
+
+
+def test_lag_is_told_by_queue(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "lagging")
+    done("group", "create", "laggards", *at)
+    done("group", "seek", "laggards", "--to", "earliest", "--topic", "lagging", "--yes", *at)
+    told = valid_json("group-lag", "group", "lag", "laggards", *at)
+    assert told["lag"] == 6
+    assert [(row["broker"], row["lag"]) for row in told["queues"]] == [
+        ("broker-a", 3),
+        ("broker-b", 3),
+    ]
+    assert "lag of laggards: 6" in done("group", "lag", "laggards", "--topic", "lagging", *at).out
+
+
+def test_seek_goes_to_both_ends_a_time_and_an_offset(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "sought")
+    done("group", "create", "seekers", *at)
+    seek = ["group", "seek", "seekers", "--topic", "sought", *at]
+    told = valid_json("group-seek", *seek, "--to", "latest", "--yes")
+    assert [(row["consumer_offset_before"], row["consumer_offset"]) for row in told["queues"]] == [
+        (None, 3),
+        (None, 3),
+    ]
+    planned = done(*seek, "--to", "earliest", "--dry-run").err
+    assert "nobody on line" in planned and "sought broker-a queue 0: 3 -> 0" in planned
+    assert places(cluster, "seekers", "sought") == [3, 3]
+    done("group", "seek", "seekers", "--to", "earliest", "--yes", *at)
+    assert places(cluster, "seekers", "sought") == [0, 0]
+    done(*seek, "--to", "2", "--queue", "broker-b:0", "--yes")
+    assert places(cluster, "seekers", "sought") == [0, 2]
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    done(*seek, "--to", tomorrow, "--yes")
+    assert places(cluster, "seekers", "sought") == [3, 3]
+    done(*seek, "--to", "@2020-01-01T00:00", "--yes")
+    assert places(cluster, "seekers", "sought") == [0, 0]
+
+
+def test_seek_moves_a_group_whose_members_are_on_line(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "replayed")
+    seen: list[bytes] = []
+    with PushConsumer("replaying", cluster.namesrv, consume_from_where="first") as consumer:
+        consumer.on_message(lambda message: seen.append(message.body))
+        consumer.subscribe("replayed")
+        until(lambda: len(seen) == 6)
+        done("group", "seek", "replaying", "--to", "earliest", "--topic", "replayed", "--yes", *at)
+        until(lambda: len(seen) >= 12)
+
+
+def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "cloned")
+    done("group", "create", "origin", "--retry-max", "7", *at)
+    done("group", "seek", "origin", "--to", "latest", "--topic", "cloned", "--yes", *at)
+    planned = done("group", "clone", "origin", "copy", "--dry-run", *at).err
+    assert "cloned broker-a queue 0: none -> 3" in planned and "copy is created" in planned
+    told = valid_json("group-clone", "group", "clone", "origin", "copy", "--yes", *at)
+    assert [row["consumer_offset"] for row in told["queues"]] == [3, 3]
+    assert places(cluster, "copy", "cloned") == [3, 3]
+    settings = valid_json("group-describe", "group", "describe", "copy", *at)["settings"]
+    assert [one["retry_count_max"] for one in settings.values()] == [7, 7]
+    assert (
+        "cloned" in done("group", "clone", "origin", "copy", "--topic", "cloned", "--yes", *at).out
+    )
+
+
+def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "forgotten")
+    done("group", "create", "doomed", *at)
+    done("group", "seek", "doomed", "--to", "latest", "--topic", "forgotten", "--yes", *at)
+    planned = done("group", "delete", "doomed", "--topics", "--dry-run", *at).err
+    assert "its offsets on forgotten are lost" in planned and "%DLQ%doomed" in planned
+    assert contrail("group", "delete", "doomed", *at).code == 2
+    done("group", "delete", "doomed", "--keep-offsets", "--yes", *at)
+    assert places(cluster, "doomed", "forgotten") == [3, 3]
+    done("group", "delete", "doomed", "--topics", "--yes", *at)
+    one_line(contrail("group", "describe", "doomed", *at), 5, "'doomed'", "group create doomed")
+
+
+def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    for command in (
+        ["describe", "nobody"],
+        ["lag", "nobody"],
+        ["seek", "nobody", "--to", "latest", "--yes"],
+        ["clone", "nobody", "anybody", "--yes"],
+        ["delete", "nobody", "--yes"],
+    ):
+        one_line(contrail("group", *command, *at), 5, "'nobody'", "contrail group list")
+        one_line(contrail("group", *command, "-n", "127.0.0.1:1"), 4, "127.0.0.1:1")
+    one_line(contrail("group", "list", "-n", "127.0.0.1:1"), 4, "127.0.0.1:1")
+    one_line(contrail("group", "create", "a b", *at), 2, "'a b'")
+    one_line(contrail("group", "create", "x", "--broker", "gone", *at), 5, "'gone'")
+    one_line(contrail("group", "clone", "x", "x", *at), 2, "name another group")
+
+
+def test_a_place_that_is_none_is_named(cluster: LocalCluster) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "places")
+    done("group", "create", "placed", *at)
+    seek = ["group", "seek", "placed", "--yes", *at]
+    one_line(contrail(*seek, "--to", "yesterday"), 2, "--to 'yesterday'", "2026-")
+    one_line(contrail(*seek, "--to", "5"), 2, "--topic")
+    one_line(contrail(*seek, "--to", "latest"), 5, "has not consumed anything yet", "--topic")
+    one_line(contrail(*seek, "--to", "latest", "--topic", "nowhere"), 5, "'nowhere'")
+    on_topic = [*seek, "--topic", "places"]
+    one_line(contrail(*on_topic, "--to", "1"), 2, "--queue broker-a:0")
+    one_line(contrail(*on_topic, "--to", "1", "--queue", "7"), 2, "--queue '7'")
+    one_line(contrail(*on_topic, "--to", "1", "--queue", "broker-a:7"), 5, "broker-a:7")
+    one_line(contrail(*on_topic, "--to", "99", "--queue", "broker-a:0"), 2, "99", "0 to 3")
+    one_line(contrail("group", "lag", "placed", "--topic", "nowhere", *at), 5, "'nowhere'")

@@ -1,0 +1,202 @@
+"""``contrail timer`` and ``contrail tx`` against a live cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from contrail import Admin, Message, Producer
+from contrail.cli.pending_timers import delays_by_level
+from contrail.client.blocking.admin import Admin as BlockingAdmin
+from contrail.clock import SystemClock
+from contrail.errors import BrokerRefused
+from contrail.protocol.codes import ResponseCode
+from contrail.testing import LocalCluster
+from tests.cli.messages import fresh, make_topic, put, stored
+from tests.cli.running import contrail, done, one_line, valid_json
+from tests.e2e.raw_client import poll
+
+NOBODY = "127.0.0.1:9"
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    return make_topic(cluster)
+
+
+def waiting(cluster: LocalCluster, topic: str) -> list[dict[str, object]]:
+    listed = valid_json("timer-list", "timer", "list", "--topic", topic, "-n", cluster.namesrv)
+    assert listed["waiting_count"] == len(listed["messages"])
+    messages: list[dict[str, object]] = listed["messages"]
+    return messages
+
+
+# timer
+
+
+def test_messages_that_wait_are_listed_by_their_time(cluster: LocalCluster, topic: str) -> None:
+    now_ms = SystemClock().now_ms()
+    late, soon, level, over = put(
+        cluster,
+        Message(topic, b"late", deliver_at=now_ms + 2 * HOUR_MS, tags="t", keys=["k"]),
+        Message(topic, b"soon", delay=HOUR_MS / 1000),
+        Message(topic, b"level", delay_level=17),
+        Message(topic, b"over", deliver_at=now_ms - HOUR_MS),
+    )
+    first, second, third = waiting(cluster, topic)
+    assert [first["message_id"], second["message_id"]] == [soon.message_id, level.message_id]
+    assert third["message_id"] == late.message_id
+    assert abs(int(str(first["due_timestamp_ms"])) - now_ms - HOUR_MS) < 60_000
+    assert (first["delay_level"], second["delay_level"]) == (None, 17)
+    assert (third["tags"], third["keys"]) == ("t", ["k"])
+    assert [one["recall_handle"] for one in (first, second, third)] == [
+        *(soon.recall_handle, None, late.recall_handle),
+    ]
+    text = done("timer", "list", "--topic", topic, "-n", cluster.namesrv).out
+    assert "level 17" in text and "its time" in text and over.message_id not in text
+
+
+def test_brokers_tell_how_many_wait_for_each_topic(cluster: LocalCluster, topic: str) -> None:
+    put(cluster, *(Message(topic, b"x", delay=3600.0) for _ in range(3)))
+
+    def counts() -> list[int]:
+        listed = valid_json("timer-list", "timer", "list", "-n", cluster.namesrv)
+        return [broker["count_by_topic"].get(topic, 0) for broker in listed["brokers"]]
+
+    # Brokers count what their timers have taken, a little after it is stored.
+    poll(lambda: sum(counts()) == 3, "the brokers' counts")
+    assert len(counts()) == 2
+    listed = valid_json("timer-list", "timer", "list", "-n", cluster.namesrv)
+    assert sum(sum(one["count_by_horizon_s"].values()) for one in listed["brokers"]) >= 3
+    few = done("timer", "list", "--topic", topic, "-c", "1", "-n", cluster.namesrv)
+    assert "2 more wait" in few.err
+    unread = done("timer", "list", "--topic", topic, "--scan", "1", "-n", cluster.namesrv)
+    assert "more timed messages: read on with --scan" in unread.err
+
+
+@pytest.mark.parametrize("by", ["handle", "id"])
+def test_a_message_is_taken_back(cluster: LocalCluster, topic: str, by: str) -> None:
+    gone, kept = put(
+        cluster, Message(topic, b"gone", delay=3600.0), Message(topic, b"kept", delay=3600.0)
+    )
+    which = str(gone.recall_handle) if by == "handle" else gone.message_id
+    recall = ("timer", "recall", which, "-n", cluster.namesrv)
+    planned = done(*recall, "--dry-run")
+    assert gone.message_id in planned.err and len(waiting(cluster, topic)) == 2
+    refused = contrail(*recall)
+    assert refused.code == 2 and refused.err.endswith("say --yes\n")
+    assert gone.message_id in done(*recall, "--yes").out
+    poll(
+        lambda: [one["message_id"] for one in waiting(cluster, topic)] == [kept.message_id],
+        "the recall",
+    )
+
+
+def test_wrong_timer_input_is_told_in_one_line(cluster: LocalCluster, topic: str) -> None:
+    where = ("-n", cluster.namesrv)
+    (level,) = put(cluster, Message(topic, b"x", delay_level=18))
+    recall = ("timer", "recall", "--yes")
+    one_line(contrail(*recall, "nobody", *where), 5, "'nobody'", "timer list")
+    one_line(contrail(*recall, level.message_id, *where), 1, level.message_id, "delay level 18")
+    one_line(contrail("timer", "list", "-n", NOBODY), 4, NOBODY)
+    one_line(contrail(*recall, "nobody", "-n", NOBODY), 4, NOBODY)
+
+
+def test_brokers_too_old_to_count_timers_are_read_all_the_same(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(cluster, Message(topic, b"x", delay=3600.0))
+
+    def old(self: BlockingAdmin) -> object:
+        raise unsupported()
+
+    monkeypatch.setattr(BlockingAdmin, "timer_counts", old)
+    listed = valid_json("timer-list", "timer", "list", "--topic", topic, "-n", cluster.namesrv)
+    assert len(listed["messages"]) == 1 and listed["brokers"] == []
+
+
+def unsupported() -> BrokerRefused:
+    code = ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    return BrokerRefused("no such request", code=code, remark="request type not supported")
+
+
+def test_delays_are_read_from_the_setting() -> None:
+    assert delays_by_level("1s 5m 2h 1d x 3") == {
+        1: 1_000,
+        2: 300_000,
+        3: 7_200_000,
+        4: 86_400_000,
+    }
+
+
+# tx
+
+
+@pytest.fixture
+def half(cluster: LocalCluster, topic: str) -> Iterator[str]:
+    """The id of an open transaction."""
+    with Producer(fresh("shop"), cluster.namesrv) as producer:
+        with producer.transaction(Message(topic, b"half")) as transaction:
+            transaction.unknown()
+        yield transaction.transaction_id
+
+
+def open_ids(cluster: LocalCluster, topic: str) -> list[str]:
+    rows = valid_json("tx-list", "tx", "list", "--topic", topic, "-n", cluster.namesrv)
+    return [row["transaction_id"] for row in rows]
+
+
+def test_open_transactions_are_listed(cluster: LocalCluster, topic: str, half: str) -> None:
+    (row,) = valid_json("tx-list", "tx", "list", "--topic", topic, "-n", cluster.namesrv)
+    assert row["transaction_id"] == half and row["topic"] == topic
+    assert row["producer_group"].startswith("shop-") and row["check_count"] == 0
+    text = done("tx", "list", "-n", cluster.namesrv).out
+    assert half in text and topic in text
+
+
+@pytest.mark.parametrize(
+    ("command", "word", "bodies"),
+    [("commit", "committed", [b"half"]), ("rollback", "rolled back", [])],
+)
+def test_a_transaction_is_decided_once_somebody_agrees(
+    cluster: LocalCluster, topic: str, half: str, command: str, word: str, bodies: list[bytes]
+) -> None:
+    decide = ("tx", command, half, "-n", cluster.namesrv)
+    assert half in done(*decide, "--dry-run").err
+    refused = contrail(*decide)
+    assert refused.code == 2 and refused.err.endswith("say --yes\n")
+    assert open_ids(cluster, topic) == [half]
+    assert done(*decide, "--yes").out.startswith(f"{word}: transaction {half}")
+    poll(lambda: open_ids(cluster, topic) == [], "the decision")
+    poll(lambda: [one.body for one in stored(cluster, topic)] == bodies, "what it is for")
+    one_line(contrail(*decide, "--yes"), 5, half, "tx list")
+
+
+def test_many_transactions_are_read_page_by_page(cluster: LocalCluster, topic: str) -> None:
+    with Producer(fresh("shop"), cluster.namesrv) as producer:
+        for _ in range(3):
+            with producer.transaction(Message(topic, b"half")) as transaction:
+                transaction.unknown()
+    few = done("tx", "list", "-c", "1", "-n", cluster.namesrv)
+    assert "more: see them with --count" in few.err
+    assert len(open_ids(cluster, topic)) == 3
+    for one in open_ids(cluster, topic):
+        done("tx", "rollback", one, "--yes", "-n", cluster.namesrv)
+
+
+def test_wrong_transactions_are_told_in_one_line(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = ("-n", cluster.namesrv)
+    for command in ("commit", "rollback"):
+        one_line(contrail("tx", command, "nobody", "--yes", *where), 5, "'nobody'", "tx list")
+        one_line(contrail("tx", command, "nobody", "--yes", "-n", NOBODY), 4, NOBODY)
+    one_line(contrail("tx", "list", "-n", NOBODY), 4, NOBODY)
+
+    def apache(self: Admin, broker: str, **_: int) -> object:
+        raise unsupported()
+
+    monkeypatch.setattr(Admin, "transactions", apache)
+    one_line(contrail("tx", "list", *where), 1, "LIST_TRANSACTIONS", "Apache's")

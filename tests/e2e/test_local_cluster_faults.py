@@ -1,0 +1,197 @@
+"""A test's cluster does wrong on request, as real clients see it, and is well again after it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contrail import Admin, Message, Producer
+from contrail.clock import ManualClock
+from contrail.errors import ContrailError, SendFailed, SendTimedOut
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.testing import LocalBroker, LocalCluster, MovedClock
+from tests.e2e.raw_client import poll
+
+TOPIC = "orders"
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    with LocalCluster(folder=tmp_path, clock=MovedClock()) as running:
+        yield running
+
+
+@pytest.fixture
+def broker(cluster: LocalCluster) -> LocalBroker:
+    return cluster.brokers[0]
+
+
+@pytest.fixture
+def producer(cluster: LocalCluster) -> Iterator[Producer]:
+    with Producer("faulty", cluster.namesrv, retry_times_when_send_failed=0) as started:
+        started.send(Message(TOPIC, b"first"))
+        yield started
+
+
+def bodies(cluster: LocalCluster) -> list[bytes]:
+    """What is stored, in no order."""
+    with Admin(cluster.namesrv, instance_name="reader") as admin:
+        # The NameServer hears of a topic a moment after the send that made it.
+        poll(lambda: TOPIC in admin.topics(), "the topic's route")
+        queues = admin.queues(TOPIC)
+        return sorted(message.body for queue in queues for message in admin.browse(queue))
+
+
+def test_sends_are_refused_with_the_chosen_code_and_none_is_stored(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.refuse_sends(ResponseCode.NO_PERMISSION, remark="not today")
+    with pytest.raises(SendFailed, match="not today"):
+        producer.send(Message(TOPIC, b"refused"))
+    broker.clear_faults()
+    producer.send(Message(TOPIC, b"second"))
+    assert bodies(cluster) == [b"first", b"second"]
+
+
+def test_as_many_sends_are_refused_as_was_said(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.refuse_sends(count=2)
+    for _ in range(2):
+        with pytest.raises(SendFailed, match="refused by the test"):
+            producer.send(Message(TOPIC, b"refused"))
+    producer.send(Message(TOPIC, b"second"))
+    assert bodies(cluster) == [b"first", b"second"]
+
+
+def test_a_producer_that_tries_again_gets_past_one_refusal(
+    cluster: LocalCluster, broker: LocalBroker
+) -> None:
+    with Producer("patient", cluster.namesrv) as producer:
+        broker.refuse_sends(count=1)
+        producer.send(Message(TOPIC, b"in the end"))
+    assert bodies(cluster) == [b"in the end"]
+
+
+def test_other_requests_are_served_while_sends_are_refused(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.refuse_sends()
+    assert bodies(cluster) == [b"first"]
+
+
+def test_a_one_way_send_that_is_refused_is_gone(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.refuse_sends(count=1)
+    producer.send_oneway(Message(TOPIC, b"nobody knows"))
+    poll(lambda: _sends_pass(producer), "the refusal to be used up")
+    assert b"nobody knows" not in bodies(cluster)
+
+
+def _sends_pass(producer: Producer) -> bool:
+    try:
+        producer.send(Message(TOPIC, b"probe"))
+    except SendFailed:
+        return False
+    return True
+
+
+def test_a_late_answer_is_a_timeout_of_a_message_that_is_stored(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.delay_answers(60_000)
+    with pytest.raises(SendTimedOut):
+        producer.send(Message(TOPIC, b"in doubt"), timeout_ms=300)
+    broker.clear_faults()
+    # What is asked over the connection that is late waits behind what is late.
+    broker.drop_connections()
+    assert bodies(cluster) == [b"first", b"in doubt"]
+
+
+def test_answers_keep_their_order_and_come_as_late_as_was_said(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.delay_answers(150)
+    started_s = time.monotonic()
+    producer.send(Message(TOPIC, b"slow"))
+    assert time.monotonic() - started_s >= 0.15
+    broker.delay_answers(0)
+    receipts = [producer.send(Message(TOPIC, b"fast")) for _ in range(3)]
+    assert len({(one.queue, one.queue_offset) for one in receipts}) == 3
+
+
+def test_a_lost_answer_leaves_the_message_stored_and_the_next_send_finds_a_way(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.lose_answers(1)
+    with pytest.raises(SendFailed):
+        producer.send(Message(TOPIC, b"in doubt"))
+    producer.send(Message(TOPIC, b"second"))
+    assert bodies(cluster) == [b"first", b"in doubt", b"second"]
+
+
+def test_clients_come_back_after_their_connections_were_dropped(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    broker.drop_connections()
+    poll(lambda: _sends_pass(producer), "a new connection")
+    assert b"probe" in bodies(cluster)
+
+
+def test_a_killed_broker_comes_back_with_what_it_had_acknowledged(
+    cluster: LocalCluster, broker: LocalBroker, producer: Producer
+) -> None:
+    for number in range(50):
+        producer.send(Message(TOPIC, b"%02d" % number))
+    broker.kill()
+    assert (broker.folder / "store" / "abort").exists(), "a kill is no clean end"
+    with pytest.raises(ContrailError):
+        producer.send(Message(TOPIC, b"to nobody"), timeout_ms=500)
+    broker.start()
+    poll(lambda: _sends_pass(producer), "the broker to be found again")
+    assert set(bodies(cluster)) >= {b"first", *(b"%02d" % number for number in range(50))}
+    assert b"to nobody" not in bodies(cluster)
+
+
+@pytest.mark.parametrize(("end", "kept"), [("kill", None), ("stop", 7)])
+def test_an_offset_that_was_not_written_yet_dies_with_a_killed_broker_only(
+    tmp_path: Path, end: str, kept: int | None
+) -> None:
+    # The clock stands still: offsets are not written until the end.
+    with LocalCluster(folder=tmp_path, clock=ManualClock()) as cluster:
+        broker = cluster.brokers[0]
+        with Admin(cluster.namesrv) as admin:
+            admin.create_topic(TOPIC, cluster="DefaultCluster")
+            admin.create_group("readers", cluster="DefaultCluster")
+            poll(lambda: not _is_writing(broker), "the new group to be written")
+            poll(lambda: TOPIC in admin.topics(), "the topic's route")
+            queue = admin.queues(TOPIC)[0]
+            admin.commit_offset("readers", queue, 7)
+            assert admin.committed("readers", queue) == 7
+        getattr(broker, end)()
+        broker.start()
+        with Admin(cluster.namesrv) as admin:
+            assert admin.committed("readers", queue) == kept
+
+
+def _is_writing(broker: LocalBroker) -> bool:
+    assert broker.app is not None
+    return broker.app.tables.persistence.busy
+
+
+def test_faults_of_a_broker_that_does_not_run_here_are_refused(
+    cluster: LocalCluster, broker: LocalBroker
+) -> None:
+    broker.kill()
+    with pytest.raises(ContrailError, match="broker-a does not run in this process: start it"):
+        broker.refuse_sends()
+
+
+def test_a_move_of_the_clock_evicts_no_running_broker(cluster: LocalCluster) -> None:
+    cluster.advance(hours=48)
+    answer = cluster.caller.call(cluster.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+    assert cluster.brokers[0].address.encode() in answer.body
