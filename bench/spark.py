@@ -89,7 +89,7 @@ def measure(group: str, *, size: str, folder: Path) -> list[Row]:
 
 def _read(sizes: Sizes, places: dict[str, str], folder: Path) -> list[Row]:
     fill(places["namesrv"], TOPIC, sizes.row_count)
-    places |= {"archive": str(folder / "archive")}
+    places |= {"archive": str(folder / "archive"), "row_count": str(sizes.row_count)}
     made = in_child(f"{_CELLS}:write_parquet", places=places)
     _require_all(made, sizes.row_count, "Parquet")
     cells = ["parquet full", "offline full", "network full", "parquet one", "offline one"]

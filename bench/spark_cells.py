@@ -123,7 +123,9 @@ def _archive_to(spark: Any, places: Mapping[str, str], folder: str) -> None:
         store_path=places["store"],
         broker_name=places["broker"],
     )
-    archive(settings, spark=spark)
+    summary = archive(settings, spark=spark)
+    if summary.facts["messages"] != int(places["row_count"]):
+        raise BenchError(f"the archive has {summary.facts['messages']} messages: {places}")
 
 
 def _archived(spark: Any, places: Mapping[str, str], folder: Path) -> None:
@@ -222,7 +224,9 @@ def _small_batches(
 ) -> list[Figures]:
     checkpoint = Path(places["parquet"]).with_name(f"checkpoint-{time.time_ns()}")
     query = _stream(spark, name, places).writeStream.format("noop")
-    running = query.option("checkpointLocation", str(checkpoint)).trigger(processingTime="0 seconds")
+    running = query.option("checkpointLocation", str(checkpoint)).trigger(
+        processingTime="0 seconds"
+    )
     started = running.start()
     try:
         deadline = time.monotonic() + 120

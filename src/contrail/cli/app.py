@@ -47,7 +47,9 @@ SECTIONS = {
     },
     "Administration": {
         "topic": _group("topic", "Topics: create, list, describe, grow, shrink, delete."),
-        "group": _group("consumer_group", "Consumer groups: list, describe, lag, seek, clone, delete."),
+        "group": _group(
+            "consumer_group", "Consumer groups: list, describe, lag, seek, clone, delete."
+        ),
         "client": _group("client", "Connected producers and consumers: list, show."),
         "cluster": _group("cluster", "The brokers of a cluster and how they are."),
         "ctx": _group("ctx", "Named clusters, so that no address is typed twice."),

@@ -9,6 +9,7 @@ import shutil
 import signal
 import sys
 import tempfile
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,8 @@ from contrail.wire.server import FAST_PORT_DISTANCE, bind
 _LOOPBACK = "127.0.0.1"
 _USUAL_BROKER_PORT = 10911
 _USUAL_METRICS_PORT = 5557
+_REMOVALS_MAX = 50
+_REMOVAL_PAUSE_S = 0.01
 # Within the number of files that a process may open by default, beside those of the store.
 _LIMITS = Limits(connection_count_max=256)
 
@@ -188,8 +191,14 @@ class DevServers:
         self._remove_temporary()
 
     def _remove_temporary(self) -> None:
-        if self._is_temporary:
+        if not self._is_temporary:
+            return
+        for _ in range(_REMOVALS_MAX):
             shutil.rmtree(self._folder, ignore_errors=True)
+            if not self._folder.exists():
+                return
+            # A thread of the broker still wrote there.
+            time.sleep(_REMOVAL_PAUSE_S)
 
     def _end_at_once_on_signal(self) -> None:
         """Whoever does not want to wait for the stop still leaves no temporary folder behind."""

@@ -13,6 +13,7 @@ from contrail.cli.app import COMMANDS
 from contrail.cli.exits import ExitCode, exit_code_of
 from contrail.errors import ContrailError
 
+
 class LazyGroup(TyperGroup):
     """A group whose help comes from the table; a command's module is imported when it is called."""
 

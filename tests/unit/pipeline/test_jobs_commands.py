@@ -14,9 +14,9 @@ import typer
 from pyspark.errors import PySparkRuntimeError
 from typer.testing import CliRunner
 
-from contrail.cli.root import app
 from contrail.cli.pipeline import shared
 from contrail.cli.pipeline.app import JOBS
+from contrail.cli.root import app
 from contrail.errors import ConfigError, ContrailError, JobFailed, OptionInvalid
 from contrail.pipeline.jobs import session
 from contrail.pipeline.jobs.summary import Summary
