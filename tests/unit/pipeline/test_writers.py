@@ -562,9 +562,10 @@ def test_rows_are_stored_once_whoever_goes_down_while_attempts_begin_and_break_o
         attempt("last")
     except SinkRefused as refusal:
         # Two attempts that had no broker in common cannot know of each other: that is told.
-        assert "were not there at the same time" in str(refusal)
-        assert any("broker-b" in lost for _, _, lost in attempts)
-        return
+        had_none_in_common = any("broker-b" in lost for _, _, lost in attempts)
+        if had_none_in_common and "were not there at the same time" in str(refusal):
+            return
+        raise
     assert_once_and_in_order(cluster, rows(30))
     assert cluster.half_count == 0
 
