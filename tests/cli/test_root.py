@@ -1,0 +1,77 @@
+"""The root of the command line: what every command has in common."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from contrail.cli.exits import CommandFailed, ExitCode, NotFound, exit_code_of
+from contrail.errors import (
+    BrokerRefused,
+    CallTimedOut,
+    ClientError,
+    ConfigError,
+    ContrailError,
+    NameServerUnreachable,
+    RouteMissing,
+)
+from contrail.protocol.codes import ResponseCode
+from tests.cli.running import contrail
+
+
+def caused(by: Exception) -> ContrailError:
+    error = ClientError("broker-a does not answer")
+    error.__cause__ = by
+    return error
+
+
+def refused(code: ResponseCode) -> ContrailError:
+    return BrokerRefused("broker-a refused", code=code, remark="")
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (NotFound("no such context"), ExitCode.NOT_FOUND),
+        (RouteMissing("no route", topic="orders"), ExitCode.NOT_FOUND),
+        (refused(ResponseCode.TOPIC_NOT_EXIST), ExitCode.NOT_FOUND),
+        (refused(ResponseCode.NO_PERMISSION), ExitCode.FAILED),
+        (NameServerUnreachable("nobody there"), ExitCode.UNREACHABLE),
+        (CallTimedOut("no answer"), ExitCode.UNREACHABLE),
+        (caused(CallTimedOut("no answer")), ExitCode.UNREACHABLE),
+        (CommandFailed("in part"), ExitCode.FAILED),
+        (ConfigError("a bad setting"), ExitCode.UNUSABLE),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.name,
+)
+def test_a_failure_has_the_exit_code_of_its_kind(error: ContrailError, code: ExitCode) -> None:
+    assert exit_code_of(error) is code
+
+
+def completed(words: str) -> list[str]:
+    """What the shell is offered after these words."""
+    environment = {
+        **os.environ,
+        "_CONTRAIL_COMPLETE": "complete_bash",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    command = [sys.executable, "-m", "contrail.cli"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert not done.stderr, done.stderr
+    return done.stdout.split()
+
+
+def test_commands_and_options_are_completed() -> None:
+    assert {"topic", "group", "send", "dev"} <= set(completed("contrail "))
+    assert completed("contrail topic sh") == ["shrink"]
+    assert "--queues" in completed("contrail topic create --qu")
+
+
+def test_an_unknown_command_names_the_nearest() -> None:
+    finished = contrail("tpoic", "list")
+    assert finished.code == 2
+    assert "did you mean topic?" in finished.err
