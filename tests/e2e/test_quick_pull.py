@@ -8,9 +8,11 @@ from pathlib import Path
 import pytest
 
 from contrail.broker.handlers.quick_pulls import Outcome
+from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import ReceivedResponse
+from contrail.protocol.command import ReceivedResponse, Request, encode_request
 from contrail.testing import LocalCluster
+from tests.e2e.raw_client import RawClient, pull_fields
 
 TOPIC = "orders"
 
@@ -132,6 +134,44 @@ def test_the_shortcut_for_what_lies_further_back_is_really_taken(
         assert pull(cluster, 0, sysFlag="5", commitOffset="2").code == ResponseCode.SUCCESS
     assert taken[-1] is not None
     assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 2
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_pull_from_further_back_commits_when_it_arrives(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+) -> None:
+    send(cluster, 60)
+    start_again(cluster)
+    app = cluster.brokers[0].app
+    assert app is not None
+    for _ in range(3):
+        pull(cluster, 0, sysFlag="5", commitOffset="2")
+    if not in_memory:
+        monkeypatch.setattr(app.pulls.quick, "answer_far", lambda pull, peer: None)
+    with RawClient(cluster.brokers[0].port) as client:
+        fields = pull_fields(TOPIC, 0, sysFlag="5", commitOffset="5", consumerGroup="readers")
+        newer = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "commitOffset": "50"}
+        client.send(
+            encode_request(Request(RequestCode.PULL_MESSAGE, 1, fields))
+            + encode_request(Request(RequestCode.UPDATE_CONSUMER_OFFSET, 2, newer))
+        )
+        assert client.answer_to(1).code == ResponseCode.SUCCESS
+    assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 50
+
+
+def test_one_who_reads_long_stretches_gets_as_many_as_fit_the_bytes(
+    cluster: LocalCluster,
+) -> None:
+    send(cluster, 100)
+    start_again(cluster)
+    for changes, count in (({}, 32), ({"contrailBulk": "true"}, 100)):
+        for _ in range(3):
+            answer = pull(cluster, 0, maxMsgNums="512", **changes)
+            assert len(list(split_record_run(answer.body))) == count
+    send(cluster, 5)
+    for _ in range(3):
+        answer = pull(cluster, 100, maxMsgNums="512", contrailBulk="true")
+        assert answer.fields["nextBeginOffset"] == "105"
 
 
 def test_a_damaged_message_further_back_is_not_handed_out(tmp_path: Path) -> None:

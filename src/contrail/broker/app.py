@@ -594,12 +594,16 @@ class Broker:
         if outcome is PullOutcome.ANSWERED:
             return
         if outcome is PullOutcome.UNUSUAL or not self.pulls.take_far(
-            pull, peer, lambda: self._take_the_long_way(peer, pull)
+            pull, peer, lambda: self._take_the_long_way(peer, pull, has_committed=True)
         ):
             self._take_the_long_way(peer, pull)
 
-    def _take_the_long_way(self, peer: Connection, pull: Item) -> None:
+    def _take_the_long_way(
+        self, peer: Connection, pull: Item, *, has_committed: bool = False
+    ) -> None:
         request = pull_request(pull)
+        if has_committed:
+            request.fields["commitOffset"] = "-1"
         self._handle(peer, request)
         self.pulls.quick.remember(pull, request)
 

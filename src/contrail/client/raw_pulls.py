@@ -31,6 +31,7 @@ from contrail.errors import (
 from contrail.model.record import QUEUE_OFFSET_POSITION
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.routes import TopicRouteData
+from contrail.protocol.bulk_pulls import BULK_FIELD
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request, frame_prefix
 from contrail.protocol.json_style import MessageQueue, encode_body
@@ -348,6 +349,7 @@ def _stable_fields(queue: MessageQueue, subscription: SubscriptionData) -> dict[
         "subVersion": str(subscription.sub_version),
         "expressionType": subscription.expression_type,
         "bname": queue.broker_name,
+        BULK_FIELD: "true",
     }
 
 

@@ -5,6 +5,7 @@ cdef Py_ssize_t _SIEVE_BYTES
 cdef long long _MAGIC_V1
 cdef long long _MAGIC_V2
 cdef Py_ssize_t _HEADER_BYTES
+cdef long long _ENOUGH
 
 @cython.locals(sieve=bytearray)
 cpdef tuple select_rows(
@@ -31,6 +32,8 @@ cdef tuple _select(
 cdef Py_ssize_t _match(
     const unsigned char[::1] view, list position_and_sizes, long long base_offset,
     long long queue_id, bytes topic, list queue_offsets) except? -1
+
+cdef tuple _cut(long long count, long long start, long long total_bytes)
 
 cdef bint _has_place(
     const unsigned char[::1] view, long long position, long long size,

@@ -20,6 +20,8 @@ _SIEVE_BYTES = 1024
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
 _HEADER_BYTES = 88
+# A stretch that ends early is taken all the same if it is as long as an answer usually is.
+_ENOUGH = 32
 
 
 def select_rows(
@@ -112,7 +114,8 @@ def match_run(
 
     Takes rows while they lead to neighbouring records of this buffer, each the one its row names,
     within the limits; the first is taken whatever its size. A count of 0 says that the rows are
-    not of this simple kind: a gap, another segment, a record that does not match.
+    not of this simple kind: a gap, another segment, a record that does not match, and not even
+    as many before it as an answer usually has.
     """
     data = memoryview(buffer)
     return _match_run(data, rows, count_max, bytes_max, base_offset, queue_id, topic, queue_offset)
@@ -138,23 +141,30 @@ def _match_run(
         physical_offset = _row_i64(row_view, at)
         size = _row_i32(row_view, at + 8)
         if count > 0 and total_bytes + size > bytes_max:
-            break
+            return (count, start, total_bytes)
         if count == 0:
             start = physical_offset
         elif physical_offset != start + total_bytes:
-            return (0, 0, 0)
+            return _cut(count, start, total_bytes)
         position = physical_offset - base_offset
         if not _has_place(view, position, size, base_offset):
-            return (0, 0, 0)
+            return _cut(count, start, total_bytes)
         if _read_i32(view, position + 12) != queue_id:
-            return (0, 0, 0)
+            return _cut(count, start, total_bytes)
         if _read_i64(view, position + 20) != queue_offset + count:
-            return (0, 0, 0)
+            return _cut(count, start, total_bytes)
         if not _has_topic(view, position, position + size, topic):
-            return (0, 0, 0)
+            return _cut(count, start, total_bytes)
         total_bytes += size
         count += 1
         at += _ROW_BYTES
+    return (count, start, total_bytes)
+
+
+def _cut(count: int, start: int, total_bytes: int) -> tuple[int, int, int]:
+    """A stretch that ends before its rows do."""
+    if count < _ENOUGH:
+        return (0, 0, 0)
     return (count, start, total_bytes)
 
 

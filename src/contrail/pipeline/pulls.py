@@ -25,6 +25,7 @@ from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.columns import plan_columns, schema_of
 from contrail.pipeline.options import SourceSettings
 from contrail.pipeline.partitions import QueueSlice
+from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.json_style import MessageQueue
 
@@ -33,11 +34,12 @@ _log = logging.getLogger(__name__)
 Positions = npt.NDArray[np.int64]
 Chunk = tuple[bytes, Positions]
 
-# Brokers of both kinds answer with 32 messages at most unless they are told otherwise.
-_COUNT_MAX = 32
+# Contrail's brokers answer with so many; others with 32 unless they are told otherwise.
+_COUNT_MAX = BULK_COUNT_MAX
 _ASKS_MAX = 32
 _CHUNK_BYTES = 4 << 20
-_IN_FLIGHT_BYTES_MAX = 16 << 20
+# Half of what a broker lets be on its way to one connection.
+_IN_FLIGHT_BYTES_MAX = 4 << 20
 # A task gives up when nothing came for so many times the time that one pull may take.
 _PATIENCE_PULLS = 6
 _PAUSE_MS_FIRST = 50
@@ -119,6 +121,8 @@ class _Reading:
             self._subscription,
             timeout_ms=settings.pull_timeout_ms,
         )
+        # Half of those that were asked last are answered before more are asked.
+        self._asked_peak = 0
         self._is_connected = False
         self._is_waiting = False
         self._attempt = 0
@@ -200,13 +204,14 @@ class _Reading:
                 return
             self._is_waiting = False
             self._pause()
-        if ahead.asked_count > _ASKS_MAX // 2:
+        if ahead.asked_count > self._asked_peak // 2:
             return
         asks = []
         while (ask := ahead.next_ask()) is not None:
             asks.append(ask)
         if asks:
             self.pulls.ask(asks)
+        self._asked_peak = ahead.asked_count
 
     def _take_in(self, answer: RawAnswer) -> None:
         ask = answer.ask

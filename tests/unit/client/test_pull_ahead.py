@@ -59,7 +59,7 @@ def test_what_a_short_answer_leaves_out_is_asked_for_next() -> None:
     answer(ahead, second, 32)
     answer(ahead, first, 15)
     gap, *_ = asks_of(ahead)
-    assert gap == Ask(15, 30, 15)
+    assert gap == Ask(15, 32, 17)
     assert taken(ahead) == list(range(15))
 
 
@@ -68,13 +68,32 @@ def test_short_answers_make_the_next_questions_shorter_and_whole_ones_longer_aga
     (ask,) = asks_of(ahead)
     answer(ahead, ask, 8)
     lengths = []
-    for _ in range(400):
+    for _ in range(900):
         taken(ahead)
         (ask,) = asks_of(ahead)
         lengths.append(ask.count_max)
         answer(ahead, ask, ask.count_max)
     assert lengths[0] == 8
     assert lengths[-1] == 32
+
+
+def test_a_limit_of_the_broker_is_tried_less_and_less() -> None:
+    ahead: PullAhead[Payload] = PullAhead(0, 1_000_000, count_max=512, asks_max=1)
+    tries = 0
+    for _ in range(5_000):
+        taken(ahead)
+        (ask,) = asks_of(ahead)
+        tries += ask.count_max > 32
+        answer(ahead, ask, min(ask.count_max, 32))
+    assert 3 <= tries <= 40
+
+
+def test_gaps_are_filled_within_the_bytes_that_may_be_on_their_way() -> None:
+    ahead: PullAhead[Payload] = PullAhead(0, 10_000, count_max=512, asks_max=32, bytes_max=4 << 20)
+    first = ahead.next_ask()
+    assert first is not None
+    ahead.answered(first, 16, list(range(16)), 1 << 20)
+    assert len(asks_of(ahead)) == 4
 
 
 def test_large_answers_narrow_how_much_is_on_its_way() -> None:

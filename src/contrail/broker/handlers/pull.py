@@ -137,7 +137,7 @@ class PullHandler:
     def _put_in_line(self, request: Request, peer: Peer, plan: PullPlan) -> Answer:
         """Old messages may be on the disk only; and who reads many of them takes turns."""
         config = self._settings.config
-        count_max = max(1, min(plan.count_max, config.transfer_count_in_memory_max))
+        count_max = plan.count_limit(config.transfer_count_in_memory_max)
         bytes_max = config.transfer_bytes_in_memory_max
         if plan.property_filter is not None:
             count_max = _SCANNED_ROWS_MAX + config.transfer_count_in_memory_max
@@ -153,11 +153,14 @@ class PullHandler:
         """Put a usual pull in line with little ado; False when too many wait already."""
         quick = self.quick
         pull = UsualPull(peer, lambda: quick.answer_far(item, peer), long_way)
-        return self.cold_reads.take(
+        is_taken = self.cold_reads.take(
             pull,
             count_max=self._settings.config.parked_pulls_max,
             count_per_peer_max=_PARKED_PER_PEER_MAX,
         )
+        if is_taken:
+            quick.commit_far(item)
+        return is_taken
 
     def _answer_far(self, pull: FarPull) -> None:
         """What the pull reads is in memory now. Like a new one it may still be held."""
@@ -305,9 +308,8 @@ class PullHandler:
         if plan.property_filter is not None:
             return self._read_filtered(plan)
         config = self._settings.config
-        result = self._get(
-            plan, config.transfer_count_in_memory_max, config.transfer_bytes_in_memory_max
-        )
+        count_max = plan.count_limit(config.transfer_count_in_memory_max)
+        result = self._get(plan, count_max, config.transfer_bytes_in_memory_max)
         if result.ranges and self._is_on_disk(result):
             result = self._get(
                 plan, config.transfer_count_on_disk_max, config.transfer_bytes_on_disk_max

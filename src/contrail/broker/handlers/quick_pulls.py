@@ -18,6 +18,7 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.kernels.frame_scan import Item
 from contrail.model.record import PHYSICAL_OFFSET_POSITION
+from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 from contrail.protocol.command import Request, frame_prefix
 from contrail.store.log import MessageStore
 from contrail.store.services.reading import FAR, FoundRun
@@ -94,18 +95,31 @@ class QuickPulls:
             plan.topic,
             plan.queue_id,
             item[5],
-            min(item[6], config.transfer_count_in_memory_max) or 1,
+            self._count_max(plan, item[6]),
             config.transfer_bytes_in_memory_max,
         )
         if run is None:
             return Outcome.UNUSUAL
         if run is FAR:
             return Outcome.FAR
-        self._reply(item, peer, known, run)
+        self._reply(item, peer, known, run, item[7] if known.commits else -1)
         return Outcome.ANSWERED
 
+    def commit_far(self, item: Item) -> None:
+        """Write the offset that a pull carries when it arrives, not when its turn comes.
+
+        What the group commits until then would be overwritten.
+        """
+        known = self._find(item)
+        if known is not None and known.commits:
+            plan = known.plan
+            self._consumer_offsets.commit(plan.group, plan.topic_name, plan.queue_id, item[7])
+
     def answer_far(self, item: Item, peer: Connection) -> FarAnswer | None:
-        """Answer a pull of older messages, if they are in memory; where it ended."""
+        """Answer a pull of older messages, if they are in memory; where it ended.
+
+        ``commit_far`` has written the offset that it carries.
+        """
         known = self._find(item)
         if known is None:
             return None
@@ -114,14 +128,18 @@ class QuickPulls:
             plan.topic,
             plan.queue_id,
             item[5],
-            min(item[6], config.transfer_count_in_memory_max) or 1,
+            self._count_max(plan, item[6]),
             config.transfer_bytes_in_memory_max,
         )
         if run is None:
             return None
         physical_end = _PLACE.unpack_from(run[0], PHYSICAL_OFFSET_POSITION)[0] + len(run[0])
-        self._reply(item, peer, known, run)
+        self._reply(item, peer, known, run, -1)
         return FarAnswer(plan.topic, plan.queue_id, item[5], physical_end)
+
+    def _count_max(self, plan: PullPlan, asked: int) -> int:
+        allowed = self._settings.config.transfer_count_in_memory_max
+        return min(asked, BULK_COUNT_MAX if plan.is_bulk else allowed) or 1
 
     def _find(self, item: Item) -> _Known | None:
         """What is known of pulls like this one, if that is all there is to know now."""
@@ -133,16 +151,15 @@ class QuickPulls:
             return None
         return None if known.commits and item[7] < 0 else known
 
-    def _reply(self, item: Item, peer: Connection, known: _Known, run: FoundRun) -> None:
-        opaque, _, _, _, _, queue_offset, _, consumer_offset, _ = item
+    def _reply(
+        self, item: Item, peer: Connection, known: _Known, run: FoundRun, consumer_offset: int
+    ) -> None:
+        opaque, queue_offset = item[0], item[5]
         plan = known.plan
         view, count, low, high = run
         next_queue_offset = queue_offset + count
         self._consumer_offsets.read_on(
-            known.offsets_key,
-            plan.queue_id,
-            consumer_offset if known.commits else -1,
-            next_queue_offset,
+            known.offsets_key, plan.queue_id, consumer_offset, next_queue_offset
         )
         self._stats.pulled(known.names, count, len(view))
         if not known.given_noted:

@@ -19,6 +19,7 @@ from contrail.errors import ConfigError, FilterInvalid, RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SQL92, SubscriptionData, parse_subscription
 from contrail.model.topic import RETRY_PREFIX, Perm
+from contrail.protocol.bulk_pulls import BULK_FIELD
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request
 from contrail.protocol.fields import HeaderFields
@@ -166,6 +167,7 @@ class PullAdmission:
             topic_sys_flag=topic_sys_flag,
             group_sys_flag=group_config.sys_flag,
             given=subscription if sys_flag & FLAG_SUBSCRIPTION else None,
+            is_bulk=property_filter is None and request.fields.get(BULK_FIELD) == "true",
         )
 
     def _checked_group(self, group: str) -> SubscriptionGroupConfig:
@@ -279,6 +281,7 @@ def _checked_fields(request: Request) -> tuple[object, ...]:
         get("subscription"),
         get("expressionType"),
         get("subVersion"),
+        get(BULK_FIELD),
     )
 
 

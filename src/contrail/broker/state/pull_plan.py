@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
 from contrail.model.subscription import SubscriptionData
+from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 
 FLAG_COMMIT = 0x1
 FLAG_SUSPEND = 0x2
@@ -39,3 +40,9 @@ class PullPlan(NamedTuple):
     group_sys_flag: int
     # The subscription that came with the pull itself.
     given: SubscriptionData | None = None
+    # Of one who reads long stretches: the limit of bytes alone counts.
+    is_bulk: bool = False
+
+    def count_limit(self, in_memory_max: int) -> int:
+        """How many messages an answer may have, by what the broker's settings allow."""
+        return max(1, min(self.count_max, BULK_COUNT_MAX if self.is_bulk else in_memory_max))

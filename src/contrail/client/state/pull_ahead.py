@@ -8,13 +8,18 @@ missing is asked for again, and what comes after it is held until then.
 from __future__ import annotations
 
 from bisect import insort
+from collections import deque
 from collections.abc import Iterator
 from typing import Generic, NamedTuple, TypeVar, cast
 
 P = TypeVar("P")
 
-# After so many whole answers in a row a longer stretch is tried again.
+# After so many whole answers in a row a longer stretch is tried again; twice as many after each
+# try that was answered with less, for brokers may have a limit of their own.
 _WHOLE_ANSWERS_BEFORE_GROWTH = 16
+_WHOLE_ANSWERS_BEFORE_GROWTH_MAX = 256
+# The longest of so many answers tells how much a broker gives at once.
+_RECENT_ANSWERS = 16
 
 
 class Ask(NamedTuple):
@@ -59,6 +64,8 @@ class PullAhead(Generic[P]):
         self._in_order = in_order
         self._stride = count_max
         self._whole_count = 0
+        self._whole_count_wanted = _WHOLE_ANSWERS_BEFORE_GROWTH
+        self._recent_counts: deque[int] = deque(maxlen=_RECENT_ANSWERS)
         self._answer_bytes = 0
         self._asked_to = start
         self._gaps: list[tuple[int, int]] = []
@@ -78,7 +85,7 @@ class PullAhead(Generic[P]):
 
     def next_ask(self) -> Ask | None:
         """What to ask for now; None when enough is on its way, or everything is."""
-        if self._gaps and len(self._asked) < self._asks_max:
+        if self._gaps and self._may_fill():
             start, end = self._gaps.pop(0)
             ask = self._ask(start, end)
             if ask.queue_offset_end < end:
@@ -89,6 +96,13 @@ class PullAhead(Generic[P]):
         ask = self._ask(self._asked_to, self.end)
         self._asked_to = ask.queue_offset_end
         return ask
+
+    def _may_fill(self) -> bool:
+        """What is held behind a gap does not count: it waits for the gap to be filled."""
+        count = len(self._asked)
+        return count < self._asks_max and (
+            not count or (count + 1) * self._answer_bytes <= self._bytes_max
+        )
 
     def _has_room(self) -> bool:
         count = len(self._asked) + len(self._held)
@@ -115,12 +129,18 @@ class PullAhead(Generic[P]):
             self._learn(ask, reached - ask.queue_offset)
 
     def _learn(self, ask: Ask, count: int) -> None:
+        self._recent_counts.append(count)
         if count < ask.count_max:
-            self._stride = max(1, count)
+            if ask.count_max == self._stride:
+                self._whole_count_wanted = min(
+                    2 * self._whole_count_wanted, _WHOLE_ANSWERS_BEFORE_GROWTH_MAX
+                )
+            # One answer may be short for reasons of its own, such as where it ends in a file.
+            self._stride = max(1, *self._recent_counts)
             self._whole_count = 0
         elif ask.count_max >= self._stride:
             self._whole_count += 1
-            if self._whole_count >= _WHOLE_ANSWERS_BEFORE_GROWTH:
+            if self._whole_count >= self._whole_count_wanted:
                 self._stride = min(self._count_max, self._stride + max(1, self._stride // 8))
                 self._whole_count = 0
 
