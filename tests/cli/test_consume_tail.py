@@ -6,12 +6,17 @@ import json
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from contrail import Admin, Message
+from contrail.cli.consume import _GroupStarts, _Reading
+from contrail.cli.places import PlaceKind, StartPlace
+from contrail.client.message import MessageQueue
 from contrail.testing import LocalCluster
 from tests.cli.messages import fresh, make_group, make_topic, put, stored
 from tests.cli.running import Finished, check_json, contrail, done, one_line
@@ -218,6 +223,81 @@ def test_an_interrupted_member_has_committed_what_it_printed(
     assert seen == {f"m{number}" for number in range(8)}
     with Admin(cluster.namesrv) as admin:
         poll(lambda: admin.lag(group, topic).total == 0, "the group's progress")
+
+
+KNOWN, FRESH = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+
+
+class SharingConsumer:
+    """A member with one queue that gets a second one while it polls."""
+
+    group = "sharing"
+
+    def __init__(self, *polled: list[tuple[MessageQueue, int]]) -> None:
+        self._polled = list(polled)
+        self._share = [KNOWN]
+        self.sought: list[tuple[MessageQueue, int]] = []
+        self.commits: list[Mapping[MessageQueue, int] | None] = []
+
+    def assignment(self) -> list[MessageQueue]:
+        return self._share
+
+    def seek(self, queue: MessageQueue, queue_offset: int) -> None:
+        self.sought.append((queue, queue_offset))
+
+    def poll(self, wait_ms: int, count_max: int) -> list[Any]:
+        if not self._polled:
+            raise KeyboardInterrupt
+        self._share = [KNOWN, FRESH]
+        places = self._polled.pop(0)
+        return [SimpleNamespace(queue=queue, queue_offset=place) for queue, place in places]
+
+    def commit(self, consumer_offsets: Mapping[MessageQueue, int] | None = None) -> None:
+        self.commits.append(consumer_offsets)
+
+
+class KeepingPrinter:
+    """Keeps what it is given."""
+
+    count = 0
+
+    def __init__(self) -> None:
+        self.printed: list[tuple[MessageQueue, int]] = []
+
+    def print(self, message: Any) -> None:
+        self.printed.append((message.queue, message.queue_offset))
+
+    def flush(self) -> None:
+        """There is nothing to flush."""
+
+
+def read_from_latest(consumer: SharingConsumer) -> list[tuple[MessageQueue, int]]:
+    """As a group that is at 5 of the known queue, and new on the fresh one, which ends at 9."""
+    admin = SimpleNamespace(
+        committed=lambda group, queue: 5 if queue == KNOWN else None,
+        queue_offset_min=lambda queue: 0,
+        queue_offset_max=lambda queue: 9,
+    )
+    printer = KeepingPrinter()
+    member = cast(Any, consumer)
+    starts = _GroupStarts(cast(Any, admin), member, StartPlace(PlaceKind.LATEST))
+    _Reading(member, "orders", cast(Any, printer), starts, None).run(exit_at_end=False)
+    return printer.printed
+
+
+def test_only_messages_of_a_queue_that_came_meanwhile_are_read_again() -> None:
+    consumer = SharingConsumer([(KNOWN, 5), (FRESH, 0), (KNOWN, 6)], [(KNOWN, 7), (FRESH, 9)])
+    printed = read_from_latest(consumer)
+    assert printed == [(KNOWN, 5), (KNOWN, 6), (KNOWN, 7), (FRESH, 9)]
+    assert consumer.sought == [(KNOWN, 5), (FRESH, 9)]
+    assert consumer.commits == [{FRESH: 9}, {KNOWN: 7}, {KNOWN: 8, FRESH: 10}]
+
+
+def test_a_queue_that_came_meanwhile_is_not_committed_where_it_was_read_from() -> None:
+    consumer = SharingConsumer([], [])
+    assert read_from_latest(consumer) == []
+    # Only once the fresh one is where it shall begin, everything that was passed over counts.
+    assert consumer.commits == [{FRESH: 9}, None]
 
 
 # Wrong input.

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -53,3 +55,14 @@ def test_wrong_input_is_one_line() -> None:
 def test_a_file_that_holds_no_contexts_is_named(tmp_path: Path) -> None:
     (tmp_path / "contexts.json").write_text(json.dumps(["something", "else"]))
     one_line(contrail("topic", "list"), 2, "contexts.json", "mend or delete it")
+
+
+def test_shells_that_add_at_once_lose_nothing() -> None:
+    names = [f"c{number}" for number in range(12)]
+    command = [sys.executable, "-m", "contrail.cli", "ctx", "add"]
+    shells = [
+        subprocess.Popen([*command, name, f"{name}:9876"], stdout=subprocess.DEVNULL)
+        for name in names
+    ]
+    assert [shell.wait(60) for shell in shells] == [0] * len(names)
+    assert {row["name"] for row in valid_json("ctx-list", "ctx", "list")} == set(names)

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from contrail import Admin, Message
+from contrail import Admin, Message, Producer, SendReceipt
+from contrail.client.admin_messages import MessageAdmin, _Pulled
 from contrail.model.topic import Perm
+from contrail.protocol.json_style import MessageQueue
 from contrail.testing import LocalCluster
 from tests.cli.messages import bury, make_group, make_topic, put, stored
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
@@ -131,6 +133,56 @@ def test_letters_that_are_refused_are_told_and_counted(
     *lines, summary = finished.out.splitlines()
     assert len(lines) == 3 and all(line.startswith("failed ") for line in lines)
     assert summary == "replayed 0, skipped 0, failed 3"
+
+
+@pytest.mark.parametrize("as_json", [True, False])
+def test_an_interrupted_replay_tells_what_was_sent(
+    cluster: LocalCluster, group: str, monkeypatch: pytest.MonkeyPatch, as_json: bool
+) -> None:
+    send = Producer.send
+    sent: list[SendReceipt] = []
+
+    def send_one(self: Producer, message: Message) -> SendReceipt:
+        if sent:
+            raise KeyboardInterrupt
+        sent.append(send(self, message))
+        return sent[0]
+
+    monkeypatch.setattr(Producer, "send", send_one)
+    flags = ["--json"] if as_json else []
+    finished = contrail("dlq", "replay", group, "--yes", "-n", cluster.namesrv, *flags)
+    assert finished.code == 130
+    if not as_json:
+        one, unsure, summary = finished.out.splitlines()
+        assert one.endswith(sent[0].message_id) and unsure.startswith("interrupted ")
+        assert summary == "replayed 1, skipped 0, failed 0"
+        return
+    check_json("dlq-replay", finished.json)
+    assert finished.json["replayed"] == 1
+    outcomes = [(one["outcome"], one["message_id"]) for one in finished.json["messages"]]
+    assert outcomes == [("replayed", sent[0].message_id), ("interrupted", None)]
+
+
+def test_letters_behind_one_that_cannot_be_read_are_not_left_out_silently(
+    cluster: LocalCluster, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def stuck(
+        self: MessageAdmin, queue: MessageQueue, queue_offset: int, count_max: int
+    ) -> _Pulled:
+        return _Pulled([], queue_offset)
+
+    monkeypatch.setattr(MessageAdmin, "_pull", stuck)
+    for command in (["show"], ["replay", "--yes"]):
+        finished = contrail("dlq", *command, group, "-n", cluster.namesrv)
+        one_line(finished, 2, f"%DLQ%{group}", "cannot be read at offset 0")
+
+
+def test_browsing_beyond_the_end_ends_there(cluster: LocalCluster, topic: str) -> None:
+    put(cluster, Message(topic, b"only"))
+    with Admin(cluster.namesrv) as admin:
+        queues = admin.queues(topic)
+        found = [one.body for queue in queues for one in admin.browse(queue, start=0, end=50)]
+    assert found == [b"only"]
 
 
 def test_letters_are_written_to_a_file(

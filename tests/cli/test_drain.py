@@ -6,10 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
 
-from contrail import Admin, Message, Producer, PushConsumer
+import pytest
+
+from contrail import Admin, Message, Producer, PullConsumer, PushConsumer
 from contrail.cli.waiting import Quiet
 from contrail.errors import ContrailError
+from contrail.protocol.json_style import MessageQueue
 from contrail.testing import LocalCluster
 from tests.cli.running import contrail, done, one_line, valid_json
 
@@ -156,6 +161,100 @@ def test_drain_can_wait_until_all_is_consumed(cluster: LocalCluster) -> None:
         consumer.subscribe("eaten")
         assert "is drained" in done(*wait, "--timeout", "50s").out
     done("broker", "undrain", "broker-a", *at)
+
+
+def send_delayed(producer: Producer, queue: MessageQueue) -> None:
+    producer.send(Message(queue.topic, b"later", delay_level=18), queue=queue)
+
+
+def send_timed(producer: Producer, queue: MessageQueue) -> None:
+    producer.send(Message(queue.topic, b"timed", delay=timedelta(hours=2)), queue=queue)
+
+
+def send_half(producer: Producer, queue: MessageQueue) -> None:
+    with producer.transaction(Message(queue.topic, b"half")) as transaction:
+        transaction.unknown()
+
+
+@pytest.mark.parametrize(
+    ("send", "left"),
+    [
+        (send_delayed, "delayed messages are not due yet"),
+        (send_timed, "timed messages are not due yet"),
+        (send_half, "transactions are open"),
+    ],
+)
+def test_messages_that_wait_in_topics_of_the_broker_are_arrivals_and_are_named(
+    own_broker: LocalCluster, send: Callable[[Producer, MessageQueue], None], left: str
+) -> None:
+    at = ["-n", own_broker.namesrv]
+    done("topic", "create", "waiting", "--queues", "1", *at)
+    queue = MessageQueue("waiting", "broker-a", 0)
+    drain = ["broker", "drain", "broker-a", "--yes", *at]
+    stop = threading.Event()
+    with Producer("waiting-test", own_broker.namesrv) as producer:
+        send(producer, queue)
+
+        def go_on() -> None:
+            # A stale route, as a producer has it that has not noticed.
+            while not stop.wait(0.01):
+                send(producer, queue)
+
+        thread = threading.Thread(target=go_on)
+        thread.start()
+        try:
+            busy = contrail(*drain, "--quiet", "3s", "--timeout", "4s")
+        finally:
+            stop.set()
+            thread.join()
+    assert busy.code == 1 and "messages arrived within 3 s" in busy.err
+    assert left in busy.err.splitlines()[-1]
+    unfinished = contrail(*drain, "--consumed", "--quiet", "0s", "--timeout", "0s")
+    assert unfinished.code == 1 and left in unfinished.err.splitlines()[-1]
+    finished = done(*drain, "--quiet", "0s")
+    assert left in finished.err and "is drained" in finished.out
+
+
+@pytest.fixture
+def own_broker(tmp_path: Path) -> Iterator[LocalCluster]:
+    """For tests that leave something behind."""
+    with LocalCluster(brokers=1, folder=tmp_path) as running:
+        yield running
+
+
+def test_queues_that_may_only_be_read_are_not_consumed_either(own_broker: LocalCluster) -> None:
+    at = ["-n", own_broker.namesrv]
+    done("topic", "create", "narrow", "--queues", "2", *at)
+    with (
+        Producer("narrow-test", own_broker.namesrv) as producer,
+        Admin(own_broker.namesrv) as admin,
+    ):
+        producer.send(Message("narrow", b"last"), queue=MessageQueue("narrow", "broker-a", 1))
+        admin.create_group("narrow-readers")
+        admin.commit_offset("narrow-readers", MessageQueue("narrow", "broker-a", 0), 0)
+    done("topic", "shrink", "narrow", "--queues", "1", "--yes", *at)
+    wait = ["broker", "drain", "broker-a", "--consumed", "--quiet", "0s", "--yes", *at]
+    ended = contrail(*wait, "--timeout", "0s")
+    assert ended.code == 1 and "group narrow-readers has 1 messages to read" in ended.err
+
+
+def test_a_group_that_is_online_without_an_offset_has_not_consumed(
+    own_broker: LocalCluster,
+) -> None:
+    at = ["-n", own_broker.namesrv]
+    done("topic", "create", "unread", "--queues", "1", *at)
+    with Producer("unread-test", own_broker.namesrv) as producer:
+        producer.send(Message("unread", b"new"))
+    wait = ["broker", "drain", "broker-a", "--consumed", "--quiet", "0s", "--yes", *at]
+    with (
+        PullConsumer("beginners", own_broker.namesrv, auto_commit=False) as consumer,
+        Admin(own_broker.namesrv) as admin,
+    ):
+        consumer.subscribe("unread")
+        until(lambda: "unread" in admin.group_connections("beginners").subscriptions)
+        assert admin.committed("beginners", MessageQueue("unread", "broker-a", 0)) in (None, 0)
+        ended = contrail(*wait, "--timeout", "0s")
+    assert ended.code == 1 and "group beginners has 1 messages to read" in ended.err
 
 
 def test_a_plan_is_shown_and_wrong_input_is_one_line(cluster: LocalCluster) -> None:

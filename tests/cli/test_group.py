@@ -7,10 +7,13 @@ import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from contrail import Admin, Message, Producer, PushConsumer
+from contrail.errors import ClientError, SomeFailed
 from contrail.protocol.json_style import MessageQueue
 from contrail.testing import LocalCluster
-from tests.cli.running import contrail, done, one_line, valid_json
+from tests.cli.running import check_json, contrail, done, one_line, valid_json
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -140,6 +143,59 @@ def test_seek_moves_a_group_whose_members_are_on_line(cluster: LocalCluster) -> 
         until(lambda: len(seen) == 6)
         done("group", "seek", "replaying", "--to", "earliest", "--topic", "replayed", "--yes", *at)
         until(lambda: len(seen) >= 12)
+
+
+def test_seek_shows_only_what_brokers_moved(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "half")
+    done("group", "create", "halves", *at)
+    seek = ["group", "seek", "halves", "--topic", "half", "--yes", *at]
+    done(*seek, "--to", "latest")
+    first = MessageQueue("half", "broker-a", 0)
+
+    def pass_over(self: Admin, group: str, topic: str) -> dict[MessageQueue, int]:
+        return {first: 0}
+
+    def refuse(self: Admin, *place: object) -> dict[MessageQueue, int]:
+        raise ClientError("the group has members")
+
+    monkeypatch.setattr(Admin, "reset_to_begin", pass_over)
+    with monkeypatch.context() as on_line:
+        on_line.setattr(Admin, "reset_to_offset", refuse)
+        told = contrail(*seek, "--to", "earliest", "--json")
+        one_line(told, 1, "1 of 2 queues", "half broker-b:0", "has members")
+        check_json("group-seek", told.json)
+        rows = told.json["queues"]
+        assert [(row["consumer_offset"], row["moved"]) for row in rows] == [(0, True), (3, False)]
+        assert "broker-b" not in contrail(*seek, "--to", "earliest").out
+    # Nobody is on line: what the broker passed over is moved queue by queue.
+    done(*seek, "--to", "earliest")
+    assert places(cluster, "halves", "half") == [3, 0]
+
+
+def test_seek_tells_what_was_moved_before_a_broker_failed(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ["-n", cluster.namesrv]
+    done("group", "create", "stopped", *at)
+    for topic in ("stop1", "stop2"):
+        filled(cluster, topic)
+        done("group", "seek", "stopped", "--topic", topic, "--to", "latest", "--yes", *at)
+    begin = Admin.reset_to_begin
+
+    def fail_later(self: Admin, group: str, topic: str) -> dict[MessageQueue, int]:
+        moved = begin(self, group, topic)
+        if topic == "stop1":
+            return moved
+        partial = {queue: place for queue, place in moved.items() if queue.broker_name[-1] == "a"}
+        raise SomeFailed("broker-b is gone", failures={}, partial=partial)
+
+    monkeypatch.setattr(Admin, "reset_to_begin", fail_later)
+    told = contrail("group", "seek", "stopped", "--to", "earliest", "--yes", "--json", *at)
+    one_line(told, 1, "1 of 4 queues", "stop2 broker-b:0", "broker-b is gone")
+    assert [row["moved"] for row in told.json["queues"]] == [True, True, True, False]
 
 
 def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) -> None:

@@ -19,7 +19,8 @@ from contrail.errors import (
     RouteMissing,
 )
 from contrail.protocol.codes import ResponseCode
-from tests.cli.running import contrail
+from contrail.testing import LocalCluster
+from tests.cli.running import contrail, one_line
 
 
 def caused(by: Exception) -> ContrailError:
@@ -75,3 +76,34 @@ def test_an_unknown_command_names_the_nearest() -> None:
     finished = contrail("tpoic", "list")
     assert finished.code == 2
     assert "did you mean topic?" in finished.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["topic", "shrink", "orders", "--queues", "1", "--timeout", "99999999999999d"],
+        ["broker", "drain", "broker-a", "--timeout", "99999999999999d"],
+    ],
+)
+def test_a_time_that_is_too_long_is_one_line(arguments: list[str], cluster: LocalCluster) -> None:
+    one_line(contrail(*arguments, "-n", cluster.namesrv), 2, "99999999999999d", "is too long")
+
+
+def test_a_time_before_all_messages_is_refused(cluster: LocalCluster) -> None:
+    for time in ("0001-01-01", "1969-12-31T23:59"):
+        seek = ["group", "seek", "g", "--topic", "t", "--to", time, "--yes"]
+        one_line(contrail(*seek, "-n", cluster.namesrv), 2, time, "before 1970")
+
+
+def test_an_output_that_is_full_is_one_line(cluster: LocalCluster) -> None:
+    command = [sys.executable, "-m", "contrail.cli", "topic", "list", "--internal"]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*command, "-n", cluster.namesrv], stdout=full, stderr=subprocess.PIPE, text=True
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("contrail: ") and done.stderr.count("\n") == 1
+
+
+def test_a_check_that_is_not_asked_rightly_is_unknown() -> None:
+    assert contrail("check", "lag", "--warm", "1").code == 3

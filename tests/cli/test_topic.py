@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from contrail import Admin, Message, Producer
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from contrail import Admin, Message, Producer, PullConsumer
 from contrail.protocol.json_style import MessageQueue
 from contrail.testing import LocalCluster
 from tests.cli.running import contrail, done, one_line, valid_json
+
+_DEADLINE_S = 60.0
+
+
+def poll(holds: Callable[[], bool]) -> None:
+    deadline_s = time.monotonic() + _DEADLINE_S
+    while not holds():
+        assert time.monotonic() < deadline_s
+        threading.Event().wait(0.02)
 
 
 def filled(cluster: LocalCluster, topic: str, queues: int, each: int = 1) -> None:
@@ -122,7 +138,85 @@ def test_messages_that_nobody_consumes_are_given_up_only_on_request(cluster: Loc
     shrink = ["topic", "shrink", "abandoned", "--queues", "1", "--yes", "-n", cluster.namesrv]
     assert "no group consumes the topic" in done(*shrink).out
     assert not valid_json("topic-shrink", *shrink)["done"]
-    assert valid_json("topic-shrink", *shrink, "--abandon")["done"]
+    assert valid_json("topic-shrink", *shrink, "--abandon", "--quiet", "0s")["done"]
+
+
+def test_what_a_group_left_unread_counts_although_its_members_read_something_else(
+    cluster: LocalCluster,
+) -> None:
+    at = ["-n", cluster.namesrv]
+    filled(cluster, "turned", 2, each=3)
+    done("topic", "create", "turned_to", "--queues", "1", *at)
+    done("group", "create", "turners", *at)
+    with Admin(cluster.namesrv) as admin, PullConsumer("turners", cluster.namesrv) as consumer:
+        for name in ("broker-a", "broker-b"):
+            admin.commit_offset("turners", MessageQueue("turned", name, 0), 3)
+        admin.commit_offset("turners", MessageQueue("turned", "broker-a", 1), 1)
+        consumer.subscribe("turned_to")
+        poll(lambda: "turned_to" in admin.group_connections("turners").subscriptions)
+        assert admin.lag("turners", "turned").queues == ()
+        shrink = ["topic", "shrink", "turned", "--queues", "1", "--yes", "--quiet", "0s", *at]
+        for _ in range(2):
+            told = valid_json("topic-shrink", *shrink)
+            # Without an offset nothing is consumed.
+            found = [(one["group"], one["broker"], one["messages"]) for one in told["left"]]
+            assert found == [("turners", "broker-a", 2), ("turners", "broker-b", 3)]
+            assert not told["done"]
+        for name in ("broker-a", "broker-b"):
+            admin.commit_offset("turners", MessageQueue("turned", name, 1), 3)
+        assert valid_json("topic-shrink", *shrink)["done"]
+
+
+def test_the_second_step_waits_until_nothing_arrives(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ["-n", cluster.namesrv]
+    done("topic", "create", "stale", "--queues", "2", "--broker", "broker-a", *at)
+    queue = MessageQueue("stale", "broker-a", 1)
+    shrink = ["topic", "shrink", "stale", "--queues", "1", "--yes", "--abandon", *at]
+    assert not valid_json("topic-shrink", *shrink)["done"]
+    with Producer("stale-test", cluster.namesrv) as producer:
+        # A producer that has not noticed sends between two looks at the queue.
+        asked = Admin.queue_offset_max
+
+        def late(self: Admin, asked_of: MessageQueue) -> int:
+            reach = asked(self, asked_of)
+            producer.send(Message("stale", b"late"), queue=queue)
+            return reach
+
+        with monkeypatch.context() as patched:
+            patched.setattr(Admin, "queue_offset_max", late)
+            ended = contrail(*shrink, "--quiet", "1s")
+    assert ended.code == 1 and "messages arrived within 1 s" in ended.err
+    with Admin(cluster.namesrv) as admin:
+        assert len(admin.queues("stale")) == 2
+    begun_s = time.monotonic()
+    assert valid_json("topic-shrink", *shrink, "--quiet", "1s")["done"]
+    assert time.monotonic() - begun_s >= 1.0
+
+
+def test_queues_may_be_read_again_if_a_message_came_as_they_were_taken_away(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = ["-n", cluster.namesrv]
+    done("topic", "create", "raced", "--queues", "2", "--broker", "broker-a", *at)
+    queue = MessageQueue("raced", "broker-a", 1)
+    shrink = ["topic", "shrink", "raced", "--queues", "1", "--yes", "--quiet", "0s", *at]
+    assert not valid_json("topic-shrink", *shrink)["done"]
+    updated = Admin.update_topic
+    with Producer("raced-test", cluster.namesrv) as producer, monkeypatch.context() as patched:
+
+        def raced(self: Admin, topic: str, **change: Any) -> object:
+            if change.get("read_queues") == 1:
+                producer.send(Message("raced", b"late"), queue=queue)
+            return updated(self, topic, **change)
+
+        patched.setattr(Admin, "update_topic", raced)
+        ended = done(*shrink)
+    assert "may be read again" in ended.err
+    assert "queue 1 on broker-a: 1 messages left" in ended.out
+    with Admin(cluster.namesrv) as admin:
+        assert len(admin.queues("raced")) == 2
 
 
 def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:

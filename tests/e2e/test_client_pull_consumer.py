@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from contrail.client.admin import Admin
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.pull_consumer import PullConsumer
 from contrail.client.pulling import PullStatus
@@ -488,6 +489,29 @@ async def held_counts(cluster: LocalCluster, consumer: PullConsumer) -> list[int
     )
     table = Fields(loads(answer.body), "running info").children("mqTable")
     return [queue.integer("cachedMsgCount", -1) for queue in table.values()]
+
+
+def test_progress_is_written_again_after_an_operator_moved_the_group(
+    cluster: LocalCluster, broker: Asker, topic: str
+) -> None:
+    sent = fill(broker, topic, 5)
+
+    async def scenario() -> None:
+        async with (
+            Admin(cluster.namesrv) as admin,
+            consumer_of(cluster, f"g-{topic}", consume_from_where="first") as consumer,
+        ):
+            await consumer.subscribe(topic)
+            assert bodies(await polled(consumer, 5)) == sent
+            await consumer.commit()
+            queue = next(queue for queue in consumer.assignment() if queue.queue_id == 0)
+            assert await consumer.committed(queue) == 5
+            await admin.reset_to_time(f"g-{topic}", topic, 0)
+            assert bodies(await polled(consumer, 5)) == sent
+            await consumer.commit()
+            assert await consumer.committed(queue) == 5
+
+    run(scenario())
 
 
 def test_broadcasting_keeps_its_progress_in_a_file(

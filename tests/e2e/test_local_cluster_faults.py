@@ -13,6 +13,7 @@ from contrail.clock import ManualClock
 from contrail.errors import ContrailError, SendFailed, SendTimedOut
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.testing import LocalBroker, LocalCluster, MovedClock
+from contrail.testing.cluster import LocalNameServer
 from tests.e2e.raw_client import poll
 
 TOPIC = "orders"
@@ -157,6 +158,26 @@ def test_a_killed_broker_comes_back_with_what_it_had_acknowledged(
     assert b"to nobody" not in bodies(cluster)
 
 
+def test_a_name_server_learns_of_a_kill_only_by_the_connection_that_closes(
+    cluster: LocalCluster, broker: LocalBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    gone = f"broker {broker.address!r} of cluster 'DefaultCluster' is gone"
+    broker.kill()
+    poll(lambda: gone in caplog.text, "the NameServer to notice")
+    assert not _is_known(cluster, broker)
+    broker.start()
+    assert _is_known(cluster, broker)
+    caplog.clear()
+    broker.stop()
+    assert not _is_known(cluster, broker)
+    assert gone not in caplog.text, "who stops says so first"
+
+
+def _is_known(cluster: LocalCluster, broker: LocalBroker) -> bool:
+    answer = cluster.caller.call(cluster.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
+    return broker.address.encode() in answer.body
+
+
 @pytest.mark.parametrize(("end", "kept"), [("kill", None), ("stop", 7)])
 def test_an_offset_that_was_not_written_yet_dies_with_a_killed_broker_only(
     tmp_path: Path, end: str, kept: int | None
@@ -193,5 +214,64 @@ def test_faults_of_a_broker_that_does_not_run_here_are_refused(
 
 def test_a_move_of_the_clock_evicts_no_running_broker(cluster: LocalCluster) -> None:
     cluster.advance(hours=48)
-    answer = cluster.caller.call(cluster.namesrv, RequestCode.GET_BROKER_CLUSTER_INFO)
-    assert cluster.brokers[0].address.encode() in answer.body
+    assert _is_known(cluster, cluster.brokers[0])
+
+
+def failing_stop(part: LocalBroker | LocalNameServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have a part stop, and say that it could not."""
+    stop = part.stop
+
+    def fail() -> None:
+        stop()
+        raise ContrailError(f"{part.address} does not stop")
+
+    monkeypatch.setattr(part, "stop", fail)
+
+
+def is_over(cluster: LocalCluster) -> bool:
+    parts: list[LocalBroker | LocalNameServer] = [*cluster.brokers, *cluster.nameservers]
+    is_running = any(part.app is not None for part in parts)
+    assert cluster._thread is not None
+    loops = [cluster._thread.loop, cluster.caller._thread.loop]
+    is_left = is_running or cluster.folder.exists()
+    return not is_left and all(loop.is_closed() for loop in loops)
+
+
+def test_a_part_that_does_not_stop_keeps_nothing_else_running(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    cluster = LocalCluster(brokers=2)
+    cluster.start()
+    failing_stop(cluster.brokers[0], monkeypatch)
+    with pytest.raises(ContrailError, match=f"{cluster.brokers[0].address} does not stop"):
+        cluster.stop()
+    assert is_over(cluster)
+
+
+def test_all_that_did_not_stop_is_told_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = LocalCluster()
+    cluster.start()
+    failing_stop(cluster.brokers[0], monkeypatch)
+    failing_stop(cluster.nameservers[0], monkeypatch)
+    with pytest.raises(ExceptionGroup) as raised:
+        cluster.stop()
+    assert len(raised.value.exceptions) == 2
+    assert is_over(cluster)
+
+
+@pytest.mark.parametrize("when", ["start", "use"])
+def test_an_error_is_not_hidden_by_what_does_not_stop_after_it(
+    monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    cluster = LocalCluster()
+    failing_stop(cluster.nameservers[0], monkeypatch)
+
+    def fail() -> None:
+        raise RuntimeError("the true reason")
+
+    if when == "start":
+        monkeypatch.setattr(cluster.brokers[0], "start", fail)
+    with pytest.raises(RuntimeError, match="the true reason") as raised, cluster:
+        fail()
+    assert "does not stop" in raised.value.__notes__[0]
+    assert is_over(cluster)

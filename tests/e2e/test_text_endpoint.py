@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
 from contrail.errors import ConfigError
 from contrail.wire import text_endpoint
-from contrail.wire.text_endpoint import CONNECTIONS_MAX, HEAD_BYTES_MAX, Page, TextEndpoint
+from contrail.wire.text_endpoint import (
+    CONNECTIONS_MAX,
+    HEAD_BYTES_MAX,
+    PAGES_MAX,
+    Page,
+    TextEndpoint,
+    open_metrics,
+)
 
 Test = Callable[[TextEndpoint], Awaitable[None]]
 
@@ -85,19 +93,108 @@ def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     with_endpoint(test)
 
 
-def test_more_connections_than_allowed_are_refused() -> None:
+def test_who_says_nothing_the_longest_makes_room_for_who_comes() -> None:
     async def test(endpoint: TextEndpoint) -> None:
         silent = [
             await asyncio.open_connection("127.0.0.1", endpoint.port)
             for _ in range(CONNECTIONS_MAX)
         ]
-        answer = await asked(endpoint, b"")
-        assert answer.startswith(b"HTTP/1.1 503")
-        for _, writer in silent:
-            writer.close()
-            await writer.wait_closed()
+        for _ in range(2):
+            answer = await asked(endpoint, b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert answer.startswith(b"HTTP/1.1 200")
+        assert endpoint.counts == {"served": 2, "broken_off": 1}, "one place was enough"
+        await _ended(*silent[0])
+        for reader, writer in silent[1:]:
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+            assert (await reader.read()).startswith(b"HTTP/1.1 200")
+            await _ended(reader, writer)
 
     with_endpoint(test)
+
+
+async def _ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    try:
+        assert await asyncio.wait_for(reader.read(), 30) == b""
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+def test_more_connections_than_allowed_are_refused_while_all_are_being_served() -> None:
+    async def run() -> None:
+        going_on = asyncio.Event()
+        begun: list[None] = []
+
+        async def slow() -> AsyncIterator[str]:
+            begun.append(None)
+            await going_on.wait()
+            yield "a"
+
+        endpoint = TextEndpoint({"/slow": Page("text/plain", slow, is_cheap=True)})
+        await endpoint.listen("127.0.0.1", 0)
+        request = b"GET /slow HTTP/1.1\r\n\r\n"
+        first = [asyncio.create_task(asked(endpoint, request)) for _ in range(CONNECTIONS_MAX)]
+        while len(begun) < CONNECTIONS_MAX:
+            await asyncio.sleep(0.005)
+        assert (await asked(endpoint, b"")).startswith(b"HTTP/1.1 503")
+        going_on.set()
+        assert all(b" 200 " in answer for answer in await asyncio.gather(*first))
+        await endpoint.stop()
+
+    asyncio.run(run())
+
+
+def test_who_does_not_read_loses_the_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    writers: list[asyncio.StreamWriter] = []
+
+    async def drain(writer: asyncio.StreamWriter) -> None:
+        # As if the rest were small enough to be left to the transport.
+        writers.append(writer)
+
+    async def long() -> AsyncIterator[str]:
+        yield "x" * (32 << 20)
+
+    async def run() -> None:
+        endpoint = TextEndpoint({"/metrics": Page("text/plain", long)})
+        await endpoint.listen("127.0.0.1", 0)
+        with socket.create_connection(("127.0.0.1", endpoint.port)) as peer:
+            peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
+            async with asyncio.timeout(30):
+                while not writers or writers[0].get_extra_info("socket").fileno() >= 0:
+                    await asyncio.sleep(0.005)
+        assert endpoint.counts == {"broken_off": 1}
+        await endpoint.stop()
+
+    monkeypatch.setattr(text_endpoint, "_ANSWER_TIMEOUT_S", 0.05)
+    monkeypatch.setattr(asyncio.StreamWriter, "drain", drain)
+    asyncio.run(run())
+
+
+def test_health_is_answered_while_scrapes_take_all_they_may() -> None:
+    async def run() -> None:
+        async def endless() -> AsyncIterator[str]:
+            while True:
+                yield "more\n" * 1000
+
+        endpoint = await open_metrics(endless, address="127.0.0.1", port=0)
+        assert endpoint is not None
+        scrapes = [
+            await asyncio.open_connection("127.0.0.1", endpoint.port) for _ in range(PAGES_MAX)
+        ]
+        for _, writer in scrapes:
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(b"GET /metrics HTTP/1.1\r\n\r\n")
+        while endpoint.page_count < PAGES_MAX:
+            await asyncio.sleep(0.005)
+        answer = await asked(endpoint, b"GET /metrics HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 503")
+        answer = await asked(endpoint, b"GET /healthz HTTP/1.1\r\n\r\n")
+        assert answer.startswith(b"HTTP/1.1 200") and b"ok\n" in answer
+        await endpoint.stop()
+        for _, writer in scrapes:
+            writer.transport.abort()
+
+    asyncio.run(run())
 
 
 def test_only_so_many_pages_are_made_at_a_time() -> None:

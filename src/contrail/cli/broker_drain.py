@@ -3,11 +3,16 @@
 Draining is soft first: the NameServers tell producers not to choose the broker, which still takes
 what producers send that have not heard of it yet. Only when nothing comes any more the broker
 itself is told, so that its next registration, or a restart, does not bring the producers back.
+
+Delayed, timed and half messages are stored in topics of the broker's own, which its count of
+messages leaves out: they are counted where they are stored. What the broker does with them later,
+a delivery or a check, counts as an arrival too: it waits rather too long than too short.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from datetime import timedelta
 from typing import Annotated, Any
 
@@ -21,9 +26,24 @@ from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.cli.times import parse_duration
 from contrail.cli.waiting import ticks, wait_until_at_rest
 from contrail.client.blocking.admin import Admin
-from contrail.model.topic import Perm, TopicConfig
+from contrail.errors import BrokerRefused
+from contrail.model.topic import (
+    HALF_TOPIC,
+    SCHEDULE_TOPIC,
+    SINK_TOPIC,
+    TIMER_TOPIC,
+    Perm,
+    TopicConfig,
+)
+from contrail.protocol.bodies.topics import QueueReach, decode_topic_stats
+from contrail.protocol.codes import RequestCode, ResponseCode
 
 _PUT_TOTAL = "msgPutTotalTodayNow"
+# Where messages of producers are stored that the total leaves out.
+_STORED_APART = (SCHEDULE_TOPIC, TIMER_TOPIC, HALF_TOPIC, SINK_TOPIC)
+_DELAY_FIGURE = "scheduleMessageOffset_"
+# Its members keep their progress to themselves.
+_BROADCASTING = "BROADCASTING"
 # A broker that registers anew during the wait gets its permission back: it is taken again.
 _WIPE_INTERVAL_S = 5.0
 _POLL_S = 0.2
@@ -44,7 +64,8 @@ def drain(
         typer.Option("--quiet", metavar="TIME", help="For how long no message must come."),
     ] = "30s",
     consumed: Annotated[
-        bool, typer.Option("--consumed", help="Also wait until all groups have read all of it.")
+        bool,
+        typer.Option("--consumed", help="Also wait until nothing is left there, read or pending."),
     ] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
@@ -66,6 +87,8 @@ def drain(
         perm = permission(client, broker) & ~int(Perm.WRITE)
         client.update_broker_config({PERMISSION: str(perm)}, broker=broker)
         _wait_for_routes(client, broker, takes=False)
+        for line in _pending(client, broker):
+            complain(f"a note: {line}: nothing becomes of them while it is stopped")
     told: dict[str, Any] = {
         "broker": broker,
         "drained": True,
@@ -102,47 +125,139 @@ def undrain(
     print(f"{broker} is in service: producers choose it again within half a minute")
 
 
-class _PutCount:
-    """How many messages a broker took, while producers are kept away from it."""
+class _Arrivals:
+    """How many messages a broker took since the first call; producers are kept away from it."""
 
     def __init__(self, client: Admin, broker: str) -> None:
         self._client = client
         self._broker = broker
         self._wiped_s = float("-inf")
+        self._seen: dict[str, int] | None = None
+        self._total = 0
 
     def __call__(self) -> int:
         if time.monotonic() - self._wiped_s >= _WIPE_INTERVAL_S:
             self._client.wipe_write_perm(self._broker)
             self._wiped_s = time.monotonic()
+        counts = self._counts()
+        for name, before in (self._seen or counts).items():
+            # A broker that was restarted counts from nothing.
+            self._total += counts[name] - (before if counts[name] >= before else 0)
+        self._seen = counts
+        return self._total
+
+    def _counts(self) -> dict[str, int]:
+        apart = {
+            topic: sum(one.queue_offset_max for one in _reaches(self._client, self._broker, topic))
+            for topic in _STORED_APART
+        }
+        return {_PUT_TOTAL: self._put_total(), **apart}
+
+    def _put_total(self) -> int:
         text = self._client.broker_runtime(self._broker).values.get(_PUT_TOTAL, "")
         if not text.isdecimal():
             raise CommandFailed(f"broker {self._broker} does not tell {_PUT_TOTAL}: {text!r}")
         return int(text)
 
 
+def _reaches(client: Admin, broker: str, topic: str) -> list[QueueReach]:
+    """How far the queues of a topic reach on a broker, by queue id; none where it has no such."""
+    try:
+        answer = client.ask_broker(broker, RequestCode.GET_TOPIC_STATS_INFO, {"topic": topic})
+    except BrokerRefused as refusal:
+        if refusal.code != ResponseCode.TOPIC_NOT_EXIST:
+            raise
+        return []
+    reaches, _ = decode_topic_stats(answer.body)
+    return [reaches[queue] for queue in sorted(reaches)]
+
+
 def _drained(
     client: Admin, broker: str, timeout: timedelta, quiet: timedelta, *, consumed: bool
 ) -> int:
-    return wait_until_at_rest(
-        _PutCount(client, broker),
-        lambda: _unread(client, broker) if consumed else [],
-        timeout=timeout,
-        quiet=quiet,
-        late=(
-            f"Producers are still kept away from {broker}: run the same command again to wait on, "
-            f"or `contrail broker undrain {broker}`"
-        ),
-    )
+    try:
+        return wait_until_at_rest(
+            _Arrivals(client, broker),
+            lambda: [*_unread(client, broker), *_pending(client, broker)] if consumed else [],
+            timeout=timeout,
+            quiet=quiet,
+            late=(
+                f"Producers are still kept away from {broker}: run the same command again to wait "
+                f"on, or `contrail broker undrain {broker}`"
+            ),
+        )
+    except CommandFailed as late:
+        pending = [] if consumed else _pending(client, broker)
+        if not pending:
+            raise
+        told = ", ".join(pending)
+        raise CommandFailed(f"{late}. Deliveries of its own count as well: {told}") from late
 
 
 def _unread(client: Admin, broker: str) -> list[str]:
-    """What groups have to read on a broker yet."""
+    """What groups have to read on a broker yet.
+
+    Each group is asked for: the answer for all at once leaves out queues that may only be read.
+    """
     found = []
-    for group, lag in client.lags().items():
-        left = sum(one.lag for one in lag.queues if one.queue.broker_name == broker)
+    topics = frozenset(client.topic_configs(broker))
+    for group in client.groups():
+        left = sum(_left(client, group, broker, topics))
         if left:
             found.append(f"group {group} has {left:,} messages to read on {broker}")
     return found
+
+
+def _left(client: Admin, group: str, broker: str, topics: frozenset[str]) -> Iterator[int]:
+    """What a group has to read, by queue; of a topic without any offset of it all there is."""
+    queues = [one for one in client.lag(group).queues if one.queue.broker_name == broker]
+    yield from (one.lag for one in queues)
+    members = client.group_connections(group)
+    if members.is_online and members.message_model != _BROADCASTING:
+        known = {one.queue.topic for one in queues}
+        for topic in (members.subscriptions.keys() & topics) - known:
+            for reach in _reaches(client, broker, topic):
+                yield reach.queue_offset_max - reach.queue_offset_min
+
+
+def _pending(client: Admin, broker: str) -> list[str]:
+    """What a broker has to deliver yet, and no group can read."""
+    counts = {
+        "delayed messages are not due yet": _delayed(client, broker),
+        "timed messages are not due yet": _timed(client, broker),
+        "transactions are open": _open_transactions(client, broker),
+    }
+    return [f"{count:,} {what} on {broker}" for what, count in counts.items() if count]
+
+
+def _delayed(client: Admin, broker: str) -> int:
+    values = client.broker_runtime(broker).values
+    left = 0
+    for level, reach in enumerate(_reaches(client, broker, SCHEDULE_TOPIC), 1):
+        # The level's next offset, and its end; a level that delivered nothing may not be told.
+        text = values.get(f"{_DELAY_FIGURE}{level}", "").partition(",")[0]
+        begin = int(text) if text.isdecimal() else 0
+        left += max(0, reach.queue_offset_max - max(begin, reach.queue_offset_min))
+    return left
+
+
+def _timed(client: Admin, broker: str) -> int:
+    try:
+        counts = client.timer_counts(allow_partial=True).get(broker)
+    except BrokerRefused:
+        # Brokers refuse that have no timer: old ones, and those where it is switched off.
+        return 0
+    return 0 if counts is None else sum(counts.by_topic.values())
+
+
+def _open_transactions(client: Admin, broker: str) -> int:
+    try:
+        return client.transactions(broker, count_max=1).total
+    except BrokerRefused as refusal:
+        if refusal.code != ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
+            raise
+        # Apache's brokers do not tell.
+        return 0
 
 
 def _wait_for_routes(client: Admin, broker: str, *, takes: bool) -> None:

@@ -23,7 +23,7 @@ from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.pull_consumer import PullConsumer
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.subscriptions import Sql92
-from contrail.errors import BrokerRefused, OptionInvalid
+from contrail.errors import BrokerRefused, ClientError, OptionInvalid
 from contrail.model.topic import retry_topic
 
 app = typer.Typer(add_completion=False)
@@ -130,16 +130,36 @@ class _GroupStarts:
         self._place = place
         self._settled: set[MessageQueue] = set()
 
-    def settle(self, queues: Iterable[MessageQueue]) -> bool:
-        """Whether all of them were settled before; those that were not are now."""
-        fresh = set(queues) - self._settled
-        if self._place.kind is PlaceKind.EARLIEST:
-            return True
-        for queue in fresh:
-            committed = self._admin.committed(self._consumer.group, queue)
-            self._consumer.seek(queue, self._start(queue) if committed is None else committed)
-        self._settled |= fresh
-        return not fresh
+    def settle(self, share: Iterable[MessageQueue]) -> None:
+        """Has those of the share begin there that have not yet; others are forgotten."""
+        mine = set(share)
+        self._settled &= mine
+        for queue in self.unsettled(mine):
+            self._settle(queue)
+
+    def unsettled(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Those that may be read from a wrong place: nothing of them may be printed or written."""
+        return set() if self._place.kind is PlaceKind.EARLIEST else set(queues) - self._settled
+
+    def _settle(self, queue: MessageQueue) -> None:
+        committed = self._admin.committed(self._consumer.group, queue)
+        try:
+            if committed is None:
+                self._begin(queue, self._start(queue))
+            else:
+                low = self._admin.queue_offset_min(queue)
+                self._consumer.seek(queue, max(committed, low))
+        except ClientError:
+            if queue in self._consumer.assignment():
+                raise
+            # Another member has it now.
+            return
+        self._settled.add(queue)
+
+    def _begin(self, queue: MessageQueue, queue_offset: int) -> None:
+        self._consumer.seek(queue, queue_offset)
+        # One that goes to another member before anything of it is printed begins there too.
+        self._consumer.commit({queue: queue_offset})
 
     def _start(self, queue: MessageQueue) -> int:
         if self._place.kind is PlaceKind.TIME:
@@ -184,28 +204,39 @@ class _Reading:
                 self._note_ends()
             wait_ms = _POLL_MS_TO_END if exit_at_end else _POLL_MS
             messages = self._consumer.poll(wait_ms, min(_BATCH, self._left()))
-            # A queue may have come and been read since its start was settled: it comes again.
-            if self._starts.settle({one.queue for one in messages} & set(self._share())):
-                self._print(messages)
-                if exit_at_end and not messages and self._is_at_end():
+            if messages:
+                self._print(self._settled_only(messages))
+            else:
+                self._commit_passed_over()
+                if exit_at_end and self._is_at_end():
                     return
+
+    def _settled_only(self, messages: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
+        """A queue may have come and been read since starts were settled: it is read again."""
+        queues = {one.queue for one in messages if one.queue.topic == self._topic}
+        fresh = self._starts.unsettled(queues)
+        if fresh:
+            self._starts.settle(self._share())
+        return [one for one in messages if one.queue not in fresh]
 
     def _print(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in messages:
             self._printer.print(message)
             self._printed[message.queue] = message.queue_offset + 1
         self._printer.flush()
-        if messages:
-            self._commit_printed()
-        else:
-            # What a filter left out counts as well.
+        self._commit_printed()
+
+    def _commit_passed_over(self) -> None:
+        """What a filter left out counts as well, once every queue is where it shall begin."""
+        if not self._starts.unsettled(self._share()):
             self._consumer.commit()
 
     def _commit_printed(self) -> None:
         """By name: a queue that was given away and came back meanwhile would be set back."""
         mine = set(self._consumer.assignment())
         printed = {queue: place for queue, place in self._printed.items() if queue in mine}
-        self._consumer.commit(printed)
+        if printed:
+            self._consumer.commit(printed)
         self._printed.clear()
 
     def _left(self) -> int:

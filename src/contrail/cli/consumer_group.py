@@ -217,6 +217,7 @@ def delete(
     force: Annotated[bool, typer.Option("--force", help="Also while members are on line.")] = False,
     yes: Yes = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a group's settings and offsets, after a look at what is lost."""
     with open_admin(namesrv, ctx) as client:
@@ -228,10 +229,15 @@ def delete(
                 f"group {group!r} has {member_words(members)}, who would bring it back: stop "
                 "them first, or say --force"
             )
+        tables = client.group_configs(cluster=cluster)
         client.delete_group(
             group, cluster=cluster, remove_offsets=not keep_offsets, remove_topics=topics
         )
-    print(f"deleted: {group}")
+    if not as_json:
+        print(f"deleted: {group}")
+        return
+    told = {"group": group, "brokers": sorted(name for name in tables if group in tables[name])}
+    print_json({**told, "offsets": not keep_offsets, "topics": topics, "deleted": True})
 
 
 def _deletion(client: Admin, group: str, keep_offsets: bool, topics: bool) -> list[str]:

@@ -6,10 +6,12 @@ name any cluster, Contrail's or Apache's.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
@@ -110,6 +112,30 @@ def save_contexts(path: Path, contexts: Contexts) -> None:
         os.replace(made.name, path)
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}") from error
+
+
+def change_contexts(path: Path, change: Callable[[Contexts], Contexts]) -> Contexts:
+    """Read the file, change it and write it back, one shell at a time.
+
+    Raises:
+        ConfigError: it cannot be read or written.
+    """
+    with _locked(path):
+        changed = change(load_contexts(path))
+        save_contexts(path, changed)
+    return changed
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_name(f".{path.name}.lock").open("w")
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}") from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _decoded(found: Mapping[str, object]) -> Contexts:

@@ -7,7 +7,13 @@ from typing import Annotated
 
 import typer
 
-from contrail.cli.contexts import Context, Contexts, contexts_path, load_contexts, save_contexts
+from contrail.cli.contexts import (
+    Context,
+    Contexts,
+    change_contexts,
+    contexts_path,
+    load_contexts,
+)
 from contrail.cli.output import AsJson, print_json, print_rows
 from contrail.client.settings import ClientSettings
 
@@ -35,9 +41,8 @@ def add(
 ) -> None:
     """Add a cluster, or change one; the first one added is in use at once."""
     ClientSettings.of(namesrv)
-    contexts = load_contexts(contexts_path())
     made = Context(namesrv, tls or tls_ca is not None, tls_ca)
-    save_contexts(contexts_path(), contexts.with_context(name, made))
+    change_contexts(contexts_path(), lambda known: known.with_context(name, made))
     print(f"context {name}: {namesrv}")
 
 
@@ -60,7 +65,7 @@ def list_contexts(as_json: AsJson = False) -> None:
 @app.command()
 def use(name: Name) -> None:
     """Make a context the one that commands work on when nothing else is said."""
-    save_contexts(contexts_path(), load_contexts(contexts_path()).using(name))
+    change_contexts(contexts_path(), lambda known: known.using(name))
     print(f"in use: {name}")
 
 
@@ -87,7 +92,7 @@ def show(
 @app.command()
 def remove(name: Name) -> None:
     """Forget a context; the cluster is not touched."""
-    save_contexts(contexts_path(), load_contexts(contexts_path()).without(name))
+    change_contexts(contexts_path(), lambda known: known.without(name))
     print(f"forgotten: {name}")
 
 

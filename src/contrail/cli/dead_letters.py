@@ -28,6 +28,7 @@ from contrail.pipeline.jobs.copies import Copy, Original, Skipped, origin_topic,
 EXHAUSTED = "exhausted"
 GIVEN_UP = "given-up"
 _RETRIES_DEFAULT = 16
+_MAY_BE_SENT = "it was on its way when the command was interrupted, and may have arrived"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +54,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What became of one dead letter: ``replayed``, ``skipped`` or ``failed``."""
+    """What became of one dead letter: ``replayed``, ``skipped``, ``failed`` or ``interrupted``."""
 
     letter: ReceivedMessage
     outcome: str
@@ -171,6 +172,13 @@ class Replay:
         self._to_topic = to_topic
         self._rate = rate
         self._job_id = job_id
+        # What is on its way: if somebody interrupts, nobody knows whether it arrived.
+        self._sending: Outcome | None = None
+
+    @property
+    def interrupted(self) -> Outcome | None:
+        """The letter that was on its way when an interruption came."""
+        return self._sending
 
     def run(self, letters: Iterable[ReceivedMessage]) -> Iterator[Outcome]:
         started_s = time.monotonic()
@@ -184,6 +192,12 @@ class Replay:
         copy = replayed(_original(letter), self._to_topic, self._job_id)
         if isinstance(copy, Skipped):
             return Outcome(letter, "skipped", reason=copy.reason)
+        self._sending = Outcome(letter, "interrupted", copy.topic, reason=_MAY_BE_SENT)
+        outcome = self._sent(letter, copy)
+        self._sending = None
+        return outcome
+
+    def _sent(self, letter: ReceivedMessage, copy: Copy) -> Outcome:
         try:
             receipt = self._producer.send(_message(letter, copy))
         except ClientError as error:

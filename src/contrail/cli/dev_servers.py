@@ -139,7 +139,7 @@ class DevServers:
         try:
             await nameserver.start()
         except ConfigError as error:
-            raise _port_refused(error, self._wanted.port, "--port") from error.__cause__
+            raise _port_refused(error, self._wanted.port, "--port") from error
         self._nameserver = nameserver
 
     async def _start_broker(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -10,6 +11,7 @@ from typing import Annotated
 import typer
 
 from contrail.cli.dead_letters import (
+    Outcome,
     Replay,
     Wanted,
     groups_with_letters,
@@ -220,23 +222,46 @@ def _replay(
     *,
     as_json: bool,
 ) -> None:
-    counts = {"replayed": 0, "skipped": 0, "failed": 0}
-    outcomes: list[dict[str, object]] = []
-    with Producer(_GROUP, cluster.namesrv, **cluster.client_options()) as producer:
-        job_id = f"cli-{SystemClock().now_ms()}"
-        run = Replay(producer, to_topic=to_topic, rate=rate, job_id=job_id)
-        for one in run.run(letters):
-            counts[one.outcome] += 1
-            if as_json:
-                outcomes.append(one.fields())
-            else:
-                print(_line(one.fields()))
-    if as_json:
-        print_json({**counts, "messages": outcomes})
-    else:
-        print(", ".join(f"{name} {count:,}" for name, count in counts.items()))
-    if counts["failed"]:
-        raise CommandFailed(f"{counts['failed']} of {len(letters)} dead letters were not replayed")
+    told = _Told(as_json=as_json)
+    try:
+        with Producer(_GROUP, cluster.namesrv, **cluster.client_options()) as producer:
+            job_id = f"cli-{SystemClock().now_ms()}"
+            run = Replay(producer, to_topic=to_topic, rate=rate, job_id=job_id)
+            try:
+                for one in run.run(letters):
+                    told.add(one)
+            finally:
+                if run.interrupted is not None:
+                    told.add(run.interrupted)
+    finally:
+        # Whoever interrupts it has to know what must not be sent again.
+        told.end()
+    failed = told.counts["failed"]
+    if failed:
+        raise CommandFailed(f"{failed} of {len(letters)} dead letters were not replayed")
+
+
+class _Told:
+    """What became of letters, as lines at once or as one JSON object at the end."""
+
+    def __init__(self, *, as_json: bool) -> None:
+        self.counts = Counter(replayed=0, skipped=0, failed=0)
+        self._as_json = as_json
+        self._messages: list[dict[str, object]] = []
+
+    def add(self, one: Outcome) -> None:
+        if one.outcome in self.counts:
+            self.counts[one.outcome] += 1
+        if self._as_json:
+            self._messages.append(one.fields())
+        else:
+            print(_line(one.fields()))
+
+    def end(self) -> None:
+        if self._as_json:
+            print_json({**self.counts, "messages": self._messages})
+        else:
+            print(", ".join(f"{name} {count:,}" for name, count in self.counts.items()))
 
 
 def _line(fields: dict[str, object]) -> str:

@@ -13,7 +13,7 @@ from contrail.cli.output import AsJson, DryRun, Yes, agree, print_json, print_ro
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.cli.times import parse_time
 from contrail.client.blocking.admin import Admin
-from contrail.errors import ConfigError, OptionInvalid
+from contrail.errors import ClientError, ConfigError, OptionInvalid, SomeFailed
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.protocol.json_style import MessageQueue
 
@@ -51,6 +51,9 @@ class Move(NamedTuple):
         after = "none" if self.after is None else f"{self.after:,}"
         queue = self.queue
         return f"  {queue.topic} {queue.broker_name} queue {queue.queue_id}: {before} -> {after}"
+
+    def name(self) -> str:
+        return f"{self.queue.topic} {self.queue.broker_name}:{self.queue.queue_id}"
 
     def row(self) -> dict[str, Any]:
         return {
@@ -95,12 +98,9 @@ def seek(
         members = client.group_connections(group, allow_partial=True)
         plan = [f"group {group} ({member_words(members)}) goes to {to}:"]
         agree([*plan, *(move.line() for move in moves)], yes=yes, dry_run=dry_run)
-        went = _go(client, group, topics, moves, goal, by_queue=queue is not None)
-    done = [move._replace(after=went.get(move.queue, move.after)) for move in moves]
-    if as_json:
-        print_json({"group": group, "queues": [move.row() for move in done]})
-    else:
-        _print_moves(done)
+        journey = _Journey(client, group, goal)
+        journey.go(topics, moves, by_queue=queue is not None)
+    _tell(group, moves, journey, as_json=as_json)
 
 
 def parse_goal(text: str) -> Goal:
@@ -151,29 +151,64 @@ def _place(client: Admin, queue: MessageQueue, goal: Goal) -> int:
     return goal.value
 
 
-def _go(
-    client: Admin,
-    group: str,
-    topics: list[str],
-    moves: list[Move],
-    goal: Goal,
-    *,
-    by_queue: bool,
-) -> dict[MessageQueue, int]:
-    """Whole topics at once where that is meant: not every broker can move a single queue."""
-    went: dict[MessageQueue, int] = {}
-    if by_queue or goal.where is Where.QUEUE_OFFSET:
-        for move in moves:
-            went |= client.reset_to_offset(group, move.queue, move.after or 0)
-        return went
-    for topic in topics:
-        if goal.where is Where.EARLIEST:
-            went |= client.reset_to_begin(group, topic)
-        elif goal.where is Where.LATEST:
-            went |= client.skip_to_end(group, topic)
-        else:
-            went |= client.reset_to_time(group, topic, goal.value)
-    return went
+class _Journey:
+    """A group on its way: where brokers say it went, and what stopped it."""
+
+    def __init__(self, client: Admin, group: str, goal: Goal) -> None:
+        self._client = client
+        self._group = group
+        self._goal = goal
+        self.went: dict[MessageQueue, int] = {}
+        self.problem: ClientError | None = None
+
+    def go(self, topics: list[str], moves: list[Move], *, by_queue: bool) -> None:
+        """Whole topics at once where that is meant: not every broker can move a single queue.
+
+        Raises:
+            ClientError: it was refused before anything was moved.
+        """
+        try:
+            if not by_queue and self._goal.where is not Where.QUEUE_OFFSET:
+                for topic in topics:
+                    self.went |= self._go_on_topic(topic)
+            # Brokers that leave offsets to clients pass over queues that take no messages.
+            for move in moves:
+                if move.queue not in self.went:
+                    self._go_on_queue(move)
+        except ClientError as error:
+            if isinstance(error, SomeFailed) and isinstance(error.partial, dict):
+                self.went |= error.partial
+            if not self.went:
+                raise
+            self.problem = error
+
+    def _go_on_topic(self, topic: str) -> dict[MessageQueue, int]:
+        if self._goal.where is Where.EARLIEST:
+            return self._client.reset_to_begin(self._group, topic)
+        if self._goal.where is Where.LATEST:
+            return self._client.skip_to_end(self._group, topic)
+        return self._client.reset_to_time(self._group, topic, self._goal.value)
+
+    def _go_on_queue(self, move: Move) -> None:
+        self.went |= self._client.reset_to_offset(self._group, move.queue, move.after or 0)
+
+
+def _tell(group: str, moves: list[Move], journey: _Journey, *, as_json: bool) -> None:
+    """Raises ``CommandFailed`` if the group is not everywhere where it shall be."""
+    went = journey.went
+    told = [move._replace(after=went.get(move.queue, move.before)) for move in moves]
+    if as_json:
+        rows = [{**move.row(), "moved": move.queue in went} for move in told]
+        print_json({"group": group, "queues": rows})
+    else:
+        _print_moves([move for move in told if move.queue in went])
+    stayed = [move.name() for move in told if move.queue not in went]
+    if stayed:
+        reason = journey.problem or "their brokers did not say that they did it"
+        raise CommandFailed(
+            f"group {group!r} was not moved on {len(stayed)} of {len(moves)} queues "
+            f"({', '.join(stayed)}): {reason}"
+        ) from journey.problem
 
 
 def clone(

@@ -13,6 +13,8 @@ from contrail.cli.app import COMMANDS
 from contrail.cli.exits import ExitCode, exit_code_of
 from contrail.errors import ContrailError
 
+_CHECK_UNKNOWN = 3
+
 
 class LazyGroup(TyperGroup):
     """A group whose help comes from the table; a command's module is imported when it is called."""
@@ -49,9 +51,9 @@ def contrail() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; the exit code. What is raised on purpose becomes one line."""
     try:
-        app(arguments, prog_name="contrail")
-    except SystemExit as stopped:
-        return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+        code = _code_of(arguments)
+        sys.stdout.flush()
+        return code
     except ContrailError as error:
         print(f"contrail: {error}", file=sys.stderr)
         return exit_code_of(error)
@@ -61,4 +63,19 @@ def run(arguments: list[str]) -> int:
         # The reader, such as `head`, has seen enough; nothing is left to be flushed at exit.
         sys.stdout = None
         return ExitCode.OK
+    except OSError as error:
+        # Such as a full disk behind standard output.
+        print(f"contrail: {error}", file=sys.stderr)
+        sys.stdout = None
+        return ExitCode.FAILED
+
+
+def _code_of(arguments: list[str]) -> int:
+    try:
+        app(arguments, prog_name="contrail")
+    except SystemExit as stopped:
+        code = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
+        # Monitors take 2 for critical: what they did not ask rightly is unknown.
+        is_unusable = code == ExitCode.UNUSABLE and arguments[:1] == ["check"]
+        return _CHECK_UNKNOWN if is_unusable else code
     return ExitCode.OK

@@ -81,6 +81,7 @@ def recall(
     scan: Scan = _SCAN_MAX,
     yes: Yes = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
     namesrv: NameServers = None,
     ctx: ContextName = None,
 ) -> None:
@@ -93,7 +94,11 @@ def recall(
     agree([f"drop {what}, due at {due}"], yes=yes, dry_run=dry_run)
     with Producer(_GROUP, cluster.namesrv, **cluster.client_options()) as producer:
         producer.recall(handle.topic, text)
-    print(f"recalled: {what}")
+    if not as_json:
+        print(f"recalled: {what}")
+        return
+    told = {"topic": handle.topic, "message_id": handle.unique_key, "recall_handle": text}
+    print_json({**told, "due_timestamp_ms": handle.deliver_ms, "recalled": True})
 
 
 def _handle(cluster: Target, which: str, scan: int) -> str:

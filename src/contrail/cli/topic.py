@@ -35,6 +35,7 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 _QUEUES_DEFAULT = 8
+_QUEUES_MAX = 65_535
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -54,6 +55,7 @@ def create(
         typer.Option(
             "--queues",
             min=1,
+            max=_QUEUES_MAX,
             metavar="N",
             help=f"Queues on each broker; {_QUEUES_DEFAULT} for a new topic.",
         ),
@@ -275,12 +277,23 @@ def delete(
     ] = None,
     yes: Yes = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
 ) -> None:
     """Delete a topic with all its messages, after a look at what is lost."""
     with open_admin(namesrv, ctx) as client:
         agree(_deletion(client, topic), yes=yes, dry_run=dry_run)
+        brokers = _holders(client, topic, cluster)
         client.delete_topic(topic, cluster=cluster)
-    print(f"deleted: {topic}")
+    if as_json:
+        print_json({"topic": topic, "brokers": brokers, "deleted": True})
+    else:
+        print(f"deleted: {topic}")
+
+
+def _holders(client: Admin, topic: str, cluster: str | None) -> list[str]:
+    """The brokers that have it, of one cluster if that is said."""
+    chosen = {one.broker_name for one in client.brokers(cluster=cluster)}
+    return sorted({row["broker"] for row in route_rows(client.topic_route(topic))} & chosen)
 
 
 def _deletion(client: Admin, topic: str) -> list[str]:

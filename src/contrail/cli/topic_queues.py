@@ -1,7 +1,8 @@
 """``contrail topic grow`` and ``shrink``: another number of queues, without losing a message.
 
 Growing makes the new queues readable before anybody writes to them. Shrinking goes the other way:
-nobody writes to the last queues any more, and they stay readable until they are consumed.
+nobody writes to the last queues any more, and they stay readable until they are consumed and no
+producer that has not noticed sends there for a while.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from contrail.cli.waiting import wait_until_at_rest
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError
 from contrail.model.topic import TopicConfig
+from contrail.protocol.json_style import MessageQueue
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 Queues = Annotated[
@@ -113,13 +115,12 @@ def shrink(
         work = _Shrinking(client, topic, queues, too_wide)
         agree(work.plan(), yes=yes, dry_run=dry_run)
         is_new = work.stop_writing()
-        if wait:
-            work.wait(timeout_span, quiet_span, abandon=abandon)
         # Producers learn of the first step within half a minute: the second follows later.
+        may_end = wait or not (is_new or (work.left() and not abandon))
+        if may_end:
+            work.wait(timeout_span if wait else quiet_span, quiet_span, abandon=abandon)
+        is_done = may_end and work.stop_reading()
         left = work.left()
-        is_done = (wait or not is_new) and (abandon or not left)
-        if is_done:
-            work.stop_reading()
         after = client.topic_config(topic)
     told = {
         "topic": topic,
@@ -171,6 +172,12 @@ class _Shrinking:
         self._topic = topic
         self._queues = queues
         self._configs = configs
+        self._going = [
+            MessageQueue(topic, name, queue_id)
+            for name, one in configs.items()
+            for queue_id in range(queues, max(one.read_queue_count, one.write_queue_count))
+        ]
+        self._rested: int | None = None
 
     def plan(self) -> list[str]:
         lines = []
@@ -189,45 +196,49 @@ class _Shrinking:
             self._client.update_topic(self._topic, write_queues=self._queues, broker=name)
         return bool(wide)
 
-    def stop_reading(self) -> None:
+    def stop_reading(self) -> bool:
+        """The second step; False if messages came meanwhile, and the queues may be read again."""
         for name in self._configs:
             self._client.update_topic(self._topic, read_queues=self._queues, broker=name)
+        if self._arrived() == self._rested:
+            return True
+        for name, one in self._configs.items():
+            self._client.update_topic(self._topic, read_queues=one.read_queue_count, broker=name)
+        complain(
+            f"messages came to queues from {self._queues} on just when they were taken away: they "
+            "may be read again"
+        )
+        return False
 
     def left(self) -> list[Left]:
-        """What is not consumed yet in the queues that shall go."""
-        groups = self._client.topic_consumers(self._topic)
-        if not groups:
-            return self._unread()
+        """What is not consumed yet in the queues that shall go, by what each group committed.
+
+        A group's lag is not asked for: it leaves out what its members do not subscribe to now.
+        """
+        groups: list[str | None] = [*self._client.topic_consumers(self._topic)] or [None]
         found = []
-        for group in groups:
-            for one in self._client.lag(group, self._topic).queues:
-                queue = one.queue
-                if queue.topic == self._topic and self._goes(queue.broker_name, queue.queue_id):
-                    found.append(Left(group, queue.broker_name, queue.queue_id, one.lag))
-        return [one for one in found if one.messages]
-
-    def _unread(self) -> list[Left]:
-        return [
-            Left(None, one.queue.broker_name, one.queue.queue_id, one.count)
-            for one in self._client.topic_stats(self._topic).queues
-            if self._goes(one.queue.broker_name, one.queue.queue_id) and one.count
-        ]
-
-    def _goes(self, broker: str, queue_id: int) -> bool:
-        return broker in self._configs and queue_id >= self._queues
+        for queue in self._going:
+            low = self._client.queue_offset_min(queue)
+            high = self._client.queue_offset_max(queue)
+            # A queue where a group has no offset is not consumed by it.
+            for group in groups if high > low else []:
+                begin = None if group is None else self._client.committed(group, queue)
+                messages = high - max(low, begin or 0)
+                found.append(Left(group, queue.broker_name, queue.queue_id, messages))
+        return sorted(one for one in found if one.messages > 0)
 
     def _arrived(self) -> int:
-        stats = self._client.topic_stats(self._topic)
-        return sum(
-            one.queue_offset_max
-            for one in stats.queues
-            if self._goes(one.queue.broker_name, one.queue.queue_id)
-        )
+        """How far the queues reach that shall go; brokers tell it of those that are gone, too."""
+        return sum(self._client.queue_offset_max(queue) for queue in self._going)
+
+    def _count(self) -> int:
+        self._rested = self._arrived()
+        return self._rested
 
     def wait(self, timeout: timedelta, quiet: timedelta, *, abandon: bool) -> None:
         """Until nothing arrives in the last queues and, unless abandoned, all is consumed."""
         wait_until_at_rest(
-            self._arrived,
+            self._count,
             lambda: [] if abandon else [str(one) for one in self.left()],
             timeout=timeout,
             quiet=quiet,

@@ -70,6 +70,7 @@ def commit(
     transaction_id: TransactionId,
     yes: Yes = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
     namesrv: NameServers = None,
     ctx: ContextName = None,
 ) -> None:
@@ -78,7 +79,7 @@ def commit(
         one = _found(admin, transaction_id)
         agree([f"deliver {_named(one)}"], yes=yes, dry_run=dry_run)
         admin.commit_transaction(one.broker_name, one.transaction_id)
-    print(f"committed: {_named(one)}")
+    _tell_decided(one, "committed", as_json=as_json)
 
 
 @app.command()
@@ -86,6 +87,7 @@ def rollback(
     transaction_id: TransactionId,
     yes: Yes = False,
     dry_run: DryRun = False,
+    as_json: AsJson = False,
     namesrv: NameServers = None,
     ctx: ContextName = None,
 ) -> None:
@@ -94,7 +96,15 @@ def rollback(
         one = _found(admin, transaction_id)
         agree([f"drop {_named(one)}"], yes=yes, dry_run=dry_run)
         admin.roll_back_transaction(one.broker_name, one.transaction_id)
-    print(f"rolled back: {_named(one)}")
+    _tell_decided(one, "rolled back", as_json=as_json)
+
+
+def _tell_decided(one: OpenTransaction, decision: str, *, as_json: bool) -> None:
+    if not as_json:
+        print(f"{decision}: {_named(one)}")
+        return
+    names = ("broker_name", "transaction_id", "topic", "producer_group", "message_id")
+    print_json({**{name: getattr(one, name) for name in names}, "decision": decision})
 
 
 def _open(admin: Admin, count: int | None = None) -> Iterator[OpenTransaction]:

@@ -240,6 +240,9 @@ class MessageAdmin(OffsetAdmin):
         """The messages of a queue from ``start`` to before ``end``, without any group noticing.
 
         By default from the oldest one to what is the end when browsing starts.
+
+        Raises:
+            ClientError: the broker does not get past a place before the end, such as a damaged one.
         """
         position = await self.queue_offset_min(queue) if start is None else start
         limit = await self.queue_offset_max(queue) if end is None else end
@@ -249,8 +252,18 @@ class MessageAdmin(OffsetAdmin):
                 if position <= one.queue_offset < limit:
                     yield one
             if pulled.next_queue_offset <= position:
+                await self._require_at_end(queue, position)
                 return
             position = pulled.next_queue_offset
+
+    async def _require_at_end(self, queue: MessageQueue, position: int) -> None:
+        high = await self.queue_offset_max(queue)
+        if position < high:
+            raise ClientError(
+                f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r} "
+                f"cannot be read at offset {position}, and it has messages up to {high - 1}: its "
+                f"broker's log tells why; browse from {position + 1} on for those behind"
+            )
 
     async def _pull(self, queue: MessageQueue, queue_offset: int, count_max: int) -> _Pulled:
         everything = parse_subscription(queue.topic, ALL_TAGS)

@@ -66,6 +66,10 @@ class OffsetStore(Protocol):
         """Set it, and ignore updates until ``remove``: an operator has reset the group."""
         ...
 
+    def moved(self, queue: MessageQueue, consumer_offset: int) -> None:
+        """A broker has sent the reader elsewhere: an operator's reset, or messages are gone."""
+        ...
+
     async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
         """Write what changed, of these queues or of all."""
         ...
@@ -97,6 +101,9 @@ class _InMemory(ABC):
 
     def freeze(self, queue: MessageQueue, consumer_offset: int) -> None:
         self._progress.freeze(queue, consumer_offset)
+
+    def moved(self, queue: MessageQueue, consumer_offset: int) -> None:
+        self._progress.moved(queue, consumer_offset)
 
     @abstractmethod
     async def stored(self, queue: MessageQueue) -> int | None: ...

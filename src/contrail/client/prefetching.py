@@ -150,12 +150,16 @@ class Prefetcher:
         result = await self._pull(queue, held.next_queue_offset, held.broker_id)
         if result.status is PullStatus.OFFSET_ILLEGAL:
             _log.warning(
-                "group %s: %s has no message %d any more, or not yet: it goes on at %d",
+                "group %s goes on at %d of %s, %s:%d, not at %d: an operator moved it, or there is "
+                "no such place",
                 self._group,
-                queue,
-                held.next_queue_offset,
                 result.next_queue_offset,
+                queue.topic,
+                queue.broker_name,
+                queue.queue_id,
+                held.next_queue_offset,
             )
+            self._offsets.moved(queue, result.next_queue_offset)
         held.broker_id = result.suggested_broker_id
         self.held.arrived(queue, result.messages, result.next_queue_offset)
         if result.messages:

@@ -238,6 +238,7 @@ class LocalBroker:
         """End it at once: nobody is told, nothing more is written; ``start`` recovers.
 
         A child is killed for real. In this process the broker loses its connections and its disk.
+        NameServers drop it from the routes as soon as they see their connection to it close.
         """
         if self._child is not None:
             self._child.end(signal.SIGKILL)
@@ -329,16 +330,37 @@ class LocalCluster:
             broker.start()
 
     def stop(self) -> None:
-        """Stop everything; a folder that was not given is removed."""
-        for broker in self.brokers:
-            broker.stop()
-        for server in self.nameservers:
-            server.stop()
-        self.caller.close()
+        """Stop everything; a folder that was not given is removed.
+
+        What fails keeps nothing else from being stopped; it is raised at the end.
+        """
+        errors: list[BaseException] = []
+        for stop in self._stops():
+            try:
+                stop()
+            except BaseException as error:
+                errors.append(error)
+        if len(errors) == 1:
+            raise errors[0]
+        if errors:
+            raise BaseExceptionGroup("parts of the cluster could not be stopped", errors)
+
+    def _stops(self) -> Iterator[Callable[[], None]]:
+        """What there is to stop, in order."""
+        yield from (broker.stop for broker in self.brokers)
+        yield from (server.stop for server in self.nameservers)
+        yield self.caller.close
         if self._thread is not None:
-            self._thread.close()
+            yield self._thread.close
         if self._temporary is not None:
-            self._temporary.cleanup()
+            yield self._temporary.cleanup
+
+    def _stop_after(self, error: BaseException) -> None:
+        """Stop because of an error, which matters more than what fails because of it."""
+        try:
+            self.stop()
+        except Exception as other:
+            error.add_note(f"stopping the cluster failed too: {other!r}")
 
     def advance(
         self, *, ms: int = 0, seconds: float = 0, minutes: float = 0, hours: float = 0
@@ -404,13 +426,16 @@ class LocalCluster:
     def __enter__(self) -> Self:
         try:
             self.start()
-        except BaseException:
-            self.stop()
+        except BaseException as error:
+            self._stop_after(error)
             raise
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self.stop()
+        else:
+            self._stop_after(error)
 
 
 def _pause() -> None:

@@ -16,12 +16,14 @@ from typing import Any, cast
 from contrail.broker.app import Broker
 from contrail.broker.config import BrokerConfig
 from contrail.clock import Clock
+from contrail.errors import CallFailed
 from contrail.kernels.frame_scan import Item
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, Request, Response
 from contrail.protocol.frames import Frames, SendRequest
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
+from contrail.wire.caller import Caller
 from contrail.wire.connection import Connection
 from contrail.wire.server import Arrived
 
@@ -85,10 +87,15 @@ class FaultyBroker(Broker):
         self.answer_delay_s = 0.0
 
     async def die(self) -> None:
-        """End as if the process were killed: what was written stays, nothing more is written."""
+        """End as if the process were killed: what was written stays, nothing more is written.
+
+        NameServers are told nothing: they see their connections close, as after a real kill.
+        """
         self._is_dead = True
         self._disk.cut()
         self.drop_connections()
+        self.registration._caller = _NobodyCalls()
+        await self._caller.close()
         await self.stop()
 
     # What the server calls.
@@ -150,6 +157,13 @@ def _send_of(frame: Frame | Item) -> tuple[int, int] | None:
         opaque, flag = frame[:2]
         return opaque, flag
     return None
+
+
+class _NobodyCalls(Caller):
+    """What a dead broker calls NameServers with."""
+
+    async def connection_to(self, address: str) -> Connection:
+        raise CallFailed(f"{address} is not called: this broker was killed by the test")
 
 
 class _LateTransport:

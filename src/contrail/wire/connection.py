@@ -104,6 +104,8 @@ class Connection(asyncio.Protocol):
         self.times: RequestTimes | None = None
         # When requests came in that are not answered yet, by their numbers; only if timed.
         self._put_off_s: dict[int, float] = {}
+        # The number of the request that a handler has now, until it is answered.
+        self.in_hand: int | None = None
         # Scratch space for whoever serves this peer; wire itself never looks at it.
         self.notes: dict[str, Any] = {}
 
@@ -222,13 +224,17 @@ class Connection(asyncio.Protocol):
     # Sending.
 
     def put_off(self, request: Request) -> None:
-        """The request is going to be answered later."""
+        """The request is going to be answered later, unless its handler has done so itself."""
         times = self.times
-        if times is not None and times.follows(request) and len(self._put_off_s) < _PUT_OFF_MAX:
+        if times is None or self.in_hand != request.opaque or not times.follows(request):
+            return
+        if len(self._put_off_s) < _PUT_OFF_MAX:
             self._put_off_s.setdefault(request.opaque, times.arrived_s)
 
     def reply(self, request: Request, response: Response) -> None:
         if self.times is not None:
+            if request.opaque == self.in_hand:
+                self.in_hand = None
             self.times.answered(request, response, self._put_off_s.pop(request.opaque, None))
         if not request.flag & FLAG_ONE_WAY:
             self.answer(request.opaque, response)
@@ -282,6 +288,11 @@ class Connection(asyncio.Protocol):
             self._transport.writelines(parts)
         else:
             self._transport.write(b"".join(parts))
+
+    @property
+    def put_off_count(self) -> int:
+        """How many requests are remembered until they are answered."""
+        return len(self._put_off_s)
 
     @property
     def queued_bytes(self) -> int:

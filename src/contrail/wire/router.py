@@ -40,6 +40,7 @@ class RequestRouter:
 
     def handle(self, request: Request, peer: Connection) -> None:
         """Answer one request, now or later; whatever happens, the peer learns of it."""
+        peer.in_hand = request.opaque
         response = self._response(request, peer)
         if response is not None:
             peer.reply(request, response)

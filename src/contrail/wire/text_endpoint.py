@@ -1,7 +1,8 @@
 """A page or two of text over HTTP: for metrics that are scraped and health that is asked.
 
 Only GET, one request per connection, heads and waits bounded. Text is sent in pieces as it is made,
-and whoever makes it gives way to the event loop in between.
+and whoever makes it gives way to the event loop in between. Who only keeps a connection open, or
+does not read, makes room for who comes: health can be asked at any time.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from contrail.errors import ConfigError
@@ -34,6 +36,8 @@ class Page(NamedTuple):
 
     content_type: str
     pieces: Callable[[], AsyncIterator[str]]
+    # Costs nothing to make, so as many as are asked for are made at a time.
+    is_cheap: bool = False
 
 
 class _Refused(Exception):
@@ -51,6 +55,8 @@ class TextEndpoint:
         self._pages = dict(pages)
         self._server: asyncio.Server | None = None
         self._serving: set[asyncio.Task[None]] = set()
+        # Those of them that wait for their peer to ask or to read, the longest first.
+        self._waiting: dict[asyncio.Task[None], None] = {}
         self.page_count = 0
         self.counts: Counter[str] = Counter()
         self.port = 0
@@ -88,35 +94,59 @@ class TextEndpoint:
         assert task is not None
         self._serving.add(task)
         try:
-            await self._serve(reader, writer)
+            await self._serve(task, reader, writer)
         except (OSError, TimeoutError, EOFError, asyncio.CancelledError) as error:
-            # A peer that went away or was too slow to ask or to read; or ``stop``, which waits for
-            # this task and is the only one to cancel it.
+            # A peer that went away or was too slow to ask or to read. Only ``stop`` and
+            # ``_make_room`` cancel this task, and its end is all they want.
             self.counts["broken_off"] += 1
             _log.debug("a scrape was broken off: %r", error)
-            writer.transport.abort()
         finally:
             self._serving.discard(task)
-            writer.close()
+            # Who was served has closed already. A mere close would wait for the peer to read.
+            writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(
+        self,
+        task: asyncio.Task[None],
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+    ) -> None:
         try:
-            if len(self._serving) > CONNECTIONS_MAX:
-                raise _Refused("503 Service Unavailable", "too many connections: ask again later")
-            async with asyncio.timeout(_HEAD_TIMEOUT_S):
-                page = self._page_of(await _read_head(reader))
-            if self.page_count >= PAGES_MAX:
+            self._make_room()
+            with self._waits(task):
+                async with asyncio.timeout(_HEAD_TIMEOUT_S):
+                    head = await _read_head(reader)
+            page = self._page_of(head)
+            if not page.is_cheap and self.page_count >= PAGES_MAX:
                 raise _Refused("503 Service Unavailable", "two scrapes are under way already")
         except _Refused as refusal:
             self.counts["refused"] += 1
             await self._refuse(writer, refusal)
             return
-        self.page_count += 1
+        async with asyncio.timeout(_ANSWER_TIMEOUT_S):
+            await self._send(writer, page)
+            with self._waits(task):
+                await _close(writer)
+        self.counts["served"] += 1
+
+    def _make_room(self) -> None:
+        """Break off whoever waits longest if there are too many."""
+        if len(self._serving) <= CONNECTIONS_MAX:
+            return
+        longest = next(iter(self._waiting), None)
+        if longest is None:
+            raise _Refused("503 Service Unavailable", "too many connections: ask again later")
+        # Not twice: it is gone only after a tick.
+        del self._waiting[longest]
+        longest.cancel()
+
+    @contextmanager
+    def _waits(self, task: asyncio.Task[None]) -> Iterator[None]:
+        self._waiting[task] = None
         try:
-            async with asyncio.timeout(_ANSWER_TIMEOUT_S):
-                await self._send(writer, page)
+            yield
         finally:
-            self.page_count -= 1
+            self._waiting.pop(task, None)
 
     def _page_of(self, head: bytes) -> Page:
         words = head.partition(b"\r\n")[0].split(b" ")
@@ -130,6 +160,13 @@ class TextEndpoint:
         return page
 
     async def _send(self, writer: asyncio.StreamWriter, page: Page) -> None:
+        self.page_count += not page.is_cheap
+        try:
+            await self._send_pieces(writer, page)
+        finally:
+            self.page_count -= not page.is_cheap
+
+    async def _send_pieces(self, writer: asyncio.StreamWriter, page: Page) -> None:
         head = _head("200 OK", page.content_type, "Transfer-Encoding: chunked")
         writer.write(head)
         async for piece in page.pieces():
@@ -139,14 +176,13 @@ class TextEndpoint:
                 await writer.drain()
         writer.write(b"0\r\n\r\n")
         await writer.drain()
-        self.counts["served"] += 1
 
     async def _refuse(self, writer: asyncio.StreamWriter, refusal: _Refused) -> None:
         body = f"{refusal}\n".encode()
         extra = f"Content-Length: {len(body)}"
         writer.write(_head(refusal.status, _PLAIN, extra) + body)
         async with asyncio.timeout(_STOP_GRACE_S):
-            await writer.drain()
+            await _close(writer)
 
 
 async def open_metrics(
@@ -157,7 +193,10 @@ async def open_metrics(
     A server goes on without metrics: several may run on one machine, and only one has the port.
     """
     endpoint = TextEndpoint(
-        {"/metrics": Page(CONTENT_TYPE, pieces), "/healthz": Page(_PLAIN, _healthy)}
+        {
+            "/metrics": Page(CONTENT_TYPE, pieces),
+            "/healthz": Page(_PLAIN, _healthy, is_cheap=True),
+        }
     )
     try:
         await endpoint.listen(address, port)
@@ -174,6 +213,12 @@ async def open_metrics(
 
 async def _healthy() -> AsyncIterator[str]:
     yield "ok\n"
+
+
+async def _close(writer: asyncio.StreamWriter) -> None:
+    """Return once the peer has taken everything: a closed writer keeps its socket until then."""
+    writer.close()
+    await writer.wait_closed()
 
 
 async def _read_head(reader: asyncio.StreamReader) -> bytes:

@@ -11,6 +11,7 @@ from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode, Respon
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse, Request, Response
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Peer
+from contrail.wire.request_times import RequestTimes
 from contrail.wire.router import RequestRouter, code_class, parse_networks
 from contrail.wire.server import Server
 from tests.fakes.transports import EchoService, FakeTransport, connected
@@ -147,6 +148,37 @@ def test_a_parked_request_is_answered_later() -> None:
     parked[0][1].reply(parked[0][0], Response(0))
     connection.flush()
     assert [found.opaque for found in transport.frames()] == [5]
+
+
+def timed_peer() -> tuple[Connection, RequestTimes]:
+    connection, _ = peer_at()
+    connection.times = times = RequestTimes(lambda: 100.0)
+    return connection, times
+
+
+def test_a_request_that_is_put_off_is_remembered_until_it_is_answered() -> None:
+    connection, times = timed_peer()
+    request = Request(DATA, 5, {})
+    router_with(lambda request, peer: LATER).handle(request, connection)
+    assert connection.put_off_count == 1
+    connection.reply(request, Response())
+    assert connection.put_off_count == 0
+    assert [kind.is_held for kind, _, _ in times.rows()] == [True]
+
+
+def test_a_request_that_its_handler_answers_itself_is_not_remembered() -> None:
+    def answer_all(request: Request, peer: Peer) -> Answer:
+        peer.reply(request, Response())
+        # What was appended wakes others of the same connection.
+        peer.reply(Request(DATA, 1000 + request.opaque, {}), Response())
+        return LATER
+
+    connection, times = timed_peer()
+    router = router_with(answer_all)
+    for opaque in range(10):
+        router.handle(Request(DATA, opaque, {}), connection)
+    assert connection.put_off_count == 0
+    assert [(kind.is_held, sum(counts)) for kind, counts, _ in times.rows()] == [(False, 20)]
 
 
 @pytest.mark.parametrize(("version", "code"), [(475, 0), (476, 1500), (479, 1500)])

@@ -20,9 +20,6 @@ class Commands:
 
     # Groups.
 
-    def consume(self, topic: str, group: str) -> str:
-        return self._contrail("consume", topic, "-g", group)
-
     def seek(self, group: str, topic: str, place: str) -> str:
         """``place`` is ``earliest`` or ``latest``."""
         return self._contrail("group", "seek", group, "--topic", topic, "--to", place)

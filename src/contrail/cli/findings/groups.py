@@ -28,15 +28,17 @@ def group_offline(facts: GroupFacts, commands: Commands) -> Iterator[Finding]:
     if facts.connections.is_online or not (waiting or facts.is_named):
         return
     last_ms = max((one.last_timestamp_ms for one in facts.after.queues), default=0)
-    topic = next(iter(sorted(facts.lag_by_topic())), None) or next(iter(facts.topics), "TOPIC")
+    lags = facts.lag_by_topic()
+    topic = max(lags, key=lambda name: lags[name], default=next(iter(facts.topics), "TOPIC"))
     yield Finding(
         "group-offline",
         Severity.ERROR if waiting else Severity.NOTICE,
         f"group {facts.group}",
         f"Group {facts.group} has no member online; {waiting:,} messages wait for it.",
-        "Its consumers are stopped, cannot reach the brokers, or use another group name."
+        "Its consumers are stopped, cannot reach the brokers, or use another group name: start "
+        "them, after a look at what waits."
         + (f" The last message it consumed was stored at {time_text(last_ms)}." if last_ms else ""),
-        commands.consume(topic, facts.group),
+        commands.tail(topic),
         tuple(f"lag {lag:,} on {name}" for name, lag in sorted(facts.lag_by_topic().items())),
     )
 

@@ -248,6 +248,9 @@ class AdminCalls(BlockingClient[_Twin]):
         """The messages of a queue from ``start`` to before ``end``, without any group noticing.
 
         By default from the oldest one to what is the end when browsing starts.
+
+        Raises:
+            ClientError: the broker does not get past a place before the end, such as a damaged one.
         """
         return self._iterate(self._twin.browse(queue, start=start, end=end, batch=batch))
 

@@ -31,6 +31,12 @@ class Progress:
         self._current[queue] = consumer_offset
         self._frozen.add(queue)
 
+    def moved(self, queue: MessageQueue, consumer_offset: int) -> None:
+        """Reading goes on elsewhere; what the store has now is not known any more."""
+        if queue in self._current and queue not in self._frozen:
+            self._current[queue] = consumer_offset
+        self._stored.pop(queue, None)
+
     def stored(self, queue: MessageQueue, consumer_offset: int) -> None:
         """This is what the store has: it counts from now on."""
         self._stored[queue] = consumer_offset
