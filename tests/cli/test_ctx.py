@@ -44,6 +44,15 @@ def test_a_context_is_forgotten() -> None:
     assert target(None, None).namesrv == "127.0.0.1:9876"
 
 
+def test_changes_are_told_as_json() -> None:
+    one = valid_json("ctx-add", "ctx", "add", "one", "one:9876")
+    assert (one["namesrv"], one["current"]) == ("one:9876", True)
+    assert valid_json("ctx-add", "ctx", "add", "two", "two:9876", "--tls")["current"] is False
+    assert valid_json("ctx-use", "ctx", "use", "two")["tls"] is True
+    removed = valid_json("ctx-remove", "ctx", "remove", "one")
+    assert removed == {"name": "one", "current": "two", "removed": True}
+
+
 def test_wrong_input_is_one_line() -> None:
     one_line(contrail("ctx", "use", "nowhere"), 5, "'nowhere'", "contrail ctx add nowhere")
     one_line(contrail("ctx", "remove", "nowhere"), 5, "'nowhere'")

@@ -208,6 +208,7 @@ def test_a_port_that_somebody_has_is_named_with_the_way_out(temporary_folders: P
         port = taken.getsockname()[1]
         told = failure("--port", str(port))
         assert f"port {port} " in told and "--port 0 takes a free one" in told
+        assert told.count("choose another") == 1, told
         told = failure("--port", "0", "--broker-port", str(port))
         assert f"port {port} " in told and "--broker-port 0 takes a free one" in told
     assert list(temporary_folders.iterdir()) == []

@@ -202,6 +202,23 @@ def test_letters_are_written_to_a_file(
     assert len(few.read_text().splitlines()) == 1
 
 
+def test_an_export_is_told_as_json(cluster: LocalCluster, group: str, tmp_path: Path) -> None:
+    path = str(tmp_path / "dead.jsonl")
+    export = ("dlq", "export", group, path, "-n", cluster.namesrv)
+    told = valid_json("dlq-export-summary", *export)
+    assert told == {"group": group, "file": path, "count": 3}
+
+
+def test_letters_are_written_to_standard_output(cluster: LocalCluster, group: str) -> None:
+    export = ("dlq", "export", group, "-", "-n", cluster.namesrv)
+    letters = [json.loads(line) for line in done(*export).out.splitlines()]
+    for letter in letters:
+        check_json("dlq-export", letter)
+    assert sorted(letter["body"] for letter in letters) == ["m0", "m1", "m2"]
+    assert not Path("-").exists()
+    one_line(contrail(*export, "--json"), 2, "FILE - and --json")
+
+
 @pytest.mark.parametrize("command", [["show"], ["replay", "--yes"], ["export"]])
 def test_wrong_input_is_told_in_one_line(
     cluster: LocalCluster, command: list[str], tmp_path: Path
@@ -218,7 +235,10 @@ def test_wrong_input_is_told_in_one_line(
 def test_other_wrong_input_is_told_in_one_line(cluster: LocalCluster, group: str) -> None:
     where = ("-n", cluster.namesrv)
     one_line(contrail("dlq", "list", "-n", NOBODY), 4, NOBODY)
-    one_line(contrail("dlq", "replay", group, "--rate", "0", *where), 2, "--rate 0")
+    for rate in ("0", "nan", "inf"):
+        one_line(contrail("dlq", "replay", group, "--rate", rate, *where), 2, f"--rate {rate}")
+    same = ("--to-topic", f"%DLQ%{group}", "--yes")
+    one_line(contrail("dlq", "replay", group, *same, *where), 2, f"--to-topic '%DLQ%{group}'")
     one_line(contrail("dlq", "replay", group, "--to-topic", "nowhere", *where), 5, "'nowhere'")
     one_line(contrail("dlq", "show", group, "-f", "%z", *where), 2, "%z")
     one_line(contrail("dlq", "show", group, "--json", "-f", "%b", *where), 2, "--json and --format")

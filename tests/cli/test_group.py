@@ -223,9 +223,11 @@ def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
     planned = done("group", "delete", "doomed", "--topics", "--dry-run", *at).err
     assert "its offsets on forgotten are lost" in planned and "%DLQ%doomed" in planned
     assert contrail("group", "delete", "doomed", *at).code == 2
-    done("group", "delete", "doomed", "--keep-offsets", "--yes", *at)
+    kept = valid_json("group-delete", "group", "delete", "doomed", "--keep-offsets", "--yes", *at)
+    assert kept["brokers"] == ["broker-a", "broker-b"] and not kept["offsets"]
     assert places(cluster, "doomed", "forgotten") == [3, 3]
-    done("group", "delete", "doomed", "--topics", "--yes", *at)
+    deleted = valid_json("group-delete", "group", "delete", "doomed", "--topics", "--yes", *at)
+    assert deleted["brokers"] == [] and deleted["offsets"] and deleted["topics"]
     one_line(contrail("group", "describe", "doomed", *at), 5, "'doomed'", "group create doomed")
 
 

@@ -68,8 +68,9 @@ def test_a_message_that_is_not_there_is_told_in_one_line(cluster: LocalCluster, 
     gone = sent(cluster, topic).offset_message_id[:-8] + "7FFFFFFF"
     one_line(contrail("message", "get", gone, *where), 5, gone)
     one_line(contrail("message", "get", ID, "--topic", topic, *where), 5, ID, topic)
-    one_line(contrail("message", "get", ID, *where), 2, ID, "--topic")
-    one_line(contrail("message", "get", "nonsense", *where), 2, "nonsense", "--topic")
+    fix = f"contrail message get {ID} --topic TOPIC"
+    one_line(contrail("message", "get", ID, *where), 2, fix)
+    one_line(contrail("message", "get", "nonsense", *where), 2, "'nonsense' is no message id")
     one_line(contrail("message", "get", ID, "--topic", "nowhere", *where), 5, "nowhere")
     one_line(contrail("message", "get", ID, "-n", NOBODY), 4, NOBODY)
 

@@ -103,7 +103,3 @@ def test_an_output_that_is_full_is_one_line(cluster: LocalCluster) -> None:
         )
     assert done.returncode == 1
     assert done.stderr.startswith("contrail: ") and done.stderr.count("\n") == 1
-
-
-def test_a_check_that_is_not_asked_rightly_is_unknown() -> None:
-    assert contrail("check", "lag", "--warm", "1").code == 3

@@ -87,7 +87,11 @@ def test_a_message_is_taken_back(cluster: LocalCluster, topic: str, by: str) -> 
     assert gone.message_id in planned.err and len(waiting(cluster, topic)) == 2
     refused = contrail(*recall)
     assert refused.code == 2 and refused.err.endswith("say --yes\n")
-    assert gone.message_id in done(*recall, "--yes").out
+    if by == "id":
+        assert gone.message_id in done(*recall, "--yes").out
+    else:
+        recalled = valid_json("timer-recall", *recall, "--yes")
+        assert (recalled["topic"], recalled["message_id"]) == (topic, gone.message_id)
     poll(
         lambda: [one["message_id"] for one in waiting(cluster, topic)] == [kept.message_id],
         "the recall",
@@ -172,6 +176,17 @@ def test_a_transaction_is_decided_once_somebody_agrees(
     poll(lambda: open_ids(cluster, topic) == [], "the decision")
     poll(lambda: [one.body for one in stored(cluster, topic)] == bodies, "what it is for")
     one_line(contrail(*decide, "--yes"), 5, half, "tx list")
+
+
+@pytest.mark.parametrize(
+    ("command", "decision"), [("commit", "committed"), ("rollback", "rolled back")]
+)
+def test_a_decision_is_told_as_json(
+    cluster: LocalCluster, topic: str, half: str, command: str, decision: str
+) -> None:
+    told = valid_json(f"tx-{command}", "tx", command, half, "--yes", "-n", cluster.namesrv)
+    assert (told["transaction_id"], told["topic"]) == (half, topic)
+    assert told["decision"] == decision
 
 
 def test_many_transactions_are_read_page_by_page(cluster: LocalCluster, topic: str) -> None:

@@ -229,7 +229,8 @@ def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
     assert "4 messages in 4 queues are lost" in planned and "group mourners" in planned
     refused = contrail("topic", "delete", "doomed", *at)
     assert refused.code == 2 and "say --yes" in refused.err
-    done("topic", "delete", "doomed", "--yes", *at)
+    deleted = valid_json("topic-delete", "topic", "delete", "doomed", "--yes", *at)
+    assert deleted == {"topic": "doomed", "brokers": ["broker-a", "broker-b"], "deleted": True}
     one_line(contrail("topic", "describe", "doomed", *at), 5, "contrail topic create doomed")
 
 
@@ -247,6 +248,9 @@ def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     one_line(contrail("topic", "list", "-n", "127.0.0.1:1"), 4, "127.0.0.1:1")
     one_line(contrail("topic", "list", "--cluster", "none", *at), 5, "'none'", "DefaultCluster")
     one_line(contrail("topic", "create", "a b", *at), 2, "'a b'")
+    for verb in ("create", "grow"):
+        many = contrail("topic", verb, "x", "--queues", "99999999999", *at)
+        one_line(many, 2, "--queues 99999999999", "65,535")
     one_line(contrail("topic", "create", "x", "--perm", "all", *at), 2, "--perm 'all'")
     one_line(contrail("topic", "create", "x", "--type", "odd", *at), 2, "--type 'odd'", "FIFO")
     one_line(contrail("topic", "create", "x", "--attribute", "odd", *at), 2, "NAME=VALUE")

@@ -286,7 +286,8 @@ def test_start(contrail_broker, number):
     after = Holdings()
     assert (after.files, after.threads) == (before.files, before.threads)
     assert list(tmp_path.iterdir()) == []
-    assert after.kilobytes - before.kilobytes < 30_000
+    # One broker that stayed would hold some megabytes.
+    assert after.kilobytes - before.kilobytes < 150_000
 
 
 class Holdings:

@@ -71,6 +71,7 @@ def consume(
 ) -> None:
     """Receive messages as a member of a group; each counts as consumed once it is printed."""
     printer = open_printer(format, as_json=as_json)
+    printer.holds = True
     place, expression = _group_place(start), expression_of(tags, sql)
     cluster = target(namesrv, ctx)
     with cluster.admin() as admin, _consumer(cluster, group, place) as consumer:

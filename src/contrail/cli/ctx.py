@@ -38,12 +38,16 @@ def add(
         str | None,
         typer.Option("--tls-ca", metavar="FILE", help="Check servers against these certificates."),
     ] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Add a cluster, or change one; the first one added is in use at once."""
     ClientSettings.of(namesrv)
     made = Context(namesrv, tls or tls_ca is not None, tls_ca)
-    change_contexts(contexts_path(), lambda known: known.with_context(name, made))
-    print(f"context {name}: {namesrv}")
+    contexts = change_contexts(contexts_path(), lambda known: known.with_context(name, made))
+    if as_json:
+        print_json(_row(contexts, name))
+    else:
+        print(f"context {name}: {namesrv}")
 
 
 @app.command("list")
@@ -63,10 +67,13 @@ def list_contexts(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def use(name: Name) -> None:
+def use(name: Name, as_json: AsJson = False) -> None:
     """Make a context the one that commands work on when nothing else is said."""
-    change_contexts(contexts_path(), lambda known: known.using(name))
-    print(f"in use: {name}")
+    contexts = change_contexts(contexts_path(), lambda known: known.using(name))
+    if as_json:
+        print_json(_row(contexts, name))
+    else:
+        print(f"in use: {name}")
 
 
 @app.command()
@@ -90,10 +97,13 @@ def show(
 
 
 @app.command()
-def remove(name: Name) -> None:
+def remove(name: Name, as_json: AsJson = False) -> None:
     """Forget a context; the cluster is not touched."""
-    change_contexts(contexts_path(), lambda known: known.without(name))
-    print(f"forgotten: {name}")
+    contexts = change_contexts(contexts_path(), lambda known: known.without(name))
+    if as_json:
+        print_json({"name": name, "current": contexts.current, "removed": True})
+    else:
+        print(f"forgotten: {name}")
 
 
 def _row(contexts: Contexts, name: str) -> dict[str, object]:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
+import sys
 from collections import Counter
-from itertools import islice
+from collections.abc import Iterable, Iterator
+from itertools import chain, islice
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO
 
 import typer
 
@@ -39,6 +42,7 @@ from contrail.client.blocking.producer import Producer
 from contrail.client.message import ReceivedMessage
 from contrail.clock import SystemClock
 from contrail.errors import ConfigError
+from contrail.model.topic import dlq_topic
 from contrail.pipeline.jobs.copies import origin_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -63,6 +67,7 @@ Until = Annotated[
 
 _GROUP = "contrail-cli"
 _BODY_SHOWN = 60
+_STANDARD_OUTPUT = Path("-")
 
 
 @app.callback()
@@ -154,8 +159,10 @@ def replay(
     They stay in the dead letter topic: what is replayed twice is sent twice. For more than some
     ten thousand use `contrail pipeline replay`, which goes on where it was stopped.
     """
-    if rate is not None and rate <= 0:
-        raise ConfigError(f"--rate {rate:g}: it must be more than 0")
+    if rate is not None and not 0 < rate < math.inf:
+        raise ConfigError(f"--rate {rate:g}: it must be a number that is more than 0")
+    if to_topic == dlq_topic(group):
+        raise ConfigError(f"--to-topic {to_topic!r}: there the letters are; choose another topic")
     wanted = _wanted(tag, key, id, since, until)
     cluster = target(namesrv, ctx)
     with cluster.admin() as admin:
@@ -170,32 +177,53 @@ def replay(
 @app.command()
 def export(
     group: Group,
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A new file, such as dead.jsonl.")],
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE", help="A new file, such as dead.jsonl; - is standard output."
+        ),
+    ],
     tag: Tags = None,
     key: Keys = None,
     id: Ids = None,
     since: Since = None,
     until: Until = None,
     limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    as_json: AsJson = False,
     namesrv: NameServers = None,
     ctx: ContextName = None,
 ) -> None:
     """Write dead letters to a file, a JSON object a line."""
+    is_stdout = file == _STANDARD_OUTPUT
+    if is_stdout and as_json:
+        raise ConfigError("FILE - and --json: both write to standard output; give one of the two")
     wanted = _wanted(tag, key, id, since, until)
-    count = 0
     with open_admin(namesrv, ctx) as admin:
         retries_max = retries_max_of(admin, group)
-        letters = islice(letters_of(admin, group, wanted), limit)
-        first = list(islice(letters, 1))
+        letters: Iterator[ReceivedMessage] = islice(letters_of(admin, group, wanted), limit)
+        # A group without any is told before there is a file.
+        letters = chain(list(islice(letters, 1)), letters)
+        if is_stdout:
+            _write(sys.stdout, letters, retries_max)
+            return
         try:
             with file.open("x", encoding="utf-8") as out:
-                for letter in (*first, *letters):
-                    fields = letter_fields(letter, retries_max)
-                    out.write(json.dumps(fields, ensure_ascii=False) + "\n")
-                    count += 1
+                count = _write(out, letters, retries_max)
         except OSError as error:
             raise ConfigError(f"{file}: {error.strerror or error}") from error
-    print(f"dead letters of group {group} written to {file}: {count:,}")
+    if as_json:
+        print_json({"group": group, "file": str(file), "count": count})
+    else:
+        print(f"dead letters of group {group} written to {file}: {count:,}")
+
+
+def _write(out: TextIO, letters: Iterable[ReceivedMessage], retries_max: int) -> int:
+    """Write a line for each, and return how many."""
+    count = 0
+    for letter in letters:
+        out.write(json.dumps(letter_fields(letter, retries_max), ensure_ascii=False) + "\n")
+        count += 1
+    return count
 
 
 def _wanted(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from itertools import groupby
@@ -27,6 +28,8 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _END_OF_TIME_MS = (1 << 63) - 1
 _STORIES_MAX = 16
+# 32 digits with the address of an IPv4 host, 56 with that of an IPv6 one, 34 from newer clients.
+_ID = re.compile(r"[0-9A-Fa-f]{32,56}")
 
 
 @app.callback()
@@ -148,14 +151,23 @@ def _get(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
                 f"no message is at the place that {message_id!r} tells: {refusal.remark}"
             ) from refusal
     if topic is None:
-        raise ConfigError(
-            f"message {message_id!r}: the id does not begin with the address of a broker here; if "
-            "it is a producer's, give its --topic"
-        )
+        raise _needs_topic(message_id)
     found = admin.messages_by_unique_key(topic, message_id)
     if not found:
         raise NotFound(f"topic {topic!r} has no message {message_id!r}")
     return found[0]
+
+
+def _needs_topic(message_id: str) -> ConfigError:
+    if not _ID.fullmatch(message_id):
+        return ConfigError(
+            f"{message_id!r} is no message id: give the 32 hexadecimal digits that `contrail send` "
+            "prints, or --topic if its producer makes ids of another form"
+        )
+    return ConfigError(
+        f"message {message_id!r}: the id is a producer's, which does not tell where the message "
+        f"is: say `contrail message get {message_id} --topic TOPIC`"
+    )
 
 
 def _show(found: ReceivedMessage) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Annotated
@@ -33,20 +34,34 @@ AsJsonLines = Annotated[bool, typer.Option("--json", help="Print a JSON object a
 
 
 class MessagePrinter:
-    """Prints messages in one way; ``flush`` makes sure that they are out."""
+    """Prints messages in one way; ``flush`` makes sure that they are out.
+
+    One that ``holds`` lets none out before, so that whoever notes what is printed does it before
+    anybody can have seen it.
+    """
 
     def __init__(self, show: Callable[[ReceivedMessage], bytes], *, is_plain: bool) -> None:
         self._show = show
         # A body of another's making must not steer the terminal, unless a format asks for bytes.
         self._is_tame = is_plain and sys.stdout.isatty()
+        self.holds = False
+        self._pending: deque[bytes] = deque()
         self.count = 0
 
     def print(self, message: ReceivedMessage) -> None:
         data = self._show(message)
-        write_bytes(for_terminal(data).encode() if self._is_tame else data)
+        data = for_terminal(data).encode() if self._is_tame else data
+        if self.holds:
+            self._pending.append(data)
+        else:
+            write_bytes(data)
         self.count += 1
 
     def flush(self) -> None:
+        """Write what was printed; called again after an interruption, it writes the rest."""
+        while self._pending:
+            write_bytes(self._pending[0])
+            self._pending.popleft()
         sys.stdout.flush()
 
 

@@ -13,8 +13,6 @@ from contrail.cli.app import COMMANDS
 from contrail.cli.exits import ExitCode, exit_code_of
 from contrail.errors import ContrailError
 
-_CHECK_UNKNOWN = 3
-
 
 class LazyGroup(TyperGroup):
     """A group whose help comes from the table; a command's module is imported when it is called."""
@@ -74,8 +72,5 @@ def _code_of(arguments: list[str]) -> int:
     try:
         app(arguments, prog_name="contrail")
     except SystemExit as stopped:
-        code = stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
-        # Monitors take 2 for critical: what they did not ask rightly is unknown.
-        is_unusable = code == ExitCode.UNUSABLE and arguments[:1] == ["check"]
-        return _CHECK_UNKNOWN if is_unusable else code
+        return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
     return ExitCode.OK

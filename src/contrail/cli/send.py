@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -23,6 +24,7 @@ from contrail.errors import ConfigError
 app = typer.Typer(add_completion=False)
 
 _GROUP = "contrail-cli"
+_DELAY_LEVEL_MAX = 18
 
 
 @app.command()
@@ -63,9 +65,9 @@ def send(
         str | None, typer.Option("--queue", metavar="BROKER:ID", help="Into this queue.")
     ] = None,
     delay_level: Annotated[
-        int,
+        int | None,
         typer.Option("--delay-level", metavar="LEVEL", help="A delay of the broker's, 1-18."),
-    ] = 0,
+    ] = None,
     delay: Annotated[
         str | None, typer.Option("--delay", metavar="DURATION", help="Deliver after 10s, 5m, 2h.")
     ] = None,
@@ -77,8 +79,10 @@ def send(
     ctx: ContextName = None,
 ) -> None:
     """Send messages: arguments, lines of standard input, or files."""
-    if rate is not None and rate <= 0:
-        raise ConfigError(f"--rate {rate:g}: it must be more than 0")
+    if rate is not None and not 0 < rate < math.inf:
+        raise ConfigError(f"--rate {rate:g}: it must be a number that is more than 0")
+    if delay_level is not None and not 1 <= delay_level <= _DELAY_LEVEL_MAX:
+        raise ConfigError(f"--delay-level {delay_level}: it must be 1 to {_DELAY_LEVEL_MAX}")
     bodies = gather(body or (), file or (), lines or (), repeat)
     model = Message(
         topic,
@@ -87,7 +91,7 @@ def send(
         keys=[key for given in keys or () for key in given.split()],
         properties=dict(map(_pair, property or ())),
         sharding_key=sharding_key,
-        delay_level=delay_level,
+        delay_level=delay_level or 0,
         delay=None if delay is None else parse_duration("--delay", delay),
         deliver_at=parse_time("--deliver-at", deliver_at),
     )

@@ -26,7 +26,7 @@ from contrail.cli.topic_facts import (
     route_rows,
     with_stats,
 )
-from contrail.cli.topic_queues import grow, shrink
+from contrail.cli.topic_queues import grow, require_queue_count, shrink
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError, OptionInvalid, RouteMissing
 from contrail.model.topic import MESSAGE_TYPE_ATTRIBUTE, TopicConfig
@@ -35,7 +35,6 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 _QUEUES_DEFAULT = 8
-_QUEUES_MAX = 65_535
 
 Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
 
@@ -55,7 +54,6 @@ def create(
         typer.Option(
             "--queues",
             min=1,
-            max=_QUEUES_MAX,
             metavar="N",
             help=f"Queues on each broker; {_QUEUES_DEFAULT} for a new topic.",
         ),
@@ -87,6 +85,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a topic on every broker; one that is there gets more queues or other settings."""
+    require_queue_count(queues)
     given = parse_pairs("--attribute", attributes or ())
     if message_type is not None:
         given[MESSAGE_TYPE_ATTRIBUTE] = _message_type(message_type)

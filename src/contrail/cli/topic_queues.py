@@ -32,6 +32,7 @@ Cluster = Annotated[
 Broker = Annotated[
     str | None, typer.Option("--broker", metavar="NAME", help="Only on this broker.")
 ]
+_QUEUES_MAX = 65_535
 
 
 class Left(NamedTuple):
@@ -47,6 +48,12 @@ class Left(NamedTuple):
         return f"queue {self.queue_id} on {self.broker}: {self.messages:,} messages left ({who})"
 
 
+def require_queue_count(queues: int | None) -> None:
+    """Refuse more queues than any broker has use for: a typing error, most likely."""
+    if queues is not None and queues > _QUEUES_MAX:
+        raise ConfigError(f"--queues {queues}: a broker may have {_QUEUES_MAX:,} of a topic")
+
+
 def grow(
     topic: Topic,
     queues: Queues,
@@ -57,6 +64,7 @@ def grow(
     as_json: AsJson = False,
 ) -> None:
     """Give a topic more queues: consumers may read them first, then producers write to them."""
+    require_queue_count(queues)
     with open_admin(namesrv, ctx) as client:
         configs = chosen_configs(client, topic, cluster, broker)
         for name, config in configs.items():
