@@ -119,6 +119,21 @@ def test_a_topic_keeps_its_own_permission_over_a_drain(cluster: LocalCluster) ->
     assert [row["perm"] for row in rows] == ["r", "r"]
 
 
+def test_an_interrupted_drain_tells_how_the_broker_is_left(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> int:
+        raise KeyboardInterrupt
+
+    at = ["-n", cluster.namesrv]
+    with monkeypatch.context() as patched:
+        patched.setattr("contrail.cli.broker_drain._drained", interrupted)
+        ended = contrail("broker", "drain", "broker-b", "--yes", *at)
+    assert ended.code == 130
+    assert "contrail broker undrain broker-b" in ended.err
+    done("broker", "undrain", "broker-b", *at)
+
+
 def test_a_broker_that_is_still_written_to_is_not_called_drained(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     done("topic", "create", "busy", "--broker", "broker-b", *at)

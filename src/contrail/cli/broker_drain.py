@@ -83,7 +83,14 @@ def drain(
         agree([f"producers are sent away from {broker}", *notes], yes=yes, dry_run=dry_run)
         for note in notes if yes else ():
             complain(note)
-        moved = _drained(client, broker, timeout_span, quiet_span, consumed=consumed)
+        try:
+            moved = _drained(client, broker, timeout_span, quiet_span, consumed=consumed)
+        except KeyboardInterrupt:
+            complain(
+                f"interrupted: producers are still kept away from {broker}; run it again, or "
+                f"take it back by `contrail broker undrain {broker}`"
+            )
+            raise
         perm = permission(client, broker) & ~int(Perm.WRITE)
         client.update_broker_config({PERMISSION: str(perm)}, broker=broker)
         _wait_for_routes(client, broker, takes=False)
