@@ -431,7 +431,9 @@ class LocalCluster:
             raise
         return self
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def __exit__(
+        self, kind: object = None, error: BaseException | None = None, trace: object = None
+    ) -> None:
         if error is None:
             self.stop()
         else:

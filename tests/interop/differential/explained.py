@@ -43,6 +43,10 @@ def _rule(row: str, codes: set[int], path: str, holds: Condition) -> Rule:
     return Rule(row, frozenset(codes), path, holds)
 
 
+def _is_loopback(request: Request, theirs: Any, ours: Any) -> bool:
+    return theirs == "" and ours == "127.0.0.1"
+
+
 # Requests that are wrong in themselves.
 
 
@@ -227,6 +231,7 @@ RULES: tuple[Rule, ...] = (
     _rule("class-filters", {11, 361}, "code", _class_filtered),
     _rule("left-topics", {300}, r"body\.groupList\[\]", _left_by_a_heartbeat),
     _rule("settings-listed", {26, 319}, r"body\.\w+", _one_is_absent),
+    _rule("metrics-on", {26}, r"body\.metricsPromExporterHost", _is_loopback),
     _rule("settings-changed", {25, 318}, "code", _unchangeable),
     _rule("system-topics", {21}, rf"body\.topicConfigTable\.(?:{_ROCKSDB_NAMES})", _only_theirs),
     _rule("system-topics", {206, 224, 305}, r"body\.topicList\[\]", _rocksdb_topic),
