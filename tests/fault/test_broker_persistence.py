@@ -117,6 +117,25 @@ def test_changes_during_a_write_are_written_after_it(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
+def test_what_falls_due_during_a_write_is_written_after_it(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        files, counter = BrokenFiles(), Counter()
+        persistence = Persistence(tmp_path, files)
+        counter.register(persistence)
+        counter.add()
+        files.gate.clear()
+        persistence.flush_soon()
+        await asyncio.sleep(0.01)
+        counter.add()
+        # Nobody asks again: a clock that is moved by hand stands still from here on.
+        persistence.flush_due(NOW_MS)
+        files.gate.set()
+        await written(persistence, tmp_path / "config" / "counter", "2")
+        await persistence.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_failed_write_is_tried_again(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
         files, counter = BrokenFiles(), Counter()

@@ -1,8 +1,8 @@
 """Writes the tables that changed to their files: copied on the loop, written by one thread.
 
 How it is used. ``register`` each table once; ``services.stored_tables`` knows the usual ones. Have
-``flush_due`` called about once a second: it writes what changed and is due by its interval, and
-never starts a second write while one runs. ``flush_soon`` asks for everything at the next turn of
+``flush_due`` called about once a second: it writes what changed and is due by its interval; while
+a write runs, the next follows it. ``flush_soon`` asks for everything at the next turn of
 the loop, for changes that should not wait. ``close`` writes what is left, at the stop.
 
 A write that fails is logged and tried again when it is due; the old file stays readable.
@@ -57,6 +57,7 @@ class Persistence:
         self._writer = ThreadPoolExecutor(1, "persistence")
         self._running: asyncio.Task[None] | None = None
         self._wanted_soon = False
+        self._missed_ms: int | None = None
         self._closed = False
 
     def register(
@@ -83,8 +84,10 @@ class Persistence:
         return self._running is not None
 
     def flush_due(self, now_ms: int) -> None:
-        """Start writing what changed and is due, unless a write is running."""
-        if self._running is None and not self._closed:
+        """Start writing what changed and is due, at once or when the running write has ended."""
+        if self._running is not None:
+            self._missed_ms = now_ms
+        elif not self._closed:
             tables = [table for table in self._changed() if table.is_due(now_ms)]
             self._start(tables, now_ms)
 
@@ -135,8 +138,11 @@ class Persistence:
             await self._write(tables)
         finally:
             self._running = None
+            missed_ms, self._missed_ms = self._missed_ms, None
             if self._wanted_soon:
                 self._flush_wanted()
+            elif missed_ms is not None:
+                self.flush_due(missed_ms)
 
     async def _write(self, tables: list[_Table]) -> list[str]:
         """Write the tables as they are now; returns the names of those that failed."""
