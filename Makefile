@@ -46,11 +46,13 @@ check: setup ## format, lint, types, import contracts, unit and property tests: 
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/python -m pytest -q $(wildcard tests/unit tests/property)
 
-bench: setup ## one benchmark suite with its reference in the same run: make bench SUITE=store
-	$(BIN)/python -m bench $(SUITE)
+bench: setup ## one benchmark suite beside its references: make bench SUITE=store [ARGS=--publish] [FULL=1]
+	$(BIN)/python -c 'import matplotlib' 2>/dev/null || \
+		CONTRAIL_KERNELS=pure $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
+	$(BIN)/python -m bench $(SUITE) $(ARGS)
 
-bench-quick: setup ## every benchmark suite, small: minutes, not hours
-	$(BIN)/python -m bench --quick
+bench-quick: setup ## every benchmark suite, small: five minutes in all
+	$(BIN)/python -m bench --quick $(ARGS)
 
 torture: setup ## the long campaigns of crashes and damage
 	$(BIN)/python -c 'import atheris' 2>/dev/null || \

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import shutil
 import sys
 import tempfile
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from bench.harness import REPOSITORY, BenchError, Row
-from bench.report import Result, describe_machine, publish, require_publishable, write_json
+from bench.report import Draw, Result, describe_machine, publish, require_publishable, write_json
 
 # suite -> (module, what it measures)
 SUITES = {
@@ -26,11 +27,15 @@ SUITES = {
         "bench.startup",
         "until the command line, contrail dev, a test's broker can be used",
     ),
+    "peers": ("bench.peers", "beside Apache RocketMQ, Redis, NATS, RabbitMQ and Kafka"),
 }
 
 
 class Suite(Protocol):
-    """What a suite's module offers: its row groups, each measured on its own."""
+    """What a suite's module offers: its row groups, each measured on its own.
+
+    One that has ``draw`` as well, a ``bench.report.Draw``, is published with pictures.
+    """
 
     def groups(self) -> list[str]: ...
     def measure(self, group: str, *, size: str, folder: Path) -> list[Row]: ...
@@ -72,9 +77,17 @@ def run_suite(name: str, *, size: str, options: argparse.Namespace) -> Result:
         kernels=kernels,
         rows=tuple(rows),
         elapsed_s=time.monotonic() - started,
+        command=_command(name, size),
     )
-    _hand_over(result, options)
+    _hand_over(result, options, getattr(suite, "draw", None))
     return result
+
+
+def _command(name: str, size: str) -> str:
+    """What repeats the run."""
+    if size != "full":
+        return f"python -m bench {name} --size {size}"
+    return f"make bench SUITE={name}{' FULL=1' if os.environ.get('FULL') == '1' else ''}"
 
 
 def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None) -> list[Row]:
@@ -93,12 +106,12 @@ def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None
     return rows
 
 
-def _hand_over(result: Result, options: argparse.Namespace) -> None:
+def _hand_over(result: Result, options: argparse.Namespace, draw: Draw | None) -> None:
     print(result.as_text())
     if options.json is not None:
         write_json(result, Path(options.json))
     if options.publish:
-        for path in publish(result):
+        for path in publish(result, draw):
             print(f"published {path.relative_to(REPOSITORY)}", file=sys.stderr)
 
 
@@ -113,7 +126,7 @@ def _list_suites() -> None:
     print("python -m bench SUITE [--quick] [--json PATH] [--publish]\n")
     for name, (_, what) in SUITES.items():
         print(f"  {name:10} {what}")
-    print(f"  {'quick':10} every suite, in about a minute each")
+    print(f"  {'quick':10} every suite, small: five minutes in all")
 
 
 def _options(arguments: list[str] | None) -> argparse.Namespace:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 
 from bench.harness import REPOSITORY, BenchError, Row, Samples
+from bench.plots import INSTALL_COMMAND, can_plot
 
 PUBLISHED = REPOSITORY / "docs" / "benchmarks"
 _COLUMNS = ("what", "unit", "ours", "reference", "ratio", "by medians", "target", "result", "guide")
@@ -26,6 +27,7 @@ class Result:
     kernels: dict[str, str]
     rows: tuple[Row, ...]
     elapsed_s: float
+    command: str = ""
 
     @property
     def missed(self) -> list[Row]:
@@ -35,6 +37,7 @@ class Result:
         return {
             "suite": self.suite,
             "size": self.size,
+            "command": self.command,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "elapsed_s": round(self.elapsed_s, 1),
             "machine": self.machine,
@@ -42,9 +45,19 @@ class Result:
             "rows": [_row_as_json(row) for row in self.rows],
         }
 
+    @property
+    def where(self) -> str:
+        """What was run on what, in one line: every picture says it."""
+        machine = self.machine
+        return f"{self.command} on {machine['cpu']}, {machine['cores']} cores, {machine['system']}"
+
     def as_text(self) -> str:
         """Machine, kernels, the table and each row's details; also good Markdown."""
         return "\n".join([*_preamble(self), "", _table(self.rows), "", *_details(self.rows), ""])
+
+
+Draw = Callable[[Result, Path], list[Path]]
+"""What a suite has that draws its result: writes pictures into a folder and names them."""
 
 
 def require_publishable(size: str, kernels: dict[str, str]) -> None:
@@ -59,14 +72,26 @@ def require_publishable(size: str, kernels: dict[str, str]) -> None:
         raise BenchError(f"not published: a {size} run says too little; run without --quick")
 
 
-def publish(result: Result) -> list[Path]:
+def publish(result: Result, draw: Draw | None = None) -> list[Path]:
     """Write the result into ``docs/benchmarks``, misses included."""
     require_publishable(result.size, result.kernels)
+    if draw is not None and not can_plot():
+        raise BenchError(f"not published: its plots need matplotlib: {INSTALL_COMMAND}")
     PUBLISHED.mkdir(parents=True, exist_ok=True)
     as_json, as_text = PUBLISHED / f"{result.suite}.json", PUBLISHED / f"{result.suite}.md"
+    pictures = draw(result, PUBLISHED) if draw is not None else []
     write_json(result, as_json)
-    as_text.write_text(f"# Benchmark: {result.suite}\n\n{result.as_text()}", encoding="utf-8")
-    return [as_json, as_text]
+    as_text.write_text(_page(result, pictures), encoding="utf-8")
+    return [as_json, as_text, *pictures]
+
+
+def _page(result: Result, pictures: Sequence[Path]) -> str:
+    shown = "".join(f"\n![{_title(picture)}]({picture.name})\n" for picture in pictures)
+    return f"# Benchmark: {result.suite}\n\n{result.as_text()}{shown}"
+
+
+def _title(picture: Path) -> str:
+    return picture.stem.replace("-", " ")
 
 
 def write_json(result: Result, path: Path) -> None:
@@ -130,7 +155,7 @@ def _preamble(result: Result) -> list[str]:
     machine = ", ".join(f"{name} {value}" for name, value in result.machine.items())
     kernels = ", ".join(f"{name} {state}" for name, state in result.kernels.items())
     return [
-        f"Suite {result.suite}, {result.size} run of {result.elapsed_s:.0f} s.",
+        f"Suite {result.suite}, {result.size} run of {result.elapsed_s:.0f} s: `{result.command}`.",
         f"Machine: {machine}.",
         f"Kernels: {kernels}.",
         "Figures are the best of the rounds; a ratio is ours / reference of the same rounds.",

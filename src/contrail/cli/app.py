@@ -115,6 +115,9 @@ def help_text() -> str:
 def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
-    near = get_close_matches(name, COMMANDS, n=1)
-    meant = f"; did you mean {near[0]}?" if near else ""
-    return f"contrail: there is no command {name!r}{meant} `contrail --help` lists them."
+    is_option = name.startswith("-")
+    near = get_close_matches(name, [*COMMANDS, *_COMPLETION_FLAGS, *_HELP_FLAGS], n=1)
+    meant = f"; did you mean {near[0]}? See" if near else "; see"
+    what = f"option {name}" if is_option else f"command {name!r}"
+    line = " ".join(f"there is no {what}{meant}".split())
+    return f"contrail: {line} `contrail --help`"

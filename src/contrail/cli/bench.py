@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Annotated, Any
 
 import typer
 
-from contrail.cli.bench_load import Mode, SendPlan, consume_load, send_load
-from contrail.cli.exits import CommandFailed
+from contrail.cli.bench_load import Measured, Mode, SendPlan, consume_load, send_load
+from contrail.cli.exits import CommandFailed, ExitCode
 from contrail.cli.output import AsJson, print_facts, print_json
 from contrail.cli.target import ContextName, NameServers, Target, target
 from contrail.errors import OptionInvalid
@@ -66,7 +67,8 @@ def send(
     chosen = target(namesrv, ctx)
     _require_topic(chosen, topic)
     plan = SendPlan(topic, mode, concurrency, size, batch, count, _limit(count, seconds), rate)
-    result = asyncio.run(send_load(chosen, plan))
+    measured = Measured()
+    interrupted = _run_until_interrupted(send_load(chosen, plan, measured))
     settings = {
         "mode": mode.value,
         "concurrency": concurrency,
@@ -74,9 +76,9 @@ def send(
         "batch": batch,
         "rate": rate,
     }
-    _print({"topic": topic, **settings, **result}, as_json)
-    if not result["messages"]:
-        raise CommandFailed(f"nothing was sent to topic {topic!r}: {result['first_failure']}")
+    _end({"topic": topic, **settings}, measured, interrupted, as_json)
+    if not measured.messages:
+        raise CommandFailed(f"nothing was sent to topic {topic!r}: {measured.first_failure}")
 
 
 @app.command()
@@ -104,18 +106,21 @@ def consume(
     """Consume, and measure how long messages take from their birth to a handler."""
     chosen = target(namesrv, ctx)
     _require_topic(chosen, topic)
-    result = asyncio.run(
+    measured = Measured()
+    interrupted = _run_until_interrupted(
         consume_load(
             chosen,
             topic,
             group,
+            measured,
             count=count,
             seconds=_limit(count, seconds),
             earliest=earliest,
             threads=concurrency,
         )
     )
-    _print({"topic": topic, "group": group, "concurrency": concurrency, **result}, as_json)
+    settings = {"topic": topic, "group": group, "concurrency": concurrency}
+    _end(settings, measured, interrupted, as_json)
 
 
 def _limit(count: int | None, seconds: float | None) -> float | None:
@@ -126,6 +131,24 @@ def _require_topic(chosen: Target, topic: str) -> None:
     """Before any load: a misspelled name is not to be created by the first message."""
     with chosen.admin() as admin:
         admin.topic_route(topic)
+
+
+def _run_until_interrupted(load: Coroutine[Any, Any, None]) -> bool:
+    """Whether somebody interrupted it: what was measured until then is worth as much."""
+    try:
+        asyncio.run(load)
+    except KeyboardInterrupt:
+        return True
+    return False
+
+
+def _end(
+    settings: dict[str, Any], measured: Measured, interrupted: bool, as_json: bool
+) -> None:
+    """The figures; they are all there is to say of a load that was interrupted."""
+    _print({**settings, "interrupted": interrupted, **measured.result()}, as_json)
+    if interrupted:
+        raise typer.Exit(ExitCode.INTERRUPTED)
 
 
 def _print(result: dict[str, Any], as_json: bool) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 from contrail import aio
 from contrail.cli.latency_histogram import LatencyHistogram
 from contrail.cli.target import Target
+from contrail.cli.words import in_words
 from contrail.clock import SystemClock
 from contrail.errors import ClientError
 
@@ -47,29 +48,39 @@ class SendPlan:
 
 
 class Measured:
-    """What has been done so far."""
+    """What has been done so far; it outlives a load that is interrupted."""
 
     def __init__(self) -> None:
         self.messages = 0
+        self.body_bytes = 0
         self.failures = 0
         self.first_failure = ""
         self.latencies = LatencyHistogram()
         self.started_s = time.perf_counter()
         self.ended_s: float | None = None
 
-    def done(self, messages: int, latency_us: int) -> None:
+    def start(self) -> None:
+        """Time counts from here on."""
+        self.started_s = time.perf_counter()
+
+    def end(self) -> None:
+        """Time counts no more: what is left is to close connections."""
+        self.ended_s = time.perf_counter()
+
+    def done(self, messages: int, body_bytes: int, latency_us: int) -> None:
         self.messages += messages
+        self.body_bytes += body_bytes
         self.latencies.record(latency_us)
 
     def failed(self, error: ClientError) -> None:
         self.failures += 1
-        self.first_failure = self.first_failure or str(error)
+        self.first_failure = self.first_failure or in_words(error)
 
     @property
     def seconds(self) -> float:
         return (self.ended_s or time.perf_counter()) - self.started_s
 
-    def result(self, size: int) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         seconds = max(self.seconds, 1e-9)
         return {
             "messages": self.messages,
@@ -77,7 +88,7 @@ class Measured:
             "first_failure": self.first_failure or None,
             "seconds": round(self.seconds, 3),
             "messages_per_second": round(self.messages / seconds, 1),
-            "mib_per_second": round(self.messages * size / seconds / (1 << 20), 3),
+            "mib_per_second": round(self.body_bytes / seconds / (1 << 20), 3),
             "latency": self.latencies.figures(),
         }
 
@@ -102,38 +113,40 @@ class Pace:
         return len(taken)
 
 
-async def send_load(target: Target, plan: SendPlan) -> dict[str, Any]:
-    """Send by the plan; the result as ``Measured.result`` tells it."""
+async def send_load(target: Target, plan: SendPlan, measured: Measured) -> None:
+    """Send by the plan; ``measured`` tells how far it is at any time."""
     options = {**target.client_options(), "in_flight_count_max": max(1024, plan.concurrency)}
     async with aio.Producer("contrail-bench", target.namesrv, **options) as producer:
         # Asks for the route, so that the first send is no slower than the others.
         await producer.publish_queues(plan.topic)
-        measured = Measured()
+        measured.start()
         pace = Pace(plan.count, plan.seconds, plan.rate)
         send = _sending(producer, plan)
         async with asyncio.TaskGroup() as tasks:
-            progress = tasks.create_task(_progress(measured, plan.size))
+            progress = tasks.create_task(_progress(measured))
             workers = [
-                tasks.create_task(_send_worker(send, plan.batch, pace, measured))
+                tasks.create_task(_send_worker(send, plan, pace, measured))
                 for _ in range(plan.concurrency)
             ]
-            await asyncio.wait(workers)
-            measured.ended_s = time.perf_counter()
-            progress.cancel()
-    return measured.result(plan.size)
+            try:
+                await asyncio.wait(workers)
+            finally:
+                measured.end()
+                progress.cancel()
 
 
 async def _send_worker(
-    send: Callable[[int], Awaitable[object]], batch: int, pace: Pace, measured: Measured
+    send: Callable[[int], Awaitable[object]], plan: SendPlan, pace: Pace, measured: Measured
 ) -> None:
-    while count := await pace.next(batch):
+    while count := await pace.next(plan.batch):
         begun_ns = time.perf_counter_ns()
         try:
             await send(count)
         except ClientError as error:
             measured.failed(error)
         else:
-            measured.done(count, (time.perf_counter_ns() - begun_ns) // 1000)
+            latency_us = (time.perf_counter_ns() - begun_ns) // 1000
+            measured.done(count, count * plan.size, latency_us)
 
 
 def _sending(producer: aio.Producer, plan: SendPlan) -> Callable[[int], Awaitable[object]]:
@@ -151,15 +164,15 @@ async def consume_load(
     target: Target,
     topic: str,
     group: str,
+    measured: Measured,
     *,
     count: int | None,
     seconds: float | None,
     earliest: bool,
     threads: int,
-) -> dict[str, Any]:
+) -> None:
     """Consume until one of the limits; latencies are from birth to the handler."""
-    measured, enough, clock = Measured(), asyncio.Event(), SystemClock()
-    sizes = [0]
+    enough, clock = asyncio.Event(), SystemClock()
     where = "CONSUME_FROM_FIRST_OFFSET" if earliest else "CONSUME_FROM_LAST_OFFSET"
     consumer = aio.PushConsumer(
         group,
@@ -173,34 +186,36 @@ async def consume_load(
     @consumer.on_message
     async def handle(message: aio.ConsumedMessage) -> None:
         if measured.messages == 0:
-            measured.started_s = time.perf_counter()
+            measured.start()
         if count is None or measured.messages < count:
-            measured.done(1, 1000 * (clock.now_ms() - message.born_timestamp_ms))
-            sizes[0] += len(message.body)
+            latency_us = 1000 * (clock.now_ms() - message.born_timestamp_ms)
+            measured.done(1, len(message.body), latency_us)
         if count is not None and measured.messages >= count:
             enough.set()
 
     async with consumer:
-        progress = asyncio.create_task(_progress(measured, 0))
-        with suppress(TimeoutError):
-            await asyncio.wait_for(enough.wait(), seconds)
-        measured.ended_s = time.perf_counter()
-        progress.cancel()
+        progress = asyncio.create_task(_progress(measured))
+        try:
+            with suppress(TimeoutError):
+                await asyncio.wait_for(enough.wait(), seconds)
+        finally:
+            measured.end()
+            progress.cancel()
         with suppress(asyncio.CancelledError):
             await progress
-    return measured.result(sizes[0] // max(1, measured.messages))
 
 
-async def _progress(measured: Measured, size: int) -> None:
+async def _progress(measured: Measured) -> None:
     """A line each second on standard error."""
-    before = 0
+    messages = body_bytes = 0
     while True:
         await asyncio.sleep(_PROGRESS_S)
-        rate, before = (measured.messages - before) / _PROGRESS_S, measured.messages
-        size_text = f"  {rate * size / (1 << 20):,.1f} MiB/s" if size else ""
+        rate = (measured.messages - messages) / _PROGRESS_S
+        mib_rate = (measured.body_bytes - body_bytes) / _PROGRESS_S / (1 << 20)
+        messages, body_bytes = measured.messages, measured.body_bytes
         figures = measured.latencies.figures()
         print(
-            f"{measured.seconds:5.0f} s  {rate:10,.0f} msg/s{size_text}  "
+            f"{measured.seconds:5.0f} s  {rate:10,.0f} msg/s  {mib_rate:,.1f} MiB/s  "
             f"p50 {figures['p50_ms']:g} ms  p99 {figures['p99_ms']:g} ms  "
             f"{measured.failures:,} failed",
             file=sys.stderr,

@@ -96,7 +96,7 @@ def config(
             _require_settings(one, known, [*(settings or ()), *wanted])
         after = before
         if wanted:
-            agree(_plan(before, wanted), yes=yes, dry_run=dry_run)
+            agree(_plan(before, wanted), yes=yes, dry_run=dry_run, as_json=as_json)
             for one in brokers:
                 client.update_broker_config(wanted, broker=one.address)
             after = {one: client.broker_config(one.address) for one in brokers}

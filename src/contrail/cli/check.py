@@ -9,17 +9,19 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, Any, NoReturn
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from contrail.cli.output import AsJson, print_json
 from contrail.cli.target import ContextName, NameServers, open_admin
+from contrail.cli.usage import UsageError, help_was_asked, usage_line
+from contrail.cli.words import in_words
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError, ContrailError, OptionInvalid
 from contrail.model.topic import DLQ_PREFIX, dlq_topic
 
-app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 
 class Status(IntEnum):
@@ -81,12 +83,48 @@ Warn = Annotated[str | None, typer.Option("--warn", metavar="LIMIT", help="A war
 Crit = Annotated[str | None, typer.Option("--crit", metavar="LIMIT", help="Critical above this.")]
 
 
+# A monitor would read the exit code of a usage mistake, 2, as CRITICAL: it is UNKNOWN. Typer's own
+# context and command types are private to it, hence Any.
+
+
+class CheckCommand(TyperCommand):
+    """A check whose options cannot be read is one that cannot be made."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        as_json = "--json" in args
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            _end_unknown(str(self.name), usage_line(error, ctx.command_path), as_json)
+
+
+class CheckGroup(TyperGroup):
+    """The same for what is no check at all."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except UsageError as error:
+            if help_was_asked(error):
+                raise typer.Exit(int(Status.UNKNOWN)) from error
+            _end_unknown("check", usage_line(error, ctx.command_path))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        try:
+            return super().resolve_command(ctx, args)
+        except UsageError as error:
+            _end_unknown("check", usage_line(error, ctx.command_path))
+
+
+app = typer.Typer(cls=CheckGroup, no_args_is_help=True, add_completion=False)
+
+
 @app.callback()
 def check() -> None:
     """For monitors: exit code 0 is OK, 1 WARNING, 2 CRITICAL, 3 UNKNOWN."""
 
 
-@app.command()
+@app.command(cls=CheckCommand)
 def lag(
     namesrv: NameServers = None,
     ctx: ContextName = None,
@@ -108,7 +146,7 @@ def lag(
     _finish("lag", look, as_json)
 
 
-@app.command()
+@app.command(cls=CheckCommand)
 def dlq(
     namesrv: NameServers = None,
     ctx: ContextName = None,
@@ -127,7 +165,7 @@ def dlq(
     _finish("dlq", look, as_json)
 
 
-@app.command()
+@app.command(cls=CheckCommand)
 def disk(
     namesrv: NameServers = None,
     ctx: ContextName = None,
@@ -233,7 +271,15 @@ def _finish(name: str, look: Callable[[], Checked], as_json: bool) -> None:
     try:
         checked = look()
     except ContrailError as error:
-        checked = Checked(Status.UNKNOWN, " ".join(str(error).split()))
+        _end_unknown(name, in_words(error), as_json)
+    _end(name, checked, as_json)
+
+
+def _end_unknown(name: str, text: str, as_json: bool = False) -> NoReturn:
+    _end(name, Checked(Status.UNKNOWN, " ".join(text.split())), as_json)
+
+
+def _end(name: str, checked: Checked, as_json: bool) -> NoReturn:
     if as_json:
         metrics = [asdict(one) for one in checked.metrics]
         print_json(

@@ -222,7 +222,7 @@ def delete(
     """Delete a group's settings and offsets, after a look at what is lost."""
     with open_admin(namesrv, ctx) as client:
         require_group(client, group)
-        agree(_deletion(client, group, keep_offsets, topics), yes=yes, dry_run=dry_run)
+        agree(_deletion(client, group, keep_offsets, topics), yes=yes, dry_run=dry_run, as_json=as_json)
         members = client.group_connections(group, cluster=cluster)
         if members.is_online and not force:
             raise CommandFailed(

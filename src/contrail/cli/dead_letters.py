@@ -159,7 +159,7 @@ def replay_plan(letters: Iterable[ReceivedMessage], to_topic: str | None) -> lis
     lines = [f"dead letters to topic {topic}: {count:,}" for topic, count in targets.most_common()]
     if nowhere:
         lines.append(f"skipped, since they name no origin (--to-topic): {nowhere:,}")
-    return lines
+    return lines or ["no dead letter fits"]
 
 
 class Replay:

@@ -169,8 +169,8 @@ def replay(
         if to_topic is not None:
             admin.topic_route(to_topic)
         letters = sorted(letters_of(admin, group, wanted), key=_stored)[:limit]
-    if letters:
-        agree(replay_plan(letters, to_topic), yes=yes, dry_run=dry_run)
+    if letters or dry_run:
+        agree(replay_plan(letters, to_topic), yes=yes, dry_run=dry_run, as_json=as_json)
     _replay(cluster, letters, to_topic, rate, as_json=as_json)
 
 

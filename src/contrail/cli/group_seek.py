@@ -97,7 +97,13 @@ def seek(
         ]
         members = client.group_connections(group, allow_partial=True)
         plan = [f"group {group} ({member_words(members)}) goes to {to}:"]
-        agree([*plan, *(move.line() for move in moves)], yes=yes, dry_run=dry_run)
+        agree(
+            [*plan, *(move.line() for move in moves)],
+            yes=yes,
+            dry_run=dry_run,
+            as_json=as_json,
+            facts={"group": group, "to": to, "queues": [move.row() for move in moves]},
+        )
         journey = _Journey(client, group, goal)
         journey.go(topics, moves, by_queue=queue is not None)
     _tell(group, moves, journey, as_json=as_json)
@@ -240,7 +246,18 @@ def clone(
         plan = [f"group {destination} gets the offsets of {source}:"]
         plan += [move.line() for move in moves]
         plan += [f"  {destination} is created on {name}" for name in missing]
-        agree(plan, yes=yes, dry_run=dry_run)
+        agree(
+            plan,
+            yes=yes,
+            dry_run=dry_run,
+            as_json=as_json,
+            facts={
+                "source": source,
+                "destination": destination,
+                "queues": [move.row() for move in moves],
+                "created_on": list(missing),
+            },
+        )
         for name, config in missing.items():
             client.create_group(destination, broker=name, **_fields(config))
         for one in topics:

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from contrail.cli.exits import ExitCode
+from contrail.cli.words import in_words
 from contrail.errors import ConfigError
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
@@ -95,16 +96,27 @@ def time_text(ms: int | None) -> str:
     return moment.strftime("%Y-%m-%dT%H:%M:%S.") + f"{moment.microsecond // 1000:03d}Z"
 
 
-def agree(plan: Iterable[str], *, yes: bool, dry_run: bool = False) -> None:
+def agree(
+    plan: Iterable[str],
+    *,
+    yes: bool,
+    dry_run: bool = False,
+    as_json: bool = False,
+    facts: Mapping[str, Any] | None = None,
+) -> None:
     """Show what will be done, on standard error, and go on only when that is wanted.
 
-    Ends the command with 0 for a dry run, with 1 when a person says no.
+    Ends the command with 0 for a dry run, with 1 when a person says no. The dry run of a program
+    that reads JSON is a value on standard output: the plan's lines, and ``facts`` beside them.
 
     Raises:
         ConfigError: nobody is there to be asked, and ``--yes`` was not given.
     """
     if yes and not dry_run:
         return
+    if dry_run and as_json:
+        print_json({"dry_run": True, "plan": [line.strip() for line in plan], **(facts or {})})
+        raise typer.Exit(ExitCode.OK)
     for line in plan:
         print(line, file=sys.stderr)
     if dry_run:
@@ -117,4 +129,4 @@ def agree(plan: Iterable[str], *, yes: bool, dry_run: bool = False) -> None:
 
 def complain(text: str) -> None:
     """One line on standard error."""
-    print(f"contrail: {text}", file=sys.stderr)
+    print(f"contrail: {in_words(text)}", file=sys.stderr)

@@ -11,6 +11,8 @@ from typer.core import TyperCommand, TyperGroup
 
 from contrail.cli.app import COMMANDS
 from contrail.cli.exits import ExitCode, exit_code_of
+from contrail.cli.output import complain
+from contrail.cli.usage import ParserError, help_was_asked, usage_line
 from contrail.errors import ContrailError
 
 
@@ -53,8 +55,15 @@ def run(arguments: list[str]) -> int:
         sys.stdout.flush()
         return code
     except ContrailError as error:
-        print(f"contrail: {error}", file=sys.stderr)
+        complain(str(error))
         return exit_code_of(error)
+    except ParserError as error:
+        if not help_was_asked(error):
+            complain(usage_line(error, _typed_command(arguments)))
+        return ExitCode.UNUSABLE
+    except typer.Abort:
+        complain("nobody agreed: nothing was done")
+        return ExitCode.FAILED
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
     except BrokenPipeError:
@@ -63,14 +72,28 @@ def run(arguments: list[str]) -> int:
         return ExitCode.OK
     except OSError as error:
         # Such as a full disk behind standard output.
-        print(f"contrail: {error}", file=sys.stderr)
+        complain(str(error))
         sys.stdout = None
         return ExitCode.FAILED
 
 
 def _code_of(arguments: list[str]) -> int:
+    """Out of standalone mode, so that what the parser refuses is told as everything else is."""
     try:
-        app(arguments, prog_name="contrail")
+        code = app(arguments, prog_name="contrail", standalone_mode=False)
     except SystemExit as stopped:
         return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
-    return ExitCode.OK
+    return code if isinstance(code, int) else ExitCode.OK
+
+
+def _typed_command(arguments: list[str]) -> str:
+    """The words that name a command, up to the first that does not."""
+    words = ["contrail"]
+    command: Any = typer.main.get_command(app)
+    for word in arguments:
+        if word not in getattr(command, "commands", {}):
+            break
+        is_lazy = isinstance(command, LazyGroup)
+        command = command.load_command(word) if is_lazy else command.commands[word]
+        words.append(word)
+    return " ".join(words)

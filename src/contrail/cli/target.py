@@ -16,6 +16,7 @@ from contrail.cli.contexts import Context, contexts_path, load_contexts
 from contrail.client.blocking.admin import Admin
 from contrail.client.settings import NAMESRV_VARIABLE
 from contrail.errors import ConfigError
+from contrail.wire.addresses import split_address
 
 DEFAULT_NAMESRV = "127.0.0.1:9876"
 # Names of its own, so that a command never shares a client with a program of the same process.
@@ -62,14 +63,14 @@ def target(namesrv: str | None, context: str | None) -> Target:
     if namesrv is not None and context is not None:
         raise ConfigError("--namesrv and --ctx: give one of the two")
     if namesrv is not None:
-        return Target(namesrv)
+        return Target(_addresses("--namesrv", namesrv))
     if context is not None:
-        return _target_of(load_contexts(contexts_path()).named(context))
+        return _target_of(context, load_contexts(contexts_path()).named(context))
     if os.environ.get(NAMESRV_VARIABLE):
-        return Target(os.environ[NAMESRV_VARIABLE])
+        return Target(_addresses(NAMESRV_VARIABLE, os.environ[NAMESRV_VARIABLE]))
     contexts = load_contexts(contexts_path())
     if contexts.current is not None:
-        return _target_of(contexts.by_name[contexts.current])
+        return _target_of(contexts.current, contexts.by_name[contexts.current])
     return Target(DEFAULT_NAMESRV)
 
 
@@ -78,10 +79,24 @@ def open_admin(namesrv: str | None, context: str | None = None) -> Admin:
     return target(namesrv, context).admin()
 
 
-def _target_of(context: Context) -> Target:
+def _addresses(origin: str, text: str) -> str:
+    """The addresses as they are; where they cannot be used, ``origin`` is what is to be mended."""
+    pieces = [piece.strip() for piece in text.replace(",", ";").split(";") if piece.strip()]
+    if not pieces:
+        raise ConfigError(f"{origin} {text!r} has no address: write host:port, as {DEFAULT_NAMESRV}")
+    for piece in pieces:
+        try:
+            split_address(piece)
+        except ValueError as error:
+            raise ConfigError(f"{origin}: {error}") from error
+    return text
+
+
+def _target_of(name: str, context: Context) -> Target:
+    namesrv = _addresses(f"context {name}", context.namesrv)
     if context.tls_ca is None:
-        return Target(context.namesrv, context.tls)
+        return Target(namesrv, context.tls)
     try:
-        return Target(context.namesrv, ssl.create_default_context(cafile=context.tls_ca))
+        return Target(namesrv, ssl.create_default_context(cafile=context.tls_ca))
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"tls_ca {context.tls_ca}: {error}") from error

@@ -91,7 +91,7 @@ def recall(
     handle = RecallHandle.decode(text)
     due = time_text(handle.deliver_ms)
     what = f"message {handle.unique_key} for topic {handle.topic}"
-    agree([f"drop {what}, due at {due}"], yes=yes, dry_run=dry_run)
+    agree([f"drop {what}, due at {due}"], yes=yes, dry_run=dry_run, as_json=as_json)
     with Producer(_GROUP, cluster.namesrv, **cluster.client_options()) as producer:
         producer.recall(handle.topic, text)
     if not as_json:

@@ -280,7 +280,7 @@ def delete(
 ) -> None:
     """Delete a topic with all its messages, after a look at what is lost."""
     with open_admin(namesrv, ctx) as client:
-        agree(_deletion(client, topic), yes=yes, dry_run=dry_run)
+        agree(_deletion(client, topic), yes=yes, dry_run=dry_run, as_json=as_json)
         brokers = _holders(client, topic, cluster)
         client.delete_topic(topic, cluster=cluster)
     if as_json:

@@ -121,7 +121,7 @@ def shrink(
         if not too_wide:
             raise ConfigError(f"topic {topic!r} has {queues} queues or fewer already")
         work = _Shrinking(client, topic, queues, too_wide)
-        agree(work.plan(), yes=yes, dry_run=dry_run)
+        agree(work.plan(), yes=yes, dry_run=dry_run, as_json=as_json)
         is_new = work.stop_writing()
         # Producers learn of the first step within half a minute: the second follows later.
         may_end = wait or not (is_new or (work.left() and not abandon))

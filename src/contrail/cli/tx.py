@@ -77,7 +77,7 @@ def commit(
     """Decide a transaction: its message is delivered."""
     with open_admin(namesrv, ctx) as admin:
         one = _found(admin, transaction_id)
-        agree([f"deliver {_named(one)}"], yes=yes, dry_run=dry_run)
+        agree([f"deliver {_named(one)}"], yes=yes, dry_run=dry_run, as_json=as_json)
         admin.commit_transaction(one.broker_name, one.transaction_id)
     _tell_decided(one, "committed", as_json=as_json)
 
@@ -94,7 +94,7 @@ def rollback(
     """Decide a transaction: its message never was."""
     with open_admin(namesrv, ctx) as admin:
         one = _found(admin, transaction_id)
-        agree([f"drop {_named(one)}"], yes=yes, dry_run=dry_run)
+        agree([f"drop {_named(one)}"], yes=yes, dry_run=dry_run, as_json=as_json)
         admin.roll_back_transaction(one.broker_name, one.transaction_id)
     _tell_decided(one, "rolled back", as_json=as_json)
 

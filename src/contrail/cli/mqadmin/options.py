@@ -154,19 +154,22 @@ def _long_option(command: Command, word: str, name: str) -> Option | None:
     near = exact or [one for one in command.all_options if one.long.startswith(name)]
     if len(near) > 1:
         meant = " or ".join(f"--{one.long}" for one in near)
-        raise ConfigError(f"mqadmin {command.name}: {word} may be {meant}")
+        raise ConfigError(f"mqadmin {command.name}: {word} may be {meant}; see {_help(command)}")
     return near[0] if near else None
 
 
 def _with_value(command: Command, option: Option, value: str | None) -> tuple[Option, str | None]:
     if value is not None and not option.takes_value:
-        raise ConfigError(f"mqadmin {command.name}: {option.shown} takes no value, not {value!r}")
+        raise ConfigError(
+            f"mqadmin {command.name}: {option.shown} takes no value, not {value!r}; "
+            f"see {_help(command)}"
+        )
     return option, value
 
 
 def _next_value(command: Command, option: Option, waiting: list[str]) -> str:
     if not waiting or _looks_like_option(command, waiting[0]):
-        raise ConfigError(f"mqadmin {command.name}: {option.shown} needs a value")
+        raise ConfigError(f"mqadmin {command.name}: {option.shown} needs a value; see {_help(command)}")
     return waiting.pop(0)
 
 
@@ -192,7 +195,7 @@ def _check_given(command: Command, values: Mapping[str, str]) -> None:
     if wanted and not chosen:
         raise ConfigError(f"mqadmin {command.name} needs {wanted}; see {_help(command)}")
     if command.one_of and len(chosen) > 1:
-        raise ConfigError(f"mqadmin {command.name}: give one of {wanted}")
+        raise ConfigError(f"mqadmin {command.name}: give one of {wanted}; see {_help(command)}")
 
 
 def _unknown(command: Command, word: str) -> ConfigError:

@@ -104,7 +104,7 @@ def archive(
     archive_until.__name__ = "archive"
     shared.run(archive_until, settings, shared.Running(master, conf, as_json))
     if away and not (allow_away or dry_run):
-        shared.complain(
+        complain(
             f"brokers are away, and their queues are not archived up to now: {'; '.join(away)}; "
             "run again when they are back, or accept it with --allow-away"
         )

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from contrail.cli.output import complain
 from contrail.errors import ContrailError, DataLost, JobFailed, PipelineError, SinkRefused
 
 if TYPE_CHECKING:
@@ -229,11 +230,6 @@ def interrupts() -> Iterator[Event]:
         yield interrupted
     finally:
         signal.signal(signal.SIGINT, before)
-
-
-def complain(text: str) -> None:
-    """One line on standard error."""
-    print(f"contrail: {text}", file=sys.stderr)
 
 
 def _agree(plan: Summary) -> None:
