@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import json
+import signal
+import subprocess
+import sys
+
 import pytest
 
 from contrail.testing import LocalCluster
 from tests.cli.diagnosed import Site
-from tests.cli.running import contrail, done, one_line, valid_json
+from tests.cli.running import check_json, contrail, done, one_line, valid_json
 
 
 @pytest.mark.parametrize(
@@ -22,7 +27,7 @@ def test_as_many_messages_are_sent_as_were_asked_for(
             *("bench", "send", site.topic, "-n", cluster.namesrv, *load),
             *("--mode", mode, "--batch", batch),
         )
-        assert (result["messages"], result["failures"]) == (95, 0)
+        assert (result["messages"], result["failures"], result["interrupted"]) == (95, 0, False)
         latency = result["latency"]
         assert 0 < latency["p50_ms"] <= latency["p99_ms"] <= latency["max_ms"]
         if mode != "oneway":
@@ -48,6 +53,32 @@ def test_consumption_is_measured_from_the_birth_of_messages(cluster: LocalCluste
         )
         assert result["messages"] == 30
         assert 0 <= result["latency"]["p50_ms"] <= result["latency"]["max_ms"]
+
+
+@pytest.mark.parametrize("what", ["send", "consume"])
+def test_a_load_that_is_interrupted_tells_its_figures(cluster: LocalCluster, what: str) -> None:
+    with Site(cluster) as site:
+        site.send(5)
+        group = () if what == "send" else ("-g", site.group, "--earliest")
+        load = subprocess.Popen(
+            [
+                *(sys.executable, "-m", "contrail.cli", "bench", what, site.topic, *group),
+                *("--seconds", "600", "--json", "-n", cluster.namesrv),
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert load.stderr is not None
+        # A line each second; figures above 0 mean that messages went through.
+        told = (line for line in load.stderr if "msg/s" in line and " 0 msg/s" not in line)
+        assert next(told, None) is not None, "it ended by itself"
+        load.send_signal(signal.SIGINT)
+        out, err = load.communicate(timeout=60)
+    assert load.returncode == 130 and "Traceback" not in err
+    result = json.loads(out)
+    check_json(f"bench-{what}", result)
+    assert result["interrupted"] and result["messages"] > 0 and result["seconds"] < 600
 
 
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:

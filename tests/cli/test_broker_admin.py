@@ -36,6 +36,8 @@ def test_a_setting_is_changed_after_the_plan_was_agreed_to(cluster: LocalCluster
     change = ["broker", "config", "all", "--set", "shortPollingTimeMills=777", *at]
     planned = done(*change, "--dry-run").err
     assert "broker-b: shortPollingTimeMills 1000 -> 777" in planned
+    plan = valid_json("dry-run", *change, "--dry-run")["plan"]
+    assert "broker-b: shortPollingTimeMills 1000 -> 777" in "".join(plan)
     assert contrail(*change).code == 2
     rows = valid_json("broker-config", *change, "--yes")
     told = [(row["broker"], row["before"], row["value"]) for row in rows]

@@ -117,7 +117,12 @@ def test_nothing_is_replayed_before_somebody_agrees(
 ) -> None:
     planned = done("dlq", "replay", group, "--limit", "2", "--dry-run", "-n", cluster.namesrv)
     assert planned.err == f"dead letters to topic {topic}: 2\n" and planned.out == ""
-    refused = contrail("dlq", "replay", group, "-n", cluster.namesrv)
+    replay = ("dlq", "replay", group, "-n", cluster.namesrv)
+    plan = valid_json("dry-run", *replay, "--limit", "2", "--dry-run")["plan"]
+    assert plan == [f"dead letters to topic {topic}: 2"]
+    plan = valid_json("dry-run", *replay, "--tag", "nobody's", "--dry-run")["plan"]
+    assert plan == ["no dead letter fits"]
+    refused = contrail(*replay)
     assert refused.code == 2 and refused.err.endswith("say --yes\n")
     assert replayed(cluster, topic) == []
 

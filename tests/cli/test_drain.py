@@ -276,6 +276,8 @@ def test_a_plan_is_shown_and_wrong_input_is_one_line(cluster: LocalCluster) -> N
     at = ["-n", cluster.namesrv]
     planned = done("broker", "drain", "broker-a", "--dry-run", *at)
     assert "producers are sent away from broker-a" in planned.err
+    plan = valid_json("dry-run", "broker", "drain", "broker-a", "--dry-run", *at)["plan"]
+    assert plan[0] == "producers are sent away from broker-a"
     asked = contrail("broker", "drain", "broker-a", *at)
     assert asked.code == 2 and "say --yes" in asked.err
     for command in ("drain", "undrain"):

@@ -121,6 +121,12 @@ def test_seek_goes_to_both_ends_a_time_and_an_offset(cluster: LocalCluster) -> N
     ]
     planned = done(*seek, "--to", "earliest", "--dry-run").err
     assert "nobody on line" in planned and "sought broker-a queue 0: 3 -> 0" in planned
+    plan = valid_json("group-seek-plan", *seek, "--to", "earliest", "--dry-run")
+    assert (plan["group"], plan["to"]) == ("seekers", "earliest")
+    assert [(row["consumer_offset_before"], row["consumer_offset"]) for row in plan["queues"]] == [
+        (3, 0),
+        (3, 0),
+    ]
     assert places(cluster, "seekers", "sought") == [3, 3]
     done("group", "seek", "seekers", "--to", "earliest", "--yes", *at)
     assert places(cluster, "seekers", "sought") == [0, 0]
@@ -205,6 +211,9 @@ def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) 
     done("group", "seek", "origin", "--to", "latest", "--topic", "cloned", "--yes", *at)
     planned = done("group", "clone", "origin", "copy", "--dry-run", *at).err
     assert "cloned broker-a queue 0: none -> 3" in planned and "copy is created" in planned
+    plan = valid_json("group-clone-plan", "group", "clone", "origin", "copy", "--dry-run", *at)
+    assert [row["consumer_offset"] for row in plan["queues"]] == [3, 3]
+    assert sorted(plan["created_on"]) == ["broker-a", "broker-b"]
     told = valid_json("group-clone", "group", "clone", "origin", "copy", "--yes", *at)
     assert [row["consumer_offset"] for row in told["queues"]] == [3, 3]
     assert places(cluster, "copy", "cloned") == [3, 3]
@@ -222,6 +231,8 @@ def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
     done("group", "seek", "doomed", "--to", "latest", "--topic", "forgotten", "--yes", *at)
     planned = done("group", "delete", "doomed", "--topics", "--dry-run", *at).err
     assert "its offsets on forgotten are lost" in planned and "%DLQ%doomed" in planned
+    plan = valid_json("dry-run", "group", "delete", "doomed", "--dry-run", *at)["plan"]
+    assert "its offsets on forgotten are lost" in "".join(plan)
     assert contrail("group", "delete", "doomed", *at).code == 2
     kept = valid_json("group-delete", "group", "delete", "doomed", "--keep-offsets", "--yes", *at)
     assert kept["brokers"] == ["broker-a", "broker-b"] and not kept["offsets"]

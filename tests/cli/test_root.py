@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from contrail import Admin
 from contrail.cli.exits import CommandFailed, ExitCode, NotFound, exit_code_of
 from contrail.errors import (
     BrokerRefused,
@@ -70,6 +71,18 @@ def test_commands_and_options_are_completed() -> None:
     assert {"topic", "group", "send", "dev"} <= set(completed("contrail "))
     assert completed("contrail topic sh") == ["shrink"]
     assert "--queues" in completed("contrail topic create --qu")
+
+
+def test_topics_and_groups_are_completed(cluster: LocalCluster) -> None:
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic("completed-topic")
+        admin.create_group("completed-group")
+    at = f"-n {cluster.namesrv}"
+    assert completed(f"contrail topic describe {at} compl") == ["completed-topic"]
+    assert "completed-topic" in completed(f"contrail check lag {at} --topic ")
+    assert completed(f"contrail group seek {at} compl") == ["completed-group"]
+    assert completed("contrail topic describe -n 127.0.0.1:1 compl") == []
+    assert completed("contrail topic describe -n nowhere compl") == []
 
 
 def test_an_unknown_command_names_the_nearest() -> None:

@@ -152,10 +152,10 @@ def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent(
     [
         (["x", "--queue", "broker-a:99"], 5, ["'broker-a:99'", "broker-a:0"]),
         (["x", "--property", "novalue"], 2, ["novalue", "name=value"]),
-        (["x", "--property", "KEYS=a"], 2, ["KEYS", "keys="]),
+        (["x", "--property", "KEYS=a"], 2, ["KEYS", "give --keys"]),
         (["x", "--deliver-at", "noon"], 2, ["--deliver-at", "noon"]),
         (["x", "--delay", "10"], 2, ["--delay '10'", "90s"]),
-        (["x", "--delay", "10s", "--delay-level", "3"], 2, ["delay"]),
+        (["x", "--delay", "10s", "--delay-level", "3"], 2, ["of --delay-level, --delay"]),
         (["x", "--rate", "0"], 2, ["--rate 0"]),
         (["x", "--rate", "nan"], 2, ["--rate nan"]),
         (["x", "--rate", "inf"], 2, ["--rate inf"]),

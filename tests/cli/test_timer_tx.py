@@ -85,6 +85,7 @@ def test_a_message_is_taken_back(cluster: LocalCluster, topic: str, by: str) -> 
     recall = ("timer", "recall", which, "-n", cluster.namesrv)
     planned = done(*recall, "--dry-run")
     assert gone.message_id in planned.err and len(waiting(cluster, topic)) == 2
+    assert gone.message_id in valid_json("dry-run", *recall, "--dry-run")["plan"][0]
     refused = contrail(*recall)
     assert refused.code == 2 and refused.err.endswith("say --yes\n")
     if by == "id":
@@ -169,6 +170,7 @@ def test_a_transaction_is_decided_once_somebody_agrees(
 ) -> None:
     decide = ("tx", command, half, "-n", cluster.namesrv)
     assert half in done(*decide, "--dry-run").err
+    assert half in valid_json("dry-run", *decide, "--dry-run")["plan"][0]
     refused = contrail(*decide)
     assert refused.code == 2 and refused.err.endswith("say --yes\n")
     assert open_ids(cluster, topic) == [half]

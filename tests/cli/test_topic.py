@@ -119,6 +119,8 @@ def test_a_topic_shrinks_in_two_steps_and_only_when_it_is_consumed(cluster: Loca
     done("group", "seek", "shrinkers", "--to", "earliest", "--topic", "shrunk", "--yes", *at)
     planned = done("topic", "shrink", "shrunk", "--queues", "1", "--dry-run", *at).err
     assert "3 -> 1 queues to write" in planned and "2 messages left (group shrinkers)" in planned
+    shrinking = ["topic", "shrink", "shrunk", "--queues", "1", "--dry-run", *at]
+    assert "3 -> 1 queues to write" in "".join(valid_json("dry-run", *shrinking)["plan"])
     shrink = ["topic", "shrink", "shrunk", "--queues", "1", "--yes", *at]
     told = valid_json("topic-shrink", *shrink)
     assert not told["done"] and len(told["left"]) == 4
@@ -227,6 +229,8 @@ def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
         admin.commit_offset("mourners", MessageQueue("doomed", "broker-a", 0), 1)
     planned = done("topic", "delete", "doomed", "--dry-run", *at).err
     assert "4 messages in 4 queues are lost" in planned and "group mourners" in planned
+    plan = valid_json("dry-run", "topic", "delete", "doomed", "--dry-run", *at)["plan"]
+    assert "4 messages in 4 queues are lost" in plan[0]
     refused = contrail("topic", "delete", "doomed", *at)
     assert refused.code == 2 and "say --yes" in refused.err
     deleted = valid_json("topic-delete", "topic", "delete", "doomed", "--yes", *at)

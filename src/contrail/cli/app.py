@@ -116,7 +116,7 @@ def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
     is_option = name.startswith("-")
-    near = get_close_matches(name, [*COMMANDS, *_COMPLETION_FLAGS, *_HELP_FLAGS], n=1)
+    near = get_close_matches(name, [*COMMANDS, *_COMPLETION_FLAGS, *_HELP_FLAGS], n=1, cutoff=0.7)
     meant = f"; did you mean {near[0]}? See" if near else "; see"
     what = f"option {name}" if is_option else f"command {name!r}"
     line = " ".join(f"there is no {what}{meant}".split())

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from contrail.cli.bench_load import Measured, Mode, SendPlan, consume_load, send_load
+from contrail.cli.completion import group_names, topic_names
 from contrail.cli.exits import CommandFailed, ExitCode
 from contrail.cli.output import AsJson, print_facts, print_json
 from contrail.cli.target import ContextName, NameServers, Target, target
@@ -18,7 +19,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 _DEFAULT_SECONDS = 10.0
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="A topic that exists.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="A topic that exists.")
+]
 Count = Annotated[
     int | None, typer.Option("--count", min=1, metavar="N", help="End after so many messages.")
 ]
@@ -85,7 +88,14 @@ def send(
 def consume(
     topic: Topic,
     group: Annotated[
-        str, typer.Option("-g", "--group", metavar="GROUP", help="Consume as a member of it.")
+        str,
+        typer.Option(
+            "-g",
+            "--group",
+            metavar="GROUP",
+            autocompletion=group_names,
+            help="Consume as a member of it.",
+        ),
     ],
     namesrv: NameServers = None,
     ctx: ContextName = None,
@@ -142,9 +152,7 @@ def _run_until_interrupted(load: Coroutine[Any, Any, None]) -> bool:
     return False
 
 
-def _end(
-    settings: dict[str, Any], measured: Measured, interrupted: bool, as_json: bool
-) -> None:
+def _end(settings: dict[str, Any], measured: Measured, interrupted: bool, as_json: bool) -> None:
     """The figures; they are all there is to say of a load that was interrupted."""
     _print({**settings, "interrupted": interrupted, **measured.result()}, as_json)
     if interrupted:

@@ -80,7 +80,12 @@ def drain(
     with open_admin(namesrv, ctx) as client:
         broker = client.broker_runtime(name).broker.broker_name
         notes = _notes(client, broker)
-        agree([f"producers are sent away from {broker}", *notes], yes=yes, dry_run=dry_run, as_json=as_json)
+        agree(
+            [f"producers are sent away from {broker}", *notes],
+            yes=yes,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
         for note in notes if yes else ():
             complain(note)
         try:

@@ -14,6 +14,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from contrail.cli.completion import group_names, topic_names
 from contrail.cli.output import AsJson, print_json
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.cli.usage import UsageError, help_was_asked, usage_line
@@ -21,7 +22,6 @@ from contrail.cli.words import in_words
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError, ContrailError, OptionInvalid
 from contrail.model.topic import DLQ_PREFIX, dlq_topic
-
 
 
 class Status(IntEnum):
@@ -77,7 +77,13 @@ class Checked:
 
 GroupName = Annotated[
     str | None,
-    typer.Option("-g", "--group", metavar="GROUP", help="Only this group; else each of them."),
+    typer.Option(
+        "-g",
+        "--group",
+        metavar="GROUP",
+        autocompletion=group_names,
+        help="Only this group; else each of them.",
+    ),
 ]
 Warn = Annotated[str | None, typer.Option("--warn", metavar="LIMIT", help="A warning above this.")]
 Crit = Annotated[str | None, typer.Option("--crit", metavar="LIMIT", help="Critical above this.")]
@@ -130,7 +136,10 @@ def lag(
     ctx: ContextName = None,
     group: GroupName = None,
     topic: Annotated[
-        str | None, typer.Option("-t", "--topic", metavar="TOPIC", help="Only on this topic.")
+        str | None,
+        typer.Option(
+            "-t", "--topic", metavar="TOPIC", autocompletion=topic_names, help="Only on this topic."
+        ),
     ] = None,
     warn: Warn = None,
     crit: Crit = None,

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from contrail.cli.client_facts import CONSUMER, PRODUCER, Client, clients, running_facts
+from contrail.cli.completion import group_names
 from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.output import AsJson, print_facts, print_json, print_rows, time_text
 from contrail.cli.target import ContextName, NameServers, open_admin
@@ -17,7 +18,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 
 GroupName = Annotated[
     str | None,
-    typer.Option("-g", "--group", metavar="GROUP", help="Only in this group."),
+    typer.Option(
+        "-g", "--group", metavar="GROUP", autocompletion=group_names, help="Only in this group."
+    ),
 ]
 
 

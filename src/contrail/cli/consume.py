@@ -8,6 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contrail.cli.completion import group_names, topic_names
 from contrail.cli.filters import Sql, Tags, expression_of, no_expression
 from contrail.cli.message_output import (
     AsJsonLines,
@@ -43,9 +44,19 @@ _FROM_WHERE = {
 
 @app.command()
 def consume(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic to consume.")],
+    topic: Annotated[
+        str,
+        typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="The topic to consume."),
+    ],
     group: Annotated[
-        str, typer.Option("-g", "--group", metavar="GROUP", help="The group to be a member of.")
+        str,
+        typer.Option(
+            "-g",
+            "--group",
+            metavar="GROUP",
+            autocompletion=group_names,
+            help="The group to be a member of.",
+        ),
     ],
     count: Annotated[
         int | None, typer.Option("-c", "--count", min=1, help="End after so many messages.")

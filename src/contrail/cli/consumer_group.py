@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contrail.cli.completion import group_names, topic_names
 from contrail.cli.exits import CommandFailed
 from contrail.cli.group_facts import (
     described,
@@ -34,7 +35,10 @@ from contrail.model.topic import RETRY_PREFIX, dlq_topic, retry_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group's name.")]
+Group = Annotated[
+    str,
+    typer.Argument(metavar="GROUP", autocompletion=group_names, help="The consumer group's name."),
+]
 Cluster = Annotated[
     str | None, typer.Option("--cluster", metavar="NAME", help="Only this cluster.")
 ]
@@ -108,7 +112,10 @@ def lag(
     namesrv: NameServers = None,
     ctx: ContextName = None,
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only this topic.")
+        str | None,
+        typer.Option(
+            "--topic", metavar="TOPIC", autocompletion=topic_names, help="Only this topic."
+        ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
@@ -222,7 +229,12 @@ def delete(
     """Delete a group's settings and offsets, after a look at what is lost."""
     with open_admin(namesrv, ctx) as client:
         require_group(client, group)
-        agree(_deletion(client, group, keep_offsets, topics), yes=yes, dry_run=dry_run, as_json=as_json)
+        agree(
+            _deletion(client, group, keep_offsets, topics),
+            yes=yes,
+            dry_run=dry_run,
+            as_json=as_json,
+        )
         members = client.group_connections(group, cluster=cluster)
         if members.is_online and not force:
             raise CommandFailed(

@@ -17,6 +17,7 @@ from contrail.errors import ClientError
 from contrail.model.properties import (
     DLQ_ORIGIN_MESSAGE_ID,
     KEYS,
+    MAX_RECONSUME_TIMES,
     ORIGIN_MESSAGE_ID,
     SHARDING_KEY,
     TAGS,
@@ -124,8 +125,13 @@ def letter_fields(letter: ReceivedMessage, retries_max: int) -> dict[str, object
 
 
 def reason_of(letter: ReceivedMessage, retries_max: int) -> str:
-    """The copy that became the dead letter counts one more than were allowed."""
-    return EXHAUSTED if letter.reconsume_times > retries_max else GIVEN_UP
+    """The copy that became the dead letter counts one more than were allowed.
+
+    A client that asked for a limit of its own may have left it in the message.
+    """
+    asked = letter.properties.get(MAX_RECONSUME_TIMES, "")
+    limit = int(asked) if asked.isascii() and asked.isdecimal() else retries_max
+    return EXHAUSTED if letter.reconsume_times > limit else GIVEN_UP
 
 
 def retries_max_of(admin: Admin, group: str) -> int:

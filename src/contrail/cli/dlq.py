@@ -13,6 +13,7 @@ from typing import Annotated, TextIO
 
 import typer
 
+from contrail.cli.completion import group_names, topic_names
 from contrail.cli.dead_letters import (
     Outcome,
     Replay,
@@ -47,7 +48,12 @@ from contrail.pipeline.jobs.copies import origin_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
-Group = Annotated[str, typer.Argument(metavar="GROUP", help="The group whose letters they are.")]
+Group = Annotated[
+    str,
+    typer.Argument(
+        metavar="GROUP", autocompletion=group_names, help="The group whose letters they are."
+    ),
+]
 Tags = Annotated[
     list[str] | None, typer.Option("--tag", metavar="TAG", help="Only this tag; may be repeated.")
 ]
@@ -140,7 +146,12 @@ def replay(
     until: Until = None,
     to_topic: Annotated[
         str | None,
-        typer.Option("--to-topic", metavar="TOPIC", help="There, and not to where they came from."),
+        typer.Option(
+            "--to-topic",
+            metavar="TOPIC",
+            autocompletion=topic_names,
+            help="There, and not to where they came from.",
+        ),
     ] = None,
     limit: Annotated[
         int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contrail.cli.completion import group_names, topic_names
 from contrail.cli.exits import ExitCode, NotFound
 from contrail.cli.findings import ClusterFacts, Commands, Finding, GroupFacts, TopicFacts
 from contrail.cli.findings.gathering import Gathering
@@ -28,11 +29,23 @@ def doctor(
     ctx: ContextName = None,
     group: Annotated[
         str | None,
-        typer.Option("-g", "--group", metavar="GROUP", help="Only this group and its topics."),
+        typer.Option(
+            "-g",
+            "--group",
+            metavar="GROUP",
+            autocompletion=group_names,
+            help="Only this group and its topics.",
+        ),
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("-t", "--topic", metavar="TOPIC", help="Only this topic of the groups."),
+        typer.Option(
+            "-t",
+            "--topic",
+            metavar="TOPIC",
+            autocompletion=topic_names,
+            help="Only this topic of the groups.",
+        ),
     ] = None,
     watch: Annotated[
         float,

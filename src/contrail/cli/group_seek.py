@@ -7,6 +7,7 @@ from typing import Annotated, Any, NamedTuple
 
 import typer
 
+from contrail.cli.completion import group_names, topic_names
 from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.group_facts import consumed_topics, member_words, require_group
 from contrail.cli.output import AsJson, DryRun, Yes, agree, print_json, print_rows
@@ -19,7 +20,12 @@ from contrail.protocol.json_style import MessageQueue
 
 Topic = Annotated[
     str | None,
-    typer.Option("--topic", metavar="TOPIC", help="Only this topic; else all it consumes."),
+    typer.Option(
+        "--topic",
+        metavar="TOPIC",
+        autocompletion=topic_names,
+        help="Only this topic; else all it consumes.",
+    ),
 ]
 
 
@@ -66,7 +72,12 @@ class Move(NamedTuple):
 
 
 def seek(
-    group: Annotated[str, typer.Argument(metavar="GROUP", help="The consumer group's name.")],
+    group: Annotated[
+        str,
+        typer.Argument(
+            metavar="GROUP", autocompletion=group_names, help="The consumer group's name."
+        ),
+    ],
     to: Annotated[
         str,
         typer.Option(
@@ -218,9 +229,19 @@ def _tell(group: str, moves: list[Move], journey: _Journey, *, as_json: bool) ->
 
 
 def clone(
-    source: Annotated[str, typer.Argument(metavar="SOURCE", help="The group to copy from.")],
+    source: Annotated[
+        str,
+        typer.Argument(
+            metavar="SOURCE", autocompletion=group_names, help="The group to copy from."
+        ),
+    ],
     destination: Annotated[
-        str, typer.Argument(metavar="DESTINATION", help="The group that shall be where it is.")
+        str,
+        typer.Argument(
+            metavar="DESTINATION",
+            autocompletion=group_names,
+            help="The group that shall be where it is.",
+        ),
     ],
     namesrv: NameServers = None,
     ctx: ContextName = None,

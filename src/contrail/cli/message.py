@@ -10,6 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
+from contrail.cli.completion import topic_names
 from contrail.cli.exits import NotFound
 from contrail.cli.message_facts import ids_by_key, names_a_broker, story_of
 from contrail.cli.message_format import for_terminal, message_fields
@@ -42,7 +43,12 @@ def get(
     message_id: Annotated[str, typer.Argument(metavar="ID", help="An id of either kind.")],
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="TOPIC", help="Its topic; a producer's id needs it."),
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            autocompletion=topic_names,
+            help="Its topic; a producer's id needs it.",
+        ),
     ] = None,
     format: Format = None,
     as_json: AsJson = False,
@@ -63,7 +69,9 @@ def get(
 
 @app.command()
 def find(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to look.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to look.")
+    ],
     key: Annotated[str, typer.Option("--key", metavar="KEY", help="The key they carry.")],
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Stored then or later.")
@@ -112,7 +120,12 @@ def trace(
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="TOPIC", help="Their topic, if they were not traced."),
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            autocompletion=topic_names,
+            help="Their topic, if they were not traced.",
+        ),
     ] = None,
     trace_topic: Annotated[
         str, typer.Option("--trace-topic", metavar="TOPIC", help="Where traces are written.")

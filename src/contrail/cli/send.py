@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from contrail.cli.completion import topic_names
 from contrail.cli.exits import ExitCode
 from contrail.cli.output import AsJson
 from contrail.cli.send_bodies import gather
@@ -29,7 +30,9 @@ _DELAY_LEVEL_MAX = 18
 
 @app.command()
 def send(
-    topic: Annotated[str, typer.Argument(metavar="TOPIC", help="Where to send to.")],
+    topic: Annotated[
+        str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to send to.")
+    ],
     body: Annotated[
         list[str] | None,
         typer.Argument(metavar="[BODY]...", help="Bodies; - for lines of standard input."),

@@ -10,6 +10,8 @@ from typing import Annotated
 
 import typer
 
+from contrail.cli.completion import topic_names
+from contrail.cli.exits import ExitCode
 from contrail.cli.filters import Sql, Tags, expression_of, no_expression
 from contrail.cli.message_output import (
     AsJsonLines,
@@ -33,7 +35,10 @@ _Show = Callable[[ReceivedMessage], None]
 
 @app.command()
 def tail(
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC...", help="Topics to read.")],
+    topics: Annotated[
+        list[str],
+        typer.Argument(metavar="TOPIC...", autocompletion=topic_names, help="Topics to read."),
+    ],
     start: Annotated[
         str,
         typer.Option(
@@ -96,6 +101,8 @@ async def _show(cluster: Target, wanted: _Wanted, printer: MessagePrinter) -> No
                 show(message)
         printer.flush()
         if wanted.exit_at_end:
+            if reader.gap_count:
+                raise typer.Exit(ExitCode.FAILED)
             return
         after = {one: max(starts[one], ends[one]) for one in ends}
         await reader.follow(after, _flushed(show, printer))

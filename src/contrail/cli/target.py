@@ -83,7 +83,9 @@ def _addresses(origin: str, text: str) -> str:
     """The addresses as they are; where they cannot be used, ``origin`` is what is to be mended."""
     pieces = [piece.strip() for piece in text.replace(",", ";").split(";") if piece.strip()]
     if not pieces:
-        raise ConfigError(f"{origin} {text!r} has no address: write host:port, as {DEFAULT_NAMESRV}")
+        raise ConfigError(
+            f"{origin} {text!r} has no address: write host:port, as {DEFAULT_NAMESRV}"
+        )
     for piece in pieces:
         try:
             split_address(piece)

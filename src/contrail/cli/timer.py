@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from contrail.cli.completion import topic_names
 from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.output import (
     AsJson,
@@ -47,7 +48,13 @@ def timer() -> None:
 @app.command("list")
 def list_timers(
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only messages for this topic.")
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            autocompletion=topic_names,
+            help="Only messages for this topic.",
+        ),
     ] = None,
     count: Annotated[
         int, typer.Option("-c", "--count", min=1, help="So many, those due first.")

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from contrail.cli.assignments import parse_pairs
+from contrail.cli.completion import topic_names
 from contrail.cli.output import (
     AsJson,
     DryRun,
@@ -36,7 +37,9 @@ app = typer.Typer(no_args_is_help=True, add_completion=False)
 _MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "MIXED")
 _QUEUES_DEFAULT = 8
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="The topic's name.")
+]
 
 
 @app.callback()

@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 import typer
 
+from contrail.cli.completion import topic_names
 from contrail.cli.exits import NotFound
 from contrail.cli.output import AsJson, DryRun, Yes, agree, complain, print_json
 from contrail.cli.target import ContextName, NameServers, open_admin
@@ -22,7 +23,9 @@ from contrail.errors import ConfigError
 from contrail.model.topic import TopicConfig
 from contrail.protocol.json_style import MessageQueue
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The topic's name.")]
+Topic = Annotated[
+    str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="The topic's name.")
+]
 Queues = Annotated[
     int, typer.Option("--queues", min=1, metavar="N", help="How many each broker shall have.")
 ]

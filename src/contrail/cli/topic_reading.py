@@ -22,6 +22,7 @@ _BATCH = 32
 # How long a broker holds a question to which nothing is there yet.
 _WAIT_MS = 15_000
 _AGAIN_S = 1.0
+_TRIES = 3
 
 
 class TopicReader:
@@ -33,6 +34,8 @@ class TopicReader:
         self._admin = admin
         self._queues = queues
         self._expression = expression
+        # Places that could not be read, and were passed over.
+        self.gap_count = 0
 
     async def ends(self) -> dict[MessageQueue, int]:
         """Where each queue ends now."""
@@ -97,9 +100,39 @@ class TopicReader:
             for one in pulled.messages:
                 if one.queue_offset < end:
                     yield one
-            if pulled.next_queue_offset <= position:
+            if pulled.next_queue_offset > position:
+                position = pulled.next_queue_offset
+                continue
+            behind = await self._behind_gap(queue, position)
+            if behind is None:
                 return
-            position = pulled.next_queue_offset
+            position = behind
+
+    async def _behind_gap(self, queue: MessageQueue, position: int) -> int | None:
+        """Where to read on after a pull that got nowhere; None if nothing is there any more.
+
+        What cannot be read, such as damaged messages, is told once and passed over. That is not
+        believed at once: a broker may count a message a little before it can be read.
+        """
+        for _ in range(_TRIES):
+            if await self._admin.queue_offset_max(queue) <= position:
+                return None
+            if await self._can_read(queue, position):
+                return position
+            await asyncio.sleep(_AGAIN_S)
+        end, behind = await self._admin.queue_offset_max(queue), position + 1
+        while behind < end and not await self._can_read(queue, behind):
+            behind += 1
+        self.gap_count += 1
+        complain(
+            f"topic {queue.topic!r}, queue {_name(queue)}: what is at offset {position} to "
+            f"{behind - 1} cannot be read, the broker's log tells why; going on at {behind}"
+        )
+        return behind
+
+    async def _can_read(self, queue: MessageQueue, position: int) -> bool:
+        pulled = await self._admin.pull(queue, position, 1, self._expression)
+        return pulled.next_queue_offset > position
 
     async def follow(
         self, starts: Mapping[MessageQueue, int], show: Callable[[ReceivedMessage], None]
@@ -125,6 +158,10 @@ class TopicReader:
                 pulled = await self._admin.pull(
                     queue, position, _BATCH, self._expression, wait_ms=_WAIT_MS
                 )
+                behind = pulled.next_queue_offset
+                if behind == position:
+                    # As a rule nothing came, and the place is the same.
+                    behind = await self._behind_gap(queue, position) or position
             except BrokerRefused:
                 raise
             except ClientError as error:
@@ -136,7 +173,7 @@ class TopicReader:
                 continue
             for one in pulled.messages:
                 show(one)
-            position = pulled.next_queue_offset
+            position = behind
 
 
 def require_readable(topic: str, queues: Sequence[MessageQueue]) -> None:

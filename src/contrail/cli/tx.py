@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 
+from contrail.cli.completion import topic_names
 from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.output import (
     AsJson,
@@ -42,7 +43,13 @@ def tx() -> None:
 @app.command("list")
 def list_transactions(
     topic: Annotated[
-        str | None, typer.Option("--topic", metavar="TOPIC", help="Only those for this topic.")
+        str | None,
+        typer.Option(
+            "--topic",
+            metavar="TOPIC",
+            autocompletion=topic_names,
+            help="Only those for this topic.",
+        ),
     ] = None,
     count: Annotated[
         int, typer.Option("-c", "--count", min=1, help="Of each broker so many, the oldest.")

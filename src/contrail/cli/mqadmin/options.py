@@ -169,7 +169,9 @@ def _with_value(command: Command, option: Option, value: str | None) -> tuple[Op
 
 def _next_value(command: Command, option: Option, waiting: list[str]) -> str:
     if not waiting or _looks_like_option(command, waiting[0]):
-        raise ConfigError(f"mqadmin {command.name}: {option.shown} needs a value; see {_help(command)}")
+        raise ConfigError(
+            f"mqadmin {command.name}: {option.shown} needs a value; see {_help(command)}"
+        )
     return waiting.pop(0)
 
 

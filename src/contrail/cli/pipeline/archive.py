@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from contrail.cli.output import complain
 from contrail.cli.pipeline import shared
 from contrail.cli.pipeline.options import named_options
 from contrail.cli.times import parse_duration, parse_time

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contrail.cli.output import complain
 from contrail.cli.pipeline.options import named_options
 from contrail.cli.pipeline.shared import (
     AsJson,
@@ -15,7 +16,6 @@ from contrail.cli.pipeline.shared import (
     Master,
     NameServers,
     _conf,
-    complain,
     failures,
     name_servers,
     print_summary,
