@@ -262,6 +262,7 @@ class Broker:
             self,
             limits=self._limits,
             property_suffix=self._admission.property_suffix,
+            takes_plain_sends=True,
             tls_mode=self._tls_mode,
             tls_files=self._tls_files,
         )

@@ -11,6 +11,14 @@ cdef bytes _BEFORE_KEY
 cdef bytes _AFTER_KEY
 cdef bytes _BEFORE_OPAQUE
 cdef bytes _END
+cdef Py_ssize_t _ROW_NUMBERS
+cdef Py_ssize_t _OPAQUE
+cdef Py_ssize_t _ONE_WAY
+cdef Py_ssize_t _QUEUE_ID
+cdef Py_ssize_t _KEY_AT
+cdef Py_ssize_t _KEY_END
+cdef Py_ssize_t _QUEUE_OFFSET
+cdef Py_ssize_t _PHYSICAL_OFFSET
 
 @cython.locals(answers=list, part=tuple, first=Py_ssize_t)
 cpdef list part_answers(
@@ -24,11 +32,17 @@ cpdef bytes send_answers(
     list items, Py_ssize_t first, Py_ssize_t last, list queue_offsets, list physical_offsets,
     Py_ssize_t run_start, bytes host_digits, bytes extra_fields)
 
+@cython.locals(
+    table="const long long[::1]", keys="unsigned char*", each=Py_ssize_t, size=Py_ssize_t,
+    row=Py_ssize_t, out=bytearray, view="unsigned char*", at=Py_ssize_t, _=Py_ssize_t)
+cpdef bytes plain_answers(
+    Py_ssize_t count, object rows, bytearray texts, bytes host_digits, bytes extra_fields)
+
 @cython.locals(start=Py_ssize_t)
 cdef Py_ssize_t _lay_out(
     unsigned char* view, Py_ssize_t at, long long opaque, long long queue_id,
-    long long queue_offset, long long physical_offset, bytes key, bytes host_digits,
-    bytes extra_fields) except -1
+    long long queue_offset, long long physical_offset, const unsigned char* keys,
+    Py_ssize_t key_at, Py_ssize_t key_end, bytes host_digits, bytes extra_fields) except -1
 
 @cython.locals(byte=cython.uchar)
 cdef Py_ssize_t _copy(unsigned char* view, Py_ssize_t at, bytes text) except -1

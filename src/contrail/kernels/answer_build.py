@@ -11,7 +11,12 @@ One answer is the frame of this header, without a body (line breaks are only her
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+from contrail.kernels import send_rows
+
+if TYPE_CHECKING:
+    from array import array
 
 _NUMBER_BYTES_MAX = 20
 _PREFIX_BYTES = 8
@@ -33,6 +38,14 @@ _FIXED_BYTES = (
     + len(_BEFORE_OPAQUE)
     + len(_END)
 )
+_ROW_NUMBERS = send_rows.ROW_NUMBERS
+_OPAQUE = send_rows.OPAQUE
+_ONE_WAY = send_rows.ONE_WAY
+_QUEUE_ID = send_rows.QUEUE_ID
+_KEY_AT = send_rows.KEY_AT
+_KEY_END = send_rows.KEY_END
+_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
+_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
 
 
 def part_answers(
@@ -101,6 +114,7 @@ def send_answers(
         flag = item[1]
         if not flag & 2:
             draft = item[11]
+            key = item[10]
             place = run_start + index - first
             at = _lay_out(
                 view,
@@ -109,11 +123,48 @@ def send_answers(
                 draft[1],
                 queue_offsets[place],
                 physical_offsets[place],
-                item[10],
+                key,
+                0,
+                len(key),
                 host_digits,
                 extra_fields,
             )
         index += 1
+    return bytes(out[:at])
+
+
+def plain_answers(
+    count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
+) -> bytes:
+    """The answers to stored sends that are rows of ``send_rows``, one-way sends left out."""
+    table = rows
+    keys = texts
+    each = _PREFIX_BYTES + _FIXED_BYTES + len(host_digits) + _OFFSET_DIGITS + len(extra_fields)
+    size = (each + 3 * _NUMBER_BYTES_MAX) * count
+    row = 0
+    for _ in range(count):
+        size += table[row + _KEY_END] - table[row + _KEY_AT]
+        row += _ROW_NUMBERS
+    out = bytearray(size)
+    view = out
+    at = 0
+    row = 0
+    for _ in range(count):
+        if not table[row + _ONE_WAY]:
+            at = _lay_out(
+                view,
+                at,
+                table[row + _OPAQUE],
+                table[row + _QUEUE_ID],
+                table[row + _QUEUE_OFFSET],
+                table[row + _PHYSICAL_OFFSET],
+                keys,
+                table[row + _KEY_AT],
+                table[row + _KEY_END],
+                host_digits,
+                extra_fields,
+            )
+        row += _ROW_NUMBERS
     return bytes(out[:at])
 
 
@@ -124,7 +175,9 @@ def _lay_out(
     queue_id: int,
     queue_offset: int,
     physical_offset: int,
-    key: bytes,
+    keys: bytes | bytearray,
+    key_at: int,
+    key_end: int,
     host_digits: bytes,
     extra_fields: bytes,
 ) -> int:
@@ -138,7 +191,10 @@ def _lay_out(
     at = _copy(view, at, _BEFORE_OFFSET)
     at = _decimal(view, at, queue_offset)
     at = _copy(view, at, _BEFORE_KEY)
-    at = _copy(view, at, key)
+    while key_at < key_end:
+        view[at] = keys[key_at]
+        at += 1
+        key_at += 1
     at = _copy(view, at, _AFTER_KEY)
     at = _copy(view, at, extra_fields)
     at = _copy(view, at, _BEFORE_OPAQUE)

@@ -39,6 +39,16 @@ cdef class _Record:
     cdef Py_ssize_t inner_base_end
 
 
+cdef class _QueueRuns:
+    cdef list finished
+    cdef long long first_queue_offset
+    cdef long long count
+    cdef bytearray rows
+    cdef Py_ssize_t row_bytes
+    cdef long long physical_end
+    cdef long long store_timestamp_ms
+
+
 @cython.locals(
     record=_Record, topics=dict, index_rows=bytearray, plain_row=bytearray, batch_row=bytearray,
     row=bytearray, topic=bytes, topic_seed=cython.longlong, topic_queues=dict,
@@ -72,8 +82,16 @@ cdef int _fill_row(
 @cython.locals(base=cython.longlong, count=cython.longlong)
 cdef int _take_inner_batch(_Record record) except -1
 
-@cython.locals(runs=list, run=list)
+@cython.locals(runs=dict, queue=_QueueRuns)
+cdef dict _runs_of(dict topic_queues)
+
+cdef int _finish(_QueueRuns queue) except -1
+
+@cython.locals(queue=_QueueRuns)
 cdef int _add_row(dict topic_queues, _Record record, long long base_offset, bytearray row) except -1
+
+@cython.locals(target="unsigned char*", source="unsigned char*", index=Py_ssize_t)
+cdef int _put_row(bytearray rows, Py_ssize_t at, bytearray row) except -1
 
 cdef bint _follows(long long queue_offset, long long first_queue_offset, long long count) noexcept
 

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     # [first_queue_offset, count, rows, last_physical_end, last_store_timestamp_ms]
     Run: TypeAlias = list[Any]
-    TopicQueues: TypeAlias = dict[int, list[Run]]
 
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
@@ -63,7 +62,7 @@ def derive_rows(
     batch_topics: frozenset[bytes],
     with_times: bool,
     with_index: bool,
-) -> tuple[dict[bytes, TopicQueues], bytearray, int, int]:
+) -> tuple[dict[bytes, dict[int, list[Run]]], bytearray, int, int]:
     """Return the rows of the records in ``buffer[start:end]``, which were validated before.
 
     The result is the queue rows (by topic and queue, as runs of consecutive queue offsets), the
@@ -77,14 +76,14 @@ def derive_rows(
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"the range {start}..{end} is outside the buffer's {len(data)} bytes")
     record = _Record(data)
-    topics: dict[bytes, tuple[int, bytearray, TopicQueues]] = {}
+    topics: dict[bytes, tuple[int, bytearray, dict[int, _QueueRuns]]] = {}
     index_rows = bytearray()
     plain_row = bytearray(28 if with_times else 20)
     batch_row = bytearray(_BATCH_ROW_BYTES)
     row = plain_row
     topic: bytes | None = None
     topic_seed = 0
-    topic_queues: TopicQueues = {}
+    topic_queues: dict[int, _QueueRuns] = {}
     index_bytes = 0
     record_count = 0
     position = start
@@ -104,8 +103,42 @@ def derive_rows(
         record_count += 1
         position = record.limit
     del index_rows[index_bytes:]
-    queues = {topic: known[2] for topic, known in topics.items() if known[2]}
+    queues = {topic: _runs_of(known[2]) for topic, known in topics.items() if known[2]}
     return (queues, index_rows, record_count, record.store_timestamp_ms)
+
+
+class _QueueRuns:
+    """The rows of one queue: finished runs, and the one that may go on."""
+
+    def __init__(self) -> None:
+        self.finished: list[Run] = []
+        self.first_queue_offset = 0
+        self.count = 0
+        self.rows = bytearray()
+        self.row_bytes = 0
+        self.physical_end = 0
+        self.store_timestamp_ms = 0
+
+
+def _runs_of(topic_queues: dict[int, _QueueRuns]) -> dict[int, list[Run]]:
+    runs = {}
+    for queue_id, queue in topic_queues.items():
+        _finish(queue)
+        runs[queue_id] = queue.finished
+    return runs
+
+
+def _finish(queue: _QueueRuns) -> None:
+    del queue.rows[queue.row_bytes :]
+    queue.finished.append(
+        [
+            queue.first_queue_offset,
+            queue.count,
+            queue.rows,
+            queue.physical_end,
+            queue.store_timestamp_ms,
+        ]
+    )
 
 
 class _Record:
@@ -269,22 +302,35 @@ def _take_inner_batch(record: _Record) -> None:
         record.message_count = count
 
 
-def _add_row(topic_queues: TopicQueues, record: _Record, base_offset: int, row: bytearray) -> None:
-    runs = topic_queues.get(record.queue_id)
-    if runs is None:
-        runs = []
-        topic_queues[record.queue_id] = runs
-    run = runs[len(runs) - 1] if runs else None
-    if run is not None and _follows(record.queue_offset, run[0], run[1]):
-        run[1] += record.message_count
-        run[2] += row
-        run[3] = base_offset + record.limit
-        run[4] = record.store_timestamp_ms
-    else:
-        physical_end = base_offset + record.limit
-        first = record.queue_offset
-        count = record.message_count
-        runs.append([first, count, bytearray(row), physical_end, record.store_timestamp_ms])
+def _add_row(
+    topic_queues: dict[int, _QueueRuns], record: _Record, base_offset: int, row: bytearray
+) -> None:
+    queue = topic_queues.get(record.queue_id)
+    if queue is None:
+        queue = _QueueRuns()
+        topic_queues[record.queue_id] = queue
+        queue.first_queue_offset = record.queue_offset
+    elif not _follows(record.queue_offset, queue.first_queue_offset, queue.count):
+        _finish(queue)
+        queue.first_queue_offset = record.queue_offset
+        queue.count = 0
+        queue.rows = bytearray()
+        queue.row_bytes = 0
+    if queue.row_bytes + len(row) > len(queue.rows):
+        queue.rows += _ROOM
+    _put_row(queue.rows, queue.row_bytes, row)
+    queue.row_bytes += len(row)
+    queue.count += record.message_count
+    queue.physical_end = base_offset + record.limit
+    queue.store_timestamp_ms = record.store_timestamp_ms
+
+
+def _put_row(rows: bytearray, at: int, row: bytearray) -> None:
+    """C copies between bare pointers; there is always room for one more row."""
+    target = rows
+    source = row
+    for index in range(len(row)):
+        target[at + index] = source[index]
 
 
 def _follows(queue_offset: int, first_queue_offset: int, count: int) -> bool:

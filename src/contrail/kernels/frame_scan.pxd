@@ -13,8 +13,63 @@ cdef Py_ssize_t _VALUE_BYTES_MAX
 cdef int _ESCAPED
 cdef int _NOT_ASCII
 cdef int _REQUIRED_LETTERS
+cdef int _PROPERTIES_SEEN
 cdef Py_ssize_t _DIGITS_MAX
 cdef long long _I32_MAX
+cdef Py_ssize_t _PROPERTIES_BYTES_MAX
+cdef Py_ssize_t _TOPIC_BYTES_MAX
+cdef Py_ssize_t _CRC_PAIR_BYTES
+cdef tuple _TAKEN
+cdef bytes _EMPTY_ROW
+cdef Py_ssize_t _ROW_NUMBERS
+cdef Py_ssize_t _OPAQUE
+cdef Py_ssize_t _ONE_WAY
+cdef Py_ssize_t _QUEUE_ID
+cdef Py_ssize_t _SYS_FLAG
+cdef Py_ssize_t _BORN_MS
+cdef Py_ssize_t _FLAG
+cdef Py_ssize_t _TIMES
+cdef Py_ssize_t _TOPIC_AT
+cdef Py_ssize_t _TOPIC_END
+cdef Py_ssize_t _BODY_AT
+cdef Py_ssize_t _BODY_END
+cdef Py_ssize_t _PROPERTIES_AT
+cdef Py_ssize_t _PROPERTIES_END
+cdef Py_ssize_t _KEY_AT
+cdef Py_ssize_t _KEY_END
+cdef Py_ssize_t _IS_FIFO
+
+
+cdef class _Send:
+    cdef long long opaque
+    cdef long long request_flag
+    cdef long long version
+    cdef long long code
+    cdef Py_ssize_t group_at
+    cdef Py_ssize_t group_end
+    cdef int group_marks
+    cdef Py_ssize_t topic_at
+    cdef Py_ssize_t topic_end
+    cdef int topic_marks
+    cdef Py_ssize_t default_topic_at
+    cdef Py_ssize_t default_topic_end
+    cdef int default_topic_marks
+    cdef Py_ssize_t properties_at
+    cdef Py_ssize_t properties_end
+    cdef int properties_marks
+    cdef long long default_queue_count
+    cdef long long queue_id
+    cdef long long sys_flag
+    cdef long long born
+    cdef long long flag
+    cdef long long times
+    cdef long long reconsume_max
+    cdef bint is_batch
+    cdef int features
+    cdef Py_ssize_t key_at
+    cdef Py_ssize_t key_end
+    cdef bint is_fifo
+
 
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, position=Py_ssize_t, places=list,
@@ -24,19 +79,38 @@ cpdef tuple split_frames(bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, position=Py_ssize_t, items=list,
     kinds=cython.int, total=cython.longlong, header_bytes=Py_ssize_t, header_start=Py_ssize_t,
-    header_end=Py_ssize_t, frame_end=Py_ssize_t, item=tuple)
+    header_end=Py_ssize_t, frame_end=Py_ssize_t, item=tuple, send=_Send)
 cpdef tuple scan_frames(
     bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max,
     bytes born_host, bytes suffix)
 
 @cython.locals(
+    view="const unsigned char*", available=Py_ssize_t, count=Py_ssize_t, text_bytes=Py_ssize_t,
+    position=Py_ssize_t, total=cython.longlong, header_bytes=cython.longlong, texts=bytearray,
+    consumed=Py_ssize_t)
+cpdef tuple scan_plain(
+    bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix)
+
+@cython.locals(
+    table="long long[::1]", target="unsigned char*", send=_Send, position=Py_ssize_t,
+    text_at=Py_ssize_t, text_end=Py_ssize_t, at=Py_ssize_t, frame_end=Py_ssize_t,
+    header_end=Py_ssize_t, taken=tuple, _=Py_ssize_t)
+cdef Py_ssize_t _fill_rows(
+    const unsigned char* view, object rows, bytearray texts, bytes suffix,
+    Py_ssize_t count) except -2
+
+@cython.locals(text_end=Py_ssize_t, length=Py_ssize_t, byte=cython.uchar)
+cdef Py_ssize_t _put_properties(
+    const unsigned char* view, unsigned char* target, Py_ssize_t text_at, _Send send,
+    bytes suffix) except -2
+
+@cython.locals(
     code=cython.longlong, flag=cython.longlong, opaque=cython.longlong,
-    version=cython.longlong, language=str, remark=object, fields=dict, sends=tuple, pull=tuple,
-    header_start=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t, key_end=Py_ssize_t, kind=cython.int,
-    value_start=Py_ssize_t, number=cython.longlong, body=bytes)
+    version=cython.longlong, language=str, remark=object, fields=dict, is_send=cython.bint,
+    pull=tuple, header_start=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t,
+    key_end=Py_ssize_t, kind=cython.int, value_start=Py_ssize_t, number=cython.longlong)
 cdef tuple _scan_json(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end,
-    Py_ssize_t frame_end, bytes born_host, bytes suffix)
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Py_ssize_t frame_end, _Send send)
 
 @cython.locals(
     stable=bytearray, queue_offset=cython.longlong, count_max=cython.longlong,
@@ -48,22 +122,26 @@ cdef tuple _scan_pull(const unsigned char* view, Py_ssize_t at, Py_ssize_t end)
 cdef long long _digits(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) except -2
 
 @cython.locals(
-    producer_group=bytes, topic=bytes, default_topic=bytes, properties=bytes,
-    default_queue_count=cython.longlong, queue_id=cython.longlong, sys_flag=cython.longlong,
-    born=cython.longlong, flag=cython.longlong, times=cython.longlong,
-    reconsume_max=cython.longlong, is_batch=cython.bint, seen=cython.int, count=Py_ssize_t,
-    packed=Py_ssize_t, key_start=Py_ssize_t, key_end=Py_ssize_t, key_bytes=Py_ssize_t,
-    marks=cython.int, value_start=Py_ssize_t, value_end=Py_ssize_t, letter=cython.int, raw=bytes,
-    number=cython.longlong, features=cython.int, unique_key=bytes, draft=tuple, found=tuple)
-cdef tuple _scan_send(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, bytes body,
-    bytes born_host, bytes suffix)
+    seen=cython.int, count=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t,
+    key_bytes=Py_ssize_t, marks=cython.int, value_start=Py_ssize_t, value_end=Py_ssize_t,
+    letter=cython.int, number=cython.longlong)
+cdef Py_ssize_t _scan_send(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, _Send send) except -2
 
 @cython.locals(
-    view="const unsigned char*", end=Py_ssize_t, features=cython.int, key_start=Py_ssize_t,
-    key_end=Py_ssize_t, at=Py_ssize_t, name_start=Py_ssize_t, name_end=Py_ssize_t,
-    value_start=Py_ssize_t, first=cython.int)
+    producer_group=bytes, topic=bytes, default_topic=bytes, properties=bytes, unique_key=bytes,
+    draft=tuple)
+cdef tuple _send_item(
+    const unsigned char* view, _Send send, bytes body, bytes born_host, bytes suffix)
+
+@cython.locals(send=_Send)
 cpdef tuple look_over(bytes properties)
+
+@cython.locals(
+    features=cython.int, name_start=Py_ssize_t, name_end=Py_ssize_t, value_start=Py_ssize_t,
+    first=cython.int)
+cdef int _look_over(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, _Send send) except -1
 
 @cython.locals(
     packed=Py_ssize_t, key_start=Py_ssize_t, name=str, value_start=Py_ssize_t, value=object)
@@ -111,11 +189,14 @@ cdef bytes _raw(
 
 cdef bint _is_utf8(bytes text) except -1
 
-@cython.locals(
-    out=bytearray, target="unsigned char*", at=Py_ssize_t, length=Py_ssize_t, byte=cython.int,
-    point=cython.int)
+@cython.locals(out=bytearray, length=Py_ssize_t)
 cdef bytes _unescaped(
     const unsigned char* view, Py_ssize_t start, Py_ssize_t end)
+
+@cython.locals(byte=cython.int, point=cython.int)
+cdef Py_ssize_t _unescape(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, unsigned char* target,
+    Py_ssize_t length) except -2
 
 cdef int _escape(int byte) noexcept
 

@@ -23,7 +23,10 @@ born_timestamp_ms, born_host, reconsume_times, 0)``. Its properties end with ``s
 
 from __future__ import annotations
 
+from array import array
 from typing import Any
+
+from contrail.kernels import send_rows
 
 PROBLEM_NONE = 0
 PROBLEM_TOTAL = 1
@@ -52,10 +55,35 @@ _ESCAPED = 1
 _NOT_ASCII = 2
 # All of a to h must be there.
 _REQUIRED_LETTERS = 255
+_PROPERTIES_SEEN = 256
 _DIGITS_MAX = 18
 _I32_MAX = 2147483647
+_PROPERTIES_BYTES_MAX = 32_767
+_TOPIC_BYTES_MAX = 127
+# A pair of this length that begins with two underscores may be a record's checksum.
+_CRC_PAIR_BYTES = 20
+_ROW_NUMBERS = send_rows.ROW_NUMBERS
+_EMPTY_ROW = bytes(8 * send_rows.ROW_NUMBERS)
+_OPAQUE = send_rows.OPAQUE
+_ONE_WAY = send_rows.ONE_WAY
+_QUEUE_ID = send_rows.QUEUE_ID
+_SYS_FLAG = send_rows.SYS_FLAG
+_BORN_MS = send_rows.BORN_MS
+_FLAG = send_rows.FLAG
+_TIMES = send_rows.TIMES
+_TOPIC_AT = send_rows.TOPIC_AT
+_TOPIC_END = send_rows.TOPIC_END
+_BODY_AT = send_rows.BODY_AT
+_BODY_END = send_rows.BODY_END
+_PROPERTIES_AT = send_rows.PROPERTIES_AT
+_PROPERTIES_END = send_rows.PROPERTIES_END
+_KEY_AT = send_rows.KEY_AT
+_KEY_END = send_rows.KEY_END
+_IS_FIFO = send_rows.IS_FIFO
 
 Item = tuple[Any, ...]
+_TAKEN: Item = ()
+"""Stands for a send whose parts are noted in a ``_Send`` and nowhere else."""
 
 
 def split_frames(buffer: bytes, start: int, frame_bytes_max: int) -> tuple[list[int], int, int]:
@@ -94,6 +122,7 @@ def scan_frames(
     position = start
     items: list[Item] = []
     kinds = 0
+    send = _Send()
     while available - position >= 8:
         total = _u32(view, position)
         if total < 4 or total + 4 > frame_bytes_max:
@@ -110,7 +139,9 @@ def scan_frames(
             return items, position, PROBLEM_HEADER_TOO_LONG, kinds
         item = None
         if view[position + 4] == 0:
-            item = _scan_json(view, header_start, header_end, frame_end, born_host, suffix)
+            item = _scan_json(view, header_start, header_end, frame_end, send)
+            if item is not None and not item:
+                item = _send_item(view, send, view[header_end:frame_end], born_host, suffix)
         if item is None:
             item = (view[position + 4], header_start, header_end, frame_end)
         if len(item) == 9:
@@ -122,16 +153,146 @@ def scan_frames(
     return items, position, PROBLEM_NONE, kinds
 
 
+class _Send:
+    """The parts of one send, as places and numbers; one object serves all of a scan."""
+
+    def __init__(self) -> None:
+        self.opaque = 0
+        self.request_flag = 0
+        self.version = 0
+        self.code = 0
+        self.group_at = self.group_end = self.group_marks = 0
+        self.topic_at = self.topic_end = self.topic_marks = 0
+        self.default_topic_at = self.default_topic_end = self.default_topic_marks = 0
+        self.properties_at = self.properties_end = self.properties_marks = 0
+        self.default_queue_count = 0
+        self.queue_id = 0
+        self.sys_flag = 0
+        self.born = 0
+        self.flag = 0
+        self.times = 0
+        self.reconsume_max = -1
+        self.is_batch = False
+        # What ``_look_over`` found in the properties.
+        self.features = 0
+        self.key_at = self.key_end = 0
+        self.is_fifo = False
+
+
+def scan_plain(
+    buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes
+) -> tuple[int, int, array[int], bytearray] | None:
+    """Take apart bytes that hold nothing but tidy sends: None when one needs a second look.
+
+    Returns how many sends there are and where they end, their rows (see ``send_rows``) and their
+    properties, each with ``suffix``.
+    """
+    view = buffer
+    available = len(buffer)
+    count = 0
+    text_bytes = 0
+    position = 0
+    while available - position >= 8:
+        total = _u32(view, position)
+        header_bytes = _u32(view, position + 4)
+        if total + 4 > frame_bytes_max or header_bytes > header_bytes_max:
+            return None
+        if header_bytes + 4 > total:
+            return None
+        if available - position - 4 < total:
+            break
+        count += 1
+        text_bytes += header_bytes
+        position += total + 4
+    if count == 0:
+        return None
+    rows = array("q", _EMPTY_ROW * count)
+    # No text is longer than it was in its header, but for what is added.
+    texts = bytearray(text_bytes + count * (len(suffix) + 1))
+    consumed = _fill_rows(view, rows, texts, suffix, count)
+    return None if consumed < 0 else (count, consumed, rows, texts)
+
+
+def _fill_rows(view: bytes, rows: array[int], texts: bytearray, suffix: bytes, count: int) -> int:
+    """Where the last of ``count`` frames ends; -1 when one of them is no tidy send."""
+    table = rows
+    target = texts
+    send = _Send()
+    position = 0
+    text_at = 0
+    at = 0
+    for _ in range(count):
+        frame_end = position + 4 + _u32(view, position)
+        header_end = position + 8 + _u32(view, position + 4)
+        taken = _scan_json(view, position + 8, header_end, frame_end, send)
+        if taken is None or taken or send.is_batch or send.code != _SEND_V2:
+            return -1
+        if send.group_marks or send.topic_marks or send.default_topic_marks:
+            return -1
+        if not 0 < send.topic_end - send.topic_at <= _TOPIC_BYTES_MAX:
+            return -1
+        text_end = _put_properties(view, target, text_at, send, suffix)
+        if text_end < 0:
+            return -1
+        table[at + _OPAQUE] = send.opaque
+        table[at + _ONE_WAY] = send.request_flag & 2
+        table[at + _QUEUE_ID] = send.queue_id
+        table[at + _SYS_FLAG] = send.sys_flag
+        table[at + _BORN_MS] = send.born
+        table[at + _FLAG] = send.flag
+        table[at + _TIMES] = send.times
+        table[at + _TOPIC_AT] = send.topic_at
+        table[at + _TOPIC_END] = send.topic_end
+        table[at + _BODY_AT] = header_end
+        table[at + _BODY_END] = frame_end
+        table[at + _PROPERTIES_AT] = text_at
+        table[at + _PROPERTIES_END] = text_end
+        table[at + _KEY_AT] = send.key_at
+        table[at + _KEY_END] = send.key_end
+        table[at + _IS_FIFO] = send.is_fifo
+        at += _ROW_NUMBERS
+        text_at = text_end
+        position = frame_end
+    return position
+
+
+def _put_properties(
+    view: bytes, target: bytearray, text_at: int, send: _Send, suffix: bytes
+) -> int:
+    """Write a message's properties and the suffix; where they end, or -1 if they are not tidy.
+
+    C writes through a bare pointer: the caller made room for the whole header and the suffix.
+    """
+    if send.properties_marks & _NOT_ASCII:
+        return -1
+    text_end = _unescape(view, send.properties_at, send.properties_end, target, text_at)
+    if text_end <= text_at:
+        return -1
+    _look_over(target, text_at, text_end, send)
+    if send.features:
+        return -1
+    if target[text_end - 1] != 2:
+        target[text_end] = 2
+        text_end += 1
+    for byte in suffix:
+        target[text_end] = byte
+        text_end += 1
+    length = text_end - text_at
+    if length > _PROPERTIES_BYTES_MAX:
+        return -1
+    if length >= _CRC_PAIR_BYTES and target[text_end - _CRC_PAIR_BYTES] == 95:  # _
+        return -1
+    return text_end
+
+
 def _scan_json(
     view: bytes,
     at: int,
     end: int,
     frame_end: int,
-    born_host: bytes,
-    suffix: bytes,
+    send: _Send,
 ) -> Item | None:
-    """The item of a JSON header in plain form, or None."""
-    body = view[end:frame_end]
+    """The item of a JSON header in plain form, or None; ``_TAKEN`` for a send, which is noted."""
     code = -1
     flag = 0
     opaque = 0
@@ -139,7 +300,7 @@ def _scan_json(
     language = "JAVA"
     remark: str | None = None
     fields: dict[str, str] | None = None
-    sends: Item | None = None
+    is_send = False
     pull: Item | None = None
     header_start = at
     if at >= end or view[at] != 123:  # {
@@ -159,13 +320,13 @@ def _scan_json(
         at += 1
         kind = view[key_start] if key_end > key_start else 0
         if _same(view, key_start, key_end, b"extFields"):
-            if fields is not None or sends is not None or pull is not None:
+            if fields is not None or is_send or pull is not None:
                 return None
             if code == _SEND_V2 or code == _SEND_BATCH:
-                sends = _scan_send(view, at, end, body, born_host, suffix)
-                if sends is None:
+                is_send = True
+                at = _scan_send(view, at, end, send)
+                if at < 0:
                     return None
-                at = sends[0]
             else:
                 if (code == _PULL or code == _LITE_PULL) and end == frame_end:
                     pull = _scan_pull(view, at, end)
@@ -224,23 +385,14 @@ def _scan_json(
         at += 1
     if at + 1 != end or code < 0:
         return None
-    if sends is not None:
+    if is_send:
         if flag & _RESPONSE_FLAG or (code != _SEND_V2 and code != _SEND_BATCH):
             return None
-        return (
-            opaque,
-            flag,
-            version,
-            code,
-            sends[1],
-            sends[2],
-            sends[3],
-            sends[4],
-            sends[5],
-            sends[6],
-            sends[7],
-            sends[8],
-        )
+        send.opaque = opaque
+        send.request_flag = flag
+        send.version = version
+        send.code = code
+        return _TAKEN
     if pull is not None:
         if flag or (code != _PULL and code != _LITE_PULL):
             return None
@@ -257,7 +409,7 @@ def _scan_json(
         )
     if fields is None:
         fields = {}
-    return (code, opaque, fields, body, flag, version, language, remark)
+    return (code, opaque, fields, view[end:frame_end], flag, version, language, remark)
 
 
 def _scan_pull(view: bytes, at: int, end: int) -> Item | None:
@@ -335,46 +487,36 @@ def _digits(view: bytes, at: int, end: int) -> int:
     return number
 
 
-def _scan_send(
-    view: bytes, at: int, end: int, body: bytes, born_host: bytes, suffix: bytes
-) -> Item | None:
-    """The one-letter fields, after the place where they end; None when a field is unusual."""
-    producer_group = b""
-    topic = b""
-    default_topic = b""
-    properties = b""
-    default_queue_count = 0
-    queue_id = 0
-    sys_flag = 0
-    born = 0
-    flag = 0
-    times = 0
-    reconsume_max = -1
-    is_batch = False
+def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
+    """Note the one-letter fields; where they end, or -1 when a field is unusual."""
+    send.properties_at = send.properties_end = send.properties_marks = 0
+    send.times = 0
+    send.reconsume_max = -1
+    send.is_batch = False
     seen = 0
     count = 0
     if at >= end or view[at] != 123:
-        return None
+        return -1
     at += 1
     while True:
         if at >= end or view[at] != 34:
-            return None
+            return -1
         packed = _string_end(view, at + 1, end)
         if packed < 0 or packed & 3:
-            return None
+            return -1
         key_start = at + 1
         at = (packed >> 2) + 1
         key_bytes = at - 1 - key_start
         if key_bytes > _KEY_BYTES_MAX or at >= end or view[at] != 58:
-            return None
+            return -1
         at += 1
         if at >= end:
-            return None
+            return -1
         marks = 0
         if view[at] == 34:
             packed = _string_end(view, at + 1, end)
             if packed < 0:
-                return None
+                return -1
             marks = packed & 3
             value_start = at + 1
             value_end = packed >> 2
@@ -383,96 +525,134 @@ def _scan_send(
             value_start = at
             value_end = _scalar_end(view, at, end)
             if value_end < 0:
-                return None
+                return -1
             at = value_end
         if value_end - value_start > _VALUE_BYTES_MAX:
-            return None
+            return -1
         count += 1
         if count > _FIELDS_MAX:
-            return None
+            return -1
         if key_bytes == 1:
             letter = view[key_start]
+            # Which of two texts counts is for the other decoder to say.
             if letter == 105:  # i
-                raw = _raw(view, value_start, value_end, marks)
-                if raw is None:
-                    return None
-                properties = raw
-            elif letter == 98 or letter == 97 or letter == 99:  # b, a, c
-                raw = _raw(view, value_start, value_end, marks)
-                if raw is None:
-                    return None
-                if letter == 98:
-                    topic = raw
-                    seen |= 2
-                elif letter == 97:
-                    producer_group = raw
-                    seen |= 1
-                else:
-                    default_topic = raw
-                    seen |= 4
+                if seen & _PROPERTIES_SEEN:
+                    return -1
+                seen |= _PROPERTIES_SEEN
+                send.properties_at = value_start
+                send.properties_end = value_end
+                send.properties_marks = marks
+            elif letter == 98:  # b
+                if seen & 2:
+                    return -1
+                send.topic_at = value_start
+                send.topic_end = value_end
+                send.topic_marks = marks
+                seen |= 2
+            elif letter == 97:  # a
+                if seen & 1:
+                    return -1
+                send.group_at = value_start
+                send.group_end = value_end
+                send.group_marks = marks
+                seen |= 1
+            elif letter == 99:  # c
+                if seen & 4:
+                    return -1
+                send.default_topic_at = value_start
+                send.default_topic_end = value_end
+                send.default_topic_marks = marks
+                seen |= 4
             elif letter == 109:  # m
                 if marks:
-                    return None
-                is_batch = _is_true(view, value_start, value_end)
+                    return -1
+                send.is_batch = _is_true(view, value_start, value_end)
             elif letter == 107:  # k
                 if marks or _is_true(view, value_start, value_end):
-                    return None
+                    return -1
             elif 100 <= letter <= 108:
                 if marks or not _is_integer(view, value_start, value_end):
-                    return None
+                    return -1
                 number = _integer(view, value_start, value_end)
                 if letter == 103:  # g
-                    born = number
+                    send.born = number
                     seen |= 64
                 else:
                     if number > _I32_MAX or number < -_I32_MAX - 1:
-                        return None
+                        return -1
                     if letter == 100:  # d
-                        default_queue_count = number
+                        send.default_queue_count = number
                         seen |= 8
                     elif letter == 101:  # e
-                        queue_id = number
+                        send.queue_id = number
                         seen |= 16
                     elif letter == 102:  # f
-                        sys_flag = number
+                        send.sys_flag = number
                         seen |= 32
                     elif letter == 104:  # h
-                        flag = number
+                        send.flag = number
                         seen |= 128
                     elif letter == 106:  # j
-                        times = number
+                        send.times = number
                     elif letter == 108:  # l
-                        reconsume_max = number
+                        send.reconsume_max = number
             elif marks and _raw(view, value_start, value_end, marks) is None:
-                return None
+                return -1
         elif marks and _raw(view, value_start, value_end, marks) is None:
-            return None
+            return -1
         if at >= end:
-            return None
+            return -1
         if view[at] == 125:
             break
         if view[at] != 44:
-            return None
+            return -1
         at += 1
-    if seen != _REQUIRED_LETTERS:
+    return at + 1 if seen & _REQUIRED_LETTERS == _REQUIRED_LETTERS else -1
+
+
+def _send_item(
+    view: bytes, send: _Send, body: bytes, born_host: bytes, suffix: bytes
+) -> Item | None:
+    """A send as an item; None when a text in it is not valid."""
+    producer_group = _raw(view, send.group_at, send.group_end, send.group_marks)
+    topic = _raw(view, send.topic_at, send.topic_end, send.topic_marks)
+    default_topic = _raw(
+        view, send.default_topic_at, send.default_topic_end, send.default_topic_marks
+    )
+    properties = _raw(view, send.properties_at, send.properties_end, send.properties_marks)
+    if producer_group is None or topic is None or default_topic is None or properties is None:
         return None
-    features, key_start, key_end = look_over(properties)
+    _look_over(properties, 0, len(properties), send)
     unique_key = b""
-    if features == 0:
-        unique_key = properties[key_start:key_end]
+    if send.features == 0:
+        unique_key = properties[send.key_at : send.key_end]
         if properties[len(properties) - 1] != 2:
             properties = properties + b"\x02" + suffix
         else:
             properties = properties + suffix
-    draft = (topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, 0)
+    draft = (
+        topic,
+        send.queue_id,
+        body,
+        properties,
+        send.flag,
+        send.sys_flag,
+        send.born,
+        born_host,
+        send.times,
+        0,
+    )
     return (
-        at + 1,
+        send.opaque,
+        send.request_flag,
+        send.version,
+        send.code,
         producer_group,
         default_topic,
-        default_queue_count,
-        is_batch,
-        reconsume_max,
-        features,
+        send.default_queue_count,
+        send.is_batch,
+        send.reconsume_max,
+        send.features,
         unique_key,
         draft,
     )
@@ -480,12 +660,16 @@ def _scan_send(
 
 def look_over(properties: bytes) -> tuple[int, int, int]:
     """What is notable about encoded properties, and where the unique key's value lies."""
-    view = properties
-    end = len(properties)
+    send = _Send()
+    _look_over(properties, 0, len(properties), send)
+    return send.features, send.key_at, send.key_end
+
+
+def _look_over(view: bytes | bytearray, at: int, end: int, send: _Send) -> None:
     features = FEATURE_NO_UNIQUE_KEY
-    key_start = 0
-    key_end = 0
-    at = 0
+    send.key_at = 0
+    send.key_end = 0
+    send.is_fifo = False
     while at < end:
         name_start = at
         while at < end and view[at] != 1 and view[at] != 2:
@@ -507,8 +691,8 @@ def look_over(properties: bytes) -> tuple[int, int, int]:
         if first == 85:  # U
             if _same(view, name_start, name_end, b"UNIQ_KEY"):
                 features &= ~FEATURE_NO_UNIQUE_KEY
-                key_start = value_start
-                key_end = at
+                send.key_at = value_start
+                send.key_end = at
                 if not _is_plain(view, value_start, at):
                     features |= FEATURE_UNTIDY
         elif first == 84:  # T
@@ -539,8 +723,10 @@ def look_over(properties: bytes) -> tuple[int, int, int]:
         elif first == 95:  # _
             if _same(view, name_start, name_end, b"__CRC32#"):
                 features |= FEATURE_SPECIAL
+            elif _same(view, name_start, name_end, b"__SHARDINGKEY"):
+                send.is_fifo = True
         at += 1
-    return features, key_start, key_end
+    send.features = features
 
 
 def _scan_fields(view: bytes, at: int, end: int, fields: dict[str, str]) -> int:
@@ -664,7 +850,7 @@ def _integer(view: bytes, at: int, end: int) -> int:
     return -value if negative else value
 
 
-def _is_true(view: bytes, at: int, end: int) -> bool:
+def _is_true(view: bytes | bytearray, at: int, end: int) -> bool:
     """``true`` in any case, as Java reads it."""
     return (
         end - at == 4
@@ -675,7 +861,7 @@ def _is_true(view: bytes, at: int, end: int) -> bool:
     )
 
 
-def _is_plain(view: bytes, at: int, end: int) -> bool:
+def _is_plain(view: bytes | bytearray, at: int, end: int) -> bool:
     """Whether a text can stand in JSON as it is."""
     while at < end:
         byte = view[at]
@@ -685,11 +871,11 @@ def _is_plain(view: bytes, at: int, end: int) -> bool:
     return True
 
 
-def _same(view: bytes, at: int, end: int, name: bytes) -> bool:
+def _same(view: bytes | bytearray, at: int, end: int, name: bytes) -> bool:
     return end - at == len(name) and _starts(view, at, end, name)
 
 
-def _starts(view: bytes, at: int, end: int, name: bytes) -> bool:
+def _starts(view: bytes | bytearray, at: int, end: int, name: bytes) -> bool:
     if end - at < len(name):
         return False
     for byte in name:
@@ -727,9 +913,15 @@ def _is_utf8(text: bytes) -> bool:
 
 def _unescaped(view: bytes, start: int, end: int) -> bytes | None:
     out = bytearray(end - start)
-    target = out
-    at = start
-    length = 0
+    length = _unescape(view, start, end, out, 0)
+    return None if length < 0 else bytes(out[:length])
+
+
+def _unescape(view: bytes, at: int, end: int, target: bytearray, length: int) -> int:
+    """Write a JSON string's content at ``length``; where it ends, or -1 when it is not valid.
+
+    C writes through a bare pointer: the caller made room for as many bytes as are read.
+    """
     while at < end:
         byte = view[at]
         if byte != 92:
@@ -738,14 +930,14 @@ def _unescaped(view: bytes, start: int, end: int) -> bytes | None:
             at += 1
             continue
         if at + 1 >= end:
-            return None
+            return -1
         byte = view[at + 1]
         if byte == 117:  # u
             if at + 6 > end:
-                return None
+                return -1
             point = _hex4(view, at + 2)
             if point < 0 or 0xD800 <= point <= 0xDFFF:
-                return None
+                return -1
             at += 6
             # An escape takes six bytes and its UTF-8 at most three, so there is always room.
             if point < 0x80:
@@ -763,11 +955,11 @@ def _unescaped(view: bytes, start: int, end: int) -> bytes | None:
             continue
         byte = _escape(byte)
         if byte < 0:
-            return None
+            return -1
         target[length] = byte
         length += 1
         at += 2
-    return bytes(out[:length])
+    return length
 
 
 def _escape(byte: int) -> int:

@@ -40,7 +40,7 @@ def count_plain(
 
 
 def gather_runs(
-    arrived: list[tuple[Any, list[Item], bool]],
+    arrived: list[tuple[Any, Any, bool]],
     at: int,
     queue_counts: dict[bytes, int],
     plain_flags: int,
@@ -51,13 +51,16 @@ def gather_runs(
 ) -> int:
     """Take entries of ``arrived`` from ``at`` on while they hold nothing but plain sends.
 
-    An entry is a connection, its items, and whether all of them are sends; ``count_plain`` says
-    which sends are plain. They are added to ``items``, their drafts to ``drafts`` and one part per
-    connection to ``parts``. Returns the index of the first entry that was left alone.
+    An entry is a connection, its items, and whether all of them are sends; one whose items are no
+    list is left alone. ``count_plain`` says which sends are plain. They are added to ``items``,
+    their drafts to ``drafts`` and one part per connection to ``parts``. Returns the index of the
+    first entry that was left alone.
     """
     end = len(arrived)
     while at < end:
         entry = arrived[at]
+        if not isinstance(entry[1], list):
+            break
         run = entry[1]
         count = len(run)
         if not entry[2] or count + entry[0].in_flight_count > in_flight_count_max:

@@ -1,5 +1,11 @@
 cimport cython
 
+cdef Py_ssize_t _ROW_NUMBERS
+cdef Py_ssize_t _TOPIC_AT
+cdef Py_ssize_t _TOPIC_END
+cdef Py_ssize_t _IS_FIFO
+cdef Py_ssize_t _RECORD_BYTES
+
 @cython.locals(
     rows=dict, row=list, kind=int, found=int, count=Py_ssize_t, byte_count=cython.longlong,
     small_count=Py_ssize_t, end=Py_ssize_t, index=Py_ssize_t, draft=object,
@@ -8,6 +14,17 @@ cimport cython
 cpdef dict tally_run(
     list drafts, list physical_offsets, long long physical_end, bytes fifo_mark,
     bytes fifo_skips)
+
+@cython.locals(
+    counted=dict, chunk=tuple, buffer=bytes, count=Py_ssize_t, table="const long long[::1]",
+    row=list, topic=bytes, kind=int, messages=Py_ssize_t, byte_count=cython.longlong,
+    small_count=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, found=int,
+    size=cython.longlong, _=Py_ssize_t)
+cpdef dict tally_plain(list chunks)
+
+@cython.locals(byte=cython.uchar)
+cdef bint _is_same(
+    const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end, bytes text) except -1
 
 @cython.locals(
     last=Py_ssize_t, place=Py_ssize_t, end=Py_ssize_t, skip=Py_ssize_t)

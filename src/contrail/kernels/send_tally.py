@@ -8,9 +8,16 @@ from __future__ import annotations
 
 from typing import Any
 
+from contrail.kernels import send_rows
+
 NORMAL, FIFO, DELAY, TRANSACTION = range(4)
 # Classes end at 1 KiB, 4 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB; the last one has no end.
 SIZE_CLASS_COUNT = 7
+_ROW_NUMBERS = send_rows.ROW_NUMBERS
+_TOPIC_AT = send_rows.TOPIC_AT
+_TOPIC_END = send_rows.TOPIC_END
+_IS_FIFO = send_rows.IS_FIFO
+_RECORD_BYTES = send_rows.RECORD_BYTES
 
 Tally = dict[tuple[bytes, int], list[int]]
 """By topic and kind: messages, bytes, and the messages of each size class."""
@@ -89,6 +96,58 @@ def tally_run(
         row[1] += byte_count
         row[2] += small_count
     return rows
+
+
+def tally_plain(chunks: list[Any]) -> Tally:
+    """Count chunks of ``plain_sends`` that were stored."""
+    counted: Tally = {}
+    for chunk in chunks:
+        buffer = chunk[0]
+        count = chunk[1]
+        table = chunk[2]
+        row: list[int] = []
+        topic = b""
+        kind = -1
+        messages = byte_count = small_count = 0
+        at = 0
+        for _ in range(count):
+            start = table[at + _TOPIC_AT]
+            end = table[at + _TOPIC_END]
+            found = table[at + _IS_FIFO]
+            if found != kind or not _is_same(buffer, start, end, topic):
+                if messages:
+                    row[0] += messages
+                    row[1] += byte_count
+                    row[2] += small_count
+                    messages = byte_count = small_count = 0
+                topic = buffer[start:end]
+                kind = found
+                key = (topic, kind)
+                if key not in counted:
+                    counted[key] = [0] * 9
+                row = counted[key]
+            size = table[at + _RECORD_BYTES]
+            messages += 1
+            byte_count += size
+            if size <= 1024:
+                small_count += 1
+            else:
+                row[_size_place(size)] += 1
+            at += _ROW_NUMBERS
+        row[0] += messages
+        row[1] += byte_count
+        row[2] += small_count
+    return counted
+
+
+def _is_same(buffer: bytes, at: int, end: int, text: bytes) -> bool:
+    if end - at != len(text):
+        return False
+    for byte in text:
+        if buffer[at] != byte:
+            return False
+        at += 1
+    return True
 
 
 def _holds(data: bytes, mark: bytes, skips: bytes) -> bool:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from array import array
 from struct import Struct
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.errors import RemoteProtocolError
 from contrail.kernels.frame_scan import (
@@ -13,6 +14,7 @@ from contrail.kernels.frame_scan import (
     PROBLEM_TOTAL,
     Item,
     scan_frames,
+    scan_plain,
 )
 from contrail.model.message import MessageDraft
 from contrail.protocol.command import (
@@ -26,8 +28,13 @@ from contrail.protocol.command import (
     decode_frame,
 )
 
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk
+
 _TOTAL = Struct(">I")
 _PREFIX_BYTES = 8
+# How a Java client's header begins; others are not worth a try.
+_SEND_BEGINS = b'{"code":310,'
 _KNOWN_LANGUAGES = frozenset(LANGUAGES)
 _PROBLEMS = {
     PROBLEM_TOTAL: ("frame_length", "a frame's length is below 4 or above the limit"),
@@ -56,6 +63,27 @@ class SendRequest(NamedTuple):
     draft: MessageDraft
 
 
+class PlainSends:
+    """Sends of one connection that need no second look by what they are.
+
+    ``chunk`` is for ``kernels.plain_sends``: the received bytes, how many sends they hold, the
+    numbers of each (see ``kernels.send_rows``), their properties as they are to be stored, and
+    the sender's host.
+    """
+
+    __slots__ = ("_suffix", "chunk", "send_count")
+
+    def __init__(self, chunk: Chunk, suffix: bytes) -> None:
+        self.chunk = chunk
+        self.send_count = chunk[1]
+        self._suffix = suffix
+
+    def items(self) -> list[Item]:
+        """The same sends as tuples, for whoever has to look twice."""
+        buffer, limit = self.chunk[0], len(self.chunk[0])
+        return scan_frames(buffer, 0, limit, limit, self.chunk[4], self._suffix)[0]
+
+
 Frames = list[Frame | Item]
 """What arrived at once: sends and pulls are tuples of the kernel."""
 
@@ -71,12 +99,15 @@ class FrameDecoder:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         header_bytes_max: int = HEADER_BYTES_MAX,
         value_bytes_max: int = VALUE_BYTES_MAX,
+        takes_plain_sends: bool = False,
     ) -> None:
+        """With ``takes_plain_sends`` nothing but tidy sends comes out as ``PlainSends``."""
         self._born_host = born_host
         self._property_suffix = property_suffix
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._value_bytes_max = value_bytes_max
+        self._takes_plain_sends = takes_plain_sends
         self._pending = bytearray()
         self._wanted_bytes = 0
         self.failure: RemoteProtocolError | None = None
@@ -88,7 +119,7 @@ class FrameDecoder:
         """How much of an unfinished frame is held."""
         return len(self._pending)
 
-    def feed(self, data: bytes) -> Frames:
+    def feed(self, data: bytes) -> Frames | PlainSends:
         """The frames that ``data`` completes, in order; sends as tuples of the kernel.
 
         After bytes that are no frame ``failure`` is set: nothing more can be read.
@@ -99,6 +130,12 @@ class FrameDecoder:
                 return []
             data = bytes(self._pending)
             self._pending = bytearray()
+        if self._takes_plain_sends and data.startswith(_SEND_BEGINS, _PREFIX_BYTES):
+            found = scan_plain(
+                data, self._frame_bytes_max, self._header_bytes_max, self._property_suffix
+            )
+            if found is not None:
+                return self._plain(data, *found)
         items, consumed, problem, kinds = scan_frames(
             data,
             0,
@@ -113,6 +150,15 @@ class FrameDecoder:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
         self.only_sends = not kinds
         return self._finished(data, items) if kinds & KIND_OTHER else items
+
+    def _plain(
+        self, data: bytes, count: int, consumed: int, rows: array[int], texts: bytearray
+    ) -> PlainSends:
+        if consumed < len(data):
+            self._keep(data, consumed)
+        self.only_sends = True
+        chunk = (data, count, rows, texts, self._born_host)
+        return PlainSends(chunk, self._property_suffix)
 
     def _keep(self, data: bytes, consumed: int) -> None:
         self._pending = bytearray(memoryview(data)[consumed:])

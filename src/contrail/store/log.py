@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import Literal, Self
+from typing import TYPE_CHECKING, Literal, Self
 
 from contrail.clock import Clock, SystemClock
 from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
@@ -24,7 +24,7 @@ from contrail.store.disk.marker_files import ApacheCheckpoint, StoreLock, remove
 from contrail.store.disk.queue_table import Arrival as Arrival
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
-from contrail.store.services.append import AppendedRun, Appender
+from contrail.store.services.append import AppendedChunks, AppendedRun, Appender
 from contrail.store.services.checkpoint import CheckpointFiles
 from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
@@ -38,6 +38,9 @@ from contrail.store.services.scrub import Scrubber
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
 from contrail.store.state.time_search import Boundary
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk
 
 _FOREVER_MS = (1 << 63) - 1
 
@@ -285,6 +288,11 @@ class MessageStore:
         return PooledWrites(self._files, self._pool)
 
     @property
+    def body_bytes_max(self) -> int:
+        """How large a message's body may be."""
+        return self._config.body_bytes_max
+
+    @property
     def notes(self) -> list[str]:
         """What an operator should know about this run that is no error."""
         return [self._pool.note] if self._pool is not None and self._pool.note else []
@@ -302,6 +310,16 @@ class MessageStore:
             StorePoisoned: an earlier write or sync failed.
         """
         return self._appender.append(drafts)
+
+    def append_chunks(self, chunks: list[Chunk]) -> AppendedChunks | None:
+        """Append tidy sends that are still rows of numbers; None if ``append`` must take them.
+
+        Raises as ``append`` does.
+        """
+        appended = self._appender.append_chunks(chunks)
+        if appended is not None:
+            self._dispatcher.offer(appended.physical_start, appended.records)
+        return appended
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:
         return self._appender.append([draft])

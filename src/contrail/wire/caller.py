@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 
 from contrail.errors import CallFailed
 from contrail.protocol.command import ReceivedResponse, Request
-from contrail.protocol.frames import FrameDecoder, Frames
+from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
 from contrail.wire.addresses import split_address
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
@@ -132,7 +132,10 @@ class Caller:
     def admit(self, connection: Connection) -> str | None:
         return None
 
-    def arrived(self, connection: Connection, frames: Frames, only_sends: bool) -> None:
+    def arrived(
+        self, connection: Connection, frames: Frames | PlainSends, only_sends: bool
+    ) -> None:
+        assert isinstance(frames, list), "only a server's decoder leaves sends as rows"
         for frame in frames:
             if isinstance(frame, ReceivedResponse):
                 connection.answered(frame)

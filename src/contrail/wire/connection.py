@@ -28,7 +28,7 @@ from contrail.protocol.command import (
     encode_request,
     encode_response,
 )
-from contrail.protocol.frames import FrameDecoder, Frames
+from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
@@ -56,7 +56,9 @@ class Hub(Protocol):
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
-    def arrived(self, connection: Connection, frames: Frames, only_sends: bool) -> None: ...
+    def arrived(
+        self, connection: Connection, frames: Frames | PlainSends, only_sends: bool
+    ) -> None: ...
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
 
@@ -142,7 +144,7 @@ class Connection(asyncio.Protocol):
         decoder = self._decoder
         assert decoder is not None
         starts_a_frame = not decoder.pending_bytes
-        frames = decoder.feed(data) if data else []
+        frames: Frames | PlainSends = decoder.feed(data) if data else []
         if frames:
             # What is pending now, if anything, has just begun.
             self.frame_s = now_s

@@ -15,7 +15,7 @@ from collections import Counter
 from typing import Protocol
 
 from contrail.errors import ConfigError
-from contrail.protocol.frames import FrameDecoder, Frames
+from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
@@ -31,7 +31,7 @@ _FREE_PAIR_TRIES = 100
 FAST_PORT_DISTANCE = 2
 
 
-Arrived = tuple[Connection, Frames, bool]
+Arrived = tuple[Connection, Frames | PlainSends, bool]
 """A connection, what it sent at once, and whether that is nothing but sends."""
 
 
@@ -63,6 +63,7 @@ class Server:
         *,
         limits: Limits | None = None,
         property_suffix: bytes = b"",
+        takes_plain_sends: bool = False,
         tls_mode: TlsMode = TlsMode.DISABLED,
         tls_files: TlsFiles | None = None,
     ) -> None:
@@ -73,6 +74,7 @@ class Server:
         self.tls_mode = tls_mode
         self.tls_files = tls_files
         self.property_suffix = property_suffix
+        self._takes_plain_sends = takes_plain_sends
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         # Whoever wants requests timed sets it before the first connection comes.
@@ -122,6 +124,7 @@ class Server:
             property_suffix=self.property_suffix,
             frame_bytes_max=self.limits.frame_bytes_max,
             header_bytes_max=self.limits.header_bytes_max,
+            takes_plain_sends=self._takes_plain_sends,
         )
 
     def admit(self, connection: Connection) -> str | None:
@@ -144,7 +147,9 @@ class Server:
         self._service.connection_opened(connection)
         return None
 
-    def arrived(self, connection: Connection, frames: Frames, only_sends: bool) -> None:
+    def arrived(
+        self, connection: Connection, frames: Frames | PlainSends, only_sends: bool
+    ) -> None:
         if not self._arrived:
             self._note_first_arrival()
             self.schedule_tick()
@@ -208,6 +213,8 @@ class Server:
                     continue
             at += 1
             try:
+                if isinstance(frames, PlainSends):
+                    frames = frames.items()
                 service.received(connection, frames)
             except Exception:
                 _log.exception("the frames of %s were not served", connection.address)

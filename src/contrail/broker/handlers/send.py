@@ -1,16 +1,19 @@
 """Sends: runs of messages in, one append per tick, answers out.
 
-Tidy messages to known topics go straight from the frame kernel to the record kernel; everything
-else is looked at by ``SendAdmission`` first. Both end in the same run, so one connection's
-messages keep their order.
+Tidy messages to known topics go straight from the frame kernel to the record kernel: as rows of
+numbers (``kernels.plain_sends``) when a connection sent nothing else, as tuples when it did.
+Everything else is looked at by ``SendAdmission`` first. What was collected in one way is appended
+before anything is collected in another, so one connection's messages keep their order.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.plain_chunks import count_chunk_codes, run_of, slim_items
 from contrail.broker.services.send_admission import Admitted, SendAdmission
 from contrail.broker.services.send_dedupe import BatchRepeat, remember_place, repeated_run
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -23,7 +26,8 @@ from contrail.errors import (
     RequestRejected,
     StoreError,
 )
-from contrail.kernels.answer_build import part_answers
+from contrail.kernels.answer_build import part_answers, plain_answers
+from contrail.kernels.plain_sends import are_admitted, two_way_count
 from contrail.kernels.send_runs import Item, count_plain, gather_runs
 from contrail.kernels.send_tally import count_codes
 from contrail.model.batch import mark_inner_batch, split_batch
@@ -32,14 +36,20 @@ from contrail.model.message_id import encode_offset_message_id
 from contrail.model.topic import QueueType
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
-from contrail.protocol.frames import SendRequest
+from contrail.protocol.frames import PlainSends, SendRequest
 from contrail.protocol.sends import as_send_request, is_unit_send, read_send
 from contrail.store.log import MessageStore
-from contrail.store.services.append import AppendedRun
+from contrail.store.services.append import AppendedChunks, AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.server import Arrived
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk
+
+    SentChunk = tuple[Connection, Chunk]
+    """Who sent it, and what."""
 
 _log = logging.getLogger(__name__)
 
@@ -96,6 +106,7 @@ class SendHandler:
         self._parts: list[_Part] = []
         # By topic and key: those in the run that nobody may store once more.
         self._claims: dict[tuple[str, bytes], _Claimed] = {}
+        self._chunks: list[tuple[Connection, PlainSends]] = []
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -110,6 +121,34 @@ class SendHandler:
         """Tidy sends of many connections; returns the first entry that needs a second look."""
         if self.busy_reason(waited_ms) is not None:
             return at
+        end = len(arrived)
+        while at < end:
+            peer, frames, _ = arrived[at]
+            if isinstance(frames, PlainSends):
+                room = in_flight_count_max - peer.in_flight_count
+                if frames.send_count > room or not self._take_chunk(peer, frames):
+                    break
+                at += 1
+                continue
+            left_at = self._gather(arrived, at, in_flight_count_max)
+            if left_at == at:
+                break
+            at = left_at
+        return at
+
+    def _take_chunk(self, peer: Connection, sends: PlainSends) -> bool:
+        """Collect sends that are still rows, unless one of them needs a second look."""
+        if self._on_stored is not None or not are_admitted(
+            sends.chunk, self._admission.plain_topics(), _PLAIN_FLAGS, self._store.body_bytes_max
+        ):
+            return False
+        if self._items:
+            self.append_run()
+        self._chunks.append((peer, sends))
+        return True
+
+    def _gather(self, arrived: list[Arrived], at: int, in_flight_count_max: int) -> int:
+        self._append_chunks()
         return gather_runs(
             arrived,
             at,
@@ -127,6 +166,7 @@ class SendHandler:
         ``waited_ms`` is how long they have been waiting: too long is answered busy, so that the
         producer goes elsewhere instead of filling a queue that does not move.
         """
+        self._append_chunks()
         busy = self.busy_reason(waited_ms)
         if busy is not None:
             for item in items:
@@ -172,6 +212,7 @@ class SendHandler:
     def handle_send(self, request: Request, peer: Peer) -> Answer:
         """A send whose header took the tolerant decoder."""
         assert isinstance(peer, Connection)
+        self._append_chunks()
         send = read_send(request, peer.packed_host)
         self._take_with_care(peer, send, self.busy_reason(0.0), is_unit=is_unit_send(request))
         return LATER
@@ -229,6 +270,7 @@ class SendHandler:
 
     def append_run(self) -> None:
         """Append everything collected so far and answer, or park the answers."""
+        self._append_chunks()
         if not self._items:
             return
         items, drafts, parts, claims = self._items, self._drafts, self._parts, self._claims
@@ -250,6 +292,25 @@ class SendHandler:
         for index, claim, queue_id in claims.values():
             remember_place(claim, queue_id, run, index)
         self._promise(items, parts, run)
+
+    def _append_chunks(self) -> None:
+        """Append the rows collected so far; those that must be looked at join the run instead."""
+        if not self._chunks:
+            return
+        taken, self._chunks = self._chunks, []
+        chunks = [sends.chunk for _, sends in taken]
+        try:
+            appended = self._store.append_chunks(chunks)
+        except StoreError:
+            # It happens again on the general way, which tells everybody.
+            appended = None
+        if appended is None:
+            for peer, sends in taken:
+                self._take_plain(peer, sends.items())
+            self.append_run()
+            return
+        self._stats.stored_plain(chunks)
+        self._promise_chunks([(peer, sends.chunk) for peer, sends in taken], appended)
 
     def _append_singly(
         self, items: list[Item], parts: list[_Part], claims: Mapping[tuple[str, bytes], _Claimed]
@@ -345,6 +406,61 @@ class SendHandler:
                 self._answer_parts(items, waiting, run, code, arrived_s)
 
         self._acknowledgements.park(run.physical_end, self._clock.now_ms(), release)
+
+    def _promise_chunks(self, chunks: list[SentChunk], appended: AppendedChunks) -> None:
+        """As ``_promise``, for rows."""
+        arrived_s = self._arrived_s
+        if not self._waits_for_flush:
+            self._answer_chunks(chunks, appended, ResponseCode.SUCCESS, arrived_s)
+            return
+        # Bodies are in the log; what waits keeps only what its answers need.
+        waiting = [(peer, (b"", *chunk[1:])) for peer, chunk in chunks]
+        places = appended._replace(records=bytearray())
+        counts = [two_way_count(chunk) for _, chunk in waiting]
+        for (peer, _), count in zip(waiting, counts, strict=True):
+            peer.in_flight_count += count
+
+        def release(code: ResponseCode) -> None:
+            for (peer, _), count in zip(waiting, counts, strict=True):
+                peer.in_flight_count -= count
+            self._answer_chunks(waiting, places, code, arrived_s)
+
+        self._acknowledgements.park(appended.physical_end, self._clock.now_ms(), release)
+
+    def _answer_chunks(
+        self,
+        chunks: list[SentChunk],
+        appended: AppendedChunks,
+        code: ResponseCode,
+        arrived_s: float,
+    ) -> None:
+        if code is not ResponseCode.SUCCESS:
+            self._answer_rows_singly(chunks, appended, code, arrived_s)
+            return
+        if self._times is not None:
+            counts = count_chunk_codes([chunk for _, chunk in chunks])
+            self._times.answered_sends(counts, code, arrived_s)
+        extra = self._extra_fields()
+        for peer, (_, count, rows, texts, _) in chunks:
+            answers = plain_answers(count, rows, texts, self._host_digits, extra)
+            if answers:
+                peer.send_whole(answers)
+
+    def _answer_rows_singly(
+        self,
+        chunks: list[SentChunk],
+        appended: AppendedChunks,
+        code: ResponseCode,
+        arrived_s: float,
+    ) -> None:
+        """What did not go well is told on the general way."""
+        for peer, chunk in chunks:
+            items, run = slim_items(chunk), run_of(chunk, appended)
+            part: _Part = (peer, 0, len(items), None)
+            if code is ResponseCode.SERVICE_NOT_AVAILABLE:
+                self._refuse_all(items, [part], StoreError("the log could not be made durable"))
+            else:
+                self._answer_parts(items, [part], run, code, arrived_s)
 
     def _repeat(
         self, peer: Connection, item: Item, admitted: Admitted, firsts: list[FirstSend]

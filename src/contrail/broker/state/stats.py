@@ -19,12 +19,24 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import add
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from contrail.kernels.send_tally import DELAY, FIFO, NORMAL, TRANSACTION, skips_of, tally_run
+from contrail.kernels.send_tally import (
+    DELAY,
+    FIFO,
+    NORMAL,
+    TRANSACTION,
+    Tally,
+    skips_of,
+    tally_plain,
+    tally_run,
+)
 from contrail.model.message import MessageDraft
 from contrail.model.properties import SHARDING_KEY
 from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, is_system_topic
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -172,7 +184,13 @@ class BrokerStats:
     ) -> None:
         """A run was stored at these places."""
         run = drafts if isinstance(drafts, list) else list(drafts)
-        tally = tally_run(run, physical_offsets, physical_end, _FIFO_MARK, _FIFO_SKIPS)
+        self._add(tally_run(run, physical_offsets, physical_end, _FIFO_MARK, _FIFO_SKIPS))
+
+    def stored_plain(self, chunks: list[Chunk]) -> None:
+        """Tidy sends were stored that are rows of numbers."""
+        self._add(tally_plain(chunks))
+
+    def _add(self, tally: Tally) -> None:
         for (name, kind), counts in tally.items():
             topic = name.decode("utf-8", "replace")
             self.sent(topic, counts[0], counts[1])

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.clock import Clock
 from contrail.errors import (
@@ -20,6 +20,7 @@ from contrail.errors import (
     StorePoisoned,
     StoreReadOnly,
 )
+from contrail.kernels.plain_sends import build_plain_run
 from contrail.kernels.record_build import build_fitting_run, build_run, measure_run
 from contrail.model.batch import inner_batch_count, put_inner_base
 from contrail.model.message import MessageDraft
@@ -34,6 +35,9 @@ from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.prepare import SegmentPreparer
 from contrail.store.state.append import AppendState, Chunk
 
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk as PlainChunk
+
 _DELAY_NAME = DELAY.encode()
 
 
@@ -44,6 +48,15 @@ class AppendedRun(NamedTuple):
     physical_offsets: list[int]
     store_timestamp_ms: int
     physical_end: int
+
+
+class AppendedChunks(NamedTuple):
+    """The records that were written, from ``physical_start`` to ``physical_end`` of the log."""
+
+    records: bytearray
+    physical_start: int
+    physical_end: int
+    store_timestamp_ms: int
 
 
 class Appender:
@@ -90,6 +103,31 @@ class Appender:
         """Independent messages in order; a segment may end between two of them."""
         return self._append(drafts if isinstance(drafts, list) else list(drafts))
 
+    def append_chunks(self, chunks: list[PlainChunk]) -> AppendedChunks | None:
+        """Tidy sends in order, their places noted in their rows; None if this way is not for them.
+
+        It is not when they go over the segment's end or one of them is the first of its queue:
+        nothing was written then, and ``append`` takes them.
+        """
+        self._refuse()
+        if self._active is None or self._record_crc:
+            return None
+        state = self._state
+        now_ms = self._clock.now_ms()
+        start = state.physical_end
+        built = build_plain_run(
+            chunks, state.next_offsets, start, state.room(), now_ms, self._store_host
+        )
+        if built is None:
+            return None
+        records, physical_end, next_offsets, last_record_offset = built
+        crashpoint("append.before_write")
+        self._pwrite(records, start)
+        crashpoint("append.after_write")
+        state.commit_append(next_offsets, physical_end)
+        self._written(last_record_offset, now_ms)
+        return AppendedChunks(records, start, physical_end, now_ms)
+
     def append_batch(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """A split batch: one queue, consecutive offsets, never across a segment's end."""
         self._require_batch(drafts)
@@ -106,9 +144,7 @@ class Appender:
     def _append(
         self, drafts: list[MessageDraft], *, whole: bool = False, weight: int = 1
     ) -> AppendedRun:
-        if self.refusal is not None:
-            # A new one each time: an exception that is raised again and again grows a traceback.
-            raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
+        self._refuse()
         state = self._state
         now_ms = self._clock.now_ms()
         built = build_fitting_run(
@@ -132,6 +168,11 @@ class Appender:
             state.commit_append(next_offsets, physical_end)
             self._written(physical_offsets[-1], now_ms)
         return AppendedRun(queue_offsets, physical_offsets, now_ms, physical_end)
+
+    def _refuse(self) -> None:
+        if self.refusal is not None:
+            # A new one each time: an exception that is raised again and again grows a traceback.
+            raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
 
     def _append_in_chunks(
         self, drafts: list[MessageDraft], now_ms: int, whole: bool, weight: int
@@ -173,7 +214,7 @@ class Appender:
         self._pwrite(b"".join(parts), physical_offset)
         crashpoint("append.after_write")
 
-    def _pwrite(self, data: bytes, physical_offset: int) -> None:
+    def _pwrite(self, data: bytes | bytearray, physical_offset: int) -> None:
         segment = self._active
         assert segment is not None, "segments are secured before anything is written"
         position = physical_offset - segment.start

@@ -37,7 +37,7 @@ class PooledWrites:
         self._lock = threading.Lock()
         self._committing = threading.Lock()
 
-    def write(self, segment: Segment, data: bytes, position: int) -> int:
+    def write(self, segment: Segment, data: bytes | bytearray, position: int) -> int:
         """Copy to the segment's buffer; without one free, commit what waits and write through."""
         last = self._buffered[-1] if self._buffered else None
         if last is None or last.segment is not segment:

@@ -1,0 +1,248 @@
+"""Tidy sends on their way from received bytes to records and answers, as rows of numbers.
+
+A chunk is what one connection sent at once: ``(buffer, count, rows, texts, born_host)``; the rows
+are described in ``send_rows``. Everything here gives what the general way gives for the same
+messages (``record_build``), without an object per message.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from contrail.kernels import send_rows
+from contrail.kernels.record_build import crc32
+
+if TYPE_CHECKING:
+    from array import array
+    from typing import TypeAlias
+
+    Chunk: TypeAlias = tuple[bytes, int, array[int], bytearray, bytes]
+    BuiltRun: TypeAlias = tuple[bytearray, int, dict[tuple[bytes, int], int], int]
+
+_MAGIC_V1 = -626843481
+_HEADER_BYTES = 88
+_CRC_MASK = 0x7FFFFFFF
+_ROW_NUMBERS = send_rows.ROW_NUMBERS
+_ONE_WAY = send_rows.ONE_WAY
+_QUEUE_ID = send_rows.QUEUE_ID
+_SYS_FLAG = send_rows.SYS_FLAG
+_BORN_MS = send_rows.BORN_MS
+_FLAG = send_rows.FLAG
+_TIMES = send_rows.TIMES
+_TOPIC_AT = send_rows.TOPIC_AT
+_TOPIC_END = send_rows.TOPIC_END
+_BODY_AT = send_rows.BODY_AT
+_BODY_END = send_rows.BODY_END
+_PROPERTIES_AT = send_rows.PROPERTIES_AT
+_PROPERTIES_END = send_rows.PROPERTIES_END
+_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
+_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
+_RECORD_BYTES = send_rows.RECORD_BYTES
+
+
+def are_admitted(
+    chunk: Chunk, queue_counts: dict[bytes, int], plain_flags: int, body_bytes_max: int
+) -> bool:
+    """Whether all sends of a chunk may be stored as they are.
+
+    That is: each to a topic of ``queue_counts`` and a queue that exists, with a body that is not
+    too large, and no other bits in its flags than ``plain_flags``.
+    """
+    buffer, count, table = chunk[0], chunk[1], chunk[2]
+    view = buffer
+    topic = b""
+    queue_count = -1
+    at = 0
+    for _ in range(count):
+        topic_at = table[at + _TOPIC_AT]
+        topic_end = table[at + _TOPIC_END]
+        if not _is_same(view, topic_at, topic_end, topic):
+            topic = buffer[topic_at:topic_end]
+            queue_count = queue_counts.get(topic, -1)
+        queue_id = table[at + _QUEUE_ID]
+        body_bytes = table[at + _BODY_END] - table[at + _BODY_AT]
+        if queue_id < 0 or queue_id >= queue_count or table[at + _SYS_FLAG] & ~plain_flags:
+            return False
+        if body_bytes <= 0 or body_bytes > body_bytes_max:
+            return False
+        at += _ROW_NUMBERS
+    return True
+
+
+def two_way_count(chunk: Chunk) -> int:
+    """How many sends of a chunk wait for an answer."""
+    count, table = chunk[1], chunk[2]
+    found = 0
+    for index in range(count):
+        if not table[index * _ROW_NUMBERS + _ONE_WAY]:
+            found += 1
+    return found
+
+
+def build_plain_run(
+    chunks: list[Chunk],
+    next_offsets: dict[tuple[bytes, int], int],
+    physical_end: int,
+    room_bytes: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+) -> BuiltRun | None:
+    """Place and build the records of all chunks; None when they exceed ``room_bytes``.
+
+    Each message gets the next offset of its queue by ``next_offsets``, which is only read; its
+    places are noted in its row. Returns the records, where they end, the changed next offsets and
+    where the last record begins. Also None when a queue has no next offset yet: a new queue is
+    for the general way, which checks its name.
+    """
+    total = 0
+    for chunk in chunks:
+        total += _measure(chunk, len(store_host))
+    if total > room_bytes:
+        return None
+    out = bytearray(total)
+    lanes: dict[bytes, dict[int, int]] = {}
+    position = 0
+    last = 0
+    for chunk in chunks:
+        last = _place(chunk, lanes, next_offsets, physical_end + position)
+        if last < 0:
+            return None
+        position = _lay_out(out, position, chunk, store_timestamp_ms, store_host)
+    planned: dict[tuple[bytes, int], int] = {}
+    for topic, lane in lanes.items():
+        for queue_id, queue_offset in lane.items():
+            planned[topic, queue_id] = queue_offset
+    return (out, physical_end + total, planned, last)
+
+
+def _measure(chunk: Chunk, store_host_bytes: int) -> int:
+    """Note the size of each record; the sum."""
+    count, table, born_host = chunk[1], chunk[2], chunk[4]
+    # The lengths of topic and properties take three bytes.
+    fixed = _HEADER_BYTES + len(born_host) - 8 + store_host_bytes - 8 + 3
+    total = 0
+    at = 0
+    for _ in range(count):
+        size = fixed + table[at + _BODY_END] - table[at + _BODY_AT]
+        size += table[at + _TOPIC_END] - table[at + _TOPIC_AT]
+        size += table[at + _PROPERTIES_END] - table[at + _PROPERTIES_AT]
+        table[at + _RECORD_BYTES] = size
+        total += size
+        at += _ROW_NUMBERS
+    return total
+
+
+def _place(
+    chunk: Chunk,
+    lanes: dict[bytes, dict[int, int]],
+    next_offsets: dict[tuple[bytes, int], int],
+    physical_offset: int,
+) -> int:
+    """Note the places of a chunk's records; where the last one begins, or -1 for a new queue."""
+    buffer, count, table = chunk[0], chunk[1], chunk[2]
+    view = buffer
+    topic = b""
+    lane: dict[int, int] = {}
+    last = physical_offset
+    at = 0
+    for _ in range(count):
+        topic_at = table[at + _TOPIC_AT]
+        topic_end = table[at + _TOPIC_END]
+        if not _is_same(view, topic_at, topic_end, topic):
+            topic = buffer[topic_at:topic_end]
+            if topic not in lanes:
+                lanes[topic] = {}
+            lane = lanes[topic]
+        queue_id = table[at + _QUEUE_ID]
+        known = lane.get(queue_id)
+        if known is None:
+            known = next_offsets.get((topic, queue_id))
+            if known is None:
+                return -1
+        queue_offset = known
+        lane[queue_id] = queue_offset + 1
+        table[at + _QUEUE_OFFSET] = queue_offset
+        table[at + _PHYSICAL_OFFSET] = physical_offset
+        last = physical_offset
+        physical_offset += table[at + _RECORD_BYTES]
+        at += _ROW_NUMBERS
+    return last
+
+
+def _lay_out(
+    out: bytearray, position: int, chunk: Chunk, store_timestamp_ms: int, store_host: bytes
+) -> int:
+    """Write a chunk's records; where they end.
+
+    C copies to and from bare pointers: ``out`` was made as large as all records, and the places in
+    the rows come from the scan, which found them within the buffers.
+    """
+    buffer, count, table, texts, born_host = chunk[0], chunk[1], chunk[2], chunk[3], chunk[4]
+    view = buffer
+    properties = texts
+    target = out
+    body = memoryview(buffer)
+    host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
+    at = 0
+    for _ in range(count):
+        start = position
+        body_at = table[at + _BODY_AT]
+        body_end = table[at + _BODY_END]
+        topic_at = table[at + _TOPIC_AT]
+        topic_end = table[at + _TOPIC_END]
+        text_at = table[at + _PROPERTIES_AT]
+        text_end = table[at + _PROPERTIES_END]
+        body_crc = crc32(body[body_at:body_end])
+        _put_i32(target, start + 4, _MAGIC_V1)
+        _put_i32(target, start + 8, body_crc & _CRC_MASK)
+        _put_i32(target, start + 12, table[at + _QUEUE_ID])
+        _put_i32(target, start + 16, table[at + _FLAG])
+        _put_i64(target, start + 20, table[at + _QUEUE_OFFSET])
+        _put_i64(target, start + 28, table[at + _PHYSICAL_OFFSET])
+        _put_i32(target, start + 36, table[at + _SYS_FLAG] & ~0x30 | host_bits)
+        _put_i64(target, start + 40, table[at + _BORN_MS])
+        position = _copy(target, start + 48, born_host, 0, len(born_host))
+        _put_i64(target, position, store_timestamp_ms)
+        position = _copy(target, position + 8, store_host, 0, len(store_host))
+        _put_i32(target, position, table[at + _TIMES])
+        # The place of a half message, 8 bytes, stays 0: a plain send has none.
+        _put_i32(target, position + 12, body_end - body_at)
+        position = _copy(target, position + 16, view, body_at, body_end)
+        target[position] = topic_end - topic_at
+        position = _copy(target, position + 1, view, topic_at, topic_end)
+        target[position] = (text_end - text_at) >> 8
+        target[position + 1] = (text_end - text_at) & 0xFF
+        position = _copy(target, position + 2, properties, text_at, text_end)
+        _put_i32(target, start, position - start)
+        at += _ROW_NUMBERS
+    return position
+
+
+def _is_same(view: bytes, at: int, end: int, text: bytes) -> bool:
+    if end - at != len(text):
+        return False
+    for byte in text:
+        if view[at] != byte:
+            return False
+        at += 1
+    return True
+
+
+def _copy(target: bytearray, to: int, source: bytes | bytearray, at: int, end: int) -> int:
+    while at < end:
+        target[to] = source[at]
+        to += 1
+        at += 1
+    return to
+
+
+def _put_i32(target: bytearray, at: int, value: int) -> None:
+    target[at] = value >> 24 & 0xFF
+    target[at + 1] = value >> 16 & 0xFF
+    target[at + 2] = value >> 8 & 0xFF
+    target[at + 3] = value & 0xFF
+
+
+def _put_i64(target: bytearray, at: int, value: int) -> None:
+    _put_i32(target, at, value >> 32)
+    _put_i32(target, at + 4, value)

@@ -1,0 +1,35 @@
+"""Rows of numbers that describe tidy sends: what ``frame_scan`` writes and ``plain_sends`` reads.
+
+A chunk of received bytes that holds nothing but tidy sends becomes three things: the bytes as they
+came, one row of ``ROW_NUMBERS`` 64-bit numbers per message, and the messages' properties as they
+will be stored, back to back. So a message costs no object of its own on its way into the log.
+
+Places named ``BODY_*`` and ``TOPIC_*`` are in the received bytes, those named ``PROPERTIES_*`` and
+``KEY_*`` (the value of the unique key) in the properties. The last three are known once the message
+is placed in the log.
+"""
+
+from __future__ import annotations
+
+(
+    OPAQUE,
+    ONE_WAY,
+    QUEUE_ID,
+    SYS_FLAG,
+    BORN_MS,
+    FLAG,
+    TIMES,
+    TOPIC_AT,
+    TOPIC_END,
+    BODY_AT,
+    BODY_END,
+    PROPERTIES_AT,
+    PROPERTIES_END,
+    KEY_AT,
+    KEY_END,
+    IS_FIFO,
+    QUEUE_OFFSET,
+    PHYSICAL_OFFSET,
+    RECORD_BYTES,
+    ROW_NUMBERS,
+) = range(20)

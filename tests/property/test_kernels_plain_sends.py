@@ -1,0 +1,225 @@
+"""Sends as rows of numbers: compiled equals pure, and both equal the general way."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from types import ModuleType
+from typing import Any
+
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from contrail.kernels import send_rows
+from contrail.kernels.answer_build import part_answers
+from contrail.kernels.frame_scan import scan_frames
+from contrail.kernels.record_build import build_fitting_run
+from contrail.kernels.send_runs import count_plain
+from contrail.kernels.send_tally import skips_of, tally_run
+from tests.unit.kernels.frame_material import (
+    BORN_HOST,
+    SUFFIX,
+    bodies,
+    frame,
+    mutated,
+    streams,
+)
+from tests.unit.kernels.material import outcome, twins
+
+KERNEL, PURE = twins("plain_sends")
+SCAN, PURE_SCAN = twins("frame_scan")
+ANSWERS, PURE_ANSWERS = twins("answer_build")
+TALLY, PURE_TALLY = twins("send_tally")
+
+LIMIT = 16 << 20
+PLAIN_FLAGS = 0x701
+FIFO_MARK = b"__SHARDINGKEY\x01"
+HOST_DIGITS = b"7F00000100002A9F"
+EXTRA = b'"MSG_REGION":"r","TRACE_ON":"true"'
+TOPICS = ["orders", "TopicTest", "t" * 127]
+
+_values = st.sampled_from(["AC0001", "x", "a b", 'say "no"', "back\\slash", "é", "1"])
+_pairs = st.tuples(
+    st.sampled_from(["TAGS", "KEYS", "__SHARDINGKEY", "other", "WAIT", "__CRC", "MSG_REGION"]),
+    _values,
+)
+
+
+@st.composite
+def tidy_frames(draw: st.DrawFn) -> bytes:
+    """A send as a Java client writes it; now and then one that needs a second look."""
+    pairs = [("UNIQ_KEY", f"AC{draw(st.integers(0, 10**9))}"), *draw(st.lists(_pairs, max_size=3))]
+    text = "".join(f"{name}\x01{value}\x02" for name, value in pairs)
+    fields = {
+        "a": "makers",
+        "b": draw(st.sampled_from(TOPICS)),
+        "c": "TBW102",
+        "d": "4",
+        "e": str(draw(st.integers(0, 3))),
+        "f": draw(st.sampled_from(["0", "0", "1", "256"])),
+        "g": str(draw(st.integers(0, 2**50))),
+        "h": str(draw(st.integers(-(2**31), 2**31 - 1))),
+        "i": text[:-1] if draw(st.booleans()) else text,
+        "j": str(draw(st.integers(0, 16))),
+        "k": "false",
+        "m": "false",
+    }
+    header = {
+        "code": 310,
+        "extFields": fields,
+        "flag": draw(st.sampled_from([0, 0, 0, 2])),
+        "language": "JAVA",
+        "opaque": draw(st.integers(-(2**31), 2**31 - 1)),
+        "version": 479,
+    }
+    encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=draw(st.booleans()))
+    return frame(encoded.encode(), draw(st.binary(min_size=1, max_size=40) | bodies))
+
+
+tidy_streams = st.lists(tidy_frames(), min_size=1, max_size=5).map(b"".join)
+hosts = st.sampled_from([bytes(8), b"\x7f\x00\x00\x01\x00\x00\x2a\x9f", bytes(range(20))])
+
+
+def scanned(scan: ModuleType, data: bytes) -> tuple[Any, ...] | None:
+    found = scan.scan_plain(data, LIMIT, LIMIT, SUFFIX)
+    if found is None:
+        return None
+    count, consumed, rows, texts = found
+    used = rows[(count - 1) * send_rows.ROW_NUMBERS + send_rows.PROPERTIES_END]
+    return count, consumed, rows, texts[:used]
+
+
+def chunk_of(data: bytes, born_host: bytes = BORN_HOST) -> tuple[Any, ...] | None:
+    found = SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX)
+    if found is None:
+        return None
+    count, _, rows, texts = found
+    return (data, count, rows, texts, born_host)
+
+
+def copied(chunk: tuple[Any, ...]) -> tuple[Any, ...]:
+    return (chunk[0], chunk[1], array("q", chunk[2]), chunk[3], chunk[4])
+
+
+@given(st.binary(max_size=60) | streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
+def test_compiled_and_pure_scan_alike(data: bytes) -> None:
+    assert outcome(scanned, SCAN, data) == outcome(scanned, PURE_SCAN, data)
+
+
+@given(streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
+def test_rows_say_what_the_items_say(data: bytes) -> None:
+    chunk = chunk_of(data)
+    items, consumed, _, kinds = scan_frames(data, 0, LIMIT, LIMIT, BORN_HOST, SUFFIX)
+    if chunk is None:
+        return
+    assert kinds == 0
+    assert consumed == SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX)[1]
+    _, count, rows, texts, _ = chunk
+    assert count == len(items)
+    for number, item in enumerate(items):
+        row = rows[number * send_rows.ROW_NUMBERS : (number + 1) * send_rows.ROW_NUMBERS]
+        draft = item[11]
+        assert (item[7], item[9], item[3]) == (False, 0, 310)
+        assert row[send_rows.OPAQUE] == item[0]
+        assert row[send_rows.ONE_WAY] == item[1] & 2
+        assert texts[row[send_rows.KEY_AT] : row[send_rows.KEY_END]] == item[10]
+        assert data[row[send_rows.TOPIC_AT] : row[send_rows.TOPIC_END]] == draft[0]
+        assert data[row[send_rows.BODY_AT] : row[send_rows.BODY_END]] == draft[2]
+        assert texts[row[send_rows.PROPERTIES_AT] : row[send_rows.PROPERTIES_END]] == draft[3]
+        numbers = ("QUEUE_ID", "FLAG", "SYS_FLAG", "BORN_MS", "TIMES")
+        places = [getattr(send_rows, name) for name in numbers]
+        assert [row[at] for at in places] == [draft[1], draft[4], draft[5], draft[6], draft[8]]
+
+
+def test_a_java_clients_sends_become_rows() -> None:
+    """Or else every message takes the general way and nobody notices."""
+    pairs = "UNIQ_KEY\x01AC0001\x02WAIT\x01true\x02TAGS\x01x\x02"
+    fields = {
+        "a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
+        "i": pairs, "j": "0", "k": "false", "m": "false", "n": "broker-a",
+    }  # fmt: skip
+    header = {"code": 310, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1}
+    data = frame(json.dumps(header, separators=(",", ":")).encode(), b"body")
+    found = scanned(SCAN, data * 3)
+    assert found is not None
+    assert found[0] == 3
+
+
+@given(tidy_streams, hosts, hosts, st.integers(0, 2**40), st.integers(0, 6000))
+def test_records_are_those_of_the_general_way(
+    data: bytes, born_host: bytes, store_host: bytes, physical_end: int, room_bytes: int
+) -> None:
+    chunk = chunk_of(data, born_host)
+    assume(chunk is not None)
+    assert chunk is not None
+    drafts = [item[11] for item in scan_frames(data, 0, LIMIT, LIMIT, born_host, SUFFIX)[0]]
+    known = {(topic.encode(), queue): queue * 10 for topic in TOPICS for queue in range(4)}
+    general = build_fitting_run(
+        drafts, known, physical_end, room_bytes, 1, 1_700_000_000_000, store_host, LIMIT, False
+    )
+    rest = (known, physical_end, room_bytes, 1_700_000_000_000, store_host)
+    twin = copied(chunk)
+    built = KERNEL.build_plain_run([chunk], *rest)
+    assert built == PURE.build_plain_run([twin], *rest)
+    assert chunk == twin
+    if general is None:
+        assert built is None
+        return
+    parts, queue_offsets, physical_offsets, end, planned, _ = general
+    assert built == (bytearray(b"".join(parts)), end, planned, physical_offsets[-1])
+    step = send_rows.ROW_NUMBERS
+    assert list(chunk[2][send_rows.QUEUE_OFFSET :: step]) == queue_offsets
+    assert list(chunk[2][send_rows.PHYSICAL_OFFSET :: step]) == physical_offsets
+    check_what_follows(chunk, data, drafts, queue_offsets, physical_offsets, end)
+
+
+def check_what_follows(
+    chunk: tuple[Any, ...],
+    data: bytes,
+    drafts: list[Any],
+    queue_offsets: list[int],
+    physical_offsets: list[int],
+    end: int,
+) -> None:
+    items = scan_frames(data, 0, LIMIT, LIMIT, chunk[4], SUFFIX)[0]
+    parts = [(None, 0, len(items), None)]
+    expected = part_answers(items, parts, queue_offsets, physical_offsets, HOST_DIGITS, EXTRA)
+    for answers in (ANSWERS, PURE_ANSWERS):
+        assert [answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA)] == expected
+    tally = tally_run(drafts, physical_offsets, end, FIFO_MARK, skips_of(FIFO_MARK))
+    assert TALLY.tally_plain([chunk]) == PURE_TALLY.tally_plain([chunk]) == tally
+    two_way = sum(not item[1] & 2 for item in items)
+    assert KERNEL.two_way_count(chunk) == PURE.two_way_count(chunk) == two_way
+
+
+@given(tidy_streams, st.integers(-1, 5), st.integers(0, 41))
+def test_the_same_sends_are_admitted_as_on_the_general_way(
+    data: bytes, queue_count: int, body_bytes_max: int
+) -> None:
+    chunk = chunk_of(data)
+    assume(chunk is not None)
+    assert chunk is not None
+    counts = {topic.encode(): queue_count for topic in TOPICS[:2]}
+    items = scan_frames(data, 0, LIMIT, LIMIT, BORN_HOST, SUFFIX)[0]
+    fits = all(len(item[11][2]) <= body_bytes_max for item in items)
+    expected = fits and count_plain(items, 0, counts, PLAIN_FLAGS) == len(items)
+    arguments = (chunk, counts, PLAIN_FLAGS, body_bytes_max)
+    assert KERNEL.are_admitted(*arguments) == PURE.are_admitted(*arguments) == expected
+
+
+@given(st.lists(tidy_streams, min_size=2, max_size=4))
+def test_chunks_of_several_connections_are_one_run(streams_of_peers: list[bytes]) -> None:
+    chunks = [chunk_of(data) for data in streams_of_peers]
+    assume(None not in chunks)
+    known = {(topic.encode(), queue): 0 for topic in TOPICS for queue in range(4)}
+    whole = chunk_of(b"".join(streams_of_peers))
+    rest = (known, 4096, LIMIT, 5, bytes(8))
+    assert KERNEL.build_plain_run(chunks, *rest) == KERNEL.build_plain_run([whole], *rest)
+
+
+@given(tidy_streams)
+def test_a_queue_without_a_next_offset_is_left_to_the_general_way(data: bytes) -> None:
+    chunk = chunk_of(data)
+    assume(chunk is not None)
+    for kernel in (KERNEL, PURE):
+        assert kernel.build_plain_run([chunk], {}, 0, LIMIT, 5, bytes(8)) is None
