@@ -23,6 +23,7 @@ SUITES = {
     "wire": ("bench.wire", "send and pull through the broker, beside servers that do nothing"),
     "client": ("bench.client", "send and consume by our Python client, beside other clients"),
     "spark": ("bench.spark", "the Spark connector beside Parquet, Kafka and our client"),
+    "growth": ("bench.growth", "what sends, pulls and restarts cost while something else grows"),
     "startup": (
         "bench.startup",
         "until the command line, contrail dev, a test's broker can be used",
@@ -91,6 +92,9 @@ def _command(name: str, size: str) -> str:
 
 
 def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None) -> list[Row]:
+    if unknown := set(wanted or ()) - set(suite.groups()):
+        known = ", ".join(suite.groups())
+        raise BenchError(f"no such group: {', '.join(sorted(unknown))}; choose of {known}")
     rows: list[Row] = []
     for group in suite.groups():
         if wanted and group not in wanted:
@@ -102,7 +106,7 @@ def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None
         finally:
             shutil.rmtree(folder)
     if not rows:
-        raise BenchError(f"no such group: choose of {', '.join(suite.groups())}")
+        raise BenchError("nothing was measured: what was asked for has no rows in this run")
     return rows
 
 

@@ -61,7 +61,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(message_count=10_000_000, round_count=5, window_s=5.0),
-    "quick": Sizes(message_count=1_000_000, round_count=3, window_s=2.0),
+    "quick": Sizes(message_count=500_000, round_count=1, window_s=1.5),
     "tiny": Sizes(message_count=4_000, round_count=1, window_s=2.0),
 }
 

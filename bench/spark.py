@@ -52,7 +52,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(row_count=1_000_000, round_count=3, sink_row_count=200_000, batch_count=20),
-    "quick": Sizes(row_count=200_000, round_count=2, sink_row_count=100_000, batch_count=10),
+    "quick": Sizes(row_count=50_000, round_count=1, sink_row_count=20_000, batch_count=5),
     "tiny": Sizes(row_count=2_000, round_count=1, sink_row_count=1_000, batch_count=2),
 }
 

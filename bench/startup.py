@@ -20,7 +20,7 @@ HELP_RATIO_MAX = 5
 DEV_READY_MS_MAX = 500
 FIXTURE_READY_MS_MAX = 300
 
-_ROUNDS = {"full": 30, "quick": 10, "tiny": 2}
+_ROUNDS = {"full": 30, "quick": 5, "tiny": 2}
 _CONTRAIL = str(Path(sys.executable).with_name("contrail"))
 
 

@@ -64,7 +64,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(pending_count=1_000_000, burst_count=20_000, idle_count=200, fill_s=300),
-    "quick": Sizes(pending_count=100_000, burst_count=5000, idle_count=50, fill_s=60),
+    "quick": Sizes(pending_count=20_000, burst_count=2000, idle_count=40, fill_s=8),
     "tiny": Sizes(pending_count=400, burst_count=100, idle_count=5, fill_s=2),
 }
 

@@ -78,12 +78,12 @@ SIZES = {
         pulls=20_000,
     ),
     "quick": Sizes(
-        round_count=3,
-        deep_sends=40_000,
-        wide_sends=10_000,
-        batches=800,
-        synced_sends=20_000,
-        pulls=6_000,
+        round_count=2,
+        deep_sends=20_000,
+        wide_sends=8_000,
+        batches=500,
+        synced_sends=10_000,
+        pulls=4_000,
     ),
     "tiny": Sizes(
         round_count=1,

@@ -13,7 +13,7 @@ import pytest
 from contrail.errors import StoreLayoutError
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
-from contrail.store.disk.queue_table import Arrival, QueueMark, QueueTable
+from contrail.store.disk.queue_table import Arrival, QueueTable
 
 LOG_END = 1 << 40
 
@@ -140,21 +140,40 @@ def test_many_dirty_files_are_synced_in_one_call(tmp_path: Path) -> None:
     assert table.open_count <= 8
 
 
-def test_small_queues_may_wait_for_more_rows(tmp_path: Path) -> None:
-    files = CountingFiles()
-    table = table_at(tmp_path, files)
-    table.put({b"small": {0: [run(0, 1, 0)]}, b"large": {0: [run(0, 50, 100)]}})
-    table.write_pending(bytes_min=400)
-    assert set(table.marks()) == {(b"large", 0)}
-    table.write_pending()
-    assert table.marks()[b"small", 0] == QueueMark(0, 1, 100)
+def test_of_many_queues_those_that_waited_longest_are_written_first(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    for topic in (b"first", b"second", b"third"):
+        table.put({topic: {0: [run(0, 1, 0)]}})
+    assert not table.write_pending(queues_max=2)
+    assert set(table.marks()) == {(b"first", 0), (b"second", 0)}
+    table.put({b"first": {0: [run(1, 2, 100)]}})
+    assert not table.write_pending(queues_max=1)
+    assert set(table.marks()) == {(b"first", 0), (b"second", 0), (b"third", 0)}
+    assert table.write_pending(queues_max=1)
+    assert table.marks()[b"first", 0].queue_offset_max == 2
+
+
+def test_what_is_owed_is_what_waited_then(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    table.put({b"early": {0: [run(0, 2, 0)]}, b"deleted": {0: [run(0, 1, 0)]}})
+    owed = table.owe()
+    assert {key: mark.queue_offset_max for key, mark in owed.items()} == {
+        (b"early", 0): 2,
+        (b"deleted", 0): 1,
+    }
+    table.put({b"late": {0: [run(0, 1, 300)]}})
+    table.delete_topic(b"deleted", 100)
+    assert table.is_owing
+    table.write_pending(queues_max=1)
+    assert not table.is_owing
+    assert table.has_pending
 
 
 def test_marks_follow_rows_written_early_too(tmp_path: Path) -> None:
     table = table_at(tmp_path)
     table.put({b"orders": {0: [run(0, 1000, 0)]}})
     assert table.marks() == {}
-    table.write_pending(bytes_min=400)
+    table.write_pending()
     assert table.marks()[b"orders", 0].queue_offset_max == 1000
 
 

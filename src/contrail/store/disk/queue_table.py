@@ -11,6 +11,7 @@ import logging
 import os
 import re
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -76,6 +77,7 @@ class QueueTable:
         self._topics: dict[bytes, dict[int, Queue]] = {}
         self._dirty: dict[Queue, tuple[bytes, int]] = {}
         self._warm: set[Queue] = set()
+        self._owed: set[Queue] = set()
         self._marks: dict[tuple[bytes, int], QueueMark] = {}
         self._refused: set[bytes] = set()
         self.batch_topics = batch_topics
@@ -143,18 +145,38 @@ class QueueTable:
                         self.physical_end_max = queue.physical_end
         return arrivals
 
-    def write_pending(self, *, bytes_min: int = 0) -> None:
-        """Write the rows of every queue with at least ``bytes_min`` of them unwritten."""
+    def cool_idle(self) -> None:
+        """Give back the memory of queues without news since the last call."""
         for queue in self._warm.difference(self._dirty):
             queue.cool()
         self._warm = set(self._dirty)
-        for queue, key in list(self._dirty.items()):
-            pending_bytes = queue.pending_bytes
-            # None pending: ``put`` wrote early and only the mark is news.
-            if pending_bytes >= bytes_min or not pending_bytes:
-                queue.write_pending()
-                self._marks[key] = queue.mark()
-                del self._dirty[queue]
+
+    def write_pending(self, *, queues_max: int | None = None) -> bool:
+        """Write waiting rows, of ``queues_max`` queues at most; whether these were all.
+
+        Those that have waited longest come first.
+        """
+        queues = list(islice(self._dirty.items(), queues_max))
+        for queue, key in queues:
+            queue.write_pending()
+            self._marks[key] = queue.mark()
+            del self._dirty[queue]
+            self._owed.discard(queue)
+        return not self._dirty
+
+    def owe(self) -> dict[tuple[bytes, int], QueueMark]:
+        """Where every queue stands now, its waiting rows included.
+
+        The files say so too once ``is_owing`` is False and they are synced.
+        """
+        self._owed = set(self._dirty)
+        waiting = {key: queue.mark_to_come() for queue, key in self._dirty.items()}
+        return {**self._marks, **waiting}
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether rows of the last ``owe`` are still to be written."""
+        return bool(self._owed)
 
     @property
     def has_pending(self) -> bool:
@@ -231,6 +253,7 @@ class QueueTable:
         for queue_id, queue in self._topics.pop(topic, {}).items():
             self._dirty.pop(queue, None)
             self._warm.discard(queue)
+            self._owed.discard(queue)
             self._marks.pop((topic, queue_id), None)
             queue.reset()
             crashpoint("queue.files_removed")

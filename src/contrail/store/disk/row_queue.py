@@ -89,6 +89,10 @@ class RowQueue:
         """What is in the files, for the next start to hold them to."""
         return self._mark
 
+    def mark_to_come(self) -> QueueMark:
+        """What will be in the files once all rows are written."""
+        return QueueMark(self.queue_offset_min, self.queue_offset_max, self.physical_end)
+
     def _appended(self, queue_offset_max: int, physical_end: int) -> None:
         """Rows were added: note the new ends, and write when many wait."""
         self.queue_offset_max = queue_offset_max
@@ -102,7 +106,7 @@ class RowQueue:
         self._write_at_bytes = PENDING_BYTES_MAX
 
     def _note_mark(self) -> None:
-        self._mark = QueueMark(self.queue_offset_min, self.queue_offset_max, self.physical_end)
+        self._mark = self.mark_to_come()
 
     def _write_early(self) -> None:
         try:

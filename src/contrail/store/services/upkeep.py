@@ -27,6 +27,9 @@ from contrail.store.state.append import AppendState
 from contrail.store.state.record_crc import RecordCrcRule
 
 _CHECKPOINT_INTERVAL_MS = 1000
+# With thousands of queues, how many are written at a time: a few milliseconds of the owner's.
+_QUEUES_AT_ONCE = 200
+_BETWEEN_QUEUES_MS = 100
 # How much slower old bytes are checked while more than their rate is being appended.
 _BUSY_SCRUB_SLOWNESS = 8
 # A short log is read through in no time, but each pass ends with all slots of the newest index.
@@ -81,6 +84,11 @@ class Upkeep:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
         self._running: Future[None] | None = None
         self._marked_end = -1
+        # Whether rows are left of those that were to be written.
+        self._rows_wait = False
+        self._rows_again_ms = 0
+        # What a checkpoint is going to say once its rows are written.
+        self._promised: DerivedMark | None = None
         # What recovery found is noted down by the first tick: whoever opens a store is waiting.
         self._due: dict[str, int] = {"thorough": 0}
         self._scrub_budget = ScrubBudget(config.scrub_bytes_per_second)
@@ -96,12 +104,19 @@ class Upkeep:
         ):
             removed = bool(self._retention.run_once(now_ms))
         if self._is_due("rows", now_ms, config.queue_flush_interval_ms):
-            self.write_rows()
+            self._queues.cool_idle()
+            self._rows_wait = True
             self._retention.judge_disk()
         # What retention removed must not stand in the marks of a crash for a minute.
         if self._is_due("thorough", now_ms, config.queue_flush_thorough_interval_ms) or removed:
-            if self.write_rows():
-                self._hand_over(self._captured_derived())
+            self._promise()
+        # Also when the clock was set back.
+        if self._rows_wait and not 0 < self._rows_again_ms - now_ms <= _BETWEEN_QUEUES_MS:
+            self._rows_again_ms = now_ms + _BETWEEN_QUEUES_MS
+            self._write_rows()
+        if self._promised is not None and not self._queues.is_owing:
+            self._hand_over(self._promised)
+            self._promised = None
         elif self._is_due("mark", now_ms, _CHECKPOINT_INTERVAL_MS):
             self._hand_over(None)
         self._scrub(now_ms)
@@ -133,20 +148,28 @@ class Upkeep:
             cost = self._scrubber.run_once(bytes_max // slowness).cost_bytes
             self._scrub_budget.spend(cost * slowness)
 
-    def write_rows(self) -> bool:
-        """Put what was derived since the last time into its files; what passes is not fatal."""
+    def _promise(self) -> None:
+        """Note what the next checkpoint says; the rows it speaks of are written from now on."""
         try:
-            self._write_pending()
+            if self._index is not None:
+                self._index.write_pending()
         except OSError as error:
             self.derived_failed(error)
-            return False
-        self._on_refused(None)
-        return True
+            return
+        self._promised = self._captured_derived()
+        self._rows_wait = True
 
-    def _write_pending(self) -> None:
-        self._queues.write_pending()
-        if self._index is not None:
-            self._index.write_pending()
+    def _write_rows(self) -> None:
+        """Put some of what was derived into its files; what passes is not fatal."""
+        self._rows_wait = False
+        try:
+            self._rows_wait = not self._queues.write_pending(queues_max=_QUEUES_AT_ONCE)
+            if self._index is not None:
+                self._index.write_pending()
+        except OSError as error:
+            self.derived_failed(error)
+            return
+        self._on_refused(None)
 
     def derived_failed(self, error: OSError) -> None:
         """A derived file could not be written: wait for what passes, or stop for the rest."""
@@ -166,10 +189,10 @@ class Upkeep:
         )
 
     def _captured_derived(self) -> DerivedMark:
-        """True only right after everything pending was written: the marks are of the files."""
+        """To be believed once the index and what the queues owe are written and synced."""
         return DerivedMark(
             self._dispatcher.dispatched_end,
-            self._queues.marks(),
+            self._queues.owe(),
             self._index.marks() if self._index is not None else [],
             dict(self._queues.tombstones),
             {
@@ -252,8 +275,11 @@ class Upkeep:
         """
         if self._running is not None:
             self._running.result()
-        self._write_pending()
+        self._queues.write_pending()
+        if self._index is not None:
+            self._index.write_pending()
         crashpoint("checkpoint.rows_written")
+        self._promised = None
         log, derived = self._captured_log(), self._captured_derived()
         self._write(log, derived, self._next_apache(log, derived), clean=clean)
 

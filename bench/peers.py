@@ -1,0 +1,142 @@
+"""The peers suite: our broker beside Apache's, Redis, NATS, RabbitMQ and Kafka.
+
+Every server is started here, on loopback, as its own project recommends for one machine. The groups
+are spread over the ``peers_*`` modules; with ``FULL=1`` in the environment all cells are measured.
+A peer that cannot be had is named with its error, and its rows are left out.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Sequence
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+from bench import peers_kinds, peers_others, peers_read, peers_scale, peers_send
+from bench.client_peers import Absent
+from bench.harness import BenchError, Row
+from bench.peers_others import absent_peers
+from bench.plots import Ratio, plot_bars, plot_ratios
+from bench.report import Result
+
+Measure = Callable[[str, Path], list[Row]]
+
+_MODULES: tuple[ModuleType, ...] = (
+    peers_others,
+    peers_send,
+    peers_read,
+    peers_kinds,
+    peers_scale,
+)
+# The only rows that can be measured without Apache's servers and client.
+_WITHOUT_APACHE = peers_others
+_PERCENTILE = re.compile(r"\bp(50|99|99\.9)\b(?!\.)")
+
+
+def groups() -> list[str]:
+    return [name for module in _MODULES for name in _groups_of(module)]
+
+
+def measure(group: str, *, size: str, folder: Path) -> list[Row]:
+    """The rows of one group, measured in ``folder``, which must be empty."""
+    module = next(module for module in _MODULES if group in _groups_of(module))
+    absent = _told_absent_peers()
+    if "apache" in absent and module is not _WITHOUT_APACHE:
+        return _left_out(group, f"Apache's servers are {absent['apache']}")
+    try:
+        return _groups_of(module)[group](size, folder)
+    except Absent as reason:
+        return _left_out(group, str(reason))
+
+
+def _left_out(group: str, reason: str) -> list[Row]:
+    print(f"    {group} is left out: {reason}", file=sys.stderr, flush=True)
+    return []
+
+
+def _groups_of(module: ModuleType) -> dict[str, Measure]:
+    """A module's groups; those in ``EXTRA_GROUPS`` when everything is asked for."""
+    found: dict[str, Measure] = dict(module.GROUPS)
+    if os.environ.get("FULL") == "1":
+        found |= getattr(module, "EXTRA_GROUPS", {})
+    return found
+
+
+@cache
+def _told_absent_peers() -> dict[str, str]:
+    """The peers that cannot be had; said once."""
+    absent = absent_peers()
+    for peer, reason in absent.items():
+        print(f"    {peer} is {reason}", file=sys.stderr, flush=True)
+    return absent
+
+
+# Pictures.
+
+
+def draw(result: Result, folder: Path) -> list[Path]:
+    """Every ratio with its target, what a message costs each server, and how late it comes."""
+    found = [
+        _draw_ratios(result, folder / "peers-ratios.svg"),
+        _draw_cpu(result, folder / "peers-cpu.svg"),
+        _draw_latencies(result, folder / "peers-latency.svg"),
+    ]
+    return [path for path in found if path is not None]
+
+
+def _draw_ratios(result: Result, path: Path) -> Path:
+    ratios = [
+        Ratio(f"{row.name} [{row.unit}]", row.ratio, _bound(row), row.passed)
+        for row in result.rows
+        if row.ratio is not None
+    ]
+    if not ratios:
+        raise BenchError("no row has a reference: nothing to draw")
+    plot_ratios(path, "Ours beside each peer", ratios, caption=result.where)
+    return path
+
+
+def _bound(row: Row) -> float | None:
+    return row.limit.bound if row.limit is not None and row.limit.on == "ratio" else None
+
+
+def _draw_cpu(result: Result, path: Path) -> Path | None:
+    """One bar per server and shape; ours are the same in all rows of a shape."""
+    rows = [row for row in result.rows if row.name.startswith("C load ") and "1 KB" in row.name]
+    if not rows:
+        return None
+    title = "Server CPU per message of 1 KB, C load"
+    plot_bars(path, title, "µs CPU/message", _beside(rows, _shape), caption=result.where)
+    return path
+
+
+def _draw_latencies(result: Result, path: Path) -> Path | None:
+    rows = [row for row in result.rows if _PERCENTILE.search(row.name)]
+    if not rows:
+        return None
+    title = "From send to handler, at the same fixed rate"
+    plot_bars(path, title, rows[0].unit, _beside(rows, _percentile), caption=result.where)
+    return path
+
+
+def _beside(rows: Sequence[Row], word: Callable[[Row], str]) -> dict[str, float]:
+    """``ours, WORD`` and ``reference, WORD`` of each row, those of one word together."""
+    figures: dict[str, float] = {}
+    for row in sorted(rows, key=word):
+        figures[f"ours, {word(row)}"] = row.ours.best
+        if row.reference is not None:
+            figures[f"{row.reference_name}, {word(row)}"] = row.reference.best
+    return figures
+
+
+def _shape(row: Row) -> str:
+    return row.name.removeprefix("C load ").split(",")[0]
+
+
+def _percentile(row: Row) -> str:
+    found = _PERCENTILE.search(row.name)
+    assert found is not None, "only rows of a percentile are asked"
+    return found[0]
