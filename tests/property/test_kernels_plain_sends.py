@@ -81,7 +81,7 @@ hosts = st.sampled_from([bytes(8), b"\x7f\x00\x00\x01\x00\x00\x2a\x9f", bytes(ra
 
 
 def scanned(scan: ModuleType, data: bytes) -> tuple[Any, ...] | None:
-    found = scan.scan_plain(data, LIMIT, LIMIT, SUFFIX)
+    found = scan.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)
     if found is None:
         return None
     count, consumed, rows, texts = found
@@ -90,7 +90,7 @@ def scanned(scan: ModuleType, data: bytes) -> tuple[Any, ...] | None:
 
 
 def chunk_of(data: bytes, born_host: bytes = BORN_HOST) -> tuple[Any, ...] | None:
-    found = SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX)
+    found = SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)
     if found is None:
         return None
     count, _, rows, texts = found
@@ -113,7 +113,7 @@ def test_rows_say_what_the_items_say(data: bytes) -> None:
     if chunk is None:
         return
     assert kinds == 0
-    assert consumed == SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX)[1]
+    assert consumed == SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)[1]
     _, count, rows, texts, _ = chunk
     assert count == len(items)
     for number, item in enumerate(items):

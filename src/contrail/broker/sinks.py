@@ -6,7 +6,7 @@ from contrail.broker.handlers.sink import SinkHandlers
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.services.sink_ledger import SinkLedgerFile
 from contrail.broker.services.sink_sends import SinkSends
-from contrail.broker.services.sink_transactions import RETRY_INTERVAL_MS, SinkTransactions
+from contrail.broker.services.sink_transactions import SinkTransactions
 from contrail.broker.services.transactions import Transactions
 from contrail.broker.state.transactions import OpenTransactions
 from contrail.runtime.schedule import Schedule
@@ -59,4 +59,4 @@ class Sinks:
 
     def register(self, schedule: Schedule) -> None:
         """Have commits carried on with."""
-        schedule.every(RETRY_INTERVAL_MS, self.transactions.run, name="sinks")
+        schedule.every(lambda: self.transactions.interval_ms, self.transactions.run, name="sinks")

@@ -89,7 +89,8 @@ cpdef tuple scan_frames(
     position=Py_ssize_t, total=cython.longlong, header_bytes=cython.longlong, texts=bytearray,
     consumed=Py_ssize_t)
 cpdef tuple scan_plain(
-    bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix)
+    bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix,
+    Py_ssize_t count_min)
 
 @cython.locals(
     table="long long[::1]", target="unsigned char*", send=_Send, position=Py_ssize_t,

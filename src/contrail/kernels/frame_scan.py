@@ -180,9 +180,11 @@ class _Send:
 
 
 def scan_plain(
-    buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes
+    buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes, count_min: int
 ) -> tuple[int, int, array[int], bytearray] | None:
     """Take apart bytes that hold nothing but tidy sends: None when one needs a second look.
+
+    Also None for fewer than ``count_min`` of them, which are not worth three buffers.
 
     Returns how many sends there are and where they end, their rows (see ``send_rows``) and their
     properties, each with ``suffix``.
@@ -204,7 +206,7 @@ def scan_plain(
         count += 1
         text_bytes += header_bytes
         position += total + 4
-    if count == 0:
+    if count < count_min or count == 0:
         return None
     rows = array("q", _EMPTY_ROW * count)
     # No text is longer than it was in its header, but for what is added.

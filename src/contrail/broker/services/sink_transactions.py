@@ -30,7 +30,8 @@ JOB_COUNT_MAX = 1000
 _WORK_MS_MAX = 5
 _STEP_COUNT_MAX = 256
 _STEP_BYTES_MAX = 1 << 20
-RETRY_INTERVAL_MS = 20
+_RETRY_INTERVAL_MS = 20
+_IDLE_INTERVAL_MS = 1000
 """How often ``run`` is to be called, for what waits for the log or the disk."""
 
 
@@ -159,6 +160,11 @@ class SinkTransactions:
         self._behind = stuck_count < len(self._jobs)
         if self._behind:
             self._wake()
+
+    @property
+    def interval_ms(self) -> int:
+        """How long ``run`` can wait."""
+        return _RETRY_INTERVAL_MS if self._jobs else _IDLE_INTERVAL_MS
 
     def carry_on(self) -> None:
         """Go on with what there was no time for."""

@@ -90,6 +90,7 @@ class Appender:
             segment_bytes=config.segment_bytes,
             path_for=segments.path_for,
             ahead=config.segments_prepared_ahead,
+            zeroes=config.syncs_before_ack,
         )
         self._active: Segment | None = segments.at(state.physical_end)
         self._prepare_behind = self._half_way()
