@@ -28,10 +28,15 @@ def absent() -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def rows(tmp_path_factory: pytest.TempPathFactory, absent: dict[str, str]) -> list[dict[str, Any]]:
-    """What a tiny run of all groups writes."""
-    written = tmp_path_factory.mktemp("bench") / "result.json"
+    """What a tiny run of the group with all peers writes."""
+    return tiny_run(tmp_path_factory.mktemp("bench"), "--only", "c-load")
+
+
+def tiny_run(folder: Path, *options: str) -> list[dict[str, Any]]:
+    written = folder / "result.json"
+    command = [sys.executable, "-m", "bench", "peers", "--size", "tiny", "--json", str(written)]
     done = subprocess.run(
-        [sys.executable, "-m", "bench", "peers", "--size", "tiny", "--json", str(written)],
+        [*command, *options],
         capture_output=True,
         text=True,
         cwd=REPOSITORY,
@@ -46,6 +51,17 @@ def rows(tmp_path_factory: pytest.TempPathFactory, absent: dict[str, str]) -> li
 
 @pytest.mark.timeout(900)
 def test_every_row_has_figures(rows: list[dict[str, Any]]) -> None:
+    check_figures(rows)
+
+
+@pytest.mark.torture
+@pytest.mark.timeout(1800)
+def test_all_groups_run(tmp_path: Path) -> None:
+    check_figures(tiny_run(tmp_path))
+
+
+def check_figures(rows: list[dict[str, Any]]) -> None:
+    assert rows
     for row in rows:
         assert row["ours"]["best"] > 0, row["name"]
         assert row["reference"]["best"] > 0, row["name"]

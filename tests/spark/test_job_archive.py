@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pyarrow as pa
@@ -430,6 +431,23 @@ def test_a_merged_file_that_differs_from_its_parts_is_noticed(tmp_path: Path) ->
     assert same_rows(read(*parts), read(tmp_path / "m.parquet", cut=5)) == 6
     assert same_rows(read(*reversed(parts)), read(tmp_path / "m.parquet")) is None
     assert same_rows(read(parts[0]), read(tmp_path / "m.parquet")) is None
+
+
+def test_merged_files_have_row_groups_that_a_small_reader_can_hold(tmp_path: Path) -> None:
+    parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
+    for number, part in enumerate(parts):
+        bodies = Random(number)
+        table = pa.table({"body": [bodies.randbytes(1_000_000) for _ in range(40)]})
+        pq.write_table(table, part)
+    assert merge_files(parts, tmp_path / "m.parquet", "zstd").rows == 80
+    with pq.ParquetFile(tmp_path / "m.parquet") as file:
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+    assert max(group.total_byte_size for group in groups) < 36_000_000
+    bodies_of = [group.column(0) for group in groups]
+    assert all(column.has_dictionary_page for column in bodies_of)
+    # A dictionary stands before the pages of data.
+    sizes = [column.data_page_offset - column.dictionary_page_offset for column in bodies_of]
+    assert max(sizes) < 9_000_000
 
 
 # Restoring.

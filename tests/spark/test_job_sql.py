@@ -19,7 +19,7 @@ from contrail import Message
 from contrail.errors import OptionInvalid
 from contrail.pipeline.columns import DEFAULT_COLUMNS
 from contrail.pipeline.jobs.sql import SqlSettings, opened, sql
-from contrail.pipeline.jobs.sql_output import Output
+from contrail.pipeline.jobs.sql_output import Output, write
 from contrail.testing import LocalCluster
 from tests.spark.job_kills import finish_job, send_large, start_job
 from tests.spark.traffic import make_topic, send_rows
@@ -186,6 +186,24 @@ def test_one_file_or_a_folder_is_written_by_executors(
     found = _keys_in(tmp_path / f"keys.{output}", output)
     assert found == {f"k{number}" for number in range(_COUNT)}
     assert len(list((tmp_path / "keys").glob("part-*"))) >= 2
+
+
+def test_one_parquet_file_has_row_groups_that_a_small_reader_can_hold(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    out = tmp_path / "bodies.parquet"
+    # Random, so that compression does not make a dictionary smaller than it is in memory.
+    body = f.randstr(1_000_000, 7).cast("binary").alias("body")
+    write(spark.range(0, 80, numPartitions=2).select("id", body), Output.PARQUET, str(out))
+    with pq.ParquetFile(out) as file:
+        groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
+        assert file.read(["id"])["id"].to_pylist() == list(range(80))
+    assert max(group.total_byte_size for group in groups) < 36_000_000
+    bodies = [group.column(1) for group in groups]
+    assert all(column.has_dictionary_page for column in bodies)
+    # A dictionary stands before the pages of data.
+    sizes = [column.data_page_offset - column.dictionary_page_offset for column in bodies]
+    assert max(sizes) < 9_000_000
 
 
 def test_a_run_that_ends_early_leaves_no_result_and_the_next_one_makes_it(

@@ -103,7 +103,7 @@ class FrameDecoder:
         value_bytes_max: int = VALUE_BYTES_MAX,
         takes_plain_sends: bool = False,
     ) -> None:
-        """With ``takes_plain_sends`` nothing but tidy sends comes out as ``PlainSends``."""
+        """With ``takes_plain_sends`` nothing but tidy sends comes out as rows of ``feed_runs``."""
         self._born_host = born_host
         self._property_suffix = property_suffix
         self._frame_bytes_max = frame_bytes_max
@@ -121,27 +121,43 @@ class FrameDecoder:
         """How much of an unfinished frame is held."""
         return len(self._pending)
 
-    def feed(self, data: bytes) -> Frames | PlainSends:
+    def feed(self, data: bytes) -> Frames:
         """The frames that ``data`` completes, in order; sends as tuples of the kernel.
 
         After bytes that are no frame ``failure`` is set: nothing more can be read.
         """
-        if self._pending:
-            self._pending += data
-            if len(self._pending) < self._wanted_bytes:
-                return []
-            data = bytes(self._pending)
-            self._pending = bytearray()
-        if self._takes_plain_sends and data.startswith(_SEND_BEGINS, _PREFIX_BYTES):
+        whole = self._joined(data)
+        return self._frames_of(whole) if whole else []
+
+    def feed_runs(self, data: bytes) -> Frames | PlainSends:
+        """As ``feed``; where that is wanted, nothing but tidy sends are left as rows."""
+        whole = self._joined(data)
+        if not whole:
+            return []
+        if self._takes_plain_sends and whole.startswith(_SEND_BEGINS, _PREFIX_BYTES):
             found = scan_plain(
-                data,
+                whole,
                 self._frame_bytes_max,
                 self._header_bytes_max,
                 self._property_suffix,
                 _PLAIN_COUNT_MIN,
             )
             if found is not None:
-                return self._plain(data, *found)
+                return self._plain(whole, *found)
+        return self._frames_of(whole)
+
+    def _joined(self, data: bytes) -> bytes:
+        """What is to be looked at now: nothing while a frame is known to be unfinished."""
+        if not self._pending:
+            return data
+        self._pending += data
+        if len(self._pending) < self._wanted_bytes:
+            return b""
+        data = bytes(self._pending)
+        self._pending = bytearray()
+        return data
+
+    def _frames_of(self, data: bytes) -> Frames:
         items, consumed, problem, kinds = scan_frames(
             data,
             0,

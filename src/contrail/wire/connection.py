@@ -144,7 +144,7 @@ class Connection(asyncio.Protocol):
         decoder = self._decoder
         assert decoder is not None
         starts_a_frame = not decoder.pending_bytes
-        frames: Frames | PlainSends = decoder.feed(data) if data else []
+        frames: Frames | PlainSends = decoder.feed_runs(data) if data else []
         if frames:
             # What is pending now, if anything, has just begun.
             self.frame_s = now_s

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from pathlib import Path
 
-import pyarrow.parquet as pq
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 from pyspark.sql.types import (
@@ -29,13 +28,14 @@ from pyspark.sql.types import (
 
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.message_frames import local_url
-from contrail.pipeline.jobs.row_groups import ROW_GROUPS
+from contrail.pipeline.jobs.row_groups import ROW_GROUPS, write_rows
 
 CELL_CHARACTERS_MAX = 200
 _NESTED = (ArrayType, MapType, StructType, VariantType)
 _SUFFIXES = (".csv", ".json", ".jsonl", ".ndjson", ".parquet")
 _PARTS = ".parts"
 _COPY_BYTES = 1 << 20
+_COMPRESSION = "snappy"
 
 
 class Output(StrEnum):
@@ -178,7 +178,8 @@ def _join(parts: Path, above: list[str], target: Path, output: Output) -> None:
     files = sorted(file for file in parts.iterdir() if file.name.startswith("part-"))
     joined = parts / "joined"
     if output is Output.PARQUET:
-        _join_parquet(files, joined)
+        # Spark writes at least one file, if only for the schema.
+        write_rows(files, joined, _COMPRESSION)
     else:
         _join_text(files, above, joined)
     joined.rename(target)
@@ -190,12 +191,3 @@ def _join_text(files: list[Path], above: list[str], joined: Path) -> None:
         for file in files:
             with file.open("rb") as source:
                 shutil.copyfileobj(source, target, _COPY_BYTES)
-
-
-def _join_parquet(files: list[Path], joined: Path) -> None:
-    """Batch by batch; Spark writes at least one file, if only for the schema."""
-    with pq.ParquetWriter(joined, pq.read_schema(files[0])) as target:
-        for file in files:
-            with pq.ParquetFile(file) as source:
-                for batch in source.iter_batches():
-                    target.write_batch(batch)
