@@ -304,6 +304,12 @@ class SendHandler:
         except StoreError:
             # It happens again on the general way, which tells everybody.
             appended = None
+        except Exception as error:
+            _log.exception("%d chunks of messages could not be appended", len(chunks))
+            failure = StoreError(f"{type(error).__name__}: {error}")
+            for peer, sends in taken:
+                self._refuse_all(sends.items(), [(peer, 0, sends.send_count, None)], failure)
+            return
         if appended is None:
             for peer, sends in taken:
                 self._take_plain(peer, sends.items())

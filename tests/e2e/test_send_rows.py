@@ -1,0 +1,147 @@
+"""Many sends in one write, which go into the log as rows of numbers, and what stops them."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Iterator
+
+import pytest
+
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
+from contrail.store.log import MessageStore
+from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker
+from tests.e2e.raw_client import RawClient, poll, send_fields
+
+TOPIC = "rows"
+
+
+@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+def broker(request: pytest.FixtureRequest) -> Iterator[Asker]:
+    """Segments so small that a run goes over their ends."""
+    properties = {"flushDiskType": request.param, "mappedFileSizeCommitLog": "65536"}
+    with LocalCluster(properties=properties) as running:
+        asker = Asker(running)
+        asker.make_topic(TOPIC, read=2, write=2)
+        # The first messages of a topic and a queue take the general way.
+        for queue_id in ("0", "1"):
+            asker.done(RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC, e=queue_id), b"first")
+        yield asker
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many sends each append of rows stored."""
+    counts: list[int] = []
+    append = MessageStore.append_chunks
+
+    def counted(store: MessageStore, chunks: list[tuple]) -> object:  # type: ignore[type-arg]
+        appended = append(store, chunks)
+        counts.append(0 if appended is None else sum(chunk[1] for chunk in chunks))
+        return appended
+
+    monkeypatch.setattr(MessageStore, "append_chunks", counted)
+    return counts
+
+
+def frame(opaque: int, body: bytes, *, flag: int = 0, **changes: str) -> bytes:
+    """A send as a Java client writes it."""
+    fields = send_fields(TOPIC, i=f"UNIQ_KEY\x01AC{opaque:04}\x02WAIT\x01true\x02", **changes)
+    header = {"code": 310, "extFields": fields, "flag": flag, "language": "JAVA", "opaque": opaque}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    return struct.pack(">II", 4 + len(text) + len(body), len(text)) + text + body
+
+
+def answers(client: RawClient, count: int) -> list[ReceivedResponse]:
+    return [client.next_frame() for _ in range(count)]
+
+
+def test_sends_of_one_write_are_stored_in_order_and_answered(
+    broker: Asker, taken: list[int]
+) -> None:
+    bodies = [b"%03d" % number for number in range(64)]
+    with RawClient(broker.broker.port) as client:
+        client.send(b"".join(frame(number, body) for number, body in enumerate(bodies)))
+        found = answers(client, 64)
+    assert [answer.opaque for answer in found] == list(range(64))
+    assert {answer.code for answer in found} == {ResponseCode.SUCCESS}
+    assert [answer.fields["queueOffset"] for answer in found] == [str(n) for n in range(1, 65)]
+    assert found[7].fields["transactionId"] == "AC0007"
+    assert broker.bodies(TOPIC) == [b"first", *bodies]
+    assert sum(taken) > 0, "none of them went as a row"
+
+
+def test_a_run_goes_over_the_ends_of_segments(broker: Asker) -> None:
+    bodies = [b"%03d" % number * 300 for number in range(300)]
+    with RawClient(broker.broker.port) as client:
+        for first in range(0, 300, 30):
+            run = range(first, first + 30)
+            client.send(b"".join(frame(number, bodies[number]) for number in run))
+            assert {answer.code for answer in answers(client, 30)} == {ResponseCode.SUCCESS}
+    assert broker.bodies(TOPIC) == [b"first", *bodies]
+
+
+def test_nobody_waits_for_a_one_way_send(broker: Asker) -> None:
+    flags = [FLAG_ONE_WAY if number % 2 else 0 for number in range(8)]
+    with RawClient(broker.broker.port) as client:
+        run = enumerate(flags)
+        client.send(b"".join(frame(number, b"%d" % number, flag=flag) for number, flag in run))
+        assert [answer.opaque for answer in answers(client, 4)] == [0, 2, 4, 6]
+        poll(lambda: len(broker.bodies(TOPIC)) == 9, "all are stored")
+
+
+def test_one_send_that_must_be_looked_at_does_not_change_the_order(broker: Asker) -> None:
+    """Queue 7 does not exist; the sends around it are stored."""
+    frames = [frame(number, b"%d" % number) for number in range(10)]
+    frames[5] = frame(5, b"odd", e="7")
+    with RawClient(broker.broker.port) as client:
+        client.send(b"".join(frames))
+        codes = {answer.opaque: answer.code for answer in answers(client, 10)}
+    assert [opaque for opaque, code in codes.items() if code] == [5]
+    kept = [b"%d" % number for number in range(10) if number != 5]
+    assert broker.bodies(TOPIC) == [b"first", *kept]
+
+
+def test_rows_and_other_requests_of_a_connection_keep_their_order(broker: Asker) -> None:
+    """A single send between two runs takes the general way: neither overtakes it."""
+    runs = [b"".join(frame(n, b"%d" % n) for n in range(first, first + 5)) for first in (0, 10)]
+    with RawClient(broker.broker.port) as client:
+        client.send(runs[0])
+        client.send(frame(7, b"%d" % 7, j="1", e="0"))
+        client.send(runs[1])
+        assert {answer.code for answer in answers(client, 11)} == {ResponseCode.SUCCESS}
+    expected = [b"%d" % number for number in (*range(5), 7, *range(10, 15))]
+    assert broker.bodies(TOPIC) == [b"first", *expected]
+
+
+def test_what_goes_wrong_unexpectedly_is_told_to_everybody(
+    broker: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(store: MessageStore, chunks: object) -> object:
+        raise RuntimeError("broken for the test")
+
+    monkeypatch.setattr(MessageStore, "append_chunks", broken)
+    with RawClient(broker.broker.port) as client:
+        client.send(b"".join(frame(number, b"x") for number in range(6)))
+        found = answers(client, 6)
+        assert {answer.code for answer in found} == {ResponseCode.SERVICE_NOT_AVAILABLE}
+        assert "broken for the test" in (found[0].remark or "")
+        monkeypatch.undo()
+        client.send(b"".join(frame(number, b"y") for number in range(6)))
+        assert {answer.code for answer in answers(client, 6)} == {ResponseCode.SUCCESS}
+    assert broker.bodies(TOPIC) == [b"first"] + [b"y"] * 6
+
+
+def test_messages_are_found_by_the_keys_of_their_rows(broker: Asker) -> None:
+    with RawClient(broker.broker.port) as client:
+        client.send(b"".join(frame(number, b"%d" % number) for number in range(8)))
+        answers(client, 8)
+    fields = {
+        "topic": TOPIC, "key": "AC0006", "maxNum": "8", "beginTimestamp": "0",
+        "endTimestamp": str(1 << 62), "_UNIQUE_KEY_QUERY": "true",
+    }  # fmt: skip
+    found = broker.done(RequestCode.QUERY_MESSAGE, fields)
+    assert b"AC0006" in found.body
+    assert b"AC0005" not in found.body
