@@ -433,21 +433,25 @@ def test_a_merged_file_that_differs_from_its_parts_is_noticed(tmp_path: Path) ->
     assert same_rows(read(parts[0]), read(tmp_path / "m.parquet")) is None
 
 
-def test_merged_files_have_row_groups_that_a_small_reader_can_hold(tmp_path: Path) -> None:
+@pytest.mark.parametrize("small_count", [0, 5_000])
+def test_merged_files_have_row_groups_that_a_small_reader_can_hold(
+    tmp_path: Path, small_count: int
+) -> None:
     parts = [tmp_path / "a.parquet", tmp_path / "b.parquet"]
     for number, part in enumerate(parts):
         bodies = Random(number)
-        table = pa.table({"body": [bodies.randbytes(1_000_000) for _ in range(40)]})
-        pq.write_table(table, part)
-    assert merge_files(parts, tmp_path / "m.parquet", "zstd").rows == 80
+        # Among many small ones, large ones are not seen in the mean.
+        sizes = [100] * small_count + [1_000_000] * 40
+        pq.write_table(pa.table({"body": [bodies.randbytes(size) for size in sizes]}), part)
+    assert merge_files(parts, tmp_path / "m.parquet", "zstd").rows == 2 * (small_count + 40)
     with pq.ParquetFile(tmp_path / "m.parquet") as file:
         groups = [file.metadata.row_group(number) for number in range(file.num_row_groups)]
     assert max(group.total_byte_size for group in groups) < 36_000_000
-    bodies_of = [group.column(0) for group in groups]
-    assert all(column.has_dictionary_page for column in bodies_of)
+    columns = [group.column(0) for group in groups]
+    assert all(column.has_dictionary_page for column in columns)
     # A dictionary stands before the pages of data.
-    sizes = [column.data_page_offset - column.dictionary_page_offset for column in bodies_of]
-    assert max(sizes) < 9_000_000
+    spans = [column.data_page_offset - column.dictionary_page_offset for column in columns]
+    assert max(spans) < 9_000_000
 
 
 # Restoring.

@@ -51,7 +51,8 @@ def read_batches(parts: Iterable[Path]) -> Iterator[pa.RecordBatch]:
         with pq.ParquetFile(part) as file:
             for number in range(file.num_row_groups):
                 rows = _batch_rows(file.metadata.row_group(number))
-                yield from file.iter_batches(batch_size=rows, row_groups=[number])
+                for batch in file.iter_batches(batch_size=rows, row_groups=[number]):
+                    yield from _cut(batch)
 
 
 def _schema(parts: list[Path]) -> pa.Schema:
@@ -74,6 +75,16 @@ def _row_groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         held_bytes += batch.nbytes
     if held:
         yield pa.Table.from_batches(held)
+
+
+def _cut(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Halves of halves: large rows among small ones, or equal ones, are more than they seemed."""
+    if batch.nbytes <= 2 * _BATCH_BYTES or batch.num_rows == 1:
+        yield batch
+        return
+    half = batch.num_rows // 2
+    yield from _cut(batch.slice(0, half))
+    yield from _cut(batch.slice(half))
 
 
 def _batch_rows(row_group: pq.RowGroupMetaData) -> int:
