@@ -159,6 +159,10 @@ class BrokerUnknown(ClientError):
     """No route names that broker."""
 
 
+class NoBroker(BrokerUnknown):
+    """No broker at all is registered with the NameServer."""
+
+
 class BrokerRefused(ClientError):
     """A server answered with an error: ``code`` and ``remark`` are its own."""
 

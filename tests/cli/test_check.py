@@ -75,6 +75,7 @@ def test_disks_are_measured_in_percent(
         (("lag", "--warn", "many", "--crit", "2"), "--warn 'many' is no limit"),
         (("disk", "--warn", "80", "--crit", "90k"), "--crit '90k' is no limit: write it as 80%"),
         (("disk", "--warn", "90%", "--crit", "80%"), "--warn 90% is above --crit 80%"),
+        (("disk", "--warn", "98%", "--crit", "990%"), "--crit 990% is above 100%"),
     ],
 )
 def test_what_cannot_be_checked_is_unknown(

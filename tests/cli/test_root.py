@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from contrail import Admin
+from contrail.cli import app as program
 from contrail.cli.exits import CommandFailed, ExitCode, NotFound, exit_code_of
 from contrail.errors import (
     BrokerRefused,
@@ -17,6 +18,7 @@ from contrail.errors import (
     ConfigError,
     ContrailError,
     NameServerUnreachable,
+    NoBroker,
     RouteMissing,
 )
 from contrail.protocol.codes import ResponseCode
@@ -42,6 +44,7 @@ def refused(code: ResponseCode) -> ContrailError:
         (refused(ResponseCode.TOPIC_NOT_EXIST), ExitCode.NOT_FOUND),
         (refused(ResponseCode.NO_PERMISSION), ExitCode.FAILED),
         (NameServerUnreachable("nobody there"), ExitCode.UNREACHABLE),
+        (NoBroker("nobody registered"), ExitCode.UNREACHABLE),
         (CallTimedOut("no answer"), ExitCode.UNREACHABLE),
         (caused(CallTimedOut("no answer")), ExitCode.UNREACHABLE),
         (CommandFailed("in part"), ExitCode.FAILED),
@@ -51,6 +54,18 @@ def refused(code: ResponseCode) -> ContrailError:
 )
 def test_a_failure_has_the_exit_code_of_its_kind(error: ContrailError, code: ExitCode) -> None:
     assert exit_code_of(error) is code
+
+
+def test_an_interrupt_before_anything_began_is_no_traceback(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(arguments: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(program, "run", interrupted)
+    with pytest.raises(SystemExit) as ended:
+        program.main()
+    assert ended.value.code == ExitCode.INTERRUPTED
 
 
 def completed(words: str) -> list[str]:

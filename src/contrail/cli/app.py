@@ -15,6 +15,7 @@ _COMPLETION_VARIABLE = "_CONTRAIL_COMPLETE"
 _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 _HELP_FLAGS = ("--help", "-h")
 _COMMAND_UNKNOWN = 2
+_INTERRUPTED = 130
 
 
 class LazyCommand(NamedTuple):
@@ -74,7 +75,12 @@ COMMANDS = {name: row for section in SECTIONS.values() for name, row in section.
 
 def main() -> None:
     """The ``contrail`` program."""
-    sys.exit(run(sys.argv[1:]))
+    try:
+        code = run(sys.argv[1:])
+    except KeyboardInterrupt:
+        # So early that nothing of the command has begun, not even its imports.
+        code = _INTERRUPTED
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:

@@ -85,6 +85,8 @@ GroupName = Annotated[
         help="Only this group; else each of them.",
     ),
 ]
+_PERCENT_MAX = 100
+
 Warn = Annotated[str | None, typer.Option("--warn", metavar="LIMIT", help="A warning above this.")]
 Crit = Annotated[str | None, typer.Option("--crit", metavar="LIMIT", help="Critical above this.")]
 
@@ -272,6 +274,8 @@ def _limit(option: str, text: str, unit: str) -> float:
     if not number.replace(".", "", 1).isdecimal():
         example = "80%" if unit else "1000"
         raise OptionInvalid(f"{option} {text!r} is no limit: write it as {example}")
+    if unit == "%" and float(number) > _PERCENT_MAX:
+        raise OptionInvalid(f"{option} {text} is above 100%: no disk is ever that full")
     return float(number)
 
 

@@ -10,6 +10,7 @@ from contrail.errors import (
     CallFailed,
     ContrailError,
     NameServerUnreachable,
+    NoBroker,
     NoReply,
     RouteMissing,
     SendFailed,
@@ -55,6 +56,8 @@ class CommandFailed(ContrailError):
 
 def exit_code_of(error: ContrailError) -> ExitCode:
     """The exit code of a command that ended with this error."""
+    if isinstance(error, NoBroker):
+        return ExitCode.UNREACHABLE
     if isinstance(error, NotFound | RouteMissing | BrokerUnknown):
         return ExitCode.NOT_FOUND
     if isinstance(error, BrokerRefused):

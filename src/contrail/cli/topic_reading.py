@@ -16,7 +16,7 @@ from contrail.cli.places import PlaceKind, StartPlace, newest_places
 from contrail.client.admin import Admin
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.subscriptions import Sql92
-from contrail.errors import BrokerRefused, ClientError, ConfigError
+from contrail.errors import BrokerRefused, ClientError, ConfigError, OptionInvalid
 
 _BATCH = 32
 # How long a broker holds a question to which nothing is there yet.
@@ -189,10 +189,13 @@ def queues_named(queues: Sequence[MessageQueue], names: Sequence[str]) -> list[M
     """Those queues that are named as ``broker:id``, or all where none is.
 
     Raises:
+        OptionInvalid: a name is not of that form.
         NotFound: there is no such queue.
     """
     there = {_name(queue) for queue in queues}
     for name in names:
+        if not name.rpartition(":")[2].isdecimal():
+            raise OptionInvalid(f"--queue {name!r} is no queue: write BROKER:ID, as broker-a:0")
         if name not in there:
             raise NotFound(
                 f"--queue {name!r}: there is no such queue, there are {', '.join(sorted(there))}"

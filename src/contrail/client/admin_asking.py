@@ -19,6 +19,7 @@ from contrail.errors import (
     CallFailed,
     ClientClosed,
     ClientError,
+    NoBroker,
     RequestRejected,
     SomeFailed,
 )
@@ -341,7 +342,7 @@ def _addresses(info: ClusterInfo, cluster: str | None) -> list[BrokerAddress]:
     chosen = [one for name, one in info.brokers.items() if names is None or name in names]
     found = _brokers(chosen)
     if not found:
-        raise BrokerUnknown(
+        raise NoBroker(
             "no broker is registered with the NameServer: start one with `contrail broker`, or "
             "check its namesrvAddr"
         )
