@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import sys
 import tempfile
 import time
@@ -45,6 +46,8 @@ class Suite(Protocol):
 def main(arguments: list[str] | None = None) -> int:
     """Run what was asked for. 1 when a full run missed a target, 2 when it could not run."""
     options = _options(arguments)
+    # Servers that were started are stopped on the way out, also when this is told to end.
+    signal.signal(signal.SIGTERM, _end)
     if options.suite is None and options.size != "quick":
         _list_suites()
         return 0
@@ -57,6 +60,10 @@ def main(arguments: list[str] | None = None) -> int:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
+
+
+def _end(number: int, frame: object) -> None:
+    sys.exit(128 + number)
 
 
 def run_suite(name: str, *, size: str, options: argparse.Namespace) -> Result:

@@ -141,9 +141,14 @@ def loaded(
     shape: Shape,
     protocol: str = "remoting",
     greeting_file: Path | None = None,
+    *,
+    idle_share_max: float = 0.05,
 ) -> Figures:
-    """Put a quiet server under load and return what the load saw, with the server's CPU."""
-    settle(server)
+    """Put a quiet server under load and return what the load saw, with the server's CPU.
+
+    ``idle_share_max`` of a core is what the server may use while it counts as quiet.
+    """
+    settle(server, idle_share_max)
     numbers = (shape.connections, shape.depth, shape.count // 5, shape.count, _LOAD_LIMIT_S)
     command = [str(compiled("load", PROGRAMS)), protocol, HOST, str(server.port), str(server.pid)]
     files = [str(frame_file), *([str(greeting_file)] if greeting_file else [])]
