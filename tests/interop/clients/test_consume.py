@@ -20,10 +20,12 @@ from tests.interop.clients.traffic import (
     numbered,
     queue_of,
     received_count,
+    received_keys,
     send,
 )
 
 COUNT = 24
+IN_HANDLERS_MAX = 2
 COLOURS = ("red", "green", "blue")
 
 
@@ -42,8 +44,14 @@ def test_push_concurrently(client: Driver, cluster: Cluster, topic: str) -> None
     assert {event["tag"] for event in received} == {"red"}
     # The group's progress was kept: a new process goes on where the old one stopped.
     send(client, cluster, topic, count=COUNT, start=1 + 2 * COUNT)
-    received = consume(client, cluster, topic, count=COUNT)
-    assert keys(received) == numbered(1 + 2 * COUNT, COUNT)
+    fresh = numbered(1 + 2 * COUNT, COUNT)
+    with consumer(client, cluster, topic) as running:
+        running.wait_for(received_keys(fresh), CONSUME_TIMEOUT_S)
+    received = running.of("received")
+    # What was in a handler when the first process ended may come once more.
+    again = [key for key in keys(received) if key not in fresh]
+    assert len(again) <= IN_HANDLERS_MAX
+    assert len(received) == len(again) + COUNT
 
 
 @pytest.mark.parametrize("client", clients_of("push orderly"), indirect=True)

@@ -62,6 +62,16 @@ def received_count(count: int) -> Callable[[list[Event]], bool]:
     return enough
 
 
+def received_keys(wanted: Iterable[str]) -> Callable[[list[Event]], bool]:
+    """Whether the messages with these keys were received."""
+    missing = frozenset(wanted)
+
+    def enough(events: list[Event]) -> bool:
+        return missing <= {event["key"] for event in events if event["event"] == "received"}
+
+    return enough
+
+
 def keys(events: Iterable[Event]) -> list[str]:
     """The keys in the order of their numbers; a message received twice is there twice."""
     found = [event["key"] for event in events]
