@@ -75,6 +75,13 @@ async def written(persistence: Persistence, path: Path, content: str) -> None:
             await asyncio.sleep(0.005)
 
 
+async def begun(persistence: Persistence) -> None:
+    """Let the loop turn until a write is under way."""
+    async with asyncio.timeout(60):
+        while not persistence.busy:
+            await asyncio.sleep(0)
+
+
 def test_only_what_changed_is_written_and_not_before_it_is_due(tmp_path: Path) -> None:
     async def scenario() -> None:
         files, counter, path = BrokenFiles(), Counter(), tmp_path / "config" / "counter"
@@ -105,7 +112,7 @@ def test_changes_during_a_write_are_written_after_it(tmp_path: Path) -> None:
         counter.add()
         files.gate.clear()
         persistence.flush_soon()
-        await asyncio.sleep(0.01)
+        await begun(persistence)
         counter.add()
         persistence.flush_soon()
         persistence.flush_due(NOW_MS)
@@ -125,7 +132,7 @@ def test_what_falls_due_during_a_write_is_written_after_it(tmp_path: Path) -> No
         counter.add()
         files.gate.clear()
         persistence.flush_soon()
-        await asyncio.sleep(0.01)
+        await begun(persistence)
         counter.add()
         # Nobody asks again: a clock that is moved by hand stands still from here on.
         persistence.flush_due(NOW_MS)
