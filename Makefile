@@ -34,10 +34,10 @@ demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, Spar
 
 test: setup ## every test but the long campaigns, then the kernels' tests again interpreted
 	@scripts/tools.sh java
-	$(BIN)/python -m pytest tests $(addprefix --ignore=,tests/spark $(ALONE)) $(PARALLEL)
-	$(BIN)/python -m pytest tests/spark
-	CONTRAIL_KERNELS=pure $(BIN)/python -m pytest $(wildcard tests/unit tests/property tests/fault) $(PARALLEL)
-	$(BIN)/python -m pytest $(ALONE)
+	scripts/test_step.sh $(BIN)/python tests $(addprefix --ignore=,tests/spark $(ALONE)) $(PARALLEL)
+	scripts/test_step.sh $(BIN)/python tests/spark
+	CONTRAIL_KERNELS=pure scripts/test_step.sh $(BIN)/python $(wildcard tests/unit tests/property tests/fault) $(PARALLEL)
+	scripts/test_step.sh $(BIN)/python $(ALONE)
 
 check: setup ## format, lint, types, import contracts, unit and property tests: about a minute
 	$(BIN)/ruff format --check

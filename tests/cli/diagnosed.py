@@ -13,7 +13,8 @@ from contrail import Admin, Message, MessageQueue, Producer, PushConsumer
 from contrail.testing import LocalCluster
 from tests.cli.running import Finished, check_json, contrail
 
-_DEADLINE_S = 30.0
+_DEADLINE_S = 120.0
+_TIMEOUT_MS = 30_000
 _numbers = count()
 
 
@@ -62,7 +63,7 @@ class Site:
         self.admin: Admin
 
     def __enter__(self) -> Site:
-        self.admin = Admin(self.cluster.namesrv, instance_name="test-admin")
+        self.admin = Admin(self.cluster.namesrv, timeout_ms=_TIMEOUT_MS, instance_name="test-admin")
         self.admin.start()
         self.admin.create_topic(self.topic, **self._topic_settings)
         self.admin.create_group(self.group)
@@ -72,7 +73,9 @@ class Site:
         self.admin.close()
 
     def send(self, number: int = 4, *, tags: str | None = None, topic: str | None = None) -> None:
-        with Producer("site-producer", self.cluster.namesrv) as producer:
+        with Producer(
+            "site-producer", self.cluster.namesrv, send_timeout_ms=_TIMEOUT_MS
+        ) as producer:
             for index in range(number):
                 producer.send(Message(topic or self.topic, f"body {index}".encode(), tags=tags))
 

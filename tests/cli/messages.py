@@ -10,6 +10,7 @@ from contrail.errors import RouteMissing
 from contrail.testing import LocalCluster
 from tests.e2e.raw_client import poll
 
+_TIMEOUT_MS = 30_000
 _names = itertools.count(1)
 
 
@@ -21,7 +22,7 @@ def fresh(kind: str) -> str:
 def make_topic(cluster: LocalCluster, queue_count: int = 2) -> str:
     """A topic of its own on every broker, which the NameServer knows."""
     topic = fresh("topic")
-    with Admin(cluster.namesrv) as admin:
+    with Admin(cluster.namesrv, timeout_ms=_TIMEOUT_MS) as admin:
         admin.create_topic(topic, queues=queue_count)
         count = queue_count * len(cluster.brokers)
         poll(lambda: _queue_count(admin, topic) == count, f"the route of {topic}")
@@ -43,7 +44,7 @@ def _queue_count(admin: Admin, topic: str) -> int:
 
 
 def put(cluster: LocalCluster, *messages: Message) -> list[SendReceipt]:
-    with Producer("tests", cluster.namesrv) as producer:
+    with Producer("tests", cluster.namesrv, send_timeout_ms=_TIMEOUT_MS) as producer:
         return [producer.send(message) for message in messages]
 
 

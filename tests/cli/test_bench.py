@@ -49,7 +49,7 @@ def test_consumption_is_measured_from_the_birth_of_messages(cluster: LocalCluste
         result = valid_json(
             "bench-consume",
             *("bench", "consume", site.topic, "-g", site.group, "-n", cluster.namesrv),
-            *("--count", "30", "--seconds", "30", "--earliest"),
+            *("--count", "30", "--seconds", "120", "--earliest"),
         )
         assert result["messages"] == 30
         assert 0 <= result["latency"]["p50_ms"] <= result["latency"]["max_ms"]

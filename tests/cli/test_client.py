@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from contrail import Message, Producer
 from contrail.testing import LocalCluster
 from tests.cli.diagnosed import Site, until
@@ -13,9 +15,17 @@ def test_producers_and_consumers_are_listed_with_their_groups(cluster: LocalClus
     payer = Producer("payers", cluster.namesrv, instance_name="payer")
     with Site(cluster) as site, site.members((site.topic, "*")) as (member,), payer as producer:
         producer.send(Message(site.topic, b"paid"))
-        until(lambda: "payers" in done("client", "list", *on).out, "the producer")
-        rows = valid_json("client-list", "client", "list", *on)
-        found = {(row["kind"], row["group"]): row for row in rows}
+        found: dict[tuple[str, str], dict[str, Any]] = {}
+
+        def are_known() -> bool:
+            """Each broker hears of a client by itself."""
+            rows = valid_json("client-list", "client", "list", *on)
+            found.update({(row["kind"], row["group"]): row for row in rows})
+            known_by = found["consumer", site.group]["brokers"]
+            return ("producer", "payers") in found and len(known_by) == 2
+
+        until(are_known, "both clients")
+        assert "payers" in done("client", "list", *on).out
         assert found["producer", "payers"]["client_id"] == producer.client_id
         consumer = found["consumer", site.group]
         assert (consumer["client_id"], consumer["language"]) == (member.client_id, "PYTHON")

@@ -21,7 +21,7 @@ from contrail import Admin, Message, Producer
 from tests.cli.running import check_json, contrail, done, one_line
 from tests.e2e.raw_client import poll
 
-PATIENCE_S = 60
+PATIENCE_S = 120
 
 
 @pytest.fixture(autouse=True)
@@ -71,10 +71,15 @@ def ready(process: subprocess.Popen[str]) -> dict[str, Any]:
 
 
 def bodies(namesrv: str, topic: str) -> list[bytes]:
+    _wait_for_topic(namesrv, topic)
     with Admin(namesrv) as admin:
-        # The NameServer hears of a topic a moment after the send that made it.
-        poll(lambda: topic in admin.topics(), "the topic's route")
         return [one.body for queue in admin.queues(topic) for one in admin.browse(queue)]
+
+
+def _wait_for_topic(namesrv: str, topic: str) -> None:
+    """The NameServer hears of a topic a moment after the send that made it."""
+    with Admin(namesrv) as admin:
+        poll(lambda: topic in admin.topics(), "the topic's route")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
@@ -125,7 +130,9 @@ def test_it_tells_a_person_the_addresses_and_what_to_try(temporary_folders: Path
         assert process.stdout is not None
         lines = [process.stdout.readline().rstrip("\n")]
         while not lines[-1].startswith("  contrail top"):
-            lines.append(process.stdout.readline().rstrip("\n"))
+            line = process.stdout.readline()
+            assert line, lines
+            lines.append(line.rstrip("\n"))
         text = "\n".join(lines)
         namesrv = next(line for line in lines if "NameServer" in line).split()[1]
         with socket.create_connection(_split(namesrv), timeout=PATIENCE_S):
@@ -150,7 +157,7 @@ def test_the_newcomers_page_does_what_it_says(
         monkeypatch.setenv("NAMESRV_ADDR", namesrv)
         for language, block in blocks:
             if language == "console":
-                ran += _run_lines(block)
+                ran += _run_lines(block, namesrv)
             elif "def test_" in block:
                 (tmp_path / "test_orders.py").write_text(block)
             else:
@@ -162,12 +169,14 @@ def test_the_newcomers_page_does_what_it_says(
     assert tested.returncode == 0 and "1 passed" in tested.stdout, tested.stdout
 
 
-def _run_lines(block: str) -> list[str]:
+def _run_lines(block: str, namesrv: str) -> list[str]:
     """Run what needs a broker, here; what a reader builds and starts is there already."""
     lines = [line[2:] for line in block.splitlines() if line.startswith("$ contrail ")]
     commands = [shlex.split(line)[1:] for line in lines if line != "contrail dev"]
     for arguments in commands:
         done(*arguments)
+        if arguments[0] == "send":
+            _wait_for_topic(namesrv, arguments[1])
     return [arguments[0] for arguments in commands]
 
 

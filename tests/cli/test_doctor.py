@@ -123,7 +123,7 @@ def test_a_handler_that_waits_for_ever(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         site.send()
         try:
-            with site.members((site.topic, "*"), handler=lambda _: ended.wait(60)) as (member,):
+            with site.members((site.topic, "*"), handler=lambda _: ended.wait(240)) as (member,):
                 found = site.until_diagnosed("consumer-blocked")
                 assert member.client_id in found["text"]
                 assert "handler waits" in found["cause"]
@@ -186,8 +186,9 @@ def test_dead_letters_that_grow(cluster: LocalCluster) -> None:
         site.send(2)
         with site.members((site.topic, "*"), handler=lambda message: message.dead_letter()):
             found = site.until_diagnosed("dlq-growing")
+            # Each message is given up by itself: the first of them need not be this one.
+            until(lambda: "body 0" in mend(found).out, "its dead letter")
         assert "handlers fail" in found["cause"]
-        assert "body 0" in mend(found).out
 
 
 def test_a_queue_whose_lock_a_dead_member_holds(cluster: LocalCluster) -> None:

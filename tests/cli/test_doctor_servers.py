@@ -28,7 +28,7 @@ def half_empty_disks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(doctor, "_TIMEOUT_MS", 700)
+    monkeypatch.setattr(doctor, "_TIMEOUT_MS", 3_000)
 
 
 @contextmanager
@@ -63,7 +63,7 @@ def registered(cluster: LocalCluster, address: str) -> Iterator[None]:
         cluster.caller.call(name_server, RequestCode.UNREGISTER_BROKER, fields)
 
 
-def test_a_broker_that_is_away(cluster: LocalCluster, impatient: None) -> None:
+def test_a_broker_that_is_away(cluster: LocalCluster) -> None:
     address = f"127.0.0.1:{free_port()}"
     with registered(cluster, address):
         found = diagnosed(cluster)["broker-away"]
@@ -73,11 +73,14 @@ def test_a_broker_that_is_away(cluster: LocalCluster, impatient: None) -> None:
 
 
 def test_a_broker_that_takes_connections_and_does_not_answer(
-    impatient: None, tmp_path: Path
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with LocalCluster(folder=tmp_path) as cluster:
-        cluster.brokers[0].delay_answers(3_000)
-        found = diagnosed(cluster)
+        # Much later than anybody waits for it, also on a machine that stood still meanwhile.
+        cluster.brokers[0].delay_answers(120_000)
+        with monkeypatch.context() as patched:
+            patched.setattr(doctor, "_TIMEOUT_MS", 3_000)
+            found = diagnosed(cluster)
         assert list(found) == ["broker-silent"]
         assert "did not answer" in found["broker-silent"]["evidence"][0]
         cluster.brokers[0].clear_faults()
@@ -182,12 +185,12 @@ def _leave_a_transaction_open(cluster: LocalCluster) -> None:
     found = diagnosed(cluster)["transactions-stuck"]
     assert "No producer of group payments" in found["cause"]
     mend(found, "--yes")
-    assert "transactions-stuck" not in diagnosed(cluster)
+    until(lambda: "transactions-stuck" not in diagnosed(cluster), "the end of the transaction")
 
 
 def _expire(cluster: LocalCluster, site: Site) -> None:
     (queue,) = site.commit(0)
-    with Producer("large", cluster.namesrv) as producer:
+    with Producer("large", cluster.namesrv, send_timeout_ms=30_000) as producer:
         for _ in range(40):
             producer.send(Message(site.topic, os.urandom(4_000)), queue=queue)
     cluster.advance(hours=100)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from contrail.testing import LocalCluster
 from tests.cli.running import contrail, done, one_line, valid_json
 
 _DEADLINE_S = 60.0
+_SEND_TIMEOUT_MS = 60_000
 
 
 def until(holds: Callable[[], bool]) -> None:
@@ -66,7 +68,7 @@ def sending(cluster: LocalCluster, topic: str) -> Iterator[Sending]:
         cluster.namesrv,
         instance_name="drain-test",
         poll_name_server_interval_ms=200,
-        send_timeout_ms=10_000,
+        send_timeout_ms=_SEND_TIMEOUT_MS,
     ) as producer:
         running = Sending(producer, topic)
         try:
@@ -142,12 +144,13 @@ def test_a_broker_that_is_still_written_to_is_not_called_drained(cluster: LocalC
         cluster.namesrv,
         instance_name="late-test",
         poll_name_server_interval_ms=600_000,
+        send_timeout_ms=_SEND_TIMEOUT_MS,
     ) as producer:
         running = Sending(producer, "busy")
         try:
             running.next(1)
             ended = contrail(
-                "broker", "drain", "broker-b", "--quiet", "5s", "--timeout", "1s", "--yes", *at
+                "broker", "drain", "broker-b", "--quiet", "60s", "--timeout", "1s", "--yes", *at
             )
         finally:
             running.stop()
@@ -174,7 +177,7 @@ def test_drain_can_wait_until_all_is_consumed(cluster: LocalCluster) -> None:
     with PushConsumer("eaters", cluster.namesrv) as consumer:
         consumer.on_message(lambda message: None)
         consumer.subscribe("eaten")
-        assert "is drained" in done(*wait, "--timeout", "50s").out
+        assert "is drained" in done(*wait, "--timeout", "200s").out
     done("broker", "undrain", "broker-a", *at)
 
 
@@ -207,7 +210,7 @@ def test_messages_that_wait_in_topics_of_the_broker_are_arrivals_and_are_named(
     queue = MessageQueue("waiting", "broker-a", 0)
     drain = ["broker", "drain", "broker-a", "--yes", *at]
     stop = threading.Event()
-    with Producer("waiting-test", own_broker.namesrv) as producer:
+    with Producer("waiting-test", own_broker.namesrv, send_timeout_ms=_SEND_TIMEOUT_MS) as producer:
         send(producer, queue)
 
         def go_on() -> None:
@@ -218,11 +221,14 @@ def test_messages_that_wait_in_topics_of_the_broker_are_arrivals_and_are_named(
         thread = threading.Thread(target=go_on)
         thread.start()
         try:
-            busy = contrail(*drain, "--quiet", "3s", "--timeout", "4s")
+            # Long enough for a second line of progress, which comes after 5 s.
+            busy = contrail(*drain, "--quiet", "60s", "--timeout", "6s")
         finally:
             stop.set()
             thread.join()
-    assert busy.code == 1 and "messages arrived within 3 s" in busy.err
+    assert busy.code == 1 and "messages arrived within 60 s" in busy.err
+    *_, arrived = re.findall(r"^([\d,]+) messages came since", busy.err, re.MULTILINE)
+    assert arrived != "0"
     assert left in busy.err.splitlines()[-1]
     unfinished = contrail(*drain, "--consumed", "--quiet", "0s", "--timeout", "0s")
     assert unfinished.code == 1 and left in unfinished.err.splitlines()[-1]

@@ -15,6 +15,7 @@ from contrail.testing import LocalCluster
 from tests.cli.running import contrail, done, one_line, valid_json
 
 _DEADLINE_S = 60.0
+_SEND_TIMEOUT_MS = 30_000
 
 
 def poll(holds: Callable[[], bool]) -> None:
@@ -27,7 +28,7 @@ def poll(holds: Callable[[], bool]) -> None:
 def filled(cluster: LocalCluster, topic: str, queues: int, each: int = 1) -> None:
     """A topic with ``each`` messages in every queue of both brokers."""
     done("topic", "create", topic, "--queues", str(queues), "-n", cluster.namesrv)
-    with Producer("filling", cluster.namesrv) as producer:
+    with Producer("filling", cluster.namesrv, send_timeout_ms=_SEND_TIMEOUT_MS) as producer:
         for broker in cluster.brokers:
             for queue_id in range(queues):
                 for _ in range(each):

@@ -30,7 +30,7 @@ from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import Perm
 from contrail.protocol.bodies.heartbeat import ConsumerData, Heartbeat, encode_heartbeat
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import Request, Response
+from contrail.protocol.command import ReceivedResponse, Request, Response
 from contrail.protocol.json_style import MessageQueue, encode_body
 from contrail.wire.caller import Caller
 from contrail.wire.connection import Connection
@@ -80,10 +80,16 @@ class Peer:
     ) -> None:
         await self._caller.close()
 
+    async def _call(
+        self, address: str, code: RequestCode, fields: Mapping[str, str], body: bytes
+    ) -> ReceivedResponse:
+        limit_ms = int(DEADLINE_S * 1000)
+        return await self._caller.call(address, code, fields, body, timeout_ms=limit_ms)
+
     async def beat(self, addresses: list[str], heartbeat: Heartbeat) -> None:
         for address in addresses:
             body = encode_heartbeat(heartbeat)
-            answer = await self._caller.call(address, RequestCode.HEART_BEAT, {}, body)
+            answer = await self._call(address, RequestCode.HEART_BEAT, {}, body)
             assert answer.code == ResponseCode.SUCCESS, answer.remark
 
     async def send(
@@ -110,7 +116,7 @@ class Peer:
             "unitMode": "false",
             "batch": "false",
         }
-        answer = await self._caller.call(address, RequestCode.SEND_MESSAGE, fields, body)
+        answer = await self._call(address, RequestCode.SEND_MESSAGE, fields, body)
         assert answer.code == ResponseCode.SUCCESS, answer.remark
         queue_offset = int(answer.fields["queueOffset"])
         return Sent(queue, queue_offset, unique_id, answer.fields["msgId"], key)

@@ -41,12 +41,18 @@ def received(message_id: str) -> ReceivedMessage:
     )
 
 
+def say(line: str) -> None:
+    """Print it in one write: handlers run side by side, and print() writes the line's end apart."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
 def main() -> None:
     path, mode, pauses, *namesrv = sys.argv[1:]
     store = SqliteStore(path)
 
     def pause() -> None:
-        print("half done", flush=True)
+        say("half done")
         if pauses == "yes":
             time.sleep(PAUSE_S_MAX)
 
@@ -89,9 +95,7 @@ def consume(namesrv: str, handle: Any) -> None:
     @consumer.on_message
     def on_message(message: Any) -> None:
         handle(message)
-        # In one write: handlers run side by side.
-        sys.stdout.write(f"{message.message_id}\n")
-        sys.stdout.flush()
+        say(message.message_id)
 
     consumer.run()
 

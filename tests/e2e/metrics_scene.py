@@ -20,7 +20,7 @@ _POLL_S = 0.1
 
 
 def scrape(port: int, path: str = "/metrics") -> str:
-    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=30) as answer:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=_DEADLINE_S) as answer:
         return str(answer.read().decode())
 
 

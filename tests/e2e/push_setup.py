@@ -7,13 +7,14 @@ import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from contrail.client.admin import Admin
 from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.message import Message
 from contrail.client.producer import Producer
 from contrail.client.push_consumer import PushConsumer
 from contrail.testing import LocalCluster
 
-PATIENCE_S = 40.0
+PATIENCE_S = 100.0
 _numbers = itertools.count(1)
 
 
@@ -35,6 +36,12 @@ async def eventually(
         if cluster is not None:
             cluster.advance(ms=1_000)
         await asyncio.sleep(0.01)
+
+
+async def make_topic(namesrv: str, topic: str) -> None:
+    """Return once it has a route: one that is made by a send alone has it a moment later."""
+    async with Admin(namesrv) as admin:
+        await admin.create_topic(topic, queues=4)
 
 
 async def send(namesrv: str, topic: str, bodies: Iterable[str], **fields: Any) -> None:

@@ -192,7 +192,7 @@ def test_dump_shows_the_brokers_own_messages_on_request(root: Path) -> None:
 
 def test_dump_into_a_closed_pipe_is_quiet(root: Path) -> None:
     command = f"{sys.executable} -m contrail.cli store dump {root} --json | head -1"
-    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=120)
     assert len(done.stdout.splitlines()) == 1
     assert done.stderr == ""
 

@@ -22,7 +22,7 @@ def contrail(*arguments: str) -> subprocess.CompletedProcess[str]:
         [sys.executable, "-m", "contrail.cli", *arguments],
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=120,
         check=False,
     )
 

@@ -86,12 +86,16 @@ def test_several_threads_loop_over_one_consumer_and_share_its_messages(
     cluster: LocalCluster, topic: str
 ) -> None:
     received: list[tuple[str, bytes]] = []
+    # Only three at once get past this, each with its first message in hand.
+    together = threading.Barrier(3)
 
     def consume() -> None:
+        is_first = True
         for message in consumer:
             received.append((threading.current_thread().name, message.body))
-            # Long enough for the others to get some.
-            threading.Event().wait(0.005)
+            if is_first:
+                together.wait(PATIENCE_S)
+                is_first = False
 
     with contrail.PushConsumer("loops", cluster.namesrv, consume_from_where="first") as consumer:
         consumer.subscribe(topic)
@@ -153,7 +157,12 @@ def test_closing_waits_for_what_another_thread_has_in_hand(
 
     with contrail.Producer("waits", cluster.namesrv) as producer:
         producer.send(contrail.Message(topic, b"in hand"))
-    with contrail.PushConsumer("waits", cluster.namesrv, consume_from_where="first") as consumer:
+    with contrail.PushConsumer(
+        "waits",
+        cluster.namesrv,
+        consume_from_where="first",
+        await_termination_ms_when_shutdown=int(PATIENCE_S * 1000),
+    ) as consumer:
         consumer.subscribe(topic)
         thread = threading.Thread(target=consume)
         thread.start()
@@ -316,7 +325,7 @@ def test_cancelled_sends_and_loops_leave_an_asyncio_client_usable(
                     break
             assert _task_names() == before
 
-    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(main(), 2 * PATIENCE_S))
 
 
 def _task_names() -> list[str]:
@@ -341,7 +350,7 @@ def test_what_a_cancelled_task_had_in_hand_comes_again(cluster: LocalCluster, to
         # The block was left without an error: its task's end counts all the same.
 
     before = sent_back_count(cluster)
-    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    asyncio.run(asyncio.wait_for(main(), 2 * PATIENCE_S))
     assert sent_back_count(cluster) == before + 1
 
 

@@ -26,7 +26,6 @@ from tests.e2e.raw_client import poll
 
 PATIENCE_S = 60.0
 FRESH_TOPICS = 40
-HEARTBEAT_S = 30.0
 _numbers = itertools.count(1)
 
 
@@ -221,11 +220,15 @@ def test_closing_frees_tasks_sockets_files_and_threads(cluster: LocalCluster, to
             await asyncio.wait_for(seen.wait(), PATIENCE_S)
 
     async def main() -> None:
-        await once()
         before = figures()
-        await once()
-        # Threads of a pool end on their own time once they were told to.
-        await until(lambda: figures() == before, f"as before, {before}, not {figures()}")
+
+        def is_no_more_than_before() -> bool:
+            return all(now <= then for now, then in zip(figures(), before, strict=True))
+
+        for _ in range(2):
+            await once()
+            # Threads of a pool end on their own time once they were told to.
+            await until(is_no_more_than_before, "everything is let go of")
         assert instances._by_loop == {}
 
     def figures() -> tuple[int, int, int]:
@@ -245,11 +248,16 @@ def _thread_names() -> list[str]:
 def test_the_brokers_hear_of_a_group_that_joins_later_at_once(
     cluster: LocalCluster, topic: str
 ) -> None:
+    # The next heartbeat of the clock does not help it.
+    options = {"heartbeat_broker_interval_ms": 3_600_000}
+
     async def main() -> None:
-        async with Producer("early", cluster.namesrv) as early:
+        async with Producer("early", cluster.namesrv, **options) as early:
             await early.send(Message(topic, b"x"))
-            # An hour until the next heartbeat of the clock would not help it.
-            async with Producer("late", cluster.namesrv), Admin(cluster.namesrv) as admin:
+            async with (
+                Producer("late", cluster.namesrv, **options),
+                Admin(cluster.namesrv) as admin,
+            ):
 
                 async def is_known() -> bool:
                     return "late" in await _producer_groups(admin)
@@ -262,9 +270,7 @@ def test_the_brokers_hear_of_a_group_that_joins_later_at_once(
 
             await until(is_gone, "the broker knows that it left")
 
-    began_s = time.monotonic()
     asyncio.run(main())
-    assert time.monotonic() - began_s < HEARTBEAT_S
 
 
 async def _producer_groups(admin: Admin) -> set[str]:
@@ -345,7 +351,7 @@ async def _send_through_failing_nameservers(cluster: LocalCluster) -> None:
             while not stop.is_set():
                 # Another topic, now and then: its route is asked for at the worst of times.
                 topic = f"fresh-{sent // 40 % FRESH_TOPICS}"
-                receipt = await producer.send(Message(topic, b"x"), timeout_ms=20_000)
+                receipt = await producer.send(Message(topic, b"x"), timeout_ms=60_000)
                 assert receipt.status.name == "SEND_OK"
                 sent += 1
                 await asyncio.sleep(0.002)
@@ -418,7 +424,7 @@ async def _send_while_a_broker_leaves(cluster: LocalCluster) -> None:
         await asyncio.to_thread(cluster.brokers[0].stop)
 
         async def one_is_left() -> bool:
-            receipt = await producer.send(Message("orders", b"x"), timeout_ms=10_000)
+            receipt = await producer.send(Message("orders", b"x"), timeout_ms=60_000)
             assert receipt.queue.broker_name == "broker-b"
             return len(await producer.publish_queues("orders")) == 1
 
@@ -465,7 +471,8 @@ async def _restart_under_consumers(cluster: LocalCluster, how: str) -> None:
         await _send_at_last(producer, b"after")
         await until(lambda: len(received) == 6, "all have the second message")
         # The longest pause between two tries is 15 s; a lock of a dead session does not outlive it.
-        assert time.monotonic() - back_s < 20
+        # The rest is for a machine that stalls.
+        assert time.monotonic() - back_s < 45
         polling.cancel()
 
 

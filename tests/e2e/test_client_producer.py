@@ -392,7 +392,9 @@ def test_what_is_no_list_of_messages_is_told_so(cluster: LocalCluster) -> None:
 def test_name_servers_that_never_answer_cost_no_more_than_the_timeout() -> None:
     async def work(namesrv: list[str]) -> None:
         loop = asyncio.get_running_loop()
-        async with Producer("g", namesrv, send_timeout_ms=300) as producer:
+        async with Producer(
+            "g", namesrv, send_timeout_ms=300, api_timeout_ms=PATIENCE_MS
+        ) as producer:
             message, keyed = Message("t", b"x"), Message("t", b"x", sharding_key="k")
             for send in (
                 lambda: producer.send(message),
@@ -405,8 +407,8 @@ def test_name_servers_that_never_answer_cost_no_more_than_the_timeout() -> None:
                 began_s = loop.time()
                 with pytest.raises(NameServerUnreachable, match="in time where topic 't' is"):
                     await send()
-                # Each NameServer by itself would have three seconds.
-                assert loop.time() - began_s < 2.5
+                # Each NameServer by itself would have a minute.
+                assert loop.time() - began_s < PATIENCE_S / 2
 
     with ExitStack() as stack:
         silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(3)]
@@ -463,7 +465,7 @@ def test_servers_that_die_cost_no_send_while_one_of_each_is_left() -> None:
             cluster.brokers[0].kill()
             cluster.brokers[1].kill()
             with pytest.raises(SendFailed, match="attempts") as caught:
-                await producer.send(Message("kills", b"x"), timeout_ms=5_000)
+                await producer.send(Message("kills", b"x"), timeout_ms=30_000)
             assert any("broker-a" in attempt for attempt in caught.value.attempts)
             assert any("broker-b" in attempt for attempt in caught.value.attempts)
 

@@ -29,7 +29,7 @@ from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker, offset_fields, route
 from tests.e2e.raw_client import poll
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 _numbers = itertools.count(1)
 
 

@@ -21,7 +21,15 @@ from contrail.errors import BrokerRefused, ClientError, ConfigError, GroupTaken
 from contrail.kernels.java_hash import java_hash
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.testing import LocalCluster
-from tests.e2e.push_setup import Seen, consuming, eventually, fresh, send
+from tests.e2e.push_setup import (
+    PATIENCE_S,
+    Seen,
+    consuming,
+    eventually,
+    fresh,
+    make_topic,
+    send,
+)
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +85,9 @@ def test_what_is_sent_after_the_start_is_not_missed(namesrv: str, topic: str, gr
         await send(namesrv, topic, ["after"])
         await eventually(lambda: "after" in seen.bodies)
         await consumer.close()
-        # Brokers let a new group begin with what is there while a topic is small.
-        assert seen.bodies[-1] == "after"
+        # Brokers let a new group begin with what is there while a topic is small. Of two queues
+        # either may come first.
+        assert set(seen.bodies) <= {"before", "after"}
 
     asyncio.run(main())
 
@@ -134,7 +143,7 @@ def test_an_expression_that_a_broker_cannot_read_is_refused_at_the_start(
     namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
-        await send(namesrv, topic, ["x"])
+        await make_topic(namesrv, topic)
         with pytest.raises(BrokerRefused, match=topic):
             await consuming(namesrv, group, topic, Seen(), expression=Sql92("price >"))
 
@@ -262,7 +271,7 @@ def test_a_plain_function_runs_in_threads_side_by_side(
         done: list[str] = []
 
         def handler(message: ConsumedMessage) -> None:
-            together.wait(30)
+            together.wait(PATIENCE_S)
             done.append(message.body.decode())
 
         consumer = await consuming(namesrv, group, topic, handler, consume_thread_max=4)
@@ -548,6 +557,7 @@ def test_a_refused_subscription_leaves_the_consumer_as_it_was(
     namesrv: str, topic: str, group: str
 ) -> None:
     async def main() -> None:
+        await make_topic(namesrv, topic)
         await send(namesrv, topic, ["x"], tags="paid")
         async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
             with pytest.raises(BrokerRefused, match="price = = 3"):
@@ -591,8 +601,8 @@ def test_a_handler_may_close_its_own_consumer(namesrv: str, topic: str, group: s
             ended.set()
 
         await consumer.subscribe(topic)
-        await asyncio.wait_for(consumer.run(), 30)
-        await asyncio.wait_for(ended.wait(), 30)
+        await asyncio.wait_for(consumer.run(), PATIENCE_S)
+        await asyncio.wait_for(ended.wait(), PATIENCE_S)
 
     asyncio.run(main())
 
@@ -710,7 +720,7 @@ def test_a_request_is_answered_by_the_handler(namesrv: str, topic: str, group: s
         await send(namesrv, topic, ["x"])
         consumer = await consuming(namesrv, group, topic, handler, consume_from_where="last")
         async with Producer(fresh("senders"), namesrv) as producer:
-            reply = await producer.request(Message(topic, b"question"), timeout_ms=20_000)
+            reply = await producer.request(Message(topic, b"question"), timeout_ms=60_000)
         await consumer.close()
         assert reply.body == b"answer to question"
 

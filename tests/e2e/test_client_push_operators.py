@@ -13,7 +13,7 @@ from contrail.client.message import Message
 from contrail.client.producer import Producer
 from contrail.errors import SendFailed
 from contrail.testing import LocalCluster
-from tests.e2e.push_setup import Seen, consuming, eventually, fresh, send
+from tests.e2e.push_setup import PATIENCE_S, Seen, consuming, eventually, fresh, send
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +93,8 @@ def test_an_operator_sees_how_a_consumer_is_and_what_it_has(
         seen = Seen()
         consumer = await consuming(namesrv, group, topic, seen)
         await seen.reach(4)
+        # What a handler has begun with counts once it has returned.
+        await eventually(lambda: sum(consumer.consumer_status(topic).values()) == 4)
         async with Admin(namesrv) as admin:
             info = await admin.running_info(group, consumer.client_id)
             status = await admin.consumer_status(group, topic)
@@ -152,13 +154,13 @@ def test_a_consumer_goes_on_after_its_broker_was_restarted(topic: str, group: st
         assert set(seen.bodies) == {*numbers(10), "after"}
 
     async def send_until_stored(namesrv: str, topic: str, body: str) -> None:
-        for _ in range(50):
-            try:
-                await send(namesrv, topic, [body])
-                return
-            except SendFailed:
-                await asyncio.sleep(0.1)
-        raise AssertionError("the broker did not come back")
+        async with asyncio.timeout(PATIENCE_S):
+            while True:
+                try:
+                    await send(namesrv, topic, [body])
+                    return
+                except SendFailed:
+                    await asyncio.sleep(0.1)
 
     with LocalCluster() as cluster:
         asyncio.run(main(cluster))

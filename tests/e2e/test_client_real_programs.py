@@ -25,9 +25,10 @@ from tests.e2e.asking import Asker, route
 from tests.e2e.raw_client import poll
 
 PROGRAMS = Path(__file__).parent / "client_programs"
-PATIENCE_S = 60.0
-# Two cores and many neighbours: this is "at once", and far from any timeout of the client.
-PROMPT_S = 5.0
+PATIENCE_S = 120.0
+# Two cores and many neighbours: this is "at once". A pull is held for longer, and whatever else a
+# program waits for takes it a minute and more.
+PROMPT_S = 14.0
 _numbers = itertools.count(1)
 
 
@@ -132,15 +133,21 @@ class Interrupted:
         raise AssertionError(f"no {line!r}: {self.lines}, {self.end()}")
 
     def until_asleep(self) -> None:
-        """Until its main thread waits for something, not for the processor."""
-        status = Path(f"/proc/{self._process.pid}/task/{self._process.pid}/stat")
+        """Until all its threads wait for something, not for the processor."""
         asleep_count = 0
         deadline_s = time.monotonic() + PATIENCE_S
         while asleep_count < 5:
-            is_asleep = status.read_text().rpartition(") ")[2].startswith("S")
-            asleep_count = asleep_count + 1 if is_asleep else 0
+            asleep_count = asleep_count + 1 if self._is_asleep() else 0
             assert time.monotonic() < deadline_s, "it never waits"
             threading.Event().wait(0.02)
+
+    def _is_asleep(self) -> bool:
+        paths = Path(f"/proc/{self._process.pid}/task").glob("*/stat")
+        try:
+            return all(path.read_text().rpartition(") ")[2].startswith("S") for path in paths)
+        except OSError:
+            # A thread that has just ended.
+            return False
 
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
@@ -198,6 +205,7 @@ def test_an_interrupted_consumer_ends_at_once_keeps_its_place_and_loses_nothing(
     sent_back_before = sent_back_count(cluster)
     program = Interrupted(where, cluster, topic)
     program.until("ready")
+    program.until_asleep()
     program.interrupt()
     errors = program.end()
     assert sorted(program.got) == ["0", "1", "2"]
@@ -251,7 +259,7 @@ def test_a_program_that_closes_nothing_ends_quickly_and_quietly(
     began_s = time.monotonic()
     sent_back_before = sent_back_count(cluster)
     assert run("exits", what, cluster.namesrv, topic).splitlines()[0] == "done"
-    assert time.monotonic() - began_s < 4 * PROMPT_S
+    assert time.monotonic() - began_s < 2 * PROMPT_S
     # The handler was not made to fail by the end of its threads.
     assert sent_back_count(cluster) == sent_back_before
 

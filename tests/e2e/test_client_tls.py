@@ -21,7 +21,7 @@ from tests.e2e.test_wire_tls import make_certificate
 pytestmark = pytest.mark.skipif(
     shutil.which("openssl") is None, reason="the openssl command makes the certificates"
 )
-PATIENCE_S = 60.0
+PATIENCE_S = 120.0
 
 
 @pytest.fixture
@@ -80,7 +80,8 @@ def test_messages_are_sent_and_pulled_over_tls(
             await until_routed(consumer)
             await consumer.assign([receipt.queue])
             await consumer.seek_to_begin(receipt.queue)
-            assert [message.body for message in await consumer.poll()] == [b"in secret"]
+            found = await consumer.poll(timeout_ms=60_000)
+            assert [message.body for message in found] == [b"in secret"]
 
     asyncio.run(main())
 

@@ -271,6 +271,10 @@ def test_the_tasks_of_the_event_loop_do_not_grow_and_nothing_of_a_client_stays(
 
         # The first call opens the connection that this test asks the broker over.
         queue_ends(cluster, {"TBW102/0": 0})
+        app = cluster.brokers[0].app
+        assert app is not None
+        # It is a task, which would be missed afterwards.
+        wait_until(lambda: not app.registration.is_registering, "the broker has registered")
         before, objects_before = look(), connection_objects()
         samples, report = run_load(cluster, (100, 100), look, seconds=40, pause_s=0.5)
         judged = growths(samples)

@@ -67,9 +67,17 @@ def texts() -> Iterator[tuple[str, str]]:
 
 
 def is_settled(found: list[Sample]) -> bool:
+    """Whether all is delivered, by its level or by its time, given up, ended and read."""
     names = {sample.name for sample in found}
     wanted = {"rocketmq_timer_dequeue_total", "rocketmq_send_to_dlq_messages_total"}
-    return wanted <= names and total(found, "rocketmq_consumer_lag_messages", topic=PLAIN) == 0
+    counts = (
+        total(found, "rocketmq_messages_in_total", topic=LATER, message_type="delay"),
+        total(found, "rocketmq_delay_message_latency_seconds_count", topic=LATER),
+        total(found, "rocketmq_commit_messages_total", topic=TRANSACTED),
+        total(found, "rocketmq_rollback_messages_total", topic=TRANSACTED),
+        total(found, "rocketmq_consumer_lag_messages", topic=PLAIN),
+    )
+    return wanted <= names and counts == (2, 2, 1, 1, 0)
 
 
 def total(found: list[Sample], name: str, **labels: str) -> float:

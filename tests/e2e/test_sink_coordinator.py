@@ -138,7 +138,7 @@ def test_a_batch_that_is_decided_is_not_decided_again_while_its_coordinator_is_a
     cluster: LocalCluster, topic: str
 ) -> None:
     job = Job(cluster, topic, "transactional")
-    with job.process(IMPATIENT_MS) as first:
+    with job.process(PATIENT_MS) as first:
         written = job.write(first, "first")
         participants = writers.participants_of([written])
         assert sorted(participants) == ["broker-a", "broker-b"]

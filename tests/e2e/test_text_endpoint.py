@@ -45,7 +45,7 @@ async def asked(endpoint: TextEndpoint, request: bytes) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", endpoint.port)
     try:
         writer.write(request)
-        return await asyncio.wait_for(reader.read(), 30)
+        return await asyncio.wait_for(reader.read(), 100)
     finally:
         writer.close()
         await writer.wait_closed()
@@ -93,7 +93,12 @@ def test_who_says_nothing_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> 
     with_endpoint(test)
 
 
-def test_who_says_nothing_the_longest_makes_room_for_who_comes() -> None:
+def test_who_says_nothing_the_longest_makes_room_for_who_comes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    # Nobody is sent away for the time that a stalled machine takes.
+    monkeypatch.setattr(text_endpoint, "_HEAD_TIMEOUT_S", 300)
+
     async def test(endpoint: TextEndpoint) -> None:
         silent = [
             await asyncio.open_connection("127.0.0.1", endpoint.port)
@@ -114,7 +119,7 @@ def test_who_says_nothing_the_longest_makes_room_for_who_comes() -> None:
 
 async def _ended(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
     try:
-        assert await asyncio.wait_for(reader.read(), 30) == b""
+        assert await asyncio.wait_for(reader.read(), 100) == b""
     finally:
         writer.close()
         await writer.wait_closed()
@@ -159,7 +164,7 @@ def test_who_does_not_read_loses_the_connection(monkeypatch: pytest.MonkeyPatch)
         await endpoint.listen("127.0.0.1", 0)
         with socket.create_connection(("127.0.0.1", endpoint.port)) as peer:
             peer.sendall(b"GET /metrics HTTP/1.1\r\n\r\n")
-            async with asyncio.timeout(30):
+            async with asyncio.timeout(100):
                 while not writers or writers[0].get_extra_info("socket").fileno() >= 0:
                     await asyncio.sleep(0.005)
         assert endpoint.counts == {"broken_off": 1}

@@ -75,7 +75,7 @@ def test_under_sync_flush_readers_see_only_what_is_durable(tmp_path: Path) -> No
     config = small_config(tmp_path, flush_disk_type=FlushDiskType.SYNC_FLUSH)
     with MessageStore.open(config) as store:
         run = store.append_one(draft(1))
-        assert store.wait_flushed(run.physical_end, 5000)
+        assert store.wait_flushed(run.physical_end, 60_000)
         assert store.flushed_end >= run.physical_end
         store.dispatch()
         assert numbers_of(store) == [1]

@@ -16,7 +16,7 @@ from tests.history.client_member import CLOSED, GOT, HAS, PERSIST_INTERVAL_MS, M
 from tests.history.client_rules import Cause, Delivery, Queue
 
 _FOLDER = Path(__file__).parents[2]
-_CLOSE_S = 60.0
+_CLOSE_S = 120.0
 _MS = 1_000_000
 
 # Progress is written every interval and with every pull; the machine may be busy meanwhile.

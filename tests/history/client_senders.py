@@ -204,7 +204,7 @@ class Senders:
         keys: set[str] = set()
         for queue in queues:
             message = self._notes.new_message(self._chance, queue.topic)
-            await self._plain.send(message, queue=queue)
+            await self._plain.send(message, queue=queue, timeout_ms=60_000)
             keys.add(message.keys[0])
         return keys
 

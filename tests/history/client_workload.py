@@ -107,7 +107,7 @@ class ClientCampaign:
 
     async def begin(self) -> None:
         """Topics, members with their shares, producers."""
-        async with Admin(self.cluster.namesrv) as admin:
+        async with Admin(self.cluster.namesrv, timeout_ms=60_000) as admin:
             await admin.create_topic(PLAIN, queues=_QUEUE_COUNT)
             await admin.create_topic(ORDERED, queues=_QUEUE_COUNT, order=True)
         for name, group in POSTS.items():

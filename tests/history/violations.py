@@ -53,6 +53,7 @@ class Violation(NamedTuple):
 class Bounds(NamedTuple):
     """The figures that a history is held to."""
 
-    late_ms_max: int = 10_000
+    # A clock that is shared runs with the machine's, which may stall for long.
+    late_ms_max: int = 60_000
     transaction_timeout_ms: int = 6_000
     check_count_max: int = 15

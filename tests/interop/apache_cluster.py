@@ -34,6 +34,8 @@ _POLL_S = 0.1
 _LOG_TAIL_CHARACTERS = 6000
 # Below the ports the kernel hands out, so that a stopped server finds its port free again.
 _PORTS = range(20_000, 32_000)
+# Whoever was given one binds it only when it starts.
+_given_ports: set[int] = set()
 
 _GET_BROKER_RUNTIME_INFO = 28
 _GET_ROUTE_INFO_BY_TOPIC = 105
@@ -273,11 +275,13 @@ class ApacheCluster:
 
 
 def _free_port(*shifts: int) -> int:
-    """A port that is free now at every shift from it."""
+    """A port that is free now at every shift from it, and that nobody here was given before."""
     choose = random.SystemRandom()
     for _ in range(200):
         port = choose.choice(_PORTS)
-        if all(_is_free(port + shift) for shift in shifts):
+        wanted = {port + shift for shift in shifts}
+        if not wanted & _given_ports and all(map(_is_free, wanted)):
+            _given_ports.update(wanted)
             return port
     raise PeerFailed(f"no free port in {_PORTS} with its neighbours {shifts} free too")
 

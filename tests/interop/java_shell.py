@@ -11,7 +11,7 @@ from typing import Self
 from tests.interop.peers import PeerFailed, java_peer, own_environment
 
 _HEAP = "-Xmx256m"
-_COMMAND_TIMEOUT_S = 60.0
+_COMMAND_TIMEOUT_S = 120.0
 _STOP_TIMEOUT_S = 30.0
 
 

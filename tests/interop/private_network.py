@@ -14,7 +14,7 @@ import subprocess
 from tests.interop.peers import PeerFailed, unavailable
 
 _INSTALL = "apt-get install --no-install-recommends iproute2"
-_TIMEOUT_S = 20
+_TIMEOUT_S = 60
 
 
 class PrivateNetwork:

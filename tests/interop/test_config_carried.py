@@ -54,7 +54,7 @@ PEERS = ("apache-5-broker", "apache-5-fastjson-1-broker", "apache-4-broker")
 FILES: dict[str, ConfigFile[Any]] = {
     file.name: file for file in (TOPICS, GROUPS, CONSUMER_OFFSETS, DELAY_OFFSETS, CONSUMER_FILTERS)
 }
-RUN_TIMEOUT_S = 60
+RUN_TIMEOUT_S = 240
 
 INT_MAX, LONG_MAX = 2**31 - 1, 2**63 - 1
 # Apache forgets all filters unless their bits fit the bloom filter it has when it runs alone.

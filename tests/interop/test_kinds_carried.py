@@ -35,7 +35,7 @@ DELAY_LEVEL = 3
 STEP_MS = 3000
 # How far the clock is put back while ours writes what Apache's is to wait for, in the real time.
 AHEAD_MS = 1000 * (DELAY_S - 40)
-COMPLETE_TIMEOUT_S = 60.0
+COMPLETE_TIMEOUT_S = 120.0
 
 TOPIC, GROUP = "carried", "carried_group"
 QUEUE_COUNT = 2

@@ -46,8 +46,10 @@ def text_after_traffic(namesrv: str, port: int) -> str:
 
 
 def _is_settled(text: str) -> bool:
-    # The slowest of the scene: a timed message on its way out, and a half message being counted.
-    return "rocketmq_timer_dequeue_total{" in text and "rocketmq_half_messages{" in text
+    # What comes after the answer, or has none: a timed message on its way out, a half message being
+    # counted, the ends of the others.
+    later = ("timer_dequeue_total", "half_messages", "commit_messages_total")
+    return all(f"rocketmq_{name}{{" in text for name in (*later, "rollback_messages_total"))
 
 
 @pytest.fixture(scope="module")

@@ -362,10 +362,13 @@ def test_reset_offset_of_an_unknown_group_says_so(mqadmin: MqAdmin, traffic: Tra
 
 
 def test_stats_all_shows_the_group_and_its_accumulation(mqadmin: MqAdmin, traffic: Traffic) -> None:
-    rows = mqadmin.rows("statsAll", "-t", traffic.topic)
-    shown = {row[1]: row for row in rows if row[0] == traffic.topic}
-    assert traffic.consumer_group in shown
-    assert shown[traffic.consumer_group][2] == "0"
+    def nothing_is_left() -> bool:
+        mqadmin.commit_offsets()
+        rows = mqadmin.rows("statsAll", "-t", traffic.topic)
+        left = {row[1]: row[2] for row in rows if row[0] == traffic.topic}
+        return left.get(traffic.consumer_group) == "0"
+
+    eventually(nothing_is_left)
 
 
 def test_wipe_write_perm_makes_a_broker_read_only_until_it_is_added_again(

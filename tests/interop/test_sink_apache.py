@@ -28,6 +28,7 @@ SCHEMA = StructType(
     ]
 )
 DEADLINE_S = 60
+CALL_TIMEOUT_MS = 30_000
 
 
 @pytest.fixture(scope="module")
@@ -54,12 +55,12 @@ def write(
 
 
 def make_topic(cluster: ApacheCluster, topic: str) -> None:
-    with Admin(cluster.namesrv) as admin:
+    with Admin(cluster.namesrv, timeout_ms=CALL_TIMEOUT_MS) as admin:
         admin.create_topic(topic, queues=4)
 
 
 def stored_count(cluster: ApacheCluster, topic: str) -> int:
-    with Admin(cluster.namesrv) as admin:
+    with Admin(cluster.namesrv, timeout_ms=CALL_TIMEOUT_MS) as admin:
         queues = admin.topic_stats(topic).queues
         return sum(one.queue_offset_max - one.queue_offset_min for one in queues)
 
@@ -76,7 +77,7 @@ def wait_for_count(cluster: ApacheCluster, topic: str, count: int) -> None:
 def wait_for_index(cluster: ApacheCluster, topic: str, number: int) -> None:
     """The index is written after the message; keys come in the order of the log."""
     deadline = time.monotonic() + DEADLINE_S
-    with Admin(cluster.namesrv) as admin:
+    with Admin(cluster.namesrv, timeout_ms=CALL_TIMEOUT_MS) as admin:
         while not admin.messages_by_unique_key(topic, id_of_key(topic, f"key-{number}")):
             assert time.monotonic() < deadline, f"key-{number} is not in the index"
 
@@ -86,7 +87,7 @@ def test_rows_are_sent_plainly_when_nothing_was_asked_for(cluster: ApacheCluster
     for _ in range(2):
         write(cluster, "sink-plain", list(range(2_500)))
     wait_for_count(cluster, "sink-plain", 5_000)
-    with Admin(cluster.namesrv) as admin:
+    with Admin(cluster.namesrv, timeout_ms=CALL_TIMEOUT_MS) as admin:
         found = admin.messages_from(sorted(admin.queues("sink-plain"))[0], 0, 100)
     assert [message.flag for message in found] == [int(message.body) for message in found] != []
 

@@ -42,9 +42,9 @@ def finish_job(arguments: list[str], log: Path) -> dict[str, Any]:
         if job.poll() is None:
             os.killpg(job.pid, signal.SIGKILL)
             job.wait()
-    # Spark's own first words stand before it.
+    # Spark's own first words stand before it, and may stand behind it.
     text = log.read_text()
-    summary: dict[str, Any] = json.loads(text[text.index("{\n") :])
+    summary: dict[str, Any] = json.JSONDecoder().raw_decode(text, text.index("{\n"))[0]
     return summary
 
 

@@ -21,7 +21,7 @@ from tests.spark.traffic import SEND_TIMEOUT_MS, orders
 TOPIC = "orders"
 COUNT = 600
 QUEUES = 4
-WAIT_S = 120
+WAIT_S = 600
 Row = tuple[int, int, bytes]
 
 

@@ -132,7 +132,10 @@ def test_a_view_in_sql_takes_the_options(
         f"OPTIONS (namesrvAddr '{cluster.namesrv}', subscribe '{TOPIC}', startingOffsets "
         f"'{all_queues(q0=248, q1=249, q2=250, q3=-2)}')"
     )
-    found = spark.sql("SELECT queueId, count(*) AS n FROM bought GROUP BY queueId").collect()
+    try:
+        found = spark.sql("SELECT queueId, count(*) AS n FROM bought GROUP BY queueId").collect()
+    finally:
+        spark.catalog.dropTempView("bought")
     assert {row.queueId: row.n for row in found} == {0: 2, 1: 1, 3: 250}
 
 

@@ -492,7 +492,8 @@ def test_a_killed_restore_sends_every_message_once_in_its_queues_order(
         "checkpoint": str(tmp_path / "checkpoint"),
     }
     log = tmp_path / "log"
-    pid = job_child.start(job_child.job("restore", {**settings, "rate": 60}), log)
+    # Slow enough that the kill comes before the end, however late this process is.
+    pid = job_child.start(job_child.job("restore", {**settings, "rate": 12}), log)
     job_child.wait_until(pid, lambda: stored_count(cluster, topic) >= 30, log)
     job_child.kill(pid)
     assert 30 <= stored_count(cluster, topic) < len(sent)

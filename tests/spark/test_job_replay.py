@@ -18,6 +18,7 @@ from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.copies import REPLAY_COUNT, REPLAYED_FROM, REPLAYED_ORIGIN_ID
 from contrail.pipeline.jobs.replay import EXHAUSTED, GIVEN_UP, ReplaySettings, replay
 from contrail.testing import LocalCluster
+from tests.e2e.raw_client import poll
 from tests.spark import job_child
 from tests.spark.traffic import make_topic, orders, queues_of, send_rows
 
@@ -42,6 +43,8 @@ class Dead:
             for queue, place, _ in landed:
                 message = admin.message_at(queue, place)
                 admin.send_back(self.group, message, delay_level=delay_level)
+            # The NameServer hears of a topic a moment after the message that made it.
+            poll(lambda: admin.dead_letter_topic(self.group) is not None, "the letters' route")
         return [body for _, _, body in landed]
 
     def settings(self, folder: Path, **changes: object) -> dict[str, Any]:
@@ -82,7 +85,8 @@ def test_a_killed_replay_sends_every_letter_once(
     dead = Dead(cluster)
     bodies = dead.bury(120)
     log = tmp_path / "log"
-    command = job_child.job("replay", dead.settings(tmp_path, rate=20, step_rows=60))
+    # Slow enough that the kill comes before the end, however late this process is.
+    command = job_child.job("replay", dead.settings(tmp_path, rate=4, step_rows=60))
     pid = job_child.start(command, log)
     job_child.wait_until(pid, lambda: dead.stored_count() >= len(bodies) + 75, log)
     job_child.kill(pid)

@@ -19,6 +19,7 @@ from contrail.pipeline.jobs.archive import ArchiveSettings, archive
 from contrail.pipeline.jobs.report import ReportSettings, report
 from contrail.protocol.bodies.trace import SubAfterTrace, SubBeforeTrace, encode_traces
 from contrail.testing import LocalCluster
+from tests.e2e.raw_client import poll
 from tests.spark.job_kills import finish_job, send_large, start_job
 from tests.spark.traffic import make_topic, queues_of, send_rows
 
@@ -69,11 +70,13 @@ def _consume(cluster: LocalCluster) -> None:
 
 
 def _wait_for_retries(admin: Admin, count: int) -> None:
-    """A message that is sent back comes to the retry topic a second later."""
-    deadline = time.monotonic() + 60
-    while admin.topic_stats("%RETRY%billing").count < count:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    """A message that is sent back comes to the retry topic a second later.
+
+    The NameServer hears of the topics a moment after the messages that made them.
+    """
+    made = {"%RETRY%billing", "%DLQ%billing"}
+    poll(lambda: made <= set(admin.topics()), "the routes of retries and dead letters")
+    poll(lambda: admin.topic_stats("%RETRY%billing").count >= count, "the retries")
 
 
 def _made(spark: SparkSession, settings: ReportSettings) -> tuple[dict[str, Any], str]:

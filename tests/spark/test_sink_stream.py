@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.spark.stored import stored
 from tests.spark.traffic import make_topic
 
 ROWS_PER_FILE = 500
+_FIRST_FILE_S = 1_700_000_000
 
 
 class Lines:
@@ -32,6 +34,8 @@ class Lines:
         lines = range(self.count, self.count + ROWS_PER_FILE)
         path = self._input / f"{self.count:08}.txt"
         path.write_text("".join(f"{number}\n" for number in lines))
+        # Spark takes files by their times: two of one millisecond would come in any order.
+        os.utime(path, (_FIRST_FILE_S + self.count, _FIRST_FILE_S + self.count))
         self.count += ROWS_PER_FILE
 
     def run(self, frame_of: object = None, **options: str) -> None:

@@ -33,7 +33,7 @@ from tests.spark.traffic import make_topic, orders, queues_of, send_rows
 
 Places = dict[str, dict[str, int]]
 ALL = ReadAllAvailable()
-WAIT_S = 120
+WAIT_S = 600
 
 
 @pytest.fixture

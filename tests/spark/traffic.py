@@ -14,7 +14,7 @@ def make_topic(
     cluster: LocalCluster, topic: str, *, queues: int = 4, broker: str | None = None
 ) -> str:
     """Create a topic on every broker, or on one; returns its name."""
-    with Admin(cluster.namesrv) as admin:
+    with Admin(cluster.namesrv, timeout_ms=SEND_TIMEOUT_MS) as admin:
         admin.create_topic(topic, queues=queues, broker=broker)
     return topic
 

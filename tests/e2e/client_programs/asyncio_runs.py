@@ -53,7 +53,7 @@ def expect_refusal(work: Coroutine[Any, Any, object], loop_name: str) -> None:
 def main() -> None:
     loop_name, namesrv, topic = sys.argv[1:]
     # A producer that is made once and opened in each run is fine.
-    producer = Producer("calls", namesrv)
+    producer = Producer("calls", namesrv, send_timeout_ms=60_000)
     bodies = {b"%d" % number for number in range(5)}
     ids = {run(send(producer, topic, body), loop_name) for body in bodies}
     assert len(ids) == 5, ids
@@ -61,7 +61,7 @@ def main() -> None:
     assert instances._by_loop == {}
 
     # One that is left open by a run cannot be used in the next.
-    producer = Producer("forgetful", namesrv)
+    producer = Producer("forgetful", namesrv, send_timeout_ms=60_000)
     puller = PullConsumer("forgetful", namesrv)
     pusher = PushConsumer("forgetful-too", namesrv)
 
@@ -80,7 +80,7 @@ def main() -> None:
     for client in (producer, puller, pusher):
         expect_refusal(client.close(), loop_name)
     # What was forgotten is let go of by the next client.
-    run(send(Producer("calls", namesrv), topic, b"x"), loop_name)
+    run(send(Producer("calls", namesrv, send_timeout_ms=60_000), topic, b"x"), loop_name)
     assert instances._by_loop == {}
     print("done")
 

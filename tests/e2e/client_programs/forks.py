@@ -70,14 +70,14 @@ def use_blocking(producer: contrail.Producer, consumer: contrail.PushConsumer) -
     consumer.close()
     assert [thread.name for thread in threading.enumerate()] == ["MainThread"]
     # Of the same group: the child is a client of its own.
-    with contrail.Producer("forks", namesrv) as own:
+    with contrail.Producer("forks", namesrv, send_timeout_ms=60_000) as own:
         own.send(contrail.Message(topic, b"child's own"))
 
 
 def blocking() -> None:
     received: list[bytes] = []
     consumer = contrail.PushConsumer("forks", namesrv, consume_from_where="first")
-    with contrail.Producer("forks", namesrv) as producer, consumer:
+    with contrail.Producer("forks", namesrv, send_timeout_ms=60_000) as producer, consumer:
         consumer.subscribe(topic)
         messages = iter(consumer)
         for number in range(3):
@@ -113,14 +113,14 @@ async def use_asyncio(
     await consumer.close()
     # What the collector may do with things that nobody holds any more.
     await instance.caller.close()
-    async with aio.Producer("forks", namesrv) as own:
+    async with aio.Producer("forks", namesrv, send_timeout_ms=60_000) as own:
         await own.send(aio.Message(topic, b"child's own"))
 
 
 async def asyncio_main() -> None:
     received: list[bytes] = []
     async with (
-        aio.Producer("forks", namesrv) as producer,
+        aio.Producer("forks", namesrv, send_timeout_ms=60_000) as producer,
         aio.PushConsumer("forks", namesrv, consume_from_where="first") as consumer,
     ):
         await consumer.subscribe(topic)

@@ -9,11 +9,14 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 
 import contrail
 from contrail import aio
 
 where, namesrv, topic = sys.argv[1:]
+# Longer than the parent takes for "at once": who waits for any of these is found out.
+PATIENT: Any = {"await_termination_ms_when_shutdown": 120_000, "api_timeout_ms": 60_000}
 interrupted_s = 0.0
 
 
@@ -23,7 +26,9 @@ def note_interrupt() -> None:
 
 
 def ready() -> None:
-    print("ready", flush=True)
+    """In one write, as what is got."""
+    sys.stdout.write("ready\n")
+    sys.stdout.flush()
 
 
 def got(message: contrail.ReceivedMessage) -> None:
@@ -34,7 +39,7 @@ def got(message: contrail.ReceivedMessage) -> None:
 
 def blocking_send() -> None:
     """Against a broker that does not answer: the parent has stopped it."""
-    with contrail.Producer("sends", namesrv, send_timeout_ms=60_000) as producer:
+    with contrail.Producer("sends", namesrv, send_timeout_ms=120_000) as producer:
         producer.send(contrail.Message(topic, b"before"))
         ready()
         assert input() == "stopped"
@@ -52,7 +57,7 @@ def blocking_send() -> None:
 
 def blocking_loop() -> None:
     """In the body, with a message in hand."""
-    with contrail.PushConsumer(where, namesrv, consume_from_where="first") as consumer:
+    with contrail.PushConsumer(where, namesrv, consume_from_where="first", **PATIENT) as consumer:
         consumer.subscribe(topic)
         for number, message in enumerate(consumer):
             got(message)
@@ -62,23 +67,22 @@ def blocking_loop() -> None:
 
 def be_interrupted() -> None:
     ready()
-    time.sleep(60)
+    time.sleep(120)
 
 
 def blocking_waiting() -> None:
     """While the loop waits for a message; all before it are done."""
-    with contrail.PushConsumer(where, namesrv, consume_from_where="first") as consumer:
+    with contrail.PushConsumer(where, namesrv, consume_from_where="first", **PATIENT) as consumer:
         consumer.subscribe(topic)
         messages = iter(consumer)
         for _ in range(3):
             got(next(messages))
-        threading.Timer(0.5, ready).start()
-        noticing(next, messages)
+        noticing(lambda: (ready(), next(messages)))
 
 
 def blocking_run() -> None:
     """In ``run``, while handlers work in threads."""
-    consumer = contrail.PushConsumer(where, namesrv, consume_from_where="first")
+    consumer = contrail.PushConsumer(where, namesrv, consume_from_where="first", **PATIENT)
     consumer.subscribe(topic)
     count = 0
 
@@ -101,12 +105,11 @@ def blocking_poll() -> None:
             for message in consumer.poll():
                 count += 1
                 got(message)
-        threading.Timer(0.5, ready).start()
-        noticing(consumer.poll, 60_000)
+        noticing(lambda: (ready(), consumer.poll(120_000)))
 
 
 async def asyncio_loop() -> None:
-    async with aio.PushConsumer(where, namesrv, consume_from_where="first") as consumer:
+    async with aio.PushConsumer(where, namesrv, consume_from_where="first", **PATIENT) as consumer:
         await consumer.subscribe(topic)
         number = 0
         async for message in consumer:
@@ -115,15 +118,15 @@ async def asyncio_loop() -> None:
             if number == 3:
                 ready()
                 try:
-                    await asyncio.sleep(60)
+                    await asyncio.sleep(120)
                 except asyncio.CancelledError:
                     note_interrupt()
                     raise
 
 
-def noticing(work: Callable[..., object], *given: object) -> None:
+def noticing(work: Callable[[], object]) -> None:
     try:
-        work(*given)
+        work()
     except KeyboardInterrupt:
         note_interrupt()
         raise

@@ -34,7 +34,7 @@ async def lifespan(state: State) -> AsyncIterator[None]:
     async def handle(message: ConsumedMessage) -> None:
         state.received.add(message.body)
 
-    async with Producer("app", namesrv) as state.producer, consumer:
+    async with Producer("app", namesrv, send_timeout_ms=60_000) as state.producer, consumer:
         await consumer.subscribe(topic)
         yield
 

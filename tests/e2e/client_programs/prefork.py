@@ -28,7 +28,7 @@ def work(number: int) -> None:
     else:
         raise AssertionError("what was made before the fork worked")
     assert "post_fork" in told, told
-    producer = contrail.Producer("workers", namesrv)
+    producer = contrail.Producer("workers", namesrv, send_timeout_ms=60_000)
     producer.start()
     for request in range(REQUESTS):
         producer.send(contrail.Message(topic, b"worker %d: %d" % (number, request)))
@@ -46,7 +46,7 @@ def fork_worker(number: int) -> int:
 
 
 def main() -> None:
-    with contrail.Producer("master", namesrv) as producer:
+    with contrail.Producer("master", namesrv, send_timeout_ms=60_000) as producer:
         producer.send(contrail.Message(topic, b"master"))
         pids = {fork_worker(number) for number in range(WORKERS)}
         replaced = False

@@ -50,7 +50,7 @@ async def clients(state: Event) -> AsyncIterator[None]:
     async def collect(message: ConsumedMessage) -> None:
         state["received"].append(message.body.decode())
 
-    async with Producer("asgi", NAMESRV) as state["producer"], consumer:
+    async with Producer("asgi", NAMESRV, send_timeout_ms=60_000) as state["producer"], consumer:
         await consumer.subscribe(TOPIC)
         yield
 

@@ -21,7 +21,7 @@ producer: Producer | None = None
 
 def make_producer() -> Producer:
     global producer
-    producer = Producer("wsgi", NAMESRV)
+    producer = Producer("wsgi", NAMESRV, send_timeout_ms=60_000)
     producer.start()
     return producer
 

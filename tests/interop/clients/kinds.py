@@ -27,7 +27,7 @@ _APACHE_PROPERTIES = {
     "transactionOpBatchInterval": "100",
     "recallMessageEnable": "true",
 }
-_PATIENCE_S = 60.0
+_PATIENCE_S = 120.0
 _POLL_S = 0.05
 _STEP_MS = 1000
 

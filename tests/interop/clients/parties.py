@@ -16,7 +16,7 @@ from tests.interop.clients.kinds import Kinds
 from tests.interop.clients.session import JavaSession
 from tests.interop.clients.traffic import aim, numbered, send
 
-_READY_TIMEOUT_S = 60.0
+_READY_TIMEOUT_S = 120.0
 _CONSUME_TIMEOUT_S = 280.0
 
 

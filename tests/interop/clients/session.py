@@ -15,8 +15,8 @@ from tests.interop.clients.driver import Driver, Event, RunningDriver
 from tests.interop.peers import PeerFailed, java_peer
 
 _HEAP = "-Xmx192m"
-_START_TIMEOUT_S = 60.0
-_COMMAND_TIMEOUT_S = 60.0
+_START_TIMEOUT_S = 120.0
+_COMMAND_TIMEOUT_S = 120.0
 
 PINS = {"java5": "java-client-5", "java4": "java-client-4"}
 

@@ -20,7 +20,7 @@ _SUCCESS = 0
 _SUBSCRIPTION_GIVEN = 4
 # A topic made by sending gets 4 queues per broker, or what its client asks for, never more than 8.
 _QUEUE_COUNT_MAX = 8
-_READ_TIMEOUT_S = 30.0
+_READ_TIMEOUT_S = 90.0
 _POLL_S = 0.1
 
 

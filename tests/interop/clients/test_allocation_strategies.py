@@ -38,7 +38,7 @@ from tests.interop.peers import JavaPeer, java_peer
 
 SEED = int(os.environ.get("CONTRAIL_INTEROP_SEED", "20240229"))
 CASES_PER_STRATEGY = 400
-RUN_TIMEOUT_S = 120
+RUN_TIMEOUT_S = 240
 SHOWN_DIFFERENCES = 8
 NEARBY = "MACHINE_ROOM_NEARBY-"
 

@@ -25,7 +25,7 @@ FILLERS = [f"filler-{number}" for number in range(40)]
 
 _GET_MIN_OFFSET = 31
 _DELETE_EXPIRED_COMMITLOG = 329
-_DELETE_TIMEOUT_S = 60.0
+_DELETE_TIMEOUT_S = 120.0
 _POLL_S = 0.2
 
 

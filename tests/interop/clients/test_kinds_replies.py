@@ -10,7 +10,8 @@ from tests.interop.clients.session import JavaSession
 from tests.interop.clients.topics import create_topic
 
 PATIENCE_MS = 30_000
-SHORT_MS = 1000
+# Longer than the client may take to learn the route and to send: else it fails in another way.
+SHORT_MS = 5000
 
 
 @pytest.mark.parametrize("client", clients_of("request-reply"), indirect=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -43,13 +44,17 @@ def test_transactions(session: JavaSession, kinds: Kinds, topic: str) -> None:
     )
     assert session.received(consuming) == ["committed", "checked-committed"]
     # Another round of checks passes by: only the new half message is asked for.
+    mark = len(session.of("checked", commits))
     session.transact(commits, topic, "last", UNKNOWN)
     kinds.wait_for(lambda: "last" in session.received(consuming), "another round", step_ms=STEP_MS)
     assert session.received(consuming) == ["committed", "checked-committed", "last"]
-    asked = [
+    assert {event["key"] for event in session.of("checked", commits)[mark:]} == {"last"}
+    asked = Counter(
         event["key"] for name in (commits, rolls_back) for event in session.of("checked", name)
-    ]
-    assert sorted(asked) == 2 * ["checked-committed"] + 2 * ["checked-rolled-back"] + 2 * ["last"]
+    )
+    assert set(asked) == {"checked-committed", "checked-rolled-back", "last"}
+    # Once more while an answer is on its way: a round of checks takes less than a second here.
+    assert min(asked.values()) >= 2, asked
     assert sorted(one["key"] for one in read_all(kinds, topic)) == sorted(
         session.received(consuming)
     )
@@ -76,6 +81,6 @@ def test_transaction_of_a_killed_producer(
         lambda: bool(session.of("received", consuming)), "the twin's commit", step_ms=STEP_MS
     )
     assert session.received(consuming) == ["orphan"]
-    checked = session.of("checked", twin)
-    assert [event["key"] for event in checked] == ["orphan"]
+    # The broker may ask once more while the answer is on its way.
+    assert {event["key"] for event in session.of("checked", twin)} == {"orphan"}
     session.close(twin, consuming)

@@ -13,7 +13,7 @@ from tests.interop.clients.target import Cluster
 from tests.interop.clients.traffic import aim, check_bodies, check_places, send
 
 COUNT = 8
-INDEX_TIMEOUT_S = 30.0
+INDEX_TIMEOUT_S = 90.0
 
 
 @pytest.mark.parametrize("client", clients_of("query by id"), indirect=True)

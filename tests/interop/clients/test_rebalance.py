@@ -16,7 +16,7 @@ from tests.interop.clients.topics import create_topic
 from tests.interop.clients.traffic import Queue, consumer, queue_of
 from tests.interop.peers import PeerFailed
 
-REBALANCE_TIMEOUT_S = 90.0
+REBALANCE_TIMEOUT_S = 120.0
 POLL_S = 0.2
 # How many messages of each queue the second receives before it leaves. The C++ client comes to a
 # stop for good when a queue is taken from it and given back while its old pull of it still waits:

@@ -11,7 +11,7 @@ from tests.interop.clients.target import Cluster
 from tests.interop.clients.topics import create_topic
 from tests.interop.clients.traffic import check_bodies, consumer
 
-FLOW_TIMEOUT_S = 90.0
+FLOW_TIMEOUT_S = 120.0
 SOME = 50
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.interop.clients.driver import Driver
+from tests.interop.clients.driver import RUN_TIMEOUT_S, Driver
 from tests.interop.clients.registry import clients_of
 from tests.interop.clients.stored import read_back
 from tests.interop.clients.target import Cluster
@@ -16,6 +16,7 @@ from tests.interop.clients.traffic import (
     numbered,
     queue_of,
     send,
+    sender,
 )
 
 COUNT = 24
@@ -47,8 +48,13 @@ def test_async_send(client: Driver, cluster: Cluster, topic: str) -> None:
 
 @pytest.mark.parametrize("client", clients_of("one-way send"), indirect=True)
 def test_one_way_send(client: Driver, cluster: Cluster, topic: str) -> None:
-    send(client, cluster, topic, mode="oneway", count=COUNT)
-    found = read_back(cluster, topic, COUNT)
+    # Nobody answers: some clients would leave before the brokers have read it all, and stay until
+    # they are told.
+    with sender(client, cluster, topic, mode="oneway", count=COUNT) as running:
+        running.wait_for(lambda events: len(events) >= COUNT, RUN_TIMEOUT_S)
+        found = read_back(cluster, topic, COUNT)
+    assert keys(running.of("sent")) == numbered(1, COUNT)
+    assert running.events[-1]["event"] == "done"
     assert keys(found) == numbered(1, COUNT)
     check_bodies(found)
 

@@ -9,7 +9,10 @@ from typing import Any
 from tests.interop.clients.driver import Driver, Event, RunningDriver
 from tests.interop.clients.target import Cluster
 
-CONSUME_TIMEOUT_S = 60
+# Some clients look for new routes every 30 s only, and share queues 10 s or 20 s later.
+CONSUME_TIMEOUT_S = 120
+# A consumer that is not told how much to receive lives until it is closed.
+_LIFE_TIMEOUT_S = 280
 # What a client may know of the place where its message was stored; some do not learn all of it.
 _PLACE = ("message_id", "broker", "queue_id", "queue_offset")
 
@@ -26,21 +29,30 @@ def aim(cluster: Cluster, topic: str, arguments: Mapping[str, Any]) -> dict[str,
 
 def send(client: Driver, cluster: Cluster, topic: str, **arguments: Any) -> list[Event]:
     """Send messages and return what the client says about each of them."""
-    wanted = {"mode": "sync", "start": 1, "group": f"senders_{topic}"} | arguments
-    events = client.run("send", aim(cluster, topic, wanted))
+    events = client.run("send", _sending(cluster, topic, arguments))
     assert events[-1]["event"] == "done", events
     errors = [event for event in events if event["event"] == "error"]
     assert errors == [], errors
     sent = [event for event in events if event["event"] == "sent"]
-    assert len(sent) == wanted["count"], f"{len(sent)} of {wanted['count']} were sent"
+    assert len(sent) == arguments["count"], f"{len(sent)} of {arguments['count']} were sent"
     return sent
+
+
+def sender(client: Driver, cluster: Cluster, topic: str, **arguments: Any) -> RunningDriver:
+    """Start a sender; the caller closes it."""
+    return client.start("send", _sending(cluster, topic, arguments))
+
+
+def _sending(cluster: Cluster, topic: str, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    wanted = {"mode": "sync", "start": 1, "group": f"senders_{topic}"}
+    return aim(cluster, topic, wanted | dict(arguments))
 
 
 def consumer(
     client: Driver, cluster: Cluster, topic: str, *, command: str = "push", **arguments: Any
 ) -> RunningDriver:
     """Start a consumer from the first message; the caller closes it."""
-    wanted = {"from": "first", "timeout_s": CONSUME_TIMEOUT_S, "rebalance_ms": 1000} | arguments
+    wanted = {"from": "first", "timeout_s": _LIFE_TIMEOUT_S, "rebalance_ms": 1000} | arguments
     return client.start(command, aim(cluster, topic, wanted))
 
 
@@ -48,8 +60,9 @@ def consume(
     client: Driver, cluster: Cluster, topic: str, *, count: int, **arguments: Any
 ) -> list[Event]:
     """Receive until ``count`` messages came, and return them."""
-    with consumer(client, cluster, topic, count=count, **arguments) as running:
-        events = running.finish(CONSUME_TIMEOUT_S + 30)
+    wanted: dict[str, Any] = {"count": count, "timeout_s": CONSUME_TIMEOUT_S, **arguments}
+    with consumer(client, cluster, topic, **wanted) as running:
+        events = running.finish(CONSUME_TIMEOUT_S + 60)
     return [event for event in events if event["event"] == "received"]
 
 

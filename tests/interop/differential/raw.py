@@ -52,7 +52,7 @@ class Pushed:
 class RawConnection:
     """Send requests and read their answers; requests the server makes of us are dropped."""
 
-    def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
+    def __init__(self, address: str, *, timeout_s: float = 60.0) -> None:
         host, port = address.rsplit(":", 1)
         self.address = address
         self._socket = socket.create_connection((host, int(port)), timeout=timeout_s)

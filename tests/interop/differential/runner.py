@@ -29,7 +29,7 @@ from tests.interop.differential.requests import (
     Request,
 )
 
-ANSWER_TIMEOUT_S = 15.0
+ANSWER_TIMEOUT_S = 30.0
 # An answer that comes after all is counted as a stray one of the next request.
 _UNANSWERED_S = 0.5
 _AWAITED_S = 60.0

@@ -186,10 +186,10 @@ def _a_time_has_come() -> Iterator[Request]:
 
 
 def _recalled_in_time() -> Iterator[Request]:
-    yield timed_message("called-back", after_ms=4_000, topic="Recalled")
+    yield timed_message("called-back", after_ms=10_000, topic="Recalled")
     recall = {"topic": "Recalled", "recallHandle": Reference("called-back", "recallHandle")}
     yield Request(BROKER, 370, recall, what="story")
-    yield timed_message("delivered", after_ms=6_000, topic="Recalled")
+    yield timed_message("delivered", after_ms=12_000, topic="Recalled")
     yield _pull("Recalled")
 
 
@@ -280,7 +280,7 @@ def _too_late_to_end() -> Iterator[Request]:
     """A message that asked for a late check, and is older than that."""
     for label, immune_s, age_ms in (
         ("late-0", "1", 2 * HOUR_MS),
-        ("late-1", "1", 1),
+        ("late-1", "600", 1),
         ("late-2", "nonsense", 2 * HOUR_MS),
         ("late-3", "", 2 * HOUR_MS),
         ("late-4", "10000", 2 * HOUR_MS),

@@ -71,7 +71,9 @@ def test_a_plain_loop_consumes_and_a_pull_consumer_polls(
                 message.ack()
                 break
     assert sorted(seen) == ["one", "three", "two"]
-    with contrail.PullConsumer(f"{scene.group}_pull", scene.namesrv, auto_commit=False) as puller:
+    with contrail.PullConsumer(
+        f"{scene.group}_pull", scene.namesrv, auto_commit=False, api_timeout_ms=15_000
+    ) as puller:
         puller.assign(puller.fetch_queues(scene.topic))
         for queue in puller.assignment():
             puller.seek_to_begin(queue)
@@ -80,7 +82,7 @@ def test_a_plain_loop_consumes_and_a_pull_consumer_polls(
             polled += [one.keys[0] for one in puller.poll(timeout_ms=200)]
         puller.commit()
     assert sorted(polled) == sorted(seen)
-    with contrail.Admin(scene.namesrv) as admin:
+    with contrail.Admin(scene.namesrv, timeout_ms=15_000) as admin:
         assert admin.lag(f"{scene.group}_pull", scene.topic).total == 0
 
 
@@ -103,9 +105,9 @@ def test_plain_transactions_requests_and_queries(scene: Scene, producer: contrai
     consumer.subscribe(scene.topic)
     consumer.start()
     assert arrived.wait(PATIENCE_S)
-    assert producer.request(scene.message("ask"), timeout_ms=20_000).body == b"re:body of ask"
+    assert producer.request(scene.message("ask"), timeout_ms=60_000).body == b"re:body of ask"
     consumer.close()
-    with contrail.Admin(scene.namesrv) as admin:
+    with contrail.Admin(scene.namesrv, timeout_ms=15_000) as admin:
         found = admin.message(scene.topic, kept.transaction_id)
         assert found is not None and found.body == b"body of kept"
         assert admin.messages_by_key(scene.topic, "dropped") == []

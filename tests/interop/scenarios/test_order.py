@@ -38,8 +38,12 @@ async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scen
         key = message.keys[0]
         tried = [one for one, _, _ in attempts].count(key)
         attempts.append((key, time.monotonic(), message.reconsume_times))
-        if key == "bad" and tried < 2:
+        # It fails until all other queues are through: none of them may wait for it.
+        if key == "bad" and (tried < 2 or free_count() < 3 * (len(queues) - 1)):
             raise RuntimeError("not yet")
+
+    def free_count() -> int:
+        return sum(key.startswith("free") for key, _, _ in attempts)
 
     async with scene.producer() as producer:
         for number in range(3):
@@ -48,16 +52,20 @@ async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scen
             for at, queue in enumerate(queues[1:]):
                 await producer.send(scene.message(f"free-{at}-{number}"), queue=queue)
     async with scene.consuming(handle, orderly=True, suspend_current_queue_time_ms=SUSPEND_MS):
-        await until(lambda: len(attempts) >= 3 * len(queues) + 2, lambda: f"all of it: {attempts}")
+        await until(
+            lambda: "held-2" in [key for key, _, _ in attempts], lambda: f"all of it: {attempts}"
+        )
     keys = [key for key, _, _ in attempts]
     held = [key for key in keys if not key.startswith("free")]
-    assert held == ["held-0", "bad", "bad", "bad", "held-2"]
+    bad_count = held.count("bad")
+    assert bad_count >= 3
+    assert held == ["held-0", *["bad"] * bad_count, "held-2"]
     for at in range(len(queues) - 1):
         free = [key for key in keys if key.startswith(f"free-{at}")]
         assert free == [f"free-{at}-{number}" for number in range(3)]
     moments = [moment for key, moment, _ in attempts if key == "bad"]
     assert min(b - a for a, b in pairwise(moments)) >= SUSPEND_MS / 1000 * 0.9
-    assert [times for key, _, times in attempts if key == "bad"] == [0, 1, 2]
+    assert [times for key, _, times in attempts if key == "bad"] == list(range(bad_count))
     assert max(at for at, key in enumerate(keys) if key.startswith("free")) < keys.index("held-2")
 
 

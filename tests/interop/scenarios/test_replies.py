@@ -10,7 +10,7 @@ from contrail.aio import ConsumedMessage
 from contrail.errors import ClientError, NoReply
 from tests.interop.scenarios.scene import Scene, scenario
 
-TIMEOUT_MS = 20_000
+TIMEOUT_MS = 60_000
 
 
 @scenario

@@ -16,7 +16,7 @@ from contrail.aio import MessageQueue, PushConsumer
 from tests.interop.scenarios.clusters import SEGMENT_BYTES, open_cluster
 from tests.interop.scenarios.scene import Inbox, Scene, next_millisecond, run, until, until_true
 
-DELETION_S_MAX = 90.0
+DELETION_S_MAX = 150.0
 
 
 def test_a_new_group_starts_where_it_is_told_to(scene: Scene, tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ class Store:
         self.readers: list[str] = []
         self.gate = threading.Event()
         self.gate.set()
+        self.entered = threading.Event()
         self.error: Exception | None = None
         self.physical_end = 0
 
@@ -77,6 +78,7 @@ class Store:
 
     def bring_in(self, part: FilePart) -> None:
         self.readers.append(threading.current_thread().name)
+        self.entered.set()
         assert self.gate.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error
@@ -300,6 +302,8 @@ def test_closing_returns_what_was_not_answered_and_takes_no_more(setting: Settin
     for queue_id in (1, 2):
         setting.take(queue_id, peer)
     setting.loop.settle()
+    # What no thread has begun by then would only be dropped.
+    assert setting.store.entered.wait(PATIENCE_S)
     left = setting.reads.close()
     assert [pull.plan.queue_id for pull in left] == [1, 2]
     setting.store.gate.set()

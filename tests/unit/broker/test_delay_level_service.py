@@ -30,6 +30,12 @@ TABLE = [0, 1_000, 5_000]
 RECORD_STRIDE = 1_000
 
 
+@pytest.fixture(autouse=True)
+def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run stops after some milliseconds, which a busy machine may take from it: not here."""
+    monkeypatch.setattr(delay_levels, "monotonic_ms", lambda: 0)
+
+
 class ScheduleQueues:
     """The schedule topic in memory: rows and records by level."""
 

@@ -45,6 +45,7 @@ class Store:
         self.tells = True
         self.gate = threading.Event()
         self.gate.set()
+        self.entered = threading.Event()
         self.error: Exception | None = None
         self.readers: list[str] = []
         self.waited: list[int] = []
@@ -58,6 +59,7 @@ class Store:
 
     def bring_in(self, part: FilePart) -> None:
         self.readers.append(threading.current_thread().name)
+        self.entered.set()
         assert self.gate.wait(PATIENCE_S)
         if self.error is not None:
             raise self.error
@@ -251,6 +253,8 @@ def test_a_request_that_never_ends_is_refused(
 def test_those_that_wait_at_the_end_are_refused(setting: Setting, peer: FakePeer) -> None:
     setting.store.gate.clear()
     setting.ask(1, "1", peer=peer)
+    # What no thread has begun by then would only be dropped.
+    assert setting.store.entered.wait(PATIENCE_S)
     setting.reads.close()
     assert [response.code for _, response in peer.replies] == [ResponseCode.SERVICE_NOT_AVAILABLE]
     setting.store.gate.set()

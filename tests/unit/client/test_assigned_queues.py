@@ -78,7 +78,7 @@ async def _forever() -> None:
 
 
 async def until(happened: Callable[[], Any]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not happened():
             await asyncio.sleep(0.001)
 

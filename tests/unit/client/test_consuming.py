@@ -21,6 +21,8 @@ from contrail.client.message import ReceivedMessage
 from contrail.errors import ClientError
 from tests.unit.client.consuming_setup import FakeReader, FakeSendBack, made
 
+PATIENCE_S = 60.0
+
 
 class Setup:
     """Workers over a supply; made within a running loop."""
@@ -46,7 +48,7 @@ class Setup:
             self.supply,
             Bell(),
             HandlerRun(self.handler, count_max),
-            Watch("g", hooks, timeout_ms=1_000),
+            Watch("g", hooks, timeout_ms=60_000),
             group="g",
             count_max=count_max,
             batch_count_max=8,
@@ -56,7 +58,7 @@ class Setup:
         self.supply.submit(self.reader.real, self.reader.pull(count))
 
     async def until(self, happened: Callable[[], Any]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             while not happened():
                 await asyncio.sleep(0.001)
 
@@ -82,7 +84,7 @@ def test_handlers_that_wait_run_side_by_side_up_to_the_bound() -> None:
         setup = Setup(handler, count_max=3)
         setup.pull(20)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert most == 3
 
     run(main)
@@ -106,7 +108,7 @@ def test_quick_handlers_let_others_run_in_between() -> None:
         setup.pull(1_000)
         await setup.all_settled()
         beside.cancel()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert turns > 5
 
     run(main)
@@ -126,7 +128,7 @@ def test_raising_asking_for_later_and_nonsense_send_back(is_plain: bool) -> None
         setup = Setup(judge if is_plain else judge_later)
         setup.pull(4)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert sorted(setup.send_back.returned) == [(0, 0), (1, 0), (2, 0)]
         counts = setup.reader.figures.counts
         assert (counts.ok_count, counts.failed_count) == (1, 3)
@@ -144,7 +146,7 @@ def test_a_list_handler_gets_lists() -> None:
         setup = Setup(handler, takes_list=True)
         setup.pull(20)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert sizes == [8, 8, 4]
 
     run(main)
@@ -160,7 +162,7 @@ def test_a_plain_function_that_returns_a_coroutine_is_waited_for() -> None:
         setup = Setup(lambda message: work(message))
         setup.pull(3)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert sorted(done) == [0, 1, 2]
 
     run(main)
@@ -172,7 +174,7 @@ def test_a_stuck_thread_keeps_nobody_else_waiting() -> None:
 
         def handler(message: ConsumedMessage) -> None:
             if message.queue_offset == 500:
-                release.wait(20)
+                release.wait(PATIENCE_S)
             done.append(message.queue_offset)
 
         setup = Setup(handler, count_max=2)
@@ -182,7 +184,7 @@ def test_a_stuck_thread_keeps_nobody_else_waiting() -> None:
         assert len(done) == 1_999
         release.set()
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
 
     run(main)
 
@@ -199,7 +201,7 @@ def test_a_plain_handler_that_exits_has_failed_and_is_told_of_once(
         setup = Setup(handler, takes_list=takes_list)
         setup.pull(1)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert setup.send_back.returned == [(0, 0)]
         assert setup.reader.figures.counts.failed_count == 1
 
@@ -228,7 +230,7 @@ def test_the_threads_of_handlers_do_not_outlive_the_program_and_end_with_the_wor
         setup = Setup(handler, count_max=3)
         setup.pull(100)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert 1 <= len(threads) <= 3
         assert all(thread.daemon for thread in threads)
         await setup.until(lambda: not any(thread.is_alive() for thread in threads))
@@ -247,7 +249,7 @@ def test_threads_of_a_consumer_that_was_forgotten_end() -> None:
 
     run(main)
     gc.collect()
-    threads[0].join(20)
+    threads[0].join(PATIENCE_S)
     assert not threads[0].is_alive()
 
 
@@ -259,17 +261,17 @@ def test_a_thread_that_ends_after_its_loop_says_nothing() -> None:
         def handler(message: ConsumedMessage) -> None:
             threads.append(threading.current_thread())
             began.set()
-            release.wait(20)
+            release.wait(PATIENCE_S)
 
         setup = Setup(handler)
         setup.pull(1)
-        await asyncio.to_thread(began.wait, 20)
+        await asyncio.to_thread(began.wait, PATIENCE_S)
         await setup.workers.stop(0.0)
 
     # What a thread raises is an error of the test that runs at that time: this one.
     run(main)
     release.set()
-    threads[0].join(20)
+    threads[0].join(PATIENCE_S)
     assert not threads[0].is_alive()
 
 
@@ -292,8 +294,8 @@ def test_a_handler_is_known_where_it_calls_from_and_only_while_it_runs(is_plain:
             inherited.append(asyncio.create_task(ask_later()))
 
         def plain(message: ConsumedMessage) -> None:
-            asyncio.run_coroutine_threadsafe(ask(), loop).result(20)
-            asyncio.run_coroutine_threadsafe(start_one(), loop).result(20)
+            asyncio.run_coroutine_threadsafe(ask(), loop).result(PATIENCE_S)
+            asyncio.run_coroutine_threadsafe(start_one(), loop).result(PATIENCE_S)
 
         async def waiting(message: ConsumedMessage) -> None:
             await ask()
@@ -306,7 +308,7 @@ def test_a_handler_is_known_where_it_calls_from_and_only_while_it_runs(is_plain:
         over.set()
         await asyncio.gather(*inherited)
         await ask()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert answers == [True, False, False]
 
     run(main)
@@ -328,7 +330,7 @@ def test_cancelling_a_handlers_task_brings_its_message_again() -> None:
         setup = Setup(handler)
         setup.pull(1)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert (attempts, setup.send_back.returned) == (2, [])
 
     run(main)
@@ -342,7 +344,7 @@ def test_a_handler_that_meets_a_cancelled_future_has_failed() -> None:
         setup = Setup(handler)
         setup.pull(1)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert setup.send_back.returned == [(0, 0)]
 
     run(main)
@@ -396,7 +398,7 @@ def test_hooks_see_each_handling_and_how_it_ended() -> None:
         setup = Setup(handler, count_max=1, hooks=[Hook()])
         setup.pull(3)
         await setup.all_settled()
-        await setup.workers.stop(1.0)
+        await setup.workers.stop(PATIENCE_S)
         assert seen == [
             (("g", 0), ConsumeOutcome.SUCCESS, None),
             (("g", 1), ConsumeOutcome.EXCEPTION, ValueError),

@@ -45,7 +45,7 @@ class Setup:
         return [queue_offset for queue_offset, _ in self.send_back.returned]
 
     async def until(self, happened: Callable[[], Any]) -> None:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not happened():
                 await asyncio.sleep(0.001)
 
@@ -195,7 +195,7 @@ def test_a_thread_that_ends_gives_back_and_one_that_works_is_waited_for(
         assert (setup.reader.held, setup.returned) == ([0, 1, 2], [])
         may_end.set()
         await setup.until(lambda: setup.returned == [0])
-        await setup.streams.wait(me, monotonic_ms() + 20_000)
+        await setup.streams.wait(me, monotonic_ms() + 60_000)
         setup.streams.stop()
 
     run(main)
@@ -211,7 +211,7 @@ def test_once_it_is_over_the_end_of_a_task_says_nothing() -> None:
                 break
 
         await asyncio.create_task(read())
-        await setup.streams.wait(None, monotonic_ms() + 20_000)
+        await setup.streams.wait(None, monotonic_ms() + 60_000)
         assert (setup.reader.held, setup.returned) == ([0, 1, 2], [])
 
     run(main)

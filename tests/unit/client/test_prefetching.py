@@ -82,7 +82,7 @@ def taken(pulls: Pulls, monkeypatch: pytest.MonkeyPatch, *, count: int = 1) -> l
         found: list[int] = []
         try:
             for _ in range(count):
-                found += [message.queue_offset for message in await reading.take(1, 10_000)]
+                found += [message.queue_offset for message in await reading.take(1, 60_000)]
             return found
         finally:
             await reading.close()

@@ -67,7 +67,7 @@ def test_who_is_cancelled_while_waiting_takes_no_turn(is_given: bool) -> None:
             await waiting
         if not is_given:
             turns.give()
-        await asyncio.wait_for(turns.take(), 20)
+        await asyncio.wait_for(turns.take(), 60)
 
     asyncio.run(main())
 

@@ -199,5 +199,6 @@ class Flusher:
     def _give_up(self, problem: str, error: Exception) -> None:
         failure = StorePoisoned(problem)
         failure.__cause__ = error
-        self.fail(failure)
+        # First the store refuses appends: who waits and hears of it may try one at once.
         self._on_failed(failure)
+        self.fail(failure)

@@ -34,7 +34,9 @@ Arguments = dict[str, Any]
 COMPRESSED_BODY_BYTES = 8192
 RETRY_PAUSE_S = 0.2
 ATTEMPTS_MAX = 10
-START_TIMEOUT_S = 30.0
+START_TIMEOUT_S = 90.0
+# A send that takes longer is tried again by the client, and may then be stored twice.
+SEND_TIMEOUT_MS = 20_000
 CLOSE_TIMEOUT_S = 10.0
 PULL_BATCH = 32
 PULL_PAUSE_S = 0.1
@@ -42,6 +44,9 @@ CONSUME_FROM_FIRST_OFFSET = 4
 
 _STATUS_NAMES = {SendStatus.OK: "SEND_OK"}
 _printing = threading.Lock()
+# Standard output is for events only: the library prints there too, and not in whole lines.
+_events = os.dup(1)
+os.dup2(2, 1)
 
 
 class Tally:
@@ -78,7 +83,7 @@ def end_of_input() -> threading.Event:
 def say(event: dict[str, Any]) -> None:
     line = json.dumps(event).encode() + b"\n"
     with _printing:
-        os.write(1, line)
+        os.write(_events, line)
 
 
 def capabilities(_: Arguments) -> None:
@@ -98,11 +103,14 @@ def capabilities(_: Arguments) -> None:
 
 
 def send(arguments: Arguments) -> None:
-    producer = Producer(arguments["group"], timeout=5000)
+    producer = Producer(arguments["group"], timeout=SEND_TIMEOUT_MS)
     producer.set_namesrv_addr(arguments["namesrv"])
     producer.start()
     modes = {"batch": send_batch, "async": send_async}
     count = modes.get(arguments["mode"], send_in_turn)(producer, arguments)
+    if arguments["mode"] == "oneway":
+        # Nobody answers: whoever has seen the messages closes our input.
+        end_of_input().wait()
     producer.shutdown()
     say({"event": "done", "count": count})
 

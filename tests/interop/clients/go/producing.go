@@ -15,7 +15,7 @@ import (
 const (
 	compressedBodyBytes = 8192
 	retryPause          = 200 * time.Millisecond
-	startTimeout        = 30 * time.Second
+	startTimeout        = 90 * time.Second
 )
 
 func send(given arguments) {
@@ -42,8 +42,8 @@ func send(given arguments) {
 	if given.Mode == "oneway" {
 		// Nobody answers one-way messages. This client leaves without reading what the broker
 		// answered to its heartbeat, which resets the connection: a broker that has not read the
-		// last messages by then never sees them.
-		time.Sleep(time.Second)
+		// last messages by then never sees them. Whoever has seen them closes our input.
+		<-endOfInput()
 	}
 	if err := sender.Shutdown(); err != nil {
 		fail(err)

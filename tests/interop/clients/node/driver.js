@@ -10,6 +10,8 @@ const SEND_MODES = [ 'sync', 'async', 'compressed' ];
 const COMPRESSED_BODY_BYTES = 8192;
 const RETRY_PAUSE_MS = 200;
 const CLOSE_TIMEOUT_MS = 10000;
+// By default 3 s: on a busy machine a send would be tried again, and be stored twice.
+const CALL_TIMEOUT_MS = 20000;
 const TOPIC_NOT_EXIST = 17;
 
 // The client logs to the console by default, and standard output is for events only.
@@ -63,7 +65,9 @@ function capabilities() {
 
 async function send(given) {
   if (!SEND_MODES.includes(given.mode)) throw new Error(`no API to send ${given.mode}`);
-  const producer = new Producer({ ...clientOptions(given), producerGroup: given.group });
+  const producer = new Producer({
+    ...clientOptions(given), producerGroup: given.group, sendMsgTimeout: CALL_TIMEOUT_MS,
+  });
   producer.on('error', error => logger.error(error));
   await producer.ready();
   await makeTopic(producer, given.topic);
@@ -80,20 +84,20 @@ async function send(given) {
 async function makeTopic(producer, topic) {
   const client = producer._mqClient;
   if (await hasRoute(client, topic)) return;
-  const route = await client.getDefaultTopicRouteInfoFromNameServer('TBW102', 3000);
+  const route = await client.getDefaultTopicRouteInfoFromNameServer('TBW102', CALL_TIMEOUT_MS);
   const topicConfig = {
     topicName: topic, readQueueNums: 4, writeQueueNums: 4, perm: 6,
     topicFilterType: 'SINGLE_TAG', topicSysFlag: 0, order: false,
   };
   for (const broker of route.brokerDatas) {
-    await client.createTopic(broker.brokerAddrs[0], 'TBW102', topicConfig, 3000);
+    await client.createTopic(broker.brokerAddrs[0], 'TBW102', topicConfig, CALL_TIMEOUT_MS);
   }
   while (!await hasRoute(client, topic)) await sleep(RETRY_PAUSE_MS);
 }
 
 async function hasRoute(client, topic) {
   try {
-    return Boolean(await client.getTopicRouteInfoFromNameServer(topic, 3000));
+    return Boolean(await client.getTopicRouteInfoFromNameServer(topic, CALL_TIMEOUT_MS));
   } catch (error) {
     if (error.code !== TOPIC_NOT_EXIST) throw error;
     return false;
