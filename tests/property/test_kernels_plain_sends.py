@@ -19,6 +19,8 @@ from contrail.kernels.send_tally import skips_of, tally_run
 from tests.unit.kernels.frame_material import (
     BORN_HOST,
     SUFFIX,
+    TYPE_BINARY,
+    binary_header,
     bodies,
     frame,
     mutated,
@@ -64,7 +66,7 @@ def tidy_frames(draw: st.DrawFn) -> bytes:
         "k": "false",
         "m": "false",
     }
-    header = {
+    header: dict[str, Any] = {
         "code": 310,
         "extFields": fields,
         "flag": draw(st.sampled_from([0, 0, 0, 2])),
@@ -72,8 +74,12 @@ def tidy_frames(draw: st.DrawFn) -> bytes:
         "opaque": draw(st.integers(-(2**31), 2**31 - 1)),
         "version": 479,
     }
+    body = draw(st.binary(min_size=1, max_size=40) | bodies)
+    if draw(st.integers(0, 3)) == 0:
+        binary = binary_header(310, fields, opaque=header["opaque"], flag=header["flag"])
+        return frame(binary, body, TYPE_BINARY)
     encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=draw(st.booleans()))
-    return frame(encoded.encode(), draw(st.binary(min_size=1, max_size=40) | bodies))
+    return frame(encoded.encode(), body)
 
 
 tidy_streams = st.lists(tidy_frames(), min_size=1, max_size=5).map(b"".join)
