@@ -22,6 +22,12 @@ cpdef dict tally_run(
     size=cython.longlong, _=Py_ssize_t)
 cpdef dict tally_plain(list chunks)
 
+@cython.locals(
+    counted=dict, number=Py_ssize_t, end=cython.longlong, topic=bytes, starts=list,
+    kinds=bytearray, row=list, kind=int, index=Py_ssize_t, start=cython.longlong,
+    size=cython.longlong)
+cpdef dict tally_batches(list drafts, list places, long long physical_end)
+
 @cython.locals(byte=cython.uchar)
 cdef bint _is_same(
     const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end, bytes text) except -1

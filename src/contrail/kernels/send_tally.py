@@ -140,6 +140,37 @@ def tally_plain(chunks: list[Any]) -> Tally:
     return counted
 
 
+def tally_batches(drafts: list[Any], places: list[Any], physical_end: int) -> Tally:
+    """Count batches of ``batch_sends`` that were stored there, the last ending at that place."""
+    counted: Tally = {}
+    number = len(places)
+    end = physical_end
+    # From the last to the first: a record ends where the next one begins.
+    while number > 0:
+        number -= 1
+        topic = drafts[number][0]
+        starts = places[number][1]
+        kinds = places[number][2]
+        row: list[int] = []
+        kind = -1
+        index = len(starts)
+        while index > 0:
+            index -= 1
+            if kinds[index] != kind:
+                kind = kinds[index]
+                key = (topic, kind)
+                if key not in counted:
+                    counted[key] = [0] * 9
+                row = counted[key]
+            start = starts[index]
+            size = end - start
+            end = start
+            row[0] += 1
+            row[1] += size
+            row[2 if size <= 1024 else _size_place(size)] += 1
+    return counted
+
+
 def _is_same(buffer: bytes, at: int, end: int, text: bytes) -> bool:
     if end - at != len(text):
         return False

@@ -24,7 +24,12 @@ from contrail.store.disk.marker_files import ApacheCheckpoint, StoreLock, remove
 from contrail.store.disk.queue_table import Arrival as Arrival
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
-from contrail.store.services.append import AppendedChunks, AppendedRun, Appender
+from contrail.store.services.append import (
+    AppendedBatches,
+    AppendedChunks,
+    AppendedRun,
+    Appender,
+)
 from contrail.store.services.checkpoint import CheckpointFiles
 from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
@@ -317,6 +322,16 @@ class MessageStore:
         Raises as ``append`` does.
         """
         appended = self._appender.append_chunks(chunks)
+        if appended is not None:
+            self._dispatcher.offer(appended.physical_start, appended.records)
+        return appended
+
+    def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
+        """Append tidy batches, each split into its messages; None if ``append_batch`` must.
+
+        Raises as ``append`` does.
+        """
+        appended = self._appender.append_batches(batches)
         if appended is not None:
             self._dispatcher.offer(appended.physical_start, appended.records)
         return appended

@@ -3,7 +3,8 @@
 Tidy messages to known topics go straight from the frame kernel to the record kernel: as rows of
 numbers (``kernels.plain_sends``) when a connection sent nothing else, as tuples when it did.
 Everything else is looked at by ``SendAdmission`` first. What was collected in one way is appended
-before anything is collected in another, so one connection's messages keep their order.
+before anything is collected in another, so one connection's messages keep their order. Tidy
+batches have a way of their own, too (``batch_sends``).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from contrail.broker.handlers.batch_sends import BatchSends, GeneralWay
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.plain_chunks import count_chunk_codes, run_of, slim_items
 from contrail.broker.services.send_admission import Admitted, SendAdmission
@@ -107,6 +109,23 @@ class SendHandler:
         # By topic and key: those in the run that nobody may store once more.
         self._claims: dict[tuple[str, bytes], _Claimed] = {}
         self._chunks: list[tuple[Connection, PlainSends]] = []
+        self._batches = BatchSends(
+            admission,
+            store,
+            stats,
+            acknowledgements,
+            clock,
+            GeneralWay(
+                take=lambda peer, item: self._take_with_care(peer, as_send_request(item), None),
+                answer=self._answer_parts,
+                refuse=self._refuse_all,
+                note_times=self._time,
+                arrived_s=lambda: self._arrived_s,
+                extra_fields=self._extra_fields,
+            ),
+            host_digits=self._host_digits,
+            waits_for_flush=waits_for_flush,
+        )
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -142,6 +161,7 @@ class SendHandler:
             sends.chunk, self._admission.plain_topics(), _PLAIN_FLAGS, self._store.body_bytes_max
         ):
             return False
+        self._batches.append()
         if self._items:
             self.append_run()
         self._chunks.append((peer, sends))
@@ -166,20 +186,31 @@ class SendHandler:
         ``waited_ms`` is how long they have been waiting: too long is answered busy, so that the
         producer goes elsewhere instead of filling a queue that does not move.
         """
-        self._append_chunks()
         busy = self.busy_reason(waited_ms)
+        at = self._take_batches(peer, items, 0) if busy is None else 0
+        if at == len(items):
+            return
+        self._append_chunks()
         if busy is not None:
             for item in items:
                 self._take_with_care(peer, as_send_request(item), busy)
             return
-        at = 0
         while at < len(items):
             plain = count_plain(items, at, self._admission.plain_topics(), _PLAIN_FLAGS)
             if plain:
                 self._take_plain(peer, items[at : at + plain] if plain < len(items) else items)
                 at += plain
             if at < len(items):
-                at += self._take_claiming(peer, items, at)
+                at += self._take_batches(peer, items, at) or self._take_claiming(peer, items, at)
+
+    def _take_batches(self, peer: Connection, items: list[Item], at: int) -> int:
+        """How many sends from there on are tidy batches; they are collected."""
+        count = self._batches.count(items, at) if self._on_stored is None else 0
+        if count:
+            if self._items or self._chunks:
+                self.append_run()
+            self._batches.take(peer, items[at : at + count])
+        return count
 
     def _take_claiming(self, peer: Connection, items: list[Item], at: int) -> int:
         """Sends that are not plain: tidy ones to topics that de-duplicate, or one of any kind."""
@@ -204,6 +235,7 @@ class SendHandler:
     def _take_plain(self, peer: Connection, items: list[Item]) -> None:
         if not items:
             return
+        self._batches.append()
         first = len(self._items)
         self._items += items
         self._drafts += [item[11] for item in items]
@@ -231,6 +263,7 @@ class SendHandler:
     def _take_with_care(
         self, peer: Connection, send: SendRequest, busy: str | None, *, is_unit: bool = False
     ) -> None:
+        self._batches.append()
         try:
             if busy is not None:
                 raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -295,6 +328,7 @@ class SendHandler:
 
     def _append_chunks(self) -> None:
         """Append the rows collected so far; those that must be looked at join the run instead."""
+        self._batches.append()
         if not self._chunks:
             return
         taken, self._chunks = self._chunks, []

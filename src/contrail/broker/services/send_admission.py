@@ -120,6 +120,7 @@ class SendAdmission:
         self._epochs = (-1, -1)
         self._plain_topics: dict[bytes, int] = {}
         self._claiming_topics: dict[bytes, int] = {}
+        self._splitting_topics: dict[bytes, int] = {}
         # What the frame kernel appends, for as long as the connections are told nothing else.
         self.property_suffix = encode_properties(self._broker_properties())
 
@@ -130,12 +131,18 @@ class SendAdmission:
             self._epochs = epochs
             self._plain_topics = {}
             self._claiming_topics = {}
+            self._splitting_topics = {}
         return self._plain_topics
 
     def claiming_topics(self) -> dict[bytes, int]:
         """The same for topics that de-duplicate: their new messages may be stored as they are."""
         self.plain_topics()
         return self._claiming_topics
+
+    def splitting_topics(self) -> dict[bytes, int]:
+        """The same for topics whose tidy batches may be split and stored as they are."""
+        self.plain_topics()
+        return self._splitting_topics
 
     def claim_of(self, topic: bytes, key: bytes) -> Claim:
         """What a tidy message to one of the ``claiming_topics`` is known by."""
@@ -331,6 +338,8 @@ class SendAdmission:
         properties |= self._broker_properties()
         draft = draft._replace(properties=_encoded(properties))
         batch = QueueType.BATCH if kept_whole else QueueType.SIMPLE
+        if not kept_whole and draft.topic in self.plain_topics():
+            self._splitting_topics[draft.topic] = self._plain_topics[draft.topic]
         # What is kept whole has the batch's key, what is split has one in each message.
         claim = self._claim(config.topic, key) if key or not kept_whole else None
         return Admitted(draft, key, waits, draft.queue_id, batch, claim=claim)

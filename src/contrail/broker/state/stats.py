@@ -28,6 +28,7 @@ from contrail.kernels.send_tally import (
     TRANSACTION,
     Tally,
     skips_of,
+    tally_batches,
     tally_plain,
     tally_run,
 )
@@ -36,6 +37,7 @@ from contrail.model.properties import SHARDING_KEY
 from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, is_system_topic
 
 if TYPE_CHECKING:
+    from contrail.kernels.batch_sends import Place
     from contrail.kernels.plain_sends import Chunk
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
@@ -189,6 +191,12 @@ class BrokerStats:
     def stored_plain(self, chunks: list[Chunk]) -> None:
         """Tidy sends were stored that are rows of numbers."""
         self._add(tally_plain(chunks))
+
+    def stored_batches(
+        self, batches: list[MessageDraft], places: list[Place], physical_end: int
+    ) -> None:
+        """Batches were stored, each message at a place of its own."""
+        self._add(tally_batches(batches, places, physical_end))
 
     def _add(self, tally: Tally) -> None:
         for (name, kind), counts in tally.items():
