@@ -391,6 +391,7 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         self.sends = self._send_handler()
         self.pulls = self._pull_handler()
+        self.store.watch(self.pulls.parked.by_queue)
         tables, store, clock = self.tables, self.store, self._clock
         shared = {
             "consumers": tables.consumers,

@@ -31,14 +31,17 @@ cdef Py_ssize_t _SYS_FLAG
 cdef Py_ssize_t _BORN_MS
 cdef Py_ssize_t _FLAG
 cdef Py_ssize_t _TIMES
-cdef Py_ssize_t _TOPIC_AT
-cdef Py_ssize_t _TOPIC_END
+cdef Py_ssize_t _TOPIC_BYTES
 cdef Py_ssize_t _BODY_AT
 cdef Py_ssize_t _BODY_END
 cdef Py_ssize_t _PROPERTIES_AT
 cdef Py_ssize_t _PROPERTIES_END
 cdef Py_ssize_t _KEY_AT
 cdef Py_ssize_t _KEY_END
+cdef Py_ssize_t _KEYS_AT
+cdef Py_ssize_t _KEYS_END
+cdef Py_ssize_t _TAGS_AT
+cdef Py_ssize_t _TAGS_END
 cdef Py_ssize_t _IS_FIFO
 
 
@@ -71,6 +74,10 @@ cdef class _Send:
     cdef int features
     cdef Py_ssize_t key_at
     cdef Py_ssize_t key_end
+    cdef Py_ssize_t keys_at
+    cdef Py_ssize_t keys_end
+    cdef Py_ssize_t tags_at
+    cdef Py_ssize_t tags_end
     cdef bint is_fifo
 
 
@@ -90,7 +97,7 @@ cpdef tuple scan_frames(
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, count=Py_ssize_t, text_bytes=Py_ssize_t,
     position=Py_ssize_t, total=cython.longlong, header_bytes=cython.longlong, texts=bytearray,
-    consumed=Py_ssize_t)
+    consumed=Py_ssize_t, topics=list)
 cpdef tuple scan_plain(
     bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix,
     Py_ssize_t count_min)
@@ -98,10 +105,10 @@ cpdef tuple scan_plain(
 @cython.locals(
     table="long long[::1]", target="unsigned char*", send=_Send, position=Py_ssize_t,
     text_at=Py_ssize_t, text_end=Py_ssize_t, at=Py_ssize_t, frame_end=Py_ssize_t,
-    header_end=Py_ssize_t, taken=tuple, _=Py_ssize_t)
+    header_end=Py_ssize_t, taken=tuple, topic=bytes, _=Py_ssize_t)
 cdef Py_ssize_t _fill_rows(
     const unsigned char* view, object rows, bytearray texts, bytes suffix,
-    Py_ssize_t count) except -2
+    Py_ssize_t count, list topics) except -2
 
 @cython.locals(text_end=Py_ssize_t, length=Py_ssize_t, byte=cython.uchar, at=Py_ssize_t)
 cdef Py_ssize_t _put_properties(

@@ -75,14 +75,17 @@ _SYS_FLAG = send_rows.SYS_FLAG
 _BORN_MS = send_rows.BORN_MS
 _FLAG = send_rows.FLAG
 _TIMES = send_rows.TIMES
-_TOPIC_AT = send_rows.TOPIC_AT
-_TOPIC_END = send_rows.TOPIC_END
+_TOPIC_BYTES = send_rows.TOPIC_BYTES
 _BODY_AT = send_rows.BODY_AT
 _BODY_END = send_rows.BODY_END
 _PROPERTIES_AT = send_rows.PROPERTIES_AT
 _PROPERTIES_END = send_rows.PROPERTIES_END
 _KEY_AT = send_rows.KEY_AT
 _KEY_END = send_rows.KEY_END
+_KEYS_AT = send_rows.KEYS_AT
+_KEYS_END = send_rows.KEYS_END
+_TAGS_AT = send_rows.TAGS_AT
+_TAGS_END = send_rows.TAGS_END
 _IS_FIFO = send_rows.IS_FIFO
 
 Item = tuple[Any, ...]
@@ -185,18 +188,20 @@ class _Send:
         # What ``_look_over`` found in the properties.
         self.features = 0
         self.key_at = self.key_end = 0
+        self.keys_at = self.keys_end = 0
+        self.tags_at = self.tags_end = 0
         self.is_fifo = False
 
 
 def scan_plain(
     buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes, count_min: int
-) -> tuple[int, int, array[int], bytearray] | None:
+) -> tuple[int, int, array[int], bytearray, list[bytes]] | None:
     """Take apart bytes that hold nothing but tidy sends: None when one needs a second look.
 
     Also None for fewer than ``count_min`` of them, which are not worth three buffers.
 
-    Returns how many sends there are and where they end, their rows (see ``send_rows``) and their
-    properties, each with ``suffix``.
+    Returns how many sends there are and where they end, their rows (see ``send_rows``), their
+    properties, each with ``suffix``, and their topics.
     """
     view = buffer
     available = len(buffer)
@@ -222,15 +227,24 @@ def scan_plain(
     rows = array("q", _EMPTY_ROW * count)
     # No text is longer than it was in its header, but for what is added.
     texts = bytearray(text_bytes + count * (len(suffix) + 1))
-    consumed = _fill_rows(view, rows, texts, suffix, count)
-    return None if consumed < 0 else (count, consumed, rows, texts)
+    topics: list[bytes] = []
+    consumed = _fill_rows(view, rows, texts, suffix, count, topics)
+    return None if consumed < 0 else (count, consumed, rows, texts, topics)
 
 
-def _fill_rows(view: bytes, rows: array[int], texts: bytearray, suffix: bytes, count: int) -> int:
+def _fill_rows(
+    view: bytes,
+    rows: array[int],
+    texts: bytearray,
+    suffix: bytes,
+    count: int,
+    topics: list[bytes],
+) -> int:
     """Where the last of ``count`` frames ends; -1 when one of them is no tidy send."""
     table = rows
     target = texts
     send = _Send()
+    topic = b""
     position = 0
     text_at = 0
     at = 0
@@ -247,6 +261,9 @@ def _fill_rows(view: bytes, rows: array[int], texts: bytearray, suffix: bytes, c
         text_end = _put_properties(view, target, text_at, send, suffix)
         if text_end < 0:
             return -1
+        if not _same(view, send.topic_at, send.topic_end, topic):
+            topic = view[send.topic_at : send.topic_end]
+        topics.append(topic)
         table[at + _OPAQUE] = send.opaque
         table[at + _ONE_WAY] = send.request_flag & 2
         table[at + _QUEUE_ID] = send.queue_id
@@ -254,14 +271,17 @@ def _fill_rows(view: bytes, rows: array[int], texts: bytearray, suffix: bytes, c
         table[at + _BORN_MS] = send.born
         table[at + _FLAG] = send.flag
         table[at + _TIMES] = send.times
-        table[at + _TOPIC_AT] = send.topic_at
-        table[at + _TOPIC_END] = send.topic_end
+        table[at + _TOPIC_BYTES] = send.topic_end - send.topic_at
         table[at + _BODY_AT] = header_end
         table[at + _BODY_END] = frame_end
         table[at + _PROPERTIES_AT] = text_at
         table[at + _PROPERTIES_END] = text_end
         table[at + _KEY_AT] = send.key_at
         table[at + _KEY_END] = send.key_end
+        table[at + _KEYS_AT] = send.keys_at
+        table[at + _KEYS_END] = send.keys_end
+        table[at + _TAGS_AT] = send.tags_at
+        table[at + _TAGS_END] = send.tags_end
         table[at + _IS_FIFO] = send.is_fifo
         at += _ROW_NUMBERS
         text_at = text_end
@@ -834,6 +854,10 @@ def _look_over(view: bytes | bytearray, at: int, end: int, send: _Send) -> None:
     features = FEATURE_NO_UNIQUE_KEY
     send.key_at = 0
     send.key_end = 0
+    send.keys_at = 0
+    send.keys_end = 0
+    send.tags_at = 0
+    send.tags_end = 0
     send.is_fifo = False
     while at < end:
         name_start = at
@@ -861,12 +885,19 @@ def _look_over(view: bytes | bytearray, at: int, end: int, send: _Send) -> None:
                 if not _is_plain(view, value_start, at):
                     features |= FEATURE_UNTIDY
         elif first == 84:  # T
-            if _same(view, name_start, name_end, b"TRACE_ON"):
+            if _same(view, name_start, name_end, b"TAGS"):
+                send.tags_at = value_start
+                send.tags_end = at
+            elif _same(view, name_start, name_end, b"TRACE_ON"):
                 features |= FEATURE_UNTIDY
             elif _same(view, name_start, name_end, b"TRAN_MSG") or _starts(
                 view, name_start, name_end, b"TIMER_"
             ):
                 features |= FEATURE_SPECIAL
+        elif first == 75:  # K
+            if _same(view, name_start, name_end, b"KEYS"):
+                send.keys_at = value_start
+                send.keys_end = at
         elif first == 87:  # W
             if _same(view, name_start, name_end, b"WAIT") and not _is_true(view, value_start, at):
                 features |= FEATURE_SPECIAL

@@ -69,8 +69,8 @@ class PlainSends:
     """Sends of one connection that need no second look by what they are.
 
     ``chunk`` is for ``kernels.plain_sends``: the received bytes, how many sends they hold, the
-    numbers of each (see ``kernels.send_rows``), their properties as they are to be stored, and
-    the sender's host.
+    numbers of each (see ``kernels.send_rows``), their properties as they are to be stored, the
+    sender's host, and their topics.
     """
 
     __slots__ = ("_suffix", "chunk", "send_count")
@@ -174,12 +174,18 @@ class FrameDecoder:
         return self._finished(data, items) if kinds & KIND_OTHER else items
 
     def _plain(
-        self, data: bytes, count: int, consumed: int, rows: array[int], texts: bytearray
+        self,
+        data: bytes,
+        count: int,
+        consumed: int,
+        rows: array[int],
+        texts: bytearray,
+        topics: list[bytes],
     ) -> PlainSends:
         if consumed < len(data):
             self._keep(data, consumed)
         self.only_sends = True
-        chunk = (data, count, rows, texts, self._born_host)
+        chunk = (data, count, rows, texts, self._born_host, topics)
         return PlainSends(chunk, self._property_suffix)
 
     def _keep(self, data: bytes, consumed: int) -> None:

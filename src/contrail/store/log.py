@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from contrail.clock import Clock, SystemClock
 from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
@@ -323,7 +323,7 @@ class MessageStore:
         """
         appended = self._appender.append_chunks(chunks)
         if appended is not None:
-            self._dispatcher.offer(appended.physical_start, appended.records)
+            self._dispatcher.offer(appended, chunks)
         return appended
 
     def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
@@ -333,7 +333,7 @@ class MessageStore:
         """
         appended = self._appender.append_batches(batches)
         if appended is not None:
-            self._dispatcher.offer(appended.physical_start, appended.records)
+            self._dispatcher.offer(appended)
         return appended
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:
@@ -382,6 +382,13 @@ class MessageStore:
         # Outside: what the listener raises is no failed write.
         self._dispatcher.announce()
         return passed
+
+    def watch(self, queues: dict[tuple[bytes, int], Any]) -> None:
+        """Tell of arrivals in these queues, by topic and queue id, as they are at each moment.
+
+        Of others it may be told too. Without this it is told of all.
+        """
+        self._dispatcher.watched = queues
 
     @property
     def readable_end(self) -> int:

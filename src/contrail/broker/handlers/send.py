@@ -349,7 +349,7 @@ class SendHandler:
                 self._take_plain(peer, sends.items())
             self.append_run()
             return
-        self._stats.stored_plain(chunks)
+        self._stats.stored_plain(chunks, appended.physical_end - appended.physical_start)
         self._promise_chunks([(peer, sends.chunk) for peer, sends in taken], appended)
 
     def _append_singly(
@@ -481,7 +481,7 @@ class SendHandler:
             counts = count_chunk_codes([chunk for _, chunk in chunks])
             self._times.answered_sends(counts, code, arrived_s)
         extra = self._extra_fields()
-        for peer, (_, count, rows, texts, _) in chunks:
+        for peer, (_, count, rows, texts, _, _) in chunks:
             answers = plain_answers(count, rows, texts, self._host_digits, extra)
             if answers:
                 peer.send_whole(answers)

@@ -19,7 +19,7 @@ _NO_TEXT = b""
 def slim_items(chunk: Chunk) -> list[Item]:
     """The sends as tuples, with what their answers need and nothing else."""
     items: list[Item] = []
-    _, count, rows, texts, _ = chunk
+    _, count, rows, texts, _, _ = chunk
     for at in range(0, count * send_rows.ROW_NUMBERS, send_rows.ROW_NUMBERS):
         key = bytes(texts[rows[at + send_rows.KEY_AT] : rows[at + send_rows.KEY_END]])
         request = (rows[at + send_rows.OPAQUE], rows[at + send_rows.ONE_WAY])
@@ -31,7 +31,7 @@ def slim_items(chunk: Chunk) -> list[Item]:
 
 def run_of(chunk: Chunk, appended: AppendedChunks) -> AppendedRun:
     """Where the sends landed."""
-    _, count, rows, _, _ = chunk
+    _, count, rows, _, _, _ = chunk
     step, end = send_rows.ROW_NUMBERS, count * send_rows.ROW_NUMBERS
     return AppendedRun(
         list(rows[send_rows.QUEUE_OFFSET : end : step]),

@@ -75,7 +75,14 @@ class RowFiles:
         self._unsynced = unsynced
         self._ahead = b""
         self._ahead_start = 0
+        # One object for good: whoever appends to the queue has hold of it.
+        self._tail = bytearray()
         self._become_empty(0)
+
+    @property
+    def tail(self) -> bytearray:
+        """The last rows, the unwritten ones at their end; what is added here is appended."""
+        return self._tail
 
     @property
     def end(self) -> int:
@@ -129,7 +136,7 @@ class RowFiles:
                 self._clear(end, file_end if beyond else end)
                 file_start = file_end
         self._unlink_from(max(file_start, self.start))
-        self._tail = bytearray()
+        self._tail.clear()
         self._tail_start = self.written = end
         self._allocated = _NO_FILES
         return beyond
@@ -266,7 +273,7 @@ class RowFiles:
         if position >= self._tail_start:
             del self._tail[position - self._tail_start :]
         else:
-            self._tail = bytearray()
+            self._tail.clear()
             self._tail_start = position
         self.written = min(self.written, position)
 
@@ -300,7 +307,7 @@ class RowFiles:
     def _become_empty(self, start: int) -> None:
         self._forget_ahead()
         self.start = self.created = self.written = self._tail_start = start
-        self._tail = bytearray()
+        self._tail.clear()
         self._allocated = _NO_FILES
         self._path = None
 
