@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from contrail.clock import Clock, SystemClock
 from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
 from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
+from contrail.model.property_sieve import PropertySieve
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
@@ -40,6 +41,7 @@ from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
 from contrail.store.services.scrub import Scrubber
+from contrail.store.services.sifting import Sifted, Sifting, SiftLimits
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
 from contrail.store.state.time_search import Boundary
@@ -232,6 +234,9 @@ class MessageStore:
             crc_rule=recovered.crc_rule,
             readable_end=lambda: self.readable_end,
             waits=self.disk_waits,
+        )
+        self._sifting = Sifting(
+            self._segments, self._queues, crc_rule=recovered.crc_rule, waits=self.disk_waits
         )
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
 
@@ -430,6 +435,17 @@ class MessageStore:
     ) -> FoundRun | None:
         """The shortcut for what lies further back and is in memory; None: ask ``get``."""
         return self._reading.get_warm_run(topic, queue_id, queue_offset, count_max, bytes_max)
+
+    def sift(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        limits: SiftLimits,
+        sieve: PropertySieve,
+    ) -> Sifted | None:
+        """The shortcut of ``get`` for who filters by properties; None: ask ``get``."""
+        return self._sifting.sift(topic, queue_id, queue_offset, limits, sieve)
 
     def record(self, physical_offset: int) -> StoredMessage:
         """The message stored at a physical offset.
