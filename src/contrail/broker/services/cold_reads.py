@@ -40,6 +40,9 @@ _READS_PER_PULL_MAX = 8
 _BLOCK_RECORD_BYTES = 4 << 20
 _BLOCK_ROWS = 8192
 _HINTS_MAX = 16
+# So many far pulls, one of a connection, may be answered in the tick that they came with: about
+# as long as a round.
+_AT_ONCE_MAX = 8
 _TOLD_BLOCKS_MAX = 1024
 
 _Block = tuple[bytes, int, int]
@@ -141,6 +144,8 @@ class ColdReads:
         self._count = 0
         self._is_closed = False
         self.brought_in_count = 0
+        # Who had a far pull answered at once in this tick; the tick's owner clears it.
+        self.answered_at_once: set[Peer] = set()
 
     def __len__(self) -> int:
         return self._count
@@ -163,6 +168,18 @@ class ColdReads:
         line.pulls.append(pull)
         self._count += 1
         return True
+
+    def has_turn_at_once(self, peer: Peer) -> bool:
+        """Whether a pull need not be put in line: nobody waits, and the tick had few like it."""
+        at_once = self.answered_at_once
+        if self._lines or self._is_closed:
+            return False
+        return not at_once or (peer not in at_once and len(at_once) < _AT_ONCE_MAX)
+
+    def note_at_once(self, peer: Peer, answered: FarAnswer) -> None:
+        """A far pull was answered without having been in line."""
+        self.answered_at_once.add(peer)
+        self._read_ahead(answered)
 
     # Rounds.
 
