@@ -141,6 +141,8 @@ class ColdReads:
         self._hint_count = 0
         # Blocks of rows by queue, blocks of records as those of no topic, the oldest first.
         self._told: OrderedDict[_Block, None] = OrderedDict()
+        # Where the last answer of a queue was when all of that had been told.
+        self._told_at: dict[tuple[bytes, int], tuple[int, int]] = {}
         self._count = 0
         self._is_closed = False
         self.brought_in_count = 0
@@ -330,8 +332,15 @@ class ColdReads:
     def _read_ahead(self, answered: FarAnswer) -> None:
         """Tell the disk what comes next, once for all that read there."""
         topic, queue_id, queue_offset, physical_end = answered
+        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
+        # Most answers of a queue end in the block where the last one did.
+        if place == self._told_at.get((topic, queue_id)):
+            return
         if not physical_end or self._hint_count >= _HINTS_MAX:
             return
+        if len(self._told_at) >= _TOLD_BLOCKS_MAX:
+            self._told_at.clear()
+        self._told_at[topic, queue_id] = place
         told, parts = self._told, []
         for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
             if (b"", 0, number) not in told:
@@ -355,6 +364,7 @@ class ColdReads:
 
     def _forget_told(self, plan: PullPlan, physical_end: int) -> None:
         """Something was not in memory: what was told of this place no longer counts."""
+        self._told_at.clear()
         for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
             self._told.pop((b"", 0, number), None)
         for number in _blocks(plan.queue_offset, _BLOCK_ROWS):
