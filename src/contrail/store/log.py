@@ -36,7 +36,14 @@ from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
-from contrail.store.services.reading import Far, FoundRun, GetResult, QueueReading, QueueRow
+from contrail.store.services.reading import (
+    Far,
+    FoundRun,
+    GetResult,
+    QueueReading,
+    QueueRow,
+    Reach,
+)
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
@@ -425,16 +432,16 @@ class MessageStore:
         )
 
     def get_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        bytes_max: int,
+        reach: Reach = Reach.NEAR,
     ) -> FoundRun | Far | None:
-        """The shortcut of ``get`` for what consumers near the end read; None: ask ``get``."""
-        return self._reading.get_run(topic, queue_id, queue_offset, count_max, bytes_max)
-
-    def get_warm_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
-    ) -> FoundRun | None:
-        """The shortcut for what lies further back and is in memory; None: ask ``get``."""
-        return self._reading.get_warm_run(topic, queue_id, queue_offset, count_max, bytes_max)
+        """The shortcut of ``get`` for what consumers mostly read; None: ask ``get``."""
+        return self._reading.get_run(topic, queue_id, queue_offset, count_max, bytes_max, reach)
 
     def sift(
         self,

@@ -18,6 +18,8 @@ _PAGE_BYTES = 4096
 # A whole number of rows of either length (20 and 46 bytes).
 _SCAN_BYTES = 20 * 46 * 64
 _READ_AHEAD_BYTES = 4000
+# One who reads on where the last rows ended goes through a backlog.
+_READ_ON_BYTES = 16_000
 _KEPT_TAIL_BYTES = 4096
 # How much is brought into memory when some of it is wanted.
 _BROUGHT_IN_BYTES = 64 << 10
@@ -192,8 +194,10 @@ class RowFiles:
         if start < 0 or start + byte_count > len(self._ahead):
             if byte_count > _READ_AHEAD_BYTES:
                 return read(position, byte_count)
+            reads_on = bool(self._ahead) and 0 < start <= len(self._ahead)
+            ahead_bytes = _READ_ON_BYTES if reads_on else _READ_AHEAD_BYTES
             file_end = position - position % self.file_bytes + self.file_bytes
-            stop = min(position + _READ_AHEAD_BYTES, self._tail_start, file_end)
+            stop = min(position + ahead_bytes, self._tail_start, file_end)
             self._ahead = read(position, stop - position)
             self._ahead_start, start = position, 0
         return self._ahead[start : start + byte_count]
