@@ -47,7 +47,7 @@ def stored(run: list[list[bytes]]) -> tuple[list[Any], bytearray] | None:
         if found is None:
             return None
         count, _, rows, texts, topics = found
-        chunks.append((data, count, rows, texts, HOST, topics))
+        chunks.append((data, count, rows, texts, [HOST] * count, topics))
     known = {(topic.encode(), queue): queue * 7 for topic in TOPICS for queue in range(3)}
     built = build_plain_run(chunks, known, 4096, LIMIT, STORED_MS, HOST)
     assert built is not None

@@ -100,7 +100,7 @@ def chunk_of(data: bytes, born_host: bytes = BORN_HOST) -> tuple[Any, ...] | Non
     if found is None:
         return None
     count, _, rows, texts, topics = found
-    return (data, count, rows, texts, born_host, topics)
+    return (data, count, rows, texts, [born_host] * count, topics)
 
 
 # Those of which none needs a second look.
@@ -114,6 +114,13 @@ def copied(chunk: tuple[Any, ...]) -> tuple[Any, ...]:
 @given(st.binary(max_size=60) | streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
 def test_compiled_and_pure_scan_alike(data: bytes) -> None:
     assert outcome(scanned, SCAN, data) == outcome(scanned, PURE_SCAN, data)
+
+
+@given(st.binary(max_size=60) | streams | tidy_streams | mutated(tidy_frames()))
+def test_one_whole_send_is_known_by_how_it_begins(data: bytes) -> None:
+    whole = len(data) >= 20 and int.from_bytes(data[:4], "big") + 4 == len(data)
+    expected = whole and data[8:20] == b'{"code":310,'
+    assert SCAN.is_one_send(data) == PURE_SCAN.is_one_send(data) == expected
 
 
 @given(streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
@@ -191,11 +198,14 @@ def check_what_follows(
     physical_offsets: list[int],
     end: int,
 ) -> None:
-    items = scan_frames(data, 0, LIMIT, LIMIT, chunk[4], SUFFIX)[0]
+    items = scan_frames(data, 0, LIMIT, LIMIT, chunk[4][0], SUFFIX)[0]
     parts = [(None, 0, len(items), None)]
     expected = part_answers(items, parts, queue_offsets, physical_offsets, HOST_DIGITS, EXTRA)
     for answers in (ANSWERS, PURE_ANSWERS):
         assert [answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA)] == expected
+        singly = answers.plain_answers_singly(*chunk[1:4], HOST_DIGITS, EXTRA)
+        assert len(singly) == chunk[1]
+        assert [b"".join(singly)] == expected
     tally = tally_run(drafts, physical_offsets, end, FIFO_MARK, skips_of(FIFO_MARK))
     for kernel in (TALLY, PURE_TALLY):
         assert tallied(kernel, chunk) == tally

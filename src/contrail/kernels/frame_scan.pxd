@@ -2,6 +2,7 @@ cimport cython
 
 cdef int _PULL_SEEN
 cdef int _OTHER_SEEN
+cdef bytes _SEND_BEGINS
 cdef long long _SEND_V2
 cdef long long _SEND_BATCH
 cdef long long _PULL
@@ -93,6 +94,9 @@ cpdef tuple split_frames(bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_
 cpdef tuple scan_frames(
     bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max,
     bytes born_host, bytes suffix)
+
+@cython.locals(view="const unsigned char*", available=Py_ssize_t)
+cpdef bint is_one_send(bytes buffer) except -1
 
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, count=Py_ssize_t, text_bytes=Py_ssize_t,

@@ -47,6 +47,8 @@ KIND_OTHER = 2
 _PULL_SEEN = 1
 _OTHER_SEEN = KIND_OTHER
 
+# How a Java client's header begins.
+_SEND_BEGINS = b'{"code":310,'
 _SEND_V2 = 310
 _SEND_BATCH = 320
 _PULL = 11
@@ -191,6 +193,15 @@ class _Send:
         self.keys_at = self.keys_end = 0
         self.tags_at = self.tags_end = 0
         self.is_fifo = False
+
+
+def is_one_send(buffer: bytes) -> bool:
+    """Whether these bytes are one whole frame that begins as a Java client's send does."""
+    view = buffer
+    available = len(buffer)
+    if available < 8 + len(_SEND_BEGINS) or _u32(view, 0) + 4 != available:
+        return False
+    return _starts(view, 8, available, _SEND_BEGINS)
 
 
 def scan_plain(

@@ -38,8 +38,8 @@ cpdef tuple build_plain_run(
     long long store_timestamp_ms, bytes store_host)
 
 @cython.locals(
-    count=Py_ssize_t, table="long long[::1]", born_host=bytes, fixed=Py_ssize_t,
-    total=cython.longlong, at=Py_ssize_t, size=cython.longlong, _=Py_ssize_t)
+    count=Py_ssize_t, table="long long[::1]", born_hosts=list, born_host=bytes, fixed=Py_ssize_t,
+    total=cython.longlong, at=Py_ssize_t, size=cython.longlong, index=Py_ssize_t)
 cdef long long _measure(tuple chunk, Py_ssize_t store_host_bytes) except -1
 
 @cython.locals(
@@ -50,7 +50,7 @@ cdef long long _place(
     tuple chunk, dict planned, dict next_offsets, long long physical_offset) except -2
 
 @cython.locals(
-    buffer=bytes, count=Py_ssize_t, texts=bytearray, born_host=bytes,
+    buffer=bytes, count=Py_ssize_t, texts=bytearray, born_hosts=list, born_host=bytes,
     view="const unsigned char*", table="const long long[::1]", properties="unsigned char*",
     target="unsigned char*", body=object, host_bits=cython.longlong, at=Py_ssize_t,
     start=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, topics=list, topic=bytes,

@@ -1,8 +1,9 @@
 """Tidy sends on their way from received bytes to records and answers, as rows of numbers.
 
-A chunk is what one connection sent at once: ``(buffer, count, rows, texts, born_host, topics)``;
-the rows are described in ``send_rows``. Everything here gives what the general way gives for the
-same messages (``record_build``), without an object per message.
+A chunk is what one connection sent at once, or what several sent of one message each:
+``(buffer, count, rows, texts, born_hosts, topics)``; the rows are described in ``send_rows``.
+Everything here gives what the general way gives for the same messages (``record_build``), without
+an object per message.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from array import array
     from typing import TypeAlias
 
-    Chunk: TypeAlias = tuple[bytes, int, array[int], bytearray, bytes, list[bytes]]
+    Chunk: TypeAlias = tuple[bytes, int, array[int], bytearray, list[bytes], list[bytes]]
     BuiltRun: TypeAlias = tuple[bytearray, int, dict[tuple[bytes, int], int], int]
 
 _MAGIC_V1 = -626843481
@@ -110,13 +111,14 @@ def build_plain_run(
 
 def _measure(chunk: Chunk, store_host_bytes: int) -> int:
     """Note the size of each record; the sum."""
-    count, table, born_host = chunk[1], chunk[2], chunk[4]
+    count, table, born_hosts = chunk[1], chunk[2], chunk[4]
     # The lengths of topic and properties take three bytes.
-    fixed = _HEADER_BYTES + len(born_host) - 8 + store_host_bytes - 8 + 3
+    fixed = _HEADER_BYTES - 8 + store_host_bytes - 8 + 3
     total = 0
     at = 0
-    for _ in range(count):
-        size = fixed + table[at + _BODY_END] - table[at + _BODY_AT]
+    for index in range(count):
+        born_host = born_hosts[index]
+        size = fixed + len(born_host) + table[at + _BODY_END] - table[at + _BODY_AT]
         size += table[at + _TOPIC_BYTES]
         size += table[at + _PROPERTIES_END] - table[at + _PROPERTIES_AT]
         table[at + _RECORD_BYTES] = size
@@ -172,16 +174,17 @@ def _lay_out(
     C copies to and from bare pointers: ``out`` was made as large as all records, and the places in
     the rows come from the scan, which found them within the buffers.
     """
-    buffer, count, table, texts, born_host = chunk[0], chunk[1], chunk[2], chunk[3], chunk[4]
-    topics = chunk[5]
+    buffer, count, table, texts = chunk[0], chunk[1], chunk[2], chunk[3]
+    born_hosts, topics = chunk[4], chunk[5]
     view = buffer
     properties = texts
     target = out
     body = memoryview(buffer)
-    host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
     at = 0
     for index in range(count):
         start = position
+        born_host = born_hosts[index]
+        host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
         body_at = table[at + _BODY_AT]
         body_end = table[at + _BODY_END]
         topic = topics[index]

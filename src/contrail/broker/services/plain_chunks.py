@@ -41,6 +41,11 @@ def run_of(chunk: Chunk, appended: AppendedChunks) -> AppendedRun:
     )
 
 
+def is_two_way(chunk: Chunk, index: int) -> bool:
+    """Whether somebody waits for the answer to one of the sends."""
+    return not chunk[2][index * send_rows.ROW_NUMBERS + send_rows.ONE_WAY]
+
+
 def count_chunk_codes(chunks: list[Chunk]) -> dict[int, int]:
     """As ``send_tally.count_codes``: all of these came with one code."""
     both = sum(chunk[1] for chunk in chunks)
