@@ -458,6 +458,10 @@ class Broker:
             waits_for_flush=self._store_config.syncs_before_ack,
             on_stored=self._traces.watch if self._traces is not None else None,
             times=self._times,
+            # With a checksum in every record a half message is not stored as it came.
+            recent_halves=None
+            if self._store_config.record_crc_enabled
+            else self.kinds.transactions.recent,
         )
 
     def _pull_handler(self) -> PullHandler:

@@ -24,6 +24,7 @@ from contrail.broker.services.plain_chunks import (
 )
 from contrail.broker.services.send_admission import Admitted, SendAdmission
 from contrail.broker.services.send_dedupe import BatchRepeat, remember_place, repeated_run
+from contrail.broker.state.recent_halves import RecentHalves
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.send_memory import Claim, FirstSend
 from contrail.broker.state.stats import BrokerStats
@@ -34,14 +35,19 @@ from contrail.errors import (
     RequestRejected,
     StoreError,
 )
-from contrail.kernels.answer_build import part_answers, plain_answers, plain_answers_singly
+from contrail.kernels.answer_build import (
+    batch_answer,
+    part_answers,
+    plain_answers,
+    plain_answers_singly,
+)
 from contrail.kernels.plain_sends import are_admitted, two_way_count
 from contrail.kernels.send_runs import Item, count_plain, gather_runs
 from contrail.kernels.send_tally import count_codes
 from contrail.model.batch import mark_inner_batch, split_batch
 from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
-from contrail.model.topic import QueueType
+from contrail.model.topic import HALF_TOPIC, QueueType
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
 from contrail.protocol.frames import PlainSends, SendRequest
@@ -63,6 +69,7 @@ _log = logging.getLogger(__name__)
 
 # Any other bit needs a second look: transactions, inner batches.
 _PLAIN_FLAGS = 0x701
+_HALF = HALF_TOPIC.encode()
 # RocketMQ calls its page cache busy when one append takes longer than this.
 _FLUSH_BUSY_MS = 1000
 # Fewer single sends than this in a tick are not worth the buffers of a chunk.
@@ -97,6 +104,7 @@ class SendHandler:
         waits_for_flush: bool,
         on_stored: OnStored | None = None,
         times: RequestTimes | None = None,
+        recent_halves: RecentHalves | None = None,
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -109,6 +117,9 @@ class SendHandler:
         self._waits_for_flush = waits_for_flush
         self._on_stored = on_stored
         self._times = times
+        self._recent_halves = recent_halves
+        # Their numbers in the run that is being collected.
+        self._halves: list[int] = []
         self._extra = b""
         self._extra_epoch = -1
         self._items: list[Item] = []
@@ -318,6 +329,8 @@ class SendHandler:
         first = len(self._items)
         if admitted.claim is not None:
             self._claims[admitted.claim.name] = (first, admitted.claim, admitted.queue_id)
+        if admitted.draft.topic == _HALF:
+            self._halves.append(first)
         self._items.append(item)
         self._drafts.append(admitted.draft)
         self._parts.append((peer, first, first + 1, admitted))
@@ -342,6 +355,7 @@ class SendHandler:
             return
         items, drafts, parts, claims = self._items, self._drafts, self._parts, self._claims
         self._items, self._drafts, self._parts, self._claims = [], [], [], {}
+        halves, self._halves = self._halves, []
         try:
             run = self._store.append(drafts)
         except MessageIllegal:
@@ -356,6 +370,8 @@ class SendHandler:
             self._refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
         self._count(items, drafts, run)
+        if halves and self._recent_halves is not None:
+            _keep_halves(self._recent_halves, halves, drafts, run)
         for index, claim, queue_id in claims.values():
             remember_place(claim, queue_id, run, index)
         self._promise(items, parts, run)
@@ -604,12 +620,20 @@ class SendHandler:
     ) -> None:
         admitted = part[3]
         places = run.physical_offsets[index : index + 1]
-        fields = self._region_fields()
         if admitted is not None and admitted.batch is not None:
             places = run.physical_offsets
-            if admitted.batch is QueueType.BATCH:
-                fields["batchUniqId"] = admitted.unique_key
         queue_id = item[11][1] if admitted is None else admitted.queue_id
+        if code is ResponseCode.SUCCESS and _has_usual_answer(item, admitted):
+            if not item[1] & FLAG_ONE_WAY:
+                queue_offset = run.queue_offsets[index]
+                digits, extra = self._host_digits, self._extra_fields()
+                part[0].send_whole(
+                    batch_answer(item[0], queue_id, queue_offset, places, item[10], digits, extra)
+                )
+            return
+        fields = self._region_fields()
+        if admitted is not None and admitted.batch is QueueType.BATCH:
+            fields["batchUniqId"] = admitted.unique_key
         fields |= {
             "msgId": ",".join(encode_offset_message_id(self._store_host, at) for at in places),
             "queueId": str(queue_id),
@@ -652,6 +676,18 @@ class SendHandler:
         return self._extra
 
 
+def _keep_halves(
+    recent: RecentHalves, halves: list[int], drafts: list[MessageDraft], run: AppendedRun
+) -> None:
+    for index in halves:
+        recent.put(
+            drafts[index],
+            queue_offset=run.queue_offsets[index],
+            physical_offset=run.physical_offsets[index],
+            store_timestamp_ms=run.store_timestamp_ms,
+        )
+
+
 def _slim(item: Item) -> Item:
     """A send without its body and properties."""
     draft = item[11]
@@ -670,6 +706,14 @@ def _two_way_counts(peers: list[Connection], chunk: Chunk) -> list[tuple[Connect
     if len(peers) == 1:
         return [(peers[0], two_way_count(chunk))]
     return [(peer, int(is_two_way(chunk, at))) for at, peer in enumerate(peers)]
+
+
+def _has_usual_answer(item: Item, admitted: Admitted | None) -> bool:
+    """Whether the kernel can write it: no fields of its own, and a key that needs no escape."""
+    is_usual = admitted is None or (
+        admitted.batch is not QueueType.BATCH and admitted.recall_handle is None
+    )
+    return is_usual and (not item[10] or item[10].isalnum())
 
 
 def _two_way_count(items: list[Item], part: _Part) -> int:
