@@ -30,7 +30,7 @@ _CHECKPOINT_INTERVAL_MS = 1000
 # With thousands of queues, how many are written at a time: a few milliseconds of the owner's.
 # Only a checkpoint needs them all; until it wants to be written there is no hurry.
 _QUEUES_AT_ONCE = 200
-_QUEUES_IN_PASSING = 50
+_QUEUES_IN_PASSING = 20
 _BETWEEN_QUEUES_MS = 100
 # How many rounds of rows go by before the index is written too. Its keys are spread over all its
 # slots, so a second's worth of them changes nearly as many pages as a minute's.
