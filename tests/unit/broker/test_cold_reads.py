@@ -352,7 +352,7 @@ def test_a_few_are_answered_at_once_while_nobody_waits(setting: Setting) -> None
     answered = 0
     for reader in readers:
         if reads.has_turn_at_once(reader):
-            reads.note_at_once(reader, FarAnswer(b"t", 0, 0, 0))
+            reads.note_at_once(reader, b"t", 0, 0, 0)
             answered += 1
             assert not reads.has_turn_at_once(reader), "one of a connection, then others"
     assert 1 < answered < len(readers)

@@ -100,7 +100,8 @@ class QuickPulls:
             return Outcome.FAR
         self._reply(item, peer, known, run, item[7] if known.commits else -1)
         if run[4]:
-            self._cold_reads.note_at_once(peer, _far_answer(known.plan, item, run))
+            plan = known.plan
+            self._cold_reads.note_at_once(peer, plan.topic, plan.queue_id, item[5], run[4])
         return Outcome.ANSWERED
 
     def commit_far(self, item: Item) -> None:
@@ -125,7 +126,7 @@ class QuickPulls:
         if run is None or run is FAR:
             return None
         self._reply(item, peer, known, run, -1)
-        return _far_answer(known.plan, item, run)
+        return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[4])
 
     def _run(self, plan: PullPlan, item: Item, reach: Reach) -> FoundRun | Far | None:
         config, asked = self._settings.config, item[6]
@@ -184,7 +185,3 @@ class QuickPulls:
         """Once in a while, so that operators see what a group reads and when it last did."""
         for known in self._known.values():
             known.given_noted = False
-
-
-def _far_answer(plan: PullPlan, item: Item, run: FoundRun) -> FarAnswer:
-    return FarAnswer(plan.topic, plan.queue_id, item[5], run[4])

@@ -178,10 +178,15 @@ class ColdReads:
             return False
         return not at_once or (peer not in at_once and len(at_once) < _AT_ONCE_MAX)
 
-    def note_at_once(self, peer: Peer, answered: FarAnswer) -> None:
-        """A far pull was answered without having been in line."""
+    def note_at_once(
+        self, peer: Peer, topic: bytes, queue_id: int, queue_offset: int, physical_end: int
+    ) -> None:
+        """A far pull was answered from there without having been in line."""
         self.answered_at_once.add(peer)
-        self._read_ahead(answered)
+        # Most answers of a queue end in the block where the last one did.
+        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
+        if place != self._told_at.get((topic, queue_id)):
+            self._read_ahead(FarAnswer(topic, queue_id, queue_offset, physical_end))
 
     # Rounds.
 
@@ -332,14 +337,11 @@ class ColdReads:
     def _read_ahead(self, answered: FarAnswer) -> None:
         """Tell the disk what comes next, once for all that read there."""
         topic, queue_id, queue_offset, physical_end = answered
-        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
-        # Most answers of a queue end in the block where the last one did.
-        if place == self._told_at.get((topic, queue_id)):
-            return
         if not physical_end or self._hint_count >= _HINTS_MAX:
             return
         if len(self._told_at) >= _TOLD_BLOCKS_MAX:
             self._told_at.clear()
+        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
         self._told_at[topic, queue_id] = place
         told, parts = self._told, []
         for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):

@@ -244,8 +244,9 @@ class QueueReading:
         now_ms = monotonic_ms()
         if is_far and reach is Reach.WARM and not self._is_warm(segment, rows, now_ms):
             return FAR
+        mapped = segment.map
         count, physical_offset, byte_count = match_run(
-            segment.map,
+            mapped,
             rows,
             count_max,
             bounded_bytes(bytes_max),
@@ -257,7 +258,7 @@ class QueueReading:
         if not count or not self._is_whole(segment, physical_offset, count, byte_count, now_ms):
             return None
         position = physical_offset - segment.start
-        view = memoryview(segment.map)[position : position + byte_count]
+        view = memoryview(mapped)[position : position + byte_count]
         return view, count, low, high, physical_offset + byte_count if is_far else 0
 
     def _is_warm(self, segment: Segment, rows: bytes, now_ms: int) -> bool:
