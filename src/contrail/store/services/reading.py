@@ -136,8 +136,14 @@ class QueueReading:
         self._crc_rule = crc_rule
         self._readable_end = readable_end
         self._rows_per_file = config.queue_file_bytes // ROW_BYTES
-        self.residency = Residency(segments, queues, opened_end=readable_end(), waits=waits)
         self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
+        self.residency = Residency(
+            segments,
+            queues,
+            opened_end=readable_end(),
+            waits=waits,
+            on_absent=self._sound.left_memory,
+        )
 
     def get(
         self,
