@@ -87,12 +87,12 @@ class QuickPulls:
     def answer(self, item: Item, peer: Connection) -> Outcome:
         """Answer a pull, if it is like one before and its messages are one stretch.
 
-        Those that lie further back must be in memory, and the peer's turn must have come.
+        Those that lie further back must be in memory, and nobody may be waiting for others.
         """
         known = self._find(item)
         if known is None:
             return Outcome.UNUSUAL
-        reach = Reach.WARM if self._cold_reads.has_turn_at_once(peer) else Reach.NEAR
+        reach = Reach.WARM if self._cold_reads.has_turn_at_once else Reach.NEAR
         run = self._run(known.plan, item, reach)
         if run is None:
             return Outcome.UNUSUAL
@@ -101,7 +101,7 @@ class QuickPulls:
         self._reply(item, peer, known, run, item[7] if known.commits else -1)
         if run[4]:
             plan = known.plan
-            self._cold_reads.note_at_once(peer, plan.topic, plan.queue_id, item[5], run[4])
+            self._cold_reads.note_at_once(plan.topic, plan.queue_id, item[5], run[4], len(run[0]))
         return Outcome.ANSWERED
 
     def commit_far(self, item: Item) -> None:
