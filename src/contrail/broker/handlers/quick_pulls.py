@@ -85,7 +85,7 @@ class QuickPulls:
         return counts
 
     def answer(self, item: Item, peer: Connection) -> Outcome:
-        """Answer a pull, if it is like one before and its messages are one stretch.
+        """Answer a pull, if it is like one before and all its messages are sound.
 
         Those that lie further back must be in memory, and nobody may be waiting for others.
         """
@@ -99,9 +99,9 @@ class QuickPulls:
         if run is FAR:
             return Outcome.FAR
         self._reply(item, peer, known, run, item[7] if known.commits else -1)
-        if run[4]:
+        if run[5]:
             plan = known.plan
-            self._cold_reads.note_at_once(plan.topic, plan.queue_id, item[5], run[4], len(run[0]))
+            self._cold_reads.note_at_once(plan.topic, plan.queue_id, item[5], run[5], run[1])
         return Outcome.ANSWERED
 
     def commit_far(self, item: Item) -> None:
@@ -126,7 +126,7 @@ class QuickPulls:
         if run is None or run is FAR:
             return None
         self._reply(item, peer, known, run, -1)
-        return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[4])
+        return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[5])
 
     def _run(self, plan: PullPlan, item: Item, reach: Reach) -> FoundRun | Far | None:
         config, asked = self._settings.config, item[6]
@@ -155,17 +155,17 @@ class QuickPulls:
     ) -> None:
         opaque, queue_offset = item[0], item[5]
         plan = known.plan
-        view, count, low, high, _ = run
+        views, byte_count, count, low, high, _ = run
         next_queue_offset = queue_offset + count
         self._consumer_offsets.read_on(
             known.offsets_key, plan.queue_id, consumer_offset, next_queue_offset
         )
-        self._stats.pulled(known.names, count, len(view))
+        self._stats.pulled(known.names, count, byte_count)
         if not known.given_noted:
             known.given_noted = True
             self._admission.remember_given(plan)
         header = _FOUND % (next_queue_offset, low, high, *known.flags, opaque)
-        peer.send([frame_prefix(len(header), len(view)) + header, view])
+        peer.send([frame_prefix(len(header), byte_count) + header, *views])
         self._answered[item[3]] = self._answered.get(item[3], 0) + 1
 
     def remember(self, item: Item, request: Request) -> None:
