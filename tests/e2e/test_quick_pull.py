@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from contrail.broker.app import Broker
 from contrail.broker.handlers.quick_pulls import Outcome
+from contrail.broker.services.cold_reads import ColdReads
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
@@ -61,7 +61,7 @@ def quick_and_slow(
     pull(cluster, queue_offset, **changes)
     quick = pull(cluster, queue_offset, **changes)
     with monkeypatch.context() as patched:
-        stand_in_line(app, patched)
+        stand_in_line(patched)
         turn = pull(cluster, queue_offset, **changes)
     assert turn._replace(opaque=0) == quick._replace(opaque=0)
     with monkeypatch.context() as patched:
@@ -108,9 +108,9 @@ def start_again(cluster: LocalCluster) -> None:
     cluster.brokers[0].start()
 
 
-def stand_in_line(app: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+def stand_in_line(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if others were waiting already."""
-    monkeypatch.setattr(app.pulls.cold_reads, "has_turn_at_once", lambda peer: False)
+    monkeypatch.setattr(ColdReads, "has_turn_at_once", False)
 
 
 @pytest.mark.parametrize("queue_offset", [0, 3, 8, 9, 10, 11])
@@ -142,7 +142,7 @@ def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
         lambda pull, peer: taken.append(quickly(pull, peer)) or taken[-1],
     )
     if way == "answer_far":
-        stand_in_line(app, monkeypatch)
+        stand_in_line(monkeypatch)
     for _ in range(3):
         assert pull(cluster, 0, sysFlag="5", commitOffset="2").code == ResponseCode.SUCCESS
     assert taken[-1] not in (None, Outcome.FAR, Outcome.UNUSUAL)
@@ -160,7 +160,7 @@ def test_a_pull_from_further_back_commits_when_it_arrives(
     for _ in range(3):
         pull(cluster, 0, sysFlag="5", commitOffset="2")
     if in_line:
-        stand_in_line(app, monkeypatch)
+        stand_in_line(monkeypatch)
     if not in_memory:
         monkeypatch.setattr(app.pulls.quick, "answer_far", lambda pull, peer: None)
     with RawClient(cluster.brokers[0].port) as client:

@@ -9,17 +9,23 @@ from contrail.store.state.sound_stretches import SoundStretches
 
 _END = 40
 _steps = st.lists(
-    st.tuples(st.integers(0, _END - 1), st.integers(1, 12), st.integers(0, 6000)), max_size=30
+    st.tuples(st.integers(0, _END - 1), st.integers(1, 12), st.integers(0, 6000), st.booleans()),
+    max_size=30,
 )
 
 
 @given(_steps, st.integers(0, _END - 1), st.integers(1, 12))
 def test_it_knows_no_more_than_a_list_of_bytes(
-    steps: list[tuple[int, int, int]], start: int, byte_count: int
+    steps: list[tuple[int, int, int, bool]], start: int, byte_count: int
 ) -> None:
     stretches, truth, now_ms = SoundStretches(), [-1] * (2 * _END), 0
-    for place, length, later_ms in steps:
+    for place, length, later_ms, is_removed in steps:
         now_ms += later_ms
+        if is_removed:
+            stretches.remove(place, place + length)
+            truth[place : place + length] = [-1] * length
+            assert stretches.verified_ms(place, place + 1) is None
+            continue
         stretches.add(place, place + length, now_ms)
         truth[place : place + length] = [now_ms] * length
         # What was just verified is known, if not as young.

@@ -664,9 +664,7 @@ class Broker:
         self.kinds.append_run()
         if self._times is not None:
             self._times.answered_pulls(self.pulls.quick.take_counts())
-        at_once = self.pulls.cold_reads.answered_at_once
-        if at_once:
-            at_once.clear()
+        self.pulls.cold_reads.at_once_bytes = 0
         if self._flush_noted:
             self._take_flushed()
         self._dispatch()

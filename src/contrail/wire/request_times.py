@@ -59,7 +59,7 @@ class RequestTimes:
             return
         elapsed_ms = (self._now_s() - self.arrived_s) * 1000
         for code, count in counts.items():
-            self._note(RequestKind(code, ResponseCode.SUCCESS, False, False), elapsed_ms, count)
+            self._note(_pulled(code), elapsed_ms, count)
 
     def answered(self, request: Request, response: Response, since_s: float | None) -> None:
         """A request was answered: one of this tick's, or one that was put off at ``since_s``."""
@@ -82,6 +82,11 @@ class RequestTimes:
             (kind, [int(count) for count in row[:-1]], row[-1])
             for kind, row in self._counts.items()
         ]
+
+
+@lru_cache(maxsize=512)
+def _pulled(code: int) -> RequestKind:
+    return RequestKind(code, ResponseCode.SUCCESS, False, False)
 
 
 @lru_cache(maxsize=512)

@@ -36,6 +36,14 @@ def test_a_verified_stretch_is_sound_for_a_minute_and_so_is_any_part_of_it() -> 
     assert not sound.is_sound(100, 50, 5 + MINUTE_MS)
 
 
+def test_what_left_memory_is_no_longer_sound() -> None:
+    sound = memory()
+    sound.verified(100, 50, 5)
+    sound.left_memory(120, 10)
+    assert not sound.is_sound(100, 50, 6)
+    assert sound.is_sound(100, 20, 6)
+
+
 def test_a_stretch_whose_time_is_over_is_let_go() -> None:
     sound = memory()
     sound.verified(100, 50, 5)

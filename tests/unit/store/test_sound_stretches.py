@@ -35,6 +35,24 @@ def test_what_is_verified_again_is_young_again_and_the_rest_is_not() -> None:
     assert stretches.verified_ms(300, 400) == 0
 
 
+def test_of_what_is_removed_nothing_is_known_and_of_the_rest_as_before() -> None:
+    stretches = SoundStretches()
+    stretches.add(100, 200, 5)
+    stretches.add(300, 400, 6)
+    stretches.remove(150, 350)
+    assert stretches.verified_ms(100, 150) == 5
+    assert stretches.verified_ms(150, 151) is None
+    assert stretches.verified_ms(349, 350) is None
+    assert stretches.verified_ms(350, 400) == 6
+    stretches.remove(110, 120)
+    assert stretches.verified_ms(100, 110) == 5
+    assert stretches.verified_ms(110, 120) is None
+    assert stretches.verified_ms(120, 150) == 5
+    stretches.remove(0, 100)
+    stretches.remove(400, 500)
+    assert len(stretches) == 3
+
+
 def test_what_is_too_old_is_let_go() -> None:
     stretches = SoundStretches()
     stretches.add(100, 200, 5)

@@ -85,22 +85,23 @@ class QuickPulls:
         return counts
 
     def answer(self, item: Item, peer: Connection) -> Outcome:
-        """Answer a pull, if it is like one before and its messages are one stretch.
+        """Answer a pull, if it is like one before and all its messages are sound.
 
-        Those that lie further back must be in memory, and the peer's turn must have come.
+        Those that lie further back must be in memory, and nobody may be waiting for others.
         """
         known = self._find(item)
         if known is None:
             return Outcome.UNUSUAL
-        reach = Reach.WARM if self._cold_reads.has_turn_at_once(peer) else Reach.NEAR
+        reach = Reach.WARM if self._cold_reads.has_turn_at_once else Reach.NEAR
         run = self._run(known.plan, item, reach)
         if run is None:
             return Outcome.UNUSUAL
         if run is FAR:
             return Outcome.FAR
         self._reply(item, peer, known, run, item[7] if known.commits else -1)
-        if run[4]:
-            self._cold_reads.note_at_once(peer, _far_answer(known.plan, item, run))
+        if run[5]:
+            plan = known.plan
+            self._cold_reads.note_at_once(plan.topic, plan.queue_id, item[5], run[5], run[1])
         return Outcome.ANSWERED
 
     def commit_far(self, item: Item) -> None:
@@ -125,7 +126,7 @@ class QuickPulls:
         if run is None or run is FAR:
             return None
         self._reply(item, peer, known, run, -1)
-        return _far_answer(known.plan, item, run)
+        return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[5])
 
     def _run(self, plan: PullPlan, item: Item, reach: Reach) -> FoundRun | Far | None:
         config, asked = self._settings.config, item[6]
@@ -154,17 +155,17 @@ class QuickPulls:
     ) -> None:
         opaque, queue_offset = item[0], item[5]
         plan = known.plan
-        view, count, low, high, _ = run
+        views, byte_count, count, low, high, _ = run
         next_queue_offset = queue_offset + count
         self._consumer_offsets.read_on(
             known.offsets_key, plan.queue_id, consumer_offset, next_queue_offset
         )
-        self._stats.pulled(known.names, count, len(view))
+        self._stats.pulled(known.names, count, byte_count)
         if not known.given_noted:
             known.given_noted = True
             self._admission.remember_given(plan)
         header = _FOUND % (next_queue_offset, low, high, *known.flags, opaque)
-        peer.send([frame_prefix(len(header), len(view)) + header, view])
+        peer.send([frame_prefix(len(header), byte_count) + header, *views])
         self._answered[item[3]] = self._answered.get(item[3], 0) + 1
 
     def remember(self, item: Item, request: Request) -> None:
@@ -184,7 +185,3 @@ class QuickPulls:
         """Once in a while, so that operators see what a group reads and when it last did."""
         for known in self._known.values():
             known.given_noted = False
-
-
-def _far_answer(plan: PullPlan, item: Item, run: FoundRun) -> FarAnswer:
-    return FarAnswer(plan.topic, plan.queue_id, item[5], run[4])

@@ -40,9 +40,10 @@ _READS_PER_PULL_MAX = 8
 _BLOCK_RECORD_BYTES = 4 << 20
 _BLOCK_ROWS = 8192
 _HINTS_MAX = 16
-# So many far pulls, one of a connection, may be answered in the tick that they came with: about
-# as long as a round.
-_AT_ONCE_MAX = 8
+# So much may be answered in the tick that its pulls came with: eight usual answers or a large one,
+# which takes about as long as a round. The smallest answer is not much cheaper than a usual one.
+_AT_ONCE_BYTES_MAX = 256 << 10
+_ANSWER_BYTES_MIN = 32 << 10
 _TOLD_BLOCKS_MAX = 1024
 
 _Block = tuple[bytes, int, int]
@@ -146,8 +147,8 @@ class ColdReads:
         self._count = 0
         self._is_closed = False
         self.brought_in_count = 0
-        # Who had a far pull answered at once in this tick; the tick's owner clears it.
-        self.answered_at_once: set[Peer] = set()
+        # What was answered at once in this tick; the tick's owner sets it back.
+        self.at_once_bytes = 0
 
     def __len__(self) -> int:
         return self._count
@@ -171,17 +172,20 @@ class ColdReads:
         self._count += 1
         return True
 
-    def has_turn_at_once(self, peer: Peer) -> bool:
+    @property
+    def has_turn_at_once(self) -> bool:
         """Whether a pull need not be put in line: nobody waits, and the tick had few like it."""
-        at_once = self.answered_at_once
-        if self._lines or self._is_closed:
-            return False
-        return not at_once or (peer not in at_once and len(at_once) < _AT_ONCE_MAX)
+        return not (self._lines or self.at_once_bytes >= _AT_ONCE_BYTES_MAX or self._is_closed)
 
-    def note_at_once(self, peer: Peer, answered: FarAnswer) -> None:
-        """A far pull was answered without having been in line."""
-        self.answered_at_once.add(peer)
-        self._read_ahead(answered)
+    def note_at_once(
+        self, topic: bytes, queue_id: int, queue_offset: int, physical_end: int, byte_count: int
+    ) -> None:
+        """A far pull was answered from there without having been in line."""
+        self.at_once_bytes += max(byte_count, _ANSWER_BYTES_MIN)
+        # Most answers of a queue end in the block where the last one did.
+        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
+        if place != self._told_at.get((topic, queue_id)):
+            self._read_ahead(FarAnswer(topic, queue_id, queue_offset, physical_end))
 
     # Rounds.
 
@@ -332,14 +336,11 @@ class ColdReads:
     def _read_ahead(self, answered: FarAnswer) -> None:
         """Tell the disk what comes next, once for all that read there."""
         topic, queue_id, queue_offset, physical_end = answered
-        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
-        # Most answers of a queue end in the block where the last one did.
-        if place == self._told_at.get((topic, queue_id)):
-            return
         if not physical_end or self._hint_count >= _HINTS_MAX:
             return
         if len(self._told_at) >= _TOLD_BLOCKS_MAX:
             self._told_at.clear()
+        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
         self._told_at[topic, queue_id] = place
         told, parts = self._told, []
         for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):

@@ -168,6 +168,13 @@ class RowFiles:
             return data
         return data + self._tail[: stop - tail_start]
 
+    def glance(self, position: int, byte_count: int) -> bytes:
+        """What was read ahead, if all of this is among it; else nothing."""
+        start = position - self._ahead_start
+        if start < 0 or start + byte_count > len(self._ahead):
+            return b""
+        return self._ahead[start : start + byte_count]
+
     def absent(self, position: int, byte_count: int) -> FilePart | None:
         """What to bring in before a ``read`` of this waits for no disk; None when it does not."""
         if not self.start <= position < self._tail_start:

@@ -28,7 +28,7 @@ def segment_name(physical_start: int) -> str:
 class Segment:
     """One file of the log. Its descriptor and map are opened when first needed."""
 
-    __slots__ = ("_fd", "_files", "_map", "_mapped", "byte_count", "path", "start")
+    __slots__ = ("_fd", "_files", "_map", "_mapped", "byte_count", "end", "path", "start")
 
     def __init__(
         self,
@@ -44,10 +44,7 @@ class Segment:
         self.path = path
         self.start = start
         self.byte_count = byte_count
-
-    @property
-    def end(self) -> int:
-        return self.start + self.byte_count
+        self.end = start + byte_count
 
     @property
     def fd(self) -> int:

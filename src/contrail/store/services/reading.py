@@ -73,8 +73,8 @@ class GetResult:
         return [decode_record(view, 0) for view in self.records]
 
 
-FoundRun = tuple[memoryview, int, int, int, int]
-"""One stretch of records: their bytes, how many, the queue's lowest and next offset.
+FoundRun = tuple[list[memoryview], int, int, int, int, int]
+"""Records: views of them, their bytes, how many, the queue's lowest and next offset.
 
 And where in the log it ends if it lies further back than what is surely in memory, else 0."""
 
@@ -136,8 +136,14 @@ class QueueReading:
         self._crc_rule = crc_rule
         self._readable_end = readable_end
         self._rows_per_file = config.queue_file_bytes // ROW_BYTES
-        self.residency = Residency(segments, queues, opened_end=readable_end(), waits=waits)
         self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
+        self.residency = Residency(
+            segments,
+            queues,
+            opened_end=readable_end(),
+            waits=waits,
+            on_absent=self._sound.left_memory,
+        )
 
     def get(
         self,
@@ -161,9 +167,9 @@ class QueueReading:
         if tag_codes is None:
             run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max, Reach.ANY)
             if run is not None and run is not FAR:
-                view, count, low, high, _ = run
+                views, byte_count, count, low, high, _ = run
                 return GetResult(
-                    GetStatus.FOUND, queue_offset + count, low, high, [view], count, len(view)
+                    GetStatus.FOUND, queue_offset + count, low, high, views, count, byte_count
                 )
         rows, offsets = rows_from(queue, queue_offset, window_rows(count_max, tag_codes))
         if not rows:
@@ -223,7 +229,7 @@ class QueueReading:
         bytes_max: int,
         reach: Reach = Reach.NEAR,
     ) -> FoundRun | Far | None:
-        """The usual read: neighbouring records that are whole; None when ``get`` is to be asked.
+        """The usual read: records of one segment that are whole; else None: ``get`` is to be asked.
 
         What lies beyond ``reach`` is not touched, and ``FAR`` is the answer.
         """
@@ -244,21 +250,64 @@ class QueueReading:
         now_ms = monotonic_ms()
         if is_far and reach is Reach.WARM and not self._is_warm(segment, rows, now_ms):
             return FAR
+        mapped, bytes_max = segment.map, bounded_bytes(bytes_max)
         count, physical_offset, byte_count = match_run(
-            segment.map,
-            rows,
-            count_max,
-            bounded_bytes(bytes_max),
-            segment.start,
-            queue_id,
-            topic,
-            queue_offset,
+            mapped, rows, count_max, bytes_max, segment.start, queue_id, topic, queue_offset
         )
-        if not count or not self._is_whole(segment, physical_offset, count, byte_count, now_ms):
+        if not count:
+            found = self._scattered(
+                segment, rows, count_max, bytes_max, queue_id, topic, queue_offset, now_ms
+            )
+            return None if found is None else (*found[:3], low, high, found[3] if is_far else 0)
+        if not self._is_whole(segment, physical_offset, count, byte_count, now_ms):
             return None
         position = physical_offset - segment.start
-        view = memoryview(segment.map)[position : position + byte_count]
-        return view, count, low, high, physical_offset + byte_count if is_far else 0
+        view = memoryview(mapped)[position : position + byte_count]
+        end = physical_offset + byte_count if is_far else 0
+        return [view], byte_count, count, low, high, end
+
+    def _scattered(
+        self,
+        segment: Segment,
+        rows: bytes,
+        count_max: int,
+        bytes_max: int,
+        queue_id: int,
+        topic: bytes,
+        queue_offset: int,
+        now_ms: int,
+    ) -> tuple[list[memoryview], int, int, int] | None:
+        """Records with those of other queues between them, if all are what their rows say.
+
+        Views of them, their bytes, how many, and where in the log the last one ends.
+        """
+        selected, count, byte_count = select_rows(rows, 0, len(rows), count_max, bytes_max, None)
+        places = selected[::3]
+        first, end = places[0], places[-1] + selected[-2]
+        # What lies outside was not asked about: whether it is in memory, whether it is sound.
+        if min(places) < first or max(places) > places[-1]:
+            return None
+        offsets = range(queue_offset, queue_offset + count + 1)
+        flat, wanted = _of_segment(selected, 0, segment, offsets)
+        if len(wanted) < count:
+            # The next segment, or no records at all.
+            return None
+        mapped, start = segment.map, segment.start
+        if match_records(mapped, flat, start, queue_id, topic, wanted) >= 0:
+            return None
+        if now_ms >= self._sound.sample_due_ms:
+            self._observe(now_ms)
+        if not self._sound.is_sound(first, end - first, now_ms):
+            mode = self._crc_rule.mode(first)
+            if count_whole(mapped, flat, start, mode) < count:
+                return None
+        view = memoryview(mapped)
+        ranges = coalesce(selected, self._segments.segment_bytes)
+        views = [
+            view[at - start : at - start + size]
+            for at, size in zip(ranges[::2], ranges[1::2], strict=True)
+        ]
+        return views, byte_count, count, end
 
     def _is_warm(self, segment: Segment, rows: bytes, now_ms: int) -> bool:
         """Whether what the rows lead to was in memory a moment ago, as far as one read goes."""

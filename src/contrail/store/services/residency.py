@@ -8,7 +8,7 @@ the end asks here first, and has another thread bring in what is missing.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from struct import Struct
 from typing import NamedTuple
 
@@ -63,10 +63,18 @@ class Residency:
     """Answers by the system's page cache; belongs to the store's owner thread."""
 
     def __init__(
-        self, segments: SegmentList, queues: QueueTable, *, opened_end: int, waits: DiskWaits
+        self,
+        segments: SegmentList,
+        queues: QueueTable,
+        *,
+        opened_end: int,
+        waits: DiskWaits,
+        on_absent: Callable[[int, int], None],
     ) -> None:
+        """``on_absent`` is told where bytes of the log were found to be on the disk only."""
         self._segments = segments
         self._queues = queues
+        self._on_absent = on_absent
         self.waits = waits
         # What was in the log at the start may be on the disk only.
         self._opened_end = opened_end
@@ -94,7 +102,7 @@ class Residency:
             if now_ms - self._warm.get(number, -_WARM_MS) >= _WARM_MS:
                 first = max(number * _WARM_BLOCK_BYTES, segment.start)
                 last = min((number + 1) * _WARM_BLOCK_BYTES, segment.end, self.near_start)
-                if segment.absent(first, max(last, end) - first) is not None:
+                if self._absent(segment, first, max(last, end) - first) is not None:
                     return False
                 self._note_warm(number, now_ms)
         return True
@@ -154,10 +162,16 @@ class Residency:
             if segment is None:
                 # A row that leads nowhere; who reads it finds out.
                 return
-            part = segment.absent(start, end - start)
+            part = self._absent(segment, start, end - start)
             if part is not None:
                 yield part
             start = segment.end
+
+    def _absent(self, segment: Segment, start: int, byte_count: int) -> FilePart | None:
+        part = segment.absent(start, byte_count)
+        if part is not None:
+            self._on_absent(segment.start + part.position, part.byte_count)
+        return part
 
     # Reads that may not wait.
 

@@ -45,6 +45,10 @@ class SoundMemory:
         """These bytes were found whole."""
         self._stretches.add(physical_offset, physical_offset + byte_count, now_ms)
 
+    def left_memory(self, physical_offset: int, byte_count: int) -> None:
+        """These bytes were not in memory: what comes back from the disk is another matter."""
+        self._stretches.remove(physical_offset, physical_offset + byte_count)
+
     def is_sound(self, physical_offset: int, byte_count: int, now_ms: int) -> bool:
         """Whether these bytes may be handed out unverified; ``observe`` has seen this second."""
         if not self._sound_ms:

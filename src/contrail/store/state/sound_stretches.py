@@ -53,6 +53,19 @@ class SoundStretches:
                 behind.append((end, outer_end, until_ms))
         self._put(first, last, [*before, (start, end, verified_ms), *behind])
 
+    def remove(self, start: int, end: int) -> None:
+        """Nothing is known of these bytes any more."""
+        first = bisect_right(self._ends, start)
+        last = bisect_left(self._starts, end)
+        if first >= last:
+            return
+        left = []
+        if self._starts[first] < start:
+            left.append((self._starts[first], start, self._verified_ms[first]))
+        if self._ends[last - 1] > end:
+            left.append((end, self._ends[last - 1], self._verified_ms[last - 1]))
+        self._put(first, last, left)
+
     def forget(self, before_ms: int) -> None:
         """Let go of what was verified then or earlier."""
         if self._verified_ms and min(self._verified_ms) <= before_ms:
