@@ -80,7 +80,9 @@ class PullHandler:
         self._stats = stats
         self._clock = clock
         self._memory_bytes = memory_bytes
-        self.quick = QuickPulls(settings, admission, store, consumer_offsets, stats)
+        self.quick = QuickPulls(
+            settings, admission, store, consumer_offsets, stats, read_filtered=self._read
+        )
         self.quick.log_fits_memory = self._fits_memory()
         self._filtered = FilteredReads(settings, store)
         self.parked = ParkedPulls()
