@@ -99,6 +99,7 @@ class Sifting:
             queue_offset,
             sieve.names,
             sieve.verdicts,
+            sieve.memory,
         )
         is_over = ended != ENDED_UNPROVEN
         if selected:
