@@ -6,7 +6,8 @@ One answer is the frame of this header, without a body (line breaks are only her
     "transactionId":"<unique key>",<region and trace fields>},"flag":1,"language":"JAVA",
     "opaque":123,"serializeTypeCurrentRPC":"JSON","version":479}
 
-``msgId`` is the store's host in hexadecimal digits, then the physical offset in sixteen more.
+``msgId`` is the store's host in hexadecimal digits, then the physical offset in sixteen more; the
+answer to a split batch has one for each message, with commas between them.
 """
 
 from __future__ import annotations
@@ -166,6 +167,87 @@ def plain_answers(
             )
         row += _ROW_NUMBERS
     return bytes(out[:at])
+
+
+def batch_answer(
+    opaque: int,
+    queue_id: int,
+    queue_offset: int,
+    physical_offsets: list[int],
+    key: bytes,
+    host_digits: bytes,
+    extra_fields: bytes,
+) -> bytes:
+    """The answer to a batch whose messages were stored at these places, the first of its queue's
+    offsets being ``queue_offset``. Without a key it names none."""
+    each = len(host_digits) + _OFFSET_DIGITS + 1
+    size = _PREFIX_BYTES + _FIXED_BYTES + 3 * _NUMBER_BYTES_MAX + len(key) + len(extra_fields)
+    size += each * len(physical_offsets)
+    out = bytearray(size)
+    view = out
+    at = _copy(view, _PREFIX_BYTES, _BEFORE_ID)
+    is_first = True
+    for physical_offset in physical_offsets:
+        if not is_first:
+            view[at] = 44
+            at += 1
+        is_first = False
+        at = _copy(view, at, host_digits)
+        at = _hex(view, at, physical_offset)
+    at = _copy(view, at, _BEFORE_QUEUE)
+    at = _decimal(view, at, queue_id)
+    at = _copy(view, at, _BEFORE_OFFSET)
+    at = _decimal(view, at, queue_offset)
+    if key:
+        at = _copy(view, at, _BEFORE_KEY)
+        at = _copy(view, at, key)
+    at = _copy(view, at, _AFTER_KEY)
+    at = _copy(view, at, extra_fields)
+    at = _copy(view, at, _BEFORE_OPAQUE)
+    at = _decimal(view, at, opaque)
+    at = _copy(view, at, _END)
+    _put_i32(view, 0, at - 4)
+    _put_i32(view, 4, at - _PREFIX_BYTES)
+    return bytes(out[:at])
+
+
+def plain_answers_singly(
+    count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
+) -> list[bytes]:
+    """As ``plain_answers``, each by itself; empty for one-way sends."""
+    table = rows
+    keys = texts
+    each = _PREFIX_BYTES + _FIXED_BYTES + len(host_digits) + _OFFSET_DIGITS + len(extra_fields)
+    each += 3 * _NUMBER_BYTES_MAX
+    key_bytes_max = 0
+    row = 0
+    for _ in range(count):
+        if table[row + _KEY_END] - table[row + _KEY_AT] > key_bytes_max:
+            key_bytes_max = table[row + _KEY_END] - table[row + _KEY_AT]
+        row += _ROW_NUMBERS
+    out = bytearray(each + key_bytes_max)
+    view = out
+    answers: list[bytes] = []
+    row = 0
+    for _ in range(count):
+        at = 0
+        if not table[row + _ONE_WAY]:
+            at = _lay_out(
+                view,
+                0,
+                table[row + _OPAQUE],
+                table[row + _QUEUE_ID],
+                table[row + _QUEUE_OFFSET],
+                table[row + _PHYSICAL_OFFSET],
+                keys,
+                table[row + _KEY_AT],
+                table[row + _KEY_END],
+                host_digits,
+                extra_fields,
+            )
+        answers.append(bytes(view[:at]))
+        row += _ROW_NUMBERS
+    return answers
 
 
 def _lay_out(

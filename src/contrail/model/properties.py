@@ -8,6 +8,7 @@ an empty property value does not survive being stored, here as in RocketMQ.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 
 from contrail.errors import MessageIllegal
 
@@ -100,7 +101,11 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         MessageIllegal: a name or value holds a byte that separates pairs, so that reading it back
             would give other properties.
     """
-    return b"".join(_encode_pair(name, value) for name, value in properties.items())
+    text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
+    # In one go: half and delayed messages are encoded while their producers wait.
+    if text.count("\x02") != len(properties) or "\x01" in "".join(properties):
+        return b"".join(_encode_pair(name, value) for name, value in properties.items())
+    return text.encode("utf-8", "replace")
 
 
 def decode_properties(data: bytes) -> dict[str, str]:
@@ -129,6 +134,19 @@ def remove_property(data: bytes, name: str) -> bytes:
     if start not in data:
         return data
     return PAIR_END.join(pair for pair in data.split(PAIR_END) if not pair.startswith(start))
+
+
+def remove_properties(data: bytes, names: tuple[str, ...]) -> bytes:
+    """As ``remove_property`` for each of ``names``, in one pass."""
+    starts = _starts_of(names)
+    pairs = data.split(PAIR_END)
+    kept = [pair for pair in pairs if not pair.startswith(starts)]
+    return data if len(kept) == len(pairs) else PAIR_END.join(kept)
+
+
+@cache
+def _starts_of(names: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(name.encode() + NAME_END for name in names)
 
 
 def put_property(data: bytes, name: str, value: str) -> bytes:

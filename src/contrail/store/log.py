@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from contrail.clock import Clock, SystemClock
 from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
@@ -25,13 +25,25 @@ from contrail.store.disk.marker_files import ApacheCheckpoint, StoreLock, remove
 from contrail.store.disk.queue_table import Arrival as Arrival
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
-from contrail.store.services.append import AppendedChunks, AppendedRun, Appender
+from contrail.store.services.append import (
+    AppendedBatches,
+    AppendedChunks,
+    AppendedRun,
+    Appender,
+)
 from contrail.store.services.checkpoint import CheckpointFiles
 from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
-from contrail.store.services.reading import Far, FoundRun, GetResult, QueueReading, QueueRow
+from contrail.store.services.reading import (
+    Far,
+    FoundRun,
+    GetResult,
+    QueueReading,
+    QueueRow,
+    Reach,
+)
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
@@ -323,7 +335,17 @@ class MessageStore:
         """
         appended = self._appender.append_chunks(chunks)
         if appended is not None:
-            self._dispatcher.offer(appended.physical_start, appended.records)
+            self._dispatcher.offer(appended, chunks)
+        return appended
+
+    def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
+        """Append tidy batches, each split into its messages; None if ``append_batch`` must.
+
+        Raises as ``append`` does.
+        """
+        appended = self._appender.append_batches(batches)
+        if appended is not None:
+            self._dispatcher.offer(appended)
         return appended
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:
@@ -373,6 +395,13 @@ class MessageStore:
         self._dispatcher.announce()
         return passed
 
+    def watch(self, queues: dict[tuple[bytes, int], Any]) -> None:
+        """Tell of arrivals in these queues, by topic and queue id, as they are at each moment.
+
+        Of others it may be told too. Without this it is told of all.
+        """
+        self._dispatcher.watched = queues
+
     @property
     def readable_end(self) -> int:
         """Readers see flushed bytes under SYNC_FLUSH, those in the file under ASYNC_FLUSH."""
@@ -403,16 +432,16 @@ class MessageStore:
         )
 
     def get_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        bytes_max: int,
+        reach: Reach = Reach.NEAR,
     ) -> FoundRun | Far | None:
-        """The shortcut of ``get`` for what consumers near the end read; None: ask ``get``."""
-        return self._reading.get_run(topic, queue_id, queue_offset, count_max, bytes_max)
-
-    def get_warm_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
-    ) -> FoundRun | None:
-        """The shortcut for what lies further back and is in memory; None: ask ``get``."""
-        return self._reading.get_warm_run(topic, queue_id, queue_offset, count_max, bytes_max)
+        """The shortcut of ``get`` for what consumers mostly read; None: ask ``get``."""
+        return self._reading.get_run(topic, queue_id, queue_offset, count_max, bytes_max, reach)
 
     def sift(
         self,

@@ -12,6 +12,7 @@ from contrail.model.properties import (
     encode_properties,
     put_property,
     read_property,
+    remove_properties,
     remove_property,
 )
 
@@ -57,6 +58,14 @@ def test_a_property_is_replaced_at_the_end_and_the_others_keep_their_bytes() -> 
     assert put_property(b"", "TAGS", "y") == b"TAGS\x01y\x02"
     assert remove_property(data, "TAGS") == b"A\x01\xff\x02B\x01c"
     assert remove_property(data, "KEYS") == data
+
+
+def test_several_properties_are_removed_in_one_pass() -> None:
+    data = b"TAGS\x01a\x02TAGSX\x01b\x02KEYS\x02KEYS\x01c\x02D\x01e"
+    kept = b"TAGSX\x01b\x02KEYS\x02D\x01e"
+    assert remove_properties(data, ("TAGS", "KEYS")) == kept
+    assert remove_property(remove_property(data, "TAGS"), "KEYS") == kept
+    assert remove_properties(data, ("other",)) is data
 
 
 def test_the_record_crc_property_takes_twenty_bytes() -> None:

@@ -80,13 +80,13 @@ class PullHandler:
         self._stats = stats
         self._clock = clock
         self._memory_bytes = memory_bytes
+        self.cold_reads = ColdReads(store, self._answer_far)
         self.quick = QuickPulls(
-            settings, admission, store, consumer_offsets, stats, read_filtered=self._read
+            settings, admission, store, consumer_offsets, stats, self.cold_reads, self._read
         )
         self.quick.log_fits_memory = self._fits_memory()
         self._filtered = FilteredReads(settings, store)
         self.parked = ParkedPulls()
-        self.cold_reads = ColdReads(store, self._answer_far)
 
     def table(self) -> dict[int, Handler]:
         return {

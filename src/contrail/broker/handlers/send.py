@@ -3,19 +3,28 @@
 Tidy messages to known topics go straight from the frame kernel to the record kernel: as rows of
 numbers (``kernels.plain_sends``) when a connection sent nothing else, as tuples when it did.
 Everything else is looked at by ``SendAdmission`` first. What was collected in one way is appended
-before anything is collected in another, so one connection's messages keep their order.
+before anything is collected in another, so one connection's messages keep their order. Tidy
+batches have a way of their own, too (``batch_sends``).
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
+from contrail.broker.handlers.batch_sends import BatchSends, GeneralWay
 from contrail.broker.services.acknowledgements import Acknowledgements
-from contrail.broker.services.plain_chunks import count_chunk_codes, run_of, slim_items
+from contrail.broker.services.plain_chunks import (
+    count_chunk_codes,
+    is_two_way,
+    run_of,
+    slim_items,
+)
 from contrail.broker.services.send_admission import Admitted, SendAdmission
 from contrail.broker.services.send_dedupe import BatchRepeat, remember_place, repeated_run
+from contrail.broker.state.recent_halves import RecentHalves
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.send_memory import Claim, FirstSend
 from contrail.broker.state.stats import BrokerStats
@@ -26,14 +35,19 @@ from contrail.errors import (
     RequestRejected,
     StoreError,
 )
-from contrail.kernels.answer_build import part_answers, plain_answers
+from contrail.kernels.answer_build import (
+    batch_answer,
+    part_answers,
+    plain_answers,
+    plain_answers_singly,
+)
 from contrail.kernels.plain_sends import are_admitted, two_way_count
 from contrail.kernels.send_runs import Item, count_plain, gather_runs
 from contrail.kernels.send_tally import count_codes
 from contrail.model.batch import mark_inner_batch, split_batch
 from contrail.model.message import MessageDraft
 from contrail.model.message_id import encode_offset_message_id
-from contrail.model.topic import QueueType
+from contrail.model.topic import HALF_TOPIC, QueueType
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
 from contrail.protocol.frames import PlainSends, SendRequest
@@ -48,15 +62,18 @@ from contrail.wire.server import Arrived
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
 
-    SentChunk = tuple[Connection, Chunk]
-    """Who sent it, and what."""
+    SentChunk = tuple[list[Connection], Chunk]
+    """Who sent it, and what: one connection all of it, or each of several one message."""
 
 _log = logging.getLogger(__name__)
 
 # Any other bit needs a second look: transactions, inner batches.
 _PLAIN_FLAGS = 0x701
+_HALF = HALF_TOPIC.encode()
 # RocketMQ calls its page cache busy when one append takes longer than this.
 _FLUSH_BUSY_MS = 1000
+# Fewer single sends than this in a tick are not worth the buffers of a chunk.
+_JOINED_COUNT_MIN = 4
 
 
 _Part = tuple[Connection, int, int, Admitted | None]
@@ -87,6 +104,7 @@ class SendHandler:
         waits_for_flush: bool,
         on_stored: OnStored | None = None,
         times: RequestTimes | None = None,
+        recent_halves: RecentHalves | None = None,
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -99,6 +117,9 @@ class SendHandler:
         self._waits_for_flush = waits_for_flush
         self._on_stored = on_stored
         self._times = times
+        self._recent_halves = recent_halves
+        # Their numbers in the run that is being collected.
+        self._halves: list[int] = []
         self._extra = b""
         self._extra_epoch = -1
         self._items: list[Item] = []
@@ -106,7 +127,24 @@ class SendHandler:
         self._parts: list[_Part] = []
         # By topic and key: those in the run that nobody may store once more.
         self._claims: dict[tuple[str, bytes], _Claimed] = {}
-        self._chunks: list[tuple[Connection, PlainSends]] = []
+        self._chunks: list[tuple[list[Connection], PlainSends]] = []
+        self._batches = BatchSends(
+            admission,
+            store,
+            stats,
+            acknowledgements,
+            clock,
+            GeneralWay(
+                take=lambda peer, item: self._take_with_care(peer, as_send_request(item), None),
+                answer=self._answer_parts,
+                refuse=self._refuse_all,
+                note_times=self._time,
+                arrived_s=lambda: self._arrived_s,
+                extra_fields=self._extra_fields,
+            ),
+            host_digits=self._host_digits,
+            waits_for_flush=waits_for_flush,
+        )
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -126,9 +164,12 @@ class SendHandler:
             peer, frames, _ = arrived[at]
             if isinstance(frames, PlainSends):
                 room = in_flight_count_max - peer.in_flight_count
-                if frames.send_count > room or not self._take_chunk(peer, frames):
+                if frames.send_count > room or not self._take_chunk([peer], frames):
                     break
                 at += 1
+                continue
+            if isinstance(frames, bytes):
+                at = self._take_singles(arrived, at, in_flight_count_max)
                 continue
             left_at = self._gather(arrived, at, in_flight_count_max)
             if left_at == at:
@@ -136,15 +177,39 @@ class SendHandler:
             at = left_at
         return at
 
-    def _take_chunk(self, peer: Connection, sends: PlainSends) -> bool:
+    def _take_singles(self, arrived: list[Arrived], at: int, in_flight_count_max: int) -> int:
+        """One send each of many connections, taken apart together; the first entry left alone.
+
+        If that is not to be, they are replaced by what they are, each for itself.
+        """
+        sends: list[bytes] = []
+        peers: list[Connection] = []
+        for peer, frames, _ in islice(arrived, at, None):
+            if not isinstance(frames, bytes):
+                break
+            sends.append(frames)
+            peers.append(peer)
+        count = len(sends)
+        if count >= _JOINED_COUNT_MIN:
+            # A connection may be there twice: room for all is room for each.
+            room = in_flight_count_max - max(peer.in_flight_count for peer in peers)
+            joined = peers[0].joined(sends, [peer.packed_host for peer in peers])
+            if count <= room and joined is not None and self._take_chunk(peers, joined):
+                return at + count
+        for index, (peer, send) in enumerate(zip(peers, sends, strict=True), at):
+            arrived[index] = (peer, *peer.decoded(send))
+        return at
+
+    def _take_chunk(self, peers: list[Connection], sends: PlainSends) -> bool:
         """Collect sends that are still rows, unless one of them needs a second look."""
         if self._on_stored is not None or not are_admitted(
             sends.chunk, self._admission.plain_topics(), _PLAIN_FLAGS, self._store.body_bytes_max
         ):
             return False
+        self._batches.append()
         if self._items:
             self.append_run()
-        self._chunks.append((peer, sends))
+        self._chunks.append((peers, sends))
         return True
 
     def _gather(self, arrived: list[Arrived], at: int, in_flight_count_max: int) -> int:
@@ -166,20 +231,31 @@ class SendHandler:
         ``waited_ms`` is how long they have been waiting: too long is answered busy, so that the
         producer goes elsewhere instead of filling a queue that does not move.
         """
-        self._append_chunks()
         busy = self.busy_reason(waited_ms)
+        at = self._take_batches(peer, items, 0) if busy is None else 0
+        if at == len(items):
+            return
+        self._append_chunks()
         if busy is not None:
             for item in items:
                 self._take_with_care(peer, as_send_request(item), busy)
             return
-        at = 0
         while at < len(items):
             plain = count_plain(items, at, self._admission.plain_topics(), _PLAIN_FLAGS)
             if plain:
                 self._take_plain(peer, items[at : at + plain] if plain < len(items) else items)
                 at += plain
             if at < len(items):
-                at += self._take_claiming(peer, items, at)
+                at += self._take_batches(peer, items, at) or self._take_claiming(peer, items, at)
+
+    def _take_batches(self, peer: Connection, items: list[Item], at: int) -> int:
+        """How many sends from there on are tidy batches; they are collected."""
+        count = self._batches.count(items, at) if self._on_stored is None else 0
+        if count:
+            if self._items or self._chunks:
+                self.append_run()
+            self._batches.take(peer, items[at : at + count])
+        return count
 
     def _take_claiming(self, peer: Connection, items: list[Item], at: int) -> int:
         """Sends that are not plain: tidy ones to topics that de-duplicate, or one of any kind."""
@@ -204,6 +280,7 @@ class SendHandler:
     def _take_plain(self, peer: Connection, items: list[Item]) -> None:
         if not items:
             return
+        self._batches.append()
         first = len(self._items)
         self._items += items
         self._drafts += [item[11] for item in items]
@@ -231,6 +308,7 @@ class SendHandler:
     def _take_with_care(
         self, peer: Connection, send: SendRequest, busy: str | None, *, is_unit: bool = False
     ) -> None:
+        self._batches.append()
         try:
             if busy is not None:
                 raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
@@ -251,6 +329,8 @@ class SendHandler:
         first = len(self._items)
         if admitted.claim is not None:
             self._claims[admitted.claim.name] = (first, admitted.claim, admitted.queue_id)
+        if admitted.draft.topic == _HALF:
+            self._halves.append(first)
         self._items.append(item)
         self._drafts.append(admitted.draft)
         self._parts.append((peer, first, first + 1, admitted))
@@ -275,6 +355,7 @@ class SendHandler:
             return
         items, drafts, parts, claims = self._items, self._drafts, self._parts, self._claims
         self._items, self._drafts, self._parts, self._claims = [], [], [], {}
+        halves, self._halves = self._halves, []
         try:
             run = self._store.append(drafts)
         except MessageIllegal:
@@ -289,12 +370,15 @@ class SendHandler:
             self._refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
         self._count(items, drafts, run)
+        if halves and self._recent_halves is not None:
+            _keep_halves(self._recent_halves, halves, drafts, run)
         for index, claim, queue_id in claims.values():
             remember_place(claim, queue_id, run, index)
         self._promise(items, parts, run)
 
     def _append_chunks(self) -> None:
         """Append the rows collected so far; those that must be looked at join the run instead."""
+        self._batches.append()
         if not self._chunks:
             return
         taken, self._chunks = self._chunks, []
@@ -307,16 +391,18 @@ class SendHandler:
         except Exception as error:
             _log.exception("%d chunks of messages could not be appended", len(chunks))
             failure = StoreError(f"{type(error).__name__}: {error}")
-            for peer, sends in taken:
-                self._refuse_all(sends.items(), [(peer, 0, sends.send_count, None)], failure)
+            for peers, sends in taken:
+                self._refuse_all(sends.items(), _parts_of(peers, sends.send_count), failure)
             return
         if appended is None:
-            for peer, sends in taken:
-                self._take_plain(peer, sends.items())
+            for peers, sends in taken:
+                items = sends.items()
+                for peer, first, last, _ in _parts_of(peers, sends.send_count):
+                    self._take_plain(peer, items[first:last])
             self.append_run()
             return
-        self._stats.stored_plain(chunks)
-        self._promise_chunks([(peer, sends.chunk) for peer, sends in taken], appended)
+        self._stats.stored_plain(chunks, appended.physical_end - appended.physical_start)
+        self._promise_chunks([(peers, sends.chunk) for peers, sends in taken], appended)
 
     def _append_singly(
         self, items: list[Item], parts: list[_Part], claims: Mapping[tuple[str, bytes], _Claimed]
@@ -420,14 +506,14 @@ class SendHandler:
             self._answer_chunks(chunks, appended, ResponseCode.SUCCESS, arrived_s)
             return
         # Bodies are in the log; what waits keeps only what its answers need.
-        waiting = [(peer, (b"", *chunk[1:])) for peer, chunk in chunks]
+        waiting: list[SentChunk] = [(peers, (b"", *chunk[1:])) for peers, chunk in chunks]
         places = appended._replace(records=bytearray())
-        counts = [two_way_count(chunk) for _, chunk in waiting]
-        for (peer, _), count in zip(waiting, counts, strict=True):
+        counts = [count for sent in waiting for count in _two_way_counts(*sent)]
+        for peer, count in counts:
             peer.in_flight_count += count
 
         def release(code: ResponseCode) -> None:
-            for (peer, _), count in zip(waiting, counts, strict=True):
+            for peer, count in counts:
                 peer.in_flight_count -= count
             self._answer_chunks(waiting, places, code, arrived_s)
 
@@ -447,10 +533,14 @@ class SendHandler:
             counts = count_chunk_codes([chunk for _, chunk in chunks])
             self._times.answered_sends(counts, code, arrived_s)
         extra = self._extra_fields()
-        for peer, (_, count, rows, texts, _) in chunks:
-            answers = plain_answers(count, rows, texts, self._host_digits, extra)
-            if answers:
-                peer.send_whole(answers)
+        for peers, (_, count, rows, texts, _, _) in chunks:
+            if len(peers) == 1:
+                answers = [plain_answers(count, rows, texts, self._host_digits, extra)]
+            else:
+                answers = plain_answers_singly(count, rows, texts, self._host_digits, extra)
+            for peer, answer in zip(peers, answers, strict=True):
+                if answer:
+                    peer.send_whole(answer)
 
     def _answer_rows_singly(
         self,
@@ -460,13 +550,13 @@ class SendHandler:
         arrived_s: float,
     ) -> None:
         """What did not go well is told on the general way."""
-        for peer, chunk in chunks:
+        for peers, chunk in chunks:
             items, run = slim_items(chunk), run_of(chunk, appended)
-            part: _Part = (peer, 0, len(items), None)
+            parts = _parts_of(peers, len(items))
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
-                self._refuse_all(items, [part], StoreError("the log could not be made durable"))
+                self._refuse_all(items, parts, StoreError("the log could not be made durable"))
             else:
-                self._answer_parts(items, [part], run, code, arrived_s)
+                self._answer_parts(items, parts, run, code, arrived_s)
 
     def _repeat(
         self, peer: Connection, item: Item, admitted: Admitted, firsts: list[FirstSend]
@@ -530,12 +620,20 @@ class SendHandler:
     ) -> None:
         admitted = part[3]
         places = run.physical_offsets[index : index + 1]
-        fields = self._region_fields()
         if admitted is not None and admitted.batch is not None:
             places = run.physical_offsets
-            if admitted.batch is QueueType.BATCH:
-                fields["batchUniqId"] = admitted.unique_key
         queue_id = item[11][1] if admitted is None else admitted.queue_id
+        if code is ResponseCode.SUCCESS and _has_usual_answer(item, admitted):
+            if not item[1] & FLAG_ONE_WAY:
+                queue_offset = run.queue_offsets[index]
+                digits, extra = self._host_digits, self._extra_fields()
+                part[0].send_whole(
+                    batch_answer(item[0], queue_id, queue_offset, places, item[10], digits, extra)
+                )
+            return
+        fields = self._region_fields()
+        if admitted is not None and admitted.batch is QueueType.BATCH:
+            fields["batchUniqId"] = admitted.unique_key
         fields |= {
             "msgId": ",".join(encode_offset_message_id(self._store_host, at) for at in places),
             "queueId": str(queue_id),
@@ -578,10 +676,44 @@ class SendHandler:
         return self._extra
 
 
+def _keep_halves(
+    recent: RecentHalves, halves: list[int], drafts: list[MessageDraft], run: AppendedRun
+) -> None:
+    for index in halves:
+        recent.put(
+            drafts[index],
+            queue_offset=run.queue_offsets[index],
+            physical_offset=run.physical_offsets[index],
+            store_timestamp_ms=run.store_timestamp_ms,
+        )
+
+
 def _slim(item: Item) -> Item:
     """A send without its body and properties."""
     draft = item[11]
     return (*item[:11], (draft[0], draft[1]))
+
+
+def _parts_of(peers: list[Connection], count: int) -> list[_Part]:
+    """The parts of a chunk: all of it one connection's, or one message of each."""
+    if len(peers) == 1:
+        return [(peers[0], 0, count, None)]
+    return [(peer, at, at + 1, None) for at, peer in enumerate(peers)]
+
+
+def _two_way_counts(peers: list[Connection], chunk: Chunk) -> list[tuple[Connection, int]]:
+    """How many messages of a chunk each connection waits for."""
+    if len(peers) == 1:
+        return [(peers[0], two_way_count(chunk))]
+    return [(peer, int(is_two_way(chunk, at))) for at, peer in enumerate(peers)]
+
+
+def _has_usual_answer(item: Item, admitted: Admitted | None) -> bool:
+    """Whether the kernel can write it: no fields of its own, and a key that needs no escape."""
+    is_usual = admitted is None or (
+        admitted.batch is not QueueType.BATCH and admitted.recall_handle is None
+    )
+    return is_usual and (not item[10] or item[10].isalnum())
 
 
 def _two_way_count(items: list[Item], part: _Part) -> int:

@@ -67,6 +67,7 @@ _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
 _TIMER_TOPIC = TIMER_TOPIC.encode()
 # What the broker itself writes into messages that wait; from a client it would be believed.
 _BROKER_OWNED = (
+    POP_CK,
     TIMER_ROLL_TIMES,
     TIMER_ENQUEUE_MS,
     TIMER_DEQUEUE_MS,
@@ -120,8 +121,11 @@ class SendAdmission:
         self._epochs = (-1, -1)
         self._plain_topics: dict[bytes, int] = {}
         self._claiming_topics: dict[bytes, int] = {}
+        self._splitting_topics: dict[bytes, int] = {}
+        self._broker_properties = self._properties_now()
         # What the frame kernel appends, for as long as the connections are told nothing else.
-        self.property_suffix = encode_properties(self._broker_properties())
+        self.property_suffix = encode_properties(self._broker_properties)
+        self._is_suffix_true = True
 
     def plain_topics(self) -> dict[bytes, int]:
         """Topic -> queue count, for topics whose tidy messages may be stored as they are."""
@@ -130,6 +134,10 @@ class SendAdmission:
             self._epochs = epochs
             self._plain_topics = {}
             self._claiming_topics = {}
+            self._splitting_topics = {}
+            self._broker_properties = self._properties_now()
+            suffix = encode_properties(self._broker_properties)
+            self._is_suffix_true = suffix == self.property_suffix
         return self._plain_topics
 
     def claiming_topics(self) -> dict[bytes, int]:
@@ -137,12 +145,18 @@ class SendAdmission:
         self.plain_topics()
         return self._claiming_topics
 
+    def splitting_topics(self) -> dict[bytes, int]:
+        """The same for topics whose tidy batches may be split and stored as they are."""
+        self.plain_topics()
+        return self._splitting_topics
+
     def claim_of(self, topic: bytes, key: bytes) -> Claim:
         """What a tidy message to one of the ``claiming_topics`` is known by."""
         name = topic.decode()
         return Claim(name, self._memories[name], key)
 
-    def _broker_properties(self) -> dict[str, str]:
+    def _properties_now(self) -> dict[str, str]:
+        """What the broker writes into every message, by its settings."""
         config = self._settings.config
         return {
             MSG_REGION: config.region,
@@ -156,20 +170,18 @@ class SendAdmission:
         Raises:
             RequestRejected: it may not be stored; code and remark say why.
         """
-        topic = send.draft.topic.decode("utf-8", "replace")
         self._check_time()
-        config = self._checked_topic(topic, send, client, is_unit)
+        config = self._known_topic(send.draft) or self._checked_topic(send, client, is_unit)
         queue_id = send.draft.queue_id
         if queue_id < 0:
             queue_id = random.randrange(config.write_queue_count or 1)
         properties = decode_properties(send.draft.properties)
         if not send.is_batch:
             config, queue_id = self._retry_or_dead(config, queue_id, send, properties)
-        draft = send.draft._replace(
-            topic=config.topic.encode(),
-            queue_id=queue_id,
-            sys_flag=_stored_flags(send.draft.sys_flag, config),
-        )
+        draft = send.draft
+        topic, sys_flag = config.topic.encode(), _stored_flags(draft.sys_flag, config)
+        if (topic, queue_id, sys_flag) != (draft.topic, draft.queue_id, draft.sys_flag):
+            draft = draft._replace(topic=topic, queue_id=queue_id, sys_flag=sys_flag)
         if send.is_batch:
             return self._admit_batch(draft, config, properties)
         return self._admit_one(draft, config, properties)
@@ -181,9 +193,17 @@ class SendAdmission:
                 ResponseCode.SYSTEM_ERROR, f"this broker takes messages from {begins_ms} on"
             )
 
-    def _checked_topic(
-        self, topic: str, send: SendRequest, client: str, is_unit: bool
-    ) -> TopicConfig:
+    def _known_topic(self, draft: MessageDraft) -> TopicConfig | None:
+        """The topic of a message, if all that ``_checked_topic`` looks at was looked at before."""
+        queue_count = self.plain_topics().get(draft.topic)
+        if queue_count is None:
+            queue_count = self._claiming_topics.get(draft.topic)
+        if queue_count is None or draft.queue_id >= queue_count:
+            return None
+        return self._topics.table.get(draft.topic.decode())
+
+    def _checked_topic(self, send: SendRequest, client: str, is_unit: bool) -> TopicConfig:
+        topic = send.draft.topic.decode("utf-8", "replace")
         config = self._settings.config
         known = self._topics.table.get(topic)
         if not config.permission & Perm.WRITE and known is not None and known.order:
@@ -221,7 +241,7 @@ class SendAdmission:
             and config.filter_type == "SINGLE_TAG"
             and (not config.order or bool(self._settings.config.permission & Perm.WRITE))
             # A setting that stands in every message has changed since: the long way writes it.
-            and encode_properties(self._broker_properties()) == self.property_suffix
+            and self._is_suffix_true
         )
         if not is_plain:
             return
@@ -261,9 +281,10 @@ class SendAdmission:
         if draft.sys_flag & TRANSACTION_MASK == TRANSACTION_COMMIT:
             # A retry of a committed message, or a client that lies: only the broker commits.
             draft = draft._replace(sys_flag=draft.sys_flag & ~TRANSACTION_MASK)
-        for name in (POP_CK, *_BROKER_OWNED):
+        for name in _BROKER_OWNED:
             properties.pop(name, None)
-        properties |= {UNIQ_KEY: key, **self._broker_properties()}
+        properties[UNIQ_KEY] = key
+        properties |= self._broker_properties
         placed = self._placed(draft, properties)
         timer_out_ms = int(properties[TIMER_OUT_MS]) if placed.topic == _TIMER_TOPIC else 0
         return Admitted(
@@ -328,9 +349,11 @@ class SendAdmission:
         waits = properties.get(WAIT, "true").lower() == "true"
         self._require_at_once(draft, dict(properties))
         properties.pop(POP_CK, None)
-        properties |= self._broker_properties()
+        properties |= self._broker_properties
         draft = draft._replace(properties=_encoded(properties))
         batch = QueueType.BATCH if kept_whole else QueueType.SIMPLE
+        if not kept_whole and draft.topic in self.plain_topics():
+            self._splitting_topics[draft.topic] = self._plain_topics[draft.topic]
         # What is kept whole has the batch's key, what is split has one in each message.
         claim = self._claim(config.topic, key) if key or not kept_whole else None
         return Admitted(draft, key, waits, draft.queue_id, batch, claim=claim)

@@ -26,6 +26,7 @@ from contrail.broker.services.transaction_recovery import (
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.durable_marks import DurableMarks
+from contrail.broker.state.recent_halves import RecentHalves
 from contrail.broker.state.transaction_records import (
     FATE_WORDS,
     HALF,
@@ -116,6 +117,7 @@ class Transactions:
         self._table = table
         self._clock = clock
         self._store_host = store_host
+        self.recent = RecentHalves(store_host=store_host)
         self._waiting: dict[Half, _Decision] = {}
         self._waiting_bytes = 0
         self._ops: deque[OpRow] = deque()
@@ -184,6 +186,8 @@ class Transactions:
         table, store = self._table, self._store
         if store.queue_offset_max(HALF, QUEUE_ID) <= table.next_queue_offset:
             return False
+        # Ends came for most of them already: their rows need no reading.
+        table.pass_known(store.queue_offset_max(HALF, QUEUE_ID))
         first = max(table.next_queue_offset, store.queue_offset_min(HALF, QUEUE_ID))
         rows = store.rows(HALF, QUEUE_ID, first, _READ_COUNT_MAX)
         for row in rows:
@@ -203,6 +207,9 @@ class Transactions:
         Raises:
             RequestRejected: no half message is there.
         """
+        recent = self.recent.take(physical_offset)
+        if recent is not None:
+            return recent, self._table.find(recent)
         try:
             message = self._store.record(physical_offset)
         except RecordDamaged as damage:
@@ -260,9 +267,11 @@ class Transactions:
     def _append_decisions(self, decisions: list[_Decision]) -> None:
         drafts = [
             # A copy may have been put back since: the log's end is read by the newest one.
-            decision.draft._replace(prepared_transaction_offset=decision.half.physical_offset)
+            draft
+            if draft.prepared_transaction_offset == decision.half.physical_offset
+            else draft._replace(prepared_transaction_offset=decision.half.physical_offset)
             for decision in decisions
-            if decision.draft is not None
+            if (draft := decision.draft) is not None
         ]
         marks = [(decision.half.queue_offset, decision.fate) for decision in decisions]
         run = self.append(drafts, marks)
@@ -293,7 +302,7 @@ class Transactions:
 
     def _note_ops(self, ops: list[MessageDraft], queue_offsets: list[int]) -> None:
         for draft, queue_offset in zip(ops, queue_offsets, strict=True):
-            numbers = draft.body.decode().split(",")[:-1]
+            numbers = draft.body.split(b",")[:-1]
             self._ops.append((queue_offset, max(map(int, numbers))))
             self._op_next = queue_offset + 1
 

@@ -34,6 +34,7 @@ from contrail.model.properties import (
     WAIT,
     encode_properties,
     put_property,
+    remove_properties,
     remove_property,
 )
 from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
@@ -55,6 +56,8 @@ FATES = "CONTRAIL_FATES"
 FIRST_STORED = "CONTRAIL_FIRST_STORED_MS"
 # RocketMQ's transactionOpMsgMaxSize: a longer list of offsets goes on in another record.
 OP_BODY_BYTES_MAX = 4096
+# What a commit leaves out: where the message was going, and a checksum that was another record's.
+_REMEMBERED = (REAL_TOPIC, REAL_QID, FIRST_STORED, CRC32)
 _LONG = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -241,16 +244,17 @@ def commit_draft(message: StoredMessage, half: Half) -> MessageDraft:
     topic = _real_topic(message)
     if topic in SEND_FORBIDDEN_TOPICS or topic == TIMER_TOPIC:
         raise ValueError(f"{REAL_TOPIC}={topic!r}: nobody may send to a system topic")
-    draft = _again(message)
-    properties = draft.properties
-    for name in (REAL_TOPIC, REAL_QID, FIRST_STORED):
-        properties = remove_property(properties, name)
-    return draft._replace(
-        topic=topic.encode(),
-        queue_id=_real_queue_id(message),
-        properties=properties,
-        sys_flag=message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
-        prepared_transaction_offset=half.physical_offset,
+    return MessageDraft(
+        topic.encode(),
+        _real_queue_id(message),
+        message.body,
+        remove_properties(message.raw_properties, _REMEMBERED),
+        message.flag,
+        message.sys_flag & ~TRANSACTION_MASK | TRANSACTION_COMMIT,
+        message.born_timestamp_ms,
+        message.born_host,
+        message.reconsume_times,
+        half.physical_offset,
     )
 
 

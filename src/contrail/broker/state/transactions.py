@@ -104,6 +104,13 @@ class OpenTransactions:
                 break
         self.next_queue_offset = queue_offset
 
+    def pass_known(self, queue_offset_max: int) -> None:
+        """Pass over what was taken in, or even decided, before the reading came to it."""
+        queue_offset = self.next_queue_offset
+        while queue_offset < queue_offset_max and not self.needs(queue_offset):
+            queue_offset += 1
+        self.pass_to(queue_offset)
+
     def take(self, message: StoredMessage) -> Half:
         """A half message without a fate: a new transaction, or a copy of an open one."""
         half = self.copied(message)

@@ -20,9 +20,10 @@ from contrail.errors import (
     StorePoisoned,
     StoreReadOnly,
 )
+from contrail.kernels.batch_sends import build_batches
 from contrail.kernels.plain_sends import build_plain_run
 from contrail.kernels.record_build import build_fitting_run, build_run, measure_run
-from contrail.model.batch import inner_batch_count, put_inner_base
+from contrail.model.batch import BATCH_COUNT_MAX, inner_batch_count, put_inner_base
 from contrail.model.message import MessageDraft
 from contrail.model.properties import DELAY, read_property
 from contrail.model.record import SYS_FLAG_INNER_BATCH, TRANSACTION_MASK, encode_blank
@@ -36,6 +37,7 @@ from contrail.store.services.prepare import SegmentPreparer
 from contrail.store.state.append import AppendState, Chunk
 
 if TYPE_CHECKING:
+    from contrail.kernels.batch_sends import Place
     from contrail.kernels.plain_sends import Chunk as PlainChunk
 
 _DELAY_NAME = DELAY.encode()
@@ -54,6 +56,16 @@ class AppendedChunks(NamedTuple):
     """The records that were written, from ``physical_start`` to ``physical_end`` of the log."""
 
     records: bytearray
+    physical_start: int
+    physical_end: int
+    store_timestamp_ms: int
+
+
+class AppendedBatches(NamedTuple):
+    """The records of split batches that were written, and the places of each batch."""
+
+    records: bytearray
+    places: list[Place]
     physical_start: int
     physical_end: int
     store_timestamp_ms: int
@@ -128,6 +140,34 @@ class Appender:
         state.commit_append(next_offsets, physical_end)
         self._written(last_record_offset, now_ms)
         return AppendedChunks(records, start, physical_end, now_ms)
+
+    def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
+        """Tidy batches in order, split; None if this way is not for them: nothing was written."""
+        self._refuse()
+        if self._active is None or self._record_crc:
+            return None
+        state = self._state
+        now_ms = self._clock.now_ms()
+        start = state.physical_end
+        built = build_batches(
+            batches,
+            state.next_offsets,
+            start,
+            state.room(),
+            now_ms,
+            self._store_host,
+            self._body_bytes_max,
+            BATCH_COUNT_MAX,
+        )
+        if built is None:
+            return None
+        records, places, physical_end, next_offsets = built
+        crashpoint("append.before_write")
+        self._pwrite(records, start)
+        crashpoint("append.after_write")
+        state.commit_append(next_offsets, physical_end)
+        self._written(places[-1][1][-1], now_ms)
+        return AppendedBatches(records, places, start, physical_end, now_ms)
 
     def append_batch(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """A split batch: one queue, consecutive offsets, never across a segment's end."""

@@ -1,0 +1,305 @@
+"""Tidy batches on their way from the received body to records, without an object per message.
+
+What a batch's body looks like is described in ``batch_split``, what a record looks like in
+``record_build``; everything here gives what these two give for the same batch. A batch is *tidy*
+when each of its messages may be stored as it is; one that is not is left to them, and to the
+errors that they raise.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from contrail.kernels.record_build import crc32
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    # contrail.model.message.MessageDraft with a whole batch as its body.
+    Draft: TypeAlias = tuple[Any, ...]
+    # The first message's queue offset, where each begins in the log, and 1 for each of kind FIFO.
+    Place: TypeAlias = tuple[int, list[int], bytearray]
+    BuiltBatches: TypeAlias = tuple[bytearray, list[Place], int, dict[tuple[bytes, int], int]]
+
+_MAGIC_V1 = -626843481
+_HEADER_BYTES = 88
+_CRC_MASK = 0x7FFFFFFF
+_CRC_PAIR_BYTES = 20
+_TOPIC_BYTES_MAX = 127
+_I16_MAX = 32767
+_I32_MAX = 0x7FFFFFFF
+_UNIT_FIXED_BYTES = 22
+_UNIT_BODY_AT = 20
+_FEATURE_NO_UNIQUE_KEY = 2
+# What may stand in the properties of a message in a batch: nothing, a sharding key, a delay.
+_PLAIN, _FIFO, _DELAYED = range(3)
+_DELAY_NAME = b"DELAY"
+_FIFO_MARK = b"__SHARDINGKEY\x01"
+
+
+def count_batches(
+    items: list[tuple[Any, ...]], first: int, queue_counts: dict[bytes, int], plain_flags: int
+) -> int:
+    """How many sends from ``first`` on are batches that may be split and stored as they are.
+
+    ``items`` are sends as ``frame_scan`` returns them. Those are meant that go to a topic in
+    ``queue_counts``, to a queue that exists, with a body, no feature but a missing unique key,
+    and no other bits in their flags than ``plain_flags``.
+    """
+    index = first
+    end = len(items)
+    while index < end:
+        item = items[index]
+        if not item[7]:
+            break
+        features = item[9]
+        draft = item[11]
+        queue_count = queue_counts.get(draft[0])
+        if queue_count is None or features & ~_FEATURE_NO_UNIQUE_KEY:
+            break
+        queue_id = draft[1]
+        count = queue_count
+        flags = draft[5]
+        if queue_id < 0 or queue_id >= count or flags & ~plain_flags or not draft[2]:
+            break
+        index += 1
+    return index - first
+
+
+def build_batches(
+    drafts: list[Any],
+    next_offsets: dict[tuple[bytes, int], int],
+    physical_end: int,
+    room_bytes: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    body_bytes_max: int,
+    count_max: int,
+) -> BuiltBatches | None:
+    """Check, place and build the records of all batches, one for each message.
+
+    Each message gets the next offset of its queue by ``next_offsets``, which is only read.
+    Returns the records, the places of each batch, where the records end and the changed next
+    offsets. None when a batch is not tidy, holds more than ``count_max`` messages or more than
+    ``body_bytes_max`` of their bodies, goes to a queue that has no next offset yet, or when all
+    of them exceed ``room_bytes``.
+    """
+    sizes: list[int] = []
+    kinds: list[bytearray] = []
+    total = 0
+    for draft in drafts:
+        size = _measure(draft, len(store_host), body_bytes_max, count_max, kinds)
+        if size < 0:
+            return None
+        sizes.append(size)
+        total += size
+    if total > room_bytes:
+        return None
+    out = bytearray(total)
+    places: list[Place] = []
+    planned: dict[tuple[bytes, int], int] = {}
+    position = 0
+    index = 0
+    for draft in drafts:
+        key = (draft[0], draft[1])
+        known = planned.get(key)
+        if known is None:
+            known = next_offsets.get(key)
+            if known is None:
+                return None
+        physical_offsets: list[int] = []
+        _lay_out(
+            out,
+            position,
+            draft,
+            known,
+            physical_end,
+            store_timestamp_ms,
+            store_host,
+            physical_offsets,
+        )
+        planned[key] = known + len(physical_offsets)
+        places.append((known, physical_offsets, kinds[index]))
+        position += sizes[index]
+        index += 1
+    return (out, places, physical_end + total, planned)
+
+
+def _measure(
+    draft: Draft,
+    store_host_bytes: int,
+    body_bytes_max: int,
+    count_max: int,
+    kinds: list[bytearray],
+) -> int:
+    """The bytes of a batch's records, -1 if it is not tidy; adds the kinds of its messages."""
+    topic, queue_id, body, sys_flag, born_host, times = (
+        draft[0],
+        draft[1],
+        draft[2],
+        draft[5],
+        draft[7],
+        draft[8],
+    )
+    if not _is_i32(queue_id) or not _is_i32(sys_flag) or not _is_i32(times):
+        return -1
+    if not 0 < len(topic) <= _TOPIC_BYTES_MAX or (len(born_host) != 8 and len(born_host) != 20):
+        return -1
+    # The lengths of topic and properties take three bytes.
+    fixed = _HEADER_BYTES + len(born_host) - 8 + store_host_bytes - 8 + 3 + len(topic)
+    view = body
+    end = len(body)
+    found = bytearray()
+    count = 0
+    total = 0
+    bodies = 0
+    at = 0
+    while at < end:
+        if count == count_max or end - at < _UNIT_FIXED_BYTES:
+            return -1
+        size = _i32(view, at)
+        body_bytes = _i32(view, at + 16)
+        if size < _UNIT_FIXED_BYTES or size > end - at:
+            return -1
+        if body_bytes < 0 or body_bytes > size - _UNIT_FIXED_BYTES:
+            return -1
+        bodies += body_bytes
+        text_at = at + _UNIT_BODY_AT + body_bytes + 2
+        text_bytes = view[text_at - 2] * 256 + view[text_at - 1]
+        if text_bytes > _I16_MAX or text_at + text_bytes != at + size:
+            return -1
+        # Only a checksum of the store's own may end a record.
+        if text_bytes >= _CRC_PAIR_BYTES and view[text_at + text_bytes - _CRC_PAIR_BYTES] == 95:
+            return -1
+        kind = _kind_of(view, text_at, text_at + text_bytes)
+        if kind == _DELAYED:
+            return -1
+        found.append(kind)
+        total += fixed + body_bytes + text_bytes
+        count += 1
+        at += size
+    if count == 0 or bodies > body_bytes_max:
+        return -1
+    kinds.append(found)
+    return total
+
+
+def _kind_of(view: bytes, at: int, end: int) -> int:
+    """What encoded properties ask for, wherever in them it stands."""
+    kind = _PLAIN
+    while at < end:
+        byte = view[at]
+        if byte == 68 and _starts(view, at, end, _DELAY_NAME):  # D
+            return _DELAYED
+        if byte == 95 and _starts(view, at, end, _FIFO_MARK):  # _
+            kind = _FIFO
+        at += 1
+    return kind
+
+
+def _lay_out(
+    out: bytearray,
+    position: int,
+    draft: Draft,
+    queue_offset: int,
+    physical_base: int,
+    store_timestamp_ms: int,
+    store_host: bytes,
+    physical_offsets: list[int],
+) -> None:
+    """Write the records of one batch from ``position`` on; ``out[0]`` is at ``physical_base``.
+
+    C copies to and from bare pointers: ``out`` was made as large as ``_measure`` says, which also
+    found every length within the body.
+    """
+    topic, queue_id, body, sys_flag, born, born_host, times = (
+        draft[0],
+        draft[1],
+        draft[2],
+        draft[5],
+        draft[6],
+        draft[7],
+        draft[8],
+    )
+    view = body
+    source = memoryview(body)
+    target = out
+    sys_flag = sys_flag & ~0x30
+    if len(born_host) == 20:
+        sys_flag |= 0x10
+    if len(store_host) == 20:
+        sys_flag |= 0x20
+    end = len(body)
+    at = 0
+    while at < end:
+        start = position
+        body_at = at + _UNIT_BODY_AT
+        body_end = body_at + _i32(view, at + 16)
+        unit_end = at + _i32(view, at)
+        body_crc = crc32(source[body_at:body_end])
+        _put_i32(target, start + 4, _MAGIC_V1)
+        _put_i32(target, start + 8, body_crc & _CRC_MASK)
+        _put_i32(target, start + 12, queue_id)
+        _put_i32(target, start + 16, _i32(view, at + 12))
+        _put_i64(target, start + 20, queue_offset)
+        _put_i64(target, start + 28, physical_base + start)
+        _put_i32(target, start + 36, sys_flag)
+        _put_i64(target, start + 40, born)
+        position = _copy(target, start + 48, born_host, 0, len(born_host))
+        _put_i64(target, position, store_timestamp_ms)
+        position = _copy(target, position + 8, store_host, 0, len(store_host))
+        _put_i32(target, position, times)
+        # The place of a half message, 8 bytes, stays 0: what comes in a batch is none.
+        _put_i32(target, position + 12, body_end - body_at)
+        position = _copy(target, position + 16, view, body_at, body_end)
+        target[position] = len(topic)
+        position = _copy(target, position + 1, topic, 0, len(topic))
+        # The length of the properties stands in front of them here and there.
+        position = _copy(target, position, view, body_end, unit_end)
+        _put_i32(target, start, position - start)
+        physical_offsets.append(physical_base + start)
+        queue_offset += 1
+        at = unit_end
+
+
+def _is_i32(value: int) -> bool:
+    return -_I32_MAX - 1 <= value <= _I32_MAX
+
+
+def _starts(view: bytes, at: int, end: int, text: bytes) -> bool:
+    if end - at < len(text):
+        return False
+    for byte in text:
+        if view[at] != byte:
+            return False
+        at += 1
+    return True
+
+
+def _copy(target: bytearray, to: int, source: bytes, at: int, end: int) -> int:
+    while at < end:
+        target[to] = source[at]
+        to += 1
+        at += 1
+    return to
+
+
+def _i32(view: bytes, at: int) -> int:
+    value = view[at]
+    if value > 127:
+        value -= 256
+    value = value * 256 + view[at + 1]
+    value = value * 256 + view[at + 2]
+    return value * 256 + view[at + 3]
+
+
+def _put_i32(target: bytearray, at: int, value: int) -> None:
+    target[at] = value >> 24 & 0xFF
+    target[at + 1] = value >> 16 & 0xFF
+    target[at + 2] = value >> 8 & 0xFF
+    target[at + 3] = value & 0xFF
+
+
+def _put_i64(target: bytearray, at: int, value: int) -> None:
+    _put_i32(target, at, value >> 32)
+    _put_i32(target, at + 4, value)
