@@ -44,9 +44,10 @@ def fill(store: MessageStore, count: int = COUNT) -> None:
     store.dispatch()
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Iterator[MessageStore]:
-    config = small_config(tmp_path, segment_bytes=64 << 10, queue_file_bytes=20 * 300)
+@pytest.fixture(params=[300, 3000], ids=["small queue files", "one queue file"])
+def store(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[MessageStore]:
+    row_count: int = request.param
+    config = small_config(tmp_path, segment_bytes=64 << 10, queue_file_bytes=20 * row_count)
     with MessageStore.open(config) as opened:
         fill(opened)
         yield opened
@@ -99,6 +100,7 @@ def test_sifting_finds_what_decoding_every_message_finds(
     assert set(statuses) <= {GetStatus.FOUND, GetStatus.NO_MATCHED_MESSAGE}
 
 
+@pytest.mark.parametrize("store", [3000], indirect=True)
 def test_a_read_looks_at_as_many_rows_as_rocketmq_does(store: MessageStore) -> None:
     result = read(store, "nothing IS NOT NULL", 0)
     assert result.status is GetStatus.NO_MATCHED_MESSAGE
@@ -106,6 +108,13 @@ def test_a_read_looks_at_as_many_rows_as_rocketmq_does(store: MessageStore) -> N
     result = read(store, "kind = 7", 0)
     assert [message.queue_offset for message in result.messages] == list(range(7, 800, 100))
     assert result.next_queue_offset == SCANNED_ROWS_MAX
+
+
+@pytest.mark.parametrize("store", [300], indirect=True)
+def test_a_read_ends_with_the_file_of_its_rows(store: MessageStore) -> None:
+    result = read(store, "kind = 7", 250)
+    assert result.status is GetStatus.NO_MATCHED_MESSAGE
+    assert result.next_queue_offset == 300
 
 
 def test_a_first_message_larger_than_any_limit_is_delivered_alone(store: MessageStore) -> None:
@@ -127,7 +136,7 @@ def flip(store: MessageStore, number: int, text: bytes) -> None:
 
 @pytest.fixture
 def reopened(tmp_path: Path) -> Iterator[MessageStore]:
-    config = small_config(tmp_path, segment_bytes=64 << 10, queue_file_bytes=20 * 300)
+    config = small_config(tmp_path, segment_bytes=64 << 10, queue_file_bytes=20 * 3000)
     with MessageStore.open(config) as opened:
         fill(opened)
     with MessageStore.open(config) as opened:

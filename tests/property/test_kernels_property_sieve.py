@@ -99,8 +99,11 @@ def test_compiled_and_pure_sift_alike_on_any_bytes(
         rows = packed([(base_offset, size)])
     numbers = (count_max, bytes_max, scanned_bytes_max, is_first_free, base_offset, queue_id)
     ours, pure = Asked(), Asked()
-    found = outcome(KERNEL.sift_rows, log, rows, *numbers, topic, queue_offset, wanted, ours)
-    assert found == outcome(PURE.sift_rows, log, rows, *numbers, topic, queue_offset, wanted, pure)
+    places = (*numbers, topic, queue_offset, wanted)
+    memory, pure_memory = bytearray(KERNEL.MEMORY_BYTES), bytearray(KERNEL.MEMORY_BYTES)
+    found = outcome(KERNEL.sift_rows, log, rows, *places, ours, memory)
+    assert found == outcome(PURE.sift_rows, log, rows, *places, pure, pure_memory)
+    assert memory == pure_memory
     assert ours.texts == pure.texts
     assert found[0] == "returned"
 
@@ -143,11 +146,13 @@ def test_what_passes_is_what_decoding_every_record_finds(
         walked += 1
     given_limits = (count_max, bytes_max, scanned_bytes_max, is_first_free)
     for kernel in (KERNEL, PURE):
-        asked = Asked()
-        arguments = (*given_limits, 500, 3, b"T", 0, wanted, asked)
+        asked, memory = Asked(), bytearray(kernel.MEMORY_BYTES)
+        arguments = (*given_limits, 500, 3, b"T", 0, wanted, asked, memory)
         found = kernel.sift_rows(log, rows_of(log, 500), *arguments)
-        assert asked.texts == texts
+        # What it was told a moment ago it does not ask again.
+        assert set(asked.texts) == set(texts)
         assert found == (selected, walked, walked_bytes, ended)
+        assert kernel.sift_rows(log, rows_of(log, 500), *arguments) == found
 
 
 @given(properties, st.integers(0, 2000), st.integers(1, 255))
@@ -166,8 +171,53 @@ def test_a_record_that_is_not_the_named_one_is_not_walked(
     damaged[second_at + damaged_at] ^= change
     for kernel in (KERNEL, PURE):
         arguments = (rows_of(log, 0), 9, ANY, ANY, True, 0, 3, b"T", 0, (b"k",), Asked())
-        _, walked, walked_bytes, ended = kernel.sift_rows(bytes(damaged), *arguments)
+        memory = bytearray(kernel.MEMORY_BYTES)
+        _, walked, walked_bytes, ended = kernel.sift_rows(bytes(damaged), *arguments, memory)
         assert (walked, walked_bytes, ended) == (1, first_bytes, UNPROVEN)
+
+
+values = st.lists(st.binary(max_size=60) | st.sampled_from([b"", b"1", b"\x03"]), max_size=2)
+
+
+@given(st.lists(values, min_size=1, max_size=400))
+def test_a_memory_never_mistakes_some_values_for_others(stored: list[list[bytes]]) -> None:
+    wanted = (b"a", b"b")
+    parts = [
+        b"".join(b"%s\x01%s\x02" % pair for pair in zip(wanted, pair_values, strict=False))
+        for pair_values in stored
+    ]
+    log = log_of([MessageDraft(b"T", 3, b"", part) for part in parts])
+    # A verdict that depends on every byte.
+    truth = [sum(decode_both(part)) % 2 == 0 for part in parts]
+
+    class Verdicts(dict[bytes, bool]):
+        def __missing__(self, key: bytes) -> bool:
+            return sum(key) % 2 == 0
+
+    for kernel in (KERNEL, PURE):
+        memory = bytearray(kernel.MEMORY_BYTES)
+        arguments = (rows_of(log, 0), ANY, ANY, ANY, True, 0, 3, b"T", 0, wanted, Verdicts())
+        for _ in range(2):
+            selected, walked, _, _ = kernel.sift_rows(log, *arguments, memory)
+            assert walked == len(stored)
+            assert selected[2::3] == [index for index, passes in enumerate(truth) if passes]
+
+
+def decode_both(part: bytes) -> bytes:
+    """The values of a and b as a sieve has them."""
+    found = {}
+    for pair in part.split(b"\x02"):
+        name, _, value = pair.partition(b"\x01")
+        if value:
+            found[name] = value
+    return b"\x02".join(found.get(name, b"") for name in (b"a", b"b"))
+
+
+@given(st.integers(0, 20), st.integers(0, 20_000))
+def test_too_many_names_or_another_memory_are_refused_alike(name_count: int, size: int) -> None:
+    wanted = tuple(b"n%d" % number for number in range(name_count))
+    arguments = (b"", b"", 1, 1, 1, True, 0, 0, b"T", 0, wanted, {}, bytearray(size))
+    assert outcome(KERNEL.sift_rows, *arguments) == outcome(PURE.sift_rows, *arguments)
 
 
 @given(entries.map(packed) | st.binary(max_size=100))

@@ -20,13 +20,21 @@ ENDED_ROWS = 0
 ENDED_FULL = 1
 ENDED_UNPROVEN = 2
 
+NAMES_MAX = 16
+# A memory is slots of 48 bytes: 0 for empty or the verdict, the key's length, the key. Where a key
+# stands its bytes decide, so a new one takes the place of an older one.
+_SLOT_COUNT = 256
+_SLOT_BYTES = 48
+MEMORY_BYTES = _SLOT_COUNT * _SLOT_BYTES
+_KEY_BYTES_MAX = _SLOT_BYTES - 2
+_STAYS = 1
+_PASSES = 2
+
 _ROW_BYTES = 20
 _MAGIC_V1 = -626843481
 _MAGIC_V2 = -626843477
 _HEADER_BYTES = 88
 _PHYSICAL_OFFSET_MAX = 1 << 62
-# A place and a length in one number; no properties are longer than 32,767 bytes.
-_LENGTH_SPAN = 65536
 
 
 def sift_rows(
@@ -42,6 +50,7 @@ def sift_rows(
     queue_offset: int,
     names: tuple[bytes, ...],
     verdicts: Mapping[bytes, bool],
+    memory: bytearray,
 ) -> tuple[list[int], int, int, int]:
     """Look at the records of the rows in turn, and take those that pass.
 
@@ -52,8 +61,15 @@ def sift_rows(
     limits is asked before it is looked at: ``bytes_max`` is for records taken and
     ``scanned_bytes_max`` for all that are walked, the first of each counting always if
     ``is_first_free``.
+
+    ``memory`` holds the verdicts given last, for short values, so that most are had without a
+    Python object; it is made as ``MEMORY_BYTES`` zeros, and belongs to these names and verdicts.
     """
     data = memoryview(buffer)
+    if len(names) > NAMES_MAX:
+        raise ValueError(f"{len(names)} names are too many; at most {NAMES_MAX} can be looked for")
+    if len(memory) != MEMORY_BYTES:
+        raise ValueError(f"the memory has {len(memory)} bytes instead of {MEMORY_BYTES}")
     return _sift(
         data,
         buffer,
@@ -68,6 +84,7 @@ def sift_rows(
         queue_offset,
         names,
         verdicts,
+        memory,
     )
 
 
@@ -108,6 +125,7 @@ def _sift(
     queue_offset: int,
     names: tuple[bytes, ...],
     verdicts: Mapping[bytes, bool],
+    memory: bytearray,
 ) -> tuple[list[int], int, int, int]:
     """``view`` and ``data`` are one buffer: C reads the first, values are cut from the second."""
     selected: list[int] = []
@@ -118,6 +136,8 @@ def _sift(
     row_view = rows
     end = len(rows)
     at = 0
+    name_count = len(names)
+    places = [0] * 16
     ended = ENDED_ROWS
     while end - at >= _ROW_BYTES:
         physical_offset = _row_i64(row_view, at)
@@ -138,8 +158,16 @@ def _sift(
         if properties_at < 0:
             ended = ENDED_UNPROVEN
             break
-        key = _key(view, data, properties_at, position + size, names)
-        if verdicts[key]:
+        for index in range(name_count):
+            places[index] = _find_value(view, properties_at, position + size, names[index])
+        slot = _slot_of(view, places, name_count)
+        if _is_remembered(view, places, name_count, memory, slot):
+            passes = memory[slot] == _PASSES
+        else:
+            key = _key(data, places, name_count)
+            passes = bool(verdicts[key])
+            _remember(memory, slot, key, passes)
+        if passes:
             selected.append(physical_offset)
             selected.append(size)
             selected.append(walked)
@@ -204,16 +232,62 @@ def _properties_at(view: memoryview, position: int, limit: int, topic: bytes) ->
     return at + 2
 
 
-def _key(
-    view: memoryview, data: ReadableBuffer, at: int, limit: int, names: tuple[bytes, ...]
-) -> bytes:
-    if len(names) == 1:
-        found = _find_value(view, at, limit, names[0])
-        return _cut(data, found // _LENGTH_SPAN, found % _LENGTH_SPAN)
+def _slot_of(view: memoryview, places: list[int], name_count: int) -> int:
+    """Where these values are remembered, if they are: decided by all their bytes."""
+    # Masks and shifts: a division for every byte would cost more than all the rest.
+    code = 0
+    for index in range(name_count):
+        at = places[index] >> 16
+        end = at + (places[index] & 0xFFFF)
+        while at < end:
+            code = (code * 403 + view[at]) & 0xFFFFFF
+            at += 1
+        code = (code * 403 + 2) & 0xFFFFFF
+    return (code * 40503 >> 12 & 0xFF) * _SLOT_BYTES
+
+
+def _is_remembered(
+    view: memoryview, places: list[int], name_count: int, memory: bytearray, slot: int
+) -> bool:
+    if memory[slot] == 0:
+        return False
+    key_at = slot + 2
+    key_end = key_at + memory[slot + 1]
+    for index in range(name_count):
+        if index > 0:
+            if key_at >= key_end or memory[key_at] != 2:
+                return False
+            key_at += 1
+        at = places[index] >> 16
+        end = at + (places[index] & 0xFFFF)
+        if end - at > key_end - key_at:
+            return False
+        while at < end:
+            if memory[key_at] != view[at]:
+                return False
+            key_at += 1
+            at += 1
+    return key_at == key_end
+
+
+def _remember(memory: bytearray, slot: int, key: bytes, passes: bool) -> None:
+    """Put a verdict in the place of the one that was there."""
+    if len(key) > _KEY_BYTES_MAX:
+        return
+    memory[slot] = _PASSES if passes else _STAYS
+    memory[slot + 1] = len(key)
+    at = slot + 2
+    for byte in key:
+        memory[at] = byte
+        at += 1
+
+
+def _key(data: ReadableBuffer, places: list[int], name_count: int) -> bytes:
+    if name_count == 1:
+        return _cut(data, places[0] >> 16, places[0] & 0xFFFF)
     values: list[bytes] = []
-    for name in names:
-        found = _find_value(view, at, limit, name)
-        values.append(_cut(data, found // _LENGTH_SPAN, found % _LENGTH_SPAN))
+    for index in range(name_count):
+        values.append(_cut(data, places[index] >> 16, places[index] & 0xFFFF))
     return b"\x02".join(values)
 
 
@@ -223,7 +297,7 @@ def _cut(data: ReadableBuffer, start: int, byte_count: int) -> bytes:
 
 
 def _find_value(view: memoryview, at: int, limit: int, name: bytes) -> int:
-    """Place times ``_LENGTH_SPAN`` plus length of the value that counts; 0 when there is none."""
+    """Where the value that counts is, times 65,536, plus its length; 0 when there is none."""
     found = 0
     name_bytes = len(name)
     letters = name
@@ -237,7 +311,7 @@ def _find_value(view: memoryview, at: int, limit: int, name: bytes) -> int:
         while at < limit and view[at] != 2:
             at += 1
         if is_named and at > value_at:
-            found = value_at * _LENGTH_SPAN + (at - value_at)
+            found = value_at << 16 | (at - value_at)
         at += 1
     return found
 

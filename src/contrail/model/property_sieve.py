@@ -15,3 +15,5 @@ class PropertySieve(NamedTuple):
 
     names: tuple[bytes, ...]
     verdicts: Mapping[bytes, bool]
+    # Of the kernel that asks for verdicts, which notes the last ones here.
+    memory: bytearray

@@ -482,6 +482,10 @@ class MessageStore:
         """Whether reads of a queue from there on surely wait for no disk."""
         return self._reading.residency.is_near(topic, queue_id, queue_offset)
 
+    def warm_end(self, topic: bytes, queue_id: int, queue_offset: int, row_count: int) -> int:
+        """Where so many rows of a queue end in the log, if all of that is in memory; else 0."""
+        return self._reading.residency.warm_end(topic, queue_id, queue_offset, row_count)
+
     def on_disk(
         self,
         topic: bytes,

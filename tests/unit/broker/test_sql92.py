@@ -285,7 +285,7 @@ def test_a_sieve_decides_by_stored_values_what_the_filter_decides_by_properties(
     except FilterInvalid:
         return
     assert compiled.sieve is not None
-    names, verdicts = compiled.sieve
+    names, verdicts, _ = compiled.sieve
     key = b"\x02".join(properties.get(name.decode(), "").encode() for name in names)
     # What is stored empty is missing when it is read.
     read = {name: value for name, value in properties.items() if value}

@@ -82,7 +82,7 @@ class PullHandler:
         self._memory_bytes = memory_bytes
         self.cold_reads = ColdReads(store, self._answer_far)
         self.quick = QuickPulls(
-            settings, admission, store, consumer_offsets, stats, self.cold_reads
+            settings, admission, store, consumer_offsets, stats, self.cold_reads, self._read
         )
         self.quick.log_fits_memory = self._fits_memory()
         self._filtered = FilteredReads(settings, store)

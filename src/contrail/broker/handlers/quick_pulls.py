@@ -7,9 +7,11 @@ Everything else takes the long way, through ``handlers.pull``.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import Enum
 
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
+from contrail.broker.services.filtered_reads import SCANNED_ROWS_MAX
 from contrail.broker.services.pull_admission import PullAdmission
 from contrail.broker.state.consumer_offsets import ConsumerOffsets, offsets_key
 from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
@@ -19,7 +21,8 @@ from contrail.kernels.frame_scan import Item
 from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 from contrail.protocol.command import Request, frame_prefix
 from contrail.store.log import MessageStore
-from contrail.store.services.reading import FAR, Far, FoundRun, Reach
+from contrail.store.services.reading import FAR, Far, FoundRun, GetResult, Reach
+from contrail.store.state.reading import GetStatus
 from contrail.wire.connection import Connection
 
 _KNOWN_MAX = 100_000
@@ -29,6 +32,8 @@ _FOUND = (
     b'"maxOffset":"%d","topicSysFlag":"%d","groupSysFlag":"%d"},"flag":1,"language":"JAVA",'
     b'"opaque":%d,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":479}'
 )
+# The same when it looked at messages and its filter wanted none of them.
+_NONE_MATCHED = _FOUND.replace(b'"code":0', b'"code":20').replace(b"FOUND", b"NO_MATCHED_MESSAGE")
 
 
 class Outcome(Enum):
@@ -44,7 +49,7 @@ class Outcome(Enum):
 class _Known:
     """What is the same for all pulls of one key."""
 
-    __slots__ = ("commits", "flags", "given_noted", "names", "offsets_key", "plan")
+    __slots__ = ("commits", "flags", "given_noted", "is_filtered", "names", "offsets_key", "plan")
 
     def __init__(self, plan: PullPlan) -> None:
         self.plan = plan
@@ -53,6 +58,7 @@ class _Known:
         self.commits = bool(plan.sys_flag & FLAG_COMMIT)
         self.flags = (plan.topic_sys_flag, plan.group_sys_flag)
         self.given_noted = False
+        self.is_filtered = plan.tag_codes is not None or plan.property_filter is not None
 
 
 class QuickPulls:
@@ -66,6 +72,7 @@ class QuickPulls:
         consumer_offsets: ConsumerOffsets,
         stats: BrokerStats,
         cold_reads: ColdReads,
+        read_filtered: Callable[[PullPlan], tuple[GetResult, list[memoryview]]],
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -73,6 +80,7 @@ class QuickPulls:
         self._consumer_offsets = consumer_offsets
         self._stats = stats
         self._cold_reads = cold_reads
+        self._read_filtered = read_filtered
         self._epoch = -1
         self._known: dict[tuple[int, bytes], _Known] = {}
         # Whether what the log holds is in memory, mostly; else its limits are others.
@@ -92,6 +100,8 @@ class QuickPulls:
         known = self._find(item)
         if known is None:
             return Outcome.UNUSUAL
+        if known.is_filtered:
+            return self._answer_filtered(item, peer, known)
         reach = Reach.WARM if self._cold_reads.has_turn_at_once else Reach.NEAR
         run = self._run(known.plan, item, reach)
         if run is None:
@@ -122,6 +132,8 @@ class QuickPulls:
         known = self._find(item)
         if known is None:
             return None
+        if known.is_filtered:
+            return self._answer_far_filtered(item, peer, known)
         run = self._run(known.plan, item, Reach.WARM)
         if run is None or run is FAR:
             return None
@@ -139,6 +151,50 @@ class QuickPulls:
             config.transfer_bytes_in_memory_max,
             reach,
         )
+
+    # With a filter, messages are read as by the long way; only the way there is shorter.
+
+    def _answer_filtered(self, item: Item, peer: Connection, known: _Known) -> Outcome:
+        plan = known.plan
+        if not self._store.is_near(plan.topic, plan.queue_id, item[5]):
+            return Outcome.FAR
+        is_answered = self._give_filtered(item, peer, known, item[7] if known.commits else -1)
+        return Outcome.ANSWERED if is_answered else Outcome.UNUSUAL
+
+    def _answer_far_filtered(self, item: Item, peer: Connection, known: _Known) -> FarAnswer | None:
+        plan = known.plan
+        allowed = self._settings.config.transfer_count_in_memory_max
+        row_count = SCANNED_ROWS_MAX + plan._replace(count_max=item[6]).count_limit(allowed)
+        physical_end = self._store.warm_end(plan.topic, plan.queue_id, item[5], row_count)
+        if not physical_end or not self._give_filtered(item, peer, known, -1):
+            return None
+        return FarAnswer(plan.topic, plan.queue_id, item[5], physical_end)
+
+    def _give_filtered(
+        self, item: Item, peer: Connection, known: _Known, consumer_offset: int
+    ) -> bool:
+        plan = known.plan._replace(queue_offset=item[5], count_max=item[6])
+        result, views = self._read_filtered(plan)
+        if result.status is GetStatus.FOUND:
+            answer = _FOUND
+            self._stats.pulled(known.names, result.message_count, result.byte_count)
+        elif result.status is GetStatus.NO_MATCHED_MESSAGE:
+            answer = _NONE_MATCHED
+            self._stats.pull_missed()
+        else:
+            return False
+        next_queue_offset = result.next_queue_offset
+        self._consumer_offsets.read_on(
+            known.offsets_key, plan.queue_id, consumer_offset, next_queue_offset
+        )
+        if not known.given_noted:
+            known.given_noted = True
+            self._admission.remember_given(plan)
+        ends = (result.queue_offset_min, result.queue_offset_max)
+        header = answer % (next_queue_offset, *ends, *known.flags, item[0])
+        peer.send([frame_prefix(len(header), result.byte_count) + header, *views])
+        self._answered[item[3]] = self._answered.get(item[3], 0) + 1
+        return True
 
     def _find(self, item: Item) -> _Known | None:
         """What is known of pulls like this one, if that is all there is to know now."""
@@ -171,7 +227,7 @@ class QuickPulls:
     def remember(self, item: Item, request: Request) -> None:
         """``request`` took the long way; from now on pulls like it need not, if it passed."""
         plan = self._admission.passed(request)
-        if plan is None or plan.tag_codes is not None:
+        if plan is None:
             return
         if self._admission.epoch != self._epoch or len(self._known) >= _KNOWN_MAX:
             self._forget()

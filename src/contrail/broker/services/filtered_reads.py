@@ -76,7 +76,7 @@ class _Walk:
         self.scanned_count += sifted.scanned_count
         self.scanned_bytes += sifted.scanned_bytes
         self.queue_offset += sifted.scanned_count
-        self.is_full = sifted.is_full
+        self.is_full = sifted.is_over
         self.queue_offset_min = sifted.queue_offset_min
         self.queue_offset_max = sifted.queue_offset_max
 

@@ -70,6 +70,7 @@ class PullAdmission:
         self._epoch = -1
         self._passed: dict[tuple[object, ...], PullPlan] = {}
         self._compiled: dict[str, PropertyFilter] = {}
+        self._forgotten_count = 0
 
     @property
     def epoch(self) -> int:
@@ -79,6 +80,8 @@ class PullAdmission:
             + self._topics.table.epoch
             + self._groups.table.epoch
             + self._consumers.epoch
+            + self._filters.epoch
+            + self._forgotten_count
         )
 
     def plan(self, request: Request) -> PullPlan:
@@ -98,8 +101,7 @@ class PullAdmission:
                 self.remember_given(passed)
                 return passed._replace(queue_offset=queue_offset, count_max=count_max)
         plan = self._checked(request)
-        # A property filter may be replaced without any table growing older.
-        if plan.property_filter is None and len(request.fields.get("subscription", "")) <= 256:
+        if len(request.fields.get("subscription", "")) <= 256:
             if len(self._passed) >= _PASSED_MAX:
                 self._passed.clear()
             self._passed[_checked_fields(request)] = plan
@@ -228,7 +230,9 @@ class PullAdmission:
             compiled = compile_sql(text)
             if len(text) <= _COMPILED_CHARACTERS_MAX:
                 if len(self._compiled) >= _COMPILED_MAX:
+                    # With them go the plans that hold them.
                     self._compiled.clear()
+                    self._forgotten_count += 1
                 self._compiled[text] = compiled
         return compiled
 

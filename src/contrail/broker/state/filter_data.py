@@ -92,7 +92,10 @@ class Refusal(NamedTuple):
 
 
 class FilterTable:
-    """All expressions. ``changed`` is set by every change; who persists them clears it."""
+    """All expressions. ``changed`` is set by every change; who persists them clears it.
+
+    ``epoch`` grows with every change, for those who remember what an expression was.
+    """
 
     def __init__(self, compile_sql: Callable[[str], Matcher]) -> None:
         self._compile_sql = compile_sql
@@ -100,6 +103,7 @@ class FilterTable:
         self._topics_of: dict[str, set[str]] = {}
         self.unknown: Mapping[str, JsonValue] = {}
         self.changed = False
+        self.epoch = 0
 
     def get(self, topic: str, group: str) -> FilterData | None:
         return self._filters.get(topic, {}).get(group)
@@ -220,6 +224,7 @@ class FilterTable:
         self.changed = True
 
     def _keep(self, entry: FilterData) -> None:
+        self.epoch += 1
         self._filters.setdefault(entry.topic, {})[entry.group] = entry
         self._topics_of.setdefault(entry.group, set()).add(entry.topic)
 
@@ -232,6 +237,7 @@ class FilterTable:
         if groups.pop(group, None) is None:
             return
         self.changed = True
+        self.epoch += 1
         if not groups:
             del self._filters[topic]
         topics = self._topics_of[group]

@@ -113,6 +113,16 @@ class Residency:
         if len(self._warm) > _WARM_BLOCKS_MAX:
             self._warm.popitem(last=False)
 
+    def warm_end(self, topic: bytes, queue_id: int, queue_offset: int, row_count: int) -> int:
+        """Where the records of so many rows end, if all was in memory a moment ago; else 0."""
+        queue = self._queues.get(topic, queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            return 0
+        if not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
+            return 0
+        start, end = row_span(queue.resident_rows(queue_offset, row_count))
+        return end if self._is_warm_span(start, end) else 0
+
     def on_disk(
         self,
         topic: bytes,

@@ -12,7 +12,7 @@ from __future__ import annotations
 from struct import Struct
 from typing import NamedTuple
 
-from contrail.kernels.property_sieve import ENDED_FULL, sift_rows
+from contrail.kernels.property_sieve import ENDED_UNPROVEN, sift_rows
 from contrail.kernels.queue_select import coalesce
 from contrail.kernels.record_scan import count_whole
 from contrail.model.property_sieve import PropertySieve
@@ -44,8 +44,9 @@ class Sifted(NamedTuple):
     byte_count: int
     scanned_count: int
     scanned_bytes: int
-    # Whether a limit ended the walk.
-    is_full: bool
+    # Whether a limit ended the walk, or the last row of the queue or of its file: what follows in
+    # another file may be on the disk only.
+    is_over: bool
     queue_offset_min: int
     queue_offset_max: int
 
@@ -98,15 +99,16 @@ class Sifting:
             queue_offset,
             sieve.names,
             sieve.verdicts,
+            sieve.memory,
         )
-        is_full = ended == ENDED_FULL or scanned_count >= limits.scanned_count_max
+        is_over = ended != ENDED_UNPROVEN
         if selected:
             whole = self._count_whole(segment, selected)
             if whole * 3 < len(selected):
-                scanned_count, is_full = selected[whole * 3 + 2], False
+                scanned_count, is_over = selected[whole * 3 + 2], False
                 scanned_bytes = _row_bytes(rows, scanned_count)
                 del selected[whole * 3 :]
-        if not scanned_count and not is_full:
+        if not scanned_count and not is_over:
             return None
         ranges, byte_count = self._ranges(segment, selected)
         return Sifted(
@@ -115,7 +117,7 @@ class Sifting:
             byte_count,
             scanned_count,
             scanned_bytes,
-            is_full,
+            is_over,
             low,
             high,
         )

@@ -11,14 +11,13 @@ from contrail.broker.state.sql92.expressions import (
 from contrail.broker.state.sql92.java_numbers import NumberInvalid
 from contrail.broker.state.sql92.parser import parse_selector
 from contrail.errors import FilterInvalid
+from contrail.kernels.property_sieve import MEMORY_BYTES, NAMES_MAX
 from contrail.model.properties import PAIR_END
 from contrail.model.property_sieve import PropertySieve
 
 # The compiled form of one character can take three hundred bytes.
 EXPRESSION_CHARACTERS_MAX = 16_384
 
-# Each name is looked for in every message; who asks for so many is served by decoding them all.
-_SIEVE_NAMES_MAX = 16
 # How many verdicts a filter remembers, and the longest values it does so for.
 _VERDICTS_MAX = 1024
 _VERDICT_KEY_BYTES_MAX = 128
@@ -77,9 +76,14 @@ class _Verdicts(dict[bytes, bool]):
         self._names = names
 
     def __missing__(self, key: bytes) -> bool:
-        # To a filter without names an empty key is one value, which is not looked at.
-        values = zip(self._names, key.split(PAIR_END), strict=False)
-        properties = {name: value.decode("utf-8", "replace") for name, value in values if value}
+        names = self._names
+        if len(names) == 1:
+            # Most filters, and what their values cost when hardly any repeats.
+            properties = {names[0]: key.decode("utf-8", "replace")} if key else {}
+        else:
+            # To a filter without names an empty key is one value, which is not looked at.
+            values = zip(names, key.split(PAIR_END), strict=False)
+            properties = {name: value.decode("utf-8", "replace") for name, value in values if value}
         verdict = _passes(self._decide, properties)
         if len(key) <= _VERDICT_KEY_BYTES_MAX:
             if len(self) >= _VERDICTS_MAX:
@@ -89,9 +93,11 @@ class _Verdicts(dict[bytes, bool]):
 
 
 def _sieve(decide: Decide, names: tuple[str, ...]) -> PropertySieve | None:
-    if len(names) > _SIEVE_NAMES_MAX:
+    # Each name is looked for in every message: for so many, messages are better decoded.
+    if len(names) > NAMES_MAX:
         return None
-    return PropertySieve(tuple(name.encode() for name in names), _Verdicts(decide, names))
+    stored_names = tuple(name.encode() for name in names)
+    return PropertySieve(stored_names, _Verdicts(decide, names), bytearray(MEMORY_BYTES))
 
 
 def _passes(decide: Decide, properties: Properties) -> bool:
