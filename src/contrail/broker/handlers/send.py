@@ -39,7 +39,7 @@ from contrail.model.message_id import encode_offset_message_id
 from contrail.model.topic import HALF_TOPIC, QueueType
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
-from contrail.protocol.frames import PlainSends, SendRequest
+from contrail.protocol.frames import Frames, PlainSends, SendRequest
 from contrail.protocol.sends import as_send_request, is_unit_send, read_send
 from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedChunks, AppendedRun
@@ -148,7 +148,10 @@ class SendHandler:
             return at
         end = len(arrived)
         while at < end:
-            peer, frames, _ = arrived[at]
+            peer, frames, only_sends = arrived[at]
+            if only_sends and _begins_with_batch(frames):
+                # Not for this run: ``take`` lets batches of several entries join one of their own.
+                break
             if isinstance(frames, PlainSends):
                 room = in_flight_count_max - peer.in_flight_count
                 if frames.send_count > room or not self._take_chunk(peer, frames):
@@ -647,6 +650,14 @@ def _slim(item: Item) -> Item:
     """A send without its body and properties."""
     draft = item[11]
     return (*item[:11], (draft[0], draft[1]))
+
+
+def _begins_with_batch(sends: Frames | PlainSends) -> bool:
+    """Whether the first of nothing but sends is a batch."""
+    if isinstance(sends, PlainSends) or not sends:
+        return False
+    first: Item = sends[0]
+    return bool(first[7])
 
 
 def _has_usual_answer(item: Item, admitted: Admitted | None) -> bool:
