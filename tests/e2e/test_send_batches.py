@@ -172,3 +172,21 @@ def test_what_goes_wrong_unexpectedly_is_told_to_everybody(
         client.send(b"".join(batch(number, b"y") for number in range(3)))
         assert {answer.code for answer in answers(client, 3)} == {ResponseCode.SUCCESS}
     assert broker.bodies(TOPIC) == [b"first", b"y", b"y", b"y"]
+
+
+def test_batches_of_several_connections_join_one_run(broker: Asker, taken: list[int]) -> None:
+    clients = [RawClient(broker.broker.port) for _ in range(4)]
+    try:
+        for number, client in enumerate(clients):
+            client.send(b"".join(batch(n, b"%d-%d" % (number, n)) for n in range(10)))
+        for client in clients:
+            found = answers(client, 10)
+            assert {answer.code for answer in found} == {ResponseCode.SUCCESS}
+    finally:
+        for client in clients:
+            client.close()
+    assert sum(taken) == 40
+    stored = broker.bodies(TOPIC)
+    for number in range(4):
+        own = [body for body in stored if body.startswith(b"%d-" % number)]
+        assert own == [b"%d-%d" % (number, n) for n in range(10)]

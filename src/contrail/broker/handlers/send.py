@@ -50,7 +50,7 @@ from contrail.model.message_id import encode_offset_message_id
 from contrail.model.topic import HALF_TOPIC, QueueType
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, Response
-from contrail.protocol.frames import PlainSends, SendRequest
+from contrail.protocol.frames import Frames, PlainSends, SendRequest
 from contrail.protocol.sends import as_send_request, is_unit_send, read_send
 from contrail.store.log import MessageStore
 from contrail.store.services.append import AppendedChunks, AppendedRun
@@ -161,7 +161,10 @@ class SendHandler:
             return at
         end = len(arrived)
         while at < end:
-            peer, frames, _ = arrived[at]
+            peer, frames, only_sends = arrived[at]
+            if only_sends and _begins_with_batch(frames):
+                # Not for this run: ``take`` lets batches of several entries join one of their own.
+                break
             if isinstance(frames, PlainSends):
                 room = in_flight_count_max - peer.in_flight_count
                 if frames.send_count > room or not self._take_chunk([peer], frames):
@@ -706,6 +709,14 @@ def _two_way_counts(peers: list[Connection], chunk: Chunk) -> list[tuple[Connect
     if len(peers) == 1:
         return [(peers[0], two_way_count(chunk))]
     return [(peer, int(is_two_way(chunk, at))) for at, peer in enumerate(peers)]
+
+
+def _begins_with_batch(sends: Frames | PlainSends | bytes) -> bool:
+    """Whether the first of nothing but sends is a batch."""
+    if isinstance(sends, (PlainSends, bytes)) or not sends:
+        return False
+    first: Item = sends[0]
+    return bool(first[7])
 
 
 def _has_usual_answer(item: Item, admitted: Admitted | None) -> bool:

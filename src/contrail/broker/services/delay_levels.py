@@ -15,7 +15,7 @@ from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.clock_steps import ClockSteps
-from contrail.broker.state.delay_cursors import CursorsSnapshot, DelayCursors, as_delivered
+from contrail.broker.state.delay_cursors import CursorsSnapshot, DelayCursors, delivery_of
 from contrail.clock import monotonic_ms
 from contrail.errors import MessageIllegal, RecordDamaged, StoreError
 from contrail.model.message import MessageDraft, StoredMessage
@@ -46,7 +46,8 @@ _NOTHING_THERE = frozenset(
     }
 )
 
-_Pair = tuple[StoredMessage, MessageDraft]
+_Pair = tuple[bytes, MessageDraft]
+"""The record of a message that waited, and what is delivered."""
 
 
 class DelayLevels:
@@ -220,14 +221,13 @@ class DelayLevels:
         """Every message that was read, with what it is delivered as."""
         pairs = []
         for view in found.records:
+            record = bytes(view)
             try:
-                # The read has compared the checksum already.
-                message = decode_record(view, check_body_crc=False)
-                pairs.append((message, as_delivered(message)))
+                pairs.append((record, delivery_of(record)))
             except RecordDamaged as damage:
                 _log.error("delay level %d: passed over: %s", level, damage)
             except MessageIllegal as illegal:
-                _log_illegal(level, message, illegal)
+                _log_illegal(level, _message_in(record), illegal)
         return pairs
 
     def _append(self, level: int, pairs: list[_Pair], next_queue_offset: int, now_ms: int) -> None:
@@ -243,7 +243,8 @@ class DelayLevels:
     def _append_singly(self, level: int, pairs: list[_Pair], now_ms: int) -> int:
         """One of them can never be stored: only that one is passed over."""
         physical_end = self._deliveries.flushed_end
-        for message, draft in pairs:
+        for record, draft in pairs:
+            message = _message_in(record)
             try:
                 physical_end = self._deliveries.append([draft]).physical_end
             except MessageIllegal as illegal:
@@ -363,6 +364,11 @@ class DelayLevels:
 
 def _render(snapshot: CursorsSnapshot) -> bytes:
     return config_files.DELAY_OFFSETS.render(config_files.DelayOffsetTable(*snapshot))
+
+
+def _message_in(record: bytes) -> StoredMessage:
+    # The read has compared the checksum already.
+    return decode_record(record, check_body_crc=False)
 
 
 def _log_illegal(level: int, message: StoredMessage, illegal: MessageIllegal) -> None:

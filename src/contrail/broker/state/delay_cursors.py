@@ -12,10 +12,12 @@ from typing import NamedTuple
 
 from contrail.broker.state.causes import cause_mark
 from contrail.errors import MessageIllegal
+from contrail.kernels.delivered_draft import delivered_draft
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import REAL_QID, REAL_TOPIC, read_property
+from contrail.model.record import decode_record
 from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC
 
 # RocketMQ gives the table a new version once in so many deliveries; slaves poll it.
@@ -23,6 +25,7 @@ _DELIVERIES_PER_VERSION = 200
 _QUEUE_ID = re.compile(r"\+?[0-9]{1,10}")
 # A half message is not to be seen, and in the schedule topic it would come back for ever.
 _NOT_DELIVERED_TO = frozenset({HALF_TOPIC, SCHEDULE_TOPIC})
+_NOT_DELIVERED_TO_BYTES = frozenset(topic.encode() for topic in _NOT_DELIVERED_TO)
 
 
 class CursorsSnapshot(NamedTuple):
@@ -96,6 +99,19 @@ class DelayCursors:
         self._queue_offsets[level] = queue_offset
         if self._deliveries // _DELIVERIES_PER_VERSION != versions:
             self._data_version = self._data_version.bump(now_ms)
+
+
+def delivery_of(record: bytes) -> MessageDraft:
+    """What is stored when the message in a record is due; the record's body was checked before.
+
+    Raises:
+        RecordDamaged: it is no whole record.
+        MessageIllegal: the message does not say where it belongs, or belongs nowhere.
+    """
+    found = delivered_draft(record)
+    if found is not None and found[0] not in _NOT_DELIVERED_TO_BYTES:
+        return MessageDraft._make(found)
+    return as_delivered(decode_record(record, check_body_crc=False))
 
 
 def as_delivered(message: StoredMessage) -> MessageDraft:
