@@ -106,12 +106,14 @@ def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None
     for group in suite.groups():
         if wanted and group not in wanted:
             continue
-        print(f"  measuring {group} ...", file=sys.stderr, flush=True)
+        print(f"  measuring {group} ...", file=sys.stderr, end="", flush=True)
+        started = time.monotonic()
         folder = Path(tempfile.mkdtemp(prefix=f"{group}-", dir=parent))
         try:
             rows += suite.measure(group, size=size, folder=folder)
         finally:
             shutil.rmtree(folder)
+        print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
     if not rows:
         raise BenchError("nothing was measured: what was asked for has no rows in this run")
     return rows

@@ -42,6 +42,7 @@ SMALL_HEAP = "1g"
 _ASYNC: Flush = "ASYNC_FLUSH"
 _LOAD_RUN = 100_000
 _MIB = 1 << 20
+_EIGHTH = Limit("<=", 0.125)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +59,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(
-        round_count=4,
+        round_count=3,
         topic_counts=(1, 1_000, 10_000),
         topic_sends=60_000,
         with_apache_topics=True,
@@ -196,7 +197,7 @@ def footprint_rows(size: str, folder: Path) -> list[Row]:
     if sizes.stored_count == 0:
         return [_start_row(starts, left_out="memory and disk, which a small store says nothing of")]
     stored = {name: [_stored(start, sizes.stored_count)] for name, start in _makes(folder, "store")}
-    return [_start_row(starts), *_memory_rows(stored, sizes), *_disk_rows(stored)]
+    return [_start_row(starts), *_memory_rows(stored, sizes), _disk_row(stored)]
 
 
 def _makes(
@@ -255,9 +256,9 @@ def _start_row(taken: Mapping[str, list[Figures]], **details: object) -> Row:
 
 
 def _memory_rows(stored: Mapping[str, list[Figures]], sizes: Sizes) -> list[Row]:
-    words = {
-        "private": "what only the broker has mapped, pages of its files included",
-        "anonymous": "without the pages of files",
+    counted = {
+        "private": ("what only the broker has mapped, pages of its files included", _EIGHTH),
+        "anonymous": ("without the pages of files", None),
     }
     return [
         Row(
@@ -266,29 +267,28 @@ def _memory_rows(stored: Mapping[str, list[Figures]], sizes: Sizes) -> list[Row]
             ours=_scaled(stored["contrail"], f"{kind}_bytes", _MIB),
             reference=_scaled(stored["apache"], f"{kind}_bytes", _MIB),
             reference_name=_small_apache(),
-            limit=Limit("<=", 0.125),
-            details={"counted": counted},
-        )
-        for kind, counted in words.items()
-    ]
-
-
-def _disk_rows(stored: Mapping[str, list[Figures]]) -> list[Row]:
-    """Equal: a bound from either side."""
-    per_message = {name: _bytes_per_record(runs) for name, runs in stored.items()}
-    bounds = {"at most as much": Limit("<=", 1.01), "at least as much": Limit(">=", 0.99)}
-    return [
-        Row(
-            name=f"disk per message of 1 KB, {words}",
-            unit="bytes",
-            ours=per_message["contrail"],
-            reference=per_message["apache"],
-            reference_name=_small_apache(),
             limit=limit,
-            details={"counted": "log, queues and index, without what is only reserved"},
+            details={"counted": what},
         )
-        for words, limit in bounds.items()
+        for kind, (what, limit) in counted.items()
     ]
+
+
+def _disk_row(stored: Mapping[str, list[Figures]]) -> Row:
+    """The same format; ours is without the entry for a tag in the index."""
+    per_message = {name: _bytes_per_record(runs) for name, runs in stored.items()}
+    return Row(
+        name="disk per message of 1 KB",
+        unit="bytes",
+        ours=per_message["contrail"],
+        reference=per_message["apache"],
+        reference_name=_small_apache(),
+        limit=Limit("<=", 1.01),
+        details={
+            "counted": "log, queues and index, without what is only reserved",
+            "less": "Apache's index has 20 bytes more for a message's tag, see differences",
+        },
+    )
 
 
 def _bytes_per_record(taken: list[Figures]) -> Samples:

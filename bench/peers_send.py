@@ -66,7 +66,7 @@ class Sizes:
 
 SIZES = {
     "full": Sizes(
-        round_count=5,
+        round_count=3,
         first={"warm_up_s": 10, "seconds": 1},
         each={"warm_up_s": 1, "seconds": 3},
     ),

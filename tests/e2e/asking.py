@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 from contrail.model.message import StoredMessage
 from contrail.model.properties import encode_properties
@@ -25,6 +26,10 @@ class Asker:
     def __init__(self, cluster: LocalCluster, number: int = 0) -> None:
         self._cluster = cluster
         self.broker = cluster.brokers[number]
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Wait for something that is done on the broker's event loop."""
+        self._cluster.run(work)
 
     def ask(
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""

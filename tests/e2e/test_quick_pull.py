@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from contrail.broker.app import Broker
 from contrail.broker.handlers.quick_pulls import Outcome
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -60,6 +61,10 @@ def quick_and_slow(
     pull(cluster, queue_offset, **changes)
     quick = pull(cluster, queue_offset, **changes)
     with monkeypatch.context() as patched:
+        stand_in_line(app, patched)
+        turn = pull(cluster, queue_offset, **changes)
+    assert turn._replace(opaque=0) == quick._replace(opaque=0)
+    with monkeypatch.context() as patched:
         patched.setattr(app.pulls.quick, "answer", lambda pull, peer: Outcome.UNUSUAL)
         slow = pull(cluster, queue_offset, **changes)
     return [answer._replace(opaque=0) for answer in (quick, slow)]
@@ -103,6 +108,11 @@ def start_again(cluster: LocalCluster) -> None:
     cluster.brokers[0].start()
 
 
+def stand_in_line(app: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As if others were waiting already."""
+    monkeypatch.setattr(app.pulls.cold_reads, "has_turn_at_once", lambda peer: False)
+
+
 @pytest.mark.parametrize("queue_offset", [0, 3, 8, 9, 10, 11])
 @pytest.mark.parametrize("count", ["1", "4", "100000"])
 def test_both_ways_give_the_same_answer_from_further_back(
@@ -116,29 +126,32 @@ def test_both_ways_give_the_same_answer_from_further_back(
     assert quick == slow
 
 
-def test_the_shortcut_for_what_lies_further_back_is_really_taken(
-    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("way", ["answer", "answer_far"])
+def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     send(cluster, 5)
     start_again(cluster)
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[object] = []
-    quickly = app.pulls.quick.answer_far
+    quickly = getattr(app.pulls.quick, way)
     monkeypatch.setattr(
         app.pulls.quick,
-        "answer_far",
+        way,
         lambda pull, peer: taken.append(quickly(pull, peer)) or taken[-1],
     )
+    if way == "answer_far":
+        stand_in_line(app, monkeypatch)
     for _ in range(3):
         assert pull(cluster, 0, sysFlag="5", commitOffset="2").code == ResponseCode.SUCCESS
-    assert taken[-1] is not None
+    assert taken[-1] not in (None, Outcome.FAR, Outcome.UNUSUAL)
     assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 2
 
 
-@pytest.mark.parametrize("in_memory", [True, False])
+@pytest.mark.parametrize(("in_line", "in_memory"), [(False, True), (True, True), (True, False)])
 def test_a_pull_from_further_back_commits_when_it_arrives(
-    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, in_memory: bool
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, in_line: bool, in_memory: bool
 ) -> None:
     send(cluster, 60)
     start_again(cluster)
@@ -146,6 +159,8 @@ def test_a_pull_from_further_back_commits_when_it_arrives(
     assert app is not None
     for _ in range(3):
         pull(cluster, 0, sysFlag="5", commitOffset="2")
+    if in_line:
+        stand_in_line(app, monkeypatch)
     if not in_memory:
         monkeypatch.setattr(app.pulls.quick, "answer_far", lambda pull, peer: None)
     with RawClient(cluster.brokers[0].port) as client:

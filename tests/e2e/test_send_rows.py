@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import struct
+import threading
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 
 import pytest
 
@@ -56,6 +58,67 @@ def frame(opaque: int, body: bytes, *, flag: int = 0, **changes: str) -> bytes:
 
 def answers(client: RawClient, count: int) -> list[ReceivedResponse]:
     return [client.next_frame() for _ in range(count)]
+
+
+@contextmanager
+def held(broker: Asker) -> Iterator[None]:
+    """What arrives meanwhile is read by the broker at once, in one tick."""
+    release = threading.Event()
+
+    async def wait() -> None:
+        assert release.wait(60)
+
+    holding = threading.Thread(target=broker.run, args=(wait(),))
+    holding.start()
+    try:
+        yield
+    finally:
+        release.set()
+        holding.join()
+
+
+def in_one_tick(broker: Asker, frames: list[bytes]) -> list[ReceivedResponse]:
+    """The answers to single sends, each of a connection of its own."""
+    with ExitStack() as opened:
+        clients = [opened.enter_context(RawClient(broker.broker.port)) for _ in frames]
+        # Whoever was answered once is known to the broker.
+        for number, client in enumerate(clients):
+            client.send(frame(number, b"known", e="1"))
+            answers(client, 1)
+        with held(broker):
+            for client, sent in zip(clients, frames, strict=True):
+                client.send(sent)
+        return [client.next_frame() for client in clients]
+
+
+def test_single_sends_of_many_connections_go_into_the_log_together(
+    broker: Asker, taken: list[int]
+) -> None:
+    bodies = [b"%03d" % number for number in range(16)]
+    found = in_one_tick(broker, [frame(n + 100, body) for n, body in enumerate(bodies)])
+    assert [answer.opaque for answer in found] == list(range(100, 116))
+    assert {answer.code for answer in found} == {ResponseCode.SUCCESS}
+    assert [answer.fields["transactionId"] for answer in found] == [
+        f"AC{number:04}" for number in range(100, 116)
+    ]
+    offsets = [int(answer.fields["queueOffset"]) for answer in found]
+    assert sorted(offsets) == list(range(1, 17))
+    stored = broker.bodies(TOPIC)
+    assert [stored[offset] for offset in offsets] == bodies
+    assert max(taken) > 1, "each of them went its own way"
+
+
+def test_one_odd_single_send_does_not_harm_the_others(broker: Asker) -> None:
+    """Queue 7 does not exist; a message without a unique key gets one."""
+    frames = [frame(n, b"%d" % n) for n in range(12)]
+    frames[5] = frame(5, b"odd", e="7")
+    assert [answer.code == ResponseCode.SUCCESS for answer in in_one_tick(broker, frames)] == [
+        number != 5 for number in range(12)
+    ]
+    frames[5] = frame(5, b"5").replace(b"UNIQ_KEY", b"uniq_key")
+    assert {answer.code for answer in in_one_tick(broker, frames)} == {ResponseCode.SUCCESS}
+    kept = [b"%d" % number for number in range(12) if number != 5]
+    assert sorted(broker.bodies(TOPIC)) == sorted([b"first", *kept, *kept, b"5"])
 
 
 def test_sends_of_one_write_are_stored_in_order_and_answered(

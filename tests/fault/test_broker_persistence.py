@@ -192,6 +192,8 @@ def test_closing_writes_what_is_left_and_says_what_it_could_not_write(tmp_path: 
 class Never:
     """A compiled expression that matches nothing."""
 
+    sieve = None
+
     def matches(self, properties: Mapping[str, str]) -> bool:
         return False
 

@@ -19,6 +19,8 @@ from contrail.kernels.send_tally import skips_of, tally_run
 from tests.unit.kernels.frame_material import (
     BORN_HOST,
     SUFFIX,
+    TYPE_BINARY,
+    binary_header,
     bodies,
     frame,
     mutated,
@@ -64,7 +66,7 @@ def tidy_frames(draw: st.DrawFn) -> bytes:
         "k": "false",
         "m": "false",
     }
-    header = {
+    header: dict[str, Any] = {
         "code": 310,
         "extFields": fields,
         "flag": draw(st.sampled_from([0, 0, 0, 2])),
@@ -72,8 +74,12 @@ def tidy_frames(draw: st.DrawFn) -> bytes:
         "opaque": draw(st.integers(-(2**31), 2**31 - 1)),
         "version": 479,
     }
+    body = draw(st.binary(min_size=1, max_size=40) | bodies)
+    if draw(st.integers(0, 3)) == 0:
+        binary = binary_header(310, fields, opaque=header["opaque"], flag=header["flag"])
+        return frame(binary, body, TYPE_BINARY)
     encoded = json.dumps(header, separators=(",", ":"), ensure_ascii=draw(st.booleans()))
-    return frame(encoded.encode(), draw(st.binary(min_size=1, max_size=40) | bodies))
+    return frame(encoded.encode(), body)
 
 
 tidy_streams = st.lists(tidy_frames(), min_size=1, max_size=5).map(b"".join)
@@ -84,17 +90,17 @@ def scanned(scan: ModuleType, data: bytes) -> tuple[Any, ...] | None:
     found = scan.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)
     if found is None:
         return None
-    count, consumed, rows, texts = found
+    count, consumed, rows, texts, topics = found
     used = rows[(count - 1) * send_rows.ROW_NUMBERS + send_rows.PROPERTIES_END]
-    return count, consumed, rows, texts[:used]
+    return count, consumed, rows, texts[:used], topics
 
 
 def chunk_of(data: bytes, born_host: bytes = BORN_HOST) -> tuple[Any, ...] | None:
     found = SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)
     if found is None:
         return None
-    count, _, rows, texts = found
-    return (data, count, rows, texts, born_host)
+    count, _, rows, texts, topics = found
+    return (data, count, rows, texts, [born_host] * count, topics)
 
 
 # Those of which none needs a second look.
@@ -102,12 +108,19 @@ plain_streams = tidy_streams.filter(lambda data: chunk_of(data) is not None)
 
 
 def copied(chunk: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (chunk[0], chunk[1], array("q", chunk[2]), chunk[3], chunk[4])
+    return (*chunk[:2], array("q", chunk[2]), *chunk[3:])
 
 
 @given(st.binary(max_size=60) | streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
 def test_compiled_and_pure_scan_alike(data: bytes) -> None:
     assert outcome(scanned, SCAN, data) == outcome(scanned, PURE_SCAN, data)
+
+
+@given(st.binary(max_size=60) | streams | tidy_streams | mutated(tidy_frames()))
+def test_one_whole_send_is_known_by_how_it_begins(data: bytes) -> None:
+    whole = len(data) >= 20 and int.from_bytes(data[:4], "big") + 4 == len(data)
+    expected = whole and data[8:20] == b'{"code":310,'
+    assert SCAN.is_one_send(data) == PURE_SCAN.is_one_send(data) == expected
 
 
 @given(streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
@@ -118,7 +131,7 @@ def test_rows_say_what_the_items_say(data: bytes) -> None:
         return
     assert kinds == 0
     assert consumed == SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)[1]
-    _, count, rows, texts, _ = chunk
+    _, count, rows, texts, _, topics = chunk
     assert count == len(items)
     for number, item in enumerate(items):
         row = rows[number * send_rows.ROW_NUMBERS : (number + 1) * send_rows.ROW_NUMBERS]
@@ -127,7 +140,8 @@ def test_rows_say_what_the_items_say(data: bytes) -> None:
         assert row[send_rows.OPAQUE] == item[0]
         assert row[send_rows.ONE_WAY] == item[1] & 2
         assert texts[row[send_rows.KEY_AT] : row[send_rows.KEY_END]] == item[10]
-        assert data[row[send_rows.TOPIC_AT] : row[send_rows.TOPIC_END]] == draft[0]
+        assert topics[number] == draft[0]
+        assert row[send_rows.TOPIC_BYTES] == len(draft[0])
         assert data[row[send_rows.BODY_AT] : row[send_rows.BODY_END]] == draft[2]
         assert texts[row[send_rows.PROPERTIES_AT] : row[send_rows.PROPERTIES_END]] == draft[3]
         numbers = ("QUEUE_ID", "FLAG", "SYS_FLAG", "BORN_MS", "TIMES")
@@ -184,15 +198,27 @@ def check_what_follows(
     physical_offsets: list[int],
     end: int,
 ) -> None:
-    items = scan_frames(data, 0, LIMIT, LIMIT, chunk[4], SUFFIX)[0]
+    items = scan_frames(data, 0, LIMIT, LIMIT, chunk[4][0], SUFFIX)[0]
     parts = [(None, 0, len(items), None)]
     expected = part_answers(items, parts, queue_offsets, physical_offsets, HOST_DIGITS, EXTRA)
     for answers in (ANSWERS, PURE_ANSWERS):
         assert [answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA)] == expected
+        singly = answers.plain_answers_singly(*chunk[1:4], HOST_DIGITS, EXTRA)
+        assert len(singly) == chunk[1]
+        assert [b"".join(singly)] == expected
     tally = tally_run(drafts, physical_offsets, end, FIFO_MARK, skips_of(FIFO_MARK))
-    assert TALLY.tally_plain([chunk]) == PURE_TALLY.tally_plain([chunk]) == tally
+    for kernel in (TALLY, PURE_TALLY):
+        assert tallied(kernel, chunk) == tally
     two_way = sum(not item[1] & 2 for item in items)
     assert KERNEL.two_way_count(chunk) == PURE.two_way_count(chunk) == two_way
+
+
+def tallied(kernel: ModuleType, chunk: tuple[Any, ...]) -> dict[tuple[bytes, int], list[int]]:
+    normal: dict[bytes, list[int]] = {}
+    fifo: dict[bytes, list[int]] = {}
+    assert kernel.tally_plain([chunk], normal, fifo) == chunk[1]
+    kinds = ((normal, 0), (fifo, 1))
+    return {(topic, kind): row for rows, kind in kinds for topic, row in rows.items()}
 
 
 @given(plain_streams, st.integers(-1, 5), st.integers(0, 41))

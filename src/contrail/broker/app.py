@@ -391,6 +391,7 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         self.sends = self._send_handler()
         self.pulls = self._pull_handler()
+        self.store.watch(self.pulls.parked.by_queue)
         tables, store, clock = self.tables, self.store, self._clock
         shared = {
             "consumers": tables.consumers,
@@ -663,6 +664,9 @@ class Broker:
         self.kinds.append_run()
         if self._times is not None:
             self._times.answered_pulls(self.pulls.quick.take_counts())
+        at_once = self.pulls.cold_reads.answered_at_once
+        if at_once:
+            at_once.clear()
         if self._flush_noted:
             self._take_flushed()
         self._dispatch()

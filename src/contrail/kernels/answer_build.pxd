@@ -45,6 +45,13 @@ cpdef bytes batch_answer(
     long long opaque, long long queue_id, long long queue_offset, list physical_offsets,
     bytes key, bytes host_digits, bytes extra_fields)
 
+@cython.locals(
+    table="const long long[::1]", keys="unsigned char*", each=Py_ssize_t,
+    key_bytes_max=Py_ssize_t, row=Py_ssize_t, out=bytearray, view="unsigned char*",
+    at=Py_ssize_t, answers=list, _=Py_ssize_t)
+cpdef list plain_answers_singly(
+    Py_ssize_t count, object rows, bytearray texts, bytes host_digits, bytes extra_fields)
+
 @cython.locals(start=Py_ssize_t)
 cdef Py_ssize_t _lay_out(
     unsigned char* view, Py_ssize_t at, long long opaque, long long queue_id,

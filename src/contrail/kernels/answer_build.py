@@ -211,6 +211,45 @@ def batch_answer(
     return bytes(out[:at])
 
 
+def plain_answers_singly(
+    count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
+) -> list[bytes]:
+    """As ``plain_answers``, each by itself; empty for one-way sends."""
+    table = rows
+    keys = texts
+    each = _PREFIX_BYTES + _FIXED_BYTES + len(host_digits) + _OFFSET_DIGITS + len(extra_fields)
+    each += 3 * _NUMBER_BYTES_MAX
+    key_bytes_max = 0
+    row = 0
+    for _ in range(count):
+        if table[row + _KEY_END] - table[row + _KEY_AT] > key_bytes_max:
+            key_bytes_max = table[row + _KEY_END] - table[row + _KEY_AT]
+        row += _ROW_NUMBERS
+    out = bytearray(each + key_bytes_max)
+    view = out
+    answers: list[bytes] = []
+    row = 0
+    for _ in range(count):
+        at = 0
+        if not table[row + _ONE_WAY]:
+            at = _lay_out(
+                view,
+                0,
+                table[row + _OPAQUE],
+                table[row + _QUEUE_ID],
+                table[row + _QUEUE_OFFSET],
+                table[row + _PHYSICAL_OFFSET],
+                keys,
+                table[row + _KEY_AT],
+                table[row + _KEY_END],
+                host_digits,
+                extra_fields,
+            )
+        answers.append(bytes(view[:at]))
+        row += _ROW_NUMBERS
+    return answers
+
+
 def _lay_out(
     view: bytearray,
     at: int,

@@ -2,6 +2,7 @@ cimport cython
 
 cdef int _PULL_SEEN
 cdef int _OTHER_SEEN
+cdef bytes _SEND_BEGINS
 cdef long long _SEND_V2
 cdef long long _SEND_BATCH
 cdef long long _PULL
@@ -20,6 +21,8 @@ cdef Py_ssize_t _PROPERTIES_BYTES_MAX
 cdef Py_ssize_t _TOPIC_BYTES_MAX
 cdef Py_ssize_t _CRC_PAIR_BYTES
 cdef tuple _TAKEN
+cdef int _TYPE_BINARY
+cdef Py_ssize_t _BINARY_HEAD_BYTES
 cdef bytes _EMPTY_ROW
 cdef Py_ssize_t _ROW_NUMBERS
 cdef Py_ssize_t _OPAQUE
@@ -29,14 +32,17 @@ cdef Py_ssize_t _SYS_FLAG
 cdef Py_ssize_t _BORN_MS
 cdef Py_ssize_t _FLAG
 cdef Py_ssize_t _TIMES
-cdef Py_ssize_t _TOPIC_AT
-cdef Py_ssize_t _TOPIC_END
+cdef Py_ssize_t _TOPIC_BYTES
 cdef Py_ssize_t _BODY_AT
 cdef Py_ssize_t _BODY_END
 cdef Py_ssize_t _PROPERTIES_AT
 cdef Py_ssize_t _PROPERTIES_END
 cdef Py_ssize_t _KEY_AT
 cdef Py_ssize_t _KEY_END
+cdef Py_ssize_t _KEYS_AT
+cdef Py_ssize_t _KEYS_END
+cdef Py_ssize_t _TAGS_AT
+cdef Py_ssize_t _TAGS_END
 cdef Py_ssize_t _IS_FIFO
 
 
@@ -57,6 +63,7 @@ cdef class _Send:
     cdef Py_ssize_t properties_at
     cdef Py_ssize_t properties_end
     cdef int properties_marks
+    cdef bint is_binary
     cdef long long default_queue_count
     cdef long long queue_id
     cdef long long sys_flag
@@ -68,6 +75,10 @@ cdef class _Send:
     cdef int features
     cdef Py_ssize_t key_at
     cdef Py_ssize_t key_end
+    cdef Py_ssize_t keys_at
+    cdef Py_ssize_t keys_end
+    cdef Py_ssize_t tags_at
+    cdef Py_ssize_t tags_end
     cdef bint is_fifo
 
 
@@ -84,10 +95,13 @@ cpdef tuple scan_frames(
     bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max,
     bytes born_host, bytes suffix)
 
+@cython.locals(view="const unsigned char*", available=Py_ssize_t)
+cpdef bint is_one_send(bytes buffer) except -1
+
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, count=Py_ssize_t, text_bytes=Py_ssize_t,
     position=Py_ssize_t, total=cython.longlong, header_bytes=cython.longlong, texts=bytearray,
-    consumed=Py_ssize_t)
+    consumed=Py_ssize_t, topics=list)
 cpdef tuple scan_plain(
     bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix,
     Py_ssize_t count_min)
@@ -95,15 +109,43 @@ cpdef tuple scan_plain(
 @cython.locals(
     table="long long[::1]", target="unsigned char*", send=_Send, position=Py_ssize_t,
     text_at=Py_ssize_t, text_end=Py_ssize_t, at=Py_ssize_t, frame_end=Py_ssize_t,
-    header_end=Py_ssize_t, taken=tuple, _=Py_ssize_t)
+    header_end=Py_ssize_t, taken=tuple, topic=bytes, _=Py_ssize_t)
 cdef Py_ssize_t _fill_rows(
     const unsigned char* view, object rows, bytearray texts, bytes suffix,
-    Py_ssize_t count) except -2
+    Py_ssize_t count, list topics) except -2
 
-@cython.locals(text_end=Py_ssize_t, length=Py_ssize_t, byte=cython.uchar)
+@cython.locals(text_end=Py_ssize_t, length=Py_ssize_t, byte=cython.uchar, at=Py_ssize_t)
 cdef Py_ssize_t _put_properties(
     const unsigned char* view, unsigned char* target, Py_ssize_t text_at, _Send send,
     bytes suffix) except -2
+
+cdef tuple _scan_header(
+    const unsigned char* view, int header_type, Py_ssize_t at, Py_ssize_t end,
+    Py_ssize_t frame_end, _Send send)
+
+@cython.locals(
+    code=cython.longlong, flag=cython.longlong, opaque=cython.longlong,
+    version=cython.longlong, fields_at=Py_ssize_t, pull=tuple)
+cdef tuple _scan_binary(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Py_ssize_t frame_end, _Send send)
+
+@cython.locals(
+    seen=cython.int, count=Py_ssize_t, name_at=Py_ssize_t, value_at=Py_ssize_t, letter=cython.int)
+cdef bint _scan_binary_send(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, _Send send) except -1
+
+@cython.locals(
+    stable=bytearray, queue_offset=cython.longlong, count_max=cython.longlong,
+    commit_offset=cython.longlong, count=Py_ssize_t, start=Py_ssize_t, name_at=Py_ssize_t,
+    name_end=Py_ssize_t, value_at=Py_ssize_t)
+cdef tuple _scan_binary_pull(const unsigned char* view, Py_ssize_t at, Py_ssize_t end)
+
+@cython.locals(name_bytes=Py_ssize_t, value_at=Py_ssize_t)
+cdef Py_ssize_t _binary_value_at(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end) except -2
+
+cdef int _binary_marks(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end) except -1
 
 @cython.locals(
     code=cython.longlong, flag=cython.longlong, opaque=cython.longlong,
@@ -125,9 +167,17 @@ cdef long long _digits(const unsigned char* view, Py_ssize_t at, Py_ssize_t end)
 @cython.locals(
     seen=cython.int, count=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t,
     key_bytes=Py_ssize_t, marks=cython.int, value_start=Py_ssize_t, value_end=Py_ssize_t,
-    letter=cython.int, number=cython.longlong)
+    letter=cython.int)
 cdef Py_ssize_t _scan_send(
     const unsigned char* view, Py_ssize_t at, Py_ssize_t end, _Send send) except -2
+
+cdef int _begin_send(_Send send, bint is_binary) except -1
+
+cdef int _note_field(
+    const unsigned char* view, int letter, Py_ssize_t value_start, Py_ssize_t value_end,
+    int marks, int seen, _Send send) except -2
+
+cdef int _note_number(int letter, long long number, int seen, _Send send) except -2
 
 @cython.locals(
     producer_group=bytes, topic=bytes, default_topic=bytes, properties=bytes, unique_key=bytes,

@@ -1,8 +1,12 @@
 """Finds whole frames in received bytes and takes the usual ones apart in one pass.
 
 A frame is ``total(4) type(1) header_length(3) header body``. ``scan_frames`` reads JSON headers in
-the plain form that clients write; a header it does not fully understand is handed back as places
-in the buffer, for the tolerant decoder. The shapes of an item are told apart by length:
+the plain form that clients write, and of binary headers those of sends and pulls; a header it does
+not fully understand is handed back as places in the buffer, for the tolerant decoder. A binary
+header is ``code(2) language(1) version(2) opaque(4) flag(4) remark_length(4) remark
+fields_length(4)`` and fields, each ``name_length(2) name value_length(4) value``.
+
+The shapes of an item are told apart by length:
 
 ====== ==========================================================================================
 length item
@@ -43,6 +47,8 @@ KIND_OTHER = 2
 _PULL_SEEN = 1
 _OTHER_SEEN = KIND_OTHER
 
+# How a Java client's header begins.
+_SEND_BEGINS = b'{"code":310,'
 _SEND_V2 = 310
 _SEND_BATCH = 320
 _PULL = 11
@@ -71,17 +77,23 @@ _SYS_FLAG = send_rows.SYS_FLAG
 _BORN_MS = send_rows.BORN_MS
 _FLAG = send_rows.FLAG
 _TIMES = send_rows.TIMES
-_TOPIC_AT = send_rows.TOPIC_AT
-_TOPIC_END = send_rows.TOPIC_END
+_TOPIC_BYTES = send_rows.TOPIC_BYTES
 _BODY_AT = send_rows.BODY_AT
 _BODY_END = send_rows.BODY_END
 _PROPERTIES_AT = send_rows.PROPERTIES_AT
 _PROPERTIES_END = send_rows.PROPERTIES_END
 _KEY_AT = send_rows.KEY_AT
 _KEY_END = send_rows.KEY_END
+_KEYS_AT = send_rows.KEYS_AT
+_KEYS_END = send_rows.KEYS_END
+_TAGS_AT = send_rows.TAGS_AT
+_TAGS_END = send_rows.TAGS_END
 _IS_FIFO = send_rows.IS_FIFO
 
 Item = tuple[Any, ...]
+_TYPE_BINARY = 1
+# Everything before a remark, and the length of the fields behind an empty one.
+_BINARY_HEAD_BYTES = 21
 _TAKEN: Item = ()
 """Stands for a send whose parts are noted in a ``_Send`` and nowhere else."""
 
@@ -138,8 +150,8 @@ def scan_frames(
         if header_bytes > header_bytes_max:
             return items, position, PROBLEM_HEADER_TOO_LONG, kinds
         item = None
-        if view[position + 4] == 0:
-            item = _scan_json(view, header_start, header_end, frame_end, send)
+        if view[position + 4] <= _TYPE_BINARY:
+            item = _scan_header(view, view[position + 4], header_start, header_end, frame_end, send)
             if item is not None and not item:
                 item = _send_item(view, send, view[header_end:frame_end], born_host, suffix)
         if item is None:
@@ -165,6 +177,8 @@ class _Send:
         self.topic_at = self.topic_end = self.topic_marks = 0
         self.default_topic_at = self.default_topic_end = self.default_topic_marks = 0
         self.properties_at = self.properties_end = self.properties_marks = 0
+        # Whether texts stand as they are, without JSON's escapes.
+        self.is_binary = False
         self.default_queue_count = 0
         self.queue_id = 0
         self.sys_flag = 0
@@ -176,18 +190,29 @@ class _Send:
         # What ``_look_over`` found in the properties.
         self.features = 0
         self.key_at = self.key_end = 0
+        self.keys_at = self.keys_end = 0
+        self.tags_at = self.tags_end = 0
         self.is_fifo = False
+
+
+def is_one_send(buffer: bytes) -> bool:
+    """Whether these bytes are one whole frame that begins as a Java client's send does."""
+    view = buffer
+    available = len(buffer)
+    if available < 8 + len(_SEND_BEGINS) or _u32(view, 0) + 4 != available:
+        return False
+    return _starts(view, 8, available, _SEND_BEGINS)
 
 
 def scan_plain(
     buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes, count_min: int
-) -> tuple[int, int, array[int], bytearray] | None:
+) -> tuple[int, int, array[int], bytearray, list[bytes]] | None:
     """Take apart bytes that hold nothing but tidy sends: None when one needs a second look.
 
     Also None for fewer than ``count_min`` of them, which are not worth three buffers.
 
-    Returns how many sends there are and where they end, their rows (see ``send_rows``) and their
-    properties, each with ``suffix``.
+    Returns how many sends there are and where they end, their rows (see ``send_rows``), their
+    properties, each with ``suffix``, and their topics.
     """
     view = buffer
     available = len(buffer)
@@ -196,7 +221,9 @@ def scan_plain(
     position = 0
     while available - position >= 8:
         total = _u32(view, position)
-        header_bytes = _u32(view, position + 4)
+        header_bytes = _u32(view, position + 4) & 0xFFFFFF
+        if view[position + 4] > _TYPE_BINARY:
+            return None
         if total + 4 > frame_bytes_max or header_bytes > header_bytes_max:
             return None
         if header_bytes + 4 > total:
@@ -211,22 +238,31 @@ def scan_plain(
     rows = array("q", _EMPTY_ROW * count)
     # No text is longer than it was in its header, but for what is added.
     texts = bytearray(text_bytes + count * (len(suffix) + 1))
-    consumed = _fill_rows(view, rows, texts, suffix, count)
-    return None if consumed < 0 else (count, consumed, rows, texts)
+    topics: list[bytes] = []
+    consumed = _fill_rows(view, rows, texts, suffix, count, topics)
+    return None if consumed < 0 else (count, consumed, rows, texts, topics)
 
 
-def _fill_rows(view: bytes, rows: array[int], texts: bytearray, suffix: bytes, count: int) -> int:
+def _fill_rows(
+    view: bytes,
+    rows: array[int],
+    texts: bytearray,
+    suffix: bytes,
+    count: int,
+    topics: list[bytes],
+) -> int:
     """Where the last of ``count`` frames ends; -1 when one of them is no tidy send."""
     table = rows
     target = texts
     send = _Send()
+    topic = b""
     position = 0
     text_at = 0
     at = 0
     for _ in range(count):
         frame_end = position + 4 + _u32(view, position)
-        header_end = position + 8 + _u32(view, position + 4)
-        taken = _scan_json(view, position + 8, header_end, frame_end, send)
+        header_end = position + 8 + (_u32(view, position + 4) & 0xFFFFFF)
+        taken = _scan_header(view, view[position + 4], position + 8, header_end, frame_end, send)
         if taken is None or taken or send.is_batch or send.code != _SEND_V2:
             return -1
         if send.group_marks or send.topic_marks or send.default_topic_marks:
@@ -236,6 +272,9 @@ def _fill_rows(view: bytes, rows: array[int], texts: bytearray, suffix: bytes, c
         text_end = _put_properties(view, target, text_at, send, suffix)
         if text_end < 0:
             return -1
+        if not _same(view, send.topic_at, send.topic_end, topic):
+            topic = view[send.topic_at : send.topic_end]
+        topics.append(topic)
         table[at + _OPAQUE] = send.opaque
         table[at + _ONE_WAY] = send.request_flag & 2
         table[at + _QUEUE_ID] = send.queue_id
@@ -243,14 +282,17 @@ def _fill_rows(view: bytes, rows: array[int], texts: bytearray, suffix: bytes, c
         table[at + _BORN_MS] = send.born
         table[at + _FLAG] = send.flag
         table[at + _TIMES] = send.times
-        table[at + _TOPIC_AT] = send.topic_at
-        table[at + _TOPIC_END] = send.topic_end
+        table[at + _TOPIC_BYTES] = send.topic_end - send.topic_at
         table[at + _BODY_AT] = header_end
         table[at + _BODY_END] = frame_end
         table[at + _PROPERTIES_AT] = text_at
         table[at + _PROPERTIES_END] = text_end
         table[at + _KEY_AT] = send.key_at
         table[at + _KEY_END] = send.key_end
+        table[at + _KEYS_AT] = send.keys_at
+        table[at + _KEYS_END] = send.keys_end
+        table[at + _TAGS_AT] = send.tags_at
+        table[at + _TAGS_END] = send.tags_end
         table[at + _IS_FIFO] = send.is_fifo
         at += _ROW_NUMBERS
         text_at = text_end
@@ -267,7 +309,13 @@ def _put_properties(
     """
     if send.properties_marks & _NOT_ASCII:
         return -1
-    text_end = _unescape(view, send.properties_at, send.properties_end, target, text_at)
+    if send.is_binary:
+        text_end = text_at
+        for at in range(send.properties_at, send.properties_end):
+            target[text_end] = view[at]
+            text_end += 1
+    else:
+        text_end = _unescape(view, send.properties_at, send.properties_end, target, text_at)
     if text_end <= text_at:
         return -1
     _look_over(target, text_at, text_end, send)
@@ -285,6 +333,135 @@ def _put_properties(
     if length >= _CRC_PAIR_BYTES and target[text_end - _CRC_PAIR_BYTES] == 95:  # _
         return -1
     return text_end
+
+
+def _scan_header(
+    view: bytes, header_type: int, at: int, end: int, frame_end: int, send: _Send
+) -> Item | None:
+    """The item of a header, or None; ``_TAKEN`` for a send, which is noted."""
+    if header_type == _TYPE_BINARY:
+        return _scan_binary(view, at, end, frame_end, send)
+    return _scan_json(view, at, end, frame_end, send)
+
+
+def _scan_binary(view: bytes, at: int, end: int, frame_end: int, send: _Send) -> Item | None:
+    """As ``_scan_json``, for sends and pulls with a binary header and no remark."""
+    if end - at < _BINARY_HEAD_BYTES:
+        return None
+    code = view[at] << 8 | view[at + 1]
+    version = view[at + 3] << 8 | view[at + 4]
+    flag = _u32(view, at + 9)
+    # What is negative in Java, or has something to say, is rare and left to the other decoder.
+    if version > 32_767 or flag > _I32_MAX or _u32(view, at + 13):
+        return None
+    opaque = _u32(view, at + 5)
+    if opaque > _I32_MAX:
+        opaque -= 4294967296
+    fields_at = at + _BINARY_HEAD_BYTES
+    if _u32(view, at + 17) != end - fields_at:
+        return None
+    if code == _SEND_V2 or code == _SEND_BATCH:
+        if flag & _RESPONSE_FLAG or not _scan_binary_send(view, fields_at, end, send):
+            return None
+        send.opaque = opaque
+        send.request_flag = flag
+        send.version = version
+        send.code = code
+        return _TAKEN
+    if (code == _PULL or code == _LITE_PULL) and flag == 0 and end == frame_end:
+        pull = _scan_binary_pull(view, fields_at, end)
+        if pull is not None:
+            return (opaque, flag, version, code, *pull, view[at:end])
+    return None
+
+
+def _scan_binary_send(view: bytes, at: int, end: int, send: _Send) -> bool:
+    """Note the one-letter fields; False when a field is unusual."""
+    _begin_send(send, True)
+    seen = 0
+    count = 0
+    while at < end:
+        name_at = at + 2
+        value_at = _binary_value_at(view, at, end)
+        if value_at < 0:
+            return False
+        at = value_at + _u32(view, value_at - 4)
+        count += 1
+        if count > _FIELDS_MAX or at - value_at > _VALUE_BYTES_MAX:
+            return False
+        # An empty value is none.
+        if at > value_at:
+            letter = view[name_at] if value_at - 4 - name_at == 1 else 0
+            seen = _note_field(
+                view, letter, value_at, at, _binary_marks(view, value_at, at), seen, send
+            )
+            if seen < 0:
+                return False
+    return seen & _REQUIRED_LETTERS == _REQUIRED_LETTERS
+
+
+def _scan_binary_pull(view: bytes, at: int, end: int) -> Item | None:
+    """The stable part of a pull's fields, and the numbers; None when a field is unusual."""
+    stable = bytearray()
+    queue_offset = -1
+    count_max = -1
+    commit_offset = -1
+    count = 0
+    while at < end:
+        start = at
+        name_at = at + 2
+        value_at = _binary_value_at(view, at, end)
+        if value_at < 0:
+            return None
+        name_end = value_at - 4
+        at = value_at + _u32(view, name_end)
+        count += 1
+        if count > _FIELDS_MAX or at - value_at > _VALUE_BYTES_MAX:
+            return None
+        if _same(view, name_at, name_end, b"queueOffset"):
+            queue_offset = _digits(view, value_at, at)
+            if queue_offset < 0:
+                return None
+        elif _same(view, name_at, name_end, b"maxMsgNums"):
+            count_max = _digits(view, value_at, at)
+            if count_max < 0:
+                return None
+        elif _same(view, name_at, name_end, b"commitOffset"):
+            commit_offset = _digits(view, value_at, at)
+            if commit_offset < 0:
+                return None
+        elif _same(view, name_at, name_end, b"suspendTimeoutMillis"):
+            if _digits(view, value_at, at) < 0:
+                return None
+        elif _binary_marks(view, value_at, at):
+            return None
+        else:
+            # With the lengths, so that no two sets of fields look alike.
+            stable += view[start:at]
+    if queue_offset < 0 or count_max < 0:
+        return None
+    return (bytes(stable), queue_offset, count_max, commit_offset)
+
+
+def _binary_value_at(view: bytes, at: int, end: int) -> int:
+    """Where the value of the field at ``at`` begins; -1 when it reaches past ``end``."""
+    if end - at < 6:
+        return -1
+    name_bytes = view[at] << 8 | view[at + 1]
+    value_at = at + 6 + name_bytes
+    if name_bytes == 0 or name_bytes > _KEY_BYTES_MAX or value_at > end:
+        return -1
+    if _binary_marks(view, at + 2, value_at - 4) or _u32(view, value_at - 4) > end - value_at:
+        return -1
+    return value_at
+
+
+def _binary_marks(view: bytes, at: int, end: int) -> int:
+    while at < end:
+        if view[at] >= 128:
+            return _NOT_ASCII
+        at += 1
+    return 0
 
 
 def _scan_json(
@@ -491,10 +668,7 @@ def _digits(view: bytes, at: int, end: int) -> int:
 
 def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
     """Note the one-letter fields; where they end, or -1 when a field is unusual."""
-    send.properties_at = send.properties_end = send.properties_marks = 0
-    send.times = 0
-    send.reconsume_max = -1
-    send.is_batch = False
+    _begin_send(send, False)
     seen = 0
     count = 0
     if at >= end or view[at] != 123:
@@ -534,75 +708,9 @@ def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
         count += 1
         if count > _FIELDS_MAX:
             return -1
-        if key_bytes == 1:
-            letter = view[key_start]
-            # Which of two texts counts is for the other decoder to say.
-            if letter == 105:  # i
-                if seen & _PROPERTIES_SEEN:
-                    return -1
-                seen |= _PROPERTIES_SEEN
-                send.properties_at = value_start
-                send.properties_end = value_end
-                send.properties_marks = marks
-            elif letter == 98:  # b
-                if seen & 2:
-                    return -1
-                send.topic_at = value_start
-                send.topic_end = value_end
-                send.topic_marks = marks
-                seen |= 2
-            elif letter == 97:  # a
-                if seen & 1:
-                    return -1
-                send.group_at = value_start
-                send.group_end = value_end
-                send.group_marks = marks
-                seen |= 1
-            elif letter == 99:  # c
-                if seen & 4:
-                    return -1
-                send.default_topic_at = value_start
-                send.default_topic_end = value_end
-                send.default_topic_marks = marks
-                seen |= 4
-            elif letter == 109:  # m
-                if marks:
-                    return -1
-                send.is_batch = _is_true(view, value_start, value_end)
-            elif letter == 107:  # k
-                if marks or _is_true(view, value_start, value_end):
-                    return -1
-            elif 100 <= letter <= 108:
-                if marks or not _is_integer(view, value_start, value_end):
-                    return -1
-                number = _integer(view, value_start, value_end)
-                if letter == 103:  # g
-                    send.born = number
-                    seen |= 64
-                else:
-                    if number > _I32_MAX or number < -_I32_MAX - 1:
-                        return -1
-                    if letter == 100:  # d
-                        send.default_queue_count = number
-                        seen |= 8
-                    elif letter == 101:  # e
-                        send.queue_id = number
-                        seen |= 16
-                    elif letter == 102:  # f
-                        send.sys_flag = number
-                        seen |= 32
-                    elif letter == 104:  # h
-                        send.flag = number
-                        seen |= 128
-                    elif letter == 106:  # j
-                        send.times = number
-                    elif letter == 108:  # l
-                        send.reconsume_max = number
-            elif marks and _raw(view, value_start, value_end, marks) is None:
-                return -1
-        elif marks and _raw(view, value_start, value_end, marks) is None:
-            return -1
-        if at >= end:
+        letter = view[key_start] if key_bytes == 1 else 0
+        seen = _note_field(view, letter, value_start, value_end, marks, seen, send)
+        if seen < 0 or at >= end:
             return -1
         if view[at] == 125:
             break
@@ -610,6 +718,92 @@ def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
             return -1
         at += 1
     return at + 1 if seen & _REQUIRED_LETTERS == _REQUIRED_LETTERS else -1
+
+
+def _begin_send(send: _Send, is_binary: bool) -> None:
+    """Forget the fields that the next send may be without."""
+    send.properties_at = send.properties_end = send.properties_marks = 0
+    send.is_binary = is_binary
+    send.times = 0
+    send.reconsume_max = -1
+    send.is_batch = False
+
+
+def _note_field(
+    view: bytes, letter: int, value_start: int, value_end: int, marks: int, seen: int, send: _Send
+) -> int:
+    """What has been seen of a send with this field, or -1 when it is unusual.
+
+    ``letter`` is 0 for a field whose name is longer than one.
+    """
+    # Which of two texts counts is for the other decoder to say.
+    if letter == 105:  # i
+        if seen & _PROPERTIES_SEEN:
+            return -1
+        send.properties_at = value_start
+        send.properties_end = value_end
+        send.properties_marks = marks
+        return seen | _PROPERTIES_SEEN
+    if letter == 98:  # b
+        if seen & 2:
+            return -1
+        send.topic_at = value_start
+        send.topic_end = value_end
+        send.topic_marks = marks
+        return seen | 2
+    if letter == 97:  # a
+        if seen & 1:
+            return -1
+        send.group_at = value_start
+        send.group_end = value_end
+        send.group_marks = marks
+        return seen | 1
+    if letter == 99:  # c
+        if seen & 4:
+            return -1
+        send.default_topic_at = value_start
+        send.default_topic_end = value_end
+        send.default_topic_marks = marks
+        return seen | 4
+    if letter == 109:  # m
+        if marks:
+            return -1
+        send.is_batch = _is_true(view, value_start, value_end)
+        return seen
+    if letter == 107:  # k
+        return -1 if marks or _is_true(view, value_start, value_end) else seen
+    if 100 <= letter <= 108:
+        if marks or not _is_integer(view, value_start, value_end):
+            return -1
+        return _note_number(letter, _integer(view, value_start, value_end), seen, send)
+    if marks and _raw(view, value_start, value_end, marks) is None:
+        return -1
+    return seen
+
+
+def _note_number(letter: int, number: int, seen: int, send: _Send) -> int:
+    if letter == 103:  # g
+        send.born = number
+        return seen | 64
+    if number > _I32_MAX or number < -_I32_MAX - 1:
+        return -1
+    if letter == 100:  # d
+        send.default_queue_count = number
+        return seen | 8
+    if letter == 101:  # e
+        send.queue_id = number
+        return seen | 16
+    if letter == 102:  # f
+        send.sys_flag = number
+        return seen | 32
+    if letter == 104:  # h
+        send.flag = number
+        return seen | 128
+    if letter == 106:  # j
+        send.times = number
+    elif letter == 108:  # l
+        send.reconsume_max = number
+    return seen
 
 
 def _send_item(
@@ -671,6 +865,10 @@ def _look_over(view: bytes | bytearray, at: int, end: int, send: _Send) -> None:
     features = FEATURE_NO_UNIQUE_KEY
     send.key_at = 0
     send.key_end = 0
+    send.keys_at = 0
+    send.keys_end = 0
+    send.tags_at = 0
+    send.tags_end = 0
     send.is_fifo = False
     while at < end:
         name_start = at
@@ -698,12 +896,19 @@ def _look_over(view: bytes | bytearray, at: int, end: int, send: _Send) -> None:
                 if not _is_plain(view, value_start, at):
                     features |= FEATURE_UNTIDY
         elif first == 84:  # T
-            if _same(view, name_start, name_end, b"TRACE_ON"):
+            if _same(view, name_start, name_end, b"TAGS"):
+                send.tags_at = value_start
+                send.tags_end = at
+            elif _same(view, name_start, name_end, b"TRACE_ON"):
                 features |= FEATURE_UNTIDY
             elif _same(view, name_start, name_end, b"TRAN_MSG") or _starts(
                 view, name_start, name_end, b"TIMER_"
             ):
                 features |= FEATURE_SPECIAL
+        elif first == 75:  # K
+            if _same(view, name_start, name_end, b"KEYS"):
+                send.keys_at = value_start
+                send.keys_end = at
         elif first == 87:  # W
             if _same(view, name_start, name_end, b"WAIT") and not _is_true(view, value_start, at):
                 features |= FEATURE_SPECIAL

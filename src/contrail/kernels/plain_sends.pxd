@@ -10,8 +10,7 @@ cdef Py_ssize_t _SYS_FLAG
 cdef Py_ssize_t _BORN_MS
 cdef Py_ssize_t _FLAG
 cdef Py_ssize_t _TIMES
-cdef Py_ssize_t _TOPIC_AT
-cdef Py_ssize_t _TOPIC_END
+cdef Py_ssize_t _TOPIC_BYTES
 cdef Py_ssize_t _BODY_AT
 cdef Py_ssize_t _BODY_END
 cdef Py_ssize_t _PROPERTIES_AT
@@ -21,10 +20,9 @@ cdef Py_ssize_t _PHYSICAL_OFFSET
 cdef Py_ssize_t _RECORD_BYTES
 
 @cython.locals(
-    buffer=bytes, count=Py_ssize_t, view="const unsigned char*",
-    table="const long long[::1]", topic=bytes, queue_count=cython.longlong, at=Py_ssize_t,
-    topic_at=Py_ssize_t, topic_end=Py_ssize_t, queue_id=cython.longlong,
-    body_bytes=cython.longlong, _=object)
+    count=Py_ssize_t, table="const long long[::1]", topics=list, topic=bytes, known=object,
+    queue_count=cython.longlong, at=Py_ssize_t, index=Py_ssize_t, queue_id=cython.longlong,
+    body_bytes=cython.longlong)
 cpdef bint are_admitted(
     tuple chunk, dict queue_counts, long long plain_flags, long long body_bytes_max) except -1
 
@@ -33,39 +31,34 @@ cpdef bint are_admitted(
 cpdef Py_ssize_t two_way_count(tuple chunk) except -1
 
 @cython.locals(
-    total=cython.longlong, chunk=tuple, out=bytearray, lanes=dict, position=Py_ssize_t,
-    last=cython.longlong, planned=dict, lane=dict)
+    total=cython.longlong, chunk=tuple, out=bytearray, position=Py_ssize_t,
+    last=cython.longlong, planned=dict)
 cpdef tuple build_plain_run(
     list chunks, dict next_offsets, long long physical_end, long long room_bytes,
     long long store_timestamp_ms, bytes store_host)
 
 @cython.locals(
-    count=Py_ssize_t, table="long long[::1]", born_host=bytes, fixed=Py_ssize_t,
-    total=cython.longlong, at=Py_ssize_t, size=cython.longlong, _=Py_ssize_t)
+    count=Py_ssize_t, table="long long[::1]", born_hosts=list, born_host=bytes, fixed=Py_ssize_t,
+    total=cython.longlong, at=Py_ssize_t, size=cython.longlong, index=Py_ssize_t)
 cdef long long _measure(tuple chunk, Py_ssize_t store_host_bytes) except -1
 
 @cython.locals(
-    buffer=bytes, count=Py_ssize_t, view="const unsigned char*",
-    table="long long[::1]", topic=bytes, lane=dict, last=cython.longlong, at=Py_ssize_t,
-    topic_at=Py_ssize_t, topic_end=Py_ssize_t, queue_id=object, known=object,
-    queue_offset=cython.longlong, _=object)
+    count=Py_ssize_t, table="long long[::1]", topics=list, topic=bytes, key=tuple,
+    last=cython.longlong, at=Py_ssize_t, index=Py_ssize_t, queue_id=cython.longlong,
+    known=object, queue_offset=cython.longlong)
 cdef long long _place(
-    tuple chunk, dict lanes, dict next_offsets, long long physical_offset) except -2
+    tuple chunk, dict planned, dict next_offsets, long long physical_offset) except -2
 
 @cython.locals(
-    buffer=bytes, count=Py_ssize_t, texts=bytearray, born_host=bytes,
+    buffer=bytes, count=Py_ssize_t, texts=bytearray, born_hosts=list, born_host=bytes,
     view="const unsigned char*", table="const long long[::1]", properties="unsigned char*",
     target="unsigned char*", body=object, host_bits=cython.longlong, at=Py_ssize_t,
-    start=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, topic_at=Py_ssize_t,
-    topic_end=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t, body_crc=cython.longlong,
-    _=Py_ssize_t)
+    start=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, topics=list, topic=bytes,
+    topic_bytes=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t, body_crc=cython.longlong,
+    index=Py_ssize_t)
 cdef Py_ssize_t _lay_out(
     bytearray out, Py_ssize_t position, tuple chunk, long long store_timestamp_ms,
     bytes store_host) except -1
-
-@cython.locals(byte=cython.uchar)
-cdef bint _is_same(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, bytes text) except -1
 
 cdef Py_ssize_t _copy(
     unsigned char* target, Py_ssize_t to, const unsigned char* source, Py_ssize_t at,

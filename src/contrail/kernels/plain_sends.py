@@ -1,8 +1,9 @@
 """Tidy sends on their way from received bytes to records and answers, as rows of numbers.
 
-A chunk is what one connection sent at once: ``(buffer, count, rows, texts, born_host)``; the rows
-are described in ``send_rows``. Everything here gives what the general way gives for the same
-messages (``record_build``), without an object per message.
+A chunk is what one connection sent at once, or what several sent of one message each:
+``(buffer, count, rows, texts, born_hosts, topics)``; the rows are described in ``send_rows``.
+Everything here gives what the general way gives for the same messages (``record_build``), without
+an object per message.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from array import array
     from typing import TypeAlias
 
-    Chunk: TypeAlias = tuple[bytes, int, array[int], bytearray, bytes]
+    Chunk: TypeAlias = tuple[bytes, int, array[int], bytearray, list[bytes], list[bytes]]
     BuiltRun: TypeAlias = tuple[bytearray, int, dict[tuple[bytes, int], int], int]
 
 _MAGIC_V1 = -626843481
@@ -29,8 +30,7 @@ _SYS_FLAG = send_rows.SYS_FLAG
 _BORN_MS = send_rows.BORN_MS
 _FLAG = send_rows.FLAG
 _TIMES = send_rows.TIMES
-_TOPIC_AT = send_rows.TOPIC_AT
-_TOPIC_END = send_rows.TOPIC_END
+_TOPIC_BYTES = send_rows.TOPIC_BYTES
 _BODY_AT = send_rows.BODY_AT
 _BODY_END = send_rows.BODY_END
 _PROPERTIES_AT = send_rows.PROPERTIES_AT
@@ -48,17 +48,15 @@ def are_admitted(
     That is: each to a topic of ``queue_counts`` and a queue that exists, with a body that is not
     too large, and no other bits in its flags than ``plain_flags``.
     """
-    buffer, count, table = chunk[0], chunk[1], chunk[2]
-    view = buffer
+    count, table, topics = chunk[1], chunk[2], chunk[5]
     topic = b""
     queue_count = -1
     at = 0
-    for _ in range(count):
-        topic_at = table[at + _TOPIC_AT]
-        topic_end = table[at + _TOPIC_END]
-        if not _is_same(view, topic_at, topic_end, topic):
-            topic = buffer[topic_at:topic_end]
-            queue_count = queue_counts.get(topic, -1)
+    for index in range(count):
+        if topics[index] is not topic:
+            topic = topics[index]
+            known = queue_counts.get(topic)
+            queue_count = -1 if known is None else known
         queue_id = table[at + _QUEUE_ID]
         body_bytes = table[at + _BODY_END] - table[at + _BODY_AT]
         if queue_id < 0 or queue_id >= queue_count or table[at + _SYS_FLAG] & ~plain_flags:
@@ -100,31 +98,28 @@ def build_plain_run(
     if total > room_bytes:
         return None
     out = bytearray(total)
-    lanes: dict[bytes, dict[int, int]] = {}
+    planned: dict[tuple[bytes, int], int] = {}
     position = 0
     last = 0
     for chunk in chunks:
-        last = _place(chunk, lanes, next_offsets, physical_end + position)
+        last = _place(chunk, planned, next_offsets, physical_end + position)
         if last < 0:
             return None
         position = _lay_out(out, position, chunk, store_timestamp_ms, store_host)
-    planned: dict[tuple[bytes, int], int] = {}
-    for topic, lane in lanes.items():
-        for queue_id, queue_offset in lane.items():
-            planned[topic, queue_id] = queue_offset
     return (out, physical_end + total, planned, last)
 
 
 def _measure(chunk: Chunk, store_host_bytes: int) -> int:
     """Note the size of each record; the sum."""
-    count, table, born_host = chunk[1], chunk[2], chunk[4]
+    count, table, born_hosts = chunk[1], chunk[2], chunk[4]
     # The lengths of topic and properties take three bytes.
-    fixed = _HEADER_BYTES + len(born_host) - 8 + store_host_bytes - 8 + 3
+    fixed = _HEADER_BYTES - 8 + store_host_bytes - 8 + 3
     total = 0
     at = 0
-    for _ in range(count):
-        size = fixed + table[at + _BODY_END] - table[at + _BODY_AT]
-        size += table[at + _TOPIC_END] - table[at + _TOPIC_AT]
+    for index in range(count):
+        born_host = born_hosts[index]
+        size = fixed + len(born_host) + table[at + _BODY_END] - table[at + _BODY_AT]
+        size += table[at + _TOPIC_BYTES]
         size += table[at + _PROPERTIES_END] - table[at + _PROPERTIES_AT]
         table[at + _RECORD_BYTES] = size
         total += size
@@ -134,38 +129,40 @@ def _measure(chunk: Chunk, store_host_bytes: int) -> int:
 
 def _place(
     chunk: Chunk,
-    lanes: dict[bytes, dict[int, int]],
+    planned: dict[tuple[bytes, int], int],
     next_offsets: dict[tuple[bytes, int], int],
     physical_offset: int,
 ) -> int:
     """Note the places of a chunk's records; where the last one begins, or -1 for a new queue."""
-    buffer, count, table = chunk[0], chunk[1], chunk[2]
-    view = buffer
+    count, table, topics = chunk[1], chunk[2], chunk[5]
     topic = b""
-    lane: dict[int, int] = {}
+    queue_id = -1
+    queue_offset = 0
+    key: tuple[bytes, int] | None = None
     last = physical_offset
     at = 0
-    for _ in range(count):
-        topic_at = table[at + _TOPIC_AT]
-        topic_end = table[at + _TOPIC_END]
-        if not _is_same(view, topic_at, topic_end, topic):
-            topic = buffer[topic_at:topic_end]
-            if topic not in lanes:
-                lanes[topic] = {}
-            lane = lanes[topic]
-        queue_id = table[at + _QUEUE_ID]
-        known = lane.get(queue_id)
-        if known is None:
-            known = next_offsets.get((topic, queue_id))
+    for index in range(count):
+        # Neighbours of one queue cost one look at each table.
+        if key is None or topics[index] is not topic or table[at + _QUEUE_ID] != queue_id:
+            if key is not None:
+                planned[key] = queue_offset
+            topic = topics[index]
+            queue_id = table[at + _QUEUE_ID]
+            key = (topic, queue_id)
+            known = planned.get(key)
             if known is None:
-                return -1
-        queue_offset = known
-        lane[queue_id] = queue_offset + 1
+                known = next_offsets.get(key)
+                if known is None:
+                    return -1
+            queue_offset = known
         table[at + _QUEUE_OFFSET] = queue_offset
         table[at + _PHYSICAL_OFFSET] = physical_offset
+        queue_offset += 1
         last = physical_offset
         physical_offset += table[at + _RECORD_BYTES]
         at += _ROW_NUMBERS
+    if key is not None:
+        planned[key] = queue_offset
     return last
 
 
@@ -177,19 +174,21 @@ def _lay_out(
     C copies to and from bare pointers: ``out`` was made as large as all records, and the places in
     the rows come from the scan, which found them within the buffers.
     """
-    buffer, count, table, texts, born_host = chunk[0], chunk[1], chunk[2], chunk[3], chunk[4]
+    buffer, count, table, texts = chunk[0], chunk[1], chunk[2], chunk[3]
+    born_hosts, topics = chunk[4], chunk[5]
     view = buffer
     properties = texts
     target = out
     body = memoryview(buffer)
-    host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
     at = 0
-    for _ in range(count):
+    for index in range(count):
         start = position
+        born_host = born_hosts[index]
+        host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
         body_at = table[at + _BODY_AT]
         body_end = table[at + _BODY_END]
-        topic_at = table[at + _TOPIC_AT]
-        topic_end = table[at + _TOPIC_END]
+        topic = topics[index]
+        topic_bytes = len(topic)
         text_at = table[at + _PROPERTIES_AT]
         text_end = table[at + _PROPERTIES_END]
         body_crc = crc32(body[body_at:body_end])
@@ -208,24 +207,14 @@ def _lay_out(
         # The place of a half message, 8 bytes, stays 0: a plain send has none.
         _put_i32(target, position + 12, body_end - body_at)
         position = _copy(target, position + 16, view, body_at, body_end)
-        target[position] = topic_end - topic_at
-        position = _copy(target, position + 1, view, topic_at, topic_end)
+        target[position] = topic_bytes
+        position = _copy(target, position + 1, topic, 0, topic_bytes)
         target[position] = (text_end - text_at) >> 8
         target[position + 1] = (text_end - text_at) & 0xFF
         position = _copy(target, position + 2, properties, text_at, text_end)
         _put_i32(target, start, position - start)
         at += _ROW_NUMBERS
     return position
-
-
-def _is_same(view: bytes, at: int, end: int, text: bytes) -> bool:
-    if end - at != len(text):
-        return False
-    for byte in text:
-        if view[at] != byte:
-            return False
-        at += 1
-    return True
 
 
 def _copy(target: bytearray, to: int, source: bytes | bytearray, at: int, end: int) -> int:

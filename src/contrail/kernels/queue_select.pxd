@@ -45,11 +45,12 @@ cdef bint _has_place(
 cdef bint _has_topic(
     const unsigned char[::1] view, Py_ssize_t position, Py_ssize_t limit, bytes topic) except -1
 
+# A view is handed over as a structure of 200 bytes: in line that costs nothing.
 @cython.locals(value=cython.longlong)
-cdef long long _read_i32(const unsigned char[::1] view, Py_ssize_t at) except? -1
+cdef inline long long _read_i32(const unsigned char[::1] view, Py_ssize_t at) except? -1
 
 @cython.locals(value=cython.longlong)
-cdef long long _read_i64(const unsigned char[::1] view, Py_ssize_t at) except? -1
+cdef inline long long _read_i64(const unsigned char[::1] view, Py_ssize_t at) except? -1
 
 cpdef tuple match_run(
     object buffer, bytes rows, long long count_max, long long bytes_max, long long base_offset,

@@ -4,9 +4,12 @@ A chunk of received bytes that holds nothing but tidy sends becomes three things
 came, one row of ``ROW_NUMBERS`` 64-bit numbers per message, and the messages' properties as they
 will be stored, back to back. So a message costs no object of its own on its way into the log.
 
-Places named ``BODY_*`` and ``TOPIC_*`` are in the received bytes, those named ``PROPERTIES_*`` and
-``KEY_*`` (the value of the unique key) in the properties. The last three are known once the message
-is placed in the log.
+Places named ``BODY_*`` are in the received bytes, those named ``PROPERTIES_*``, ``KEY_*`` (the
+value of the unique key), ``KEYS_*`` and ``TAGS_*`` in the properties; what a message does not have
+starts and ends at 0. The last three numbers are known once the message is placed in the log.
+
+Topics are objects in a list of their own, one for each message: neighbours of one topic share one,
+so that whoever looks something up by topic does so once for all, and no hash is taken twice.
 """
 
 from __future__ import annotations
@@ -19,17 +22,20 @@ from __future__ import annotations
     BORN_MS,
     FLAG,
     TIMES,
-    TOPIC_AT,
-    TOPIC_END,
+    TOPIC_BYTES,
     BODY_AT,
     BODY_END,
     PROPERTIES_AT,
     PROPERTIES_END,
     KEY_AT,
     KEY_END,
+    KEYS_AT,
+    KEYS_END,
+    TAGS_AT,
+    TAGS_END,
     IS_FIFO,
     QUEUE_OFFSET,
     PHYSICAL_OFFSET,
     RECORD_BYTES,
     ROW_NUMBERS,
-) = range(20)
+) = range(23)

@@ -1,8 +1,6 @@
 cimport cython
 
 cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _TOPIC_AT
-cdef Py_ssize_t _TOPIC_END
 cdef Py_ssize_t _IS_FIFO
 cdef Py_ssize_t _RECORD_BYTES
 
@@ -16,11 +14,10 @@ cpdef dict tally_run(
     bytes fifo_skips)
 
 @cython.locals(
-    counted=dict, chunk=tuple, buffer=bytes, count=Py_ssize_t, table="const long long[::1]",
-    row=list, topic=bytes, kind=int, messages=Py_ssize_t, byte_count=cython.longlong,
-    small_count=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t, end=Py_ssize_t, found=int,
-    size=cython.longlong, _=Py_ssize_t)
-cpdef dict tally_plain(list chunks)
+    total=Py_ssize_t, chunk=tuple, count=Py_ssize_t, table="const long long[::1]", topics=list,
+    row=list, topic=object, kind=int, messages=Py_ssize_t, byte_count=cython.longlong,
+    small_count=Py_ssize_t, at=Py_ssize_t, index=Py_ssize_t, found=int, size=cython.longlong)
+cpdef Py_ssize_t tally_plain(list chunks, dict normal, dict fifo) except -1
 
 @cython.locals(
     counted=dict, number=Py_ssize_t, end=cython.longlong, topic=bytes, starts=list,
@@ -28,9 +25,9 @@ cpdef dict tally_plain(list chunks)
     size=cython.longlong)
 cpdef dict tally_batches(list drafts, list places, long long physical_end)
 
-@cython.locals(byte=cython.uchar)
-cdef bint _is_same(
-    const unsigned char* buffer, Py_ssize_t at, Py_ssize_t end, bytes text) except -1
+
+@cython.locals(row=list)
+cdef list _row_of(dict rows, object topic)
 
 @cython.locals(
     last=Py_ssize_t, place=Py_ssize_t, end=Py_ssize_t, skip=Py_ssize_t)

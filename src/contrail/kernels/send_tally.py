@@ -14,13 +14,13 @@ NORMAL, FIFO, DELAY, TRANSACTION = range(4)
 # Classes end at 1 KiB, 4 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB; the last one has no end.
 SIZE_CLASS_COUNT = 7
 _ROW_NUMBERS = send_rows.ROW_NUMBERS
-_TOPIC_AT = send_rows.TOPIC_AT
-_TOPIC_END = send_rows.TOPIC_END
 _IS_FIFO = send_rows.IS_FIFO
 _RECORD_BYTES = send_rows.RECORD_BYTES
 
 Tally = dict[tuple[bytes, int], list[int]]
 """By topic and kind: messages, bytes, and the messages of each size class."""
+TopicTally = dict[bytes, list[int]]
+"""The same for one kind, by topic."""
 
 
 def skips_of(mark: bytes) -> bytes:
@@ -98,34 +98,33 @@ def tally_run(
     return rows
 
 
-def tally_plain(chunks: list[Any]) -> Tally:
-    """Count chunks of ``plain_sends`` that were stored."""
-    counted: Tally = {}
+def tally_plain(chunks: list[Any], normal: TopicTally, fifo: TopicTally) -> int:
+    """Count chunks of ``plain_sends`` that were stored; returns how many messages they hold.
+
+    ``normal`` and ``fifo`` are added to, so that with many topics a message costs one entry that
+    is there already and no new one.
+    """
+    total = 0
     for chunk in chunks:
-        buffer = chunk[0]
         count = chunk[1]
         table = chunk[2]
+        topics = chunk[5]
         row: list[int] = []
-        topic = b""
+        topic: bytes | None = None
         kind = -1
         messages = byte_count = small_count = 0
         at = 0
-        for _ in range(count):
-            start = table[at + _TOPIC_AT]
-            end = table[at + _TOPIC_END]
+        for index in range(count):
             found = table[at + _IS_FIFO]
-            if found != kind or not _is_same(buffer, start, end, topic):
+            if found != kind or topics[index] is not topic:
                 if messages:
                     row[0] += messages
                     row[1] += byte_count
                     row[2] += small_count
                     messages = byte_count = small_count = 0
-                topic = buffer[start:end]
+                topic = topics[index]
                 kind = found
-                key = (topic, kind)
-                if key not in counted:
-                    counted[key] = [0] * 9
-                row = counted[key]
+                row = _row_of(fifo if kind else normal, topic)
             size = table[at + _RECORD_BYTES]
             messages += 1
             byte_count += size
@@ -134,10 +133,12 @@ def tally_plain(chunks: list[Any]) -> Tally:
             else:
                 row[_size_place(size)] += 1
             at += _ROW_NUMBERS
-        row[0] += messages
-        row[1] += byte_count
-        row[2] += small_count
-    return counted
+        if messages:
+            row[0] += messages
+            row[1] += byte_count
+            row[2] += small_count
+        total += count
+    return total
 
 
 def tally_batches(drafts: list[Any], places: list[Any], physical_end: int) -> Tally:
@@ -171,14 +172,12 @@ def tally_batches(drafts: list[Any], places: list[Any], physical_end: int) -> Ta
     return counted
 
 
-def _is_same(buffer: bytes, at: int, end: int, text: bytes) -> bool:
-    if end - at != len(text):
-        return False
-    for byte in text:
-        if buffer[at] != byte:
-            return False
-        at += 1
-    return True
+def _row_of(rows: TopicTally, topic: bytes) -> list[int]:
+    row = rows.get(topic)
+    if row is None:
+        row = [0] * 9
+        rows[topic] = row
+    return row
 
 
 def _holds(data: bytes, mark: bytes, skips: bytes) -> bool:

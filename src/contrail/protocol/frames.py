@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 
 _TOTAL = Struct(">I")
 _PREFIX_BYTES = 8
-# How a Java client's header begins; others are not worth a try.
-_SEND_BEGINS = b'{"code":310,'
+# How a Java client's header begins, in JSON and in binary; others are not worth a try.
+_SEND_BEGINS = (b'{"code":310,', b"\x01\x36\x00")
 # With 64 connections of one message each, tuples cost a fifth less than rows.
 _PLAIN_COUNT_MIN = 4
 _KNOWN_LANGUAGES = frozenset(LANGUAGES)
@@ -66,11 +66,11 @@ class SendRequest(NamedTuple):
 
 
 class PlainSends:
-    """Sends of one connection that need no second look by what they are.
+    """Sends that need no second look by what they are: of one connection, or one each of several.
 
     ``chunk`` is for ``kernels.plain_sends``: the received bytes, how many sends they hold, the
-    numbers of each (see ``kernels.send_rows``), their properties as they are to be stored, and
-    the sender's host.
+    numbers of each (see ``kernels.send_rows``), their properties as they are to be stored, their
+    senders' hosts, and their topics.
     """
 
     __slots__ = ("_suffix", "chunk", "send_count")
@@ -82,8 +82,12 @@ class PlainSends:
 
     def items(self) -> list[Item]:
         """The same sends as tuples, for whoever has to look twice."""
-        buffer, limit = self.chunk[0], len(self.chunk[0])
-        return scan_frames(buffer, 0, limit, limit, self.chunk[4], self._suffix)[0]
+        buffer, limit, hosts = self.chunk[0], len(self.chunk[0]), self.chunk[4]
+        items = scan_frames(buffer, 0, limit, limit, hosts[0], self._suffix)[0]
+        return [
+            item if host is hosts[0] else (*item[:11], (*item[11][:7], host, *item[11][8:]))
+            for item, host in zip(items, hosts, strict=True)
+        ]
 
 
 Frames = list[Frame | Item]
@@ -146,6 +150,20 @@ class FrameDecoder:
                 return self._plain(whole, *found)
         return self._frames_of(whole)
 
+    def whole(self, data: bytes) -> Frames:
+        """The frames of bytes that are whole frames; what is pending stays out of it."""
+        return self._frames_of(data)
+
+    def join(self, sends: list[bytes], hosts: list[bytes]) -> PlainSends | None:
+        """One send each of several connections as rows; None when one needs a second look."""
+        data, count = b"".join(sends), len(sends)
+        limits = (self._frame_bytes_max, self._header_bytes_max)
+        found = scan_plain(data, *limits, self._property_suffix, count)
+        if found is None or found[0] != count:
+            return None
+        _, _, rows, texts, topics = found
+        return PlainSends((data, count, rows, texts, hosts, topics), self._property_suffix)
+
     def _joined(self, data: bytes) -> bytes:
         """What is to be looked at now: nothing while a frame is known to be unfinished."""
         if not self._pending:
@@ -174,12 +192,18 @@ class FrameDecoder:
         return self._finished(data, items) if kinds & KIND_OTHER else items
 
     def _plain(
-        self, data: bytes, count: int, consumed: int, rows: array[int], texts: bytearray
+        self,
+        data: bytes,
+        count: int,
+        consumed: int,
+        rows: array[int],
+        texts: bytearray,
+        topics: list[bytes],
     ) -> PlainSends:
         if consumed < len(data):
             self._keep(data, consumed)
         self.only_sends = True
-        chunk = (data, count, rows, texts, self._born_host)
+        chunk = (data, count, rows, texts, [self._born_host] * count, topics)
         return PlainSends(chunk, self._property_suffix)
 
     def _keep(self, data: bytes, consumed: int) -> None:
@@ -227,6 +251,7 @@ class FrameDecoder:
 
 def pull_request(item: Item) -> Request:
     """A pull of the kernel with all its fields."""
-    frame = decode_frame(0, item[8], b"")
+    header = item[8]
+    frame = decode_frame(0 if header.startswith(b"{") else 1, header, b"")
     assert isinstance(frame, Request), "the kernel takes apart requests only"
     return frame

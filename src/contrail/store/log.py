@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from contrail.clock import Clock, SystemClock
 from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
 from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
+from contrail.model.property_sieve import PropertySieve
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
@@ -35,11 +36,19 @@ from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
-from contrail.store.services.reading import Far, FoundRun, GetResult, QueueReading, QueueRow
+from contrail.store.services.reading import (
+    Far,
+    FoundRun,
+    GetResult,
+    QueueReading,
+    QueueRow,
+    Reach,
+)
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
 from contrail.store.services.scrub import Scrubber
+from contrail.store.services.sifting import Sifted, Sifting, SiftLimits
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
 from contrail.store.state.time_search import Boundary
@@ -233,6 +242,9 @@ class MessageStore:
             readable_end=lambda: self.readable_end,
             waits=self.disk_waits,
         )
+        self._sifting = Sifting(
+            self._segments, self._queues, crc_rule=recovered.crc_rule, waits=self.disk_waits
+        )
         self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
 
     def _wire_upkeep(self, recovered: RecoveredLog, apache: ApacheCheckpoint) -> None:
@@ -323,7 +335,7 @@ class MessageStore:
         """
         appended = self._appender.append_chunks(chunks)
         if appended is not None:
-            self._dispatcher.offer(appended.physical_start, appended.records)
+            self._dispatcher.offer(appended, chunks)
         return appended
 
     def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
@@ -333,7 +345,7 @@ class MessageStore:
         """
         appended = self._appender.append_batches(batches)
         if appended is not None:
-            self._dispatcher.offer(appended.physical_start, appended.records)
+            self._dispatcher.offer(appended)
         return appended
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:
@@ -383,6 +395,13 @@ class MessageStore:
         self._dispatcher.announce()
         return passed
 
+    def watch(self, queues: dict[tuple[bytes, int], Any]) -> None:
+        """Tell of arrivals in these queues, by topic and queue id, as they are at each moment.
+
+        Of others it may be told too. Without this it is told of all.
+        """
+        self._dispatcher.watched = queues
+
     @property
     def readable_end(self) -> int:
         """Readers see flushed bytes under SYNC_FLUSH, those in the file under ASYNC_FLUSH."""
@@ -413,16 +432,27 @@ class MessageStore:
         )
 
     def get_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        count_max: int,
+        bytes_max: int,
+        reach: Reach = Reach.NEAR,
     ) -> FoundRun | Far | None:
-        """The shortcut of ``get`` for what consumers near the end read; None: ask ``get``."""
-        return self._reading.get_run(topic, queue_id, queue_offset, count_max, bytes_max)
+        """The shortcut of ``get`` for what consumers mostly read; None: ask ``get``."""
+        return self._reading.get_run(topic, queue_id, queue_offset, count_max, bytes_max, reach)
 
-    def get_warm_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
-    ) -> FoundRun | None:
-        """The shortcut for what lies further back and is in memory; None: ask ``get``."""
-        return self._reading.get_warm_run(topic, queue_id, queue_offset, count_max, bytes_max)
+    def sift(
+        self,
+        topic: bytes,
+        queue_id: int,
+        queue_offset: int,
+        limits: SiftLimits,
+        sieve: PropertySieve,
+    ) -> Sifted | None:
+        """The shortcut of ``get`` for who filters by properties; None: ask ``get``."""
+        return self._sifting.sift(topic, queue_id, queue_offset, limits, sieve)
 
     def record(self, physical_offset: int) -> StoredMessage:
         """The message stored at a physical offset.

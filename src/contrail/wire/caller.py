@@ -36,6 +36,7 @@ class Caller:
         self.limits = limits or Limits()
         self.language = language
         self.pauses_slow_peers = False
+        self.takes_plain_sends = False
         self._client_tls = tls
         self._on_lost = on_lost
         # Of connections that peers make to us; those we make are encrypted by the event loop.
@@ -133,7 +134,7 @@ class Caller:
         return None
 
     def arrived(
-        self, connection: Connection, frames: Frames | PlainSends, only_sends: bool
+        self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
     ) -> None:
         assert isinstance(frames, list), "only a server's decoder leaves sends as rows"
         for frame in frames:

@@ -19,6 +19,7 @@ from contrail.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
+from contrail.kernels.frame_scan import is_one_send
 from contrail.model.host import Host, pack_host
 from contrail.protocol.command import (
     FLAG_ONE_WAY,
@@ -53,11 +54,13 @@ class Hub(Protocol):
     pauses_slow_peers: bool
     tls_mode: TlsMode
     tls_files: TlsFiles | None
+    # Whether a single send is handed over as it came, to be taken apart with those of others.
+    takes_plain_sends: bool
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
     def arrived(
-        self, connection: Connection, frames: Frames | PlainSends, only_sends: bool
+        self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
     ) -> None: ...
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
@@ -144,6 +147,11 @@ class Connection(asyncio.Protocol):
         decoder = self._decoder
         assert decoder is not None
         starts_a_frame = not decoder.pending_bytes
+        if starts_a_frame and hub.takes_plain_sends and is_one_send(data):
+            self.frame_s = now_s
+            self.has_sent_a_frame = True
+            hub.arrived(self, data, True)
+            return
         frames: Frames | PlainSends = decoder.feed_runs(data) if data else []
         if frames:
             # What is pending now, if anything, has just begun.
@@ -154,6 +162,19 @@ class Connection(asyncio.Protocol):
             self.frame_s = now_s
         if decoder.failure is not None:
             self.close(decoder.failure.reason)
+
+    def decoded(self, send: bytes) -> tuple[Frames, bool]:
+        """A single send that was handed over as it came, and whether it really is one."""
+        assert self._decoder is not None
+        frames = self._decoder.whole(send)
+        if self._decoder.failure is not None:
+            self.close(self._decoder.failure.reason)
+        return frames, self._decoder.only_sends
+
+    def joined(self, sends: list[bytes], hosts: list[bytes]) -> PlainSends | None:
+        """Single sends of several connections, ours first, as rows; None for a second look."""
+        assert self._decoder is not None
+        return self._decoder.join(sends, hosts)
 
     def eof_received(self) -> bool:
         return False

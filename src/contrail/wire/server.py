@@ -31,15 +31,21 @@ _FREE_PAIR_TRIES = 100
 FAST_PORT_DISTANCE = 2
 
 
-Arrived = tuple[Connection, Frames | PlainSends, bool]
-"""A connection, what it sent at once, and whether that is nothing but sends."""
+Arrived = tuple[Connection, Frames | PlainSends | bytes, bool]
+"""A connection, what it sent at once, and whether that is nothing but sends.
+
+A single send is left as bytes, to be taken apart together with those of other connections.
+"""
 
 
 class Service(Protocol):
     """What a server is for. All calls come from the event loop's thread."""
 
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
-        """Take entries from ``at`` on that need no second look; returns the first left alone."""
+        """Take entries from ``at`` on that need no second look; returns the first left alone.
+
+        Single sends among them may be replaced by what they are.
+        """
         ...
 
     def received(self, peer: Connection, frames: Frames) -> None:
@@ -74,7 +80,7 @@ class Server:
         self.tls_mode = tls_mode
         self.tls_files = tls_files
         self.property_suffix = property_suffix
-        self._takes_plain_sends = takes_plain_sends
+        self.takes_plain_sends = takes_plain_sends
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         # Whoever wants requests timed sets it before the first connection comes.
@@ -124,7 +130,7 @@ class Server:
             property_suffix=self.property_suffix,
             frame_bytes_max=self.limits.frame_bytes_max,
             header_bytes_max=self.limits.header_bytes_max,
-            takes_plain_sends=self._takes_plain_sends,
+            takes_plain_sends=self.takes_plain_sends,
         )
 
     def admit(self, connection: Connection) -> str | None:
@@ -148,7 +154,7 @@ class Server:
         return None
 
     def arrived(
-        self, connection: Connection, frames: Frames | PlainSends, only_sends: bool
+        self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
     ) -> None:
         if not self._arrived:
             self._note_first_arrival()
@@ -211,9 +217,13 @@ class Server:
                 if left_at > at:
                     at = left_at
                     continue
+                # It may have been replaced by what it is.
+                frames = arrived[at][1]
             at += 1
             try:
-                if isinstance(frames, PlainSends):
+                if isinstance(frames, bytes):
+                    frames = connection.decoded(frames)[0]
+                elif isinstance(frames, PlainSends):
                     frames = frames.items()
                 service.received(connection, frames)
             except Exception:

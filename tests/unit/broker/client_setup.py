@@ -27,6 +27,8 @@ BROKER = "broker-a"
 
 
 class Compiled:
+    sieve = None
+
     def matches(self, properties: Mapping[str, str]) -> bool:
         return bool(properties)
 

@@ -344,3 +344,20 @@ def test_usual_pulls_that_wait_take_the_long_way_when_the_broker_stops() -> None
     assert told == ["held long way"]
     loop.turn()
     assert told == ["held long way"]
+
+
+def test_a_few_are_answered_at_once_while_nobody_waits(setting: Setting) -> None:
+    reads = setting.reads
+    readers = [Reader() for _ in range(20)]
+    answered = 0
+    for reader in readers:
+        if reads.has_turn_at_once(reader):
+            reads.note_at_once(reader, FarAnswer(b"t", 0, 0, 0))
+            answered += 1
+            assert not reads.has_turn_at_once(reader), "one of a connection, then others"
+    assert 1 < answered < len(readers)
+    # The next tick.
+    reads.answered_at_once.clear()
+    assert reads.has_turn_at_once(readers[0])
+    setting.take(0, readers[1])
+    assert not reads.has_turn_at_once(readers[0]), "somebody is in line before it"

@@ -13,6 +13,8 @@ DAY_MS = 24 * 3600 * 1000
 
 
 class _Compiled:
+    sieve = None
+
     def __init__(self, text: str) -> None:
         self.text = text
 

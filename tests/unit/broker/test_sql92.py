@@ -269,3 +269,42 @@ def test_any_text_is_compiled_or_refused(text: str) -> None:
         return
     for properties in ({}, {"a": "5", "b": "x"}, {"a": "NaN", "b": ""}):
         assert compiled.matches(properties) is (compiled.evaluate(properties) is True)
+
+
+stored_values = st.sampled_from(
+    ["", "1", "5", "5.5", "x", "7.5", "TRUE", "1\x01", "größe", "x" * 200]
+)
+
+
+@given(TEXTS, st.dictionaries(st.sampled_from("abc"), stored_values))
+def test_a_sieve_decides_by_stored_values_what_the_filter_decides_by_properties(
+    text: str, properties: dict[str, str]
+) -> None:
+    try:
+        compiled = compile_sql(text)
+    except FilterInvalid:
+        return
+    assert compiled.sieve is not None
+    names, verdicts = compiled.sieve
+    key = b"\x02".join(properties.get(name.decode(), "").encode() for name in names)
+    # What is stored empty is missing when it is read.
+    read = {name: value for name, value in properties.items() if value}
+    for _ in range(2):
+        assert verdicts[key] is compiled.matches(read)
+
+
+def test_a_sieve_names_each_property_once_and_forgets_before_it_grows_large() -> None:
+    sieve = compile_sql("a > 5 AND (b = 'x' OR a IN ('7') OR $c IS NULL)").sieve
+    assert sieve is not None
+    assert sieve.names == (b"a", b"b", b"$c")
+    for number in range(5000):
+        assert sieve.verdicts[b"%d\x02\x02" % number] is (number > 5)
+    assert sieve.verdicts[b"7\x02%s\x02z" % (b"y" * 500)] is True
+    assert len(sieve.verdicts) <= 1024
+    assert max(map(len, sieve.verdicts)) <= 128
+
+
+def test_a_filter_of_very_many_properties_has_no_sieve() -> None:
+    text = " AND ".join(f"p{number} = 1" for number in range(17))
+    assert compile_sql(text).sieve is None
+    assert compile_sql("1 = 1").sieve is not None

@@ -197,8 +197,39 @@ def binary_headers(draw: st.DrawFn) -> bytes:
     return head + remark + struct.pack(">i", len(fields) + draw(lie)) + fields
 
 
+def binary_header(code: int, fields: dict[str, str], *, opaque: int = 7, flag: int = 0) -> bytes:
+    """As a Java client writes one, nothing being wrong with it."""
+    encoded = b"".join(binary_field(name, value) for name, value in fields.items())
+    head = struct.pack(">hBhiii", code, 0, 479, opaque, flag, 0)
+    return head + struct.pack(">i", len(encoded)) + encoded
+
+
+def binary_field(name: str, value: str) -> bytes:
+    name_bytes = name.encode("utf-8", "surrogatepass")
+    value_bytes = value.encode("utf-8", "surrogatepass")
+    sizes = struct.pack(">H", len(name_bytes)), struct.pack(">i", len(value_bytes))
+    return sizes[0] + name_bytes + sizes[1] + value_bytes
+
+
+@st.composite
+def sound_binary_headers(draw: st.DrawFn) -> bytes:
+    """Sends, pulls and a few others with a binary header whose lengths are right."""
+    code = draw(st.sampled_from([310, 310, 310, 320, 325, 11, 11, 361, 34, 0]))
+    numbers = pull_fields().map(json.loads)
+    letters = {letter: draw(_sound_values[letter]) for letter in draw(_binary_letters)}
+    fields = draw(numbers) if code in (11, 361) else letters
+    opaque, flag = draw(i32), draw(st.sampled_from([0, 0, 0, 2, 1, -1]))
+    return binary_header(code, fields, opaque=opaque, flag=flag)
+
+
+_binary_letters = st.lists(st.sampled_from("ijklmn"), unique=True).flatmap(
+    lambda more: st.permutations([*"abcdefgh", *more])
+)
+
 frames = (
     st.builds(frame, json_headers(), bodies)
+    | st.builds(frame, sound_binary_headers(), bodies, st.just(TYPE_BINARY))
+    | st.builds(frame, mutated(sound_binary_headers()), bodies, st.just(TYPE_BINARY))
     | st.builds(frame, mutated(json_headers()), bodies)
     | st.builds(frame, binary_headers(), bodies, st.just(TYPE_BINARY))
     | st.builds(frame, st.binary(max_size=30), bodies, st.sampled_from([0, 1, 2, 255]))

@@ -11,6 +11,11 @@ from collections.abc import Callable
 
 from contrail.broker.handlers.quick_pulls import QuickPulls
 from contrail.broker.services.cold_reads import ColdReads, FarPull, UsualPull
+from contrail.broker.services.filtered_reads import (
+    SCANNED_BYTES_MAX,
+    SCANNED_ROWS_MAX,
+    FilteredReads,
+)
 from contrail.broker.services.pull_admission import (
     PullAdmission,
     PullForbidden,
@@ -23,8 +28,6 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.kernels.frame_scan import Item
-from contrail.model.properties import decode_properties
-from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
@@ -49,10 +52,6 @@ _OUTCOMES = {
     GetStatus.OFFSET_OVERFLOW_BADLY: ResponseCode.PULL_OFFSET_MOVED,
     GetStatus.OFFSET_TOO_SMALL: ResponseCode.PULL_OFFSET_MOVED,
 }
-# RocketMQ looks at so many rows for one pull whose filter wants none of them.
-_SCANNED_ROWS_MAX = 800
-# And at no more than so many bytes of messages, which it must read for a property filter.
-_SCANNED_BYTES_MAX = 16 << 20
 _MASTER_ID = "0"
 # Clients ask for 15 to 30 seconds; nobody needs to be held for longer than they stay connected.
 _HOLD_MS_MAX = 120_000
@@ -81,10 +80,13 @@ class PullHandler:
         self._stats = stats
         self._clock = clock
         self._memory_bytes = memory_bytes
-        self.quick = QuickPulls(settings, admission, store, consumer_offsets, stats)
-        self.quick.log_fits_memory = self._fits_memory()
-        self.parked = ParkedPulls()
         self.cold_reads = ColdReads(store, self._answer_far)
+        self.quick = QuickPulls(
+            settings, admission, store, consumer_offsets, stats, self.cold_reads
+        )
+        self.quick.log_fits_memory = self._fits_memory()
+        self._filtered = FilteredReads(settings, store)
+        self.parked = ParkedPulls()
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -140,8 +142,8 @@ class PullHandler:
         count_max = plan.count_limit(config.transfer_count_in_memory_max)
         bytes_max = config.transfer_bytes_in_memory_max
         if plan.property_filter is not None:
-            count_max = _SCANNED_ROWS_MAX + config.transfer_count_in_memory_max
-            bytes_max += _SCANNED_BYTES_MAX
+            count_max = SCANNED_ROWS_MAX + config.transfer_count_in_memory_max
+            bytes_max += SCANNED_BYTES_MAX
         pull = FarPull(request, peer, plan, count_max, bytes_max)
         if self.cold_reads.take(
             pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
@@ -306,7 +308,8 @@ class PullHandler:
 
     def _read(self, plan: PullPlan) -> tuple[GetResult, list[memoryview]]:
         if plan.property_filter is not None:
-            return self._read_filtered(plan)
+            result = self._filtered.read(plan)
+            return result, result.ranges
         config = self._settings.config
         count_max = plan.count_limit(config.transfer_count_in_memory_max)
         result = self._get(plan, count_max, config.transfer_bytes_in_memory_max)
@@ -339,56 +342,6 @@ class PullHandler:
 
     def _fits_memory(self) -> bool:
         return self._store.physical_end - self._store.physical_min <= self._memory_max
-
-    def _read_filtered(self, plan: PullPlan) -> tuple[GetResult, list[memoryview]]:
-        """Messages whose properties pass; reads on until enough are found or looked at."""
-        assert plan.property_filter is not None
-        config = self._settings.config
-        count_max = max(1, min(plan.count_max, config.transfer_count_in_memory_max))
-        bytes_left = config.transfer_bytes_in_memory_max
-        kept: list[memoryview] = []
-        looked_at = looked_at_bytes = 0
-        reading = plan
-        while True:
-            result = self._get(reading, config.transfer_count_in_memory_max, bytes_left)
-            if result.status is not GetStatus.FOUND:
-                break
-            for record in result.records:
-                message = decode_record(record, 0)
-                if len(kept) >= count_max or (kept and len(record) > bytes_left):
-                    result.next_queue_offset = message.queue_offset
-                    break
-                if plan.property_filter.matches(decode_properties(message.raw_properties)):
-                    kept.append(record)
-                    bytes_left -= len(record)
-            looked_at += result.message_count
-            looked_at_bytes += result.byte_count
-            reading = reading._replace(queue_offset=result.next_queue_offset)
-            if len(kept) >= count_max or bytes_left <= 0:
-                break
-            if looked_at >= _SCANNED_ROWS_MAX or looked_at_bytes >= _SCANNED_BYTES_MAX:
-                break
-            if result.next_queue_offset >= result.queue_offset_max:
-                break
-        return _filtered(result, plan, reading.queue_offset, kept)
-
-
-def _filtered(
-    last: GetResult, plan: PullPlan, next_queue_offset: int, kept: list[memoryview]
-) -> tuple[GetResult, list[memoryview]]:
-    if last.status is not GetStatus.FOUND and next_queue_offset == plan.queue_offset:
-        return last, []
-    status = GetStatus.FOUND if kept else GetStatus.NO_MATCHED_MESSAGE
-    result = GetResult(
-        status,
-        next_queue_offset,
-        last.queue_offset_min,
-        last.queue_offset_max,
-        kept,
-        len(kept),
-        sum(len(record) for record in kept),
-    )
-    return result, kept
 
 
 def _forbidden(refusal: PullForbidden) -> Response:

@@ -8,23 +8,20 @@ Everything else takes the long way, through ``handlers.pull``.
 from __future__ import annotations
 
 from enum import Enum
-from struct import Struct
 
-from contrail.broker.services.cold_reads import FarAnswer
+from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.broker.services.pull_admission import PullAdmission
 from contrail.broker.state.consumer_offsets import ConsumerOffsets, offsets_key
 from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.kernels.frame_scan import Item
-from contrail.model.record import PHYSICAL_OFFSET_POSITION
 from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 from contrail.protocol.command import Request, frame_prefix
 from contrail.store.log import MessageStore
-from contrail.store.services.reading import FAR, FoundRun
+from contrail.store.services.reading import FAR, Far, FoundRun, Reach
 from contrail.wire.connection import Connection
 
-_PLACE = Struct(">q")
 _KNOWN_MAX = 100_000
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
@@ -68,12 +65,14 @@ class QuickPulls:
         store: MessageStore,
         consumer_offsets: ConsumerOffsets,
         stats: BrokerStats,
+        cold_reads: ColdReads,
     ) -> None:
         self._settings = settings
         self._admission = admission
         self._store = store
         self._consumer_offsets = consumer_offsets
         self._stats = stats
+        self._cold_reads = cold_reads
         self._epoch = -1
         self._known: dict[tuple[int, bytes], _Known] = {}
         # Whether what the log holds is in memory, mostly; else its limits are others.
@@ -86,23 +85,22 @@ class QuickPulls:
         return counts
 
     def answer(self, item: Item, peer: Connection) -> Outcome:
-        """Answer a pull, if it is like one before and its messages are one recent stretch."""
+        """Answer a pull, if it is like one before and its messages are one stretch.
+
+        Those that lie further back must be in memory, and the peer's turn must have come.
+        """
         known = self._find(item)
         if known is None:
             return Outcome.UNUSUAL
-        plan, config = known.plan, self._settings.config
-        run = self._store.get_run(
-            plan.topic,
-            plan.queue_id,
-            item[5],
-            self._count_max(plan, item[6]),
-            config.transfer_bytes_in_memory_max,
-        )
+        reach = Reach.WARM if self._cold_reads.has_turn_at_once(peer) else Reach.NEAR
+        run = self._run(known.plan, item, reach)
         if run is None:
             return Outcome.UNUSUAL
         if run is FAR:
             return Outcome.FAR
         self._reply(item, peer, known, run, item[7] if known.commits else -1)
+        if run[4]:
+            self._cold_reads.note_at_once(peer, _far_answer(known.plan, item, run))
         return Outcome.ANSWERED
 
     def commit_far(self, item: Item) -> None:
@@ -123,23 +121,23 @@ class QuickPulls:
         known = self._find(item)
         if known is None:
             return None
-        plan, config = known.plan, self._settings.config
-        run = self._store.get_warm_run(
+        run = self._run(known.plan, item, Reach.WARM)
+        if run is None or run is FAR:
+            return None
+        self._reply(item, peer, known, run, -1)
+        return _far_answer(known.plan, item, run)
+
+    def _run(self, plan: PullPlan, item: Item, reach: Reach) -> FoundRun | Far | None:
+        config, asked = self._settings.config, item[6]
+        allowed = BULK_COUNT_MAX if plan.is_bulk else config.transfer_count_in_memory_max
+        return self._store.get_run(
             plan.topic,
             plan.queue_id,
             item[5],
-            self._count_max(plan, item[6]),
+            (asked if asked < allowed else allowed) or 1,
             config.transfer_bytes_in_memory_max,
+            reach,
         )
-        if run is None:
-            return None
-        physical_end = _PLACE.unpack_from(run[0], PHYSICAL_OFFSET_POSITION)[0] + len(run[0])
-        self._reply(item, peer, known, run, -1)
-        return FarAnswer(plan.topic, plan.queue_id, item[5], physical_end)
-
-    def _count_max(self, plan: PullPlan, asked: int) -> int:
-        allowed = self._settings.config.transfer_count_in_memory_max
-        return min(asked, BULK_COUNT_MAX if plan.is_bulk else allowed) or 1
 
     def _find(self, item: Item) -> _Known | None:
         """What is known of pulls like this one, if that is all there is to know now."""
@@ -156,7 +154,7 @@ class QuickPulls:
     ) -> None:
         opaque, queue_offset = item[0], item[5]
         plan = known.plan
-        view, count, low, high = run
+        view, count, low, high, _ = run
         next_queue_offset = queue_offset + count
         self._consumer_offsets.read_on(
             known.offsets_key, plan.queue_id, consumer_offset, next_queue_offset
@@ -186,3 +184,7 @@ class QuickPulls:
         """Once in a while, so that operators see what a group reads and when it last did."""
         for known in self._known.values():
             known.given_noted = False
+
+
+def _far_answer(plan: PullPlan, item: Item, run: FoundRun) -> FarAnswer:
+    return FarAnswer(plan.topic, plan.queue_id, item[5], run[4])

@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from contrail.broker.handlers.batch_sends import BatchSends, GeneralWay
 from contrail.broker.services.acknowledgements import Acknowledgements
-from contrail.broker.services.plain_chunks import count_chunk_codes, run_of, slim_items
+from contrail.broker.services.plain_chunks import (
+    count_chunk_codes,
+    is_two_way,
+    run_of,
+    slim_items,
+)
 from contrail.broker.services.send_admission import Admitted, SendAdmission
 from contrail.broker.services.send_dedupe import BatchRepeat, remember_place, repeated_run
 from contrail.broker.state.recent_halves import RecentHalves
@@ -29,7 +35,12 @@ from contrail.errors import (
     RequestRejected,
     StoreError,
 )
-from contrail.kernels.answer_build import batch_answer, part_answers, plain_answers
+from contrail.kernels.answer_build import (
+    batch_answer,
+    part_answers,
+    plain_answers,
+    plain_answers_singly,
+)
 from contrail.kernels.plain_sends import are_admitted, two_way_count
 from contrail.kernels.send_runs import Item, count_plain, gather_runs
 from contrail.kernels.send_tally import count_codes
@@ -51,8 +62,8 @@ from contrail.wire.server import Arrived
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
 
-    SentChunk = tuple[Connection, Chunk]
-    """Who sent it, and what."""
+    SentChunk = tuple[list[Connection], Chunk]
+    """Who sent it, and what: one connection all of it, or each of several one message."""
 
 _log = logging.getLogger(__name__)
 
@@ -61,6 +72,8 @@ _PLAIN_FLAGS = 0x701
 _HALF = HALF_TOPIC.encode()
 # RocketMQ calls its page cache busy when one append takes longer than this.
 _FLUSH_BUSY_MS = 1000
+# Fewer single sends than this in a tick are not worth the buffers of a chunk.
+_JOINED_COUNT_MIN = 4
 
 
 _Part = tuple[Connection, int, int, Admitted | None]
@@ -114,7 +127,7 @@ class SendHandler:
         self._parts: list[_Part] = []
         # By topic and key: those in the run that nobody may store once more.
         self._claims: dict[tuple[str, bytes], _Claimed] = {}
-        self._chunks: list[tuple[Connection, PlainSends]] = []
+        self._chunks: list[tuple[list[Connection], PlainSends]] = []
         self._batches = BatchSends(
             admission,
             store,
@@ -149,22 +162,48 @@ class SendHandler:
         end = len(arrived)
         while at < end:
             peer, frames, only_sends = arrived[at]
-            if only_sends and _begins_with_batch(frames):
-                # Not for this run: ``take`` lets batches of several entries join one of their own.
-                break
             if isinstance(frames, PlainSends):
                 room = in_flight_count_max - peer.in_flight_count
-                if frames.send_count > room or not self._take_chunk(peer, frames):
+                if frames.send_count > room or not self._take_chunk([peer], frames):
                     break
                 at += 1
                 continue
+            if isinstance(frames, bytes):
+                at = self._take_singles(arrived, at, in_flight_count_max)
+                continue
+            if only_sends and _begins_with_batch(frames):
+                # Not for this run: ``take`` lets batches of several entries join one of their own.
+                break
             left_at = self._gather(arrived, at, in_flight_count_max)
             if left_at == at:
                 break
             at = left_at
         return at
 
-    def _take_chunk(self, peer: Connection, sends: PlainSends) -> bool:
+    def _take_singles(self, arrived: list[Arrived], at: int, in_flight_count_max: int) -> int:
+        """One send each of many connections, taken apart together; the first entry left alone.
+
+        If that is not to be, they are replaced by what they are, each for itself.
+        """
+        sends: list[bytes] = []
+        peers: list[Connection] = []
+        for peer, frames, _ in islice(arrived, at, None):
+            if not isinstance(frames, bytes):
+                break
+            sends.append(frames)
+            peers.append(peer)
+        count = len(sends)
+        if count >= _JOINED_COUNT_MIN:
+            # A connection may be there twice: room for all is room for each.
+            room = in_flight_count_max - max(peer.in_flight_count for peer in peers)
+            joined = peers[0].joined(sends, [peer.packed_host for peer in peers])
+            if count <= room and joined is not None and self._take_chunk(peers, joined):
+                return at + count
+        for index, (peer, send) in enumerate(zip(peers, sends, strict=True), at):
+            arrived[index] = (peer, *peer.decoded(send))
+        return at
+
+    def _take_chunk(self, peers: list[Connection], sends: PlainSends) -> bool:
         """Collect sends that are still rows, unless one of them needs a second look."""
         if self._on_stored is not None or not are_admitted(
             sends.chunk, self._admission.plain_topics(), _PLAIN_FLAGS, self._store.body_bytes_max
@@ -173,7 +212,7 @@ class SendHandler:
         self._batches.append()
         if self._items:
             self.append_run()
-        self._chunks.append((peer, sends))
+        self._chunks.append((peers, sends))
         return True
 
     def _gather(self, arrived: list[Arrived], at: int, in_flight_count_max: int) -> int:
@@ -355,16 +394,18 @@ class SendHandler:
         except Exception as error:
             _log.exception("%d chunks of messages could not be appended", len(chunks))
             failure = StoreError(f"{type(error).__name__}: {error}")
-            for peer, sends in taken:
-                self._refuse_all(sends.items(), [(peer, 0, sends.send_count, None)], failure)
+            for peers, sends in taken:
+                self._refuse_all(sends.items(), _parts_of(peers, sends.send_count), failure)
             return
         if appended is None:
-            for peer, sends in taken:
-                self._take_plain(peer, sends.items())
+            for peers, sends in taken:
+                items = sends.items()
+                for peer, first, last, _ in _parts_of(peers, sends.send_count):
+                    self._take_plain(peer, items[first:last])
             self.append_run()
             return
-        self._stats.stored_plain(chunks)
-        self._promise_chunks([(peer, sends.chunk) for peer, sends in taken], appended)
+        self._stats.stored_plain(chunks, appended.physical_end - appended.physical_start)
+        self._promise_chunks([(peers, sends.chunk) for peers, sends in taken], appended)
 
     def _append_singly(
         self, items: list[Item], parts: list[_Part], claims: Mapping[tuple[str, bytes], _Claimed]
@@ -468,14 +509,14 @@ class SendHandler:
             self._answer_chunks(chunks, appended, ResponseCode.SUCCESS, arrived_s)
             return
         # Bodies are in the log; what waits keeps only what its answers need.
-        waiting = [(peer, (b"", *chunk[1:])) for peer, chunk in chunks]
+        waiting: list[SentChunk] = [(peers, (b"", *chunk[1:])) for peers, chunk in chunks]
         places = appended._replace(records=bytearray())
-        counts = [two_way_count(chunk) for _, chunk in waiting]
-        for (peer, _), count in zip(waiting, counts, strict=True):
+        counts = [count for sent in waiting for count in _two_way_counts(*sent)]
+        for peer, count in counts:
             peer.in_flight_count += count
 
         def release(code: ResponseCode) -> None:
-            for (peer, _), count in zip(waiting, counts, strict=True):
+            for peer, count in counts:
                 peer.in_flight_count -= count
             self._answer_chunks(waiting, places, code, arrived_s)
 
@@ -495,10 +536,14 @@ class SendHandler:
             counts = count_chunk_codes([chunk for _, chunk in chunks])
             self._times.answered_sends(counts, code, arrived_s)
         extra = self._extra_fields()
-        for peer, (_, count, rows, texts, _) in chunks:
-            answers = plain_answers(count, rows, texts, self._host_digits, extra)
-            if answers:
-                peer.send_whole(answers)
+        for peers, (_, count, rows, texts, _, _) in chunks:
+            if len(peers) == 1:
+                answers = [plain_answers(count, rows, texts, self._host_digits, extra)]
+            else:
+                answers = plain_answers_singly(count, rows, texts, self._host_digits, extra)
+            for peer, answer in zip(peers, answers, strict=True):
+                if answer:
+                    peer.send_whole(answer)
 
     def _answer_rows_singly(
         self,
@@ -508,13 +553,13 @@ class SendHandler:
         arrived_s: float,
     ) -> None:
         """What did not go well is told on the general way."""
-        for peer, chunk in chunks:
+        for peers, chunk in chunks:
             items, run = slim_items(chunk), run_of(chunk, appended)
-            part: _Part = (peer, 0, len(items), None)
+            parts = _parts_of(peers, len(items))
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
-                self._refuse_all(items, [part], StoreError("the log could not be made durable"))
+                self._refuse_all(items, parts, StoreError("the log could not be made durable"))
             else:
-                self._answer_parts(items, [part], run, code, arrived_s)
+                self._answer_parts(items, parts, run, code, arrived_s)
 
     def _repeat(
         self, peer: Connection, item: Item, admitted: Admitted, firsts: list[FirstSend]
@@ -652,12 +697,26 @@ def _slim(item: Item) -> Item:
     return (*item[:11], (draft[0], draft[1]))
 
 
-def _begins_with_batch(sends: Frames | PlainSends) -> bool:
+def _begins_with_batch(sends: Frames) -> bool:
     """Whether the first of nothing but sends is a batch."""
-    if isinstance(sends, PlainSends) or not sends:
+    if not sends:
         return False
     first: Item = sends[0]
     return bool(first[7])
+
+
+def _parts_of(peers: list[Connection], count: int) -> list[_Part]:
+    """The parts of a chunk: all of it one connection's, or one message of each."""
+    if len(peers) == 1:
+        return [(peers[0], 0, count, None)]
+    return [(peer, at, at + 1, None) for at, peer in enumerate(peers)]
+
+
+def _two_way_counts(peers: list[Connection], chunk: Chunk) -> list[tuple[Connection, int]]:
+    """How many messages of a chunk each connection waits for."""
+    if len(peers) == 1:
+        return [(peers[0], two_way_count(chunk))]
+    return [(peer, int(is_two_way(chunk, at))) for at, peer in enumerate(peers)]
 
 
 def _has_usual_answer(item: Item, admitted: Admitted | None) -> bool:

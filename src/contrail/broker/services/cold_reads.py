@@ -40,6 +40,9 @@ _READS_PER_PULL_MAX = 8
 _BLOCK_RECORD_BYTES = 4 << 20
 _BLOCK_ROWS = 8192
 _HINTS_MAX = 16
+# So many far pulls, one of a connection, may be answered in the tick that they came with: about
+# as long as a round.
+_AT_ONCE_MAX = 8
 _TOLD_BLOCKS_MAX = 1024
 
 _Block = tuple[bytes, int, int]
@@ -138,9 +141,13 @@ class ColdReads:
         self._hint_count = 0
         # Blocks of rows by queue, blocks of records as those of no topic, the oldest first.
         self._told: OrderedDict[_Block, None] = OrderedDict()
+        # Where the last answer of a queue was when all of that had been told.
+        self._told_at: dict[tuple[bytes, int], tuple[int, int]] = {}
         self._count = 0
         self._is_closed = False
         self.brought_in_count = 0
+        # Who had a far pull answered at once in this tick; the tick's owner clears it.
+        self.answered_at_once: set[Peer] = set()
 
     def __len__(self) -> int:
         return self._count
@@ -163,6 +170,18 @@ class ColdReads:
         line.pulls.append(pull)
         self._count += 1
         return True
+
+    def has_turn_at_once(self, peer: Peer) -> bool:
+        """Whether a pull need not be put in line: nobody waits, and the tick had few like it."""
+        at_once = self.answered_at_once
+        if self._lines or self._is_closed:
+            return False
+        return not at_once or (peer not in at_once and len(at_once) < _AT_ONCE_MAX)
+
+    def note_at_once(self, peer: Peer, answered: FarAnswer) -> None:
+        """A far pull was answered without having been in line."""
+        self.answered_at_once.add(peer)
+        self._read_ahead(answered)
 
     # Rounds.
 
@@ -313,8 +332,15 @@ class ColdReads:
     def _read_ahead(self, answered: FarAnswer) -> None:
         """Tell the disk what comes next, once for all that read there."""
         topic, queue_id, queue_offset, physical_end = answered
+        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
+        # Most answers of a queue end in the block where the last one did.
+        if place == self._told_at.get((topic, queue_id)):
+            return
         if not physical_end or self._hint_count >= _HINTS_MAX:
             return
+        if len(self._told_at) >= _TOLD_BLOCKS_MAX:
+            self._told_at.clear()
+        self._told_at[topic, queue_id] = place
         told, parts = self._told, []
         for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
             if (b"", 0, number) not in told:
@@ -338,6 +364,7 @@ class ColdReads:
 
     def _forget_told(self, plan: PullPlan, physical_end: int) -> None:
         """Something was not in memory: what was told of this place no longer counts."""
+        self._told_at.clear()
         for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
             self._told.pop((b"", 0, number), None)
         for number in _blocks(plan.queue_offset, _BLOCK_ROWS):

@@ -19,7 +19,7 @@ _NO_TEXT = b""
 def slim_items(chunk: Chunk) -> list[Item]:
     """The sends as tuples, with what their answers need and nothing else."""
     items: list[Item] = []
-    _, count, rows, texts, _ = chunk
+    _, count, rows, texts, _, _ = chunk
     for at in range(0, count * send_rows.ROW_NUMBERS, send_rows.ROW_NUMBERS):
         key = bytes(texts[rows[at + send_rows.KEY_AT] : rows[at + send_rows.KEY_END]])
         request = (rows[at + send_rows.OPAQUE], rows[at + send_rows.ONE_WAY])
@@ -31,7 +31,7 @@ def slim_items(chunk: Chunk) -> list[Item]:
 
 def run_of(chunk: Chunk, appended: AppendedChunks) -> AppendedRun:
     """Where the sends landed."""
-    _, count, rows, _, _ = chunk
+    _, count, rows, _, _, _ = chunk
     step, end = send_rows.ROW_NUMBERS, count * send_rows.ROW_NUMBERS
     return AppendedRun(
         list(rows[send_rows.QUEUE_OFFSET : end : step]),
@@ -39,6 +39,11 @@ def run_of(chunk: Chunk, appended: AppendedChunks) -> AppendedRun:
         appended.store_timestamp_ms,
         appended.physical_end,
     )
+
+
+def is_two_way(chunk: Chunk, index: int) -> bool:
+    """Whether somebody waits for the answer to one of the sends."""
+    return not chunk[2][index * send_rows.ROW_NUMBERS + send_rows.ONE_WAY]
 
 
 def count_chunk_codes(chunks: list[Chunk]) -> dict[int, int]:

@@ -35,6 +35,10 @@ SUBSCRIPTION_FORBIDDEN = 5
 _PASSED_MAX = 20_000
 _NUMBERS = ("queueOffset", "maxMsgNums", "commitOffset", "suspendTimeoutMillis")
 _DIGITS_MAX = 18
+# Expressions that stand in the pulls themselves stay compiled: so many of at most so many
+# characters, with what they remember some twenty megabytes.
+_COMPILED_MAX = 64
+_COMPILED_CHARACTERS_MAX = 512
 
 
 class PullForbidden(RequestRejected):
@@ -65,6 +69,7 @@ class PullAdmission:
         self._clock = clock
         self._epoch = -1
         self._passed: dict[tuple[object, ...], PullPlan] = {}
+        self._compiled: dict[str, PropertyFilter] = {}
 
     @property
     def epoch(self) -> int:
@@ -211,11 +216,21 @@ class PullAdmission:
                 raise FilterInvalid(
                     f"expression type {subscription.expression_type!r} is unknown; use TAG or SQL92"
                 )
-            return subscription, compile_sql(subscription.sub_string)
+            return subscription, self._compiled_filter(subscription.sub_string)
         except (ConfigError, FilterInvalid) as error:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription cannot be read: {error}"
             ) from error
+
+    def _compiled_filter(self, text: str) -> PropertyFilter:
+        compiled = self._compiled.get(text)
+        if compiled is None:
+            compiled = compile_sql(text)
+            if len(text) <= _COMPILED_CHARACTERS_MAX:
+                if len(self._compiled) >= _COMPILED_MAX:
+                    self._compiled.clear()
+                self._compiled[text] = compiled
+        return compiled
 
     def _registered(
         self, fields: HeaderFields, group_config: SubscriptionGroupConfig, topic: str

@@ -13,6 +13,7 @@ from typing import NamedTuple, Protocol
 
 from contrail.errors import FilterInvalid
 from contrail.model.fastjson import JsonValue
+from contrail.model.property_sieve import PropertySieve
 from contrail.model.subscription import SQL92, SubscriptionData
 
 REMOVED_AFTER_MS = 24 * 3600 * 1000
@@ -25,6 +26,9 @@ class Matcher(Protocol):
 
     @property
     def text(self) -> str: ...
+
+    @property
+    def sieve(self) -> PropertySieve | None: ...
 
     def matches(self, properties: Mapping[str, str]) -> bool: ...
 

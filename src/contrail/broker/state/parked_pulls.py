@@ -46,6 +46,11 @@ class ParkedPulls:
         self._count += 1
         return True
 
+    @property
+    def by_queue(self) -> dict[tuple[bytes, int], list[ParkedPull]]:
+        """By topic and queue id, live: who tells of arrivals looks here whether anybody waits."""
+        return self._queues
+
     def waiting_at(self, topic: bytes, queue_id: int) -> list[ParkedPull]:
         """The pulls of one queue; the caller calls ``done`` for those it answers."""
         return self._queues.get((topic, queue_id), [])

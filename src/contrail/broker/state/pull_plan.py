@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple, Protocol
 
+from contrail.model.property_sieve import PropertySieve
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 
@@ -19,6 +20,10 @@ class PropertyFilter(Protocol):
 
     @property
     def text(self) -> str: ...
+
+    # The same filter for who reads stored properties; None where that does not pay.
+    @property
+    def sieve(self) -> PropertySieve | None: ...
 
     def matches(self, properties: Mapping[str, str]) -> bool: ...
 

@@ -27,6 +27,7 @@ from contrail.kernels.send_tally import (
     NORMAL,
     TRANSACTION,
     Tally,
+    TopicTally,
     skips_of,
     tally_batches,
     tally_plain,
@@ -178,6 +179,8 @@ class BrokerStats:
         self._last_times = _PutTimes()
         # By topic and kind: messages, bytes, and the messages of each class of sizes.
         self._stored: dict[tuple[str, int], list[int]] = {}
+        # What came as rows of numbers and is not among the items yet, by topic.
+        self._unsettled: dict[int, TopicTally] = {NORMAL: {}, FIFO: {}}
 
     # The hot path.
 
@@ -188,9 +191,21 @@ class BrokerStats:
         run = drafts if isinstance(drafts, list) else list(drafts)
         self._add(tally_run(run, physical_offsets, physical_end, _FIFO_MARK, _FIFO_SKIPS))
 
-    def stored_plain(self, chunks: list[Chunk]) -> None:
-        """Tidy sends were stored that are rows of numbers."""
-        self._add(tally_plain(chunks))
+    def stored_plain(self, chunks: list[Chunk], byte_count: int) -> None:
+        """Tidy sends were stored that are rows of numbers, in so many bytes.
+
+        A run may be of as many topics as it has messages. The items of its topics are brought up
+        to date when somebody looks at them, which is far less often than once a run.
+        """
+        self._put.total += tally_plain(chunks, self._unsettled[NORMAL], self._unsettled[FIFO])
+        self.put_byte_count += byte_count
+
+    def _settle(self) -> None:
+        """Bring the items up to date."""
+        for kind, tally in self._unsettled.items():
+            for name, counts in tally.items():
+                self._count_topic(name.decode("utf-8", "replace"), kind, counts)
+            tally.clear()
 
     def stored_batches(
         self, batches: list[MessageDraft], places: list[Place], physical_end: int
@@ -200,21 +215,28 @@ class BrokerStats:
 
     def _add(self, tally: Tally) -> None:
         for (name, kind), counts in tally.items():
-            topic = name.decode("utf-8", "replace")
-            self.sent(topic, counts[0], counts[1])
-            key = (topic, _KINDS.get(topic, kind))
-            known = self._stored.get(key)
-            self._stored[key] = counts if known is None else list(map(add, known, counts))
+            self._count_topic(name.decode("utf-8", "replace"), kind, counts)
+            self._put.total += counts[0]
+            self.put_byte_count += counts[1]
+
+    def _count_topic(self, topic: str, kind: int, counts: list[int]) -> None:
+        self._count_items(topic, counts[0], counts[1])
+        key = (topic, _KINDS.get(topic, kind))
+        known = self._stored.get(key)
+        self._stored[key] = counts if known is None else list(map(add, known, counts))
 
     def sent(self, topic: str, count: int, byte_count: int) -> None:
         """``count`` messages of one topic were stored."""
+        self._count_items(topic, count, byte_count)
+        self._put.total += count
+        self.put_byte_count += byte_count
+
+    def _count_items(self, topic: str, count: int, byte_count: int) -> None:
         items = self._put_items.get(topic) or self._items_of_put(topic)
         items[0].add(count, count)
         items[1].add(byte_count, count)
         for item in items[2:]:
             item.value += count
-        self._put.total += count
-        self.put_byte_count += byte_count
 
     def pulled(self, names: tuple[str, str], count: int, byte_count: int) -> None:
         """One read handed ``count`` messages of a topic to a group: ``names`` are theirs."""
@@ -298,6 +320,7 @@ class BrokerStats:
             rate.sample(now_ms)
         for window, (interval_ms, _) in enumerate(_WINDOWS):
             if before_ms // interval_ms != now_ms // interval_ms:
+                self._settle()
                 for item in self._all_items():
                     item.sample(window, now_ms)
         if before_ms // _MINUTE_MS != now_ms // _MINUTE_MS:
@@ -320,6 +343,7 @@ class BrokerStats:
 
     def topic_deleted(self, topic: str) -> None:
         """Forget the items of a topic."""
+        self._settle()
         self._forget(lambda key: key == topic or key.startswith(f"{topic}@"))
         self._put_items.pop(topic, None)
         for kind in KIND_NAMES:
@@ -343,13 +367,16 @@ class BrokerStats:
 
     def stored_rows(self) -> list[tuple[tuple[str, int], list[int]]]:
         """By topic and kind: messages, bytes, and the messages of each class of sizes."""
+        self._settle()
         return list(self._stored.items())
 
     def items(self, name: str) -> list[tuple[str, StatItem]]:
         """All items of a stat, by key."""
+        self._settle()
         return list(self._items.get(name, {}).items())
 
     def find(self, name: str, key: str) -> StatItem | None:
+        self._settle()
         return self._items.get(name, {}).get(key)
 
     def topic_put_per_second(self, topic: str) -> float:

@@ -63,6 +63,7 @@ class ConsumeQueue(RowQueue):
             folder, config.queue_file_bytes, files=files, handles=handles, unsynced=unsynced
         )
         self._ext: QueueExt | None = None
+        self.takes_plain_rows = not config.queue_ext_enabled
         self._bitmap_of = bitmap_of
         if config.queue_ext_enabled:
             self._ext = QueueExt(

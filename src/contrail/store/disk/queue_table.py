@@ -13,9 +13,10 @@ import re
 from collections.abc import Callable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contrail.errors import StoreLayoutError
+from contrail.kernels.plain_rows import put_plain_rows
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
@@ -23,6 +24,9 @@ from contrail.store.disk.batch_queue import BATCH_ROW_BYTES, BatchQueue, base_of
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_queue import QueueMark
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk
 
 __all__ = ["Arrival", "QueueMark", "QueueProblem", "QueueTable"]
 
@@ -144,6 +148,43 @@ class QueueTable:
                     if queue.physical_end > self.physical_end_max:
                         self.physical_end_max = queue.physical_end
         return arrivals
+
+    def put_plain(
+        self,
+        chunks: list[Chunk],
+        store_timestamp_ms: int,
+        *,
+        watched: dict[tuple[bytes, int], Any] | None,
+        with_index: bool,
+    ) -> tuple[list[Arrival], bytearray | None]:
+        """Take sends that were stored as rows of numbers: the queues that grew, and index rows.
+
+        Without the latter ``put`` must take the same records too: some may not be here yet.
+        """
+        grown: dict[tuple[bytes, int], int] = {}
+        full: list[Queue] = []
+        index_rows = put_plain_rows(
+            chunks,
+            store_timestamp_ms,
+            self._topics,
+            self.tombstones,
+            watched,
+            self._dirty,
+            grown,
+            full,
+            with_index,
+        )
+        for queue in full:
+            queue.write_if_many()
+        return [self._arrival(key, before) for key, before in grown.items()], index_rows
+
+    def _arrival(self, key: tuple[bytes, int], queue_offset_before: int) -> Arrival:
+        queue_offset_max = self._topics[key[0]][key[1]].queue_offset_max
+        return Arrival(*key, queue_offset_max, queue_offset_max - queue_offset_before)
+
+    def note_end(self, physical_end: int) -> None:
+        """Rows of records up to there were put."""
+        self.physical_end_max = max(self.physical_end_max, physical_end)
 
     def cool_idle(self) -> None:
         """Give back the memory of queues without news since the last call."""

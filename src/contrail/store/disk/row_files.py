@@ -18,6 +18,8 @@ _PAGE_BYTES = 4096
 # A whole number of rows of either length (20 and 46 bytes).
 _SCAN_BYTES = 20 * 46 * 64
 _READ_AHEAD_BYTES = 4000
+# One who reads on where the last rows ended goes through a backlog.
+_READ_ON_BYTES = 16_000
 _KEPT_TAIL_BYTES = 4096
 # How much is brought into memory when some of it is wanted.
 _BROUGHT_IN_BYTES = 64 << 10
@@ -75,7 +77,14 @@ class RowFiles:
         self._unsynced = unsynced
         self._ahead = b""
         self._ahead_start = 0
+        # One object for good: whoever appends to the queue has hold of it.
+        self._tail = bytearray()
         self._become_empty(0)
+
+    @property
+    def tail(self) -> bytearray:
+        """The last rows, the unwritten ones at their end; what is added here is appended."""
+        return self._tail
 
     @property
     def end(self) -> int:
@@ -129,7 +138,7 @@ class RowFiles:
                 self._clear(end, file_end if beyond else end)
                 file_start = file_end
         self._unlink_from(max(file_start, self.start))
-        self._tail = bytearray()
+        self._tail.clear()
         self._tail_start = self.written = end
         self._allocated = _NO_FILES
         return beyond
@@ -185,8 +194,10 @@ class RowFiles:
         if start < 0 or start + byte_count > len(self._ahead):
             if byte_count > _READ_AHEAD_BYTES:
                 return read(position, byte_count)
+            reads_on = bool(self._ahead) and 0 < start <= len(self._ahead)
+            ahead_bytes = _READ_ON_BYTES if reads_on else _READ_AHEAD_BYTES
             file_end = position - position % self.file_bytes + self.file_bytes
-            stop = min(position + _READ_AHEAD_BYTES, self._tail_start, file_end)
+            stop = min(position + ahead_bytes, self._tail_start, file_end)
             self._ahead = read(position, stop - position)
             self._ahead_start, start = position, 0
         return self._ahead[start : start + byte_count]
@@ -266,7 +277,7 @@ class RowFiles:
         if position >= self._tail_start:
             del self._tail[position - self._tail_start :]
         else:
-            self._tail = bytearray()
+            self._tail.clear()
             self._tail_start = position
         self.written = min(self.written, position)
 
@@ -300,7 +311,7 @@ class RowFiles:
     def _become_empty(self, start: int) -> None:
         self._forget_ahead()
         self.start = self.created = self.written = self._tail_start = start
-        self._tail = bytearray()
+        self._tail.clear()
         self._allocated = _NO_FILES
         self._path = None
 

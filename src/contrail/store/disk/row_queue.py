@@ -6,6 +6,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
+from contrail.kernels.plain_rows import RowTail
 from contrail.runtime.files import FileSystem
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_files import RowFiles
@@ -23,7 +24,7 @@ class QueueMark(NamedTuple):
     physical_end: int
 
 
-class RowQueue:
+class RowQueue(RowTail):
     """The rows of one queue, appended in log order. Belongs to one thread, but for ``sync``."""
 
     __slots__ = (
@@ -32,14 +33,10 @@ class RowQueue:
         "_rows",
         "_unsynced",
         "_write_at_bytes",
-        "physical_end",
-        "queue_offset_max",
         "queue_offset_min",
     )
 
     queue_offset_min: int
-    queue_offset_max: int
-    physical_end: int
     _mark: QueueMark
 
     def __init__(
@@ -51,11 +48,13 @@ class RowQueue:
         handles: FileHandles,
         unsynced: UnsyncedPaths | None,
     ) -> None:
+        super().__init__()
         self._files = files
         self._unsynced = unsynced or UnsyncedPaths()
         self._rows = RowFiles(
             folder, file_bytes, files=files, handles=handles, unsynced=self._unsynced
         )
+        self.tail = self._rows.tail
         self._become_empty()
 
     @property
@@ -97,13 +96,18 @@ class RowQueue:
         """Rows were added: note the new ends, and write when many wait."""
         self.queue_offset_max = queue_offset_max
         self.physical_end = physical_end
+        self.write_if_many()
+
+    def write_if_many(self) -> None:
+        """Write when many rows wait in memory."""
         if self._rows.pending_bytes >= self._write_at_bytes:
             self._write_early()
+        self.tail_bytes_max = len(self.tail) + self._write_at_bytes - self._rows.pending_bytes
 
     def _become_empty(self) -> None:
         self.queue_offset_min = self.queue_offset_max = self.physical_end = 0
         self._mark = QueueMark(0, 0, 0)
-        self._write_at_bytes = PENDING_BYTES_MAX
+        self._write_at_bytes = self.tail_bytes_max = PENDING_BYTES_MAX
 
     def _note_mark(self) -> None:
         self._mark = self.mark_to_come()

@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 from collections import deque
 from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
@@ -18,6 +19,10 @@ from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.queue_table import Arrival, QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.append import AppendedBatches, AppendedChunks
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk
 
 # Large enough to amortise the calls, small enough to stay in the processor's cache between the
 # verifying and the deriving pass.
@@ -45,18 +50,25 @@ class Dispatcher:
         self._with_times = config.queue_ext_enabled
         # Set once recovery is over: what is derived again then is no news to anybody.
         self.on_arrival: ArrivalListener | None = None
+        # By topic and queue id: where somebody waits for arrivals. None: tell of them all.
+        self.watched: dict[tuple[bytes, int], Any] | None = None
         self._unannounced: list[Arrival] = []
-        # Records as they were written, by where they begin, in that order.
-        self._fresh: deque[tuple[int, bytearray]] = deque()
+        # What was just written, in that order; with its rows of numbers where it came as such.
+        self._fresh: deque[tuple[AppendedChunks | AppendedBatches, list[Chunk] | None]] = deque()
         self._fresh_bytes = 0
         self.dispatched_end = 0
         self.last_store_timestamp_ms = 0
 
-    def offer(self, physical_offset: int, records: bytearray) -> None:
-        """Whole records that were just written there: no need to read and check them again."""
-        if self._fresh_bytes + len(records) <= _FRESH_BYTES_MAX:
-            self._fresh.append((physical_offset, records))
-            self._fresh_bytes += len(records)
+    def offer(
+        self, appended: AppendedChunks | AppendedBatches, chunks: list[Chunk] | None = None
+    ) -> None:
+        """Sends that were just written: no need to read them back and check them.
+
+        With the rows of numbers that they came as there is no need to take them apart either.
+        """
+        if self._fresh_bytes + len(appended.records) <= _FRESH_BYTES_MAX:
+            self._fresh.append((appended, chunks))
+            self._fresh_bytes += len(appended.records)
 
     def advance(self, physical_limit: int) -> int:
         """Derive everything up to ``physical_limit``; returns the bytes passed."""
@@ -76,22 +88,24 @@ class Dispatcher:
 
     def _advance_in_memory(self, physical_limit: int) -> bool:
         """Whether it was the turn of fresh records; those that were passed by are dropped."""
-        physical_offset, records = self._fresh[0]
-        is_next = physical_offset == self.dispatched_end
-        if physical_offset > self.dispatched_end or (
-            is_next and physical_offset + len(records) > physical_limit
+        appended, chunks = self._fresh[0]
+        is_next = appended.physical_start == self.dispatched_end
+        if appended.physical_start > self.dispatched_end or (
+            is_next and appended.physical_end > physical_limit
         ):
             return False
-        if is_next:
-            self._derive(records, 0, len(records), physical_offset)
+        if is_next and chunks is not None:
+            self._derive_plain(appended, chunks)
+        elif is_next:
+            self._derive_fresh(appended)
         self._fresh.popleft()
-        self._fresh_bytes -= len(records)
+        self._fresh_bytes -= len(appended.records)
         return is_next
 
     def _advance_in(self, segment: Segment, physical_limit: int) -> None:
         start = self.dispatched_end - segment.start
         if self._fresh:
-            physical_limit = min(physical_limit, self._fresh[0][0])
+            physical_limit = min(physical_limit, self._fresh[0][0].physical_start)
         limit = min(physical_limit - segment.start, segment.byte_count)
         position, reason, count, _, _ = scan_records(
             segment.map, start, limit, segment.start, False, 0
@@ -124,16 +138,44 @@ class Dispatcher:
             self._with_times,
             self._index is not None,
         )
-        arrivals = self._queues.put(queues)
-        # Noted at once: rows that are put again after a failure below are no news.
+        self._note(self._queues.put(queues))
+        crashpoint("dispatch.queues_put")
+        self._put_keys(index_rows)
+        self.last_store_timestamp_ms = store_timestamp_ms or self.last_store_timestamp_ms
+        self.dispatched_end = base_offset + end
+
+    def _derive_fresh(self, appended: AppendedChunks | AppendedBatches) -> None:
+        self._derive(appended.records, 0, len(appended.records), appended.physical_start)
+
+    def _derive_plain(
+        self, appended: AppendedChunks | AppendedBatches, chunks: list[Chunk]
+    ) -> None:
+        """As ``_derive``, without a look at the records unless one of them is unusual."""
+        arrivals, index_rows = self._queues.put_plain(
+            chunks,
+            appended.store_timestamp_ms,
+            watched=self.watched,
+            with_index=self._index is not None,
+        )
+        self._note(arrivals)
+        if index_rows is None:
+            self._derive_fresh(appended)
+            return
+        self._queues.note_end(appended.physical_end)
+        crashpoint("dispatch.queues_put")
+        self._put_keys(index_rows)
+        self.last_store_timestamp_ms = appended.store_timestamp_ms
+        self.dispatched_end = appended.physical_end
+
+    def _note(self, arrivals: list[Arrival]) -> None:
+        """At once: rows that are put again after a later failure are no news."""
         if self.on_arrival is not None:
             self._unannounced += arrivals
-        crashpoint("dispatch.queues_put")
+
+    def _put_keys(self, index_rows: bytearray) -> None:
         if self._index is not None and index_rows:
             self._index.put(index_rows)
             crashpoint("dispatch.index_put")
-        self.last_store_timestamp_ms = store_timestamp_ms or self.last_store_timestamp_ms
-        self.dispatched_end = base_offset + end
 
     def announce(self) -> None:
         """Tell the listener which queues grew since the last time."""

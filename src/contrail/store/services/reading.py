@@ -22,6 +22,7 @@ from contrail.kernels.record_scan import (
     REASON_END,
     check_record,
     count_whole,
+    scan_records,
 )
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, decode_record
@@ -72,8 +73,21 @@ class GetResult:
         return [decode_record(view, 0) for view in self.records]
 
 
-FoundRun = tuple[memoryview, int, int, int]
-"""One stretch of records: their bytes, how many, and the queue's lowest and next offset."""
+FoundRun = tuple[memoryview, int, int, int, int]
+"""One stretch of records: their bytes, how many, the queue's lowest and next offset.
+
+And where in the log it ends if it lies further back than what is surely in memory, else 0."""
+
+
+class Reach(Enum):
+    """How far back a read may go."""
+
+    # What lies so near the end that it is surely in memory.
+    NEAR = "near"
+    # And what was in memory a moment ago.
+    WARM = "warm"
+    # Wherever it leads: what was asked for has been brought in.
+    ANY = "any"
 
 
 class Far(Enum):
@@ -145,9 +159,9 @@ class QueueReading:
         if self._waits.are_forbidden:
             self._require(topic, queue_id, queue_offset, count_max, bytes_max, tag_codes)
         if tag_codes is None:
-            run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max, far=True)
+            run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max, Reach.ANY)
             if run is not None and run is not FAR:
-                view, count, low, high = run
+                view, count, low, high, _ = run
                 return GetResult(
                     GetStatus.FOUND, queue_offset + count, low, high, [view], count, len(view)
                 )
@@ -207,13 +221,11 @@ class QueueReading:
         queue_offset: int,
         count_max: int,
         bytes_max: int,
-        *,
-        far: bool = False,
+        reach: Reach = Reach.NEAR,
     ) -> FoundRun | Far | None:
-        """The usual read: neighbouring records that were verified a moment ago; else None.
+        """The usual read: neighbouring records that are whole; None when ``get`` is to be asked.
 
-        Unless ``far``, only what lies so near the end that it is surely in memory; ``FAR`` tells of
-        something else, for which there is ``get_warm_run``.
+        What lies beyond ``reach`` is not touched, and ``FAR`` is the answer.
         """
         queue = self._queues.get(topic, queue_id)
         if not isinstance(queue, ConsumeQueue):
@@ -223,43 +235,15 @@ class QueueReading:
         if not rows:
             return None
         first_offset = _PLACE.unpack_from(rows)[0]
-        if first_offset < self.residency.near_start and not far:
+        is_far = first_offset < self.residency.near_start
+        if is_far and reach is Reach.NEAR:
             return FAR
         segment = self._segments.at(first_offset)
         if segment is None:
             return None
-        bytes_max = bounded_bytes(bytes_max)
-        count, physical_offset, byte_count = match_run(
-            segment.map, rows, count_max, bytes_max, segment.start, queue_id, topic, queue_offset
-        )
         now_ms = monotonic_ms()
-        if now_ms >= self._sound.sample_due_ms:
-            self._observe(now_ms)
-        if not count or not self._sound.is_sound(physical_offset, byte_count, now_ms):
-            return None
-        return segment.view(physical_offset, byte_count), count, low, high
-
-    def get_warm_run(
-        self, topic: bytes, queue_id: int, queue_offset: int, count_max: int, bytes_max: int
-    ) -> FoundRun | None:
-        """Like ``get_run`` for what lies further back, if it was in memory a moment ago."""
-        queue = self._queues.get(topic, queue_id)
-        if not isinstance(queue, ConsumeQueue):
-            return None
-        low, high = queue.queue_offset_min, queue.queue_offset_max
-        rows = queue.resident_rows(queue_offset, count_max) if low <= queue_offset < high else b""
-        if not rows:
-            return None
-        first_offset = _PLACE.unpack_from(rows)[0]
-        last_offset, last_bytes, _ = _ROW.unpack_from(rows, len(rows) - _ROW.size)
-        span = last_offset + last_bytes - first_offset
-        segment = self._segments.at(first_offset)
-        if segment is None or not 0 < span <= _WARM_SPAN_MAX:
-            return None
-        now_ms = monotonic_ms()
-        end = min(first_offset + span, segment.end)
-        if not self.residency.is_warm(segment, first_offset, end, now_ms):
-            return None
+        if is_far and reach is Reach.WARM and not self._is_warm(segment, rows, now_ms):
+            return FAR
         count, physical_offset, byte_count = match_run(
             segment.map,
             rows,
@@ -270,24 +254,34 @@ class QueueReading:
             topic,
             queue_offset,
         )
-        if not count or not self._is_whole(segment, rows, count, byte_count, now_ms):
+        if not count or not self._is_whole(segment, physical_offset, count, byte_count, now_ms):
             return None
-        return segment.view(physical_offset, byte_count), count, low, high
+        position = physical_offset - segment.start
+        view = memoryview(segment.map)[position : position + byte_count]
+        return view, count, low, high, physical_offset + byte_count if is_far else 0
+
+    def _is_warm(self, segment: Segment, rows: bytes, now_ms: int) -> bool:
+        """Whether what the rows lead to was in memory a moment ago, as far as one read goes."""
+        first_offset = _PLACE.unpack_from(rows)[0]
+        last_offset, last_bytes, _ = _ROW.unpack_from(rows, len(rows) - _ROW.size)
+        span = last_offset + last_bytes - first_offset
+        if not 0 < span <= _WARM_SPAN_MAX:
+            return False
+        end = min(first_offset + span, segment.end)
+        return self.residency.is_warm(segment, first_offset, end, now_ms)
 
     def _is_whole(
-        self, segment: Segment, rows: bytes, count: int, byte_count: int, now_ms: int
+        self, segment: Segment, physical_offset: int, count: int, byte_count: int, now_ms: int
     ) -> bool:
-        """Whether the neighbouring records of the first rows may be handed out."""
+        """Whether so many neighbouring records may be handed out."""
         if now_ms >= self._sound.sample_due_ms:
             self._observe(now_ms)
-        physical_offset = _PLACE.unpack_from(rows)[0]
         if self._sound.is_sound(physical_offset, byte_count, now_ms):
             return True
-        flat: list[int] = []
-        for place, size, _ in _ROW.iter_unpack(rows[: count * _ROW.size]):
-            flat += place - segment.start, size
+        start = physical_offset - segment.start
         mode = self._crc_rule.mode(physical_offset)
-        if count_whole(segment.map, flat, segment.start, mode) < count:
+        found = scan_records(segment.map, start, start + byte_count, segment.start, True, mode)
+        if found[:3] != (start + byte_count, REASON_END, count):
             return False
         self._sound.verified(physical_offset, byte_count, now_ms)
         return True

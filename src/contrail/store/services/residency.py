@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from struct import Struct
 from typing import NamedTuple
 
+from contrail.clock import monotonic_ms
+from contrail.kernels.property_sieve import row_span
 from contrail.kernels.queue_select import coalesce, select_rows
 from contrail.model.record import MAGIC_V1, MAGIC_V2
 from contrail.runtime.files import FilePart
@@ -40,6 +42,8 @@ _GAP_BYTES_MAX = 64 << 10
 _WARM_MS = 250
 _WARM_BLOCK_BYTES = 1 << 20
 _WARM_BLOCKS_MAX = 4096
+# Asking for whole blocks pays while they are not many more than the records that are meant.
+_WARM_SPAN_MAX = 16 << 20
 # A row may claim any size; this is more than a message may have.
 _PART_BYTES_MAX = 16 << 20
 # A record of unknown size is brought in with what follows: most are no larger.
@@ -120,12 +124,22 @@ class Residency:
         if part is not None:
             return OnDisk([part], 0)
         rows, _ = rows_from(queue, queue_offset, row_count)
+        start, end = row_span(rows)
+        if self._is_warm_span(start, end):
+            return OnDisk([], end)
         bytes_max = bounded_bytes(bytes_max)
         selected, _, _ = select_rows(rows, 0, len(rows), count_max, bytes_max, tag_codes)
         if selected and selected[1] == BLANK_ROW_SIZE:
             part = queue.absent_rows(queue_offset, SCANNED_ROWS)
             return OnDisk([part] if part is not None else [], 0)
         return self._absent_records(selected)
+
+    def _is_warm_span(self, start: int, end: int) -> bool:
+        """Whether all between two places was in memory a moment ago: cheaper than each record."""
+        segment = self._segments.at(start) if 0 < end - start <= _WARM_SPAN_MAX else None
+        if segment is None or end > segment.end:
+            return False
+        return self.is_warm(segment, start, end, monotonic_ms())
 
     def _absent_records(self, selected: list[int]) -> OnDisk:
         parts: list[FilePart] = []

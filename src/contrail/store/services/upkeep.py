@@ -28,8 +28,13 @@ from contrail.store.state.record_crc import RecordCrcRule
 
 _CHECKPOINT_INTERVAL_MS = 1000
 # With thousands of queues, how many are written at a time: a few milliseconds of the owner's.
+# Only a checkpoint needs them all; until it wants to be written there is no hurry.
 _QUEUES_AT_ONCE = 200
+_QUEUES_IN_PASSING = 50
 _BETWEEN_QUEUES_MS = 100
+# How many rounds of rows go by before the index is written too. Its keys are spread over all its
+# slots, so a second's worth of them changes nearly as many pages as a minute's.
+_ROWS_PER_INDEX = 10
 # How much slower old bytes are checked while more than their rate is being appended.
 _BUSY_SCRUB_SLOWNESS = 8
 # A short log is read through in no time, but each pass ends with all slots of the newest index.
@@ -87,6 +92,7 @@ class Upkeep:
         # Whether rows are left of those that were to be written.
         self._rows_wait = False
         self._rows_again_ms = 0
+        self._index_waits = False
         # What a checkpoint is going to say once its rows are written.
         self._promised: DerivedMark | None = None
         # What recovery found is noted down by the first tick: whoever opens a store is waiting.
@@ -107,6 +113,8 @@ class Upkeep:
             self._queues.cool_idle()
             self._rows_wait = True
             self._retention.judge_disk()
+        if self._is_due("index", now_ms, config.queue_flush_interval_ms * _ROWS_PER_INDEX):
+            self._rows_wait = self._index_waits = True
         # What retention removed must not stand in the marks of a crash for a minute.
         if self._is_due("thorough", now_ms, config.queue_flush_thorough_interval_ms) or removed:
             self._promise()
@@ -154,6 +162,7 @@ class Upkeep:
             if self._index is not None:
                 self._index.write_pending()
         except OSError as error:
+            self._index_waits = True
             self.derived_failed(error)
             return
         self._promised = self._captured_derived()
@@ -162,13 +171,15 @@ class Upkeep:
     def _write_rows(self) -> None:
         """Put some of what was derived into its files; what passes is not fatal."""
         self._rows_wait = False
+        queues_max = _QUEUES_AT_ONCE if self._queues.is_owing else _QUEUES_IN_PASSING
         try:
-            self._rows_wait = not self._queues.write_pending(queues_max=_QUEUES_AT_ONCE)
-            if self._index is not None:
+            self._rows_wait = not self._queues.write_pending(queues_max=queues_max)
+            if self._index is not None and self._index_waits:
                 self._index.write_pending()
         except OSError as error:
             self.derived_failed(error)
             return
+        self._index_waits = False
         self._on_refused(None)
 
     def derived_failed(self, error: OSError) -> None:

@@ -7,9 +7,10 @@ would only be computed to be equal. Everything older is verified when it is read
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+from collections import deque
 
-_STRETCHES_MAX = 4096
+from contrail.store.state.sound_stretches import SoundStretches
+
 _SAMPLE_MS = 1000
 
 
@@ -22,7 +23,7 @@ class SoundMemory:
         self._old_end = physical_end
         self._last_ms = now_ms
         self._ends: deque[tuple[int, int]] = deque()
-        self._stretches: OrderedDict[tuple[int, int], int] = OrderedDict()
+        self._stretches = SoundStretches()
         # When ``observe`` wants to hear again; until then nobody needs to ask for the end.
         self.sample_due_ms = now_ms
 
@@ -38,19 +39,11 @@ class SoundMemory:
         ends.append((now_ms, physical_end))
         self._last_ms = now_ms
         self.sample_due_ms = now_ms + _SAMPLE_MS
-        self._forget(now_ms)
-
-    def _forget(self, now_ms: int) -> None:
-        """Let go of stretches whose time is over; one that was verified again delays the rest."""
-        stretches = self._stretches
-        while stretches and now_ms - next(iter(stretches.values())) >= self._sound_ms:
-            stretches.popitem(last=False)
+        self._stretches.forget(now_ms - self._sound_ms)
 
     def verified(self, physical_offset: int, byte_count: int, now_ms: int) -> None:
         """These bytes were found whole."""
-        self._stretches[physical_offset, byte_count] = now_ms
-        if len(self._stretches) > _STRETCHES_MAX:
-            self._stretches.popitem(last=False)
+        self._stretches.add(physical_offset, physical_offset + byte_count, now_ms)
 
     def is_sound(self, physical_offset: int, byte_count: int, now_ms: int) -> bool:
         """Whether these bytes may be handed out unverified; ``observe`` has seen this second."""
@@ -58,5 +51,5 @@ class SoundMemory:
             return False
         if physical_offset >= self._old_end:
             return True
-        verified_ms = self._stretches.get((physical_offset, byte_count))
+        verified_ms = self._stretches.verified_ms(physical_offset, physical_offset + byte_count)
         return verified_ms is not None and 0 <= now_ms - verified_ms < self._sound_ms

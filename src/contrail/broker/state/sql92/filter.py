@@ -11,9 +11,17 @@ from contrail.broker.state.sql92.expressions import (
 from contrail.broker.state.sql92.java_numbers import NumberInvalid
 from contrail.broker.state.sql92.parser import parse_selector
 from contrail.errors import FilterInvalid
+from contrail.model.properties import PAIR_END
+from contrail.model.property_sieve import PropertySieve
 
 # The compiled form of one character can take three hundred bytes.
 EXPRESSION_CHARACTERS_MAX = 16_384
+
+# Each name is looked for in every message; who asks for so many is served by decoding them all.
+_SIEVE_NAMES_MAX = 16
+# How many verdicts a filter remembers, and the longest values it does so for.
+_VERDICTS_MAX = 1024
+_VERDICT_KEY_BYTES_MAX = 128
 
 # TRUE, FALSE, unknown, or why there is no answer.
 Answer = bool | None | EvaluationFailed | NumberInvalid
@@ -22,18 +30,16 @@ Answer = bool | None | EvaluationFailed | NumberInvalid
 class Sql92Filter:
     """A compiled filter; immutable, so it may be shared."""
 
-    __slots__ = ("_decide", "text")
+    __slots__ = ("_decide", "sieve", "text")
 
-    def __init__(self, text: str, decide: Decide) -> None:
+    def __init__(self, text: str, decide: Decide, names: tuple[str, ...]) -> None:
         self.text = text
         self._decide = decide
+        self.sieve = _sieve(decide, names)
 
     def matches(self, properties: Properties) -> bool:
         """Whether the message passes: unknown and failed evaluations keep it back."""
-        try:
-            return self._decide(properties) is True
-        except (EvaluationFailed, NumberInvalid):
-            return False
+        return _passes(self._decide, properties)
 
     def evaluate(self, properties: Properties) -> Answer:
         """TRUE, FALSE or None for unknown; an evaluation that fails is returned as its error."""
@@ -54,4 +60,42 @@ def compile_sql(text: str) -> Sql92Filter:
         raise FilterInvalid(
             f"the expression has {len(text)} characters; at most {EXPRESSION_CHARACTERS_MAX} can be"
         )
-    return Sql92Filter(text, decide_of(parse_selector(text)))
+    expression, names = parse_selector(text)
+    return Sql92Filter(text, decide_of(expression), names)
+
+
+class _Verdicts(dict[bytes, bool]):
+    """What a filter says to the stored values of its properties, as far as it was asked lately.
+
+    For the same values it always says the same, and the values of properties repeat.
+    """
+
+    __slots__ = ("_decide", "_names")
+
+    def __init__(self, decide: Decide, names: tuple[str, ...]) -> None:
+        self._decide = decide
+        self._names = names
+
+    def __missing__(self, key: bytes) -> bool:
+        # To a filter without names an empty key is one value, which is not looked at.
+        values = zip(self._names, key.split(PAIR_END), strict=False)
+        properties = {name: value.decode("utf-8", "replace") for name, value in values if value}
+        verdict = _passes(self._decide, properties)
+        if len(key) <= _VERDICT_KEY_BYTES_MAX:
+            if len(self) >= _VERDICTS_MAX:
+                self.clear()
+            self[key] = verdict
+        return verdict
+
+
+def _sieve(decide: Decide, names: tuple[str, ...]) -> PropertySieve | None:
+    if len(names) > _SIEVE_NAMES_MAX:
+        return None
+    return PropertySieve(tuple(name.encode() for name in names), _Verdicts(decide, names))
+
+
+def _passes(decide: Decide, properties: Properties) -> bool:
+    try:
+        return decide(properties) is True
+    except (EvaluationFailed, NumberInvalid):
+        return False

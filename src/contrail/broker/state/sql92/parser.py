@@ -78,9 +78,11 @@ _LEAVES: dict[Kind, Callable[[str], Expression]] = {
 _OPERAND_STARTS = frozenset((*_LEAVES, Kind.OPEN, Kind.MINUS, Kind.NOT))
 
 
-def parse_selector(text: str) -> Expression:
-    """The boolean expression that ``text`` starts with."""
-    return _boolean(_Parser(Tokens(text)).disjunction())
+def parse_selector(text: str) -> tuple[Expression, tuple[str, ...]]:
+    """The boolean expression that ``text`` starts with, and the properties that it names."""
+    parser = _Parser(Tokens(text))
+    expression = _boolean(parser.disjunction())
+    return expression, tuple(parser.names)
 
 
 class _Parser:
@@ -95,6 +97,8 @@ class _Parser:
         self._wanted: set[Kind] = set()
         self._nesting = 0
         self._looked_ahead_to = 0
+        # In the order in which they occur, each once.
+        self.names: dict[str, None] = {}
 
     def disjunction(self) -> Expression:
         """The rules ``or`` and ``and``; they are one method to keep the recursion shallow."""
@@ -193,7 +197,10 @@ class _Parser:
 
     def _primary(self) -> Expression:
         if (leaf := _LEAVES.get(self._kind())) is not None:
-            return leaf(self._take(self._kind()).image)
+            token = self._take(self._kind())
+            if token.kind is Kind.NAME:
+                self.names[token.image] = None
+            return leaf(token.image)
         self._nesting += 1
         if self._nesting > NESTING_MAX:
             raise FilterInvalid(f"more than {NESTING_MAX} parentheses are open; flatten them")

@@ -1,0 +1,154 @@
+"""Reads for pulls with a filter on properties: looks on until enough is found or looked at.
+
+Nearly all of it is done by the store's sieve, which takes no message apart. What the sieve does
+not walk over is read as for any other pull, and each message decoded: a queue of whole batches, a
+filter of very many properties, and whatever is damaged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from contrail.broker.state.pull_plan import PropertyFilter, PullPlan
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.model.properties import decode_properties
+from contrail.model.record import decode_record
+from contrail.store.log import MessageStore
+from contrail.store.services.reading import GetResult
+from contrail.store.services.sifting import Sifted, SiftLimits
+from contrail.store.state.reading import GetStatus
+
+# RocketMQ looks at 16,000 bytes of rows for one pull, whatever its filter wants of them.
+SCANNED_ROWS_MAX = 800
+# And at no more than so many bytes of messages, which it must read for a property filter.
+SCANNED_BYTES_MAX = 16 << 20
+
+
+@dataclass(slots=True)
+class _Walk:
+    """How far a read has come."""
+
+    queue_offset: int
+    count_left: int
+    bytes_left: int
+    queue_offset_min: int = 0
+    queue_offset_max: int = 0
+    kept: list[memoryview] = field(default_factory=list)
+    kept_count: int = 0
+    kept_bytes: int = 0
+    scanned_count: int = 0
+    scanned_bytes: int = 0
+    is_full: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        return (
+            self.is_full
+            or self.count_left <= 0
+            or self.bytes_left <= 0
+            or self.scanned_count >= SCANNED_ROWS_MAX
+            or self.scanned_bytes >= SCANNED_BYTES_MAX
+            or self.queue_offset >= self.queue_offset_max
+        )
+
+    def keep(self, view: memoryview, count: int) -> None:
+        self.kept.append(view)
+        self.kept_count += count
+        self.kept_bytes += len(view)
+        self.count_left -= count
+        self.bytes_left -= len(view)
+
+    def limits(self) -> SiftLimits:
+        return SiftLimits(
+            self.count_left,
+            self.bytes_left,
+            SCANNED_ROWS_MAX - self.scanned_count,
+            SCANNED_BYTES_MAX - self.scanned_bytes,
+            is_first_free=not self.scanned_count,
+        )
+
+    def take(self, sifted: Sifted) -> None:
+        self.kept += sifted.ranges
+        self.kept_count += sifted.message_count
+        self.kept_bytes += sifted.byte_count
+        self.count_left -= sifted.message_count
+        self.bytes_left -= sifted.byte_count
+        self.scanned_count += sifted.scanned_count
+        self.scanned_bytes += sifted.scanned_bytes
+        self.queue_offset += sifted.scanned_count
+        self.is_full = sifted.is_full
+        self.queue_offset_min = sifted.queue_offset_min
+        self.queue_offset_max = sifted.queue_offset_max
+
+
+class FilteredReads:
+    """Finds the messages whose properties pass."""
+
+    def __init__(self, settings: RuntimeSettings, store: MessageStore) -> None:
+        self._settings = settings
+        self._store = store
+
+    def read(self, plan: PullPlan) -> GetResult:
+        """What a pull is answered with; ``ranges`` are whole records, some of them joined."""
+        wanted = plan.property_filter
+        assert wanted is not None
+        config = self._settings.config
+        count_max = max(1, min(plan.count_max, config.transfer_count_in_memory_max))
+        walk = _Walk(plan.queue_offset, count_max, config.transfer_bytes_in_memory_max)
+        while True:
+            sifted = None
+            if wanted.sieve is not None:
+                sifted = self._store.sift(
+                    plan.topic, plan.queue_id, walk.queue_offset, walk.limits(), wanted.sieve
+                )
+            if sifted is not None:
+                walk.take(sifted)
+            else:
+                last = self._read_some(plan, wanted, walk)
+                if last.status is not GetStatus.FOUND:
+                    return _ended(plan, walk, last)
+            if walk.is_over:
+                return _found(walk)
+
+    def _read_some(self, plan: PullPlan, wanted: PropertyFilter, walk: _Walk) -> GetResult:
+        """As many messages as one answer may have, each decoded."""
+        result = self._store.get(
+            plan.topic,
+            plan.queue_id,
+            walk.queue_offset,
+            count_max=self._settings.config.transfer_count_in_memory_max,
+            bytes_max=walk.bytes_left,
+            tag_codes=plan.tag_codes,
+        )
+        walk.queue_offset_min = result.queue_offset_min
+        walk.queue_offset_max = result.queue_offset_max
+        if result.status is not GetStatus.FOUND:
+            return result
+        walk.queue_offset = result.next_queue_offset
+        walk.scanned_count += result.message_count
+        walk.scanned_bytes += result.byte_count
+        for record in result.records:
+            message = decode_record(record, 0)
+            if walk.count_left <= 0 or (walk.kept and len(record) > walk.bytes_left):
+                walk.queue_offset, walk.is_full = message.queue_offset, True
+                break
+            if wanted.matches(decode_properties(message.raw_properties)):
+                walk.keep(record, 1)
+        return result
+
+
+def _ended(plan: PullPlan, walk: _Walk, last: GetResult) -> GetResult:
+    """Nothing is to be had from where the walk has come to; what was found before counts."""
+    return last if walk.queue_offset == plan.queue_offset else _found(walk)
+
+
+def _found(walk: _Walk) -> GetResult:
+    return GetResult(
+        GetStatus.FOUND if walk.kept else GetStatus.NO_MATCHED_MESSAGE,
+        walk.queue_offset,
+        walk.queue_offset_min,
+        walk.queue_offset_max,
+        walk.kept,
+        walk.kept_count,
+        walk.kept_bytes,
+    )

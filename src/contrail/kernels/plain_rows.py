@@ -1,0 +1,276 @@
+"""Puts what was stored as rows of ``send_rows`` into its queues, and lists its keys for the index.
+
+The result is that of ``derive_rows`` for the same records, and of putting its runs into the queues
+one by one. But a run of sends may be to as many queues as it has messages: then a message costs a
+look at the table of queues and twenty bytes at the end of one of them, and no object.
+
+The rows are those of ``derive_rows``; see there for their layout.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from contrail.kernels import send_rows
+from contrail.kernels.java_hash import java_hash
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk
+
+_ROW_BYTES = 20
+_ROOM = bytes(64 * _ROW_BYTES)
+_U32_MASK = 0xFFFFFFFF
+_I32_MAX = 0x7FFFFFFF
+_U32_SPAN = 0x100000000
+_NOTED_BYTES = 1 << 20
+_ROW_NUMBERS = send_rows.ROW_NUMBERS
+_QUEUE_ID = send_rows.QUEUE_ID
+_KEY_AT = send_rows.KEY_AT
+_KEY_END = send_rows.KEY_END
+_KEYS_AT = send_rows.KEYS_AT
+_KEYS_END = send_rows.KEYS_END
+_TAGS_AT = send_rows.TAGS_AT
+_TAGS_END = send_rows.TAGS_END
+_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
+_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
+_RECORD_BYTES = send_rows.RECORD_BYTES
+
+
+class RowTail:
+    """The end of a queue, as far as a row that follows needs to know it. Queues descend from it."""
+
+    def __init__(self) -> None:
+        self.queue_offset_max = 0
+        self.physical_end = 0
+        # Rows at the end of the queue; the last ones may be in memory only.
+        self.tail = bytearray()
+        # From this length on the owner wants to look after the tail.
+        self.tail_bytes_max = 0
+        # Whether rows of 20 bytes go in as they are.
+        self.takes_plain_rows = False
+
+
+def put_plain_rows(
+    chunks: list[Chunk],
+    store_timestamp_ms: int,
+    queues: dict[bytes, dict[int, Any]],
+    tombstones: dict[bytes, int],
+    watched: dict[tuple[bytes, int], Any] | None,
+    dirty: dict[Any, tuple[bytes, int]],
+    grown: dict[tuple[bytes, int], int],
+    full: list[Any],
+    with_index: bool,
+) -> bytearray | None:
+    """Append a row for each stored message to its queue; the index rows of all, or None.
+
+    ``queues`` are ``RowTail`` by topic and queue id. Each that grew is added to ``dirty``, and to
+    ``grown`` with the offset it had before, there only if its key is ``watched`` (None: all are).
+    One whose tail has become long is noted in ``full``.
+
+    None says that a message needs a second look: its queue is not there or of another kind, its
+    topic was deleted once, or its row does not follow the last one. Those before it are in their
+    queues then, and may be put again by who passes over what is there already.
+    """
+    index_rows = bytearray()
+    index_bytes = 0
+    row = bytearray(_ROW_BYTES)
+    for chunk in chunks:
+        index_bytes = _put_chunk(
+            chunk,
+            store_timestamp_ms,
+            queues,
+            tombstones,
+            watched,
+            dirty,
+            grown,
+            full,
+            index_rows,
+            index_bytes if with_index else -1,
+            row,
+        )
+        if index_bytes == -2:
+            return None
+    if index_bytes >= 0:
+        del index_rows[index_bytes:]
+    return index_rows
+
+
+def _put_chunk(
+    chunk: Chunk,
+    store_timestamp_ms: int,
+    queues: dict[bytes, dict[int, Any]],
+    tombstones: dict[bytes, int],
+    watched: dict[tuple[bytes, int], Any] | None,
+    dirty: dict[Any, tuple[bytes, int]],
+    grown: dict[tuple[bytes, int], int],
+    full: list[Any],
+    index_rows: bytearray,
+    index_bytes: int,
+    row: bytearray,
+) -> int:
+    """How many bytes of index rows there are now, -1 if none are wanted, -2 for a second look."""
+    count, table, texts, topics = chunk[1], chunk[2], chunk[3], chunk[5]
+    view = texts
+    topic: bytes | None = None
+    seed = 0
+    queue_id = -1
+    queue = None
+    at = 0
+    for index in range(count):
+        queue_offset = table[at + _QUEUE_OFFSET]
+        physical_offset = table[at + _PHYSICAL_OFFSET]
+        if topics[index] is not topic or table[at + _QUEUE_ID] != queue_id or queue is None:
+            if topics[index] is not topic:
+                topic = topics[index]
+                if tombstones and topic in tombstones:
+                    return -2
+                seed = _seed_of(topic)
+            queue_id = table[at + _QUEUE_ID]
+            queue = _queue_at(queues, topic, queue_id)
+            if queue is None or not queue.takes_plain_rows:
+                return -2
+            if queue not in dirty:
+                dirty[queue] = (topic, queue_id)
+            if watched is None or watched:
+                _note_growth(grown, watched, (topic, queue_id), queue_offset)
+        if queue_offset != queue.queue_offset_max or physical_offset < queue.physical_end:
+            return -2
+        tags_code = _tags_code(view, texts, table[at + _TAGS_AT], table[at + _TAGS_END])
+        _put_i64(row, 0, physical_offset)
+        _put_i32(row, 8, table[at + _RECORD_BYTES])
+        _put_i64(row, 12, tags_code)
+        queue.tail += row
+        queue.queue_offset_max = queue_offset + 1
+        queue.physical_end = physical_offset + table[at + _RECORD_BYTES]
+        if len(queue.tail) >= queue.tail_bytes_max:
+            full.append(queue)
+            # Once is enough; the owner sets it anew.
+            queue.tail_bytes_max += _NOTED_BYTES
+        if index_bytes >= 0:
+            _put_i64(row, 4, physical_offset)
+            _put_i64(row, 12, store_timestamp_ms)
+            key_hash = _key_hash(
+                view, texts, table[at + _KEY_AT], table[at + _KEY_END], topic, seed
+            )
+            index_bytes = _add_index_row(index_rows, index_bytes, row, key_hash)
+            if table[at + _KEYS_END]:
+                index_bytes = _add_keys(
+                    index_rows,
+                    index_bytes,
+                    row,
+                    view,
+                    texts,
+                    table[at + _KEYS_AT],
+                    table[at + _KEYS_END],
+                    topic,
+                    seed,
+                )
+        at += _ROW_NUMBERS
+    return index_bytes
+
+
+def _queue_at(queues: dict[bytes, dict[int, Any]], topic: bytes | None, queue_id: int) -> Any:
+    by_queue = queues.get(topic) if topic is not None else None
+    return None if by_queue is None else by_queue.get(queue_id)
+
+
+def _note_growth(
+    grown: dict[tuple[bytes, int], int],
+    watched: dict[tuple[bytes, int], Any] | None,
+    key: tuple[bytes, int],
+    queue_offset: int,
+) -> None:
+    if (watched is None or key in watched) and key not in grown:
+        grown[key] = queue_offset
+
+
+def _add_keys(
+    index_rows: bytearray,
+    index_bytes: int,
+    row: bytearray,
+    view: bytearray,
+    texts: bytearray,
+    at: int,
+    end: int,
+    topic: bytes,
+    seed: int,
+) -> int:
+    while at < end:
+        key_at = at
+        while at < end and view[at] != 32:
+            at += 1
+        if at > key_at:
+            key_hash = _key_hash(view, texts, key_at, at, topic, seed)
+            index_bytes = _add_index_row(index_rows, index_bytes, row, key_hash)
+        at += 1
+    return index_bytes
+
+
+def _add_index_row(index_rows: bytearray, at: int, row: bytearray, key_hash: int) -> int:
+    """``row`` holds where and when already."""
+    if at == len(index_rows):
+        index_rows += _ROOM
+    _put_i32(row, 0, key_hash)
+    _copy_row(index_rows, at, row)
+    return at + _ROW_BYTES
+
+
+def _copy_row(rows: bytearray, at: int, row: bytearray) -> None:
+    """C copies between bare pointers; there is always room for one more row."""
+    target = rows
+    source = row
+    for index in range(_ROW_BYTES):
+        target[at + index] = source[index]
+
+
+def _seed_of(topic: bytes) -> int:
+    """The hash of a topic and the sign behind it, which all its keys go on from."""
+    value = _hash_on(topic, 0, len(topic), 0)
+    if value < 0:
+        return java_hash(topic + b"#") & _U32_MASK
+    return (value * 31 + 35) & _U32_MASK
+
+
+def _key_hash(
+    view: bytearray, texts: bytearray, start: int, end: int, topic: bytes, seed: int
+) -> int:
+    """The index's hash of ``topic#key``: never negative."""
+    value = _hash_on(view, start, end, seed)
+    if value < 0:
+        value = java_hash(topic + b"#" + bytes(texts[start:end])) & _U32_MASK
+    if value > _I32_MAX:
+        value = _U32_SPAN - value
+    # Java's Math.abs leaves the smallest integer negative; RocketMQ then takes 0.
+    return value if value <= _I32_MAX else 0
+
+
+def _tags_code(view: bytearray, texts: bytearray, start: int, end: int) -> int:
+    value = _hash_on(view, start, end, 0)
+    if value < 0:
+        return java_hash(bytes(texts[start:end]))
+    return value - _U32_SPAN if value > _I32_MAX else value
+
+
+def _hash_on(view: bytes | bytearray, start: int, end: int, seed: int) -> int:
+    """Java's hash of ASCII text, as 32 bits without a sign; -1 when there is other text in it."""
+    value = seed
+    at = start
+    while at < end:
+        byte = view[at]
+        if byte > 127:
+            return -1
+        value = (value * 31 + byte) & _U32_MASK
+        at += 1
+    return value
+
+
+def _put_i32(target: bytearray, at: int, value: int) -> None:
+    target[at] = value >> 24 & 0xFF
+    target[at + 1] = value >> 16 & 0xFF
+    target[at + 2] = value >> 8 & 0xFF
+    target[at + 3] = value & 0xFF
+
+
+def _put_i64(target: bytearray, at: int, value: int) -> None:
+    _put_i32(target, at, value >> 32)
+    _put_i32(target, at + 4, value)
