@@ -162,9 +162,6 @@ class SendHandler:
         end = len(arrived)
         while at < end:
             peer, frames, only_sends = arrived[at]
-            if only_sends and _begins_with_batch(frames):
-                # Not for this run: ``take`` lets batches of several entries join one of their own.
-                break
             if isinstance(frames, PlainSends):
                 room = in_flight_count_max - peer.in_flight_count
                 if frames.send_count > room or not self._take_chunk([peer], frames):
@@ -174,6 +171,9 @@ class SendHandler:
             if isinstance(frames, bytes):
                 at = self._take_singles(arrived, at, in_flight_count_max)
                 continue
+            if only_sends and _begins_with_batch(frames):
+                # Not for this run: ``take`` lets batches of several entries join one of their own.
+                break
             left_at = self._gather(arrived, at, in_flight_count_max)
             if left_at == at:
                 break
@@ -697,6 +697,14 @@ def _slim(item: Item) -> Item:
     return (*item[:11], (draft[0], draft[1]))
 
 
+def _begins_with_batch(sends: Frames) -> bool:
+    """Whether the first of nothing but sends is a batch."""
+    if not sends:
+        return False
+    first: Item = sends[0]
+    return bool(first[7])
+
+
 def _parts_of(peers: list[Connection], count: int) -> list[_Part]:
     """The parts of a chunk: all of it one connection's, or one message of each."""
     if len(peers) == 1:
@@ -709,14 +717,6 @@ def _two_way_counts(peers: list[Connection], chunk: Chunk) -> list[tuple[Connect
     if len(peers) == 1:
         return [(peers[0], two_way_count(chunk))]
     return [(peer, int(is_two_way(chunk, at))) for at, peer in enumerate(peers)]
-
-
-def _begins_with_batch(sends: Frames | PlainSends | bytes) -> bool:
-    """Whether the first of nothing but sends is a batch."""
-    if isinstance(sends, (PlainSends, bytes)) or not sends:
-        return False
-    first: Item = sends[0]
-    return bool(first[7])
 
 
 def _has_usual_answer(item: Item, admitted: Admitted | None) -> bool:
