@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 from hypothesis import settings
@@ -14,6 +15,11 @@ from contrail.kernels import compiled_kernels
 settings.register_profile("house", deadline=None, print_blob=True)
 settings.register_profile("long", settings.get_profile("house"), max_examples=5000)
 settings.load_profile(os.environ.get("CONTRAIL_HYPOTHESIS_PROFILE", "house"))
+
+# A shell starts what runs in its background with interrupts ignored, and every child inherits that:
+# tests that interrupt a program would wait for ever.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # They come first: a worker that took one of them last would run on alone for minutes.
 LONG_FILES = frozenset({"test_client_soak.py", "test_load.py", "test_store_carried.py"})
