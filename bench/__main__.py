@@ -14,7 +14,15 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from bench.harness import REPOSITORY, BenchError, Row
-from bench.report import Draw, Result, describe_machine, publish, require_publishable, write_json
+from bench.report import (
+    Draw,
+    Result,
+    describe_machine,
+    publish,
+    require_publishable,
+    row_in_words,
+    write_json,
+)
 
 # suite -> (module, what it measures)
 SUITES = {
@@ -110,10 +118,13 @@ def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None
         started = time.monotonic()
         folder = Path(tempfile.mkdtemp(prefix=f"{group}-", dir=parent))
         try:
-            rows += suite.measure(group, size=size, folder=folder)
+            measured = suite.measure(group, size=size, folder=folder)
         finally:
             shutil.rmtree(folder)
         print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+        for row in measured:
+            print(f"    {row_in_words(row)}", file=sys.stderr, flush=True)
+        rows += measured
     if not rows:
         raise BenchError("nothing was measured: what was asked for has no rows in this run")
     return rows

@@ -189,6 +189,11 @@ def _cells(row: Row) -> tuple[str, ...]:
     )
 
 
+def row_in_words(row: Row) -> str:
+    """One row in one line, said as soon as it is measured: a run cut off later still told it."""
+    return ", ".join(cell for cell in _cells(row) if cell)
+
+
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
