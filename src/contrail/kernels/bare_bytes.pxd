@@ -1,0 +1,117 @@
+# What ``raw_bytes`` does, for compiled kernels: the same functions on bare pointers. A kernel
+# cimports this file under that name. Whoever calls made the room, as there.
+from cpython.bytearray cimport PyByteArray_FromStringAndSize, PyByteArray_Resize
+from cpython.bytes cimport PyBytes_FromStringAndSize
+from libc.string cimport memcpy
+
+cdef extern from *:
+    """
+    static const char contrail_decimal_pairs[201] =
+        "00010203040506070809101112131415161718192021222324252627282930313233343536373839"
+        "40414243444546474849505152535455565758596061626364656667686970717273747576777879"
+        "8081828384858687888990919293949596979899";
+    static const char contrail_hex_pairs[513] =
+        "000102030405060708090A0B0C0D0E0F101112131415161718191A1B1C1D1E1F"
+        "202122232425262728292A2B2C2D2E2F303132333435363738393A3B3C3D3E3F"
+        "404142434445464748494A4B4C4D4E4F505152535455565758595A5B5C5D5E5F"
+        "606162636465666768696A6B6C6D6E6F707172737475767778797A7B7C7D7E7F"
+        "808182838485868788898A8B8C8D8E8F909192939495969798999A9B9C9D9E9F"
+        "A0A1A2A3A4A5A6A7A8A9AAABACADAEAFB0B1B2B3B4B5B6B7B8B9BABBBCBDBEBF"
+        "C0C1C2C3C4C5C6C7C8C9CACBCCCDCECFD0D1D2D3D4D5D6D7D8D9DADBDCDDDEDF"
+        "E0E1E2E3E4E5E6E7E8E9EAEBECEDEEEFF0F1F2F3F4F5F6F7F8F9FAFBFCFDFEFF";
+    """
+    const char* contrail_decimal_pairs
+    const char* contrail_hex_pairs
+
+
+cdef inline bytearray blank(Py_ssize_t size):
+    return PyByteArray_FromStringAndSize(NULL, size)
+
+
+cdef inline Py_ssize_t grow(bytearray target, Py_ssize_t size) except -1:
+    cdef Py_ssize_t before = len(target)
+    PyByteArray_Resize(target, before + size)
+    return before
+
+
+cdef inline bytes first(const unsigned char* source, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char*> source, size)
+
+
+cdef inline Py_ssize_t copy(
+    unsigned char* target, Py_ssize_t to, const unsigned char* source, Py_ssize_t at,
+    Py_ssize_t end
+) noexcept nogil:
+    if end <= at:
+        return to
+    memcpy(target + to, source + at, end - at)
+    return to + end - at
+
+
+cdef inline Py_ssize_t put_text(unsigned char* target, Py_ssize_t to, bytes text) noexcept:
+    cdef Py_ssize_t size = len(text)
+    memcpy(target + to, <const unsigned char*> text, size)
+    return to + size
+
+
+# The compiler makes one store of these four.
+cdef inline void put_i32(
+    unsigned char* target, Py_ssize_t at, unsigned long long value
+) noexcept nogil:
+    target[at] = <unsigned char> (value >> 24)
+    target[at + 1] = <unsigned char> (value >> 16)
+    target[at + 2] = <unsigned char> (value >> 8)
+    target[at + 3] = <unsigned char> value
+
+
+cdef inline void put_i64(
+    unsigned char* target, Py_ssize_t at, unsigned long long value
+) noexcept nogil:
+    target[at] = <unsigned char> (value >> 56)
+    target[at + 1] = <unsigned char> (value >> 48)
+    target[at + 2] = <unsigned char> (value >> 40)
+    target[at + 3] = <unsigned char> (value >> 32)
+    target[at + 4] = <unsigned char> (value >> 24)
+    target[at + 5] = <unsigned char> (value >> 16)
+    target[at + 6] = <unsigned char> (value >> 8)
+    target[at + 7] = <unsigned char> value
+
+
+cdef inline Py_ssize_t put_decimal(
+    unsigned char* target, Py_ssize_t at, long long value
+) noexcept nogil:
+    cdef unsigned long long rest = <unsigned long long> value
+    cdef unsigned long long bound = 10
+    cdef Py_ssize_t digits = 1
+    cdef Py_ssize_t place
+    cdef unsigned int pair
+    if value < 0:
+        target[at] = 45
+        at += 1
+        rest = 0 - rest
+    # No number of 64 bits with a sign has more than 19 digits, so the bound does not overflow.
+    while digits < 19 and rest >= bound:
+        bound *= 10
+        digits += 1
+    place = at + digits
+    while rest > 9:
+        pair = <unsigned int> (rest % 100)
+        rest //= 100
+        place -= 2
+        memcpy(target + place, contrail_decimal_pairs + 2 * pair, 2)
+    if place > at:
+        target[at] = <unsigned char> (48 + rest)
+    return at + digits
+
+
+cdef inline Py_ssize_t put_hex(
+    unsigned char* target, Py_ssize_t at, unsigned long long value
+) noexcept nogil:
+    cdef int index
+    for index in range(8):
+        memcpy(
+            target + at + 2 * index,
+            contrail_hex_pairs + 2 * ((value >> (56 - 8 * index)) & 0xFF),
+            2,
+        )
+    return at + 16
