@@ -2,7 +2,7 @@
 # cimports this file under that name. Whoever calls made the room, as there.
 from cpython.bytearray cimport PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.string cimport memcpy
+from libc.string cimport memchr, memcmp, memcpy
 
 cdef extern from *:
     """
@@ -52,6 +52,24 @@ cdef inline Py_ssize_t put_text(unsigned char* target, Py_ssize_t to, bytes text
     cdef Py_ssize_t size = len(text)
     memcpy(target + to, <const unsigned char*> text, size)
     return to + size
+
+
+cdef inline bint holds(
+    const unsigned char* source, Py_ssize_t at, Py_ssize_t end, bytes text, Py_ssize_t rare_at
+) noexcept:
+    cdef const unsigned char* wanted = text
+    cdef Py_ssize_t size = len(text)
+    cdef const unsigned char* place = source + at + rare_at
+    # Behind this the rest of the text has no room.
+    cdef const unsigned char* stop = source + end - size + rare_at + 1
+    while place < stop:
+        place = <const unsigned char*> memchr(place, wanted[rare_at], stop - place)
+        if place == NULL:
+            return False
+        if memcmp(place - rare_at, wanted, size) == 0:
+            return True
+        place += 1
+    return False
 
 
 # The compiler makes one store of these four.

@@ -40,6 +40,11 @@ def put_text(target: bytearray, to: int, text: bytes) -> int:
     return copy(target, to, text, 0, len(text))
 
 
+def holds(source: bytes, at: int, end: int, text: bytes, rare_at: int) -> bool:
+    """Whether ``text`` is in ``source[at:end]``. C looks out for its letter at ``rare_at``."""
+    return source.find(text, at, end) >= 0
+
+
 def put_i32(target: bytearray, at: int, value: int) -> None:
     """Write the lowest 32 bits, the highest byte first."""
     copy(target, at, (value & 0xFFFFFFFF).to_bytes(4, "big"), 0, 4)
