@@ -1,6 +1,6 @@
 cimport cython
 
-from contrail.kernels cimport bare_bytes as raw_bytes
+cimport contrail.kernels.bare_bytes as raw_bytes
 
 cdef Py_ssize_t _NUMBER_BYTES_MAX
 cdef Py_ssize_t _PREFIX_BYTES

@@ -158,8 +158,8 @@ def _measure(
     while at < end:
         if count == count_max or end - at < _UNIT_FIXED_BYTES:
             return -1
-        size = _i32(view, at)
-        body_bytes = _i32(view, at + 16)
+        size = raw_bytes.i32(view, at)
+        body_bytes = raw_bytes.i32(view, at + 16)
         if size < _UNIT_FIXED_BYTES or size > end - at:
             return -1
         if body_bytes < 0 or body_bytes > size - _UNIT_FIXED_BYTES:
@@ -229,13 +229,13 @@ def _lay_out(
     while at < end:
         start = position
         body_at = at + _UNIT_BODY_AT
-        body_end = body_at + _i32(view, at + 16)
-        unit_end = at + _i32(view, at)
+        body_end = body_at + raw_bytes.i32(view, at + 16)
+        unit_end = at + raw_bytes.i32(view, at)
         body_crc = stretch_crc.crc_of(crc32, view, body_at, body_end)
         raw_bytes.put_i32(target, start + 4, _MAGIC_V1)
         raw_bytes.put_i32(target, start + 8, body_crc & _CRC_MASK)
         raw_bytes.put_i32(target, start + 12, queue_id)
-        raw_bytes.put_i32(target, start + 16, _i32(view, at + 12))
+        raw_bytes.put_i32(target, start + 16, raw_bytes.i32(view, at + 12))
         raw_bytes.put_i64(target, start + 20, queue_offset)
         raw_bytes.put_i64(target, start + 28, physical_base + start)
         raw_bytes.put_i32(target, start + 36, sys_flag)
@@ -260,12 +260,3 @@ def _lay_out(
 
 def _is_i32(value: int) -> bool:
     return -_I32_MAX - 1 <= value <= _I32_MAX
-
-
-def _i32(view: bytes, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]

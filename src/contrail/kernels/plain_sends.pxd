@@ -1,7 +1,7 @@
 cimport cython
 
-from contrail.kernels cimport bare_bytes as raw_bytes
-from contrail.kernels cimport bare_crc as stretch_crc
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_crc as stretch_crc
 
 cdef long long _MAGIC_V1
 cdef Py_ssize_t _HEADER_BYTES

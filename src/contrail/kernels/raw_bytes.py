@@ -22,6 +22,11 @@ def grow(target: bytearray, size: int) -> int:
     return before
 
 
+def begin(view: memoryview) -> memoryview:
+    """A view of at least one byte, to read from without more checks."""
+    return view
+
+
 def first(source: bytearray, size: int) -> bytes:
     """The first ``size`` bytes."""
     return bytes(source[:size])
@@ -43,6 +48,16 @@ def put_text(target: bytearray, to: int, text: bytes) -> int:
 def holds(source: bytes, at: int, end: int, text: bytes, rare_at: int) -> bool:
     """Whether ``text`` is in ``source[at:end]``. C looks out for its letter at ``rare_at``."""
     return source.find(text, at, end) >= 0
+
+
+def i32(source: bytes | bytearray | memoryview, at: int) -> int:
+    """The number of 32 bits with a sign that begins there, the highest byte first."""
+    return int.from_bytes(source[at : at + 4], "big", signed=True)
+
+
+def i64(source: bytes | bytearray | memoryview, at: int) -> int:
+    """The number of 64 bits, as ``i32``."""
+    return int.from_bytes(source[at : at + 8], "big", signed=True)
 
 
 def put_i32(target: bytearray, at: int, value: int) -> None:
