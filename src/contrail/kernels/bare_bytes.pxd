@@ -168,3 +168,26 @@ cdef inline Py_ssize_t put_hex(
             2,
         )
     return at + 16
+
+
+cdef inline long long ascii_hash(
+    const unsigned char* source, Py_ssize_t at, Py_ssize_t end, long long seed
+) noexcept nogil:
+    cdef unsigned int value = <unsigned int> seed
+    cdef unsigned int first, second, third, fourth
+    while end - at >= 4:
+        first = source[at]
+        second = source[at + 1]
+        third = source[at + 2]
+        fourth = source[at + 3]
+        if (first | second | third | fourth) > 127:
+            return -1
+        # Powers of 31.
+        value = value * 923521 + first * 29791 + second * 961 + third * 31 + fourth
+        at += 4
+    while at < end:
+        if source[at] > 127:
+            return -1
+        value = value * 31 + source[at]
+        at += 1
+    return value

@@ -5,9 +5,6 @@ cimport contrail.kernels.bare_bytes as raw_bytes
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _ROOM_BYTES
 cdef unsigned int _U32_MASK
-cdef unsigned int _POWER_2
-cdef unsigned int _POWER_3
-cdef unsigned int _POWER_4
 cdef long long _I32_MAX
 cdef long long _U32_SPAN
 cdef Py_ssize_t _NOTED_BYTES
@@ -78,9 +75,3 @@ cdef long long _key_hash(
 @cython.locals(value=cython.longlong)
 cdef long long _tags_code(
     const unsigned char* view, bytearray texts, Py_ssize_t start, Py_ssize_t end) except? -1
-
-@cython.locals(
-    value=cython.uint, at=Py_ssize_t, first=cython.uint, second=cython.uint, third=cython.uint,
-    fourth=cython.uint)
-cdef long long _hash_on(
-    const unsigned char* view, Py_ssize_t start, Py_ssize_t end, long long seed) noexcept

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 _ROW_BYTES = 20
 _ROOM_BYTES = 64 * _ROW_BYTES
 _U32_MASK = 0xFFFFFFFF
-_POWER_2, _POWER_3, _POWER_4 = 31**2, 31**3, 31**4
 _I32_MAX = 0x7FFFFFFF
 _U32_SPAN = 0x100000000
 _NOTED_BYTES = 1 << 20
@@ -228,7 +227,7 @@ def _put_row(
 
 def _seed_of(topic: bytes) -> int:
     """The hash of a topic and the sign behind it, which all its keys go on from."""
-    value = _hash_on(topic, 0, len(topic), 0)
+    value = raw_bytes.ascii_hash(topic, 0, len(topic), 0)
     if value < 0:
         return java_hash(topic + b"#") & _U32_MASK
     return (value * 31 + 35) & _U32_MASK
@@ -238,7 +237,7 @@ def _key_hash(
     view: bytearray, texts: bytearray, start: int, end: int, topic: bytes, seed: int
 ) -> int:
     """The index's hash of ``topic#key``: never negative."""
-    value = _hash_on(view, start, end, seed)
+    value = raw_bytes.ascii_hash(view, start, end, seed)
     if value < 0:
         value = java_hash(topic + b"#" + bytes(texts[start:end])) & _U32_MASK
     if value > _I32_MAX:
@@ -248,28 +247,7 @@ def _key_hash(
 
 
 def _tags_code(view: bytearray, texts: bytearray, start: int, end: int) -> int:
-    value = _hash_on(view, start, end, 0)
+    value = raw_bytes.ascii_hash(view, start, end, 0)
     if value < 0:
         return java_hash(bytes(texts[start:end]))
     return value - _U32_SPAN if value > _I32_MAX else value
-
-
-def _hash_on(view: bytes | bytearray, start: int, end: int, seed: int) -> int:
-    """Java's hash of ASCII text, as 32 bits without a sign; -1 when there is other text in it."""
-    value = seed
-    at = start
-    # Four characters a step: a multiplication waits for the one before it.
-    while end - at >= 4:
-        first, second, third, fourth = view[at], view[at + 1], view[at + 2], view[at + 3]
-        if (first | second | third | fourth) > 127:
-            return -1
-        value = value * _POWER_4 + first * _POWER_3 + second * _POWER_2 + third * 31 + fourth
-        value &= _U32_MASK
-        at += 4
-    while at < end:
-        first = view[at]
-        if first > 127:
-            return -1
-        value = (value * 31 + first) & _U32_MASK
-        at += 1
-    return value

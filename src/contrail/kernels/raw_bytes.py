@@ -79,3 +79,16 @@ def put_decimal(target: bytearray, at: int, value: int) -> int:
 def put_hex(target: bytearray, at: int, value: int) -> int:
     """Write the lowest 64 bits in sixteen digits; where they end."""
     return put_text(target, at, b"%016X" % (value & 0xFFFFFFFFFFFFFFFF))
+
+
+def ascii_hash(source: bytes | bytearray | memoryview, at: int, end: int, seed: int) -> int:
+    """Java's hash of ASCII text, going on from ``seed``: 32 bits without a sign, -1 for other text.
+
+    C does four characters a step, because each multiplication waits for the one before it.
+    """
+    value = seed & 0xFFFFFFFF
+    for byte in source[at:end]:
+        if byte > 127:
+            return -1
+        value = (value * 31 + byte) & 0xFFFFFFFF
+    return value
