@@ -109,6 +109,20 @@ cdef inline bint holds(
     return False
 
 
+cdef inline bint stands(const unsigned char* source, Py_ssize_t at, bytes text) noexcept:
+    return memcmp(source + at, <const unsigned char*> text, len(text)) == 0
+
+
+cdef inline Py_ssize_t place_of(
+    const unsigned char* source, Py_ssize_t at, Py_ssize_t end, unsigned char byte
+) noexcept nogil:
+    cdef const unsigned char* place
+    if at >= end:
+        return end
+    place = <const unsigned char*> memchr(source + at, byte, end - at)
+    return end if place == NULL else place - source
+
+
 cdef inline long long i32(const unsigned char* source, Py_ssize_t at) noexcept nogil:
     return <int> contrail_u32(source + at)
 

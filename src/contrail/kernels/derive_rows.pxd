@@ -69,7 +69,8 @@ cdef int _read_record(_Record record, Py_ssize_t position, Py_ssize_t end) excep
     topic_bytes_max=Py_ssize_t, topic_end=Py_ssize_t)
 cdef int _read_topic(_Record record, Py_ssize_t body_at, Py_ssize_t topic_length_bytes) except -1
 
-@cython.locals(name_at=Py_ssize_t, name_end=Py_ssize_t, value_end=Py_ssize_t)
+@cython.locals(
+    data="const unsigned char*", name_at=Py_ssize_t, name_end=Py_ssize_t, value_end=Py_ssize_t)
 cdef int _find_properties(_Record record, Py_ssize_t start, Py_ssize_t end) except -1
 
 @cython.locals(length=Py_ssize_t)
@@ -117,7 +118,6 @@ cdef long long _key_hash(
 cdef long long _number(
     _Record record, Py_ssize_t start, Py_ssize_t end, long long number_max) except? -1
 
-@cython.locals(at=Py_ssize_t, byte=cython.uchar)
 cdef bint _equals(_Record record, Py_ssize_t start, Py_ssize_t end, bytes text) except -1
 
 cdef bytes _cut(_Record record, Py_ssize_t start, Py_ssize_t end)

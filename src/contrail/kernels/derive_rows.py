@@ -231,14 +231,13 @@ def _find_properties(record: _Record, start: int, end: int) -> None:
     record.delay_at = record.delay_end = 0
     record.inner_count_at = record.inner_count_end = 0
     record.inner_base_at = record.inner_base_end = 0
+    data = record.data
     name_at = start
     while name_at < end:
         name_end = name_at
-        while name_end < end and record.data[name_end] != 1 and record.data[name_end] != 2:
+        while name_end < end and data[name_end] != 1 and data[name_end] != 2:
             name_end += 1
-        value_end = name_end
-        while value_end < end and record.data[value_end] != 2:
-            value_end += 1
+        value_end = raw_bytes.place_of(data, name_end, end, 2)
         if name_at < name_end < value_end - 1:
             _note_property(record, name_at, name_end, value_end)
         name_at = value_end + 1
@@ -407,14 +406,7 @@ def _number(record: _Record, start: int, end: int, number_max: int) -> int:
 
 
 def _equals(record: _Record, start: int, end: int, text: bytes) -> bool:
-    if end - start != len(text):
-        return False
-    at = start
-    for byte in text:
-        if record.data[at] != byte:
-            return False
-        at += 1
-    return True
+    return end - start == len(text) and raw_bytes.stands(record.data, start, text)
 
 
 def _cut(record: _Record, start: int, end: int) -> bytes:

@@ -50,6 +50,18 @@ def holds(source: bytes, at: int, end: int, text: bytes, rare_at: int) -> bool:
     return source.find(text, at, end) >= 0
 
 
+def stands(source: bytes | bytearray | memoryview, at: int, text: bytes) -> bool:
+    """Whether ``text`` stands there; there are as many bytes."""
+    return source[at : at + len(text)] == text
+
+
+def place_of(source: bytes | bytearray | memoryview, at: int, end: int, byte: int) -> int:
+    """Where ``byte`` is first in ``source[at:end]``; ``end`` if it is not."""
+    while at < end and source[at] != byte:
+        at += 1
+    return at
+
+
 def i32(source: bytes | bytearray | memoryview, at: int) -> int:
     """The number of 32 bits with a sign that begins there, the highest byte first."""
     return int.from_bytes(source[at : at + 4], "big", signed=True)
