@@ -60,6 +60,11 @@ def run(first: int, last: int, physical_offset: int) -> list[Any]:
     return [first, last - first, rows, physical_offset + (last - first) * 100, 1]
 
 
+def written_counts(table: QueueTable) -> dict[bytes, int]:
+    """How many rows of each topic's queue are in its file."""
+    return {topic: mark.queue_offset_max for (topic, _), mark in table.marks().items()}
+
+
 def filled(root: Path, **options: Any) -> QueueTable:
     table = table_at(root, **options)
     table.put({b"orders": {0: [run(0, 10, 0)], 3: [run(0, 5, 1000)]}})
@@ -144,13 +149,32 @@ def test_of_many_queues_those_that_waited_longest_are_written_first(tmp_path: Pa
     table = table_at(tmp_path)
     for topic in (b"first", b"second", b"third"):
         table.put({topic: {0: [run(0, 1, 0)]}})
+    table.write_pending()
+    for topic in (b"first", b"second", b"third"):
+        table.put({topic: {0: [run(1, 2, 100)]}})
     assert not table.write_pending(queues_max=2)
-    assert set(table.marks()) == {(b"first", 0), (b"second", 0)}
-    table.put({b"first": {0: [run(1, 2, 100)]}})
+    assert written_counts(table) == {b"first": 2, b"second": 2, b"third": 1}
+    table.put({b"first": {0: [run(2, 3, 200)]}})
     assert not table.write_pending(queues_max=1)
-    assert set(table.marks()) == {(b"first", 0), (b"second", 0), (b"third", 0)}
+    assert written_counts(table) == {b"first": 2, b"second": 2, b"third": 2}
     assert table.write_pending(queues_max=1)
-    assert table.marks()[b"first", 0].queue_offset_max == 2
+    assert written_counts(table) == {b"first": 3, b"second": 2, b"third": 2}
+
+
+def test_a_new_queue_counts_for_many_that_have_a_file(tmp_path: Path) -> None:
+    table = table_at(tmp_path)
+    table.put({b"old%d" % topic: {0: [run(0, 1, 0)]} for topic in range(10)})
+    table.write_pending()
+    old = set(table.marks())
+    table.put({b"new%d" % topic: {0: [run(0, 1, 100)]} for topic in range(3)})
+    table.put({b"old%d" % topic: {0: [run(1, 2, 200)]} for topic in range(10)})
+    assert not table.write_pending(queues_max=20)
+    assert set(table.marks()) == {*old, (b"new0", 0)}
+    assert not table.write_pending(queues_max=40)
+    assert written_counts(table)[b"new2"] == 1
+    assert written_counts(table)[b"old0"] == 1
+    assert table.write_pending(queues_max=10)
+    assert written_counts(table)[b"old9"] == 2
 
 
 def test_what_is_owed_is_what_waited_then(tmp_path: Path) -> None:

@@ -94,9 +94,8 @@ class StatItem:
     def __init__(self) -> None:
         self.value = 0
         self.calls = 0
-        self._samples: tuple[deque[tuple[int, int, int]], ...] = tuple(
-            deque(maxlen=count) for _, count in _WINDOWS
-        )
+        # By window. Short lists: a deque takes more memory than all samples of most items.
+        self._samples: tuple[list[tuple[int, int, int]], ...] = ([], [], [])
 
     def add(self, amount: int, calls: int = 1) -> None:
         self.value += amount
@@ -104,8 +103,11 @@ class StatItem:
 
     def sample(self, window: int, now_ms: int) -> None:
         samples = self._samples[window]
+        interval_ms, count_max = _WINDOWS[window]
         if not samples:
-            samples.append((now_ms - _WINDOWS[window][0], 0, 0))
+            samples.append((now_ms - interval_ms, 0, 0))
+        elif len(samples) == count_max:
+            del samples[0]
         samples.append((now_ms, self.calls, self.value))
 
     def window(self, window: int) -> StatWindow:

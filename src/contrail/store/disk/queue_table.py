@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["Arrival", "QueueMark", "QueueProblem", "QueueTable"]
 
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]*")
+# How many writes to queues that have a file take as long as the first one of a new queue, which
+# makes two folders and the file.
+_NEW_QUEUE_WRITES = 20
 _log = logging.getLogger(__name__)
 
 Queue = ConsumeQueue | BatchQueue
@@ -195,10 +198,14 @@ class QueueTable:
     def write_pending(self, *, queues_max: int | None = None) -> bool:
         """Write waiting rows, of ``queues_max`` queues at most; whether these were all.
 
-        Those that have waited longest come first.
+        Those that have waited longest come first. A queue without a file counts for several.
         """
-        queues = list(islice(self._dirty.items(), queues_max))
-        for queue, key in queues:
+        writes_left = queues_max
+        for queue, key in list(islice(self._dirty.items(), queues_max)):
+            if writes_left is not None:
+                if writes_left <= 0:
+                    break
+                writes_left -= 1 if queue.mark().physical_end else _NEW_QUEUE_WRITES
             queue.write_pending()
             self._marks[key] = queue.mark()
             del self._dirty[queue]

@@ -115,8 +115,10 @@ class Upkeep:
             self._retention.judge_disk()
         if self._is_due("index", now_ms, config.queue_flush_interval_ms * _ROWS_PER_INDEX):
             self._rows_wait = self._index_waits = True
-        # What retention removed must not stand in the marks of a crash for a minute.
-        if self._is_due("thorough", now_ms, config.queue_flush_thorough_interval_ms) or removed:
+        # What retention removed must not stand in the marks of a crash for a minute. Otherwise a
+        # promise is kept before the next: with many new queues that may take longer than a minute.
+        thorough_ms = config.queue_flush_thorough_interval_ms
+        if removed or (self._promised is None and self._is_due("thorough", now_ms, thorough_ms)):
             self._promise()
         # Also when the clock was set back.
         if self._rows_wait and not 0 < self._rows_again_ms - now_ms <= _BETWEEN_QUEUES_MS:
