@@ -31,8 +31,6 @@ from contrail.wire.connection import Connection
 _KNOWN_MAX = 100_000
 # What fits a frame beside its header.
 _RECORD_BYTES_MAX = FRAME_BYTES_MAX - 1024
-# A member of an enumeration is looked up each time it is named.
-_WARM, _NEAR = Reach.WARM, Reach.NEAR
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
     b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
@@ -53,6 +51,10 @@ class Outcome(Enum):
     UNUSUAL = "unusual"
 
 
+# Members of an enumeration are looked up each time they are named.
+_WARM, _NEAR, _ANSWERED = Reach.WARM, Reach.NEAR, Outcome.ANSWERED
+
+
 class _Known:
     """What is the same for all pulls of one key."""
 
@@ -66,13 +68,13 @@ class _Known:
         "names",
         "offsets_key",
         "plan",
-        "queue_id",
+        "queue",
         "runs",
     )
 
     def __init__(self, plan: PullPlan, runs: QueueRuns, config: BrokerConfig) -> None:
         self.plan = plan
-        self.queue_id = plan.queue_id
+        self.queue = (plan.topic, plan.queue_id)
         self.runs = runs
         self.count_max = BULK_COUNT_MAX if plan.is_bulk else config.transfer_count_in_memory_max
         self.bytes_max = config.transfer_bytes_in_memory_max
@@ -104,8 +106,9 @@ class QuickPulls:
         self._stats = stats
         self._cold_reads = cold_reads
         self._read_filtered = read_filtered
-        self._epoch = -1
+        self._pending_resets = consumer_offsets.pending_resets
         self._known: dict[tuple[int, bytes], _Known] = {}
+        admission.watch(self._known.clear)
         # Whether what the log holds is in memory, mostly; else its limits are others.
         self.log_fits_memory = True
         self._answered: dict[int, int] = {}
@@ -125,8 +128,7 @@ class QuickPulls:
             return Outcome.UNUSUAL
         if known.is_filtered:
             return self._answer_filtered(item, peer, known)
-        cold_reads = self._cold_reads
-        asked, allowed = item[6], known.count_max
+        cold_reads, asked, allowed = self._cold_reads, item[6], known.count_max
         run = known.runs.read(
             item[5],
             (asked if asked < allowed else allowed) or 1,
@@ -139,9 +141,8 @@ class QuickPulls:
             return Outcome.UNUSUAL
         self._reply(item, peer, known, run, item[7] if known.commits else -1)
         if run[5]:
-            plan = known.plan
-            cold_reads.note_at_once(plan.topic, plan.queue_id, item[5], run[5], run[1])
-        return Outcome.ANSWERED
+            cold_reads.note_at_once(known.queue, item[5], run[5], run[1])
+        return _ANSWERED
 
     def commit_far(self, item: Item) -> None:
         """Write the offset that a pull carries when it arrives, not when its turn comes.
@@ -217,11 +218,9 @@ class QuickPulls:
 
     def _find(self, item: Item) -> _Known | None:
         """What is known of pulls like this one, if that is all there is to know now."""
-        if self._admission.epoch != self._epoch:
-            self._forget()
         known = self._known.get((item[3], item[4]))
         # An operator's reset may be pending, or messages may have left memory.
-        if known is None or self._consumer_offsets.has_resets or not self.log_fits_memory:
+        if known is None or self._pending_resets or not self.log_fits_memory:
             return None
         return None if known.commits and item[7] < 0 else known
 
@@ -231,7 +230,7 @@ class QuickPulls:
         views, byte_count, count, low, high, _ = run
         next_queue_offset = item[5] + count
         self._consumer_offsets.read_on(
-            known.offsets_key, known.queue_id, consumer_offset, next_queue_offset
+            known.offsets_key, known.queue[1], consumer_offset, next_queue_offset
         )
         self._stats.pulled(known.names, count, byte_count)
         if not known.given_noted:
@@ -249,14 +248,10 @@ class QuickPulls:
         plan = self._admission.passed(request)
         if plan is None:
             return
-        if self._admission.epoch != self._epoch or len(self._known) >= _KNOWN_MAX:
-            self._forget()
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
         runs = self._store.runs(plan.topic, plan.queue_id)
         self._known[item[3], item[4]] = _Known(plan, runs, self._settings.config)
-
-    def _forget(self) -> None:
-        self._epoch = self._admission.epoch
-        self._known.clear()
 
     def note_given_again(self) -> None:
         """Once in a while, so that operators see what a group reads and when it last did."""
