@@ -14,6 +14,7 @@ from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.log import MessageStore
+from contrail.store.services.queue_runs import Reach
 from contrail.store.services.reading import GetResult
 from contrail.store.state.reading import GetStatus
 from tests.fakes.cold_files import ColdFileSystem
@@ -95,7 +96,7 @@ def test_asking_what_is_missing_waits_for_nothing(tmp_path: Path) -> None:
         for queue_offset in range(store.queue_offset_max(ORDERS, 0)):
             store.is_near(ORDERS, 0, queue_offset)
             store.on_disk(ORDERS, 0, queue_offset)
-            store.get_run(ORDERS, 0, queue_offset, 32, 1 << 18)
+            store.runs(ORDERS, 0).read(queue_offset, 32, 1 << 18, Reach.NEAR)
         assert files.waits == []
 
 
@@ -105,9 +106,10 @@ def test_what_this_process_appended_is_near_and_read_at_once(tmp_path: Path) -> 
         old_end = store.queue_offset_max(ORDERS, 0)
         append_numbers(store, 1000, 1010)
         assert not store.is_near(ORDERS, 0, old_end - 1)
-        assert store.get_run(ORDERS, 0, old_end - 1, 1, 1 << 18) is None
+        runs = store.runs(ORDERS, 0)
+        assert runs.read(old_end - 1, 1, 1 << 18, Reach.NEAR) is None
         assert store.is_near(ORDERS, 0, old_end)
-        assert store.get_run(ORDERS, 0, old_end, 1, 1 << 18) is not None
+        assert runs.read(old_end, 1, 1 << 18, Reach.NEAR) is not None
 
 
 def test_offsets_outside_the_queue_need_nothing(tmp_path: Path) -> None:

@@ -182,6 +182,8 @@ def rows_of(log: bytes, base_offset: int) -> bytes:
 @given(
     damaged_logs() | st.tuples(st.binary(max_size=300), st.just(0)),
     rows.map(packed) | st.binary(max_size=100),
+    st.integers(-1, 45),
+    st.tuples(st.integers(0, 400), st.integers(0, 1 << 62)),
     st.integers(-1, 40),
     st.integers(-1, 5000),
     i32 | st.integers(0, 3),
@@ -191,6 +193,8 @@ def rows_of(log: bytes, base_offset: int) -> bytes:
 def test_compiled_and_pure_match_a_run_alike_on_any_bytes(
     damaged: tuple[bytes, int],
     data: bytes,
+    first_row_at: int,
+    window: tuple[int, int],
     count_max: int,
     bytes_max: int,
     queue_id: int,
@@ -198,7 +202,8 @@ def test_compiled_and_pure_match_a_run_alike_on_any_bytes(
     queue_offset: int,
 ) -> None:
     log, base_offset = damaged
-    arguments = (log, data, count_max, bytes_max, base_offset, queue_id, topic, queue_offset)
+    limits = (count_max, bytes_max, base_offset, *window)
+    arguments = (log, data, first_row_at, *limits, queue_id, topic, queue_offset)
     assert outcome(KERNEL.match_run, *arguments) == outcome(PURE.match_run, *arguments)
 
 
@@ -210,14 +215,35 @@ def test_a_run_of_one_queue_is_one_stretch_up_to_the_limits(
     log = log_of(messages, queue_offsets=[queue_offset + n for n in range(message_count)])
     data = rows_of(log, 0)
     for match_run in (KERNEL.match_run, PURE.match_run):
+        limits = (bytes_max, 0, 0, len(log))
         count, start, byte_count = match_run(
-            log, data, count_max, bytes_max, 0, 3, b"orders", queue_offset
+            log, data, 0, count_max, *limits, 3, b"orders", queue_offset
         )
         assert start == 0
         assert 1 <= count <= min(count_max, message_count)
         assert byte_count <= bytes_max or count == 1
         assert log[:byte_count].count(b"orders") == count
         # A row that leads elsewhere, another queue, topic or offset: not of the simple kind.
-        assert match_run(log, data, 1, bytes_max, 0, 2, b"orders", queue_offset) == (0, 0, 0)
-        assert match_run(log, data, 1, bytes_max, 0, 3, b"others", queue_offset) == (0, 0, 0)
-        assert match_run(log, data, 1, bytes_max, 0, 3, b"orders", queue_offset + 1) == (0, 0, 0)
+        assert match_run(log, data, 0, 1, *limits, 2, b"orders", queue_offset) == (0, 0, 0)
+        assert match_run(log, data, 0, 1, *limits, 3, b"others", queue_offset) == (0, 0, 0)
+        assert match_run(log, data, 0, 1, *limits, 3, b"orders", queue_offset + 1) == (0, 0, 0)
+
+
+@given(st.integers(1, 12), st.integers(0, 12), st.integers(0, 2000), st.integers(0, 2000))
+def test_a_run_begins_at_its_row_and_touches_nothing_outside_of_its_window(
+    message_count: int, first: int, physical_start: int, physical_end: int
+) -> None:
+    messages = [MessageDraft(b"orders", 3, b"x" * (50 + n)) for n in range(message_count)]
+    log = log_of(messages, queue_offsets=list(range(message_count)))
+    data, places = rows_of(log, 0), record_positions(log)
+    window = (physical_start, physical_end)
+    is_inside = all(
+        physical_start <= at and at + size <= physical_end for at, size in places[first:]
+    )
+    expected = (0, 0, 0)
+    if is_inside and first < message_count:
+        at = places[first][0]
+        expected = (message_count - first, at, len(log) - at)
+    for match_run in (KERNEL.match_run, PURE.match_run):
+        found = match_run(log, data, first * 20, 40, 1 << 20, 0, *window, 3, b"orders", first)
+        assert found == expected

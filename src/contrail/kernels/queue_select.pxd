@@ -52,17 +52,14 @@ cdef inline long long _read_i32(const unsigned char[::1] view, Py_ssize_t at) ex
 @cython.locals(value=cython.longlong)
 cdef inline long long _read_i64(const unsigned char[::1] view, Py_ssize_t at) except? -1
 
-cpdef tuple match_run(
-    object buffer, bytes rows, long long count_max, long long bytes_max, long long base_offset,
-    long long queue_id, bytes topic, long long queue_offset)
-
 @cython.locals(
     row_view="const unsigned char*", end=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
     total_bytes=cython.longlong, start=cython.longlong, physical_offset=cython.longlong,
     size=cython.longlong, position=cython.longlong)
-cdef tuple _match_run(
-    const unsigned char[::1] view, bytes rows, long long count_max, long long bytes_max,
-    long long base_offset, long long queue_id, bytes topic, long long queue_offset)
+cpdef tuple match_run(
+    const unsigned char[::1] buffer, bytes rows, Py_ssize_t first_row_at, long long count_max,
+    long long bytes_max, long long base_offset, long long physical_start, long long physical_end,
+    long long queue_id, bytes topic, long long queue_offset)
 
 @cython.locals(value=cython.longlong)
 cdef long long _row_i32(const unsigned char* rows, Py_ssize_t at) noexcept

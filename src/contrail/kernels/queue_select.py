@@ -101,42 +101,34 @@ def match_records(
 
 
 def match_run(
-    buffer: ReadableBuffer,
+    buffer: memoryview,
     rows: bytes,
+    first_row_at: int,
     count_max: int,
     bytes_max: int,
     base_offset: int,
+    physical_start: int,
+    physical_end: int,
     queue_id: int,
     topic: bytes,
     queue_offset: int,
 ) -> tuple[int, int, int]:
-    """The records of the first rows as one stretch: count, physical offset, bytes.
+    """The records of the rows from ``first_row_at`` on as one stretch: count, place, bytes.
 
     Takes rows while they lead to neighbouring records of this buffer, each the one its row names,
-    within the limits; the first is taken whatever its size. A count of 0 says that the rows are
-    not of this simple kind: a gap, another segment, a record that does not match, and not even
-    as many before it as an answer usually has.
+    within the limits; the first is taken whatever its size. Nothing outside of ``physical_start``
+    and ``physical_end`` is looked at. A count of 0 says that the rows are not of this simple kind:
+    a gap, another segment, a record that does not match, and not even as many before it as an
+    answer usually has.
     """
-    data = memoryview(buffer)
-    return _match_run(data, rows, count_max, bytes_max, base_offset, queue_id, topic, queue_offset)
-
-
-def _match_run(
-    view: memoryview,
-    rows: bytes,
-    count_max: int,
-    bytes_max: int,
-    base_offset: int,
-    queue_id: int,
-    topic: bytes,
-    queue_offset: int,
-) -> tuple[int, int, int]:
     row_view = rows
     end = len(rows)
-    at = 0
+    at = first_row_at
     count = 0
     total_bytes = 0
     start = 0
+    if at < 0:
+        return (0, 0, 0)
     while end - at >= _ROW_BYTES and (count == 0 or count < count_max):
         physical_offset = _row_i64(row_view, at)
         size = _row_i32(row_view, at + 8)
@@ -146,14 +138,16 @@ def _match_run(
             start = physical_offset
         elif physical_offset != start + total_bytes:
             return _cut(count, start, total_bytes)
+        if physical_offset < physical_start or size > physical_end - physical_offset:
+            return _cut(count, start, total_bytes)
         position = physical_offset - base_offset
-        if not _has_place(view, position, size, base_offset):
+        if not _has_place(buffer, position, size, base_offset):
             return _cut(count, start, total_bytes)
-        if _read_i32(view, position + 12) != queue_id:
+        if _read_i32(buffer, position + 12) != queue_id:
             return _cut(count, start, total_bytes)
-        if _read_i64(view, position + 20) != queue_offset + count:
+        if _read_i64(buffer, position + 20) != queue_offset + count:
             return _cut(count, start, total_bytes)
-        if not _has_topic(view, position, position + size, topic):
+        if not _has_topic(buffer, position, position + size, topic):
             return _cut(count, start, total_bytes)
         total_bytes += size
         count += 1

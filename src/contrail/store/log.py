@@ -36,14 +36,8 @@ from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
-from contrail.store.services.reading import (
-    Far,
-    FoundRun,
-    GetResult,
-    QueueReading,
-    QueueRow,
-    Reach,
-)
+from contrail.store.services.queue_runs import QueueRuns
+from contrail.store.services.reading import GetResult, QueueReading, QueueRow
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
@@ -431,17 +425,9 @@ class MessageStore:
             tag_codes=tag_codes,
         )
 
-    def get_run(
-        self,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        count_max: int,
-        bytes_max: int,
-        reach: Reach = Reach.NEAR,
-    ) -> FoundRun | Far | None:
-        """The shortcut of ``get`` for what consumers mostly read; None: ask ``get``."""
-        return self._reading.get_run(topic, queue_id, queue_offset, count_max, bytes_max, reach)
+    def runs(self, topic: bytes, queue_id: int) -> QueueRuns:
+        """The shortcut of ``get`` for who reads on in a queue; to be kept from read to read."""
+        return self._reading.runs(topic, queue_id)
 
     def sift(
         self,

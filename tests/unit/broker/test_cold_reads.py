@@ -352,7 +352,7 @@ def test_a_few_are_answered_at_once_while_nobody_waits(
 ) -> None:
     reads, answered = setting.reads, 0
     while reads.has_turn_at_once:
-        reads.note_at_once(b"t", 0, 0, 0, byte_count)
+        reads.note_at_once((b"t", 0), 0, 0, byte_count)
         answered += 1
     assert answered == at_once_count
     # The next tick.

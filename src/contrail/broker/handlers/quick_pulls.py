@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
+from contrail.broker.config import BrokerConfig
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.broker.services.filtered_reads import SCANNED_ROWS_MAX
 from contrail.broker.services.pull_admission import PullAdmission
@@ -18,14 +19,18 @@ from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.kernels.frame_scan import Item
+from contrail.kernels.pull_answer import found_answer
 from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
-from contrail.protocol.command import Request, frame_prefix
+from contrail.protocol.command import FRAME_BYTES_MAX, Request, frame_prefix
 from contrail.store.log import MessageStore
-from contrail.store.services.reading import FAR, Far, FoundRun, GetResult, Reach
+from contrail.store.services.queue_runs import FAR, FoundRun, QueueRuns, Reach
+from contrail.store.services.reading import GetResult
 from contrail.store.state.reading import GetStatus
 from contrail.wire.connection import Connection
 
 _KNOWN_MAX = 100_000
+# What fits a frame beside its header.
+_RECORD_BYTES_MAX = FRAME_BYTES_MAX - 1024
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
     b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
@@ -46,13 +51,33 @@ class Outcome(Enum):
     UNUSUAL = "unusual"
 
 
+# Members of an enumeration are looked up each time they are named.
+_WARM, _NEAR, _ANSWERED = Reach.WARM, Reach.NEAR, Outcome.ANSWERED
+
+
 class _Known:
     """What is the same for all pulls of one key."""
 
-    __slots__ = ("commits", "flags", "given_noted", "is_filtered", "names", "offsets_key", "plan")
+    __slots__ = (
+        "bytes_max",
+        "commits",
+        "count_max",
+        "flags",
+        "given_noted",
+        "is_filtered",
+        "names",
+        "offsets_key",
+        "plan",
+        "queue",
+        "runs",
+    )
 
-    def __init__(self, plan: PullPlan) -> None:
+    def __init__(self, plan: PullPlan, runs: QueueRuns, config: BrokerConfig) -> None:
         self.plan = plan
+        self.queue = (plan.topic, plan.queue_id)
+        self.runs = runs
+        self.count_max = BULK_COUNT_MAX if plan.is_bulk else config.transfer_count_in_memory_max
+        self.bytes_max = config.transfer_bytes_in_memory_max
         self.names = (plan.topic_name, plan.group)
         self.offsets_key = offsets_key(plan.group, plan.topic_name)
         self.commits = bool(plan.sys_flag & FLAG_COMMIT)
@@ -81,8 +106,9 @@ class QuickPulls:
         self._stats = stats
         self._cold_reads = cold_reads
         self._read_filtered = read_filtered
-        self._epoch = -1
+        self._pending_resets = consumer_offsets.pending_resets
         self._known: dict[tuple[int, bytes], _Known] = {}
+        admission.watch(self._known.clear)
         # Whether what the log holds is in memory, mostly; else its limits are others.
         self.log_fits_memory = True
         self._answered: dict[int, int] = {}
@@ -102,17 +128,21 @@ class QuickPulls:
             return Outcome.UNUSUAL
         if known.is_filtered:
             return self._answer_filtered(item, peer, known)
-        reach = Reach.WARM if self._cold_reads.has_turn_at_once else Reach.NEAR
-        run = self._run(known.plan, item, reach)
-        if run is None:
-            return Outcome.UNUSUAL
+        cold_reads, asked, allowed = self._cold_reads, item[6], known.count_max
+        run = known.runs.read(
+            item[5],
+            (asked if asked < allowed else allowed) or 1,
+            known.bytes_max,
+            _WARM if cold_reads.has_turn_at_once else _NEAR,
+        )
         if run is FAR:
             return Outcome.FAR
+        if run is None or run[1] > _RECORD_BYTES_MAX:
+            return Outcome.UNUSUAL
         self._reply(item, peer, known, run, item[7] if known.commits else -1)
         if run[5]:
-            plan = known.plan
-            self._cold_reads.note_at_once(plan.topic, plan.queue_id, item[5], run[5], run[1])
-        return Outcome.ANSWERED
+            cold_reads.note_at_once(known.queue, item[5], run[5], run[1])
+        return _ANSWERED
 
     def commit_far(self, item: Item) -> None:
         """Write the offset that a pull carries when it arrives, not when its turn comes.
@@ -134,23 +164,13 @@ class QuickPulls:
             return None
         if known.is_filtered:
             return self._answer_far_filtered(item, peer, known)
-        run = self._run(known.plan, item, Reach.WARM)
-        if run is None or run is FAR:
+        asked, allowed = item[6], known.count_max
+        count_max = (asked if asked < allowed else allowed) or 1
+        run = known.runs.read(item[5], count_max, known.bytes_max, Reach.WARM)
+        if run is None or run is FAR or run[1] > _RECORD_BYTES_MAX:
             return None
         self._reply(item, peer, known, run, -1)
         return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[5])
-
-    def _run(self, plan: PullPlan, item: Item, reach: Reach) -> FoundRun | Far | None:
-        config, asked = self._settings.config, item[6]
-        allowed = BULK_COUNT_MAX if plan.is_bulk else config.transfer_count_in_memory_max
-        return self._store.get_run(
-            plan.topic,
-            plan.queue_id,
-            item[5],
-            (asked if asked < allowed else allowed) or 1,
-            config.transfer_bytes_in_memory_max,
-            reach,
-        )
 
     # With a filter, messages are read as by the long way; only the way there is shorter.
 
@@ -198,30 +218,29 @@ class QuickPulls:
 
     def _find(self, item: Item) -> _Known | None:
         """What is known of pulls like this one, if that is all there is to know now."""
-        if self._admission.epoch != self._epoch:
-            self._forget()
         known = self._known.get((item[3], item[4]))
         # An operator's reset may be pending, or messages may have left memory.
-        if known is None or self._consumer_offsets.has_resets or not self.log_fits_memory:
+        if known is None or self._pending_resets or not self.log_fits_memory:
             return None
         return None if known.commits and item[7] < 0 else known
 
     def _reply(
         self, item: Item, peer: Connection, known: _Known, run: FoundRun, consumer_offset: int
     ) -> None:
-        opaque, queue_offset = item[0], item[5]
-        plan = known.plan
         views, byte_count, count, low, high, _ = run
-        next_queue_offset = queue_offset + count
+        next_queue_offset = item[5] + count
         self._consumer_offsets.read_on(
-            known.offsets_key, plan.queue_id, consumer_offset, next_queue_offset
+            known.offsets_key, known.queue[1], consumer_offset, next_queue_offset
         )
         self._stats.pulled(known.names, count, byte_count)
         if not known.given_noted:
             known.given_noted = True
-            self._admission.remember_given(plan)
-        header = _FOUND % (next_queue_offset, low, high, *known.flags, opaque)
-        peer.send([frame_prefix(len(header), byte_count) + header, *views])
+            self._admission.remember_given(known.plan)
+        topic_flag, group_flag = known.flags
+        begin = found_answer(
+            item[0], next_queue_offset, low, high, topic_flag, group_flag, byte_count
+        )
+        peer.send([begin, *views])
         self._answered[item[3]] = self._answered.get(item[3], 0) + 1
 
     def remember(self, item: Item, request: Request) -> None:
@@ -229,13 +248,10 @@ class QuickPulls:
         plan = self._admission.passed(request)
         if plan is None:
             return
-        if self._admission.epoch != self._epoch or len(self._known) >= _KNOWN_MAX:
-            self._forget()
-        self._known[item[3], item[4]] = _Known(plan)
-
-    def _forget(self) -> None:
-        self._epoch = self._admission.epoch
-        self._known.clear()
+        if len(self._known) >= _KNOWN_MAX:
+            self._known.clear()
+        runs = self._store.runs(plan.topic, plan.queue_id)
+        self._known[item[3], item[4]] = _Known(plan, runs, self._settings.config)
 
     def note_given_again(self) -> None:
         """Once in a while, so that operators see what a group reads and when it last did."""

@@ -178,14 +178,14 @@ class ColdReads:
         return not (self._lines or self.at_once_bytes >= _AT_ONCE_BYTES_MAX or self._is_closed)
 
     def note_at_once(
-        self, topic: bytes, queue_id: int, queue_offset: int, physical_end: int, byte_count: int
+        self, queue: tuple[bytes, int], queue_offset: int, physical_end: int, byte_count: int
     ) -> None:
-        """A far pull was answered from there without having been in line."""
-        self.at_once_bytes += max(byte_count, _ANSWER_BYTES_MIN)
+        """A far pull of a topic and queue id was answered without having been in line."""
+        self.at_once_bytes += byte_count if byte_count > _ANSWER_BYTES_MIN else _ANSWER_BYTES_MIN
         # Most answers of a queue end in the block where the last one did.
         place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
-        if place != self._told_at.get((topic, queue_id)):
-            self._read_ahead(FarAnswer(topic, queue_id, queue_offset, physical_end))
+        if place != self._told_at.get(queue):
+            self._read_ahead(FarAnswer(*queue, queue_offset, physical_end))
 
     # Rounds.
 

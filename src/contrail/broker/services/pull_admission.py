@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumers import ConsumerTable
@@ -71,6 +73,16 @@ class PullAdmission:
         self._passed: dict[tuple[object, ...], PullPlan] = {}
         self._compiled: dict[str, PropertyFilter] = {}
         self._forgotten_count = 0
+        self._watchers: list[Callable[[], None]] = []
+
+    def watch(self, forget: Callable[[], None]) -> None:
+        """Call ``forget`` whenever something changes that a check looks at."""
+        self._settings.watch(forget)
+        self._topics.table.watch(forget)
+        self._groups.table.watch(forget)
+        self._consumers.watch(forget)
+        self._filters.watch(forget)
+        self._watchers.append(forget)
 
     @property
     def epoch(self) -> int:
@@ -233,6 +245,8 @@ class PullAdmission:
                     # With them go the plans that hold them.
                     self._compiled.clear()
                     self._forgotten_count += 1
+                    for forget in self._watchers:
+                        forget()
                 self._compiled[text] = compiled
         return compiled
 

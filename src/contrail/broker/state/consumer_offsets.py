@@ -49,6 +49,8 @@ class ConsumerOffsets:
         self._committed: _Offsets = {key: dict(queues) for key, queues in (offsets or {}).items()}
         self._pulled: _Offsets = {}
         self._resets: _Offsets = {}
+        # The same object for good: who asks often keeps hold of it.
+        self.pending_resets: Mapping[str, Mapping[int, int]] = self._resets
         self._commits = 0
         self.data_version = data_version or DataVersion()
         self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
@@ -88,7 +90,10 @@ class ConsumerOffsets:
             self._put(self._committed, key, queue_id, consumer_offset)
             self._commits += 1
             self.changed = True
-        self._put(self._pulled, key, queue_id, queue_offset)
+        queues = self._pulled.get(key)
+        if queues is None:
+            queues = self._pulled[key] = {}
+        queues[queue_id] = queue_offset
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
         queues = self._pulled.get(offsets_key(group, topic))
@@ -109,10 +114,6 @@ class ConsumerOffsets:
         self._put(self._resets, key, queue_id, consumer_offset)
         self._put(self._committed, key, queue_id, consumer_offset)
         self.changed = True
-
-    @property
-    def has_resets(self) -> bool:
-        return bool(self._resets)
 
     def peek_reset(self, group: str, topic: str, queue_id: int) -> int | None:
         if not self._resets:

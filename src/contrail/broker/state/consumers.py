@@ -14,6 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, ClientChannel
+from contrail.broker.state.watched import Watched
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.heartbeat import (
     ConsumeFromWhere,
@@ -83,16 +84,16 @@ class ConsumerGroup:
         return before != topics
 
 
-class ConsumerTable:
+class ConsumerTable(Watched):
     """The groups that have connected clients. ``epoch`` grows whenever one may have changed."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._fingerprints: dict[str, int] = {}
         self._pulled: dict[tuple[str, str], tuple[SubscriptionData, int]] = {}
         self.groups: Mapping[str, ConsumerGroup] = MappingProxyType(self._groups)
-        self.epoch = 0
 
     def find(self, group: str) -> ConsumerGroup | None:
         return self._groups.get(group)
@@ -142,7 +143,7 @@ class ConsumerTable:
         changed = with_subscriptions and group.take_subscriptions(data.subscriptions)
         # A heartbeat that only says "still here" must not cost every pull its checked plan.
         if joined or before != (group.message_model, dict(group.subscriptions)):
-            self.epoch += 1
+            self.moved()
         return joined or changed
 
     def take_fingerprint(self, group: str, fingerprint: int) -> bool:
@@ -156,7 +157,7 @@ class ConsumerTable:
         found = self._groups.get(group)
         if found is None or found.channels.pop(peer, None) is None:
             return None
-        self.epoch += 1
+        self.moved()
         groups = self._groups_of[peer]
         groups.discard(group)
         if not groups:

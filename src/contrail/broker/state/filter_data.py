@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
+from contrail.broker.state.watched import Watched
 from contrail.errors import FilterInvalid
 from contrail.model.fastjson import JsonValue
 from contrail.model.property_sieve import PropertySieve
@@ -91,19 +92,19 @@ class Refusal(NamedTuple):
     reason: str
 
 
-class FilterTable:
+class FilterTable(Watched):
     """All expressions. ``changed`` is set by every change; who persists them clears it.
 
     ``epoch`` grows with every change, for those who remember what an expression was.
     """
 
     def __init__(self, compile_sql: Callable[[str], Matcher]) -> None:
+        super().__init__()
         self._compile_sql = compile_sql
         self._filters: dict[str, dict[str, FilterData]] = {}
         self._topics_of: dict[str, set[str]] = {}
         self.unknown: Mapping[str, JsonValue] = {}
         self.changed = False
-        self.epoch = 0
 
     def get(self, topic: str, group: str) -> FilterData | None:
         return self._filters.get(topic, {}).get(group)
@@ -224,7 +225,7 @@ class FilterTable:
         self.changed = True
 
     def _keep(self, entry: FilterData) -> None:
-        self.epoch += 1
+        self.moved()
         self._filters.setdefault(entry.topic, {})[entry.group] = entry
         self._topics_of.setdefault(entry.group, set()).add(entry.topic)
 
@@ -237,7 +238,7 @@ class FilterTable:
         if groups.pop(group, None) is None:
             return
         self.changed = True
-        self.epoch += 1
+        self.moved()
         if not groups:
             del self._filters[topic]
         topics = self._topics_of[group]

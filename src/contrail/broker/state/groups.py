@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from contrail.broker.state.watched import Watched
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
 from contrail.model.group import SubscriptionGroupConfig
@@ -13,7 +14,7 @@ FORBIDDEN_READ = 1 << 2
 """The bit of a group's forbidden set that stops it from reading a topic."""
 
 
-class GroupTable:
+class GroupTable(Watched):
     """Group settings by name. ``epoch`` grows with each change, so that caches can tell."""
 
     def __init__(
@@ -24,12 +25,12 @@ class GroupTable:
         data_version: DataVersion | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
     ) -> None:
+        super().__init__()
         self._groups = dict(groups or {})
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self._forbidden = {group: dict(topics) for group, topics in (forbidden or {}).items()}
         self.data_version = data_version or DataVersion()
         self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
-        self.epoch = 0
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
         return self._groups.get(group)
@@ -38,7 +39,7 @@ class GroupTable:
         """Add a group every broker has, unless the table was loaded with it: no new version."""
         if config.group not in self._groups:
             self._groups[config.group] = config
-            self.epoch += 1
+            self.moved()
 
     def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         self._groups[config.group] = config
@@ -82,4 +83,4 @@ class GroupTable:
 
     def _touch(self, now_ms: int) -> None:
         self.data_version = self.data_version.bump(now_ms)
-        self.epoch += 1
+        self.moved()

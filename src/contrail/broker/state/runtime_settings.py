@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from contrail.broker.config import BrokerConfig
+from contrail.broker.state.watched import Watched
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.protocol.codes import ResponseCode
@@ -70,7 +71,7 @@ _SHIELDED = re.compile(
 _KNOWN = frozenset(str(field.metadata["apache"]) for field in dataclasses.fields(BrokerConfig))
 
 
-class RuntimeSettings:
+class RuntimeSettings(Watched):
     """Holds the current ``BrokerConfig``; ``epoch`` grows with each change."""
 
     def __init__(
@@ -81,10 +82,10 @@ class RuntimeSettings:
         data_version: DataVersion | None = None,
     ) -> None:
         """``fixed_names`` are settings of other rooms, known but never changed here."""
+        super().__init__()
         self.config = config
         self.data_version = data_version or DataVersion()
         self.changed: Mapping[str, str] = {}
-        self.epoch = 0
         self._fixed_names = fixed_names | (_KNOWN - set(CHANGEABLE))
 
     def change(self, properties: Mapping[str, str], now_ms: int) -> dict[str, tuple[str, str]]:
@@ -99,7 +100,7 @@ class RuntimeSettings:
         self.config = dataclasses.replace(old, **values)  # type: ignore[arg-type]
         self.changed = {**self.changed, **properties}
         self.data_version = self.data_version.bump(now_ms)
-        self.epoch += 1
+        self.moved()
         return {
             name: (setting_text(getattr(old, field)), setting_text(values[field]))
             for field, name in new.items()

@@ -183,6 +183,8 @@ class BrokerStats:
         self._stored: dict[tuple[str, int], list[int]] = {}
         # What came as rows of numbers and is not among the items yet, by topic.
         self._unsettled: dict[int, TopicTally] = {NORMAL: {}, FIFO: {}}
+        # Reads that found something, by topic and group: how many, their messages and bytes.
+        self._unsettled_gets: dict[tuple[str, str], list[int]] = {}
 
     # The hot path.
 
@@ -202,8 +204,20 @@ class BrokerStats:
         self._put.total += tally_plain(chunks, self._unsettled[NORMAL], self._unsettled[FIFO])
         self.put_byte_count += byte_count
 
+    def _settle_gets(self) -> None:
+        for names, (calls, count, byte_count) in self._unsettled_gets.items():
+            messages, size, *totals = self._get_items.get(names) or self._items_of_get(*names)
+            messages.add(count, calls)
+            size.add(byte_count, calls)
+            for item in totals:
+                item.value += count
+            self._found.total += calls
+            self._transferred.total += count
+        self._unsettled_gets.clear()
+
     def _settle(self) -> None:
         """Bring the items up to date."""
+        self._settle_gets()
         for kind, tally in self._unsettled.items():
             for name, counts in tally.items():
                 self._count_topic(name.decode("utf-8", "replace"), kind, counts)
@@ -242,16 +256,12 @@ class BrokerStats:
 
     def pulled(self, names: tuple[str, str], count: int, byte_count: int) -> None:
         """One read handed ``count`` messages of a topic to a group: ``names`` are theirs."""
-        items = self._get_items.get(names) or self._items_of_get(*names)
-        messages, size = items[:2]
-        messages.value += count
-        messages.calls += 1
-        size.value += byte_count
-        size.calls += 1
-        for item in items[2:]:
-            item.value += count
-        self._found.total += 1
-        self._transferred.total += count
+        tally = self._unsettled_gets.get(names)
+        if tally is None:
+            tally = self._unsettled_gets[names] = [0, 0, 0]
+        tally[0] += 1
+        tally[1] += count
+        tally[2] += byte_count
 
     def pull_missed(self, count: int = 1) -> None:
         """Reads that found nothing."""
@@ -312,6 +322,7 @@ class BrokerStats:
 
     def sample(self, now_ms: int) -> None:
         """Take the samples that are due; a clock that was set back starts over."""
+        self._settle_gets()
         before_ms, self._last_sample_ms = self._last_sample_ms, now_ms
         if now_ms <= before_ms:
             if now_ms < before_ms:
@@ -355,6 +366,7 @@ class BrokerStats:
 
     def group_deleted(self, group: str) -> None:
         """Forget the items of a group."""
+        self._settle()
         self._forget(lambda key: key.endswith(f"@{group}"))
         for key in [key for key in self._get_items if key[1] == group]:
             del self._get_items[key]

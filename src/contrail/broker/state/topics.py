@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from contrail.broker.state.watched import Watched
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
 from contrail.model.topic import TopicConfig
@@ -12,7 +13,7 @@ from contrail.model.topic import TopicConfig
 _SECOND_MS = 1000
 
 
-class TopicTable:
+class TopicTable(Watched):
     """Topic settings by name. ``epoch`` grows with each change, so that caches can tell."""
 
     def __init__(
@@ -23,12 +24,12 @@ class TopicTable:
         auto_created: Iterable[str] = (),
         unknown: Mapping[str, JsonValue] | None = None,
     ) -> None:
+        super().__init__()
         self._topics = dict(topics or {})
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = data_version or DataVersion()
         self.auto_created = {topic for topic in auto_created if topic in self._topics}
         self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
-        self.epoch = 0
 
     def get(self, topic: str) -> TopicConfig | None:
         return self._topics.get(topic)
@@ -37,7 +38,7 @@ class TopicTable:
         """Add a topic every broker has, unless the table was loaded with it: no new version."""
         if config.topic not in self._topics:
             self._topics[config.topic] = config
-            self.epoch += 1
+            self.moved()
 
     def put(self, config: TopicConfig, now_ms: int, *, auto_created: bool = False) -> None:
         self._topics[config.topic] = config
@@ -58,7 +59,7 @@ class TopicTable:
     def touch(self, now_ms: int) -> None:
         """A new version: something changed that the table's readers must learn of."""
         self.data_version = self.data_version.bump(now_ms)
-        self.epoch += 1
+        self.moved()
 
     def page(self, known: DataVersion | None, start: int, count: int) -> dict[str, TopicConfig]:
         """Some topics in order of name; from the first one if the table is not the known one."""

@@ -145,10 +145,6 @@ class ConsumeQueue(RowQueue):
         if self._ext is not None:
             is_absent = self.absent_rows(queue_offset, count_max) is not None
             return b"" if is_absent else self.rows(queue_offset, count_max)
-        if queue_offset >= self.queue_offset_min:
-            seen = self._rows.glance(queue_offset * ROW_BYTES, count_max * ROW_BYTES)
-            if seen:
-                return seen
         return self.raw_rows(queue_offset, count_max, waits=False)
 
     def absent_rows(self, queue_offset: int, count_max: int) -> FilePart | None:

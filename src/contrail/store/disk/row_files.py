@@ -36,8 +36,6 @@ class RowFiles:
     """
 
     __slots__ = (
-        "_ahead",
-        "_ahead_start",
         "_allocated",
         "_files",
         "_handles",
@@ -46,6 +44,8 @@ class RowFiles:
         "_tail",
         "_tail_start",
         "_unsynced",
+        "ahead",
+        "ahead_start",
         "created",
         "file_bytes",
         "folder",
@@ -56,7 +56,9 @@ class RowFiles:
     start: int
     created: int
     written: int
-    _ahead: bytes
+    # What was read ahead for one who reads on, and where it begins.
+    ahead: bytes
+    ahead_start: int
     _allocated: dict[int, int]
     _path: Path | None
     _path_start: int
@@ -75,8 +77,8 @@ class RowFiles:
         self._files = files
         self._handles = handles
         self._unsynced = unsynced
-        self._ahead = b""
-        self._ahead_start = 0
+        self.ahead = b""
+        self.ahead_start = 0
         # One object for good: whoever appends to the queue has hold of it.
         self._tail = bytearray()
         self._become_empty(0)
@@ -168,13 +170,6 @@ class RowFiles:
             return data
         return data + self._tail[: stop - tail_start]
 
-    def glance(self, position: int, byte_count: int) -> bytes:
-        """What was read ahead, if all of this is among it; else nothing."""
-        start = position - self._ahead_start
-        if start < 0 or start + byte_count > len(self._ahead):
-            return b""
-        return self._ahead[start : start + byte_count]
-
     def absent(self, position: int, byte_count: int) -> FilePart | None:
         """What to bring in before a ``read`` of this waits for no disk; None when it does not."""
         if not self.start <= position < self._tail_start:
@@ -197,20 +192,20 @@ class RowFiles:
         self, position: int, byte_count: int, read: Callable[[int, int], bytes]
     ) -> bytes:
         """Written rows do not change, so a consumer's next few reads are served from one."""
-        start = position - self._ahead_start
-        if start < 0 or start + byte_count > len(self._ahead):
+        start = position - self.ahead_start
+        if start < 0 or start + byte_count > len(self.ahead):
             if byte_count > _READ_AHEAD_BYTES:
                 return read(position, byte_count)
-            reads_on = bool(self._ahead) and 0 < start <= len(self._ahead)
+            reads_on = bool(self.ahead) and 0 < start <= len(self.ahead)
             ahead_bytes = _READ_ON_BYTES if reads_on else _READ_AHEAD_BYTES
             file_end = position - position % self.file_bytes + self.file_bytes
             stop = min(position + ahead_bytes, self._tail_start, file_end)
-            self._ahead = read(position, stop - position)
-            self._ahead_start, start = position, 0
-        return self._ahead[start : start + byte_count]
+            self.ahead = read(position, stop - position)
+            self.ahead_start, start = position, 0
+        return self.ahead[start : start + byte_count]
 
     def _forget_ahead(self) -> None:
-        self._ahead = b""
+        self.ahead = b""
 
     def read_file(self, position: int, byte_count: int) -> bytes:
         """Read what is on disk, whatever ``end`` says."""

@@ -62,6 +62,11 @@ class RowQueue(RowTail):
         return self._rows.folder
 
     @property
+    def row_files(self) -> RowFiles:
+        """The rows as they are stored; the same object for as long as there is the queue."""
+        return self._rows
+
+    @property
     def pending_bytes(self) -> int:
         return self._rows.pending_bytes
 

@@ -28,7 +28,17 @@ def segment_name(physical_start: int) -> str:
 class Segment:
     """One file of the log. Its descriptor and map are opened when first needed."""
 
-    __slots__ = ("_fd", "_files", "_map", "_mapped", "byte_count", "end", "path", "start")
+    __slots__ = (
+        "_fd",
+        "_files",
+        "_map",
+        "_mapped",
+        "byte_count",
+        "end",
+        "open_view",
+        "path",
+        "start",
+    )
 
     def __init__(
         self,
@@ -40,6 +50,8 @@ class Segment:
         self._files = files
         self._fd = -1
         self._map: mmap.mmap | None = None
+        # All of it, while it is mapped: None as soon as the map or the file is let go.
+        self.open_view: memoryview | None = None
         self._mapped: list[Segment] | None = None
         self.path = path
         self.start = start
@@ -58,10 +70,11 @@ class Segment:
         if self._map is None:
             with opened(self._files, self.path, writable=False) as fd:
                 self._map = self._files.map_read(fd, self.byte_count)
+            self.open_view = memoryview(self._map)
             if self._mapped is not None:
                 self._mapped.append(self)
                 if len(self._mapped) > _MAPS_MAX:
-                    self._mapped.pop(0)._map = None
+                    self._mapped.pop(0)._unmap()
         return self._map
 
     def share_maps(self, mapped: list[Segment]) -> None:
@@ -99,7 +112,10 @@ class Segment:
         self.close_descriptor()
         if self._map is not None and self._mapped is not None:
             self._mapped.remove(self)
-        self._map = None
+        self._unmap()
+
+    def _unmap(self) -> None:
+        self._map = self.open_view = None
 
 
 def create_segment(files: FileSystem, path: Path, start: int, byte_count: int) -> Segment:

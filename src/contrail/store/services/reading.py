@@ -9,27 +9,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from enum import Enum
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
-from contrail.kernels.queue_select import coalesce, match_records, match_run, select_rows
+from contrail.kernels.queue_select import coalesce, match_records, select_rows
 from contrail.kernels.record_scan import (
     REASON_BLANK,
     REASON_EMPTY,
     REASON_END,
     check_record,
     count_whole,
-    scan_records,
 )
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, decode_record
 from contrail.store.config import StoreConfig
-from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.queue_runs import FAR, QueueRuns, Reach, RunSources, of_segment
 from contrail.store.services.residency import DiskWaits, NotInMemory, Residency
 from contrail.store.services.row_window import (
     BLANK_ROW_SIZE,
@@ -44,10 +42,7 @@ from contrail.store.state.reading import GetStatus, place_of
 from contrail.store.state.record_crc import RecordCrcRule
 from contrail.store.state.sound_memory import SoundMemory
 
-_PLACE = Struct(">q")
 _ROW = Struct(">qiq")
-# Neighbouring records lie together; more than this has others in between.
-_WARM_SPAN_MAX = 4 << 20
 
 
 @dataclass(slots=True)
@@ -71,32 +66,6 @@ class GetResult:
     @property
     def messages(self) -> list[StoredMessage]:
         return [decode_record(view, 0) for view in self.records]
-
-
-FoundRun = tuple[list[memoryview], int, int, int, int, int]
-"""Records: views of them, their bytes, how many, the queue's lowest and next offset.
-
-And where in the log it ends if it lies further back than what is surely in memory, else 0."""
-
-
-class Reach(Enum):
-    """How far back a read may go."""
-
-    # What lies so near the end that it is surely in memory.
-    NEAR = "near"
-    # And what was in memory a moment ago.
-    WARM = "warm"
-    # Wherever it leads: what was asked for has been brought in.
-    ANY = "any"
-
-
-class Far(Enum):
-    """What was asked for lies so far back that it may have left memory."""
-
-    FAR = "far"
-
-
-FAR: Final = Far.FAR
 
 
 class QueueRow(NamedTuple):
@@ -144,6 +113,9 @@ class QueueReading:
             waits=waits,
             on_absent=self._sound.left_memory,
         )
+        self._sources = RunSources(
+            segments, queues, self.residency, self._sound, crc_rule, readable_end
+        )
 
     def get(
         self,
@@ -164,8 +136,9 @@ class QueueReading:
             return GetResult(outside[0], outside[1], low, high)
         if self._waits.are_forbidden:
             self._require(topic, queue_id, queue_offset, count_max, bytes_max, tag_codes)
+        bytes_max = bounded_bytes(bytes_max)
         if tag_codes is None:
-            run = self.get_run(topic, queue_id, queue_offset, count_max, bytes_max, Reach.ANY)
+            run = self.runs(topic, queue_id).read(queue_offset, count_max, bytes_max, Reach.ANY)
             if run is not None and run is not FAR:
                 views, byte_count, count, low, high, _ = run
                 return GetResult(
@@ -175,7 +148,6 @@ class QueueReading:
         if not rows:
             next_file = (queue_offset // self._rows_per_file + 1) * self._rows_per_file
             return GetResult(GetStatus.OFFSET_FOUND_NULL, next_file, low, high)
-        bytes_max = bounded_bytes(bytes_max)
         selected, scanned, _ = select_rows(rows, 0, len(rows), count_max, bytes_max, tag_codes)
         result = GetResult(GetStatus.FOUND, offsets[scanned], low, high)
         if not selected:
@@ -213,127 +185,11 @@ class QueueReading:
         """Note how far the log reaches now: what is there later is younger than this."""
         now_ms = monotonic_ms()
         if now_ms >= self._sound.sample_due_ms:
-            self._observe(now_ms)
+            self._sources.observe(now_ms)
 
-    def _observe(self, now_ms: int) -> None:
-        physical_end = self._readable_end()
-        self._sound.observe(physical_end, now_ms)
-        self.residency.observe(physical_end)
-
-    def get_run(
-        self,
-        topic: bytes,
-        queue_id: int,
-        queue_offset: int,
-        count_max: int,
-        bytes_max: int,
-        reach: Reach = Reach.NEAR,
-    ) -> FoundRun | Far | None:
-        """The usual read: records of one segment that are whole; else None: ``get`` is to be asked.
-
-        What lies beyond ``reach`` is not touched, and ``FAR`` is the answer.
-        """
-        queue = self._queues.get(topic, queue_id)
-        if not isinstance(queue, ConsumeQueue):
-            return None
-        low, high = queue.queue_offset_min, queue.queue_offset_max
-        rows = queue.resident_rows(queue_offset, count_max) if low <= queue_offset < high else b""
-        if not rows:
-            return None
-        first_offset = _PLACE.unpack_from(rows)[0]
-        is_far = first_offset < self.residency.near_start
-        if is_far and reach is Reach.NEAR:
-            return FAR
-        segment = self._segments.at(first_offset)
-        if segment is None:
-            return None
-        now_ms = monotonic_ms()
-        if is_far and reach is Reach.WARM and not self._is_warm(segment, rows, now_ms):
-            return FAR
-        mapped, bytes_max = segment.map, bounded_bytes(bytes_max)
-        count, physical_offset, byte_count = match_run(
-            mapped, rows, count_max, bytes_max, segment.start, queue_id, topic, queue_offset
-        )
-        if not count:
-            found = self._scattered(
-                segment, rows, count_max, bytes_max, queue_id, topic, queue_offset, now_ms
-            )
-            return None if found is None else (*found[:3], low, high, found[3] if is_far else 0)
-        if not self._is_whole(segment, physical_offset, count, byte_count, now_ms):
-            return None
-        position = physical_offset - segment.start
-        view = memoryview(mapped)[position : position + byte_count]
-        end = physical_offset + byte_count if is_far else 0
-        return [view], byte_count, count, low, high, end
-
-    def _scattered(
-        self,
-        segment: Segment,
-        rows: bytes,
-        count_max: int,
-        bytes_max: int,
-        queue_id: int,
-        topic: bytes,
-        queue_offset: int,
-        now_ms: int,
-    ) -> tuple[list[memoryview], int, int, int] | None:
-        """Records with those of other queues between them, if all are what their rows say.
-
-        Views of them, their bytes, how many, and where in the log the last one ends.
-        """
-        selected, count, byte_count = select_rows(rows, 0, len(rows), count_max, bytes_max, None)
-        places = selected[::3]
-        first, end = places[0], places[-1] + selected[-2]
-        # What lies outside was not asked about: whether it is in memory, whether it is sound.
-        if min(places) < first or max(places) > places[-1]:
-            return None
-        offsets = range(queue_offset, queue_offset + count + 1)
-        flat, wanted = _of_segment(selected, 0, segment, offsets)
-        if len(wanted) < count:
-            # The next segment, or no records at all.
-            return None
-        mapped, start = segment.map, segment.start
-        if match_records(mapped, flat, start, queue_id, topic, wanted) >= 0:
-            return None
-        if now_ms >= self._sound.sample_due_ms:
-            self._observe(now_ms)
-        if not self._sound.is_sound(first, end - first, now_ms):
-            mode = self._crc_rule.mode(first)
-            if count_whole(mapped, flat, start, mode) < count:
-                return None
-        view = memoryview(mapped)
-        ranges = coalesce(selected, self._segments.segment_bytes)
-        views = [
-            view[at - start : at - start + size]
-            for at, size in zip(ranges[::2], ranges[1::2], strict=True)
-        ]
-        return views, byte_count, count, end
-
-    def _is_warm(self, segment: Segment, rows: bytes, now_ms: int) -> bool:
-        """Whether what the rows lead to was in memory a moment ago, as far as one read goes."""
-        first_offset = _PLACE.unpack_from(rows)[0]
-        last_offset, last_bytes, _ = _ROW.unpack_from(rows, len(rows) - _ROW.size)
-        span = last_offset + last_bytes - first_offset
-        if not 0 < span <= _WARM_SPAN_MAX:
-            return False
-        end = min(first_offset + span, segment.end)
-        return self.residency.is_warm(segment, first_offset, end, now_ms)
-
-    def _is_whole(
-        self, segment: Segment, physical_offset: int, count: int, byte_count: int, now_ms: int
-    ) -> bool:
-        """Whether so many neighbouring records may be handed out."""
-        if now_ms >= self._sound.sample_due_ms:
-            self._observe(now_ms)
-        if self._sound.is_sound(physical_offset, byte_count, now_ms):
-            return True
-        start = physical_offset - segment.start
-        mode = self._crc_rule.mode(physical_offset)
-        found = scan_records(segment.map, start, start + byte_count, segment.start, True, mode)
-        if found[:3] != (start + byte_count, REASON_END, count):
-            return False
-        self._sound.verified(physical_offset, byte_count, now_ms)
-        return True
+    def runs(self, topic: bytes, queue_id: int) -> QueueRuns:
+        """For one who reads on in a queue."""
+        return QueueRuns(self._sources, topic, queue_id)
 
     def _collect(
         self,
@@ -366,7 +222,7 @@ class QueueReading:
             segment = self._segments.at(selected[sound * 3])
             if segment is None:
                 return sound, self._gone(selected[sound * 3])
-            flat, wanted = _of_segment(selected, sound, segment, offsets)
+            flat, wanted = of_segment(selected, sound, segment, offsets)
             mismatch = match_records(segment.map, flat, segment.start, queue_id, topic, wanted)
             good = len(wanted) if mismatch < 0 else mismatch
             mode = self._crc_rule.mode(segment.start + flat[0])
@@ -476,22 +332,6 @@ class QueueReading:
             view = self.record_view(at)
             yield decode_record(view, 0, check_body_crc=False)
             at += len(view)
-
-
-def _of_segment(
-    selected: list[int], first: int, segment: Segment, offsets: range | list[int]
-) -> tuple[list[int], list[int]]:
-    """[position, size, ...] of the records from ``first`` on in one segment, and their offsets."""
-    flat: list[int] = []
-    wanted: list[int] = []
-    start, end = segment.start, segment.end
-    for index in range(first * 3, len(selected), 3):
-        physical_offset = selected[index]
-        if not start <= physical_offset < end:
-            break
-        flat += (physical_offset - start, selected[index + 1])
-        wanted.append(offsets[selected[index + 2]])
-    return flat, wanted
 
 
 def _add_views(result: GetResult, flat: list[int], index: int, segment: Segment) -> int:

@@ -98,14 +98,25 @@ class Residency:
 
     def is_warm(self, segment: Segment, start: int, end: int, now_ms: int) -> bool:
         """Whether this of a segment was in memory a moment ago; asks for whole blocks at once."""
-        for number in range(start // _WARM_BLOCK_BYTES, (end - 1) // _WARM_BLOCK_BYTES + 1):
-            if now_ms - self._warm.get(number, -_WARM_MS) >= _WARM_MS:
-                first = max(number * _WARM_BLOCK_BYTES, segment.start)
-                last = min((number + 1) * _WARM_BLOCK_BYTES, segment.end, self.near_start)
-                if self._absent(segment, first, max(last, end) - first) is not None:
-                    return False
+        return self.warm_around(segment, start, end, now_ms) is not None
+
+    def warm_around(
+        self, segment: Segment, start: int, end: int, now_ms: int
+    ) -> tuple[int, int, int] | None:
+        """Which bytes around these were in memory a moment ago, and until when that counts."""
+        first, last = start // _WARM_BLOCK_BYTES, (end - 1) // _WARM_BLOCK_BYTES
+        seen_ms = now_ms
+        for number in range(first, last + 1):
+            noted_ms = self._warm.get(number, -_WARM_MS)
+            if now_ms - noted_ms >= _WARM_MS:
+                low = max(number * _WARM_BLOCK_BYTES, segment.start)
+                high = min((number + 1) * _WARM_BLOCK_BYTES, segment.end, self.near_start)
+                if self._absent(segment, low, max(high, end) - low) is not None:
+                    return None
                 self._note_warm(number, now_ms)
-        return True
+            else:
+                seen_ms = min(seen_ms, noted_ms)
+        return first * _WARM_BLOCK_BYTES, (last + 1) * _WARM_BLOCK_BYTES, seen_ms + _WARM_MS
 
     def _note_warm(self, number: int, now_ms: int) -> None:
         self._warm.pop(number, None)

@@ -12,6 +12,8 @@ from collections import deque
 from contrail.store.state.sound_stretches import SoundStretches
 
 _SAMPLE_MS = 1000
+# Further than any log reaches.
+_NO_END = (1 << 63) - 1
 
 
 class SoundMemory:
@@ -26,6 +28,8 @@ class SoundMemory:
         self._stretches = SoundStretches()
         # When ``observe`` wants to hear again; until then nobody needs to ask for the end.
         self.sample_due_ms = now_ms
+        # Grows whenever bytes are found to have left memory, for those who remember what was sound.
+        self.left_count = 0
 
     def observe(self, physical_end: int, now_ms: int) -> None:
         """The log reaches ``physical_end`` now; to be called when ``sample_due_ms`` has come."""
@@ -47,13 +51,25 @@ class SoundMemory:
 
     def left_memory(self, physical_offset: int, byte_count: int) -> None:
         """These bytes were not in memory: what comes back from the disk is another matter."""
+        self.left_count += 1
         self._stretches.remove(physical_offset, physical_offset + byte_count)
 
     def is_sound(self, physical_offset: int, byte_count: int, now_ms: int) -> bool:
         """Whether these bytes may be handed out unverified; ``observe`` has seen this second."""
+        return self.sound_around(physical_offset, byte_count, now_ms) is not None
+
+    def sound_around(
+        self, physical_offset: int, byte_count: int, now_ms: int
+    ) -> tuple[int, int, int] | None:
+        """Which bytes around these may be handed out unverified, and until when.
+
+        None if these may not. What grows later is no part of it, and ``left_memory`` ends it.
+        """
         if not self._sound_ms:
-            return False
+            return None
         if physical_offset >= self._old_end:
-            return True
-        verified_ms = self._stretches.verified_ms(physical_offset, physical_offset + byte_count)
-        return verified_ms is not None and 0 <= now_ms - verified_ms < self._sound_ms
+            return self._old_end, _NO_END, self.sample_due_ms
+        found = self._stretches.around(physical_offset, physical_offset + byte_count)
+        if found is None or not 0 <= now_ms - found[2] < self._sound_ms:
+            return None
+        return found[0], found[1], found[2] + self._sound_ms

@@ -26,8 +26,15 @@ class SoundStretches:
 
     def verified_ms(self, start: int, end: int) -> int | None:
         """When these bytes were verified; None when that is not known of all of them at once."""
+        found = self.around(start, end)
+        return None if found is None else found[2]
+
+    def around(self, start: int, end: int) -> tuple[int, int, int] | None:
+        """The stretch that all of these bytes lie in, where it ends, and when it was verified."""
         index = bisect_right(self._starts, start) - 1
-        return self._verified_ms[index] if index >= 0 and self._ends[index] >= end else None
+        if index < 0 or self._ends[index] < end:
+            return None
+        return self._starts[index], self._ends[index], self._verified_ms[index]
 
     def add(self, start: int, end: int, now_ms: int) -> None:
         """These bytes were found whole now."""

@@ -1,0 +1,308 @@
+"""The usual read: neighbouring records of one queue, handed out as one view of the log.
+
+Every record is compared with the row that led to it, by every read. What else a read asks about
+its bytes holds for a while: in which segment they lie, that they are in memory, that they were
+verified. So one who reads on remembers the window of the log for which all of that was answered,
+and until when; inside of it a read is one call of a kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import Enum
+from struct import Struct
+from typing import Final, NamedTuple
+
+from contrail.clock import monotonic_ms
+from contrail.kernels.queue_select import coalesce, match_records, match_run, select_rows
+from contrail.kernels.record_scan import REASON_END, count_whole, scan_records
+from contrail.store.disk.consume_queue import ConsumeQueue
+from contrail.store.disk.queue_table import QueueTable
+from contrail.store.disk.row_files import RowFiles
+from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.residency import Residency
+from contrail.store.services.row_window import ROW_BYTES
+from contrail.store.state.record_crc import RecordCrcRule
+from contrail.store.state.sound_memory import SoundMemory
+
+_Around = tuple[int, int, int]
+"""Where a stretch of the log begins and ends, and until when what was found of it holds."""
+
+_PLACE = Struct(">q")
+_ROW = Struct(">qiq")
+# Neighbouring records lie together; more than this has others in between.
+_WARM_SPAN_MAX = 4 << 20
+
+FoundRun = tuple[list[memoryview], int, int, int, int, int]
+"""Records: views of them, their bytes, how many, the queue's lowest and next offset.
+
+And where in the log it ends if it lies further back than what is surely in memory, else 0."""
+
+
+class Reach(Enum):
+    """How far back a read may go."""
+
+    # What lies so near the end that it is surely in memory.
+    NEAR = "near"
+    # And what was in memory a moment ago.
+    WARM = "warm"
+    # Wherever it leads: what was asked for has been brought in.
+    ANY = "any"
+
+
+class Far(Enum):
+    """What was asked for lies so far back that it may have left memory."""
+
+    FAR = "far"
+
+
+FAR: Final = Far.FAR
+_NEAR: Final = Reach.NEAR
+
+
+class RunSources(NamedTuple):
+    """What all who read runs of one store share."""
+
+    segments: SegmentList
+    queues: QueueTable
+    residency: Residency
+    sound: SoundMemory
+    crc_rule: RecordCrcRule
+    readable_end: Callable[[], int]
+
+    def observe(self, now_ms: int) -> None:
+        physical_end = self.readable_end()
+        self.sound.observe(physical_end, now_ms)
+        self.residency.observe(physical_end)
+
+
+class _Window(NamedTuple):
+    """Bytes of one segment of which nothing but their rows need be asked."""
+
+    segment: Segment
+    start: int
+    end: int
+    until_ms: int
+    # Whether they lie further back than what is surely in memory.
+    is_far: bool
+    # How often bytes had been found to have left memory.
+    left_count: int
+
+
+class QueueRuns:
+    """Reads runs of one queue; belongs to the store's owner thread."""
+
+    __slots__ = ("_files", "_queue", "_queue_id", "_sound", "_sources", "_topic", "_window")
+
+    def __init__(self, sources: RunSources, topic: bytes, queue_id: int) -> None:
+        self._sources = sources
+        self._sound = sources.sound
+        self._topic = topic
+        self._queue_id = queue_id
+        self._queue: ConsumeQueue | None = None
+        self._files: RowFiles | None = None
+        self._window: _Window | None = None
+
+    def read(
+        self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach
+    ) -> FoundRun | Far | None:
+        """Records of one segment that are whole; else None: ``get`` is to be asked.
+
+        What lies beyond ``reach`` is not touched, and ``FAR`` is the answer. ``bytes_max`` is
+        taken as it is.
+        """
+        window, queue, files = self._window, self._queue, self._files
+        if window is None or queue is None or files is None:
+            return self._look(queue_offset, count_max, bytes_max, reach)
+        segment, start, end, until_ms, is_far, left_count = window
+        low, high = queue.queue_offset_min, queue.queue_offset_max
+        mapped = segment.open_view
+        if (
+            mapped is None
+            or not low <= queue_offset < high
+            or (is_far and reach is _NEAR)
+            or left_count != self._sound.left_count
+            or monotonic_ms() >= until_ms
+        ):
+            return self._look(queue_offset, count_max, bytes_max, reach)
+        rows, at = files.ahead, queue_offset * ROW_BYTES - files.ahead_start
+        if at < 0 or at + count_max * ROW_BYTES > len(rows):
+            position, at = queue_offset * ROW_BYTES, 0
+            rows = files.read(position, count_max * ROW_BYTES, waits=False)
+        base = segment.start
+        count, physical_offset, byte_count = match_run(
+            mapped,
+            rows,
+            at,
+            count_max,
+            bytes_max,
+            base,
+            start,
+            end,
+            self._queue_id,
+            self._topic,
+            queue_offset,
+        )
+        if not count:
+            return self._look(queue_offset, count_max, bytes_max, reach)
+        position = physical_offset - base
+        view = mapped[position : position + byte_count]
+        return [view], byte_count, count, low, high, physical_offset + byte_count if is_far else 0
+
+    def _look(
+        self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach
+    ) -> FoundRun | Far | None:
+        """Ask everything, and remember for what else the answers hold."""
+        self._window = None
+        queue = self._found_queue()
+        if queue is None:
+            return None
+        low, high = queue.queue_offset_min, queue.queue_offset_max
+        rows = queue.resident_rows(queue_offset, count_max) if low <= queue_offset < high else b""
+        if not rows:
+            return None
+        first_offset = _PLACE.unpack_from(rows)[0]
+        is_far = first_offset < self._sources.residency.near_start
+        if is_far and reach is Reach.NEAR:
+            return FAR
+        segment = self._sources.segments.at(first_offset)
+        if segment is None:
+            return None
+        now_ms = monotonic_ms()
+        warm = self._warm_around(segment, rows, is_far, now_ms)
+        if warm is None and reach is not Reach.ANY:
+            return FAR
+        mapped, start = memoryview(segment.map), segment.start
+        count, physical_offset, byte_count = match_run(
+            mapped,
+            rows,
+            0,
+            count_max,
+            bytes_max,
+            start,
+            start,
+            segment.end,
+            self._queue_id,
+            self._topic,
+            queue_offset,
+        )
+        if not count:
+            found = self._scattered(segment, rows, count_max, bytes_max, queue_offset, now_ms)
+            return None if found is None else (*found[:3], low, high, found[3] if is_far else 0)
+        sound = self._sound_around(physical_offset, byte_count, now_ms)
+        if sound is not None and warm is not None:
+            self._remember(segment, warm, sound, is_far)
+        if sound is None and not self._verify(segment, physical_offset, count, byte_count, now_ms):
+            return None
+        position = physical_offset - start
+        view = mapped[position : position + byte_count]
+        return [view], byte_count, count, low, high, physical_offset + byte_count if is_far else 0
+
+    def _found_queue(self) -> ConsumeQueue | None:
+        """The queue, if it has rows of single messages: one that was deleted is another now."""
+        queue = self._sources.queues.get(self._topic, self._queue_id)
+        if not isinstance(queue, ConsumeQueue):
+            self._queue = self._files = None
+            return None
+        if queue is not self._queue:
+            self._queue, self._files = queue, queue.row_files
+        return queue
+
+    def _remember(self, segment: Segment, warm: _Around, sound: _Around, is_far: bool) -> None:
+        self._window = _Window(
+            segment,
+            max(segment.start, warm[0], sound[0]),
+            min(segment.end, warm[1], sound[1]),
+            # Once in a while the end of the log must be looked at.
+            min(self._sound.sample_due_ms, warm[2], sound[2]),
+            is_far,
+            self._sound.left_count,
+        )
+
+    def _warm_around(
+        self, segment: Segment, rows: bytes, is_far: bool, now_ms: int
+    ) -> _Around | None:
+        """What around all that the rows lead to is in memory, as far as one read goes."""
+        residency = self._sources.residency
+        if not is_far:
+            return residency.near_start, segment.end, self._sound.sample_due_ms
+        first_offset = _PLACE.unpack_from(rows)[0]
+        last_offset, last_bytes, _ = _ROW.unpack_from(rows, len(rows) - _ROW.size)
+        span = last_offset + last_bytes - first_offset
+        if not 0 < span <= _WARM_SPAN_MAX:
+            return None
+        end = min(first_offset + span, segment.end)
+        return residency.warm_around(segment, first_offset, end, now_ms)
+
+    def _sound_around(self, physical_offset: int, byte_count: int, now_ms: int) -> _Around | None:
+        sound = self._sound
+        if now_ms >= sound.sample_due_ms:
+            self._sources.observe(now_ms)
+        return sound.sound_around(physical_offset, byte_count, now_ms)
+
+    def _verify(
+        self, segment: Segment, physical_offset: int, count: int, byte_count: int, now_ms: int
+    ) -> bool:
+        """Whether so many neighbouring records are whole, by their checksums."""
+        start = physical_offset - segment.start
+        mode = self._sources.crc_rule.mode(physical_offset)
+        found = scan_records(segment.map, start, start + byte_count, segment.start, True, mode)
+        if found[:3] != (start + byte_count, REASON_END, count):
+            return False
+        self._sound.verified(physical_offset, byte_count, now_ms)
+        return True
+
+    def _scattered(
+        self,
+        segment: Segment,
+        rows: bytes,
+        count_max: int,
+        bytes_max: int,
+        queue_offset: int,
+        now_ms: int,
+    ) -> tuple[list[memoryview], int, int, int] | None:
+        """Records with those of other queues between them, if all are what their rows say.
+
+        Views of them, their bytes, how many, and where in the log the last one ends.
+        """
+        selected, count, byte_count = select_rows(rows, 0, len(rows), count_max, bytes_max, None)
+        places = selected[::3]
+        first, end = places[0], places[-1] + selected[-2]
+        # What lies outside was not asked about: whether it is in memory, whether it is sound.
+        if min(places) < first or max(places) > places[-1]:
+            return None
+        offsets = range(queue_offset, queue_offset + count + 1)
+        flat, wanted = of_segment(selected, 0, segment, offsets)
+        if len(wanted) < count:
+            # The next segment, or no records at all.
+            return None
+        mapped, start = segment.map, segment.start
+        if match_records(mapped, flat, start, self._queue_id, self._topic, wanted) >= 0:
+            return None
+        if self._sound_around(first, end - first, now_ms) is None:
+            mode = self._sources.crc_rule.mode(first)
+            if count_whole(mapped, flat, start, mode) < count:
+                return None
+        view = memoryview(mapped)
+        ranges = coalesce(selected, self._sources.segments.segment_bytes)
+        views = [
+            view[at - start : at - start + size]
+            for at, size in zip(ranges[::2], ranges[1::2], strict=True)
+        ]
+        return views, byte_count, count, end
+
+
+def of_segment(
+    selected: list[int], first: int, segment: Segment, offsets: range | list[int]
+) -> tuple[list[int], list[int]]:
+    """[position, size, ...] of the records from ``first`` on in one segment, and their offsets."""
+    flat: list[int] = []
+    wanted: list[int] = []
+    start, end = segment.start, segment.end
+    for index in range(first * 3, len(selected), 3):
+        physical_offset = selected[index]
+        if not start <= physical_offset < end:
+            break
+        flat += (physical_offset - start, selected[index + 1])
+        wanted.append(offsets[selected[index + 2]])
+    return flat, wanted
