@@ -72,9 +72,13 @@ def sent(
     topic_count: int = 1,
     in_flight: int = IN_FLIGHT,
     queue_count: int = QUEUE_COUNT,
+    frame_count_min: int = 0,
 ) -> Figures:
-    """Single messages of 1 KB on one connection, their topics and kinds in turn."""
-    frames = _single_frames(topic_names(topic, topic_count), queue_count)
+    """Single messages of 1 KB on one connection, their topics and kinds in turn.
+
+    What is to be compared by the number of topics alone needs as many frames, and keys, with few.
+    """
+    frames = _single_frames(topic_names(topic, topic_count), queue_count, frame_count_min)
     with _connected(broker) as connection:
         sender = _Sender(connection, frames)
         sender.send(warm_up_count, in_flight)
@@ -90,9 +94,9 @@ def filled(*, broker: str, pid: int, topic: str, count: int) -> Figures:
     return {**figures, "record_count": figures["record_count"] * BATCH_MESSAGES}
 
 
-def _single_frames(topics: list[str], queue_count: int) -> list[bytes]:
+def _single_frames(topics: list[str], queue_count: int, frame_count_min: int) -> list[bytes]:
     """At least one for each kind of message, each with a unique key of its own."""
-    frame_count = max(len(topics), KIND_COUNT * queue_count)
+    frame_count = max(len(topics), KIND_COUNT * queue_count, frame_count_min)
     return [
         _send_frame(
             topics[number % len(topics)],

@@ -107,16 +107,19 @@ def _over_topics(name: Name, sizes: Sizes, folder: Path) -> Taken:
         for topic_count in sizes.topic_counts:
             home = folder / f"{name}-{topic_count}"
             server = running.enter_context(_with_topics(name, home, topic_count))
-            sides[str(topic_count)] = partial(_sent, server, topic_count, sizes.topic_sends)
+            sides[str(topic_count)] = partial(_sent, server, topic_count, sizes)
         taken = in_rounds(sizes.round_count, sides)
     return {int(topic_count): runs for topic_count, runs in taken.items()}
 
 
-def _sent(server: RocketServer, topic_count: int, count: int) -> Figures:
+def _sent(server: RocketServer, topic_count: int, sizes: Sizes) -> Figures:
     # The first round makes each topic's files: the warm part must reach every one of them.
-    warm = max(topic_count, count // 5)
+    warm = max(topic_count, sizes.topic_sends // 5)
     where = {"topic": TOPIC, "topic_count": topic_count, "queue_count": 1}
-    return bare("sent", server, **where, warm_up_count=warm, count=count)
+    # One topic gets as many different messages as the most topics do.
+    frame_count_min = sizes.topic_counts[-1]
+    counts = {"warm_up_count": warm, "count": sizes.topic_sends, "frame_count_min": frame_count_min}
+    return bare("sent", server, **where, **counts)
 
 
 def _with_topics(name: Name, home: Path, topic_count: int) -> AbstractContextManager[RocketServer]:
