@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrail.kernels.derive_rows import derive_rows
-from contrail.kernels.frame_scan import scan_plain
+from contrail.kernels.plain_scan import scan_plain
 from contrail.kernels.plain_sends import build_plain_run
 from tests.unit.kernels.frame_material import frame
 from tests.unit.kernels.material import twins

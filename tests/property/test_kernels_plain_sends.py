@@ -29,7 +29,8 @@ from tests.unit.kernels.frame_material import (
 from tests.unit.kernels.material import outcome, twins
 
 KERNEL, PURE = twins("plain_sends")
-SCAN, PURE_SCAN = twins("frame_scan")
+SCAN, PURE_SCAN = twins("plain_scan")
+FRAMES, PURE_FRAMES = twins("frame_scan")
 ANSWERS, PURE_ANSWERS = twins("answer_build")
 TALLY, PURE_TALLY = twins("send_tally")
 
@@ -120,7 +121,7 @@ def test_compiled_and_pure_scan_alike(data: bytes) -> None:
 def test_one_whole_send_is_known_by_how_it_begins(data: bytes) -> None:
     whole = len(data) >= 20 and int.from_bytes(data[:4], "big") + 4 == len(data)
     expected = whole and data[8:20] == b'{"code":310,'
-    assert SCAN.is_one_send(data) == PURE_SCAN.is_one_send(data) == expected
+    assert FRAMES.is_one_send(data) == PURE_FRAMES.is_one_send(data) == expected
 
 
 @given(streams | mutated(streams) | tidy_streams | mutated(tidy_streams))

@@ -3,50 +3,26 @@ cimport cython
 cdef int _PULL_SEEN
 cdef int _OTHER_SEEN
 cdef bytes _SEND_BEGINS
-cdef long long _SEND_V2
+cdef long long SEND_V2
 cdef long long _SEND_BATCH
 cdef long long _PULL
 cdef long long _LITE_PULL
 cdef long long _RESPONSE_FLAG
 cdef Py_ssize_t _FIELDS_MAX
 cdef Py_ssize_t _KEY_BYTES_MAX
-cdef Py_ssize_t _VALUE_BYTES_MAX
+cdef Py_ssize_t VALUE_BYTES_MAX
 cdef int _ESCAPED
-cdef int _NOT_ASCII
+cdef int NOT_ASCII
 cdef int _REQUIRED_LETTERS
 cdef int _PROPERTIES_SEEN
-cdef Py_ssize_t _DIGITS_MAX
-cdef long long _I32_MAX
-cdef Py_ssize_t _PROPERTIES_BYTES_MAX
-cdef Py_ssize_t _TOPIC_BYTES_MAX
-cdef Py_ssize_t _CRC_PAIR_BYTES
+cdef Py_ssize_t DIGITS_MAX
+cdef long long I32_MAX
 cdef tuple _TAKEN
-cdef int _TYPE_BINARY
+cdef int TYPE_BINARY
 cdef Py_ssize_t _BINARY_HEAD_BYTES
-cdef bytes _EMPTY_ROW
-cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _OPAQUE
-cdef Py_ssize_t _ONE_WAY
-cdef Py_ssize_t _QUEUE_ID
-cdef Py_ssize_t _SYS_FLAG
-cdef Py_ssize_t _BORN_MS
-cdef Py_ssize_t _FLAG
-cdef Py_ssize_t _TIMES
-cdef Py_ssize_t _TOPIC_BYTES
-cdef Py_ssize_t _BODY_AT
-cdef Py_ssize_t _BODY_END
-cdef Py_ssize_t _PROPERTIES_AT
-cdef Py_ssize_t _PROPERTIES_END
-cdef Py_ssize_t _KEY_AT
-cdef Py_ssize_t _KEY_END
-cdef Py_ssize_t _KEYS_AT
-cdef Py_ssize_t _KEYS_END
-cdef Py_ssize_t _TAGS_AT
-cdef Py_ssize_t _TAGS_END
-cdef Py_ssize_t _IS_FIFO
 
 
-cdef class _Send:
+cdef class Send:
     cdef long long opaque
     cdef long long request_flag
     cdef long long version
@@ -64,6 +40,12 @@ cdef class _Send:
     cdef Py_ssize_t properties_end
     cdef int properties_marks
     cdef bint is_binary
+    cdef Py_ssize_t opaque_at
+    cdef Py_ssize_t opaque_end
+    cdef Py_ssize_t queue_id_at
+    cdef Py_ssize_t queue_id_end
+    cdef Py_ssize_t born_at
+    cdef Py_ssize_t born_end
     cdef long long default_queue_count
     cdef long long queue_id
     cdef long long sys_flag
@@ -90,7 +72,7 @@ cpdef tuple split_frames(bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, position=Py_ssize_t, items=list,
     kinds=cython.int, total=cython.longlong, header_bytes=Py_ssize_t, header_start=Py_ssize_t,
-    header_end=Py_ssize_t, frame_end=Py_ssize_t, item=tuple, send=_Send)
+    header_end=Py_ssize_t, frame_end=Py_ssize_t, item=tuple, send=Send)
 cpdef tuple scan_frames(
     bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max,
     bytes born_host, bytes suffix)
@@ -98,41 +80,20 @@ cpdef tuple scan_frames(
 @cython.locals(view="const unsigned char*", available=Py_ssize_t)
 cpdef bint is_one_send(bytes buffer) except -1
 
-@cython.locals(
-    view="const unsigned char*", available=Py_ssize_t, count=Py_ssize_t, text_bytes=Py_ssize_t,
-    position=Py_ssize_t, total=cython.longlong, header_bytes=cython.longlong, texts=bytearray,
-    consumed=Py_ssize_t, topics=list)
-cpdef tuple scan_plain(
-    bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix,
-    Py_ssize_t count_min)
-
-@cython.locals(
-    table="long long[::1]", target="unsigned char*", send=_Send, position=Py_ssize_t,
-    text_at=Py_ssize_t, text_end=Py_ssize_t, at=Py_ssize_t, frame_end=Py_ssize_t,
-    header_end=Py_ssize_t, taken=tuple, topic=bytes, _=Py_ssize_t)
-cdef Py_ssize_t _fill_rows(
-    const unsigned char* view, object rows, bytearray texts, bytes suffix,
-    Py_ssize_t count, list topics) except -2
-
-@cython.locals(text_end=Py_ssize_t, length=Py_ssize_t, byte=cython.uchar, at=Py_ssize_t)
-cdef Py_ssize_t _put_properties(
-    const unsigned char* view, unsigned char* target, Py_ssize_t text_at, _Send send,
-    bytes suffix) except -2
-
-cdef tuple _scan_header(
+cdef tuple scan_header(
     const unsigned char* view, int header_type, Py_ssize_t at, Py_ssize_t end,
-    Py_ssize_t frame_end, _Send send)
+    Py_ssize_t frame_end, Send send)
 
 @cython.locals(
     code=cython.longlong, flag=cython.longlong, opaque=cython.longlong,
     version=cython.longlong, fields_at=Py_ssize_t, pull=tuple)
 cdef tuple _scan_binary(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Py_ssize_t frame_end, _Send send)
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Py_ssize_t frame_end, Send send)
 
 @cython.locals(
     seen=cython.int, count=Py_ssize_t, name_at=Py_ssize_t, value_at=Py_ssize_t, letter=cython.int)
 cdef bint _scan_binary_send(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, _Send send) except -1
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Send send) except -1
 
 @cython.locals(
     stable=bytearray, queue_offset=cython.longlong, count_max=cython.longlong,
@@ -149,11 +110,12 @@ cdef int _binary_marks(
 
 @cython.locals(
     code=cython.longlong, flag=cython.longlong, opaque=cython.longlong,
-    version=cython.longlong, language=str, remark=object, fields=dict, is_send=cython.bint,
-    pull=tuple, header_start=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t,
+    opaque_at=Py_ssize_t, opaque_end=Py_ssize_t, version=cython.longlong,
+    language_at=Py_ssize_t, language_end=Py_ssize_t, language=str, remark=object, fields=dict,
+    is_send=cython.bint, pull=tuple, header_start=Py_ssize_t, packed=Py_ssize_t, key_start=Py_ssize_t,
     key_end=Py_ssize_t, kind=cython.int, value_start=Py_ssize_t, number=cython.longlong)
 cdef tuple _scan_json(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Py_ssize_t frame_end, _Send send)
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Py_ssize_t frame_end, Send send)
 
 @cython.locals(
     stable=bytearray, queue_offset=cython.longlong, count_max=cython.longlong,
@@ -169,30 +131,30 @@ cdef long long _digits(const unsigned char* view, Py_ssize_t at, Py_ssize_t end)
     key_bytes=Py_ssize_t, marks=cython.int, value_start=Py_ssize_t, value_end=Py_ssize_t,
     letter=cython.int)
 cdef Py_ssize_t _scan_send(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, _Send send) except -2
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Send send) except -2
 
-cdef int _begin_send(_Send send, bint is_binary) except -1
+cdef int _begin_send(Send send, bint is_binary) except -1
 
 cdef int _note_field(
     const unsigned char* view, int letter, Py_ssize_t value_start, Py_ssize_t value_end,
-    int marks, int seen, _Send send) except -2
+    int marks, int seen, Send send) except -2
 
-cdef int _note_number(int letter, long long number, int seen, _Send send) except -2
+cdef int _note_number(int letter, long long number, int seen, Send send) except -2
 
 @cython.locals(
     producer_group=bytes, topic=bytes, default_topic=bytes, properties=bytes, unique_key=bytes,
     draft=tuple)
 cdef tuple _send_item(
-    const unsigned char* view, _Send send, bytes body, bytes born_host, bytes suffix)
+    const unsigned char* view, Send send, bytes body, bytes born_host, bytes suffix)
 
-@cython.locals(send=_Send)
+@cython.locals(send=Send)
 cpdef tuple look_over(bytes properties)
 
 @cython.locals(
     features=cython.int, name_start=Py_ssize_t, name_end=Py_ssize_t, value_start=Py_ssize_t,
     first=cython.int)
-cdef int _look_over(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, _Send send) except -1
+cdef int look_over_at(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Send send) except -1
 
 @cython.locals(
     packed=Py_ssize_t, key_start=Py_ssize_t, name=str, value_start=Py_ssize_t, value=object)
@@ -201,7 +163,7 @@ cdef Py_ssize_t _scan_fields(
     dict fields) except -2
 
 @cython.locals(marks=cython.int, byte=cython.int)
-cdef Py_ssize_t _string_end(
+cdef Py_ssize_t string_end(
     const unsigned char* view, Py_ssize_t at, Py_ssize_t end) except -2
 
 cdef Py_ssize_t _scalar_end(
@@ -223,7 +185,7 @@ cdef bint _is_true(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) exc
 @cython.locals(byte=cython.int)
 cdef bint _is_plain(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) except -1
 
-cdef bint _same(
+cdef bint same(
     const unsigned char* view, Py_ssize_t at, Py_ssize_t end, bytes name) except -1
 
 @cython.locals(byte=cython.uchar)
@@ -245,14 +207,14 @@ cdef bytes _unescaped(
     const unsigned char* view, Py_ssize_t start, Py_ssize_t end)
 
 @cython.locals(byte=cython.int, point=cython.int)
-cdef Py_ssize_t _unescape(
+cdef Py_ssize_t unescape(
     const unsigned char* view, Py_ssize_t at, Py_ssize_t end, unsigned char* target,
     Py_ssize_t length) except -2
 
 cdef int _escape(int byte) noexcept
 
 @cython.locals(value=cython.int, index=Py_ssize_t, byte=cython.int, digit=cython.int)
-cdef int _hex4(const unsigned char* view, Py_ssize_t at) except -2
+cdef int hex4(const unsigned char* view, Py_ssize_t at) except -2
 
 @cython.locals(value=cython.longlong)
-cdef long long _u32(const unsigned char* view, Py_ssize_t at) except -1
+cdef long long u32(const unsigned char* view, Py_ssize_t at) except -1

@@ -27,10 +27,7 @@ born_timestamp_ms, born_host, reconsume_times, 0)``. Its properties end with ``s
 
 from __future__ import annotations
 
-from array import array
 from typing import Any
-
-from contrail.kernels import send_rows
 
 PROBLEM_NONE = 0
 PROBLEM_TOTAL = 1
@@ -49,53 +46,28 @@ _OTHER_SEEN = KIND_OTHER
 
 # How a Java client's header begins.
 _SEND_BEGINS = b'{"code":310,'
-_SEND_V2 = 310
+SEND_V2 = 310
 _SEND_BATCH = 320
 _PULL = 11
 _LITE_PULL = 361
 _RESPONSE_FLAG = 1
 _FIELDS_MAX = 256
 _KEY_BYTES_MAX = 256
-_VALUE_BYTES_MAX = 65_536
+VALUE_BYTES_MAX = 65_536
 _ESCAPED = 1
-_NOT_ASCII = 2
+NOT_ASCII = 2
 # All of a to h must be there.
 _REQUIRED_LETTERS = 255
 _PROPERTIES_SEEN = 256
-_DIGITS_MAX = 18
-_I32_MAX = 2147483647
-_PROPERTIES_BYTES_MAX = 32_767
-_TOPIC_BYTES_MAX = 127
-# A pair of this length that begins with two underscores may be a record's checksum.
-_CRC_PAIR_BYTES = 20
-_ROW_NUMBERS = send_rows.ROW_NUMBERS
-_EMPTY_ROW = bytes(8 * send_rows.ROW_NUMBERS)
-_OPAQUE = send_rows.OPAQUE
-_ONE_WAY = send_rows.ONE_WAY
-_QUEUE_ID = send_rows.QUEUE_ID
-_SYS_FLAG = send_rows.SYS_FLAG
-_BORN_MS = send_rows.BORN_MS
-_FLAG = send_rows.FLAG
-_TIMES = send_rows.TIMES
-_TOPIC_BYTES = send_rows.TOPIC_BYTES
-_BODY_AT = send_rows.BODY_AT
-_BODY_END = send_rows.BODY_END
-_PROPERTIES_AT = send_rows.PROPERTIES_AT
-_PROPERTIES_END = send_rows.PROPERTIES_END
-_KEY_AT = send_rows.KEY_AT
-_KEY_END = send_rows.KEY_END
-_KEYS_AT = send_rows.KEYS_AT
-_KEYS_END = send_rows.KEYS_END
-_TAGS_AT = send_rows.TAGS_AT
-_TAGS_END = send_rows.TAGS_END
-_IS_FIFO = send_rows.IS_FIFO
+DIGITS_MAX = 18
+I32_MAX = 2147483647
 
 Item = tuple[Any, ...]
-_TYPE_BINARY = 1
+TYPE_BINARY = 1
 # Everything before a remark, and the length of the fields behind an empty one.
 _BINARY_HEAD_BYTES = 21
 _TAKEN: Item = ()
-"""Stands for a send whose parts are noted in a ``_Send`` and nowhere else."""
+"""Stands for a send whose parts are noted in a ``Send`` and nowhere else."""
 
 
 def split_frames(buffer: bytes, start: int, frame_bytes_max: int) -> tuple[list[int], int, int]:
@@ -105,7 +77,7 @@ def split_frames(buffer: bytes, start: int, frame_bytes_max: int) -> tuple[list[
     position = start
     places: list[int] = []
     while available - position >= 4:
-        total = _u32(view, position)
+        total = u32(view, position)
         if total < 4 or total + 4 > frame_bytes_max:
             return places, position, PROBLEM_TOTAL
         if available - position - 4 < total:
@@ -134,14 +106,14 @@ def scan_frames(
     position = start
     items: list[Item] = []
     kinds = 0
-    send = _Send()
+    send = Send()
     while available - position >= 8:
-        total = _u32(view, position)
+        total = u32(view, position)
         if total < 4 or total + 4 > frame_bytes_max:
             return items, position, PROBLEM_TOTAL, kinds
         if available - position - 4 < total:
             break
-        header_bytes = _u32(view, position + 4) & 0xFFFFFF
+        header_bytes = u32(view, position + 4) & 0xFFFFFF
         header_start = position + 8
         header_end = header_start + header_bytes
         frame_end = position + 4 + total
@@ -150,8 +122,8 @@ def scan_frames(
         if header_bytes > header_bytes_max:
             return items, position, PROBLEM_HEADER_TOO_LONG, kinds
         item = None
-        if view[position + 4] <= _TYPE_BINARY:
-            item = _scan_header(view, view[position + 4], header_start, header_end, frame_end, send)
+        if view[position + 4] <= TYPE_BINARY:
+            item = scan_header(view, view[position + 4], header_start, header_end, frame_end, send)
             if item is not None and not item:
                 item = _send_item(view, send, view[header_end:frame_end], born_host, suffix)
         if item is None:
@@ -165,7 +137,7 @@ def scan_frames(
     return items, position, PROBLEM_NONE, kinds
 
 
-class _Send:
+class Send:
     """The parts of one send, as places and numbers; one object serves all of a scan."""
 
     def __init__(self) -> None:
@@ -179,6 +151,10 @@ class _Send:
         self.properties_at = self.properties_end = self.properties_marks = 0
         # Whether texts stand as they are, without JSON's escapes.
         self.is_binary = False
+        # Where the values lie that neighbours of one client differ in; -1 without an opaque.
+        self.opaque_at = self.opaque_end = -1
+        self.queue_id_at = self.queue_id_end = 0
+        self.born_at = self.born_end = 0
         self.default_queue_count = 0
         self.queue_id = 0
         self.sys_flag = 0
@@ -187,7 +163,7 @@ class _Send:
         self.times = 0
         self.reconsume_max = -1
         self.is_batch = False
-        # What ``_look_over`` found in the properties.
+        # What ``look_over_at`` found in the properties.
         self.features = 0
         self.key_at = self.key_end = 0
         self.keys_at = self.keys_end = 0
@@ -199,168 +175,37 @@ def is_one_send(buffer: bytes) -> bool:
     """Whether these bytes are one whole frame that begins as a Java client's send does."""
     view = buffer
     available = len(buffer)
-    if available < 8 + len(_SEND_BEGINS) or _u32(view, 0) + 4 != available:
+    if available < 8 + len(_SEND_BEGINS) or u32(view, 0) + 4 != available:
         return False
     return _starts(view, 8, available, _SEND_BEGINS)
 
 
-def scan_plain(
-    buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes, count_min: int
-) -> tuple[int, int, array[int], bytearray, list[bytes]] | None:
-    """Take apart bytes that hold nothing but tidy sends: None when one needs a second look.
-
-    Also None for fewer than ``count_min`` of them, which are not worth three buffers.
-
-    Returns how many sends there are and where they end, their rows (see ``send_rows``), their
-    properties, each with ``suffix``, and their topics.
-    """
-    view = buffer
-    available = len(buffer)
-    count = 0
-    text_bytes = 0
-    position = 0
-    while available - position >= 8:
-        total = _u32(view, position)
-        header_bytes = _u32(view, position + 4) & 0xFFFFFF
-        if view[position + 4] > _TYPE_BINARY:
-            return None
-        if total + 4 > frame_bytes_max or header_bytes > header_bytes_max:
-            return None
-        if header_bytes + 4 > total:
-            return None
-        if available - position - 4 < total:
-            break
-        count += 1
-        text_bytes += header_bytes
-        position += total + 4
-    if count < count_min or count == 0:
-        return None
-    rows = array("q", _EMPTY_ROW * count)
-    # No text is longer than it was in its header, but for what is added.
-    texts = bytearray(text_bytes + count * (len(suffix) + 1))
-    topics: list[bytes] = []
-    consumed = _fill_rows(view, rows, texts, suffix, count, topics)
-    return None if consumed < 0 else (count, consumed, rows, texts, topics)
-
-
-def _fill_rows(
-    view: bytes,
-    rows: array[int],
-    texts: bytearray,
-    suffix: bytes,
-    count: int,
-    topics: list[bytes],
-) -> int:
-    """Where the last of ``count`` frames ends; -1 when one of them is no tidy send."""
-    table = rows
-    target = texts
-    send = _Send()
-    topic = b""
-    position = 0
-    text_at = 0
-    at = 0
-    for _ in range(count):
-        frame_end = position + 4 + _u32(view, position)
-        header_end = position + 8 + (_u32(view, position + 4) & 0xFFFFFF)
-        taken = _scan_header(view, view[position + 4], position + 8, header_end, frame_end, send)
-        if taken is None or taken or send.is_batch or send.code != _SEND_V2:
-            return -1
-        if send.group_marks or send.topic_marks or send.default_topic_marks:
-            return -1
-        if not 0 < send.topic_end - send.topic_at <= _TOPIC_BYTES_MAX:
-            return -1
-        text_end = _put_properties(view, target, text_at, send, suffix)
-        if text_end < 0:
-            return -1
-        if not _same(view, send.topic_at, send.topic_end, topic):
-            topic = view[send.topic_at : send.topic_end]
-        topics.append(topic)
-        table[at + _OPAQUE] = send.opaque
-        table[at + _ONE_WAY] = send.request_flag & 2
-        table[at + _QUEUE_ID] = send.queue_id
-        table[at + _SYS_FLAG] = send.sys_flag
-        table[at + _BORN_MS] = send.born
-        table[at + _FLAG] = send.flag
-        table[at + _TIMES] = send.times
-        table[at + _TOPIC_BYTES] = send.topic_end - send.topic_at
-        table[at + _BODY_AT] = header_end
-        table[at + _BODY_END] = frame_end
-        table[at + _PROPERTIES_AT] = text_at
-        table[at + _PROPERTIES_END] = text_end
-        table[at + _KEY_AT] = send.key_at
-        table[at + _KEY_END] = send.key_end
-        table[at + _KEYS_AT] = send.keys_at
-        table[at + _KEYS_END] = send.keys_end
-        table[at + _TAGS_AT] = send.tags_at
-        table[at + _TAGS_END] = send.tags_end
-        table[at + _IS_FIFO] = send.is_fifo
-        at += _ROW_NUMBERS
-        text_at = text_end
-        position = frame_end
-    return position
-
-
-def _put_properties(
-    view: bytes, target: bytearray, text_at: int, send: _Send, suffix: bytes
-) -> int:
-    """Write a message's properties and the suffix; where they end, or -1 if they are not tidy.
-
-    C writes through a bare pointer: the caller made room for the whole header and the suffix.
-    """
-    if send.properties_marks & _NOT_ASCII:
-        return -1
-    if send.is_binary:
-        text_end = text_at
-        for at in range(send.properties_at, send.properties_end):
-            target[text_end] = view[at]
-            text_end += 1
-    else:
-        text_end = _unescape(view, send.properties_at, send.properties_end, target, text_at)
-    if text_end <= text_at:
-        return -1
-    _look_over(target, text_at, text_end, send)
-    if send.features:
-        return -1
-    if target[text_end - 1] != 2:
-        target[text_end] = 2
-        text_end += 1
-    for byte in suffix:
-        target[text_end] = byte
-        text_end += 1
-    length = text_end - text_at
-    if length > _PROPERTIES_BYTES_MAX:
-        return -1
-    if length >= _CRC_PAIR_BYTES and target[text_end - _CRC_PAIR_BYTES] == 95:  # _
-        return -1
-    return text_end
-
-
-def _scan_header(
-    view: bytes, header_type: int, at: int, end: int, frame_end: int, send: _Send
+def scan_header(
+    view: bytes, header_type: int, at: int, end: int, frame_end: int, send: Send
 ) -> Item | None:
     """The item of a header, or None; ``_TAKEN`` for a send, which is noted."""
-    if header_type == _TYPE_BINARY:
+    if header_type == TYPE_BINARY:
         return _scan_binary(view, at, end, frame_end, send)
     return _scan_json(view, at, end, frame_end, send)
 
 
-def _scan_binary(view: bytes, at: int, end: int, frame_end: int, send: _Send) -> Item | None:
+def _scan_binary(view: bytes, at: int, end: int, frame_end: int, send: Send) -> Item | None:
     """As ``_scan_json``, for sends and pulls with a binary header and no remark."""
     if end - at < _BINARY_HEAD_BYTES:
         return None
     code = view[at] << 8 | view[at + 1]
     version = view[at + 3] << 8 | view[at + 4]
-    flag = _u32(view, at + 9)
+    flag = u32(view, at + 9)
     # What is negative in Java, or has something to say, is rare and left to the other decoder.
-    if version > 32_767 or flag > _I32_MAX or _u32(view, at + 13):
+    if version > 32_767 or flag > I32_MAX or u32(view, at + 13):
         return None
-    opaque = _u32(view, at + 5)
-    if opaque > _I32_MAX:
+    opaque = u32(view, at + 5)
+    if opaque > I32_MAX:
         opaque -= 4294967296
     fields_at = at + _BINARY_HEAD_BYTES
-    if _u32(view, at + 17) != end - fields_at:
+    if u32(view, at + 17) != end - fields_at:
         return None
-    if code == _SEND_V2 or code == _SEND_BATCH:
+    if code == SEND_V2 or code == _SEND_BATCH:
         if flag & _RESPONSE_FLAG or not _scan_binary_send(view, fields_at, end, send):
             return None
         send.opaque = opaque
@@ -375,7 +220,7 @@ def _scan_binary(view: bytes, at: int, end: int, frame_end: int, send: _Send) ->
     return None
 
 
-def _scan_binary_send(view: bytes, at: int, end: int, send: _Send) -> bool:
+def _scan_binary_send(view: bytes, at: int, end: int, send: Send) -> bool:
     """Note the one-letter fields; False when a field is unusual."""
     _begin_send(send, True)
     seen = 0
@@ -385,9 +230,9 @@ def _scan_binary_send(view: bytes, at: int, end: int, send: _Send) -> bool:
         value_at = _binary_value_at(view, at, end)
         if value_at < 0:
             return False
-        at = value_at + _u32(view, value_at - 4)
+        at = value_at + u32(view, value_at - 4)
         count += 1
-        if count > _FIELDS_MAX or at - value_at > _VALUE_BYTES_MAX:
+        if count > _FIELDS_MAX or at - value_at > VALUE_BYTES_MAX:
             return False
         # An empty value is none.
         if at > value_at:
@@ -414,23 +259,23 @@ def _scan_binary_pull(view: bytes, at: int, end: int) -> Item | None:
         if value_at < 0:
             return None
         name_end = value_at - 4
-        at = value_at + _u32(view, name_end)
+        at = value_at + u32(view, name_end)
         count += 1
-        if count > _FIELDS_MAX or at - value_at > _VALUE_BYTES_MAX:
+        if count > _FIELDS_MAX or at - value_at > VALUE_BYTES_MAX:
             return None
-        if _same(view, name_at, name_end, b"queueOffset"):
+        if same(view, name_at, name_end, b"queueOffset"):
             queue_offset = _digits(view, value_at, at)
             if queue_offset < 0:
                 return None
-        elif _same(view, name_at, name_end, b"maxMsgNums"):
+        elif same(view, name_at, name_end, b"maxMsgNums"):
             count_max = _digits(view, value_at, at)
             if count_max < 0:
                 return None
-        elif _same(view, name_at, name_end, b"commitOffset"):
+        elif same(view, name_at, name_end, b"commitOffset"):
             commit_offset = _digits(view, value_at, at)
             if commit_offset < 0:
                 return None
-        elif _same(view, name_at, name_end, b"suspendTimeoutMillis"):
+        elif same(view, name_at, name_end, b"suspendTimeoutMillis"):
             if _digits(view, value_at, at) < 0:
                 return None
         elif _binary_marks(view, value_at, at):
@@ -451,7 +296,7 @@ def _binary_value_at(view: bytes, at: int, end: int) -> int:
     value_at = at + 6 + name_bytes
     if name_bytes == 0 or name_bytes > _KEY_BYTES_MAX or value_at > end:
         return -1
-    if _binary_marks(view, at + 2, value_at - 4) or _u32(view, value_at - 4) > end - value_at:
+    if _binary_marks(view, at + 2, value_at - 4) or u32(view, value_at - 4) > end - value_at:
         return -1
     return value_at
 
@@ -459,7 +304,7 @@ def _binary_value_at(view: bytes, at: int, end: int) -> int:
 def _binary_marks(view: bytes, at: int, end: int) -> int:
     while at < end:
         if view[at] >= 128:
-            return _NOT_ASCII
+            return NOT_ASCII
         at += 1
     return 0
 
@@ -469,14 +314,15 @@ def _scan_json(
     at: int,
     end: int,
     frame_end: int,
-    send: _Send,
+    send: Send,
 ) -> Item | None:
     """The item of a JSON header in plain form, or None; ``_TAKEN`` for a send, which is noted."""
     code = -1
     flag = 0
     opaque = 0
+    opaque_at = opaque_end = -1
     version = 0
-    language = "JAVA"
+    language_at = language_end = -1
     remark: str | None = None
     fields: dict[str, str] | None = None
     is_send = False
@@ -488,7 +334,7 @@ def _scan_json(
     while True:
         if at >= end or view[at] != 34:  # "
             return None
-        packed = _string_end(view, at + 1, end)
+        packed = string_end(view, at + 1, end)
         if packed < 0 or packed & 3:
             return None
         key_start = at + 1
@@ -498,10 +344,10 @@ def _scan_json(
             return None
         at += 1
         kind = view[key_start] if key_end > key_start else 0
-        if _same(view, key_start, key_end, b"extFields"):
+        if same(view, key_start, key_end, b"extFields"):
             if fields is not None or is_send or pull is not None:
                 return None
-            if code == _SEND_V2 or code == _SEND_BATCH:
+            if code == SEND_V2 or code == _SEND_BATCH:
                 is_send = True
                 at = _scan_send(view, at, end, send)
                 if at < 0:
@@ -517,19 +363,20 @@ def _scan_json(
                     if at < 0:
                         return None
         elif at < end and view[at] == 34:
-            packed = _string_end(view, at + 1, end)
+            packed = string_end(view, at + 1, end)
             if packed < 0:
                 return None
             value_start = at + 1
             at = (packed >> 2) + 1
-            if _same(view, key_start, key_end, b"remark"):
+            if same(view, key_start, key_end, b"remark"):
                 remark = _text(view, value_start, at - 1, packed & 3)
                 if remark is None:
                     return None
-            elif _same(view, key_start, key_end, b"language"):
+            elif same(view, key_start, key_end, b"language"):
                 if packed & 3:
                     return None
-                language = view[value_start : at - 1].decode("ascii")
+                language_at = value_start
+                language_end = at - 1
             elif kind == 99 or kind == 102 or kind == 111 or kind == 118:
                 # code, flag, opaque or version as text: rare, and left to the other decoder.
                 return None
@@ -540,20 +387,22 @@ def _scan_json(
             at = _number_end(view, at, end)
             if at < 0 or at - value_start > 11:
                 return None
-            if _same(view, key_start, key_end, b"language") or _same(
+            if same(view, key_start, key_end, b"language") or same(
                 view, key_start, key_end, b"remark"
             ):
                 return None
             number = _integer(view, value_start, at)
-            if number > _I32_MAX or number < -_I32_MAX - 1:
+            if number > I32_MAX or number < -I32_MAX - 1:
                 return None
-            if _same(view, key_start, key_end, b"code"):
+            if same(view, key_start, key_end, b"code"):
                 code = number
-            elif _same(view, key_start, key_end, b"flag"):
+            elif same(view, key_start, key_end, b"flag"):
                 flag = number
-            elif _same(view, key_start, key_end, b"opaque"):
+            elif same(view, key_start, key_end, b"opaque"):
                 opaque = number
-            elif _same(view, key_start, key_end, b"version"):
+                opaque_at = value_start
+                opaque_end = at
+            elif same(view, key_start, key_end, b"version"):
                 version = number
         if at >= end:
             return None
@@ -565,9 +414,11 @@ def _scan_json(
     if at + 1 != end or code < 0:
         return None
     if is_send:
-        if flag & _RESPONSE_FLAG or (code != _SEND_V2 and code != _SEND_BATCH):
+        if flag & _RESPONSE_FLAG or (code != SEND_V2 and code != _SEND_BATCH):
             return None
         send.opaque = opaque
+        send.opaque_at = opaque_at
+        send.opaque_end = opaque_end
         send.request_flag = flag
         send.version = version
         send.code = code
@@ -588,6 +439,7 @@ def _scan_json(
         )
     if fields is None:
         fields = {}
+    language = "JAVA" if language_at < 0 else view[language_at:language_end].decode("ascii")
     return (code, opaque, fields, view[end:frame_end], flag, version, language, remark)
 
 
@@ -604,7 +456,7 @@ def _scan_pull(view: bytes, at: int, end: int) -> Item | None:
     while True:
         if at >= end or view[at] != 34:
             return None
-        packed = _string_end(view, at + 1, end)
+        packed = string_end(view, at + 1, end)
         if packed < 0 or packed & 3:
             return None
         key_start = at + 1
@@ -615,26 +467,26 @@ def _scan_pull(view: bytes, at: int, end: int) -> Item | None:
         if key_end - key_start > _KEY_BYTES_MAX or view[key_start] == 36:  # $
             return None
         value_start = at + 2
-        packed = _string_end(view, value_start, end)
+        packed = string_end(view, value_start, end)
         if packed < 0 or packed & 3:
             return None
         at = (packed >> 2) + 1
         count += 1
-        if count > _FIELDS_MAX or at - 1 - value_start > _VALUE_BYTES_MAX:
+        if count > _FIELDS_MAX or at - 1 - value_start > VALUE_BYTES_MAX:
             return None
-        if _same(view, key_start, key_end, b"queueOffset"):
+        if same(view, key_start, key_end, b"queueOffset"):
             queue_offset = _digits(view, value_start, at - 1)
             if queue_offset < 0:
                 return None
-        elif _same(view, key_start, key_end, b"maxMsgNums"):
+        elif same(view, key_start, key_end, b"maxMsgNums"):
             count_max = _digits(view, value_start, at - 1)
             if count_max < 0:
                 return None
-        elif _same(view, key_start, key_end, b"commitOffset"):
+        elif same(view, key_start, key_end, b"commitOffset"):
             commit_offset = _digits(view, value_start, at - 1)
             if commit_offset < 0:
                 return None
-        elif _same(view, key_start, key_end, b"suspendTimeoutMillis"):
+        elif same(view, key_start, key_end, b"suspendTimeoutMillis"):
             if _digits(view, value_start, at - 1) < 0:
                 return None
         else:
@@ -654,7 +506,7 @@ def _scan_pull(view: bytes, at: int, end: int) -> Item | None:
 
 def _digits(view: bytes, at: int, end: int) -> int:
     """A number of plain digits that fits in 64 bits; -1 for everything else."""
-    if at >= end or end - at > _DIGITS_MAX:
+    if at >= end or end - at > DIGITS_MAX:
         return -1
     number = 0
     while at < end:
@@ -666,7 +518,7 @@ def _digits(view: bytes, at: int, end: int) -> int:
     return number
 
 
-def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
+def _scan_send(view: bytes, at: int, end: int, send: Send) -> int:
     """Note the one-letter fields; where they end, or -1 when a field is unusual."""
     _begin_send(send, False)
     seen = 0
@@ -677,7 +529,7 @@ def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
     while True:
         if at >= end or view[at] != 34:
             return -1
-        packed = _string_end(view, at + 1, end)
+        packed = string_end(view, at + 1, end)
         if packed < 0 or packed & 3:
             return -1
         key_start = at + 1
@@ -690,7 +542,7 @@ def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
             return -1
         marks = 0
         if view[at] == 34:
-            packed = _string_end(view, at + 1, end)
+            packed = string_end(view, at + 1, end)
             if packed < 0:
                 return -1
             marks = packed & 3
@@ -703,7 +555,7 @@ def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
             if value_end < 0:
                 return -1
             at = value_end
-        if value_end - value_start > _VALUE_BYTES_MAX:
+        if value_end - value_start > VALUE_BYTES_MAX:
             return -1
         count += 1
         if count > _FIELDS_MAX:
@@ -720,7 +572,7 @@ def _scan_send(view: bytes, at: int, end: int, send: _Send) -> int:
     return at + 1 if seen & _REQUIRED_LETTERS == _REQUIRED_LETTERS else -1
 
 
-def _begin_send(send: _Send, is_binary: bool) -> None:
+def _begin_send(send: Send, is_binary: bool) -> None:
     """Forget the fields that the next send may be without."""
     send.properties_at = send.properties_end = send.properties_marks = 0
     send.is_binary = is_binary
@@ -730,7 +582,7 @@ def _begin_send(send: _Send, is_binary: bool) -> None:
 
 
 def _note_field(
-    view: bytes, letter: int, value_start: int, value_end: int, marks: int, seen: int, send: _Send
+    view: bytes, letter: int, value_start: int, value_end: int, marks: int, seen: int, send: Send
 ) -> int:
     """What has been seen of a send with this field, or -1 when it is unusual.
 
@@ -775,17 +627,23 @@ def _note_field(
     if 100 <= letter <= 108:
         if marks or not _is_integer(view, value_start, value_end):
             return -1
+        if letter == 101:  # e
+            send.queue_id_at = value_start
+            send.queue_id_end = value_end
+        elif letter == 103:  # g
+            send.born_at = value_start
+            send.born_end = value_end
         return _note_number(letter, _integer(view, value_start, value_end), seen, send)
     if marks and _raw(view, value_start, value_end, marks) is None:
         return -1
     return seen
 
 
-def _note_number(letter: int, number: int, seen: int, send: _Send) -> int:
+def _note_number(letter: int, number: int, seen: int, send: Send) -> int:
     if letter == 103:  # g
         send.born = number
         return seen | 64
-    if number > _I32_MAX or number < -_I32_MAX - 1:
+    if number > I32_MAX or number < -I32_MAX - 1:
         return -1
     if letter == 100:  # d
         send.default_queue_count = number
@@ -807,7 +665,7 @@ def _note_number(letter: int, number: int, seen: int, send: _Send) -> int:
 
 
 def _send_item(
-    view: bytes, send: _Send, body: bytes, born_host: bytes, suffix: bytes
+    view: bytes, send: Send, body: bytes, born_host: bytes, suffix: bytes
 ) -> Item | None:
     """A send as an item; None when a text in it is not valid."""
     producer_group = _raw(view, send.group_at, send.group_end, send.group_marks)
@@ -818,7 +676,7 @@ def _send_item(
     properties = _raw(view, send.properties_at, send.properties_end, send.properties_marks)
     if producer_group is None or topic is None or default_topic is None or properties is None:
         return None
-    _look_over(properties, 0, len(properties), send)
+    look_over_at(properties, 0, len(properties), send)
     unique_key = b""
     if send.features == 0:
         unique_key = properties[send.key_at : send.key_end]
@@ -856,12 +714,12 @@ def _send_item(
 
 def look_over(properties: bytes) -> tuple[int, int, int]:
     """What is notable about encoded properties, and where the unique key's value lies."""
-    send = _Send()
-    _look_over(properties, 0, len(properties), send)
+    send = Send()
+    look_over_at(properties, 0, len(properties), send)
     return send.features, send.key_at, send.key_end
 
 
-def _look_over(view: bytes | bytearray, at: int, end: int, send: _Send) -> None:
+def look_over_at(view: bytes | bytearray, at: int, end: int, send: Send) -> None:
     features = FEATURE_NO_UNIQUE_KEY
     send.key_at = 0
     send.key_end = 0
@@ -889,48 +747,48 @@ def _look_over(view: bytes | bytearray, at: int, end: int, send: _Send) -> None:
             features |= FEATURE_UNTIDY
         first = view[name_start]
         if first == 85:  # U
-            if _same(view, name_start, name_end, b"UNIQ_KEY"):
+            if same(view, name_start, name_end, b"UNIQ_KEY"):
                 features &= ~FEATURE_NO_UNIQUE_KEY
                 send.key_at = value_start
                 send.key_end = at
                 if not _is_plain(view, value_start, at):
                     features |= FEATURE_UNTIDY
         elif first == 84:  # T
-            if _same(view, name_start, name_end, b"TAGS"):
+            if same(view, name_start, name_end, b"TAGS"):
                 send.tags_at = value_start
                 send.tags_end = at
-            elif _same(view, name_start, name_end, b"TRACE_ON"):
+            elif same(view, name_start, name_end, b"TRACE_ON"):
                 features |= FEATURE_UNTIDY
-            elif _same(view, name_start, name_end, b"TRAN_MSG") or _starts(
+            elif same(view, name_start, name_end, b"TRAN_MSG") or _starts(
                 view, name_start, name_end, b"TIMER_"
             ):
                 features |= FEATURE_SPECIAL
         elif first == 75:  # K
-            if _same(view, name_start, name_end, b"KEYS"):
+            if same(view, name_start, name_end, b"KEYS"):
                 send.keys_at = value_start
                 send.keys_end = at
         elif first == 87:  # W
-            if _same(view, name_start, name_end, b"WAIT") and not _is_true(view, value_start, at):
+            if same(view, name_start, name_end, b"WAIT") and not _is_true(view, value_start, at):
                 features |= FEATURE_SPECIAL
         elif first == 77:  # M
-            if _same(view, name_start, name_end, b"MSG_REGION"):
+            if same(view, name_start, name_end, b"MSG_REGION"):
                 features |= FEATURE_UNTIDY
         elif first == 67:  # C
-            if _same(view, name_start, name_end, b"CLUSTER"):
+            if same(view, name_start, name_end, b"CLUSTER"):
                 features |= FEATURE_UNTIDY
         elif first == 80:  # P
-            if _same(view, name_start, name_end, b"POP_CK"):
+            if same(view, name_start, name_end, b"POP_CK"):
                 features |= FEATURE_UNTIDY
         elif first == 68:  # D
-            if _same(view, name_start, name_end, b"DELAY"):
+            if same(view, name_start, name_end, b"DELAY"):
                 features |= FEATURE_SPECIAL
         elif first == 73:  # I
             if _starts(view, name_start, name_end, b"INNER_"):
                 features |= FEATURE_SPECIAL
         elif first == 95:  # _
-            if _same(view, name_start, name_end, b"__CRC32#"):
+            if same(view, name_start, name_end, b"__CRC32#"):
                 features |= FEATURE_SPECIAL
-            elif _same(view, name_start, name_end, b"__SHARDINGKEY"):
+            elif same(view, name_start, name_end, b"__SHARDINGKEY"):
                 send.is_fifo = True
         at += 1
     send.features = features
@@ -946,7 +804,7 @@ def _scan_fields(view: bytes, at: int, end: int, fields: dict[str, str]) -> int:
     while True:
         if at >= end or view[at] != 34:
             return -1
-        packed = _string_end(view, at + 1, end)
+        packed = string_end(view, at + 1, end)
         if packed < 0 or packed & 3:
             return -1
         key_start = at + 1
@@ -960,12 +818,12 @@ def _scan_fields(view: bytes, at: int, end: int, fields: dict[str, str]) -> int:
         if at >= end:
             return -1
         if view[at] == 34:
-            packed = _string_end(view, at + 1, end)
+            packed = string_end(view, at + 1, end)
             if packed < 0:
                 return -1
             value_start = at + 1
             at = (packed >> 2) + 1
-            if at - 1 - value_start > _VALUE_BYTES_MAX:
+            if at - 1 - value_start > VALUE_BYTES_MAX:
                 return -1
             value = _text(view, value_start, at - 1, packed & 3)
             if value is None:
@@ -986,7 +844,7 @@ def _scan_fields(view: bytes, at: int, end: int, fields: dict[str, str]) -> int:
         at += 1
 
 
-def _string_end(view: bytes, at: int, end: int) -> int:
+def string_end(view: bytes, at: int, end: int) -> int:
     """Where the closing quote is, times four, plus marks: 1 escaped, 2 not ASCII; -1: none."""
     marks = 0
     while at < end:
@@ -998,7 +856,7 @@ def _string_end(view: bytes, at: int, end: int) -> int:
             at += 2
         else:
             if byte >= 128:
-                marks |= _NOT_ASCII
+                marks |= NOT_ASCII
             at += 1
     return -1
 
@@ -1023,7 +881,7 @@ def _number_end(view: bytes, at: int, end: int) -> int:
     start = at
     while at < end and 48 <= view[at] <= 57:
         at += 1
-    if at == start or at - start > _DIGITS_MAX:
+    if at == start or at - start > DIGITS_MAX:
         return -1
     if view[start] == 48 and at - start > 1:
         return -1
@@ -1036,7 +894,7 @@ def _is_integer(view: bytes, at: int, end: int) -> bool:
     """Whether the text is a sign and one to 18 digits."""
     if at < end and view[at] == 45:
         at += 1
-    if at == end or end - at > _DIGITS_MAX:
+    if at == end or end - at > DIGITS_MAX:
         return False
     while at < end:
         if view[at] < 48 or view[at] > 57:
@@ -1078,7 +936,7 @@ def _is_plain(view: bytes | bytearray, at: int, end: int) -> bool:
     return True
 
 
-def _same(view: bytes | bytearray, at: int, end: int, name: bytes) -> bool:
+def same(view: bytes | bytearray, at: int, end: int, name: bytes) -> bool:
     return end - at == len(name) and _starts(view, at, end, name)
 
 
@@ -1120,11 +978,11 @@ def _is_utf8(text: bytes) -> bool:
 
 def _unescaped(view: bytes, start: int, end: int) -> bytes | None:
     out = bytearray(end - start)
-    length = _unescape(view, start, end, out, 0)
+    length = unescape(view, start, end, out, 0)
     return None if length < 0 else bytes(out[:length])
 
 
-def _unescape(view: bytes, at: int, end: int, target: bytearray, length: int) -> int:
+def unescape(view: bytes, at: int, end: int, target: bytearray, length: int) -> int:
     """Write a JSON string's content at ``length``; where it ends, or -1 when it is not valid.
 
     C writes through a bare pointer: the caller made room for as many bytes as are read.
@@ -1142,7 +1000,7 @@ def _unescape(view: bytes, at: int, end: int, target: bytearray, length: int) ->
         if byte == 117:  # u
             if at + 6 > end:
                 return -1
-            point = _hex4(view, at + 2)
+            point = hex4(view, at + 2)
             if point < 0 or 0xD800 <= point <= 0xDFFF:
                 return -1
             at += 6
@@ -1186,7 +1044,7 @@ def _escape(byte: int) -> int:
     return -1
 
 
-def _hex4(view: bytes, at: int) -> int:
+def hex4(view: bytes, at: int) -> int:
     value = 0
     for index in range(at, at + 4):
         byte = view[index]
@@ -1202,7 +1060,7 @@ def _hex4(view: bytes, at: int) -> int:
     return value
 
 
-def _u32(view: bytes, at: int) -> int:
+def u32(view: bytes, at: int) -> int:
     value = view[at]
     value = value << 8 | view[at + 1]
     value = value << 8 | view[at + 2]

@@ -1,4 +1,4 @@
-"""Rows of numbers that describe tidy sends: what ``frame_scan`` writes and ``plain_sends`` reads.
+"""Rows of numbers that describe tidy sends: what ``plain_scan`` writes and ``plain_sends`` reads.
 
 A chunk of received bytes that holds nothing but tidy sends becomes three things: the bytes as they
 came, one row of ``ROW_NUMBERS`` 64-bit numbers per message, and the messages' properties as they

@@ -14,8 +14,8 @@ from contrail.kernels.frame_scan import (
     PROBLEM_TOTAL,
     Item,
     scan_frames,
-    scan_plain,
 )
+from contrail.kernels.plain_scan import scan_plain
 from contrail.model.message import MessageDraft
 from contrail.protocol.command import (
     FRAME_BYTES_MAX,

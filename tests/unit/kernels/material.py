@@ -63,12 +63,18 @@ drafts = st.builds(
 
 
 def pure_twin(name: str) -> ModuleType:
-    """The kernel's source run by the interpreter, whether or not the kernel is compiled."""
+    """The kernel's source run by the interpreter, whether or not the kernel is compiled.
+
+    So are the kernels that it works with: what they share is not seen from outside when compiled.
+    """
     path = Path(contrail.kernels.__path__[0], f"{name}.py")
     spec = spec_from_file_location(f"pure_twin_of_{name}", path)
     assert spec is not None and spec.loader is not None
     twin = module_from_spec(spec)
     spec.loader.exec_module(twin)
+    for shared, module in list(vars(twin).items()):
+        if isinstance(module, ModuleType) and module.__name__.startswith("contrail.kernels."):
+            setattr(twin, shared, pure_twin(module.__name__.removeprefix("contrail.kernels.")))
     return twin
 
 

@@ -1,0 +1,115 @@
+cimport cython
+from contrail.kernels cimport frame_scan
+from contrail.kernels.frame_scan cimport Send
+
+cdef Py_ssize_t _PROPERTIES_BYTES_MAX
+cdef Py_ssize_t _TOPIC_BYTES_MAX
+cdef Py_ssize_t _CRC_PAIR_BYTES
+cdef int _A_QUEUE_ID
+cdef int _A_BORN_TIME
+cdef int _AN_OPAQUE
+cdef int _A_KEY
+cdef int _PROPERTIES
+cdef int _THE_END
+cdef bytes _EMPTY_ROW
+cdef Py_ssize_t _ROW_NUMBERS
+cdef Py_ssize_t _OPAQUE
+cdef Py_ssize_t _ONE_WAY
+cdef Py_ssize_t _QUEUE_ID
+cdef Py_ssize_t _SYS_FLAG
+cdef Py_ssize_t _BORN_MS
+cdef Py_ssize_t _FLAG
+cdef Py_ssize_t _TIMES
+cdef Py_ssize_t _TOPIC_BYTES
+cdef Py_ssize_t _BODY_AT
+cdef Py_ssize_t _BODY_END
+cdef Py_ssize_t _PROPERTIES_AT
+cdef Py_ssize_t _PROPERTIES_END
+cdef Py_ssize_t _KEY_AT
+cdef Py_ssize_t _KEY_END
+cdef Py_ssize_t _KEYS_AT
+cdef Py_ssize_t _KEYS_END
+cdef Py_ssize_t _TAGS_AT
+cdef Py_ssize_t _TAGS_END
+cdef Py_ssize_t _IS_FIFO
+
+
+cdef class _Pattern:
+    cdef Py_ssize_t header_at
+    cdef Py_ssize_t count
+    cdef int[5] kinds
+    cdef Py_ssize_t[5] starts
+    cdef Py_ssize_t[5] ends
+
+
+@cython.locals(
+    view="const unsigned char*", available=Py_ssize_t, count=Py_ssize_t, text_bytes=Py_ssize_t,
+    position=Py_ssize_t, total=cython.longlong, header_bytes=cython.longlong, texts=bytearray,
+    consumed=Py_ssize_t, topics=list)
+cpdef tuple scan_plain(
+    bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix,
+    Py_ssize_t count_min)
+
+@cython.locals(
+    table="long long[::1]", target="unsigned char*", send=Send, strict=_Pattern, loose=_Pattern,
+    position=Py_ssize_t, text_before=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t,
+    at=Py_ssize_t, frame_end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t, topic=bytes,
+    _=Py_ssize_t)
+cdef Py_ssize_t _fill_rows(
+    const unsigned char* view, object rows, bytearray texts, bytes suffix,
+    Py_ssize_t count, list topics) except -2
+
+@cython.locals(taken=tuple)
+cdef bint _take_apart(
+    const unsigned char* view, Py_ssize_t position, Py_ssize_t header_end, Py_ssize_t frame_end,
+    Send send) except -1
+
+@cython.locals(text_end=Py_ssize_t)
+cdef Py_ssize_t _put_properties(
+    const unsigned char* view, unsigned char* target, Py_ssize_t text_at, Send send,
+    bytes suffix) except -2
+
+@cython.locals(moved=Py_ssize_t, text_end=Py_ssize_t, key_bytes=Py_ssize_t)
+cdef Py_ssize_t _repeat_properties(
+    const unsigned char* view, unsigned char* target, Py_ssize_t text_before, Py_ssize_t text_at,
+    Send send) noexcept
+
+@cython.locals(pair_at=Py_ssize_t)
+cdef bint _may_end_with_crc(
+    const unsigned char* target, Py_ssize_t text_at, Py_ssize_t text_end) noexcept
+
+@cython.locals(key_at=Py_ssize_t, key_end=Py_ssize_t)
+cdef int _learn(
+    _Pattern strict, _Pattern loose, const unsigned char* view, Py_ssize_t header_at,
+    Py_ssize_t header_end, Py_ssize_t text_at, Send send) except -1
+
+cdef int _begin_pattern(
+    _Pattern pattern, Py_ssize_t header_at, Py_ssize_t header_end, Send send) except -1
+
+@cython.locals(at=Py_ssize_t)
+cdef int _add_value(_Pattern pattern, int kind, Py_ssize_t start, Py_ssize_t end) except -1
+
+@cython.locals(point=cython.int)
+cdef Py_ssize_t _escaped_place(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t length) except -1
+
+@cython.locals(
+    same_from=Py_ssize_t, index=Py_ssize_t, length=Py_ssize_t, kind=cython.int,
+    packed=Py_ssize_t, start=Py_ssize_t, number=cython.longlong, zero_led=cython.bint)
+cdef bint _fits(
+    _Pattern pattern, const unsigned char* view, Py_ssize_t at, Py_ssize_t end,
+    Send send) except -1
+
+cdef bint _note_number(int kind, long long number, bint zero_led, Send send) noexcept
+
+@cython.locals(difference=cython.uchar, index=Py_ssize_t)
+cdef bint _are_same(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t other, Py_ssize_t length) noexcept
+
+@cython.locals(odd=cython.uchar, byte=cython.uchar, index=Py_ssize_t)
+cdef bint _is_plain(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) noexcept
+
+@cython.locals(index=Py_ssize_t)
+cdef Py_ssize_t _copy(
+    const unsigned char* source, Py_ssize_t at, Py_ssize_t end, unsigned char* target,
+    Py_ssize_t to) noexcept
