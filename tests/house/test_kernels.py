@@ -100,11 +100,12 @@ def test_an_unknown_mode_is_refused(tree: Path) -> None:
 
 
 def test_no_kernel_of_this_tree_is_older_than_its_source() -> None:
-    stale = [path.name for path in KERNELS.glob("*.pxd") if _is_stale(path)]
+    stale = [path.name for path in KERNELS.glob("*.py") if _is_stale(path)]
     assert not stale, f"run `make setup`: the built kernels are older than {stale}"
 
 
-def _is_stale(types: Path) -> bool:
-    written = max(path.stat().st_mtime for path in (types, types.with_suffix(".py")))
-    built = [types.with_name(types.stem + suffix) for suffix in EXTENSION_SUFFIXES]
+def _is_stale(source: Path) -> bool:
+    sources = (source, source.with_suffix(".pxd"))
+    written = max(path.stat().st_mtime for path in sources if path.exists())
+    built = [source.with_name(source.stem + suffix) for suffix in EXTENSION_SUFFIXES]
     return any(path.exists() and path.stat().st_mtime < written for path in built)

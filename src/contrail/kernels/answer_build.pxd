@@ -1,5 +1,7 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+
 cdef Py_ssize_t _NUMBER_BYTES_MAX
 cdef Py_ssize_t _PREFIX_BYTES
 cdef Py_ssize_t _OFFSET_DIGITS
@@ -26,47 +28,37 @@ cpdef list part_answers(
     bytes extra_fields)
 
 @cython.locals(
-    size=Py_ssize_t, index=Py_ssize_t, item=tuple, key=bytes, each=Py_ssize_t, out=bytearray,
+    size=Py_ssize_t, index=Py_ssize_t, item=tuple, key=bytes, before_id=bytes, after_key=bytes,
+    out=bytearray,
     view="unsigned char*", at=Py_ssize_t, flag=cython.longlong, draft=tuple, place=Py_ssize_t)
 cpdef bytes send_answers(
     list items, Py_ssize_t first, Py_ssize_t last, list queue_offsets, list physical_offsets,
     Py_ssize_t run_start, bytes host_digits, bytes extra_fields)
 
 @cython.locals(
-    table="const long long[::1]", keys="unsigned char*", each=Py_ssize_t, size=Py_ssize_t,
-    row=Py_ssize_t, out=bytearray, view="unsigned char*", at=Py_ssize_t, _=Py_ssize_t)
+    table="const long long[::1]", keys="unsigned char*", size=Py_ssize_t,
+    before_id=bytes, after_key=bytes, row=Py_ssize_t, out=bytearray, view="unsigned char*", at=Py_ssize_t, _=Py_ssize_t)
 cpdef bytes plain_answers(
     Py_ssize_t count, object rows, bytearray texts, bytes host_digits, bytes extra_fields)
 
 @cython.locals(
-    each=Py_ssize_t, size=Py_ssize_t, out=bytearray, view="unsigned char*", at=Py_ssize_t,
+    after_key=bytes, size=Py_ssize_t, out=bytearray, view="unsigned char*", at=Py_ssize_t,
     is_first=cython.bint, physical_offset=cython.longlong)
 cpdef bytes batch_answer(
     long long opaque, long long queue_id, long long queue_offset, list physical_offsets,
     bytes key, bytes host_digits, bytes extra_fields)
 
 @cython.locals(
-    table="const long long[::1]", keys="unsigned char*", each=Py_ssize_t,
-    key_bytes_max=Py_ssize_t, row=Py_ssize_t, out=bytearray, view="unsigned char*",
+    table="const long long[::1]", keys="unsigned char*", before_id=bytes,
+    after_key=bytes, key_bytes_max=Py_ssize_t, row=Py_ssize_t, out=bytearray, view="unsigned char*",
     at=Py_ssize_t, answers=list, _=Py_ssize_t)
 cpdef list plain_answers_singly(
     Py_ssize_t count, object rows, bytearray texts, bytes host_digits, bytes extra_fields)
+
+cdef Py_ssize_t _bytes_without_key(bytes before_id, bytes after_key) except -1
 
 @cython.locals(start=Py_ssize_t)
 cdef Py_ssize_t _lay_out(
     unsigned char* view, Py_ssize_t at, long long opaque, long long queue_id,
     long long queue_offset, long long physical_offset, const unsigned char* keys,
-    Py_ssize_t key_at, Py_ssize_t key_end, bytes host_digits, bytes extra_fields) except -1
-
-@cython.locals(byte=cython.uchar)
-cdef Py_ssize_t _copy(unsigned char* view, Py_ssize_t at, bytes text) except -1
-
-@cython.locals(digits=Py_ssize_t, rest=cython.longlong, end=Py_ssize_t, place=Py_ssize_t)
-cdef Py_ssize_t _decimal(unsigned char* view, Py_ssize_t at, long long value) except -1
-
-cdef long long _last_digit(long long value) except -1
-
-@cython.locals(place=Py_ssize_t, digit=cython.int)
-cdef Py_ssize_t _hex(unsigned char* view, Py_ssize_t at, long long value) except -1
-
-cdef int _put_i32(unsigned char* view, Py_ssize_t at, long long value) except -1
+    Py_ssize_t key_at, Py_ssize_t key_end, bytes before_id, bytes after_key) except -1

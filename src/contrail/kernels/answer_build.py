@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from contrail.kernels import send_rows
+from contrail.kernels import raw_bytes, send_rows
 
 if TYPE_CHECKING:
     from array import array
@@ -30,13 +30,13 @@ _BEFORE_KEY = b'","transactionId":"'
 _AFTER_KEY = b'",'
 _BEFORE_OPAQUE = b'},"flag":1,"language":"JAVA","opaque":'
 _END = b',"serializeTypeCurrentRPC":"JSON","version":479}'
+# All but the numbers, the key, and what stands in front of the first offset and behind the key.
 _FIXED_BYTES = (
-    len(_BEFORE_ID)
+    _PREFIX_BYTES
+    + _OFFSET_DIGITS
     + len(_BEFORE_QUEUE)
     + len(_BEFORE_OFFSET)
     + len(_BEFORE_KEY)
-    + len(_AFTER_KEY)
-    + len(_BEFORE_OPAQUE)
     + len(_END)
 )
 _ROW_NUMBERS = send_rows.ROW_NUMBERS
@@ -104,9 +104,10 @@ def send_answers(
         key = item[10]
         size += len(key)
         index += 1
-    each = _PREFIX_BYTES + _FIXED_BYTES + len(host_digits) + _OFFSET_DIGITS + len(extra_fields)
-    size += (each + 3 * _NUMBER_BYTES_MAX) * (last - first)
-    out = bytearray(size)
+    before_id = _BEFORE_ID + host_digits
+    after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
+    size += _bytes_without_key(before_id, after_key) * (last - first)
+    out = raw_bytes.blank(size)
     view = out
     at = 0
     index = first
@@ -127,11 +128,11 @@ def send_answers(
                 key,
                 0,
                 len(key),
-                host_digits,
-                extra_fields,
+                before_id,
+                after_key,
             )
         index += 1
-    return bytes(out[:at])
+    return raw_bytes.first(view, at)
 
 
 def plain_answers(
@@ -140,13 +141,14 @@ def plain_answers(
     """The answers to stored sends that are rows of ``send_rows``, one-way sends left out."""
     table = rows
     keys = texts
-    each = _PREFIX_BYTES + _FIXED_BYTES + len(host_digits) + _OFFSET_DIGITS + len(extra_fields)
-    size = (each + 3 * _NUMBER_BYTES_MAX) * count
+    before_id = _BEFORE_ID + host_digits
+    after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
+    size = _bytes_without_key(before_id, after_key) * count
     row = 0
     for _ in range(count):
         size += table[row + _KEY_END] - table[row + _KEY_AT]
         row += _ROW_NUMBERS
-    out = bytearray(size)
+    out = raw_bytes.blank(size)
     view = out
     at = 0
     row = 0
@@ -162,11 +164,11 @@ def plain_answers(
                 keys,
                 table[row + _KEY_AT],
                 table[row + _KEY_END],
-                host_digits,
-                extra_fields,
+                before_id,
+                after_key,
             )
         row += _ROW_NUMBERS
-    return bytes(out[:at])
+    return raw_bytes.first(view, at)
 
 
 def batch_answer(
@@ -180,35 +182,33 @@ def batch_answer(
 ) -> bytes:
     """The answer to a batch whose messages were stored at these places, the first of its queue's
     offsets being ``queue_offset``. Without a key it names none."""
-    each = len(host_digits) + _OFFSET_DIGITS + 1
-    size = _PREFIX_BYTES + _FIXED_BYTES + 3 * _NUMBER_BYTES_MAX + len(key) + len(extra_fields)
-    size += each * len(physical_offsets)
-    out = bytearray(size)
+    after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
+    size = _bytes_without_key(_BEFORE_ID, after_key) + len(key)
+    size += (len(host_digits) + _OFFSET_DIGITS + 1) * len(physical_offsets)
+    out = raw_bytes.blank(size)
     view = out
-    at = _copy(view, _PREFIX_BYTES, _BEFORE_ID)
+    at = raw_bytes.put_text(view, _PREFIX_BYTES, _BEFORE_ID)
     is_first = True
     for physical_offset in physical_offsets:
         if not is_first:
             view[at] = 44
             at += 1
         is_first = False
-        at = _copy(view, at, host_digits)
-        at = _hex(view, at, physical_offset)
-    at = _copy(view, at, _BEFORE_QUEUE)
-    at = _decimal(view, at, queue_id)
-    at = _copy(view, at, _BEFORE_OFFSET)
-    at = _decimal(view, at, queue_offset)
+        at = raw_bytes.put_text(view, at, host_digits)
+        at = raw_bytes.put_hex(view, at, physical_offset)
+    at = raw_bytes.put_text(view, at, _BEFORE_QUEUE)
+    at = raw_bytes.put_decimal(view, at, queue_id)
+    at = raw_bytes.put_text(view, at, _BEFORE_OFFSET)
+    at = raw_bytes.put_decimal(view, at, queue_offset)
     if key:
-        at = _copy(view, at, _BEFORE_KEY)
-        at = _copy(view, at, key)
-    at = _copy(view, at, _AFTER_KEY)
-    at = _copy(view, at, extra_fields)
-    at = _copy(view, at, _BEFORE_OPAQUE)
-    at = _decimal(view, at, opaque)
-    at = _copy(view, at, _END)
-    _put_i32(view, 0, at - 4)
-    _put_i32(view, 4, at - _PREFIX_BYTES)
-    return bytes(out[:at])
+        at = raw_bytes.put_text(view, at, _BEFORE_KEY)
+        at = raw_bytes.put_text(view, at, key)
+    at = raw_bytes.put_text(view, at, after_key)
+    at = raw_bytes.put_decimal(view, at, opaque)
+    at = raw_bytes.put_text(view, at, _END)
+    raw_bytes.put_i32(view, 0, at - 4)
+    raw_bytes.put_i32(view, 4, at - _PREFIX_BYTES)
+    return raw_bytes.first(view, at)
 
 
 def plain_answers_singly(
@@ -217,15 +217,15 @@ def plain_answers_singly(
     """As ``plain_answers``, each by itself; empty for one-way sends."""
     table = rows
     keys = texts
-    each = _PREFIX_BYTES + _FIXED_BYTES + len(host_digits) + _OFFSET_DIGITS + len(extra_fields)
-    each += 3 * _NUMBER_BYTES_MAX
+    before_id = _BEFORE_ID + host_digits
+    after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
     key_bytes_max = 0
     row = 0
     for _ in range(count):
         if table[row + _KEY_END] - table[row + _KEY_AT] > key_bytes_max:
             key_bytes_max = table[row + _KEY_END] - table[row + _KEY_AT]
         row += _ROW_NUMBERS
-    out = bytearray(each + key_bytes_max)
+    out = raw_bytes.blank(_bytes_without_key(before_id, after_key) + key_bytes_max)
     view = out
     answers: list[bytes] = []
     row = 0
@@ -242,12 +242,17 @@ def plain_answers_singly(
                 keys,
                 table[row + _KEY_AT],
                 table[row + _KEY_END],
-                host_digits,
-                extra_fields,
+                before_id,
+                after_key,
             )
-        answers.append(bytes(view[:at]))
+        answers.append(raw_bytes.first(view, at))
         row += _ROW_NUMBERS
     return answers
+
+
+def _bytes_without_key(before_id: bytes, after_key: bytes) -> int:
+    """Room enough for an answer, but for its key."""
+    return _FIXED_BYTES + len(before_id) + len(after_key) + 3 * _NUMBER_BYTES_MAX
 
 
 def _lay_out(
@@ -260,77 +265,22 @@ def _lay_out(
     keys: bytes | bytearray,
     key_at: int,
     key_end: int,
-    host_digits: bytes,
-    extra_fields: bytes,
+    before_id: bytes,
+    after_key: bytes,
 ) -> int:
     """Write one frame at ``at`` and return where it ends. The caller made enough room."""
     start = at
-    at = _copy(view, at + _PREFIX_BYTES, _BEFORE_ID)
-    at = _copy(view, at, host_digits)
-    at = _hex(view, at, physical_offset)
-    at = _copy(view, at, _BEFORE_QUEUE)
-    at = _decimal(view, at, queue_id)
-    at = _copy(view, at, _BEFORE_OFFSET)
-    at = _decimal(view, at, queue_offset)
-    at = _copy(view, at, _BEFORE_KEY)
-    while key_at < key_end:
-        view[at] = keys[key_at]
-        at += 1
-        key_at += 1
-    at = _copy(view, at, _AFTER_KEY)
-    at = _copy(view, at, extra_fields)
-    at = _copy(view, at, _BEFORE_OPAQUE)
-    at = _decimal(view, at, opaque)
-    at = _copy(view, at, _END)
-    _put_i32(view, start, at - start - 4)
-    _put_i32(view, start + 4, at - start - _PREFIX_BYTES)
+    at = raw_bytes.put_text(view, at + _PREFIX_BYTES, before_id)
+    at = raw_bytes.put_hex(view, at, physical_offset)
+    at = raw_bytes.put_text(view, at, _BEFORE_QUEUE)
+    at = raw_bytes.put_decimal(view, at, queue_id)
+    at = raw_bytes.put_text(view, at, _BEFORE_OFFSET)
+    at = raw_bytes.put_decimal(view, at, queue_offset)
+    at = raw_bytes.put_text(view, at, _BEFORE_KEY)
+    at = raw_bytes.copy(view, at, keys, key_at, key_end)
+    at = raw_bytes.put_text(view, at, after_key)
+    at = raw_bytes.put_decimal(view, at, opaque)
+    at = raw_bytes.put_text(view, at, _END)
+    raw_bytes.put_i32(view, start, at - start - 4)
+    raw_bytes.put_i32(view, start + 4, at - start - _PREFIX_BYTES)
     return at
-
-
-def _copy(view: bytearray, at: int, text: bytes) -> int:
-    for byte in text:
-        view[at] = byte
-        at += 1
-    return at
-
-
-def _decimal(view: bytearray, at: int, value: int) -> int:
-    """Write a whole number of at most 64 bits in decimal digits."""
-    if value < 0:
-        view[at] = 45
-        at += 1
-    digits = 1
-    rest = value
-    while rest > 9 or rest < -9:
-        rest = (rest + _last_digit(rest)) // 10 if rest < 0 else rest // 10
-        digits += 1
-    end = at + digits
-    place = end
-    rest = value
-    while place > at:
-        place -= 1
-        view[place] = 48 + _last_digit(rest)
-        rest = (rest + _last_digit(rest)) // 10 if rest < 0 else rest // 10
-    return end
-
-
-def _last_digit(value: int) -> int:
-    """Without negating it: the least number of 64 bits has no positive counterpart."""
-    return (10 - value % 10) % 10 if value < 0 else value % 10
-
-
-def _hex(view: bytearray, at: int, value: int) -> int:
-    place = at + _OFFSET_DIGITS
-    while place > at:
-        place -= 1
-        digit = value & 15
-        view[place] = 48 + digit if digit < 10 else 55 + digit
-        value >>= 4
-    return at + _OFFSET_DIGITS
-
-
-def _put_i32(view: bytearray, at: int, value: int) -> None:
-    view[at] = value >> 24 & 0xFF
-    view[at + 1] = value >> 16 & 0xFF
-    view[at + 2] = value >> 8 & 0xFF
-    view[at + 3] = value & 0xFF

@@ -1,5 +1,8 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_crc as stretch_crc
+
 cdef long long _MAGIC_V1
 cdef Py_ssize_t _HEADER_BYTES
 cdef long long _CRC_MASK
@@ -41,13 +44,12 @@ cdef long long _measure(
     tuple draft, Py_ssize_t store_host_bytes, long long body_bytes_max, Py_ssize_t count_max,
     list kinds) except -2
 
-@cython.locals(kind=cython.int, byte=cython.uchar)
 cdef int _kind_of(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) except -1
 
 @cython.locals(
     topic=bytes, queue_id=cython.longlong, body=bytes, sys_flag=cython.longlong,
     born=cython.longlong, born_host=bytes, times=cython.longlong, view="const unsigned char*",
-    source=object, target="unsigned char*", end=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t,
+    target="unsigned char*", end=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t,
     body_at=Py_ssize_t, body_end=Py_ssize_t, unit_end=Py_ssize_t, body_crc=cython.longlong)
 cdef int _lay_out(
     bytearray out, Py_ssize_t position, tuple draft, long long queue_offset,
@@ -55,18 +57,3 @@ cdef int _lay_out(
     list physical_offsets) except -1
 
 cdef bint _is_i32(long long value) noexcept
-
-@cython.locals(byte=cython.uchar)
-cdef bint _starts(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t end, bytes text) except -1
-
-cdef Py_ssize_t _copy(
-    unsigned char* target, Py_ssize_t to, const unsigned char* source, Py_ssize_t at,
-    Py_ssize_t end) except -1
-
-@cython.locals(value=cython.longlong)
-cdef long long _i32(const unsigned char* view, Py_ssize_t at) noexcept
-
-cdef int _put_i32(unsigned char* target, Py_ssize_t at, long long value) except -1
-
-cdef int _put_i64(unsigned char* target, Py_ssize_t at, long long value) except -1

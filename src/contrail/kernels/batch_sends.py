@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from contrail.kernels import raw_bytes, stretch_crc
 from contrail.kernels.record_build import crc32
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def build_batches(
         total += size
     if total > room_bytes:
         return None
-    out = bytearray(total)
+    out = raw_bytes.blank(total)
     places: list[Place] = []
     planned: dict[tuple[bytes, int], int] = {}
     position = 0
@@ -157,8 +158,8 @@ def _measure(
     while at < end:
         if count == count_max or end - at < _UNIT_FIXED_BYTES:
             return -1
-        size = _i32(view, at)
-        body_bytes = _i32(view, at + 16)
+        size = raw_bytes.i32(view, at)
+        body_bytes = raw_bytes.i32(view, at + 16)
         if size < _UNIT_FIXED_BYTES or size > end - at:
             return -1
         if body_bytes < 0 or body_bytes > size - _UNIT_FIXED_BYTES:
@@ -186,15 +187,10 @@ def _measure(
 
 def _kind_of(view: bytes, at: int, end: int) -> int:
     """What encoded properties ask for, wherever in them it stands."""
-    kind = _PLAIN
-    while at < end:
-        byte = view[at]
-        if byte == 68 and _starts(view, at, end, _DELAY_NAME):  # D
-            return _DELAYED
-        if byte == 95 and _starts(view, at, end, _FIFO_MARK):  # _
-            kind = _FIFO
-        at += 1
-    return kind
+    # Looked for by a letter that is rare in properties: keys are full of D, E, A and of _.
+    if raw_bytes.holds(view, at, end, _DELAY_NAME, 2):
+        return _DELAYED
+    return _FIFO if raw_bytes.holds(view, at, end, _FIFO_MARK, 3) else _PLAIN
 
 
 def _lay_out(
@@ -222,7 +218,6 @@ def _lay_out(
         draft[8],
     )
     view = body
-    source = memoryview(body)
     target = out
     sys_flag = sys_flag & ~0x30
     if len(born_host) == 20:
@@ -234,29 +229,30 @@ def _lay_out(
     while at < end:
         start = position
         body_at = at + _UNIT_BODY_AT
-        body_end = body_at + _i32(view, at + 16)
-        unit_end = at + _i32(view, at)
-        body_crc = crc32(source[body_at:body_end])
-        _put_i32(target, start + 4, _MAGIC_V1)
-        _put_i32(target, start + 8, body_crc & _CRC_MASK)
-        _put_i32(target, start + 12, queue_id)
-        _put_i32(target, start + 16, _i32(view, at + 12))
-        _put_i64(target, start + 20, queue_offset)
-        _put_i64(target, start + 28, physical_base + start)
-        _put_i32(target, start + 36, sys_flag)
-        _put_i64(target, start + 40, born)
-        position = _copy(target, start + 48, born_host, 0, len(born_host))
-        _put_i64(target, position, store_timestamp_ms)
-        position = _copy(target, position + 8, store_host, 0, len(store_host))
-        _put_i32(target, position, times)
-        # The place of a half message, 8 bytes, stays 0: what comes in a batch is none.
-        _put_i32(target, position + 12, body_end - body_at)
-        position = _copy(target, position + 16, view, body_at, body_end)
+        body_end = body_at + raw_bytes.i32(view, at + 16)
+        unit_end = at + raw_bytes.i32(view, at)
+        body_crc = stretch_crc.crc_of(crc32, view, body_at, body_end)
+        raw_bytes.put_i32(target, start + 4, _MAGIC_V1)
+        raw_bytes.put_i32(target, start + 8, body_crc & _CRC_MASK)
+        raw_bytes.put_i32(target, start + 12, queue_id)
+        raw_bytes.put_i32(target, start + 16, raw_bytes.i32(view, at + 12))
+        raw_bytes.put_i64(target, start + 20, queue_offset)
+        raw_bytes.put_i64(target, start + 28, physical_base + start)
+        raw_bytes.put_i32(target, start + 36, sys_flag)
+        raw_bytes.put_i64(target, start + 40, born)
+        position = raw_bytes.copy(target, start + 48, born_host, 0, len(born_host))
+        raw_bytes.put_i64(target, position, store_timestamp_ms)
+        position = raw_bytes.copy(target, position + 8, store_host, 0, len(store_host))
+        raw_bytes.put_i32(target, position, times)
+        # The place of a half message: what comes in a batch is none.
+        raw_bytes.put_i64(target, position + 4, 0)
+        raw_bytes.put_i32(target, position + 12, body_end - body_at)
+        position = raw_bytes.copy(target, position + 16, view, body_at, body_end)
         target[position] = len(topic)
-        position = _copy(target, position + 1, topic, 0, len(topic))
+        position = raw_bytes.copy(target, position + 1, topic, 0, len(topic))
         # The length of the properties stands in front of them here and there.
-        position = _copy(target, position, view, body_end, unit_end)
-        _put_i32(target, start, position - start)
+        position = raw_bytes.copy(target, position, view, body_end, unit_end)
+        raw_bytes.put_i32(target, start, position - start)
         physical_offsets.append(physical_base + start)
         queue_offset += 1
         at = unit_end
@@ -264,42 +260,3 @@ def _lay_out(
 
 def _is_i32(value: int) -> bool:
     return -_I32_MAX - 1 <= value <= _I32_MAX
-
-
-def _starts(view: bytes, at: int, end: int, text: bytes) -> bool:
-    if end - at < len(text):
-        return False
-    for byte in text:
-        if view[at] != byte:
-            return False
-        at += 1
-    return True
-
-
-def _copy(target: bytearray, to: int, source: bytes, at: int, end: int) -> int:
-    while at < end:
-        target[to] = source[at]
-        to += 1
-        at += 1
-    return to
-
-
-def _i32(view: bytes, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _put_i32(target: bytearray, at: int, value: int) -> None:
-    target[at] = value >> 24 & 0xFF
-    target[at + 1] = value >> 16 & 0xFF
-    target[at + 2] = value >> 8 & 0xFF
-    target[at + 3] = value & 0xFF
-
-
-def _put_i64(target: bytearray, at: int, value: int) -> None:
-    _put_i32(target, at, value >> 32)
-    _put_i32(target, at + 4, value)

@@ -1,5 +1,7 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+
 cdef long long _MAGIC_V1
 cdef long long _MAGIC_V2
 cdef Py_ssize_t _HEADER_BYTES
@@ -16,6 +18,7 @@ cdef bytes _SCHEDULE_TOPIC
 
 cdef class _Record:
     cdef const unsigned char[::1] view
+    cdef const unsigned char* data
     cdef Py_ssize_t position
     cdef Py_ssize_t limit
     cdef int transaction
@@ -66,7 +69,8 @@ cdef int _read_record(_Record record, Py_ssize_t position, Py_ssize_t end) excep
     topic_bytes_max=Py_ssize_t, topic_end=Py_ssize_t)
 cdef int _read_topic(_Record record, Py_ssize_t body_at, Py_ssize_t topic_length_bytes) except -1
 
-@cython.locals(name_at=Py_ssize_t, name_end=Py_ssize_t, value_end=Py_ssize_t)
+@cython.locals(
+    data="const unsigned char*", name_at=Py_ssize_t, name_end=Py_ssize_t, value_end=Py_ssize_t)
 cdef int _find_properties(_Record record, Py_ssize_t start, Py_ssize_t end) except -1
 
 @cython.locals(length=Py_ssize_t)
@@ -76,6 +80,7 @@ cdef int _note_property(
 @cython.locals(level=cython.longlong, value=cython.longlong)
 cdef long long _tags_code(_Record record, bytes topic, list delay_table) except? -1
 
+@cython.locals(target="unsigned char*")
 cdef int _fill_row(
     bytearray row, _Record record, long long base_offset, long long tags_code) except -1
 
@@ -90,7 +95,6 @@ cdef int _finish(_QueueRuns queue) except -1
 @cython.locals(queue=_QueueRuns)
 cdef int _add_row(dict topic_queues, _Record record, long long base_offset, bytearray row) except -1
 
-@cython.locals(target="unsigned char*", source="unsigned char*", index=Py_ssize_t)
 cdef int _put_row(bytearray rows, Py_ssize_t at, bytearray row) except -1
 
 cdef bint _follows(long long queue_offset, long long first_queue_offset, long long count) noexcept
@@ -101,6 +105,7 @@ cdef Py_ssize_t _add_keys(
     bytearray index_rows, Py_ssize_t index_bytes, _Record record, long long base_offset,
     bytes topic, long long topic_seed) except -1
 
+@cython.locals(target="unsigned char*")
 cdef Py_ssize_t _add_index_row(
     bytearray index_rows, Py_ssize_t at, _Record record, long long key_hash,
     long long physical_offset) except -1
@@ -109,24 +114,10 @@ cdef Py_ssize_t _add_index_row(
 cdef long long _key_hash(
     _Record record, Py_ssize_t start, Py_ssize_t end, bytes topic, long long topic_seed) except -1
 
-@cython.locals(value=cython.longlong, at=Py_ssize_t, byte=cython.uchar)
-cdef long long _hash_on(_Record record, Py_ssize_t start, Py_ssize_t end, long long seed) except? -1
-
 @cython.locals(at=Py_ssize_t, value=cython.longlong, digit=cython.int)
 cdef long long _number(
     _Record record, Py_ssize_t start, Py_ssize_t end, long long number_max) except? -1
 
-@cython.locals(at=Py_ssize_t, byte=cython.uchar)
 cdef bint _equals(_Record record, Py_ssize_t start, Py_ssize_t end, bytes text) except -1
 
 cdef bytes _cut(_Record record, Py_ssize_t start, Py_ssize_t end)
-
-@cython.locals(value=cython.longlong)
-cdef long long _read_i32(_Record record, Py_ssize_t at) except? -1
-
-@cython.locals(value=cython.longlong)
-cdef long long _read_i64(_Record record, Py_ssize_t at) except? -1
-
-cdef int _put_i32(bytearray target, Py_ssize_t at, long long value) except -1
-
-cdef int _put_i64(bytearray target, Py_ssize_t at, long long value) except -1

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from contrail.kernels import raw_bytes
 from contrail.kernels.java_hash import java_hash
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def derive_rows(
     data = memoryview(buffer)
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"the range {start}..{end} is outside the buffer's {len(data)} bytes")
+    if start == end:
+        return ({}, bytearray(), 0, 0)
     record = _Record(data)
     topics: dict[bytes, tuple[int, bytearray, dict[int, _QueueRuns]]] = {}
     index_rows = bytearray()
@@ -145,11 +148,13 @@ class _Record:
     """The buffer, and of the record read last what its rows need.
 
     One object rather than many arguments: compiled, a view is copied each time it is handed on,
-    which costs more than most of the functions here. An absent property starts and ends at 0.
+    which costs more than most of the functions here. ``data`` is its bytes, in C by a bare pointer:
+    ``_read_record`` checks every length. An absent property starts and ends at 0.
     """
 
     def __init__(self, view: memoryview) -> None:
         self.view = view
+        self.data = raw_bytes.begin(view)
         self.position = 0
         self.limit = 0
         self.transaction = 0
@@ -177,21 +182,21 @@ def _read_record(record: _Record, position: int, end: int) -> None:
     """Take in the record at ``position``; every length is checked before it is used."""
     if end - position < _HEADER_BYTES + 3:
         raise ValueError(f"no whole record fits in the {end - position} bytes at {position}")
-    magic = _read_i32(record, position + 4)
+    magic = raw_bytes.i32(record.data, position + 4)
     if magic != _MAGIC_V1 and magic != _MAGIC_V2:
         raise ValueError(f"no record starts at byte {position}; scan the range first")
-    sys_flag = record.view[position + 39]
+    sys_flag = record.data[position + 39]
     timestamp_at = position + (68 if sys_flag & 0x10 else 56)
     body_at = timestamp_at + (44 if sys_flag & 0x20 else 32)
     record.position = position
-    record.limit = position + _read_i32(record, position)
+    record.limit = position + raw_bytes.i32(record.data, position)
     if record.limit > end:
         raise ValueError(f"the record at byte {position} is cut short; scan the range first")
     record.transaction = sys_flag & 0x0C
-    record.queue_id = _read_i32(record, position + 12)
-    record.queue_offset = _read_i64(record, position + 20)
+    record.queue_id = raw_bytes.i32(record.data, position + 12)
+    record.queue_offset = raw_bytes.i64(record.data, position + 20)
     record.message_count = 1
-    record.store_timestamp_ms = _read_i64(record, timestamp_at)
+    record.store_timestamp_ms = raw_bytes.i64(record.data, timestamp_at)
     _read_topic(record, body_at, 1 if magic == _MAGIC_V1 else 2)
     _find_properties(record, record.topic_end + 2, record.limit)
 
@@ -199,21 +204,21 @@ def _read_record(record: _Record, position: int, end: int) -> None:
 def _read_topic(record: _Record, body_at: int, topic_length_bytes: int) -> None:
     left = record.limit - body_at - topic_length_bytes - 2
     # The body length is read only once it is known to lie within the record.
-    body_bytes = _read_i32(record, body_at - 4) if left >= 0 else -1
+    body_bytes = raw_bytes.i32(record.data, body_at - 4) if left >= 0 else -1
     left -= body_bytes
     if body_bytes < 0 or left < 0:
         raise ValueError(f"the record at byte {record.position} is smaller than its body")
     topic_at = body_at + body_bytes + topic_length_bytes
-    topic_bytes = record.view[topic_at - 1]
+    topic_bytes = record.data[topic_at - 1]
     topic_bytes_max = 127
     if topic_length_bytes == 2:
-        topic_bytes += record.view[topic_at - 2] * 256
+        topic_bytes += record.data[topic_at - 2] * 256
         topic_bytes_max = _I16_MAX
     left -= topic_bytes
     if topic_bytes > topic_bytes_max or left < 0 or left > _I16_MAX:
         raise ValueError(f"the record at byte {record.position} has a wrong topic length")
     topic_end = topic_at + topic_bytes
-    if record.view[topic_end] * 256 + record.view[topic_end + 1] != left:
+    if record.data[topic_end] * 256 + record.data[topic_end + 1] != left:
         raise ValueError(f"the record at byte {record.position} has a wrong properties length")
     record.topic_at = topic_at
     record.topic_end = topic_end
@@ -226,14 +231,13 @@ def _find_properties(record: _Record, start: int, end: int) -> None:
     record.delay_at = record.delay_end = 0
     record.inner_count_at = record.inner_count_end = 0
     record.inner_base_at = record.inner_base_end = 0
+    data = record.data
     name_at = start
     while name_at < end:
         name_end = name_at
-        while name_end < end and record.view[name_end] != 1 and record.view[name_end] != 2:
+        while name_end < end and data[name_end] != 1 and data[name_end] != 2:
             name_end += 1
-        value_end = name_end
-        while value_end < end and record.view[value_end] != 2:
-            value_end += 1
+        value_end = raw_bytes.place_of(data, name_end, end, 2)
         if name_at < name_end < value_end - 1:
             _note_property(record, name_at, name_end, value_end)
         name_at = value_end + 1
@@ -272,25 +276,26 @@ def _tags_code(record: _Record, topic: bytes, delay_table: list[int]) -> int:
             level = len(delay_table) - 1
         if level > 0:
             return record.store_timestamp_ms + delay_table[level]
-    value = _hash_on(record, record.tags_at, record.tags_end, 0)
+    value = raw_bytes.ascii_hash(record.data, record.tags_at, record.tags_end, 0)
     if value < 0:
         return java_hash(_cut(record, record.tags_at, record.tags_end))
     return value - _U32_SPAN if value > _I32_MAX else value
 
 
 def _fill_row(row: bytearray, record: _Record, base_offset: int, tags_code: int) -> None:
-    _put_i64(row, 0, base_offset + record.position)
-    _put_i32(row, 8, record.limit - record.position)
-    _put_i64(row, 12, tags_code)
+    target = row
+    raw_bytes.put_i64(target, 0, base_offset + record.position)
+    raw_bytes.put_i32(target, 8, record.limit - record.position)
+    raw_bytes.put_i64(target, 12, tags_code)
     if len(row) > 20:
-        _put_i64(row, 20, record.store_timestamp_ms)
+        raw_bytes.put_i64(target, 20, record.store_timestamp_ms)
     if len(row) == _BATCH_ROW_BYTES:
         _take_inner_batch(record)
-        _put_i64(row, 28, record.queue_offset)
-        row[36] = record.message_count >> 8
-        row[37] = record.message_count & 0xFF
-        _put_i32(row, 38, -1)
-        _put_i32(row, 42, 0)
+        raw_bytes.put_i64(target, 28, record.queue_offset)
+        target[36] = record.message_count >> 8
+        target[37] = record.message_count & 0xFF
+        raw_bytes.put_i32(target, 38, -1)
+        raw_bytes.put_i32(target, 42, 0)
 
 
 def _take_inner_batch(record: _Record) -> None:
@@ -327,10 +332,7 @@ def _add_row(
 
 def _put_row(rows: bytearray, at: int, row: bytearray) -> None:
     """C copies between bare pointers; there is always room for one more row."""
-    target = rows
-    source = row
-    for index in range(len(row)):
-        target[at + index] = source[index]
+    raw_bytes.copy(rows, at, row, 0, len(row))
 
 
 def _follows(queue_offset: int, first_queue_offset: int, count: int) -> bool:
@@ -354,7 +356,7 @@ def _add_keys(
     at = record.keys_at
     while at < record.keys_end:
         key_at = at
-        while at < record.keys_end and record.view[at] != 32:
+        while at < record.keys_end and record.data[at] != 32:
             at += 1
         if at > key_at:
             key_hash = _key_hash(record, key_at, at, topic, topic_seed)
@@ -368,15 +370,16 @@ def _add_index_row(
 ) -> int:
     if at == len(index_rows):
         index_rows += _ROOM
-    _put_i32(index_rows, at, key_hash)
-    _put_i64(index_rows, at + 4, physical_offset)
-    _put_i64(index_rows, at + 12, record.store_timestamp_ms)
+    target = index_rows
+    raw_bytes.put_i32(target, at, key_hash)
+    raw_bytes.put_i64(target, at + 4, physical_offset)
+    raw_bytes.put_i64(target, at + 12, record.store_timestamp_ms)
     return at + _INDEX_ROW_BYTES
 
 
 def _key_hash(record: _Record, start: int, end: int, topic: bytes, topic_seed: int) -> int:
     """The index's hash of ``topic#key``: never negative."""
-    value = _hash_on(record, start, end, topic_seed)
+    value = raw_bytes.ascii_hash(record.data, start, end, topic_seed)
     if value < 0:
         value = java_hash(topic + b"#" + _cut(record, start, end)) & _U32_MASK
     if value > _I32_MAX:
@@ -385,25 +388,14 @@ def _key_hash(record: _Record, start: int, end: int, topic: bytes, topic_seed: i
     return value if value <= _I32_MAX else 0
 
 
-def _hash_on(record: _Record, start: int, end: int, seed: int) -> int:
-    """Go on hashing from ``seed``: the unsigned hash, or -1 when the text is not ASCII."""
-    value = seed & _U32_MASK
-    for at in range(start, end):
-        byte = record.view[at]
-        if byte > 127:
-            return -1
-        value = (value * 31 + byte) & _U32_MASK
-    return value
-
-
 def _number(record: _Record, start: int, end: int, number_max: int) -> int:
     """The decimal number in the text; -1 when it is none, negative or above ``number_max``."""
     at = start
-    if at < end and record.view[at] == 43:
+    if at < end and record.data[at] == 43:
         at += 1
     value = 0 if at < end else -1
     while at < end:
-        digit = record.view[at] - 48
+        digit = record.data[at] - 48
         if digit < 0 or digit > 9:
             return -1
         value = value * 10 + digit
@@ -414,44 +406,8 @@ def _number(record: _Record, start: int, end: int, number_max: int) -> int:
 
 
 def _equals(record: _Record, start: int, end: int, text: bytes) -> bool:
-    if end - start != len(text):
-        return False
-    at = start
-    for byte in text:
-        if record.view[at] != byte:
-            return False
-        at += 1
-    return True
+    return end - start == len(text) and raw_bytes.stands(record.data, start, text)
 
 
 def _cut(record: _Record, start: int, end: int) -> bytes:
     return bytes(record.view[start:end])
-
-
-def _read_i32(record: _Record, at: int) -> int:
-    value = record.view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + record.view[at + 1]
-    value = value * 256 + record.view[at + 2]
-    return value * 256 + record.view[at + 3]
-
-
-def _read_i64(record: _Record, at: int) -> int:
-    value = _read_i32(record, at)
-    value = value * 256 + record.view[at + 4]
-    value = value * 256 + record.view[at + 5]
-    value = value * 256 + record.view[at + 6]
-    return value * 256 + record.view[at + 7]
-
-
-def _put_i32(target: bytearray, at: int, value: int) -> None:
-    target[at] = value >> 24 & 0xFF
-    target[at + 1] = value >> 16 & 0xFF
-    target[at + 2] = value >> 8 & 0xFF
-    target[at + 3] = value & 0xFF
-
-
-def _put_i64(target: bytearray, at: int, value: int) -> None:
-    _put_i32(target, at, value >> 32)
-    _put_i32(target, at + 4, value)

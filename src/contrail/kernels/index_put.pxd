@@ -1,5 +1,7 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _PAGE_SLOTS
 cdef long long _I32_MAX
@@ -19,26 +21,18 @@ cdef object _check_slots(Py_ssize_t slots_bytes, Py_ssize_t slot_count)
     slot_used=cython.longlong, index_count=cython.longlong, at=Py_ssize_t, entry_at=Py_ssize_t,
     rows_bytes=Py_ssize_t, physical_offset=cython.longlong, key_hash=cython.longlong,
     store_timestamp_ms=cython.longlong, slot=Py_ssize_t, previous=cython.longlong,
-    seconds=cython.longlong)
+    seconds=cython.longlong, source="const unsigned char*", entries="unsigned char*",
+    chains="unsigned char*", pages="unsigned char*")
 cdef Py_ssize_t _put(
     const unsigned char[::1] rows, bytearray slots, Py_ssize_t slot_count, bytearray tail,
     list header, long long entry_limit, bytearray dirty) except? -1
 
-@cython.locals(slot_used=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t)
+@cython.locals(
+    slot_used=Py_ssize_t, number=Py_ssize_t, slot=Py_ssize_t, source="const unsigned char*",
+    chains="unsigned char*")
 cdef Py_ssize_t _chain(
     const unsigned char[::1] entries, Py_ssize_t entry_count, bytearray slots,
     Py_ssize_t slot_count) except? -1
 
 @cython.locals(seconds=cython.longlong)
 cdef long long _seconds_since(long long begin_timestamp_ms, long long store_timestamp_ms) except? -1
-
-@cython.locals(value=cython.longlong)
-cdef long long _read_i32(const unsigned char[::1] view, Py_ssize_t at) except? -1
-
-@cython.locals(value=cython.longlong)
-cdef long long _read_i64(const unsigned char[::1] view, Py_ssize_t at) except? -1
-
-@cython.locals(value=cython.longlong)
-cdef long long _slot_value(bytearray slots, Py_ssize_t at) except? -1
-
-cdef int _put_i32(bytearray target, Py_ssize_t at, long long value) except -1

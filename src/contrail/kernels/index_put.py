@@ -21,6 +21,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from contrail.kernels import raw_bytes
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -83,6 +85,8 @@ def _put(
     entry_limit: int,
     dirty: bytearray,
 ) -> int:
+    """C reads and writes by bare pointers: there are whole rows, ``tail`` gets room for as many,
+    and the slots and their page marks were counted."""
     begin_timestamp_ms = header[0]
     end_timestamp_ms = header[1]
     begin_physical_offset = header[2]
@@ -91,30 +95,34 @@ def _put(
     index_count = header[5]
     at = 0
     rows_bytes = len(rows)
+    if rows_bytes == 0:
+        return 0
     # Room for every row at once, and cut to what was used: growing by entry costs twice as much.
-    entry_at = len(tail)
-    tail += bytes(rows_bytes)
+    entry_at = raw_bytes.grow(tail, rows_bytes)
+    source = raw_bytes.begin(rows)
+    entries = tail
+    chains = slots
+    pages = dirty
     while at < rows_bytes and index_count < entry_limit:
-        physical_offset = _read_i64(rows, at + 4)
+        physical_offset = raw_bytes.i64(source, at + 4)
         if physical_offset < end_physical_offset:
             at += _ROW_BYTES
             continue
-        key_hash = _read_i32(rows, at)
-        store_timestamp_ms = _read_i64(rows, at + 12)
+        key_hash = raw_bytes.i32(source, at)
+        store_timestamp_ms = raw_bytes.i64(source, at + 12)
         slot = key_hash % slot_count
-        previous = _slot_value(slots, slot * 4)
+        previous = raw_bytes.i32(chains, slot * 4)
         if previous <= 0 or previous > index_count:
             previous = 0
             slot_used += 1
         seconds = _seconds_since(begin_timestamp_ms, store_timestamp_ms)
-        _put_i32(tail, entry_at, key_hash)
-        _put_i32(tail, entry_at + 4, physical_offset >> 32)
-        _put_i32(tail, entry_at + 8, physical_offset)
-        _put_i32(tail, entry_at + 12, seconds)
-        _put_i32(tail, entry_at + 16, previous)
+        raw_bytes.put_i32(entries, entry_at, key_hash)
+        raw_bytes.put_i64(entries, entry_at + 4, physical_offset)
+        raw_bytes.put_i32(entries, entry_at + 12, seconds)
+        raw_bytes.put_i32(entries, entry_at + 16, previous)
         entry_at += _ROW_BYTES
-        _put_i32(slots, slot * 4, index_count)
-        dirty[slot // _PAGE_SLOTS] = 1
+        raw_bytes.put_i32(chains, slot * 4, index_count)
+        pages[slot // _PAGE_SLOTS] = 1
         if index_count <= 1:
             begin_physical_offset = physical_offset
             begin_timestamp_ms = store_timestamp_ms
@@ -133,12 +141,17 @@ def _put(
 
 
 def _chain(entries: memoryview, entry_count: int, slots: bytearray, slot_count: int) -> int:
+    """C reads and writes by bare pointers: entries and slots were counted."""
     slot_used = 0
+    if entry_count <= 1:
+        return slot_used
+    source = raw_bytes.begin(entries)
+    chains = slots
     for number in range(1, entry_count):
-        slot = _read_i32(entries, number * _ROW_BYTES) % slot_count
-        if _slot_value(slots, slot * 4) == 0:
+        slot = raw_bytes.i32(source, number * _ROW_BYTES) % slot_count
+        if raw_bytes.i32(chains, slot * 4) == 0:
             slot_used += 1
-        _put_i32(slots, slot * 4, number)
+        raw_bytes.put_i32(chains, slot * 4, number)
     return slot_used
 
 
@@ -147,36 +160,3 @@ def _seconds_since(begin_timestamp_ms: int, store_timestamp_ms: int) -> int:
         return 0
     seconds = (store_timestamp_ms - begin_timestamp_ms) // 1000
     return seconds if seconds < _I32_MAX else _I32_MAX
-
-
-def _read_i32(view: memoryview, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _read_i64(view: memoryview, at: int) -> int:
-    value = _read_i32(view, at)
-    value = value * 256 + view[at + 4]
-    value = value * 256 + view[at + 5]
-    value = value * 256 + view[at + 6]
-    return value * 256 + view[at + 7]
-
-
-def _slot_value(slots: bytearray, at: int) -> int:
-    value = slots[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + slots[at + 1]
-    value = value * 256 + slots[at + 2]
-    return value * 256 + slots[at + 3]
-
-
-def _put_i32(target: bytearray, at: int, value: int) -> None:
-    target[at] = value >> 24 & 0xFF
-    target[at + 1] = value >> 16 & 0xFF
-    target[at + 2] = value >> 8 & 0xFF
-    target[at + 3] = value & 0xFF

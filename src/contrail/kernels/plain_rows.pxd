@@ -1,8 +1,10 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+
 cdef Py_ssize_t _ROW_BYTES
-cdef bytes _ROOM
-cdef long long _U32_MASK
+cdef Py_ssize_t _ROOM_BYTES
+cdef unsigned int _U32_MASK
 cdef long long _I32_MAX
 cdef long long _U32_SPAN
 cdef Py_ssize_t _NOTED_BYTES
@@ -27,7 +29,7 @@ cdef class RowTail:
     cdef public bint takes_plain_rows
 
 
-@cython.locals(index_rows=bytearray, index_bytes=Py_ssize_t, row=bytearray, chunk=tuple)
+@cython.locals(index_rows=bytearray, index_bytes=Py_ssize_t, chunk=tuple)
 cpdef object put_plain_rows(
     list chunks, long long store_timestamp_ms, dict queues, dict tombstones, dict watched,
     dict dirty, dict grown, list full, bint with_index)
@@ -36,11 +38,11 @@ cpdef object put_plain_rows(
     count=Py_ssize_t, table="const long long[::1]", texts=bytearray, topics=list,
     view="unsigned char*", topic=bytes, seed=cython.longlong, queue_id=cython.longlong,
     queue=RowTail, at=Py_ssize_t, index=Py_ssize_t, queue_offset=cython.longlong,
-    physical_offset=cython.longlong, tags_code=cython.longlong, key_hash=cython.longlong)
+    physical_offset=cython.longlong, tags_code=cython.longlong, key_hash=cython.longlong,
+    row_at=Py_ssize_t)
 cdef Py_ssize_t _put_chunk(
     tuple chunk, long long store_timestamp_ms, dict queues, dict tombstones, dict watched,
-    dict dirty, dict grown, list full, bytearray index_rows, Py_ssize_t index_bytes,
-    bytearray row) except -3
+    dict dirty, dict grown, list full, bytearray index_rows, Py_ssize_t index_bytes) except -3
 
 @cython.locals(by_queue=dict)
 cdef object _queue_at(dict queues, bytes topic, long long queue_id)
@@ -49,14 +51,18 @@ cdef int _note_growth(dict grown, dict watched, tuple key, long long queue_offse
 
 @cython.locals(key_at=Py_ssize_t, key_hash=cython.longlong)
 cdef Py_ssize_t _add_keys(
-    bytearray index_rows, Py_ssize_t index_bytes, bytearray row, const unsigned char* view,
-    bytearray texts, Py_ssize_t at, Py_ssize_t end, bytes topic, long long seed) except -1
+    bytearray index_rows, Py_ssize_t index_bytes, long long physical_offset,
+    long long store_timestamp_ms, const unsigned char* view, bytearray texts, Py_ssize_t at,
+    Py_ssize_t end, bytes topic, long long seed) except -1
 
+@cython.locals(target="unsigned char*")
 cdef Py_ssize_t _add_index_row(
-    bytearray index_rows, Py_ssize_t at, bytearray row, long long key_hash) except -1
+    bytearray index_rows, Py_ssize_t at, long long key_hash, long long physical_offset,
+    long long store_timestamp_ms) except -1
 
-@cython.locals(target="unsigned char*", source="unsigned char*", index=Py_ssize_t)
-cdef int _copy_row(bytearray rows, Py_ssize_t at, bytearray row) except -1
+cdef int _put_row(
+    unsigned char* target, Py_ssize_t at, long long physical_offset, long long record_bytes,
+    long long tags_code) except -1
 
 @cython.locals(value=cython.longlong)
 cdef long long _seed_of(bytes topic) except -1
@@ -69,11 +75,3 @@ cdef long long _key_hash(
 @cython.locals(value=cython.longlong)
 cdef long long _tags_code(
     const unsigned char* view, bytearray texts, Py_ssize_t start, Py_ssize_t end) except? -1
-
-@cython.locals(value=cython.longlong, at=Py_ssize_t, byte=cython.uchar)
-cdef long long _hash_on(
-    const unsigned char* view, Py_ssize_t start, Py_ssize_t end, long long seed) except? -1
-
-cdef int _put_i32(bytearray target, Py_ssize_t at, long long value) except -1
-
-cdef int _put_i64(bytearray target, Py_ssize_t at, long long value) except -1

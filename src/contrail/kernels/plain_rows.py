@@ -11,14 +11,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from contrail.kernels import send_rows
+from contrail.kernels import raw_bytes, send_rows
 from contrail.kernels.java_hash import java_hash
 
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
 
 _ROW_BYTES = 20
-_ROOM = bytes(64 * _ROW_BYTES)
+_ROOM_BYTES = 64 * _ROW_BYTES
 _U32_MASK = 0xFFFFFFFF
 _I32_MAX = 0x7FFFFFFF
 _U32_SPAN = 0x100000000
@@ -73,7 +73,6 @@ def put_plain_rows(
     """
     index_rows = bytearray()
     index_bytes = 0
-    row = bytearray(_ROW_BYTES)
     for chunk in chunks:
         index_bytes = _put_chunk(
             chunk,
@@ -86,7 +85,6 @@ def put_plain_rows(
             full,
             index_rows,
             index_bytes if with_index else -1,
-            row,
         )
         if index_bytes == -2:
             return None
@@ -106,7 +104,6 @@ def _put_chunk(
     full: list[Any],
     index_rows: bytearray,
     index_bytes: int,
-    row: bytearray,
 ) -> int:
     """How many bytes of index rows there are now, -1 if none are wanted, -2 for a second look."""
     count, table, texts, topics = chunk[1], chunk[2], chunk[3], chunk[5]
@@ -136,10 +133,8 @@ def _put_chunk(
         if queue_offset != queue.queue_offset_max or physical_offset < queue.physical_end:
             return -2
         tags_code = _tags_code(view, texts, table[at + _TAGS_AT], table[at + _TAGS_END])
-        _put_i64(row, 0, physical_offset)
-        _put_i32(row, 8, table[at + _RECORD_BYTES])
-        _put_i64(row, 12, tags_code)
-        queue.tail += row
+        row_at = raw_bytes.grow(queue.tail, _ROW_BYTES)
+        _put_row(queue.tail, row_at, physical_offset, table[at + _RECORD_BYTES], tags_code)
         queue.queue_offset_max = queue_offset + 1
         queue.physical_end = physical_offset + table[at + _RECORD_BYTES]
         if len(queue.tail) >= queue.tail_bytes_max:
@@ -147,17 +142,18 @@ def _put_chunk(
             # Once is enough; the owner sets it anew.
             queue.tail_bytes_max += _NOTED_BYTES
         if index_bytes >= 0:
-            _put_i64(row, 4, physical_offset)
-            _put_i64(row, 12, store_timestamp_ms)
             key_hash = _key_hash(
                 view, texts, table[at + _KEY_AT], table[at + _KEY_END], topic, seed
             )
-            index_bytes = _add_index_row(index_rows, index_bytes, row, key_hash)
+            index_bytes = _add_index_row(
+                index_rows, index_bytes, key_hash, physical_offset, store_timestamp_ms
+            )
             if table[at + _KEYS_END]:
                 index_bytes = _add_keys(
                     index_rows,
                     index_bytes,
-                    row,
+                    physical_offset,
+                    store_timestamp_ms,
                     view,
                     texts,
                     table[at + _KEYS_AT],
@@ -187,7 +183,8 @@ def _note_growth(
 def _add_keys(
     index_rows: bytearray,
     index_bytes: int,
-    row: bytearray,
+    physical_offset: int,
+    store_timestamp_ms: int,
     view: bytearray,
     texts: bytearray,
     at: int,
@@ -201,31 +198,36 @@ def _add_keys(
             at += 1
         if at > key_at:
             key_hash = _key_hash(view, texts, key_at, at, topic, seed)
-            index_bytes = _add_index_row(index_rows, index_bytes, row, key_hash)
+            index_bytes = _add_index_row(
+                index_rows, index_bytes, key_hash, physical_offset, store_timestamp_ms
+            )
         at += 1
     return index_bytes
 
 
-def _add_index_row(index_rows: bytearray, at: int, row: bytearray, key_hash: int) -> int:
-    """``row`` holds where and when already."""
+def _add_index_row(
+    index_rows: bytearray, at: int, key_hash: int, physical_offset: int, store_timestamp_ms: int
+) -> int:
     if at == len(index_rows):
-        index_rows += _ROOM
-    _put_i32(row, 0, key_hash)
-    _copy_row(index_rows, at, row)
+        raw_bytes.grow(index_rows, _ROOM_BYTES)
+    target = index_rows
+    raw_bytes.put_i32(target, at, key_hash)
+    raw_bytes.put_i64(target, at + 4, physical_offset)
+    raw_bytes.put_i64(target, at + 12, store_timestamp_ms)
     return at + _ROW_BYTES
 
 
-def _copy_row(rows: bytearray, at: int, row: bytearray) -> None:
-    """C copies between bare pointers; there is always room for one more row."""
-    target = rows
-    source = row
-    for index in range(_ROW_BYTES):
-        target[at + index] = source[index]
+def _put_row(
+    target: bytearray, at: int, physical_offset: int, record_bytes: int, tags_code: int
+) -> None:
+    raw_bytes.put_i64(target, at, physical_offset)
+    raw_bytes.put_i32(target, at + 8, record_bytes)
+    raw_bytes.put_i64(target, at + 12, tags_code)
 
 
 def _seed_of(topic: bytes) -> int:
     """The hash of a topic and the sign behind it, which all its keys go on from."""
-    value = _hash_on(topic, 0, len(topic), 0)
+    value = raw_bytes.ascii_hash(topic, 0, len(topic), 0)
     if value < 0:
         return java_hash(topic + b"#") & _U32_MASK
     return (value * 31 + 35) & _U32_MASK
@@ -235,7 +237,7 @@ def _key_hash(
     view: bytearray, texts: bytearray, start: int, end: int, topic: bytes, seed: int
 ) -> int:
     """The index's hash of ``topic#key``: never negative."""
-    value = _hash_on(view, start, end, seed)
+    value = raw_bytes.ascii_hash(view, start, end, seed)
     if value < 0:
         value = java_hash(topic + b"#" + bytes(texts[start:end])) & _U32_MASK
     if value > _I32_MAX:
@@ -245,32 +247,7 @@ def _key_hash(
 
 
 def _tags_code(view: bytearray, texts: bytearray, start: int, end: int) -> int:
-    value = _hash_on(view, start, end, 0)
+    value = raw_bytes.ascii_hash(view, start, end, 0)
     if value < 0:
         return java_hash(bytes(texts[start:end]))
     return value - _U32_SPAN if value > _I32_MAX else value
-
-
-def _hash_on(view: bytes | bytearray, start: int, end: int, seed: int) -> int:
-    """Java's hash of ASCII text, as 32 bits without a sign; -1 when there is other text in it."""
-    value = seed
-    at = start
-    while at < end:
-        byte = view[at]
-        if byte > 127:
-            return -1
-        value = (value * 31 + byte) & _U32_MASK
-        at += 1
-    return value
-
-
-def _put_i32(target: bytearray, at: int, value: int) -> None:
-    target[at] = value >> 24 & 0xFF
-    target[at + 1] = value >> 16 & 0xFF
-    target[at + 2] = value >> 8 & 0xFF
-    target[at + 3] = value & 0xFF
-
-
-def _put_i64(target: bytearray, at: int, value: int) -> None:
-    _put_i32(target, at, value >> 32)
-    _put_i32(target, at + 4, value)

@@ -1,5 +1,8 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_crc as stretch_crc
+
 cdef long long _MAGIC_V1
 cdef Py_ssize_t _HEADER_BYTES
 cdef long long _CRC_MASK
@@ -52,18 +55,10 @@ cdef long long _place(
 @cython.locals(
     buffer=bytes, count=Py_ssize_t, texts=bytearray, born_hosts=list, born_host=bytes,
     view="const unsigned char*", table="const long long[::1]", properties="unsigned char*",
-    target="unsigned char*", body=object, host_bits=cython.longlong, at=Py_ssize_t,
+    target="unsigned char*", host_bits=cython.longlong, at=Py_ssize_t,
     start=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, topics=list, topic=bytes,
     topic_bytes=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t, body_crc=cython.longlong,
     index=Py_ssize_t)
 cdef Py_ssize_t _lay_out(
     bytearray out, Py_ssize_t position, tuple chunk, long long store_timestamp_ms,
     bytes store_host) except -1
-
-cdef Py_ssize_t _copy(
-    unsigned char* target, Py_ssize_t to, const unsigned char* source, Py_ssize_t at,
-    Py_ssize_t end) except -1
-
-cdef int _put_i32(unsigned char* target, Py_ssize_t at, long long value) except -1
-
-cdef int _put_i64(unsigned char* target, Py_ssize_t at, long long value) except -1

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels import send_rows
+from contrail.kernels import raw_bytes, send_rows, stretch_crc
 from contrail.kernels.record_build import crc32
 
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def build_plain_run(
         total += _measure(chunk, len(store_host))
     if total > room_bytes:
         return None
-    out = bytearray(total)
+    out = raw_bytes.blank(total)
     planned: dict[tuple[bytes, int], int] = {}
     position = 0
     last = 0
@@ -179,7 +179,6 @@ def _lay_out(
     view = buffer
     properties = texts
     target = out
-    body = memoryview(buffer)
     at = 0
     for index in range(count):
         start = position
@@ -191,47 +190,28 @@ def _lay_out(
         topic_bytes = len(topic)
         text_at = table[at + _PROPERTIES_AT]
         text_end = table[at + _PROPERTIES_END]
-        body_crc = crc32(body[body_at:body_end])
-        _put_i32(target, start + 4, _MAGIC_V1)
-        _put_i32(target, start + 8, body_crc & _CRC_MASK)
-        _put_i32(target, start + 12, table[at + _QUEUE_ID])
-        _put_i32(target, start + 16, table[at + _FLAG])
-        _put_i64(target, start + 20, table[at + _QUEUE_OFFSET])
-        _put_i64(target, start + 28, table[at + _PHYSICAL_OFFSET])
-        _put_i32(target, start + 36, table[at + _SYS_FLAG] & ~0x30 | host_bits)
-        _put_i64(target, start + 40, table[at + _BORN_MS])
-        position = _copy(target, start + 48, born_host, 0, len(born_host))
-        _put_i64(target, position, store_timestamp_ms)
-        position = _copy(target, position + 8, store_host, 0, len(store_host))
-        _put_i32(target, position, table[at + _TIMES])
-        # The place of a half message, 8 bytes, stays 0: a plain send has none.
-        _put_i32(target, position + 12, body_end - body_at)
-        position = _copy(target, position + 16, view, body_at, body_end)
+        body_crc = stretch_crc.crc_of(crc32, view, body_at, body_end)
+        raw_bytes.put_i32(target, start + 4, _MAGIC_V1)
+        raw_bytes.put_i32(target, start + 8, body_crc & _CRC_MASK)
+        raw_bytes.put_i32(target, start + 12, table[at + _QUEUE_ID])
+        raw_bytes.put_i32(target, start + 16, table[at + _FLAG])
+        raw_bytes.put_i64(target, start + 20, table[at + _QUEUE_OFFSET])
+        raw_bytes.put_i64(target, start + 28, table[at + _PHYSICAL_OFFSET])
+        raw_bytes.put_i32(target, start + 36, table[at + _SYS_FLAG] & ~0x30 | host_bits)
+        raw_bytes.put_i64(target, start + 40, table[at + _BORN_MS])
+        position = raw_bytes.copy(target, start + 48, born_host, 0, len(born_host))
+        raw_bytes.put_i64(target, position, store_timestamp_ms)
+        position = raw_bytes.copy(target, position + 8, store_host, 0, len(store_host))
+        raw_bytes.put_i32(target, position, table[at + _TIMES])
+        # The place of a half message: a plain send has none.
+        raw_bytes.put_i64(target, position + 4, 0)
+        raw_bytes.put_i32(target, position + 12, body_end - body_at)
+        position = raw_bytes.copy(target, position + 16, view, body_at, body_end)
         target[position] = topic_bytes
-        position = _copy(target, position + 1, topic, 0, topic_bytes)
+        position = raw_bytes.copy(target, position + 1, topic, 0, topic_bytes)
         target[position] = (text_end - text_at) >> 8
         target[position + 1] = (text_end - text_at) & 0xFF
-        position = _copy(target, position + 2, properties, text_at, text_end)
-        _put_i32(target, start, position - start)
+        position = raw_bytes.copy(target, position + 2, properties, text_at, text_end)
+        raw_bytes.put_i32(target, start, position - start)
         at += _ROW_NUMBERS
     return position
-
-
-def _copy(target: bytearray, to: int, source: bytes | bytearray, at: int, end: int) -> int:
-    while at < end:
-        target[to] = source[at]
-        to += 1
-        at += 1
-    return to
-
-
-def _put_i32(target: bytearray, at: int, value: int) -> None:
-    target[at] = value >> 24 & 0xFF
-    target[at + 1] = value >> 16 & 0xFF
-    target[at + 2] = value >> 8 & 0xFF
-    target[at + 3] = value & 0xFF
-
-
-def _put_i64(target: bytearray, at: int, value: int) -> None:
-    _put_i32(target, at, value >> 32)
-    _put_i32(target, at + 4, value)

@@ -15,16 +15,21 @@ cpdef dict tally_run(
 
 @cython.locals(
     total=Py_ssize_t, chunk=tuple, count=Py_ssize_t, table="const long long[::1]", topics=list,
-    row=list, topic=object, kind=int, messages=Py_ssize_t, byte_count=cython.longlong,
-    small_count=Py_ssize_t, at=Py_ssize_t, index=Py_ssize_t, found=int, size=cython.longlong)
+    row=list, topic=object, kind=int, place=Py_ssize_t, alike=Py_ssize_t,
+    byte_count=cython.longlong, at=Py_ssize_t, index=Py_ssize_t, found=int,
+    size=cython.longlong, found_place=Py_ssize_t)
 cpdef Py_ssize_t tally_plain(list chunks, dict normal, dict fifo) except -1
 
 @cython.locals(
     counted=dict, number=Py_ssize_t, end=cython.longlong, topic=bytes, starts=list,
     kinds=bytearray, row=list, kind=int, index=Py_ssize_t, start=cython.longlong,
-    size=cython.longlong)
+    size=cython.longlong, place=Py_ssize_t, alike=Py_ssize_t, byte_count=cython.longlong,
+    found_place=Py_ssize_t)
 cpdef dict tally_batches(list drafts, list places, long long physical_end)
 
+
+cdef int _add_alike(
+    list row, Py_ssize_t place, Py_ssize_t count, long long byte_count) except -1
 
 @cython.locals(row=list)
 cdef list _row_of(dict rows, object topic)

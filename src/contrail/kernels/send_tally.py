@@ -112,31 +112,27 @@ def tally_plain(chunks: list[Any], normal: TopicTally, fifo: TopicTally) -> int:
         row: list[int] = []
         topic: bytes | None = None
         kind = -1
-        messages = byte_count = small_count = 0
+        # Neighbours are of one size class, mostly.
+        place = alike = byte_count = 0
         at = 0
         for index in range(count):
             found = table[at + _IS_FIFO]
-            if found != kind or topics[index] is not topic:
-                if messages:
-                    row[0] += messages
-                    row[1] += byte_count
-                    row[2] += small_count
-                    messages = byte_count = small_count = 0
-                topic = topics[index]
-                kind = found
-                row = _row_of(fifo if kind else normal, topic)
             size = table[at + _RECORD_BYTES]
-            messages += 1
+            found_place = _size_place(size)
+            if found_place != place or found != kind or topics[index] is not topic:
+                if alike:
+                    _add_alike(row, place, alike, byte_count)
+                alike = byte_count = 0
+                place = found_place
+                if found != kind or topics[index] is not topic:
+                    topic = topics[index]
+                    kind = found
+                    row = _row_of(fifo if kind else normal, topic)
+            alike += 1
             byte_count += size
-            if size <= 1024:
-                small_count += 1
-            else:
-                row[_size_place(size)] += 1
             at += _ROW_NUMBERS
-        if messages:
-            row[0] += messages
-            row[1] += byte_count
-            row[2] += small_count
+        if alike:
+            _add_alike(row, place, alike, byte_count)
         total += count
     return total
 
@@ -154,22 +150,35 @@ def tally_batches(drafts: list[Any], places: list[Any], physical_end: int) -> Ta
         kinds = places[number][2]
         row: list[int] = []
         kind = -1
+        place = alike = byte_count = 0
         index = len(starts)
         while index > 0:
             index -= 1
-            if kinds[index] != kind:
+            start = starts[index]
+            size = end - start
+            end = start
+            found_place = _size_place(size)
+            if kinds[index] != kind or found_place != place:
+                if alike:
+                    _add_alike(row, place, alike, byte_count)
+                alike = byte_count = 0
+                place = found_place
                 kind = kinds[index]
                 key = (topic, kind)
                 if key not in counted:
                     counted[key] = [0] * 9
                 row = counted[key]
-            start = starts[index]
-            size = end - start
-            end = start
-            row[0] += 1
-            row[1] += size
-            row[2 if size <= 1024 else _size_place(size)] += 1
+            alike += 1
+            byte_count += size
+        if alike:
+            _add_alike(row, place, alike, byte_count)
     return counted
+
+
+def _add_alike(row: list[int], place: int, count: int, byte_count: int) -> None:
+    row[0] += count
+    row[1] += byte_count
+    row[place] += count
 
 
 def _row_of(rows: TopicTally, topic: bytes) -> list[int]:
@@ -196,7 +205,9 @@ def _holds(data: bytes, mark: bytes, skips: bytes) -> bool:
 
 
 def _size_place(size: int) -> int:
-    """Where a row counts messages of a size above the first class."""
+    """Where a row counts messages of a size."""
+    if size <= 1024:
+        return 2
     if size <= 4096:
         return 3
     if size <= 524288:

@@ -1,0 +1,104 @@
+# What ``stretch_crc`` does, for compiled kernels, which cimport this file under that name.
+#
+# On x86 the checksum is folded sixteen bytes at a time by carry-less multiplication: Gopal et al.,
+# "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, with the
+# constants that paper gives for zlib's polynomial. Elsewhere the library's function is called.
+from cpython.bytes cimport PyBytes_FromStringAndSize
+
+cdef extern from *:
+    """
+    #if defined(__x86_64__) && defined(__GNUC__)
+    #include <emmintrin.h>
+    #include <wmmintrin.h>
+
+    static int contrail_crc_folds(void) {
+        static int answer = -1;
+        if (answer < 0) answer = __builtin_cpu_supports("pclmul") ? 1 : 0;
+        return answer;
+    }
+
+    #define CONTRAIL_FOLD(into, by, next) _mm_xor_si128(_mm_xor_si128( \\
+        _mm_clmulepi64_si128(into, by, 0x00), _mm_clmulepi64_si128(into, by, 0x11)), next)
+    #define CONTRAIL_LOAD(place) _mm_loadu_si128((const __m128i *)(place))
+
+    /* Takes and returns the checksum without its two inversions; size is a multiple of 16, not 0. */
+    __attribute__((target("pclmul,sse2")))
+    static unsigned int contrail_crc_fold(
+            unsigned int crc, const unsigned char *data, size_t size) {
+        const __m128i by_four = _mm_set_epi64x(0x01c6e41596, 0x0154442bd4);
+        const __m128i by_one = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+        const __m128i by_half = _mm_set_epi64x(0, 0x0163cd6124);
+        const __m128i barrett = _mm_set_epi64x(0x01f7011641, 0x01db710641);
+        const __m128i low_halves = _mm_setr_epi32(~0, 0, ~0, 0);
+        __m128i a, b, c, d;
+        a = _mm_xor_si128(CONTRAIL_LOAD(data), _mm_cvtsi32_si128((int)crc));
+        if (size >= 64) {
+            b = CONTRAIL_LOAD(data + 16);
+            c = CONTRAIL_LOAD(data + 32);
+            d = CONTRAIL_LOAD(data + 48);
+            for (data += 64, size -= 64; size >= 64; data += 64, size -= 64) {
+                a = CONTRAIL_FOLD(a, by_four, CONTRAIL_LOAD(data));
+                b = CONTRAIL_FOLD(b, by_four, CONTRAIL_LOAD(data + 16));
+                c = CONTRAIL_FOLD(c, by_four, CONTRAIL_LOAD(data + 32));
+                d = CONTRAIL_FOLD(d, by_four, CONTRAIL_LOAD(data + 48));
+            }
+            a = CONTRAIL_FOLD(a, by_one, b);
+            a = CONTRAIL_FOLD(a, by_one, c);
+            a = CONTRAIL_FOLD(a, by_one, d);
+        } else {
+            data += 16;
+            size -= 16;
+        }
+        for (; size >= 16; data += 16, size -= 16)
+            a = CONTRAIL_FOLD(a, by_one, CONTRAIL_LOAD(data));
+        /* 128 bits to 64, to 32, and what is left of those by Barrett's reduction. */
+        a = _mm_xor_si128(_mm_srli_si128(a, 8), _mm_clmulepi64_si128(a, by_one, 0x10));
+        a = _mm_xor_si128(_mm_srli_si128(a, 4),
+            _mm_clmulepi64_si128(_mm_and_si128(a, low_halves), by_half, 0x00));
+        b = _mm_clmulepi64_si128(_mm_and_si128(a, low_halves), barrett, 0x10);
+        b = _mm_clmulepi64_si128(_mm_and_si128(b, low_halves), barrett, 0x00);
+        return (unsigned int)_mm_cvtsi128_si32(_mm_srli_si128(_mm_xor_si128(a, b), 4));
+    }
+    #else
+    static int contrail_crc_folds(void) { return 0; }
+    static unsigned int contrail_crc_fold(
+            unsigned int crc, const unsigned char *data, size_t size) {
+        (void)data; (void)size;
+        return crc;
+    }
+    #endif
+
+    /* Half a byte at a time: for what is left behind the last sixteen, so the table may be small. */
+    static unsigned int contrail_crc_rest(
+            unsigned int crc, const unsigned char *data, size_t size) {
+        static const unsigned int nibbles[16] = {
+            0x00000000, 0x1db71064, 0x3b6e20c8, 0x26d930ac, 0x76dc4190, 0x6b6b51f4, 0x4db26158,
+            0x5005713c, 0xedb88320, 0xf00f9344, 0xd6d6a3e8, 0xcb61b38c, 0x9b64c2b0, 0x86d3d2d4,
+            0xa00ae278, 0xbdbdf21c};
+        for (; size; data++, size--) {
+            crc ^= *data;
+            crc = crc >> 4 ^ nibbles[crc & 15];
+            crc = crc >> 4 ^ nibbles[crc & 15];
+        }
+        return crc;
+    }
+
+    static unsigned int contrail_crc(const unsigned char *data, size_t size) {
+        size_t folded = size & ~(size_t)15;
+        unsigned int crc = 0xffffffffu;
+        if (folded) crc = contrail_crc_fold(crc, data, folded);
+        return ~contrail_crc_rest(crc, data + folded, size - folded);
+    }
+    """
+    int contrail_crc_folds() noexcept nogil
+    unsigned int contrail_crc(const unsigned char* data, size_t size) noexcept nogil
+
+
+cdef inline unsigned int crc_of(
+    object crc32, const unsigned char* data, Py_ssize_t at, Py_ssize_t end
+) except? 0:
+    if end <= at:
+        return 0
+    if contrail_crc_folds():
+        return contrail_crc(data + at, end - at)
+    return crc32(PyBytes_FromStringAndSize(<const char*> data + at, end - at))

@@ -1,0 +1,106 @@
+"""Steps that kernels share when they write bytes: numbers, digits, stretches of other bytes.
+
+Compiled kernels have them on bare pointers, inlined, from ``bare_bytes.pxd``, which they cimport
+under this module's name; here is what they mean. Nothing is checked: whoever calls has made the
+room, and says the truth about where things are.
+"""
+
+from __future__ import annotations
+
+_HEX_DIGITS = 16
+
+
+def blank(size: int) -> bytearray:
+    """Room for ``size`` bytes, all of which the caller will write: in C they are not even 0."""
+    return bytearray(size)
+
+
+def grow(target: bytearray, size: int) -> int:
+    """Room for ``size`` bytes more, as in ``blank``; where it begins."""
+    before = len(target)
+    target += bytes(size)
+    return before
+
+
+def begin(view: memoryview) -> memoryview:
+    """A view of at least one byte, to read from without more checks."""
+    return view
+
+
+def first(source: bytearray, size: int) -> bytes:
+    """The first ``size`` bytes."""
+    return bytes(source[:size])
+
+
+def copy(target: bytearray, to: int, source: bytes | bytearray, at: int, end: int) -> int:
+    """Write ``source[at:end]``; where it ends."""
+    if end <= at:
+        return to
+    target[to : to + end - at] = source[at:end]
+    return to + end - at
+
+
+def put_text(target: bytearray, to: int, text: bytes) -> int:
+    """Write ``text``; where it ends."""
+    return copy(target, to, text, 0, len(text))
+
+
+def holds(source: bytes, at: int, end: int, text: bytes, rare_at: int) -> bool:
+    """Whether ``text`` is in ``source[at:end]``. C looks out for its letter at ``rare_at``."""
+    return source.find(text, at, end) >= 0
+
+
+def stands(source: bytes | bytearray | memoryview, at: int, text: bytes) -> bool:
+    """Whether ``text`` stands there; there are as many bytes."""
+    return source[at : at + len(text)] == text
+
+
+def place_of(source: bytes | bytearray | memoryview, at: int, end: int, byte: int) -> int:
+    """Where ``byte`` is first in ``source[at:end]``; ``end`` if it is not."""
+    while at < end and source[at] != byte:
+        at += 1
+    return at
+
+
+def i32(source: bytes | bytearray | memoryview, at: int) -> int:
+    """The number of 32 bits with a sign that begins there, the highest byte first."""
+    return int.from_bytes(source[at : at + 4], "big", signed=True)
+
+
+def i64(source: bytes | bytearray | memoryview, at: int) -> int:
+    """The number of 64 bits, as ``i32``."""
+    return int.from_bytes(source[at : at + 8], "big", signed=True)
+
+
+def put_i32(target: bytearray, at: int, value: int) -> None:
+    """Write the lowest 32 bits, the highest byte first."""
+    copy(target, at, (value & 0xFFFFFFFF).to_bytes(4, "big"), 0, 4)
+
+
+def put_i64(target: bytearray, at: int, value: int) -> None:
+    """Write the lowest 64 bits, the highest byte first."""
+    put_i32(target, at, value >> 32)
+    put_i32(target, at + 4, value)
+
+
+def put_decimal(target: bytearray, at: int, value: int) -> int:
+    """Write a whole number of 64 bits in decimal digits; where it ends."""
+    return put_text(target, at, b"%d" % value)
+
+
+def put_hex(target: bytearray, at: int, value: int) -> int:
+    """Write the lowest 64 bits in sixteen digits; where they end."""
+    return put_text(target, at, b"%016X" % (value & 0xFFFFFFFFFFFFFFFF))
+
+
+def ascii_hash(source: bytes | bytearray | memoryview, at: int, end: int, seed: int) -> int:
+    """Java's hash of ASCII text, going on from ``seed``: 32 bits without a sign, -1 for other text.
+
+    C does four characters a step, because each multiplication waits for the one before it.
+    """
+    value = seed & 0xFFFFFFFF
+    for byte in source[at:end]:
+        if byte > 127:
+            return -1
+        value = (value * 31 + byte) & 0xFFFFFFFF
+    return value
