@@ -78,7 +78,12 @@ class Queues:
         tombstones, watched = given.get("tombstones", {}), given.get("watched")
         notes = (self.dirty, self.grown, self.full)
         answer: bytearray | None = self._kernel.put_plain_rows(
-            chunks, STORED_MS, self.tails, tombstones, watched, *notes, given.get("indexed", True)
+            [(chunks, STORED_MS)],
+            self.tails,
+            tombstones,
+            watched,
+            *notes,
+            given.get("indexed", True),
         )
         return answer
 

@@ -34,6 +34,7 @@ from contrail.broker.metric_sources import broker_metrics
 from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
 from contrail.broker.services.creation_times import CreationTimes
 from contrail.broker.services.deliveries import Deliveries
+from contrail.broker.services.deriving import Deriving
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.group_changes import GroupChanges
 from contrail.broker.services.pull_admission import PullAdmission
@@ -49,7 +50,7 @@ from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
-from contrail.errors import RecordDamaged, StoreError, StorePoisoned, StoreReadOnly
+from contrail.errors import RecordDamaged, StorePoisoned, StoreReadOnly
 from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
@@ -391,7 +392,9 @@ class Broker:
     def _handlers(self) -> dict[int, Handler]:
         self.sends = self._send_handler()
         self.pulls = self._pull_handler()
-        self.store.watch(self.pulls.parked.by_queue)
+        parked = self.pulls.parked.by_queue
+        self.store.watch(parked)
+        self._deriving = Deriving(self.store, parked, self._loop, on_broken=self.failed.set)
         tables, store, clock = self.tables, self.store, self._clock
         shared = {
             "consumers": tables.consumers,
@@ -558,6 +561,8 @@ class Broker:
 
     def run_due(self, now_ms: int) -> None:
         """Run the periodic jobs that are due; who moves an injected clock calls this after."""
+        if self._deriving.is_behind:
+            self._deriving.catch_up()
         self.schedule.run_due(now_ms)
 
     # What the server calls.
@@ -571,6 +576,8 @@ class Broker:
 
     def received(self, peer: Connection, frames: Frames) -> None:
         """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
+        if self._deriving.is_behind:
+            self._deriving.catch_up()
         first = 0
         for index, frame in enumerate(frames):
             if len(frame) == _SEND_LENGTH:
@@ -667,7 +674,7 @@ class Broker:
         self.pulls.cold_reads.at_once_bytes = 0
         if self._flush_noted:
             self._take_flushed()
-        self._dispatch()
+        self._deriving.after_tick()
 
     def connection_opened(self, peer: Connection) -> None:
         """A peer is nobody until its first heartbeat."""
@@ -676,18 +683,6 @@ class Broker:
         self.changes.connection_closed(peer)
 
     # What the store tells.
-
-    def _dispatch(self) -> None:
-        store = self.store
-        if store.readable_end == store.dispatched_end or store.poisoned is not None:
-            return
-        try:
-            store.dispatch()
-        except StoreError:
-            _log.exception("the log cannot be read on: consumers will see nothing new")
-            self.failed.set()
-        except OSError:
-            _log.exception("held pulls could not be woken; they are looked at again soon")
 
     def _on_arrival(self, arrivals: list[Arrival]) -> None:
         self.pulls.arrived(arrivals)

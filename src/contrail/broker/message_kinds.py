@@ -166,7 +166,7 @@ class MessageKinds:
 
     def append_run(self) -> None:
         """Everything of this tick has been handed over."""
-        self._transaction_handlers.append_run()
+        self.transactions.append_run()
         self.sinks.transactions.carry_on()
 
     async def close(self) -> None:

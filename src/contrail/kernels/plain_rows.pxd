@@ -29,10 +29,10 @@ cdef class RowTail:
     cdef public bint takes_plain_rows
 
 
-@cython.locals(index_rows=bytearray, index_bytes=Py_ssize_t, chunk=tuple)
+@cython.locals(index_rows=bytearray, index_bytes=Py_ssize_t, run=tuple, chunk=tuple)
 cpdef object put_plain_rows(
-    list chunks, long long store_timestamp_ms, dict queues, dict tombstones, dict watched,
-    dict dirty, dict grown, list full, bint with_index)
+    list stored, dict queues, dict tombstones, dict watched, dict dirty, dict grown, list full,
+    bint with_index)
 
 @cython.locals(
     count=Py_ssize_t, table="const long long[::1]", texts=bytearray, topics=list,

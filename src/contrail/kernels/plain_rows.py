@@ -51,8 +51,7 @@ class RowTail:
 
 
 def put_plain_rows(
-    chunks: list[Chunk],
-    store_timestamp_ms: int,
+    stored: list[tuple[list[Chunk], int]],
     queues: dict[bytes, dict[int, Any]],
     tombstones: dict[bytes, int],
     watched: dict[tuple[bytes, int], Any] | None,
@@ -63,6 +62,7 @@ def put_plain_rows(
 ) -> bytearray | None:
     """Append a row for each stored message to its queue; the index rows of all, or None.
 
+    ``stored`` are chunks with the time when they were stored, as they follow in the log.
     ``queues`` are ``RowTail`` by topic and queue id. Each that grew is added to ``dirty``, and to
     ``grown`` with the offset it had before, there only if its key is ``watched`` (None: all are).
     One whose tail has become long is noted in ``full``.
@@ -73,21 +73,22 @@ def put_plain_rows(
     """
     index_rows = bytearray()
     index_bytes = 0
-    for chunk in chunks:
-        index_bytes = _put_chunk(
-            chunk,
-            store_timestamp_ms,
-            queues,
-            tombstones,
-            watched,
-            dirty,
-            grown,
-            full,
-            index_rows,
-            index_bytes if with_index else -1,
-        )
-        if index_bytes == -2:
-            return None
+    for run in stored:
+        for chunk in run[0]:
+            index_bytes = _put_chunk(
+                chunk,
+                run[1],
+                queues,
+                tombstones,
+                watched,
+                dirty,
+                grown,
+                full,
+                index_rows,
+                index_bytes if with_index else -1,
+            )
+            if index_bytes == -2:
+                return None
     if index_bytes >= 0:
         del index_rows[index_bytes:]
     return index_rows

@@ -74,6 +74,7 @@ class MessageStore:
         self._files = files
         self._on_poisoned = on_poisoned
         self._closed = False
+        self._syncs_before_ack = config.syncs_before_ack
         # Inside ``with store.disk_waits`` the owner's reads raise ``NotInMemory`` and never wait.
         self.disk_waits = DiskWaits()
         self._pool: BufferPool | None = None
@@ -399,9 +400,17 @@ class MessageStore:
     @property
     def readable_end(self) -> int:
         """Readers see flushed bytes under SYNC_FLUSH, those in the file under ASYNC_FLUSH."""
-        if self._config.syncs_before_ack:
-            return self._flusher.flushed_end
-        return self._flusher.committed_end
+        flusher = self._flusher
+        return flusher.flushed_end if self._syncs_before_ack else flusher.committed_end
+
+    @property
+    def underived_bytes(self) -> int:
+        """How much readers may see that queues and index do not know of yet."""
+        return self.readable_end - self._dispatcher.dispatched_end
+
+    @property
+    def is_closed(self) -> bool:
+        return self._closed
 
     # Reading.
 

@@ -50,8 +50,7 @@ class RequestTimes:
         """Sends were answered together; ``counts`` are those of ``kernels.count_codes``."""
         elapsed_ms = (self._now_s() - arrived_s) * 1000
         for key, count in counts.items():
-            kind = RequestKind(key >> 1, response_code, False, bool(key & 1))
-            self._note(kind, elapsed_ms, count)
+            self._note(_sent(key, response_code), elapsed_ms, count)
 
     def answered_pulls(self, counts: dict[int, int]) -> None:
         """Pulls of this tick, by code, were answered with messages."""
@@ -87,6 +86,11 @@ class RequestTimes:
 @lru_cache(maxsize=512)
 def _pulled(code: int) -> RequestKind:
     return RequestKind(code, ResponseCode.SUCCESS, False, False)
+
+
+@lru_cache(maxsize=512)
+def _sent(key: int, response_code: int) -> RequestKind:
+    return RequestKind(key >> 1, response_code, False, bool(key & 1))
 
 
 @lru_cache(maxsize=512)

@@ -152,7 +152,7 @@ class World:
             answer = self.handlers.table()[code](request, peer)
         except RequestRejected as refusal:
             return Response(refusal.code, refusal.remark)
-        self.handlers.append_run()
+        self.transactions.append_run()
         if answer is not LATER:
             assert isinstance(answer, Response)
             return answer

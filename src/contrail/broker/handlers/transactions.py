@@ -57,10 +57,6 @@ class TransactionHandlers:
             RequestCode.DECIDE_TRANSACTION: self.handle_decide,
         }
 
-    def append_run(self) -> None:
-        """Write the ends of this tick."""
-        self._transactions.append_run()
-
     # Producers.
 
     def handle_end(self, request: Request, peer: Peer) -> Answer:

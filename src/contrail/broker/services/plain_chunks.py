@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
 
 _NO_TEXT = b""
+# How the tally names two-way sends of this code; those that are one-way are named one higher.
+_SEND = int(RequestCode.SEND_MESSAGE_V2) * 2
 
 
 def slim_items(chunk: Chunk) -> list[Item]:
@@ -48,7 +50,10 @@ def is_two_way(chunk: Chunk, index: int) -> bool:
 
 def count_chunk_codes(chunks: list[Chunk]) -> dict[int, int]:
     """As ``send_tally.count_codes``: all of these came with one code."""
-    both = sum(chunk[1] for chunk in chunks)
-    two_way = sum(two_way_count(chunk) for chunk in chunks)
-    key = RequestCode.SEND_MESSAGE_V2 * 2
-    return {name: count for name, count in ((key, two_way), (key + 1, both - two_way)) if count}
+    both = two_way = 0
+    for chunk in chunks:
+        both += chunk[1]
+        two_way += two_way_count(chunk)
+    if two_way == both:
+        return {_SEND: two_way}
+    return {_SEND: two_way, _SEND + 1: both - two_way} if two_way else {_SEND + 1: both}

@@ -154,21 +154,20 @@ class QueueTable:
 
     def put_plain(
         self,
-        chunks: list[Chunk],
-        store_timestamp_ms: int,
+        stored: list[tuple[list[Chunk], int]],
         *,
         watched: dict[tuple[bytes, int], Any] | None,
         with_index: bool,
     ) -> tuple[list[Arrival], bytearray | None]:
         """Take sends that were stored as rows of numbers: the queues that grew, and index rows.
 
+        ``stored`` are chunks of neighbours in the log, each with the time when it was stored.
         Without the latter ``put`` must take the same records too: some may not be here yet.
         """
         grown: dict[tuple[bytes, int], int] = {}
         full: list[Queue] = []
         index_rows = put_plain_rows(
-            chunks,
-            store_timestamp_ms,
+            stored,
             self._topics,
             self.tombstones,
             watched,

@@ -95,12 +95,16 @@ class Dispatcher:
         ):
             return False
         if is_next and chunks is not None:
-            self._derive_plain(appended, chunks)
-        elif is_next:
+            self._derive_plain(self._plain_run(physical_limit))
+            return True
+        if is_next:
             self._derive_fresh(appended)
-        self._fresh.popleft()
-        self._fresh_bytes -= len(appended.records)
+        self._drop_first()
         return is_next
+
+    def _drop_first(self) -> None:
+        appended, _ = self._fresh.popleft()
+        self._fresh_bytes -= len(appended.records)
 
     def _advance_in(self, segment: Segment, physical_limit: int) -> None:
         start = self.dispatched_end - segment.start
@@ -147,25 +151,41 @@ class Dispatcher:
     def _derive_fresh(self, appended: AppendedChunks | AppendedBatches) -> None:
         self._derive(appended.records, 0, len(appended.records), appended.physical_start)
 
-    def _derive_plain(
-        self, appended: AppendedChunks | AppendedBatches, chunks: list[Chunk]
-    ) -> None:
+    def _plain_run(self, physical_limit: int) -> list[tuple[AppendedChunks, list[Chunk]]]:
+        """Fresh sends that follow each other, with their rows of numbers."""
+        run: list[tuple[AppendedChunks, list[Chunk]]] = []
+        end = self.dispatched_end
+        for appended, chunks in self._fresh:
+            if chunks is None or appended.physical_start != end:
+                break
+            end = appended.physical_end
+            if end > physical_limit:
+                break
+            assert isinstance(appended, AppendedChunks), "only sends come with rows of numbers"
+            run.append((appended, chunks))
+        return run
+
+    def _derive_plain(self, run: list[tuple[AppendedChunks, list[Chunk]]]) -> None:
         """As ``_derive``, without a look at the records unless one of them is unusual."""
         arrivals, index_rows = self._queues.put_plain(
-            chunks,
-            appended.store_timestamp_ms,
+            [(chunks, appended.store_timestamp_ms) for appended, chunks in run],
             watched=self.watched,
             with_index=self._index is not None,
         )
         self._note(arrivals)
         if index_rows is None:
-            self._derive_fresh(appended)
+            for appended, _ in run:
+                self._derive_fresh(appended)
+                self._drop_first()
             return
-        self._queues.note_end(appended.physical_end)
+        last = run[-1][0]
+        self._queues.note_end(last.physical_end)
         crashpoint("dispatch.queues_put")
         self._put_keys(index_rows)
-        self.last_store_timestamp_ms = appended.store_timestamp_ms
-        self.dispatched_end = appended.physical_end
+        self.last_store_timestamp_ms = last.store_timestamp_ms
+        self.dispatched_end = last.physical_end
+        for _ in run:
+            self._drop_first()
 
     def _note(self, arrivals: list[Arrival]) -> None:
         """At once: rows that are put again after a later failure are no news."""
