@@ -27,6 +27,8 @@ QUEUE_COUNT = 4
 BATCH_MESSAGES = 32
 PULL_MESSAGES = 32
 IN_FLIGHT = 64
+# What the C load replaces in a pull.
+OFFSET_NUMBER, QUEUE_NUMBER = "300000000", "400000000"
 # Each message has one of so many tags, and the same number as a property: a filter asks for one.
 KIND_COUNT = 100
 KIND_PROPERTY = "kind"
@@ -200,6 +202,26 @@ def _require_busy(answer: bytes) -> None:
 # What is pulled.
 
 
+def walking_pull(topic: str) -> bytes:
+    """A pull of which the C load makes those of a whole walk: every queue, from 0 on."""
+    place = {"queueId": QUEUE_NUMBER, "queueOffset": OFFSET_NUMBER}
+    return _frame(_PULL_MESSAGE, {**_pull_fields(topic, "*", "TAG"), **place}, b"")
+
+
+def _pull_fields(topic: str, subscription: str, expression_type: str) -> dict[str, str]:
+    return {
+        "consumerGroup": "bare_pullers",
+        "topic": topic,
+        "maxMsgNums": str(PULL_MESSAGES),
+        "sysFlag": str(_PULL_SYS_FLAG),
+        "commitOffset": "0",
+        "suspendTimeoutMillis": "0",
+        "subscription": subscription,
+        "subVersion": "0",
+        "expressionType": expression_type,
+    }
+
+
 class _Walk(NamedTuple):
     """One queue on its own connection, and where its next pull begins."""
 
@@ -232,17 +254,7 @@ class _Puller:
     """Pulls with one subscription until each queue has been seen up to an offset."""
 
     def __init__(self, topic: str, subscription: str, expression_type: str, end: int) -> None:
-        self._fields = {
-            "consumerGroup": "bare_pullers",
-            "topic": topic,
-            "maxMsgNums": str(PULL_MESSAGES),
-            "sysFlag": str(_PULL_SYS_FLAG),
-            "commitOffset": "0",
-            "suspendTimeoutMillis": "0",
-            "subscription": subscription,
-            "subVersion": "0",
-            "expressionType": expression_type,
-        }
+        self._fields = _pull_fields(topic, subscription, expression_type)
         self._end = end
 
     def walk(self, walks: list[_Walk]) -> Figures:

@@ -1,8 +1,9 @@
 """Peers suite, what reads cost: consuming from the head and from a backlog, filters, latency.
 
-Bare pulls show the broker alone, Apache's Java push consumer shows what an application gets. Both
-brokers hold the same messages, stored by the same frames. What was just written is still in the
-page cache on both sides; the backlog is larger than the heap that Apache's broker may use.
+Bare pulls, by the C load, show the broker alone; Apache's Java push consumer shows what an
+application gets. Both brokers hold the same messages, stored by the same frames. What was just
+written is still in the page cache on both sides; the backlog is larger than the heap that Apache's
+broker may use.
 """
 
 from __future__ import annotations
@@ -30,12 +31,15 @@ from bench.peers_bare import (
     BATCH_MESSAGES,
     KIND_COUNT,
     KIND_PROPERTY,
+    PULL_MESSAGES,
     QUEUE_COUNT,
     bare,
+    walking_pull,
 )
 from bench.peers_java import JavaLoad
 from bench.peers_servers import HEAP, NAMES, Name, RocketServer, apache_peer, both, make_topics
-from bench.wire_parts import describe_cores, settle
+from bench.wire_frames import BODY_BYTES
+from bench.wire_parts import Shape, describe_cores, loaded, settle
 
 Servers = Mapping[Name, RocketServer]
 Taken = Mapping[str, list[Figures]]
@@ -130,7 +134,7 @@ def consume_rows(size: str, folder: Path) -> list[Row]:
         for stock in stocks:
             _fill(servers, stock)
         details = _stock_details(servers)
-        pulled = in_rounds(sizes.round_count, _pull_sides(servers, stocks))
+        pulled = in_rounds(sizes.round_count, _pull_sides(servers, stocks, folder))
         consumed = _consumed(sizes, folder, servers, stocks)
     if not consumed:
         return [
@@ -156,12 +160,31 @@ def _stock_details(servers: Servers) -> dict[str, object]:
     return {"stored": stored["contrail"], "stored_by_apache": stored["apache"]}
 
 
-def _pull_sides(servers: Servers, stocks: list[Stock]) -> dict[str, Callable[[], Figures]]:
+def _pull_sides(
+    servers: Servers, stocks: list[Stock], folder: Path
+) -> dict[str, Callable[[], Figures]]:
     return {
-        _side(stock, server): partial(_walked, server, stock)
+        _side(stock, server): partial(_pulled, server, stock, folder)
         for stock in stocks
         for server in servers.values()
     }
+
+
+def _pulled(server: RocketServer, stock: Stock, folder: Path) -> Figures:
+    """Every queue from the first message to the last, by the C load.
+
+    As official clients do it: one connection for all queues, one pull in flight for each.
+    """
+    frame_file = folder / f"{stock.topic}.pull"
+    frame_file.write_bytes(walking_pull(stock.topic))
+    # A fifth as many again, which is not counted, comes first.
+    shape = Shape(connections=1, depth=QUEUE_COUNT, count=stock.record_count // PULL_MESSAGES)
+    walk = (PULL_MESSAGES, stock.record_count // QUEUE_COUNT)
+    figures = loaded(server.under_load, frame_file, shape, walk=walk)
+    message_count = figures["record_count"] * PULL_MESSAGES
+    if figures["answer_bytes"] < message_count * BODY_BYTES:
+        raise BenchError(f"{server.name} gave fewer than {PULL_MESSAGES} messages for a pull")
+    return {**figures, "record_count": message_count}
 
 
 def _side(stock: Stock, server: RocketServer) -> str:

@@ -142,16 +142,21 @@ def loaded(
     protocol: str = "remoting",
     greeting_file: Path | None = None,
     *,
+    walk: tuple[int, int] | None = None,
     idle_share_max: float = 0.05,
 ) -> Figures:
     """Put a quiet server under load and return what the load saw, with the server's CPU.
 
+    A ``walk`` is a pull that goes on by so many messages, until so many have been read.
     ``idle_share_max`` of a core is what the server may use while it counts as quiet.
     """
     settle(server, idle_share_max)
     numbers = (shape.connections, shape.depth, shape.count // 5, shape.count, _LOAD_LIMIT_S)
+    if walk is not None:
+        protocol = "walk"
     command = [str(compiled("load", PROGRAMS)), protocol, HOST, str(server.port), str(server.pid)]
     files = [str(frame_file), *([str(greeting_file)] if greeting_file else [])]
+    files += map(str, walk or ())
     with pinned("load"):
         figures = in_program(*command, *map(str, numbers), *files)
     if figures["timed_out"]:

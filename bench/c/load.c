@@ -2,12 +2,16 @@
  * A closed-loop load over epoll: so many connections, so many requests in flight on each.
  *
  *   load PROTOCOL ADDRESS PORT PID CONNECTIONS DEPTH WARM COUNT SECONDS FILE [GREETING]
+ *   load walk ADDRESS PORT PID CONNECTIONS DEPTH WARM COUNT SECONDS FILE STEP SPAN
  *
  * PROTOCOL  remoting: FILE is one frame; wherever the number 100000000 stands in it, each request
  *           gets a number of its own, and answers are matched by it in whatever order they come.
  *           resp: FILE is one Redis command; answers come in order.
  *           nats: FILE is one publication that asks for an answer at a subject which ends with the
  *           number; 200000000 becomes the connection's own number.
+ *           walk: as remoting, with a pull of STEP messages in FILE. Each connection reads DEPTH
+ *           queues, one pull in flight on each: 400000000 becomes the queue's number, 300000000
+ *           the offset, which starts at 0 and after SPAN messages starts again.
  * GREETING  a file sent once on each connection before anything else
  * PID       the server's process, whose CPU over the window is reported
  * WARM      answers before the window opens; it closes COUNT answers later, still under load, and
@@ -38,6 +42,8 @@
 #define SYSTEM_BUSY 2
 #define CONNECTION_NUMBER "200000000"
 #define CONNECTION_FIRST 200000000u
+#define OFFSET_NUMBER "300000000"
+#define QUEUE_NUMBER "400000000"
 #define PLACES_MAX 64
 #define INPUT_BYTES (256 << 10)
 #define DRAIN_SECONDS 10.0
@@ -46,8 +52,8 @@
 #define SUB_BITS 5
 #define BUCKET_COUNT ((64 - SUB_BITS + 1) << SUB_BITS)
 
-enum protocol { REMOTING, RESP, NATS };
-static const char *const PROTOCOLS[] = {"remoting", "resp", "nats"};
+enum protocol { REMOTING, RESP, NATS, WALK };
+static const char *const PROTOCOLS[] = {"remoting", "resp", "nats", "walk"};
 
 /* Bytes to send, and where they hold a number to be replaced. */
 struct text {
@@ -80,6 +86,9 @@ static struct {
     uint64_t warm, count;
     double seconds;
     struct text frame, greeting;
+    /* Where the frame of a walk names the offset and the queue, and how the offset goes on. */
+    struct text offset, queue;
+    uint32_t step, span;
 } load;
 
 static struct {
@@ -213,6 +222,10 @@ static void queue_request(struct connection *peer, uint32_t index, double now)
     /* The number names the slot; the turn makes it differ from the slot's earlier requests. */
     slot->number = NUMBER_FIRST + index + load.depth * (slot->turn++ % turns);
     put_number(frame, &load.frame, slot->number);
+    if (load.protocol == WALK) {
+        put_number(frame, &load.offset, (slot->turn - 1) % (load.span / load.step) * load.step);
+        put_number(frame, &load.queue, index);
+    }
     slot->sent_at = now;
     slot->in_flight = 1;
     peer->output_end += load.frame.byte_count;
@@ -558,11 +571,23 @@ static long number(const char *text, const char *name, long least)
 
 static enum protocol protocol_named(const char *name)
 {
-    for (int protocol = REMOTING; protocol <= NATS; protocol++)
+    for (int protocol = REMOTING; protocol <= WALK; protocol++)
         if (strcmp(name, PROTOCOLS[protocol]) == 0)
             return (enum protocol)protocol;
     fprintf(stderr, "load: no such protocol: '%s'\n", name);
     exit(2);
+}
+
+static void find_walk(const char *step, const char *span)
+{
+    load.step = (uint32_t)number(step, "STEP", 1);
+    load.span = (uint32_t)number(span, "SPAN", load.step);
+    load.offset = load.queue = load.frame;
+    load.offset.place_count = load.queue.place_count = 0;
+    find_places(&load.offset, OFFSET_NUMBER);
+    find_places(&load.queue, QUEUE_NUMBER);
+    if (load.offset.place_count == 0 || load.queue.place_count == 0)
+        fail("a pull without the numbers " OFFSET_NUMBER " and " QUEUE_NUMBER);
 }
 
 static void read_texts(const char *frame, const char *greeting)
@@ -589,9 +614,13 @@ static void disconnect_peer(struct connection *peer)
 int main(int argc, char **argv)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
-    if (argc < 11 || argc > 12 || inet_pton(AF_INET, argv[2], &address.sin_addr) != 1) {
+    int is_walk = argc > 1 && strcmp(argv[1], PROTOCOLS[WALK]) == 0;
+    if (argc < (is_walk ? 13 : 11) || argc > (is_walk ? 13 : 12) ||
+        inet_pton(AF_INET, argv[2], &address.sin_addr) != 1) {
         fprintf(stderr, "usage: load remoting|resp|nats ADDRESS PORT PID CONNECTIONS DEPTH WARM "
-                        "COUNT SECONDS FILE [GREETING]\n");
+                        "COUNT SECONDS FILE [GREETING]\n"
+                        "       load walk ADDRESS PORT PID CONNECTIONS DEPTH WARM "
+                        "COUNT SECONDS FILE STEP SPAN\n");
         return 2;
     }
     load.protocol = protocol_named(argv[1]);
@@ -603,6 +632,8 @@ int main(int argc, char **argv)
     load.count = (uint64_t)number(argv[8], "COUNT", 1);
     load.seconds = (double)number(argv[9], "SECONDS", 1);
     read_texts(argv[10], argc == 12 ? argv[11] : NULL);
+    if (is_walk)
+        find_walk(argv[11], argv[12]);
 
     struct connection *peers = allocated(sizeof(struct connection) * load.connections);
     for (uint32_t i = 0; i < load.connections; i++)
