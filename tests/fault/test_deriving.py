@@ -1,0 +1,120 @@
+"""Queues that follow the log a moment later: never later than somebody looks."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail.broker.services.deriving import Deriving
+from contrail.errors import RecordDamaged
+from contrail.store.log import MessageStore
+from tests.fault.store_setup import draft, numbers_of, small_config
+
+WAIT_S = 10
+LARGE = {"segment_bytes": 1 << 20}
+
+
+def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Run a test's coroutine to its end."""
+
+    @functools.wraps(test)
+    def run(**fixtures: Any) -> None:
+        asyncio.run(test(**fixtures))
+
+    return run
+
+
+class Scene:
+    """A new store, what derives it on the running loop, and nobody who waits for messages."""
+
+    def __init__(self, root: Path) -> None:
+        self.store = MessageStore.open(small_config(root, **LARGE))
+        self.waited_for: dict[tuple[bytes, int], object] = {}
+        self.broken_count = 0
+        loop = asyncio.get_running_loop()
+        self.deriving = Deriving(self.store, self.waited_for, loop, on_broken=self._broke)
+
+    def _broke(self) -> None:
+        self.broken_count += 1
+
+    def store_one(self, number: int, body_bytes: int = 100) -> None:
+        """One message, and the end of the tick that brought it."""
+        self.store.append_one(draft(number, body_bytes=body_bytes))
+        self.deriving.after_tick()
+
+
+@on_a_loop
+async def test_messages_of_several_ticks_are_derived_together_and_soon(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        for number in range(3):
+            scene.store_one(number)
+        assert scene.deriving.is_behind
+        assert numbers_of(scene.store) == []
+        async with asyncio.timeout(WAIT_S):
+            while scene.deriving.is_behind:
+                await asyncio.sleep(0.001)
+        assert numbers_of(scene.store) == [0, 1, 2]
+
+
+@on_a_loop
+async def test_somebody_who_looks_sees_everything(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.store_one(0)
+        scene.deriving.catch_up()
+        assert numbers_of(scene.store) == [0]
+        assert not scene.deriving.is_behind
+
+
+@on_a_loop
+async def test_nobody_waits_for_company_while_a_pull_waits(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.waited_for[b"another", 3] = object()
+        scene.store_one(0)
+        assert numbers_of(scene.store) == [0]
+
+
+@on_a_loop
+async def test_much_is_derived_at_once(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.store_one(0)
+        scene.store_one(1, body_bytes=300 << 10)
+        assert not scene.deriving.is_behind
+        assert scene.store.queue_offset_max(b"orders", 0) == 2
+
+
+@on_a_loop
+async def test_what_was_put_off_when_the_store_closes_is_derived_by_the_closing(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.store_one(0)
+    await asyncio.sleep(0.01)
+    assert scene.broken_count == 0
+    with MessageStore.open(small_config(tmp_path, **LARGE)) as store:
+        assert numbers_of(store) == [0]
+
+
+@on_a_loop
+async def test_a_log_that_cannot_be_read_on_is_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(tmp_path)
+    scene.store_one(0)
+    log_file = next((tmp_path / "commitlog").iterdir())
+    with log_file.open("r+b") as damaged:
+        damaged.write(b"\x7f")
+    scene.deriving.catch_up()
+    assert scene.broken_count == 1
+    assert "cannot be read on" in caplog.text
+    with pytest.raises(RecordDamaged):
+        scene.store.close()
