@@ -84,7 +84,7 @@ SIZES = {
         probe_count=150_000,
         latency_s=8,
         latency_warm_up_s=4,
-        latency_round_count=3,
+        latency_round_count=2,
     ),
     "quick": Sizes(
         round_count=2,

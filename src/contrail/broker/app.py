@@ -669,9 +669,12 @@ class Broker:
     def end_of_tick(self) -> None:
         self.sends.append_run()
         self.kinds.append_run()
-        if self._times is not None:
-            self._times.answered_pulls(self.pulls.quick.take_counts())
-        self.pulls.cold_reads.at_once_bytes = 0
+        pulls = self.pulls
+        if pulls.quick.answered:
+            counts = pulls.quick.take_counts()
+            pulls.cold_reads.at_once_bytes = 0
+            if self._times is not None:
+                self._times.answered_pulls(counts)
         if self._flush_noted:
             self._take_flushed()
         self._deriving.after_tick()

@@ -406,7 +406,9 @@ class MessageStore:
     @property
     def underived_bytes(self) -> int:
         """How much readers may see that queues and index do not know of yet."""
-        return self.readable_end - self._dispatcher.dispatched_end
+        flusher = self._flusher
+        readable_end = flusher.flushed_end if self._syncs_before_ack else flusher.committed_end
+        return readable_end - self._dispatcher.dispatched_end
 
     @property
     def is_closed(self) -> bool:

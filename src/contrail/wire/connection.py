@@ -8,6 +8,7 @@ work. Everything runs on the event loop's thread.
 from __future__ import annotations
 
 import asyncio
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, cast
@@ -33,6 +34,8 @@ from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
+
+_log = logging.getLogger(__name__)
 
 _OPAQUE_MASK = 0x7FFFFFFF
 # From this size on handing over several pieces costs less than joining them.
@@ -287,6 +290,24 @@ class Connection(asyncio.Protocol):
                 self._hub.wants_flush(self)
             self._out.append(frames)
             self._out_bytes += len(frames)
+
+    def send_at_once(self, frames: bytes) -> None:
+        """Write whole frames now, unless others wait to leave before them.
+
+        For the one answer of a tick: the end of the tick has nothing to join it with.
+        """
+        if self._out or self._tls is not None:
+            self.send_whole(frames)
+            return
+        transport = self._transport
+        if self.is_closed or transport is None or transport.is_closing():
+            return
+        try:
+            transport.write(frames)
+        except Exception:
+            # Whoever answers many must not stop at one.
+            _log.exception("the answer to %s could not be sent", self.address)
+            self.abort("internal_error")
 
     @property
     def is_choked(self) -> bool:

@@ -111,11 +111,12 @@ class QuickPulls:
         admission.watch(self._known.clear)
         # Whether what the log holds is in memory, mostly; else its limits are others.
         self.log_fits_memory = True
-        self._answered: dict[int, int] = {}
+        # How many since the last ``take_counts``, by request code.
+        self.answered: dict[int, int] = {}
 
     def take_counts(self) -> dict[int, int]:
         """How many pulls were answered since the last time, by request code."""
-        counts, self._answered = self._answered, {}
+        counts, self.answered = self.answered, {}
         return counts
 
     def answer(self, item: Item, peer: Connection) -> Outcome:
@@ -213,7 +214,7 @@ class QuickPulls:
         ends = (result.queue_offset_min, result.queue_offset_max)
         header = answer % (next_queue_offset, *ends, *known.flags, item[0])
         peer.send([frame_prefix(len(header), result.byte_count) + header, *views])
-        self._answered[item[3]] = self._answered.get(item[3], 0) + 1
+        self.answered[item[3]] = self.answered.get(item[3], 0) + 1
         return True
 
     def _find(self, item: Item) -> _Known | None:
@@ -241,7 +242,7 @@ class QuickPulls:
             item[0], next_queue_offset, low, high, topic_flag, group_flag, byte_count
         )
         peer.send([begin, *views])
-        self._answered[item[3]] = self._answered.get(item[3], 0) + 1
+        self.answered[item[3]] = self.answered.get(item[3], 0) + 1
 
     def remember(self, item: Item, request: Request) -> None:
         """``request`` took the long way; from now on pulls like it need not, if it passed."""

@@ -140,12 +140,14 @@ class SendAnswers:
         extra = self.extra_fields()
         for peers, (_, count, rows, texts, _, _) in chunks:
             if len(peers) == 1:
-                answers = [plain_answers(count, rows, texts, self._host_digits, extra)]
-            else:
-                answers = plain_answers_singly(count, rows, texts, self._host_digits, extra)
+                answer = plain_answers(count, rows, texts, self._host_digits, extra)
+                if answer:
+                    peers[0].send_whole(answer)
+                continue
+            answers = plain_answers_singly(count, rows, texts, self._host_digits, extra)
             for peer, answer in zip(peers, answers, strict=True):
                 if answer:
-                    peer.send_whole(answer)
+                    peer.send_at_once(answer)
 
     def _answer_rows_singly(
         self,
