@@ -118,3 +118,34 @@ async def test_a_log_that_cannot_be_read_on_is_told_of(
     assert "cannot be read on" in caplog.text
     with pytest.raises(RecordDamaged):
         scene.store.close()
+
+
+@on_a_loop
+async def test_what_became_readable_without_a_tick_is_behind(tmp_path: Path) -> None:
+    # As when a buffer of the transient pool is committed by the thread that flushes.
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.store.append_one(draft(0))
+        assert scene.deriving.is_behind
+        scene.deriving.catch_up()
+        assert not scene.deriving.is_behind
+
+
+@on_a_loop
+async def test_an_unexpected_failure_is_told_and_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.store.append_one(draft(0))
+
+        def fail() -> int:
+            raise MemoryError("no room for rows")
+
+        with monkeypatch.context() as failing:
+            failing.setattr(scene.store, "dispatch", fail)
+            scene.deriving.catch_up()
+        assert "no room for rows" in caplog.text
+        assert scene.deriving.is_behind
+        scene.deriving.catch_up()
+        assert numbers_of(scene.store) == [0]

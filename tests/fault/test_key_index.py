@@ -328,6 +328,23 @@ def test_a_full_disk_loses_no_key_and_recovers_by_itself(tmp_path: Path) -> None
     assert_holds(again, 250)
 
 
+def test_keys_that_could_not_be_taken_are_not_passed_over_when_they_come_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    index = index_at(tmp_path)
+
+    def fail(path: Path) -> None:
+        raise OSError(errno.EMFILE, "too many open files", str(path))
+
+    with monkeypatch.context() as failing:
+        failing.setattr(index, "_make_folder", lambda: fail(tmp_path))
+        with pytest.raises(OSError, match="too many open files"):
+            index.put(rows(0, 5))
+    index.put(rows(0, 5))
+    assert_holds(index, 5)
+    index.close()
+
+
 def test_a_failed_sync_is_raised(tmp_path: Path) -> None:
     files = FaultyFiles()
     index = index_at(tmp_path, files)

@@ -277,6 +277,16 @@ def test_no_damage_to_a_neighbour_goes_unseen(kernel: ModuleType, tag: str) -> N
         assert scanned(kernel, b"".join(frames), SUFFIX) == one_by_one(frames, SUFFIX)
 
 
+@pytest.mark.parametrize("tag", ["x", "another"])
+@pytest.mark.parametrize("kernel", [KERNEL, PURE], ids=["imported", "pure"])
+def test_a_header_that_says_it_is_binary_fits_no_pattern(kernel: ModuleType, tag: str) -> None:
+    """Whatever it looks like: it would be a send here and none for everybody who looks twice."""
+    second = sent("8", "2", "7", f"UNIQ_KEY\\u0001AC02\\u0002TAGS\\u0001{tag}")
+    posing = bytearray(sent("8", "1", "6", "UNIQ_KEY\\u0001AC01\\u0002TAGS\\u0001x"))
+    posing[4] = TYPE_BINARY
+    assert scanned(kernel, FIRST + second + bytes(posing), SUFFIX) is None
+
+
 def test_of_sends_of_one_client_only_the_first_is_taken_apart_in_full(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

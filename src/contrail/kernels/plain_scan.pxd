@@ -54,7 +54,7 @@ cpdef tuple scan_plain(
     table="long long[::1]", target="unsigned char*", send=Send, strict=_Pattern, loose=_Pattern,
     position=Py_ssize_t, text_before=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t,
     at=Py_ssize_t, frame_end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t, topic=bytes,
-    _=Py_ssize_t)
+    is_json=cython.bint, _=Py_ssize_t)
 cdef Py_ssize_t _fill_rows(
     const unsigned char* view, object rows, bytearray texts, bytes suffix,
     Py_ssize_t count, list topics) except -2

@@ -129,10 +129,11 @@ def _fill_rows(
         frame_end = position + 4 + frame_scan.u32(view, position)
         header_at = position + 8
         header_end = header_at + (frame_scan.u32(view, position + 4) & 0xFFFFFF)
-        # Patterns are of JSON headers, which begin otherwise than binary ones ever do.
-        if _fits(strict, view, header_at, header_end, send):
+        # Patterns are of JSON headers: what says that it is binary fits none.
+        is_json = view[position + 4] == 0
+        if is_json and _fits(strict, view, header_at, header_end, send):
             text_end = _repeat_properties(view, target, text_before, text_at, send)
-        elif _fits(loose, view, header_at, header_end, send):
+        elif is_json and _fits(loose, view, header_at, header_end, send):
             # What has differed once is likely to differ again.
             strict.count = 0
             text_end = _put_properties(view, target, text_at, send, suffix)

@@ -1,4 +1,5 @@
 cimport cython
+cimport contrail.kernels.bare_bytes as raw_bytes
 
 cdef Py_ssize_t _NUMBER_BYTES_MAX
 cdef Py_ssize_t _PREFIX_BYTES
@@ -16,11 +17,3 @@ cpdef bytes found_answer(
     long long opaque, long long next_queue_offset, long long queue_offset_min,
     long long queue_offset_max, long long topic_sys_flag, long long group_sys_flag,
     long long record_bytes)
-
-@cython.locals(byte=cython.uchar)
-cdef Py_ssize_t _copy(unsigned char* view, Py_ssize_t at, bytes text) except -1
-
-@cython.locals(end=Py_ssize_t, left=cython.ulonglong, place=Py_ssize_t)
-cdef Py_ssize_t _decimal(unsigned char* view, Py_ssize_t at, long long value) except -1
-
-cdef int _put_i32(unsigned char* view, Py_ssize_t at, long long value) except -1

@@ -9,6 +9,8 @@ The header is this, as ``encode_response`` would write it (line breaks are only 
 
 from __future__ import annotations
 
+from contrail.kernels import raw_bytes
+
 _NUMBER_BYTES_MAX = 20
 _PREFIX_BYTES = 8
 
@@ -43,53 +45,19 @@ def found_answer(
     """Lengths and header of the answer that ``record_bytes`` of records follow."""
     out = bytearray(_FIXED_BYTES + 6 * _NUMBER_BYTES_MAX)
     view = out
-    at = _copy(view, _PREFIX_BYTES, _BEFORE_NEXT)
-    at = _decimal(view, at, next_queue_offset)
-    at = _copy(view, at, _BEFORE_MIN)
-    at = _decimal(view, at, queue_offset_min)
-    at = _copy(view, at, _BEFORE_MAX)
-    at = _decimal(view, at, queue_offset_max)
-    at = _copy(view, at, _BEFORE_FLAGS)
-    at = _decimal(view, at, topic_sys_flag)
-    at = _copy(view, at, _BETWEEN_FLAGS)
-    at = _decimal(view, at, group_sys_flag)
-    at = _copy(view, at, _BEFORE_OPAQUE)
-    at = _decimal(view, at, opaque)
-    at = _copy(view, at, _END)
-    _put_i32(view, 0, at - 4 + record_bytes)
-    _put_i32(view, 4, at - _PREFIX_BYTES)
+    at = raw_bytes.put_text(view, _PREFIX_BYTES, _BEFORE_NEXT)
+    at = raw_bytes.put_decimal(view, at, next_queue_offset)
+    at = raw_bytes.put_text(view, at, _BEFORE_MIN)
+    at = raw_bytes.put_decimal(view, at, queue_offset_min)
+    at = raw_bytes.put_text(view, at, _BEFORE_MAX)
+    at = raw_bytes.put_decimal(view, at, queue_offset_max)
+    at = raw_bytes.put_text(view, at, _BEFORE_FLAGS)
+    at = raw_bytes.put_decimal(view, at, topic_sys_flag)
+    at = raw_bytes.put_text(view, at, _BETWEEN_FLAGS)
+    at = raw_bytes.put_decimal(view, at, group_sys_flag)
+    at = raw_bytes.put_text(view, at, _BEFORE_OPAQUE)
+    at = raw_bytes.put_decimal(view, at, opaque)
+    at = raw_bytes.put_text(view, at, _END)
+    raw_bytes.put_i32(view, 0, at - 4 + record_bytes)
+    raw_bytes.put_i32(view, 4, at - _PREFIX_BYTES)
     return bytes(view[:at])
-
-
-def _copy(view: bytearray, at: int, text: bytes) -> int:
-    for byte in text:
-        view[at] = byte
-        at += 1
-    return at
-
-
-def _decimal(view: bytearray, at: int, value: int) -> int:
-    """Write a whole number above the least of 64 bits in decimal digits."""
-    if value < 0:
-        view[at] = 45
-        at += 1
-        value = -value
-    left = value
-    end = at + 1
-    while left > 9:
-        left //= 10
-        end += 1
-    left = value
-    place = end
-    while place > at:
-        place -= 1
-        view[place] = 48 + left % 10
-        left //= 10
-    return end
-
-
-def _put_i32(view: bytearray, at: int, value: int) -> None:
-    view[at] = value >> 24 & 0xFF
-    view[at + 1] = value >> 16 & 0xFF
-    view[at + 2] = value >> 8 & 0xFF
-    view[at + 3] = value & 0xFF

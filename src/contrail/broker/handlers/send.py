@@ -253,9 +253,10 @@ class SendHandler:
         if not items:
             return
         self._batches.append()
+        drafts = [item[11] for item in items]
         first = len(self._items)
         self._items += items
-        self._drafts += [item[11] for item in items]
+        self._drafts += drafts
         self._parts.append((peer, first, first + len(items), None))
 
     def handle_send(self, request: Request, peer: Peer) -> Answer:

@@ -52,8 +52,8 @@ class Deriving:
 
     @property
     def is_behind(self) -> bool:
-        """Whether something was put off."""
-        return self._later is not None
+        """Whether something was put off, or may be seen since without a tick having told of it."""
+        return self._store.underived_bytes > 0
 
     def catch_up(self) -> None:
         """Derive everything that may be seen."""
@@ -70,3 +70,6 @@ class Deriving:
             self._on_broken()
         except OSError:
             _log.exception("held pulls could not be woken; they are looked at again soon")
+        except Exception:
+            # Whoever asked has other work to do, which must not suffer; it is tried again soon.
+            _log.exception("queues and index could not be brought up to the log")

@@ -108,12 +108,14 @@ class KeyIndex:
             rows = self._without_kept(rows)
         if not rows:
             return
-        self._indexed_through = int.from_bytes(rows[-16:-8], "big", signed=True)
+        indexed_through = int.from_bytes(rows[-16:-8], "big", signed=True)
         while rows:
             active = self._active()
             rows = rows[active.put(rows) * _ROW_BYTES :]
             if active.wants_write:
                 self._write_early(active)
+        # Not earlier: what could not be taken is fed again, and must not be passed over then.
+        self._indexed_through = indexed_through
 
     def write_pending(self) -> None:
         """Bring the files up to date with memory. On an error the rest stays pending."""
