@@ -13,6 +13,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
+from bench.cold_pages import ColdPages
 from bench.harness import REPOSITORY, BenchError, Row
 from bench.report import (
     Draw,
@@ -111,23 +112,29 @@ def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None
         known = ", ".join(suite.groups())
         raise BenchError(f"no such group: {', '.join(sorted(unknown))}; choose of {known}")
     rows: list[Row] = []
-    for group in suite.groups():
-        if wanted and group not in wanted:
-            continue
-        print(f"  measuring {group} ...", file=sys.stderr, end="", flush=True)
-        started = time.monotonic()
-        folder = Path(tempfile.mkdtemp(prefix=f"{group}-", dir=parent))
-        try:
-            measured = suite.measure(group, size=size, folder=folder)
-        finally:
-            shutil.rmtree(folder)
-        print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
-        for row in measured:
-            print(f"    {row_in_words(row)}", file=sys.stderr, flush=True)
-        rows += measured
+    with ColdPages(parent) as cold_pages:
+        for group in suite.groups():
+            if not wanted or group in wanted:
+                if size == "full":
+                    cold_pages.fill()
+                rows += _measured_group(suite, group, size=size, parent=parent)
     if not rows:
         raise BenchError("nothing was measured: what was asked for has no rows in this run")
     return rows
+
+
+def _measured_group(suite: Suite, group: str, *, size: str, parent: Path) -> list[Row]:
+    print(f"  measuring {group} ...", file=sys.stderr, end="", flush=True)
+    started = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix=f"{group}-", dir=parent))
+    try:
+        measured = suite.measure(group, size=size, folder=folder)
+    finally:
+        shutil.rmtree(folder)
+    print(f" {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
+    for row in measured:
+        print(f"    {row_in_words(row)}", file=sys.stderr, flush=True)
+    return measured
 
 
 def _hand_over(result: Result, options: argparse.Namespace, draw: Draw | None) -> None:
