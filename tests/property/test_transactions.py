@@ -142,7 +142,7 @@ class Lives(RuleBasedStateMachine):
             half = data.draw(st.sampled_from(world.log.of(HALF)))
             message, found = world.transactions.look_up(half.physical_offset)
             fate = Fate.COMMITTED if number == COMMIT else Fate.ROLLED_BACK
-            if found is not None and found not in world.transactions._waiting:
+            if found is not None and found not in world.transactions.waiting:
                 key = found.key
                 world.transactions.decide(
                     found,

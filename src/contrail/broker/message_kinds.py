@@ -166,8 +166,10 @@ class MessageKinds:
 
     def append_run(self) -> None:
         """Everything of this tick has been handed over."""
-        self.transactions.append_run()
-        self.sinks.transactions.carry_on()
+        if self.transactions.waiting:
+            self.transactions.append_run()
+        if self.sinks.transactions.is_behind:
+            self.sinks.transactions.carry_on()
 
     async def close(self) -> None:
         """Answer nobody any more; the log stays open."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from array import array
 from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -114,7 +113,8 @@ class FrameDecoder:
         self._header_bytes_max = header_bytes_max
         self._value_bytes_max = value_bytes_max
         self._takes_plain_sends = takes_plain_sends
-        self._pending = bytearray()
+        # What is held of an unfinished frame.
+        self.pending = bytearray()
         self._wanted_bytes = 0
         self.failure: RemoteProtocolError | None = None
         # Whether the last frames were sends without exception: nothing is in the way of a run.
@@ -123,7 +123,7 @@ class FrameDecoder:
     @property
     def pending_bytes(self) -> int:
         """How much of an unfinished frame is held."""
-        return len(self._pending)
+        return len(self.pending)
 
     def feed(self, data: bytes) -> Frames:
         """The frames that ``data`` completes, in order; sends as tuples of the kernel.
@@ -135,20 +135,23 @@ class FrameDecoder:
 
     def feed_runs(self, data: bytes) -> Frames | PlainSends:
         """As ``feed``; where that is wanted, nothing but tidy sends are left as rows."""
-        whole = self._joined(data)
-        if not whole:
-            return []
-        if self._takes_plain_sends and whole.startswith(_SEND_BEGINS, _PREFIX_BYTES):
+        if self.pending:
+            data = self._joined(data)
+            if not data:
+                return []
+        if self._takes_plain_sends and data.startswith(_SEND_BEGINS, _PREFIX_BYTES):
+            suffix = self._property_suffix
             found = scan_plain(
-                whole,
-                self._frame_bytes_max,
-                self._header_bytes_max,
-                self._property_suffix,
-                _PLAIN_COUNT_MIN,
+                data, self._frame_bytes_max, self._header_bytes_max, suffix, _PLAIN_COUNT_MIN
             )
             if found is not None:
-                return self._plain(whole, *found)
-        return self._frames_of(whole)
+                count, consumed, rows, texts, topics = found
+                if consumed < len(data):
+                    self._keep(data, consumed)
+                self.only_sends = True
+                hosts = [self._born_host] * count
+                return PlainSends((data, count, rows, texts, hosts, topics), suffix)
+        return self._frames_of(data)
 
     def whole(self, data: bytes) -> Frames:
         """The frames of bytes that are whole frames; what is pending stays out of it."""
@@ -166,13 +169,13 @@ class FrameDecoder:
 
     def _joined(self, data: bytes) -> bytes:
         """What is to be looked at now: nothing while a frame is known to be unfinished."""
-        if not self._pending:
+        if not self.pending:
             return data
-        self._pending += data
-        if len(self._pending) < self._wanted_bytes:
+        self.pending += data
+        if len(self.pending) < self._wanted_bytes:
             return b""
-        data = bytes(self._pending)
-        self._pending = bytearray()
+        data = bytes(self.pending)
+        self.pending = bytearray()
         return data
 
     def _frames_of(self, data: bytes) -> Frames:
@@ -191,25 +194,10 @@ class FrameDecoder:
         self.only_sends = not kinds
         return self._finished(data, items) if kinds & KIND_OTHER else items
 
-    def _plain(
-        self,
-        data: bytes,
-        count: int,
-        consumed: int,
-        rows: array[int],
-        texts: bytearray,
-        topics: list[bytes],
-    ) -> PlainSends:
-        if consumed < len(data):
-            self._keep(data, consumed)
-        self.only_sends = True
-        chunk = (data, count, rows, texts, [self._born_host] * count, topics)
-        return PlainSends(chunk, self._property_suffix)
-
     def _keep(self, data: bytes, consumed: int) -> None:
-        self._pending = bytearray(memoryview(data)[consumed:])
-        known = len(self._pending) >= _TOTAL.size
-        total = _TOTAL.unpack_from(self._pending)[0] if known else 0
+        self.pending = bytearray(memoryview(data)[consumed:])
+        known = len(self.pending) >= _TOTAL.size
+        total = _TOTAL.unpack_from(self.pending)[0] if known else 0
         wanted_bytes = max(_PREFIX_BYTES, total + _TOTAL.size)
         # A length beyond the limit is refused with the next bytes, not waited for.
         is_sound = wanted_bytes <= self._frame_bytes_max

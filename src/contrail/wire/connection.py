@@ -144,18 +144,18 @@ class Connection(asyncio.Protocol):
                 return
         if self._tls is not None:
             plain = self._decrypted(data)
-            if plain is None:
+            if not plain:
                 return
             data = plain
         decoder = self._decoder
         assert decoder is not None
-        starts_a_frame = not decoder.pending_bytes
+        starts_a_frame = not decoder.pending
         if starts_a_frame and hub.takes_plain_sends and is_one_send(data):
             self.frame_s = now_s
             self.has_sent_a_frame = True
             hub.arrived(self, data, True)
             return
-        frames: Frames | PlainSends = decoder.feed_runs(data) if data else []
+        frames = decoder.feed_runs(data)
         if frames:
             # What is pending now, if anything, has just begun.
             self.frame_s = now_s

@@ -49,8 +49,12 @@ class RequestTimes:
     ) -> None:
         """Sends were answered together; ``counts`` are those of ``kernels.count_codes``."""
         elapsed_ms = (self._now_s() - arrived_s) * 1000
+        known = self._counts
         for key, count in counts.items():
-            self._note(_sent(key, response_code), elapsed_ms, count)
+            kind = _sent(key, response_code)
+            row = known.get(kind) or self._row_of(kind)
+            row[bisect_left(BOUNDS_MS, elapsed_ms)] += count
+            row[-1] += elapsed_ms * count
 
     def answered_pulls(self, counts: dict[int, int]) -> None:
         """Pulls of this tick, by code, were answered with messages."""
@@ -69,11 +73,13 @@ class RequestTimes:
         self._note(kind, (self._now_s() - arrived_s) * 1000, 1)
 
     def _note(self, kind: RequestKind, elapsed_ms: float, count: int) -> None:
-        row = self._counts.get(kind)
-        if row is None:
-            row = self._counts[kind] = [0] * (len(BOUNDS_MS) + 2)
+        row = self._counts.get(kind) or self._row_of(kind)
         row[bisect_left(BOUNDS_MS, elapsed_ms)] += count
         row[-1] += elapsed_ms * count
+
+    def _row_of(self, kind: RequestKind) -> list[float]:
+        row = self._counts[kind] = [0] * (len(BOUNDS_MS) + 2)
+        return row
 
     def rows(self) -> list[tuple[RequestKind, list[int], float]]:
         """By kind: the requests of each class of ``BOUNDS_MS``, and all their milliseconds."""

@@ -157,15 +157,12 @@ class Server:
         self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
     ) -> None:
         if not self._arrived:
-            self._note_first_arrival()
+            # When this was sent: if a tick has just ended, half way through it on average.
+            now_s = self._time()
+            follows = now_s - self._ended_s < _FOLLOWS_S
+            self._first_arrival_s = now_s - self._took_s / 2 if follows else now_s
             self.schedule_tick()
         self._arrived.append((connection, frames, only_sends))
-
-    def _note_first_arrival(self) -> None:
-        """When this was sent: if a tick has just ended, half way through it on average."""
-        now_s = self._time()
-        follows = now_s - self._ended_s < _FOLLOWS_S
-        self._first_arrival_s = now_s - self._took_s / 2 if follows else now_s
 
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)
@@ -197,15 +194,17 @@ class Server:
         arrived, self._arrived = self._arrived, []
         try:
             # Also of a peer that has gone meanwhile: what it sent last may be one-way.
-            self._hand_over(arrived)
+            if arrived:
+                self._hand_over(arrived)
             self._service.end_of_tick()
         finally:
             # Whatever went wrong, answers that are ready must leave.
             self._tick_scheduled = False
-            to_flush, self._to_flush = self._to_flush, []
-            self._flush(to_flush)
-            self._ended_s = self._time()
-            self._took_s = self._ended_s - began_s
+            if self._to_flush:
+                to_flush, self._to_flush = self._to_flush, []
+                self._flush(to_flush)
+            self._ended_s = ended_s = self._time()
+            self._took_s = ended_s - began_s
 
     def _hand_over(self, arrived: list[Arrived]) -> None:
         """What goes wrong with one connection's frames must not take the others' answers along."""

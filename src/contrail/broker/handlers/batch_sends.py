@@ -43,7 +43,8 @@ class BatchSends:
         self._stats = stats
         self._answers = answers
         self._take_singly = take_singly
-        self._sent: list[tuple[Connection, Item]] = []
+        # Collected, and not appended yet.
+        self.sent: list[tuple[Connection, Item]] = []
 
     def count(self, items: list[Item], at: int) -> int:
         """How many sends from there on are batches that may be collected."""
@@ -51,13 +52,13 @@ class BatchSends:
 
     def take(self, peer: Connection, items: list[Item]) -> None:
         """Collect batches of one connection."""
-        self._sent += [(peer, item) for item in items]
+        self.sent += [(peer, item) for item in items]
 
     def append(self) -> None:
         """Append everything collected so far and answer, or park the answers."""
-        if not self._sent:
+        if not self.sent:
             return
-        sent, self._sent = self._sent, []
+        sent, self.sent = self.sent, []
         drafts = [item[11] for _, item in sent]
         try:
             appended = self._store.append_batches(drafts)

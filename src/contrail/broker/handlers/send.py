@@ -87,6 +87,7 @@ class SendHandler:
         self._acknowledgements = acknowledgements
         self._stats = stats
         self._clock = clock
+        self._body_bytes_max = store.body_bytes_max
         self._waits_for_flush = waits_for_flush
         self._on_stored = on_stored
         self._answers = SendAnswers(
@@ -126,14 +127,17 @@ class SendHandler:
         self, arrived: list[Arrived], at: int, *, in_flight_count_max: int, waited_ms: float
     ) -> int:
         """Tidy sends of many connections; returns the first entry that needs a second look."""
-        if self.busy_reason(waited_ms) is not None:
+        if (
+            self._waits_for_flush or waited_ms > self._settings.config.send_wait_ms_max
+        ) and self.busy_reason(waited_ms) is not None:
             return at
         end = len(arrived)
         while at < end:
             peer, frames, only_sends = arrived[at]
             if isinstance(frames, PlainSends):
-                room = in_flight_count_max - peer.in_flight_count
-                if frames.send_count > room or not self._take_chunk([peer], frames):
+                if frames.send_count > in_flight_count_max - peer.in_flight_count:
+                    break
+                if not self._take_chunk([peer], frames):
                     break
                 at += 1
                 continue
@@ -175,10 +179,11 @@ class SendHandler:
     def _take_chunk(self, peers: list[Connection], sends: PlainSends) -> bool:
         """Collect sends that are still rows, unless one of them needs a second look."""
         if self._on_stored is not None or not are_admitted(
-            sends.chunk, self._admission.plain_topics(), _PLAIN_FLAGS, self._store.body_bytes_max
+            sends.chunk, self._admission.plain_topics(), _PLAIN_FLAGS, self._body_bytes_max
         ):
             return False
-        self._batches.append()
+        if self._batches.sent:
+            self._batches.append()
         if self._items:
             self.append_run()
         self._chunks.append((peers, sends))
@@ -327,7 +332,8 @@ class SendHandler:
 
     def append_run(self) -> None:
         """Append everything collected so far and answer, or park the answers."""
-        self._append_chunks()
+        if self._chunks or self._batches.sent:
+            self._append_chunks()
         if not self._items:
             return
         items, drafts, parts, claims = self._items, self._drafts, self._parts, self._claims
@@ -355,11 +361,13 @@ class SendHandler:
 
     def _append_chunks(self) -> None:
         """Append the rows collected so far; those that must be looked at join the run instead."""
-        self._batches.append()
+        if self._batches.sent:
+            self._batches.append()
         if not self._chunks:
             return
         taken, self._chunks = self._chunks, []
-        chunks = [sends.chunk for _, sends in taken]
+        sent = [(peers, sends.chunk) for peers, sends in taken]
+        chunks = [chunk for _, chunk in sent]
         try:
             appended = self._store.append_chunks(chunks)
         except StoreError:
@@ -379,7 +387,7 @@ class SendHandler:
             self.append_run()
             return
         self._stats.stored_plain(chunks, appended.physical_end - appended.physical_start)
-        self._answers.promise_chunks([(peers, sends.chunk) for peers, sends in taken], appended)
+        self._answers.promise_chunks(sent, appended)
 
     def _append_singly(
         self, items: list[Item], parts: list[Part], claims: Mapping[tuple[str, bytes], _Claimed]

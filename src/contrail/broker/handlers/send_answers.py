@@ -135,13 +135,15 @@ class SendAnswers:
             self._answer_rows_singly(chunks, appended, code, arrived_s)
             return
         if self._times is not None:
-            counts = count_chunk_codes([chunk for _, chunk in chunks])
-            self._times.answered_sends(counts, code, arrived_s)
-        extra = self.extra_fields()
+            self._times.answered_sends(count_chunk_codes(chunks), code, arrived_s)
+        extra = self._extra if self._settings.epoch == self._extra_epoch else self.extra_fields()
+        is_only_one = len(chunks) == 1
         for peers, (_, count, rows, texts, _, _) in chunks:
             if len(peers) == 1:
                 answer = plain_answers(count, rows, texts, self._host_digits, extra)
-                if answer:
+                if answer and is_only_one:
+                    peers[0].send_at_once(answer)
+                elif answer:
                     peers[0].send_whole(answer)
                 continue
             answers = plain_answers_singly(count, rows, texts, self._host_digits, extra)

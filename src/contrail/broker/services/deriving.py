@@ -16,8 +16,10 @@ from contrail.store.log import MessageStore
 
 _log = logging.getLogger(__name__)
 
-# RocketMQ looks for new messages as often.
-_LATER_S = 0.001
+# Nobody can tell: whoever asks for anything but a send is served after what he may see was derived,
+# and while somebody waits for messages they are derived at once. Until then it is read again from
+# the log after a crash.
+_LATER_S = 0.005
 # So many bytes of the log have nothing to gain from company.
 _TOGETHER_BYTES = 256 << 10
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from contrail.kernels import send_rows
@@ -48,10 +49,10 @@ def is_two_way(chunk: Chunk, index: int) -> bool:
     return not chunk[2][index * send_rows.ROW_NUMBERS + send_rows.ONE_WAY]
 
 
-def count_chunk_codes(chunks: list[Chunk]) -> dict[int, int]:
-    """As ``send_tally.count_codes``: all of these came with one code."""
+def count_chunk_codes(sent: Sequence[tuple[object, Chunk]]) -> dict[int, int]:
+    """As ``send_tally.count_codes``, for chunks and who sent them: all came with one code."""
     both = two_way = 0
-    for chunk in chunks:
+    for _, chunk in sent:
         both += chunk[1]
         two_way += two_way_count(chunk)
     if two_way == both:

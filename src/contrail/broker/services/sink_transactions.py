@@ -112,7 +112,8 @@ class SinkTransactions:
         self._attempt = attempt
         self._work_ms_max = work_ms_max
         self._jobs: deque[_Job] = deque()
-        self._behind = False
+        # Whether there was no time for all that could be done.
+        self.is_behind = False
 
     def commit(self, sink_id: str, batch_id: int, attempts: Mapping[int, str], told: Told) -> None:
         """Make messages of the rows of these attempts; older and other ones are rolled back."""
@@ -157,8 +158,8 @@ class SinkTransactions:
         stuck_count = 0
         while stuck_count < len(self._jobs) and monotonic_ms() < deadline_ms:
             stuck_count = 0 if self._advance(now_ms) else stuck_count + 1
-        self._behind = stuck_count < len(self._jobs)
-        if self._behind:
+        self.is_behind = stuck_count < len(self._jobs)
+        if self.is_behind:
             self._wake()
 
     @property
@@ -167,9 +168,8 @@ class SinkTransactions:
         return _RETRY_INTERVAL_MS if self._jobs else _IDLE_INTERVAL_MS
 
     def carry_on(self) -> None:
-        """Go on with what there was no time for."""
-        if self._behind:
-            self.run(self._clock.now_ms())
+        """Go on with what there was no time for, if anything is behind."""
+        self.run(self._clock.now_ms())
 
     def _advance(self, now_ms: int) -> bool:
         """One step of the job that is next; False if it has to wait for something."""

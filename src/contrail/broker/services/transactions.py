@@ -118,7 +118,8 @@ class Transactions:
         self._clock = clock
         self._store_host = store_host
         self.recent = RecentHalves(store_host=store_host)
-        self._waiting: dict[Half, _Decision] = {}
+        # Decisions that are written at the end of the tick.
+        self.waiting: dict[Half, _Decision] = {}
         self._waiting_bytes = 0
         self._ops: deque[OpRow] = deque()
         self._op_next = 0
@@ -231,10 +232,10 @@ class Transactions:
                 f"transaction {half.key!r} is a row of sink {half.sink.key.sink_id!r}, "
                 "which commits its rows together",
             )
-        waiting = self._waiting.get(half)
+        waiting = self.waiting.get(half)
         if waiting is None:
             waiting = _Decision(half, fate, _committed(message, half, fate))
-            self._waiting[half] = waiting
+            self.waiting[half] = waiting
             self._waiting_bytes += len(message.body)
         elif waiting.fate is not fate:
             raise decided_otherwise(half.key, waiting.fate)
@@ -244,10 +245,10 @@ class Transactions:
 
     def append_run(self) -> None:
         """Write the decisions that wait, and tell who waits for them."""
-        if not self._waiting:
+        if not self.waiting:
             return
-        decisions = list(self._waiting.values())
-        self._waiting, self._waiting_bytes = {}, 0
+        decisions = list(self.waiting.values())
+        self.waiting, self._waiting_bytes = {}, 0
         try:
             self._append_decisions(decisions)
         except MessageIllegal:

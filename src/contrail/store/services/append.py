@@ -28,6 +28,7 @@ from contrail.model.message import MessageDraft
 from contrail.model.properties import DELAY, read_property
 from contrail.model.record import SYS_FLAG_INNER_BATCH, TRANSACTION_MASK, encode_blank
 from contrail.model.topic import check_topic_folder
+from contrail.runtime import crashpoints
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import OUT_OF_DESCRIPTORS, FileSystem
 from contrail.store.config import StoreConfig
@@ -122,7 +123,8 @@ class Appender:
         It is not when they go over the segment's end or one of them is the first of its queue:
         nothing was written then, and ``append`` takes them.
         """
-        self._refuse()
+        if self.refusal is not None:
+            self._refuse()
         if self._active is None or self._record_crc:
             return None
         state = self._state
@@ -134,9 +136,11 @@ class Appender:
         if built is None:
             return None
         records, physical_end, next_offsets, last_record_offset = built
-        crashpoint("append.before_write")
+        if crashpoints.ARMED:
+            crashpoint("append.before_write")
         self._pwrite(records, start)
-        crashpoint("append.after_write")
+        if crashpoints.ARMED:
+            crashpoint("append.after_write")
         state.commit_append(next_offsets, physical_end)
         self._written(last_record_offset, now_ms)
         return AppendedChunks(records, start, physical_end, now_ms)

@@ -93,7 +93,8 @@ class AppendState:
 
     def room(self) -> int:
         """How many bytes of records the segment at the end of the log still takes."""
-        return self._room(self.physical_end)
+        used = self.physical_end % self._segment_bytes
+        return self._segment_bytes - used - BLANK_RECORD_BYTES
 
     def _place(self, draft: MessageDraft, planned: dict[QueueKey, int], weight: int) -> int:
         if draft.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
