@@ -13,7 +13,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Protocol, cast
 
-from bench.cold_pages import ColdPages
 from bench.harness import REPOSITORY, BenchError, Row
 from bench.report import (
     Draw,
@@ -112,12 +111,9 @@ def _measured(suite: Suite, *, size: str, parent: Path, wanted: list[str] | None
         known = ", ".join(suite.groups())
         raise BenchError(f"no such group: {', '.join(sorted(unknown))}; choose of {known}")
     rows: list[Row] = []
-    with ColdPages(parent) as cold_pages:
-        for group in suite.groups():
-            if not wanted or group in wanted:
-                if size == "full":
-                    cold_pages.fill()
-                rows += _measured_group(suite, group, size=size, parent=parent)
+    for group in suite.groups():
+        if not wanted or group in wanted:
+            rows += _measured_group(suite, group, size=size, parent=parent)
     if not rows:
         raise BenchError("nothing was measured: what was asked for has no rows in this run")
     return rows

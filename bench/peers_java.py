@@ -22,6 +22,7 @@ from typing import Self
 from bench.client_peers import java_client, java_command
 from bench.harness import REPOSITORY, BenchError, Figures
 from bench.peers_servers import RocketServer
+from bench.warm_pages import warm_pages
 from bench.wire_parts import PROGRAMS, settle, tail
 from bench.wire_parts import pinned as kept_to_core
 from tests.interop.peers import JavaPeer, own_environment
@@ -34,6 +35,8 @@ _HEAP = "-Xmx512m"
 _CPU_S_MIN = 1e-6
 # Apache's broker never rests: its timers alone take more than what other servers call idle.
 IDLE_SHARE_MAX = 0.3
+# More than a Java client on one core gets stored, its warm-up included.
+_STORED_BYTES_PER_S = 200 << 20
 _SOURCES = REPOSITORY / "bench" / "peers_programs"
 
 
@@ -88,6 +91,10 @@ class JavaLoad:
 
         ``cpu_s`` is the broker's over what is measured, ``client_cpu_s`` the program's own.
         """
+        if "bytes" in command:
+            warm_pages(
+                self._folder, int(_STORED_BYTES_PER_S * float(str(command.get("seconds", 0))))
+            )
         settle(self._server.under_load, IDLE_SHARE_MAX)
         limit_s = _SPARE_S + float(str(command.get("seconds", 0)))
         # A command that hangs is ended with its process, which ends the reads below.

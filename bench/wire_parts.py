@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Literal
 
 from bench.harness import REPOSITORY, BenchError, Figures, compiled, in_program
+from bench.warm_pages import warm_pages
 from bench.wire_frames import BROKER_NAME, frame_bytes, opaque_at
 
 PROGRAMS = REPOSITORY / "build" / "bench-programs"
@@ -150,6 +151,9 @@ def loaded(
     A ``walk`` is a pull that goes on by so many messages, until so many have been read.
     ``idle_share_max`` of a core is what the server may use while it counts as quiet.
     """
+    if walk is None:
+        # As much as the requests, in each of memory, log and what is derived of it.
+        warm_pages(server.log.parent, 3 * shape.count * frame_file.stat().st_size)
     settle(server, idle_share_max)
     numbers = (shape.connections, shape.depth, shape.count // 5, shape.count, _LOAD_LIMIT_S)
     if walk is not None:

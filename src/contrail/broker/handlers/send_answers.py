@@ -105,8 +105,8 @@ class SendAnswers:
         self._acknowledgements.park(run.physical_end, self._clock.now_ms(), release)
 
     def promise_chunks(self, chunks: list[SentChunk], appended: AppendedChunks) -> None:
-        """As ``_promise``, for rows."""
-        arrived_s = self.arrived_s
+        """As ``promise``, for rows."""
+        arrived_s = 0.0 if self._times is None else self._times.arrived_s
         if not self._waits_for_flush:
             self._answer_chunks(chunks, appended, ResponseCode.SUCCESS, arrived_s)
             return
