@@ -330,7 +330,7 @@ class MessageStore:
         """
         appended = self._appender.append_chunks(chunks)
         if appended is not None:
-            self._dispatcher.offer(appended, chunks)
+            self._dispatcher.offer_chunks(appended, chunks)
         return appended
 
     def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
@@ -340,7 +340,7 @@ class MessageStore:
         """
         appended = self._appender.append_batches(batches)
         if appended is not None:
-            self._dispatcher.offer(appended)
+            self._dispatcher.offer_batches(appended)
         return appended
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:

@@ -112,7 +112,6 @@ class SendAnswers:
             return
         # Bodies are in the log; what waits keeps only what its answers need.
         waiting: list[SentChunk] = [(peers, (b"", *chunk[1:])) for peers, chunk in chunks]
-        places = appended._replace(records=bytearray())
         counts = [count for sent in waiting for count in _two_way_counts(*sent)]
         for peer, count in counts:
             peer.in_flight_count += count
@@ -120,7 +119,7 @@ class SendAnswers:
         def release(code: ResponseCode) -> None:
             for peer, count in counts:
                 peer.in_flight_count -= count
-            self._answer_chunks(waiting, places, code, arrived_s)
+            self._answer_chunks(waiting, appended, code, arrived_s)
 
         self._acknowledgements.park(appended.physical_end, self._clock.now_ms(), release)
 

@@ -54,9 +54,8 @@ class AppendedRun(NamedTuple):
 
 
 class AppendedChunks(NamedTuple):
-    """The records that were written, from ``physical_start`` to ``physical_end`` of the log."""
+    """Where sends were written: from ``physical_start`` to ``physical_end`` of the log."""
 
-    records: bytearray
     physical_start: int
     physical_end: int
     store_timestamp_ms: int
@@ -143,7 +142,7 @@ class Appender:
             crashpoint("append.after_write")
         state.commit_append(next_offsets, physical_end)
         self._written(last_record_offset, now_ms)
-        return AppendedChunks(records, start, physical_end, now_ms)
+        return AppendedChunks(start, physical_end, now_ms)
 
     def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
         """Tidy batches in order, split; None if this way is not for them: nothing was written."""

@@ -53,22 +53,33 @@ class Dispatcher:
         # By topic and queue id: where somebody waits for arrivals. None: tell of them all.
         self.watched: dict[tuple[bytes, int], Any] | None = None
         self._unannounced: list[Arrival] = []
-        # What was just written, in that order; with its rows of numbers where it came as such.
-        self._fresh: deque[tuple[AppendedChunks | AppendedBatches, list[Chunk] | None]] = deque()
+        # What was just written, in that order: records, or the rows of numbers they came as.
+        self._fresh: deque[tuple[AppendedChunks, list[Chunk]] | tuple[AppendedBatches, None]]
+        self._fresh = deque()
         self._fresh_bytes = 0
         self.dispatched_end = 0
         self.last_store_timestamp_ms = 0
 
-    def offer(
-        self, appended: AppendedChunks | AppendedBatches, chunks: list[Chunk] | None = None
-    ) -> None:
-        """Sends that were just written: no need to read them back and check them.
+    def offer_batches(self, appended: AppendedBatches) -> None:
+        """Batches that were just written: no need to read them back and check them."""
+        if self._has_room_for(appended):
+            self._fresh.append((appended, None))
 
-        With the rows of numbers that they came as there is no need to take them apart either.
+    def offer_chunks(self, appended: AppendedChunks, chunks: list[Chunk]) -> None:
+        """Sends that were just written, as rows of numbers: no need to take records apart either.
+
+        The bytes they came as are not kept: the memory is taken by the next ones while the
+        processor still has it at hand.
         """
-        if self._fresh_bytes + len(appended.records) <= _FRESH_BYTES_MAX:
-            self._fresh.append((appended, chunks))
-            self._fresh_bytes += len(appended.records)
+        if self._has_room_for(appended):
+            self._fresh.append((appended, [(b"", *chunk[1:]) for chunk in chunks]))
+
+    def _has_room_for(self, appended: AppendedChunks | AppendedBatches) -> bool:
+        fresh_bytes = self._fresh_bytes + appended.physical_end - appended.physical_start
+        if fresh_bytes > _FRESH_BYTES_MAX:
+            return False
+        self._fresh_bytes = fresh_bytes
+        return True
 
     def advance(self, physical_limit: int) -> int:
         """Derive everything up to ``physical_limit``; returns the bytes passed."""
@@ -98,13 +109,15 @@ class Dispatcher:
             self._derive_plain(self._plain_run(physical_limit))
             return True
         if is_next:
-            self._derive_fresh(appended)
-        self._drop_first()
+            assert isinstance(appended, AppendedBatches), "sends come with rows of numbers"
+            self._derive(appended.records, 0, len(appended.records), appended.physical_start)
+        self._drop(1)
         return is_next
 
-    def _drop_first(self) -> None:
-        appended, _ = self._fresh.popleft()
-        self._fresh_bytes -= len(appended.records)
+    def _drop(self, count: int) -> None:
+        for _ in range(count):
+            appended, _ = self._fresh.popleft()
+            self._fresh_bytes -= appended.physical_end - appended.physical_start
 
     def _advance_in(self, segment: Segment, physical_limit: int) -> None:
         start = self.dispatched_end - segment.start
@@ -148,9 +161,6 @@ class Dispatcher:
         self.last_store_timestamp_ms = store_timestamp_ms or self.last_store_timestamp_ms
         self.dispatched_end = base_offset + end
 
-    def _derive_fresh(self, appended: AppendedChunks | AppendedBatches) -> None:
-        self._derive(appended.records, 0, len(appended.records), appended.physical_start)
-
     def _plain_run(self, physical_limit: int) -> list[tuple[AppendedChunks, list[Chunk]]]:
         """Fresh sends that follow each other, with their rows of numbers."""
         run: list[tuple[AppendedChunks, list[Chunk]]] = []
@@ -166,7 +176,10 @@ class Dispatcher:
         return run
 
     def _derive_plain(self, run: list[tuple[AppendedChunks, list[Chunk]]]) -> None:
-        """As ``_derive``, without a look at the records unless one of them is unusual."""
+        """As ``_derive``, without a look at the records.
+
+        Unless one of them is unusual: then what they came as is dropped, and they are read back.
+        """
         arrivals, index_rows = self._queues.put_plain(
             [(chunks, appended.store_timestamp_ms) for appended, chunks in run],
             watched=self.watched,
@@ -174,9 +187,7 @@ class Dispatcher:
         )
         self._note(arrivals)
         if index_rows is None:
-            for appended, _ in run:
-                self._derive_fresh(appended)
-                self._drop_first()
+            self._drop(len(run))
             return
         last = run[-1][0]
         self._queues.note_end(last.physical_end)
@@ -184,8 +195,7 @@ class Dispatcher:
         self._put_keys(index_rows)
         self.last_store_timestamp_ms = last.store_timestamp_ms
         self.dispatched_end = last.physical_end
-        for _ in run:
-            self._drop_first()
+        self._drop(len(run))
 
     def _note(self, arrivals: list[Arrival]) -> None:
         """At once: rows that are put again after a later failure are no news."""
