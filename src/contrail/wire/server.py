@@ -48,6 +48,13 @@ class Service(Protocol):
         """
         ...
 
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        """Take the first frames of a connection that need no tick; returns those behind them.
+
+        Nothing else waits for the next tick. What is taken is answered by ``send_parts``.
+        """
+        ...
+
     def received(self, peer: Connection, frames: Frames) -> None:
         """Frames of one connection, in order."""
         ...
@@ -158,8 +165,29 @@ class Server:
     ) -> None:
         if not self._arrived:
             self._note_first_arrival()
+            if not only_sends:
+                frames = self._taken_at_once(connection, frames)
+                if not frames:
+                    return
             self.schedule_tick()
         self._arrived.append((connection, frames, only_sends))
+
+    def _taken_at_once(
+        self, connection: Connection, frames: Frames | PlainSends | bytes
+    ) -> Frames | PlainSends | bytes:
+        """What of frames that came first is left for the tick."""
+        if not isinstance(frames, list):
+            return frames
+        arrived_s = self._first_arrival_s
+        self.waited_s = self._time() - arrived_s
+        if self.times is not None:
+            self.times.arrived_s = arrived_s
+        try:
+            return self._service.take_at_once(connection, frames)
+        except Exception:
+            _log.exception("the frames of %s were not served", connection.address)
+            connection.close("internal_error")
+            return []
 
     def _note_first_arrival(self) -> None:
         """When this was sent: if a tick has just ended, half way through it on average."""
