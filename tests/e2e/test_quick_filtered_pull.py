@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contrail.broker.handlers.quick_pulls import Outcome
+from contrail.broker.services.cold_reads import FarAnswer
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
@@ -77,9 +78,9 @@ def test_both_ways_give_the_same_answer_and_leave_the_same_behind(
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[object] = []
-    name = "answer_far" if is_far else "answer"
+    name = "answer_far" if is_far else "answer_run"
     quickly = getattr(app.pulls.quick, name)
-    watched = lambda item, peer: taken.append(quickly(item, peer)) or taken[-1]  # noqa: E731
+    watched = lambda *given: taken.append(quickly(*given)) or taken[-1]  # noqa: E731
     # The first pull makes the group, the second is remembered.
     for _ in range(2):
         pull(cluster, 0, **FILTERS[kind])
@@ -91,12 +92,16 @@ def test_both_ways_give_the_same_answer_and_leave_the_same_behind(
         committed = app.tables.consumer_offsets.query("readers", TOPIC, 0)
         pull(cluster, 7, **FILTERS[kind])
         with monkeypatch.context() as patched:
-            patched.setattr(app.pulls.quick, "answer", lambda item, peer: Outcome.UNUSUAL)
+            patched.setattr(
+                app.pulls.quick, "answer_run", lambda frames, at, peer: (at, Outcome.UNUSUAL)
+            )
             slow = pull(cluster, queue_offset, **FILTERS[kind])
         assert quick._replace(opaque=0) == slow._replace(opaque=0)
         assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == committed == queue_offset
         if queue_offset < 20:
-            assert taken and taken[-1] not in (None, Outcome.UNUSUAL, Outcome.FAR)
+            assert taken and (
+                taken[-1] == (1, Outcome.ANSWERED) or isinstance(taken[-1], FarAnswer)
+            )
 
 
 def test_a_filter_that_a_group_replaces_counts_from_its_next_pull_on(cluster: LocalCluster) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contrail.broker.handlers.quick_pulls import Outcome
-from contrail.broker.services.cold_reads import ColdReads
+from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
@@ -65,7 +65,9 @@ def quick_and_slow(
         turn = pull(cluster, queue_offset, **changes)
     assert turn._replace(opaque=0) == quick._replace(opaque=0)
     with monkeypatch.context() as patched:
-        patched.setattr(app.pulls.quick, "answer", lambda pull, peer: Outcome.UNUSUAL)
+        patched.setattr(
+            app.pulls.quick, "answer_run", lambda frames, at, peer: (at, Outcome.UNUSUAL)
+        )
         slow = pull(cluster, queue_offset, **changes)
     return [answer._replace(opaque=0) for answer in (quick, slow)]
 
@@ -88,16 +90,15 @@ def test_the_shortcut_is_really_taken(
     send(cluster, 5)
     app = cluster.brokers[0].app
     assert app is not None
-    taken: list[Outcome] = []
-    quickly = app.pulls.quick.answer
+    taken: list[tuple[int, Outcome]] = []
+    quickly = app.pulls.quick.answer_run
     monkeypatch.setattr(
-        app.pulls.quick,
-        "answer",
-        lambda pull, peer: taken.append(quickly(pull, peer)) or taken[-1],
+        app.pulls.quick, "answer_run", lambda *given: taken.append(quickly(*given)) or taken[-1]
     )
-    for _ in range(3):
+    for _ in range(4):
         assert pull(cluster, 0).code == ResponseCode.SUCCESS
-    assert taken[-1] is Outcome.ANSWERED
+    # An answer may be here before who watches has noted it: the third surely is.
+    assert (1, Outcome.ANSWERED) in taken
 
 
 # What was there before a broker started counts as far back: it may be on the disk only.
@@ -126,7 +127,7 @@ def test_both_ways_give_the_same_answer_from_further_back(
     assert quick == slow
 
 
-@pytest.mark.parametrize("way", ["answer", "answer_far"])
+@pytest.mark.parametrize("way", ["answer_run", "answer_far"])
 def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -139,13 +140,14 @@ def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
     monkeypatch.setattr(
         app.pulls.quick,
         way,
-        lambda pull, peer: taken.append(quickly(pull, peer)) or taken[-1],
+        lambda *given: taken.append(quickly(*given)) or taken[-1],
     )
     if way == "answer_far":
         stand_in_line(monkeypatch)
-    for _ in range(3):
+    for _ in range(4):
         assert pull(cluster, 0, sysFlag="5", commitOffset="2").code == ResponseCode.SUCCESS
-    assert taken[-1] not in (None, Outcome.FAR, Outcome.UNUSUAL)
+    # An answer may be here before who watches has noted it: the third surely is.
+    assert (1, Outcome.ANSWERED) in taken or isinstance(taken[-1], FarAnswer)
     assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 2
 
 
@@ -261,3 +263,33 @@ def test_a_long_subscription_is_not_remembered(cluster: LocalCluster) -> None:
     for number in range(3):
         pull(cluster, 0, subscription=" || ".join(f"tag{number}-{n}" for n in range(500)))
     assert len(app.pulls._admission._passed) == 0
+
+
+def test_pulls_and_others_of_one_write_are_all_answered(cluster: LocalCluster) -> None:
+    send(cluster, 10)
+    usual = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "maxMsgNums": "4"}
+    usual |= {"sysFlag": "5", "suspendTimeoutMillis": "0", "subscription": "*", "subVersion": "0"}
+    for _ in range(2):
+        pull(cluster, 0, sysFlag="5")
+    ends = {"topic": TOPIC, "queueId": "0"}
+    with RawClient(cluster.brokers[0].port) as client:
+        frames = []
+        for opaque, queue_offset in enumerate((0, 4, None, 8, 2, 10**6, 6)):
+            if queue_offset is None:
+                request = Request(RequestCode.GET_MAX_OFFSET, opaque, ends, b"")
+            else:
+                place = {"queueOffset": str(queue_offset), "commitOffset": str(queue_offset)}
+                request = Request(RequestCode.PULL_MESSAGE, opaque, usual | place, b"")
+            frames.append(encode_request(request))
+        client.send(b"".join(frames))
+        answers = {answer.opaque: answer for answer in (client.next_frame() for _ in frames)}
+    assert sorted(answers) == list(range(7))
+    found = {
+        opaque: len(list(split_record_run(answers[opaque].body))) for opaque in (0, 1, 3, 4, 6)
+    }
+    assert found == {0: 4, 1: 4, 3: 2, 4: 4, 6: 4}
+    assert answers[2].fields["offset"] == "10"
+    assert answers[5].code == ResponseCode.PULL_OFFSET_MOVED
+    app = cluster.brokers[0].app
+    assert app is not None
+    assert app.tables.consumer_offsets.query("readers", TOPIC, 0) == 6, "the last one counts"

@@ -76,6 +76,10 @@ class EchoService:
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
         return at
 
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        """Everything waits for its tick."""
+        return frames
+
     def received(self, peer: Connection, frames: Frames) -> None:
         if peer is self.fails_for:
             raise RuntimeError("this service has a bug")

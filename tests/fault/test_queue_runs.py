@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from contrail.clock import monotonic_ms
 from contrail.store.log import MessageStore
+from contrail.store.services import residency
 from contrail.store.services.queue_runs import FAR, QueueRuns, Reach
 from tests.fakes.cold_files import ColdFileSystem
 from tests.fault.store_setup import append_numbers, small_config
@@ -25,7 +27,7 @@ def filled(root: Path, count: int, sound_ms: int = SOUND_MS) -> MessageStore:
 
 
 def read(runs: QueueRuns, queue_offset: int, reach: Reach = Reach.WARM) -> bytes | None:
-    run = runs.read(queue_offset, 3, BYTES_MAX, reach)
+    run = runs.read(queue_offset, 3, BYTES_MAX, reach, monotonic_ms())
     return None if run is None or run is FAR else b"".join(run[0])
 
 
@@ -42,8 +44,10 @@ def test_a_walk_that_remembers_finds_what_single_reads_find(
         runs = store.runs(ORDERS, 0)
         for _ in range(3):
             for queue_offset in range(store.queue_offset_max(ORDERS, 0)):
-                alone = store.runs(ORDERS, 0).read(queue_offset, 3, BYTES_MAX, Reach.ANY)
-                kept = runs.read(queue_offset, 3, BYTES_MAX, Reach.ANY)
+                alone = store.runs(ORDERS, 0).read(
+                    queue_offset, 3, BYTES_MAX, Reach.ANY, monotonic_ms()
+                )
+                kept = runs.read(queue_offset, 3, BYTES_MAX, Reach.ANY, monotonic_ms())
                 assert (alone is None) == (kept is None)
                 if alone is not None and kept is not None and alone is not FAR and kept is not FAR:
                     assert kept[1:] == alone[1:]
@@ -61,9 +65,8 @@ def test_inside_of_what_was_asked_nothing_is_asked_again(
     with store:
         runs = store.runs(ORDERS, 0)
         for _ in range(3):
-            assert runs.read(0, 10, BYTES_MAX, Reach.WARM) not in (None, FAR)
+            assert runs.read(0, 10, BYTES_MAX, Reach.WARM, monotonic_ms()) not in (None, FAR)
         monkeypatch.setattr(QueueRuns, "_look", lambda *_: None)
-        monkeypatch.setattr("contrail.store.services.queue_runs.monotonic_ms", lambda: 0)
         assert read(runs, 4) is not None
 
 
@@ -105,4 +108,51 @@ def test_what_was_found_to_have_left_memory_is_asked_about_again(tmp_path: Path)
         # As if a quarter of a second had passed, and somebody else had asked for these bytes.
         store._reading.residency._warm.clear()
         store._reading._sound.left_memory(0, 1)
-        assert runs.read(0, 3, BYTES_MAX, Reach.WARM) is FAR
+        assert runs.read(0, 3, BYTES_MAX, Reach.WARM, monotonic_ms()) is FAR
+
+
+def walk_in_small_blocks(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
+    """Where the window ends for one who reads on in the first segment, before and after that."""
+    monkeypatch.setattr(residency, "_WARM_BLOCK_BYTES", 1024)
+    runs = store.runs(ORDERS, 0)
+    ends = []
+    for queue_offset in (0, 5):
+        # What was asked about holds until then: the second read asks about what comes next.
+        assert read(runs, queue_offset) is not None
+        assert runs._window is not None
+        ends.append(runs._window.end)
+        runs._window = runs._window._replace(until_ms=0)
+    return ends[0], ends[1]
+
+
+def test_one_who_reads_on_is_told_of_what_comes_next(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, 100).close()
+    with MessageStore.open(small_config(tmp_path, sound_ms=SOUND_MS)) as store:
+        store._reading._sound.verified(0, 8192, monotonic_ms())
+        first_end, next_end = walk_in_small_blocks(store, monkeypatch)
+        assert first_end <= 2048
+        assert next_end >= first_end + residency._WARM_AHEAD_BLOCKS * 1024
+
+
+def test_what_comes_next_and_is_on_the_disk_only_is_not_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, 100).close()
+    files = ColdFileSystem()
+    with MessageStore.open(small_config(tmp_path, sound_ms=SOUND_MS), files=files) as store:
+        store.get(ORDERS, 0, 0)
+        store._reading._sound.verified(0, 8192, monotonic_ms())
+        left_count = store._reading._sound.left_count
+        segment = store._reading._segments.at(0)
+        assert segment is not None
+        files.chill()
+        files._resident |= files._pages(segment.path, 0, 4096)
+        monkeypatch.setattr(residency, "_WARM_BLOCK_BYTES", 1024)
+        around = store._reading.residency.warm_around(
+            segment, 0, 600, monotonic_ms(), reads_on=True
+        )
+        assert around is not None
+        assert around[:2] == (0, 4096)
+        assert store._reading._sound.left_count == left_count, "nobody asked for it"

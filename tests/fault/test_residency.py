@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from contrail.clock import monotonic_ms
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
 from contrail.runtime.files import FilePart, FileSystem
@@ -96,7 +97,7 @@ def test_asking_what_is_missing_waits_for_nothing(tmp_path: Path) -> None:
         for queue_offset in range(store.queue_offset_max(ORDERS, 0)):
             store.is_near(ORDERS, 0, queue_offset)
             store.on_disk(ORDERS, 0, queue_offset)
-            store.runs(ORDERS, 0).read(queue_offset, 32, 1 << 18, Reach.NEAR)
+            store.runs(ORDERS, 0).read(queue_offset, 32, 1 << 18, Reach.NEAR, monotonic_ms())
         assert files.waits == []
 
 
@@ -107,9 +108,9 @@ def test_what_this_process_appended_is_near_and_read_at_once(tmp_path: Path) -> 
         append_numbers(store, 1000, 1010)
         assert not store.is_near(ORDERS, 0, old_end - 1)
         runs = store.runs(ORDERS, 0)
-        assert runs.read(old_end - 1, 1, 1 << 18, Reach.NEAR) is None
+        assert runs.read(old_end - 1, 1, 1 << 18, Reach.NEAR, monotonic_ms()) is None
         assert store.is_near(ORDERS, 0, old_end)
-        assert runs.read(old_end, 1, 1 << 18, Reach.NEAR) is not None
+        assert runs.read(old_end, 1, 1 << 18, Reach.NEAR, monotonic_ms()) is not None
 
 
 def test_offsets_outside_the_queue_need_nothing(tmp_path: Path) -> None:

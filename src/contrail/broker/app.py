@@ -56,7 +56,7 @@ from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
-from contrail.protocol.frames import Frames, pull_request
+from contrail.protocol.frames import PULL_LENGTH, Frames, pull_request
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
@@ -97,6 +97,8 @@ _FOR_THE_LIVING = frozenset(
 )
 # Sends are the longest tuples of the frame kernel.
 _SEND_LENGTH = 12
+# Members of an enumeration are looked up each time they are named.
+_ANSWERED = PullOutcome.ANSWERED
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
@@ -578,34 +580,65 @@ class Broker:
         """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
         if self._deriving.is_behind:
             self._deriving.catch_up()
-        first = 0
-        for index, frame in enumerate(frames):
+        first = index = 0
+        while index < len(frames):
+            frame = frames[index]
             if len(frame) == _SEND_LENGTH:
+                index += 1
                 continue
             if first < index:
                 self._take_sends(peer, frames[first:index])
-            first = index + 1
             if isinstance(frame, Request):
                 self._handle(peer, frame)
+                index += 1
             elif isinstance(frame, ReceivedResponse):
                 peer.answered(frame)
+                index += 1
             else:
-                self._take_pull(peer, frame)
+                index = self._take_pulls(peer, frames, index)
+            first = index
         if first < len(frames):
             self._take_sends(peer, frames[first:])
 
-    def _take_pull(self, peer: Connection, pull: Item) -> None:
-        """Most are like the one before; the others take the long way, and are known then."""
-        is_usual = not (
-            peer.is_closed
-            or peer.is_fast_port
-            or peer.is_choked
-            or self.router.is_going_away
-            or self._pulls_wait_too_long()
-        )
-        outcome = self.pulls.quick.answer(pull, peer) if is_usual else PullOutcome.UNUSUAL
-        if outcome is PullOutcome.ANSWERED:
-            return
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        """Pulls that nothing else is to be done before need no tick; returns what is left."""
+        if len(frames[0]) != PULL_LENGTH:
+            return frames
+        if self._deriving.is_behind:
+            self._deriving.catch_up()
+        at = self._take_pulls(peer, frames, 0)
+        self._note_pulls()
+        return frames[at:]
+
+    def _take_pulls(self, peer: Connection, frames: Frames, at: int) -> int:
+        """All pulls from ``at`` on; returns where something else begins.
+
+        Most are like the one before; the others take the long way, and are known then.
+        """
+        end = len(frames)
+        while at < end and len(frames[at]) == PULL_LENGTH:
+            outcome = PullOutcome.UNUSUAL
+            if not (
+                peer.is_closed
+                or peer.is_fast_port
+                or peer.is_choked
+                or self.router.is_going_away
+                or self._pulls_wait_too_long()
+            ):
+                at, outcome = self.pulls.quick.answer_run(frames, at, peer)
+            if outcome is not _ANSWERED:
+                self._take_unusual(peer, frames[at], outcome)
+                at += 1
+        return at
+
+    def _note_pulls(self) -> None:
+        quick = self.pulls.quick
+        if quick.answered:
+            counts = quick.take_counts()
+            if self._times is not None:
+                self._times.answered_pulls(counts)
+
+    def _take_unusual(self, peer: Connection, pull: Item, outcome: PullOutcome) -> None:
         if outcome is PullOutcome.UNUSUAL or not self.pulls.take_far(
             pull, peer, lambda: self._take_the_long_way(peer, pull, has_committed=True)
         ):
@@ -669,12 +702,7 @@ class Broker:
     def end_of_tick(self) -> None:
         self.sends.append_run()
         self.kinds.append_run()
-        pulls = self.pulls
-        if pulls.quick.answered:
-            counts = pulls.quick.take_counts()
-            pulls.cold_reads.at_once_bytes = 0
-            if self._times is not None:
-                self._times.answered_pulls(counts)
+        self._note_pulls()
         if self._flush_noted:
             self._take_flushed()
         self._deriving.after_tick()

@@ -138,6 +138,10 @@ class NameServer:
         """Nothing a NameServer is asked comes in runs."""
         return at
 
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        """Everything waits for its tick."""
+        return frames
+
     def received(self, peer: Connection, frames: Frames) -> None:
         if peer.is_closed:
             # Whoever registers and goes must not stay in the routes.

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 _TOTAL = Struct(">I")
 _PREFIX_BYTES = 8
+# Nothing else of the frame kernel is as long.
+PULL_LENGTH = 9
 # How a Java client's header begins, in JSON and in binary; others are not worth a try.
 _SEND_BEGINS = (b'{"code":310,', b"\x01\x36\x00")
 # With 64 connections of one message each, tuples cost a fifth less than rows.

@@ -103,6 +103,9 @@ class FaultyBroker(Broker):
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
         return at if self._meddles else super().take_runs(arrived, at)
 
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        return frames if self._is_dead or self._meddles else super().take_at_once(peer, frames)
+
     def received(self, peer: Connection, frames: Frames) -> None:
         if self._is_dead:
             return

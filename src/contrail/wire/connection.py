@@ -309,6 +309,27 @@ class Connection(asyncio.Protocol):
             _log.exception("the answer to %s could not be sent", self.address)
             self.abort("internal_error")
 
+    def send_parts(self, parts: list[bytes | memoryview]) -> None:
+        """Write parts of frames now, unless others wait to leave before them.
+
+        For answers that were given together: there is nothing else to join them with.
+        """
+        if self._out or self.is_closed:
+            self.send(parts)
+            return
+        self._out = parts
+        try:
+            self.flush()
+        except Exception:
+            # Whoever answers many must not stop at one.
+            _log.exception("the answers to %s could not be sent", self.address)
+            self.abort("internal_error")
+
+    @property
+    def room_bytes(self) -> int:
+        """How much may be sent to the peer before it counts as choked."""
+        return self._hub.limits.write_bytes_max - self._out_bytes
+
     @property
     def is_choked(self) -> bool:
         """Whether so much is on its way to the peer that it should not ask for more."""

@@ -48,6 +48,13 @@ class Service(Protocol):
         """
         ...
 
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        """Take the first frames of a connection that need no tick; returns those behind them.
+
+        Nothing else waits for the next tick. What is taken is answered by ``send_parts``.
+        """
+        ...
+
     def received(self, peer: Connection, frames: Frames) -> None:
         """Frames of one connection, in order."""
         ...
@@ -161,8 +168,29 @@ class Server:
             now_s = self._time()
             follows = now_s - self._ended_s < _FOLLOWS_S
             self._first_arrival_s = now_s - self._took_s / 2 if follows else now_s
+            if not only_sends:
+                frames = self._taken_at_once(connection, frames, now_s)
+                if not frames:
+                    return
             self.schedule_tick()
         self._arrived.append((connection, frames, only_sends))
+
+    def _taken_at_once(
+        self, connection: Connection, frames: Frames | PlainSends | bytes, now_s: float
+    ) -> Frames | PlainSends | bytes:
+        """What of frames that came first is left for the tick."""
+        if not isinstance(frames, list):
+            return frames
+        arrived_s = self._first_arrival_s
+        self.waited_s = now_s - arrived_s
+        if self.times is not None:
+            self.times.arrived_s = arrived_s
+        try:
+            return self._service.take_at_once(connection, frames)
+        except Exception:
+            _log.exception("the frames of %s were not served", connection.address)
+            connection.close("internal_error")
+            return []
 
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)

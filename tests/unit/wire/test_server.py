@@ -15,6 +15,7 @@ from contrail.protocol.command import (
     encode_request,
     encode_response,
 )
+from contrail.protocol.frames import Frames
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.server import Server
@@ -63,6 +64,56 @@ def bench() -> Bench:
 
 
 # Ticks.
+
+
+class QuickService(EchoService):
+    """Answers requests with code 12 at once, unless it is broken."""
+
+    is_broken = False
+
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        if self.is_broken:
+            raise RuntimeError("this service has a bug")
+        at = 0
+        while at < len(frames) and isinstance(frames[at], Request) and frames[at].code == 12:
+            peer.send_parts(encode_response(Response(0, "at once"), frames[at].opaque))
+            at += 1
+        return frames[at:]
+
+
+def remarks(transport: FakeTransport) -> list[str | None]:
+    return [answer.remark for answer in transport.frames()]
+
+
+def test_what_needs_no_tick_is_answered_without_one() -> None:
+    server = Server(service := QuickService(), limits=LIMITS)
+    connection, transport = connected(server, "127.0.0.1", 50_001)
+    quick = encode_request(Request(12, 1, {}, b""))
+    connection.data_received(quick * 2)
+    assert remarks(transport) == ["at once"] * 2
+    assert service.ticks == 0
+    # Behind something that waits for the tick, everything does.
+    connection.data_received(quick + PING + quick)
+    connection.data_received(quick)
+    assert remarks(transport) == ["at once"] * 3
+    server._tick()
+    assert remarks(transport) == ["at once"] * 3 + [None] * 3
+
+
+def test_what_goes_wrong_without_a_tick_closes_that_connection_only(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = Server(service := QuickService(), limits=LIMITS)
+    connection, _ = connected(server, "127.0.0.1", 50_001)
+    other, other_transport = connected(server, "127.0.0.1", 50_002)
+    service.is_broken = True
+    with caplog.at_level(logging.CRITICAL, logger="contrail.wire.server"):
+        connection.data_received(PING)
+    assert connection.is_closed
+    service.is_broken = False
+    other.data_received(PING)
+    server._tick()
+    assert remarks(other_transport) == [None]
 
 
 def test_all_answers_of_a_tick_leave_in_one_write(bench: Bench) -> None:

@@ -18,10 +18,12 @@ from contrail.broker.state.consumer_offsets import ConsumerOffsets, offsets_key
 from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
+from contrail.clock import monotonic_ms
 from contrail.kernels.frame_scan import Item
 from contrail.kernels.pull_answer import found_answer
 from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 from contrail.protocol.command import FRAME_BYTES_MAX, Request, frame_prefix
+from contrail.protocol.frames import PULL_LENGTH, Frames
 from contrail.store.log import MessageStore
 from contrail.store.services.queue_runs import FAR, FoundRun, QueueRuns, Reach
 from contrail.store.services.reading import GetResult
@@ -119,31 +121,70 @@ class QuickPulls:
         counts, self.answered = self.answered, {}
         return counts
 
-    def answer(self, item: Item, peer: Connection) -> Outcome:
-        """Answer a pull, if it is like one before and all its messages are sound.
+    def answer_run(self, frames: Frames, at: int, peer: Connection) -> tuple[int, Outcome]:
+        """Answer the pulls from ``at`` on that are like one before, with messages that are sound.
 
         Those that lie further back must be in memory, and nobody may be waiting for others.
+        Returns the place of the first frame that was left, and what is to become of it if it is
+        a pull; ``ANSWERED`` says that nothing is wrong with it.
         """
-        known = self._find(item)
-        if known is None:
-            return Outcome.UNUSUAL
-        if known.is_filtered:
-            return self._answer_filtered(item, peer, known)
-        cold_reads, asked, allowed = self._cold_reads, item[6], known.count_max
-        run = known.runs.read(
-            item[5],
-            (asked if asked < allowed else allowed) or 1,
-            known.bytes_max,
-            _WARM if cold_reads.has_turn_at_once else _NEAR,
-        )
-        if run is FAR:
-            return Outcome.FAR
-        if run is None or run[1] > _RECORD_BYTES_MAX:
-            return Outcome.UNUSUAL
-        self._reply(item, peer, known, run, item[7] if known.commits else -1)
-        if run[5]:
-            cold_reads.note_at_once(known.queue, item[5], run[5], run[1])
-        return _ANSWERED
+        parts: list[bytes | memoryview] = []
+        out_bytes, room_bytes, now_ms = 0, peer.room_bytes, monotonic_ms()
+        cold_reads, read_on = self._cold_reads, self._consumer_offsets.read_on
+        reach = _WARM if cold_reads.has_turn_at_once else _NEAR
+        outcome, end = _ANSWERED, len(frames)
+        try:
+            while at < end and out_bytes <= room_bytes:
+                item = frames[at]
+                if len(item) != PULL_LENGTH:
+                    break
+                # Only the kernel's tuples are as long.
+                opaque, _, _, code, _, queue_offset, asked, consumer_offset, _ = item  # type: ignore[misc]
+                known = self._find(item)
+                if known is None:
+                    outcome = Outcome.UNUSUAL
+                    break
+                if known.is_filtered:
+                    outcome = self._answer_filtered(item, peer, known)
+                    if outcome is not _ANSWERED:
+                        break
+                    at += 1
+                    continue
+                allowed = known.count_max
+                run = known.runs.read(
+                    queue_offset,
+                    (asked if asked < allowed else allowed) or 1,
+                    known.bytes_max,
+                    reach,
+                    now_ms,
+                )
+                if run is FAR or run is None or run[1] > _RECORD_BYTES_MAX:
+                    outcome = Outcome.FAR if run is FAR else Outcome.UNUSUAL
+                    break
+                views, byte_count, count, low, high, far_end = run
+                next_offset = queue_offset + count
+                read_on(
+                    known.offsets_key,
+                    known.queue[1],
+                    consumer_offset if known.commits else -1,
+                    next_offset,
+                )
+                self._note(known, code, count, byte_count)
+                topic_flag, group_flag = known.flags
+                parts.append(
+                    found_answer(opaque, next_offset, low, high, topic_flag, group_flag, byte_count)
+                )
+                parts += views
+                out_bytes += byte_count
+                if far_end and not cold_reads.note_at_once(
+                    known.queue, queue_offset, far_end, byte_count
+                ):
+                    reach = _NEAR
+                at += 1
+        finally:
+            if parts:
+                peer.send_parts(parts)
+        return at, outcome
 
     def commit_far(self, item: Item) -> None:
         """Write the offset that a pull carries when it arrives, not when its turn comes.
@@ -167,10 +208,10 @@ class QuickPulls:
             return self._answer_far_filtered(item, peer, known)
         asked, allowed = item[6], known.count_max
         count_max = (asked if asked < allowed else allowed) or 1
-        run = known.runs.read(item[5], count_max, known.bytes_max, Reach.WARM)
+        run = known.runs.read(item[5], count_max, known.bytes_max, _WARM, monotonic_ms())
         if run is None or run is FAR or run[1] > _RECORD_BYTES_MAX:
             return None
-        self._reply(item, peer, known, run, -1)
+        self._reply_far(item, peer, known, run)
         return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[5])
 
     # With a filter, messages are read as by the long way; only the way there is shorter.
@@ -225,24 +266,24 @@ class QuickPulls:
             return None
         return None if known.commits and item[7] < 0 else known
 
-    def _reply(
-        self, item: Item, peer: Connection, known: _Known, run: FoundRun, consumer_offset: int
-    ) -> None:
-        views, byte_count, count, low, high, _ = run
-        next_queue_offset = item[5] + count
-        self._consumer_offsets.read_on(
-            known.offsets_key, known.queue[1], consumer_offset, next_queue_offset
-        )
+    def _note(self, known: _Known, code: int, count: int, byte_count: int) -> None:
+        """What operators are told of a pull that was answered."""
         self._stats.pulled(known.names, count, byte_count)
+        self.answered[code] = self.answered.get(code, 0) + 1
         if not known.given_noted:
             known.given_noted = True
             self._admission.remember_given(known.plan)
+
+    def _reply_far(self, item: Item, peer: Connection, known: _Known, run: FoundRun) -> None:
+        views, byte_count, count, low, high, _ = run
+        next_queue_offset = item[5] + count
+        self._consumer_offsets.read_on(known.offsets_key, known.queue[1], -1, next_queue_offset)
+        self._note(known, item[3], count, byte_count)
         topic_flag, group_flag = known.flags
         begin = found_answer(
             item[0], next_queue_offset, low, high, topic_flag, group_flag, byte_count
         )
         peer.send([begin, *views])
-        self.answered[item[3]] = self.answered.get(item[3], 0) + 1
 
     def remember(self, item: Item, request: Request) -> None:
         """``request`` took the long way; from now on pulls like it need not, if it passed."""

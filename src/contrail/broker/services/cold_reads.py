@@ -40,8 +40,9 @@ _READS_PER_PULL_MAX = 8
 _BLOCK_RECORD_BYTES = 4 << 20
 _BLOCK_ROWS = 8192
 _HINTS_MAX = 16
-# So much may be answered in the tick that its pulls came with: eight usual answers or a large one,
-# which takes about as long as a round. The smallest answer is not much cheaper than a usual one.
+# So much may be answered at once before the loop looks for something new: eight usual answers or
+# a large one, which takes about as long as a round. The smallest answer is not much cheaper than a
+# usual one.
 _AT_ONCE_BYTES_MAX = 256 << 10
 _ANSWER_BYTES_MIN = 32 << 10
 _TOLD_BLOCKS_MAX = 1024
@@ -147,8 +148,9 @@ class ColdReads:
         self._count = 0
         self._is_closed = False
         self.brought_in_count = 0
-        # What was answered at once in this tick; the tick's owner sets it back.
+        # What was answered at once since the loop last looked for something new, or a little more.
         self.at_once_bytes = 0
+        self._renewal_is_due = False
 
     def __len__(self) -> int:
         return self._count
@@ -174,27 +176,45 @@ class ColdReads:
 
     @property
     def has_turn_at_once(self) -> bool:
-        """Whether a pull need not be put in line: nobody waits, and the tick had few like it."""
+        """Whether a pull need not be put in line: nobody waits, and few were like it just now."""
         return not (self._lines or self.at_once_bytes >= _AT_ONCE_BYTES_MAX or self._is_closed)
 
     def note_at_once(
         self, queue: tuple[bytes, int], queue_offset: int, physical_end: int, byte_count: int
-    ) -> None:
-        """A far pull of a topic and queue id was answered without having been in line."""
+    ) -> bool:
+        """A far pull of a topic and queue id was answered without having been in line.
+
+        Returns whether another one may be.
+        """
         self.at_once_bytes += byte_count if byte_count > _ANSWER_BYTES_MIN else _ANSWER_BYTES_MIN
+        if self.at_once_bytes >= _AT_ONCE_BYTES_MAX // 2 and not self._renewal_is_due:
+            self._renew_soon()
         # Most answers of a queue end in the block where the last one did.
         place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
         if place != self._told_at.get(queue):
             self._read_ahead(FarAnswer(*queue, queue_offset, physical_end))
+        return self.at_once_bytes < _AT_ONCE_BYTES_MAX
+
+    def _renew_soon(self) -> None:
+        """Before the loop looks for something new; not for each answer, which would cost more."""
+        self._renewal_is_due = True
+        self._found_loop().call_soon(self._renew)
+
+    def _renew(self) -> None:
+        self._renewal_is_due = False
+        self.at_once_bytes = 0
 
     # Rounds.
 
     def _schedule_round(self) -> None:
         if not self._round_is_due:
             self._round_is_due = True
-            if self._loop is None:
-                self._loop = asyncio.get_running_loop()
-            self._loop.call_soon(self._run_round)
+            self._found_loop().call_soon(self._run_round)
+
+    def _found_loop(self) -> Loop:
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        return self._loop
 
     def _run_round(self) -> None:
         self._round_is_due = False

@@ -87,7 +87,10 @@ class ConsumerOffsets:
         ``key`` is an ``offsets_key``; a ``consumer_offset`` below 0 tells nothing.
         """
         if consumer_offset >= 0:
-            self._put(self._committed, key, queue_id, consumer_offset)
+            committed = self._committed.get(key)
+            if committed is None:
+                committed = self._committed[key] = {}
+            committed[queue_id] = consumer_offset
             self._commits += 1
             self.changed = True
         queues = self._pulled.get(key)

@@ -13,7 +13,6 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from contrail.clock import monotonic_ms
 from contrail.kernels.queue_select import coalesce, match_records, match_run, select_rows
 from contrail.kernels.record_scan import REASON_END, count_whole, scan_records
 from contrail.store.disk.consume_queue import ConsumeQueue
@@ -104,16 +103,16 @@ class QueueRuns:
         self._window: _Window | None = None
 
     def read(
-        self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach
+        self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach, now_ms: int
     ) -> FoundRun | Far | None:
         """Records of one segment that are whole; else None: ``get`` is to be asked.
 
         What lies beyond ``reach`` is not touched, and ``FAR`` is the answer. ``bytes_max`` is
-        taken as it is.
+        taken as it is, ``now_ms`` is that of ``monotonic_ms``.
         """
         window, queue, files = self._window, self._queue, self._files
         if window is None or queue is None or files is None:
-            return self._look(queue_offset, count_max, bytes_max, reach)
+            return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
         segment, start, end, until_ms, is_far, left_count = window
         low, high = queue.queue_offset_min, queue.queue_offset_max
         mapped = segment.open_view
@@ -122,9 +121,9 @@ class QueueRuns:
             or not low <= queue_offset < high
             or (is_far and reach is _NEAR)
             or left_count != self._sound.left_count
-            or monotonic_ms() >= until_ms
+            or now_ms >= until_ms
         ):
-            return self._look(queue_offset, count_max, bytes_max, reach)
+            return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
         rows, at = files.ahead, queue_offset * ROW_BYTES - files.ahead_start
         if at < 0 or at + count_max * ROW_BYTES > len(rows):
             position, at = queue_offset * ROW_BYTES, 0
@@ -144,16 +143,16 @@ class QueueRuns:
             queue_offset,
         )
         if not count:
-            return self._look(queue_offset, count_max, bytes_max, reach)
+            return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
         position = physical_offset - base
         view = mapped[position : position + byte_count]
         return [view], byte_count, count, low, high, physical_offset + byte_count if is_far else 0
 
     def _look(
-        self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach
+        self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach, now_ms: int
     ) -> FoundRun | Far | None:
         """Ask everything, and remember for what else the answers hold."""
-        self._window = None
+        reads_on, self._window = self._window is not None, None
         queue = self._found_queue()
         if queue is None:
             return None
@@ -168,8 +167,7 @@ class QueueRuns:
         segment = self._sources.segments.at(first_offset)
         if segment is None:
             return None
-        now_ms = monotonic_ms()
-        warm = self._warm_around(segment, rows, is_far, now_ms)
+        warm = self._warm_around(segment, rows, is_far, now_ms, reads_on)
         if warm is None and reach is not Reach.ANY:
             return FAR
         mapped, start = memoryview(segment.map), segment.start
@@ -220,7 +218,7 @@ class QueueRuns:
         )
 
     def _warm_around(
-        self, segment: Segment, rows: bytes, is_far: bool, now_ms: int
+        self, segment: Segment, rows: bytes, is_far: bool, now_ms: int, reads_on: bool
     ) -> _Around | None:
         """What around all that the rows lead to is in memory, as far as one read goes."""
         residency = self._sources.residency
@@ -232,7 +230,7 @@ class QueueRuns:
         if not 0 < span <= _WARM_SPAN_MAX:
             return None
         end = min(first_offset + span, segment.end)
-        return residency.warm_around(segment, first_offset, end, now_ms)
+        return residency.warm_around(segment, first_offset, end, now_ms, reads_on=reads_on)
 
     def _sound_around(self, physical_offset: int, byte_count: int, now_ms: int) -> _Around | None:
         sound = self._sound

@@ -138,7 +138,9 @@ class QueueReading:
             self._require(topic, queue_id, queue_offset, count_max, bytes_max, tag_codes)
         bytes_max = bounded_bytes(bytes_max)
         if tag_codes is None:
-            run = self.runs(topic, queue_id).read(queue_offset, count_max, bytes_max, Reach.ANY)
+            run = self.runs(topic, queue_id).read(
+                queue_offset, count_max, bytes_max, Reach.ANY, monotonic_ms()
+            )
             if run is not None and run is not FAR:
                 views, byte_count, count, low, high, _ = run
                 return GetResult(

@@ -42,6 +42,9 @@ _GAP_BYTES_MAX = 64 << 10
 _WARM_MS = 250
 _WARM_BLOCK_BYTES = 1 << 20
 _WARM_BLOCKS_MAX = 4096
+# How much further one who reads on is told of at once; with four queues in turn each of them comes
+# to a new block with every sixth answer.
+_WARM_AHEAD_BLOCKS = 4
 # Asking for whole blocks pays while they are not many more than the records that are meant.
 _WARM_SPAN_MAX = 16 << 20
 # A row may claim any size; this is more than a message may have.
@@ -96,14 +99,37 @@ class Residency:
         rows = queue.rows(queue_offset, 1)
         return bool(rows) and int(_PLACE.unpack_from(rows)[0]) >= self.near_start
 
+    def _warm_ahead(
+        self, segment: Segment, last: int, seen_ms: int, now_ms: int
+    ) -> tuple[int, int]:
+        """The last block up to which the next ones are in memory, and when the oldest was seen."""
+        end = min(segment.end, self.near_start)
+        for number in range(last + 1, last + 1 + _WARM_AHEAD_BLOCKS):
+            low = number * _WARM_BLOCK_BYTES
+            if low + _WARM_BLOCK_BYTES > end:
+                break
+            noted_ms = self._warm.get(number, -_WARM_MS)
+            if now_ms - noted_ms < _WARM_MS:
+                seen_ms = min(seen_ms, noted_ms)
+            elif segment.absent(low, _WARM_BLOCK_BYTES) is None:
+                self._note_warm(number, now_ms)
+            else:
+                # Whoever comes to it finds out what is missing.
+                break
+            last = number
+        return last, seen_ms
+
     def is_warm(self, segment: Segment, start: int, end: int, now_ms: int) -> bool:
         """Whether this of a segment was in memory a moment ago; asks for whole blocks at once."""
         return self.warm_around(segment, start, end, now_ms) is not None
 
     def warm_around(
-        self, segment: Segment, start: int, end: int, now_ms: int
+        self, segment: Segment, start: int, end: int, now_ms: int, *, reads_on: bool = False
     ) -> tuple[int, int, int] | None:
-        """Which bytes around these were in memory a moment ago, and until when that counts."""
+        """Which bytes around these were in memory a moment ago, and until when that counts.
+
+        For one who ``reads_on`` what comes next is looked at, too.
+        """
         first, last = start // _WARM_BLOCK_BYTES, (end - 1) // _WARM_BLOCK_BYTES
         seen_ms = now_ms
         for number in range(first, last + 1):
@@ -116,6 +142,8 @@ class Residency:
                 self._note_warm(number, now_ms)
             else:
                 seen_ms = min(seen_ms, noted_ms)
+        if reads_on:
+            last, seen_ms = self._warm_ahead(segment, last, seen_ms, now_ms)
         return first * _WARM_BLOCK_BYTES, (last + 1) * _WARM_BLOCK_BYTES, seen_ms + _WARM_MS
 
     def _note_warm(self, number: int, now_ms: int) -> None:
