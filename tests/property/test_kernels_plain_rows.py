@@ -79,9 +79,10 @@ class Queues:
         self._kernel = kernel
 
     def put(self, chunks: list[Any], **given: Any) -> bytearray | None:
-        # Each table of queues is met by places that know no other.
-        for place in {place for chunk in chunks for place in chunk[5]}:
-            place.tail = None
+        if not given.get("keeps_places"):
+            # Each table of queues is met by places that know no other.
+            for place in {place for chunk in chunks for place in chunk[5]}:
+                place.tail = None
         tombstones, watched = given.get("tombstones", {}), given.get("watched")
         notes = (self.dirty, self.grown, self.full)
         answer: bytearray | None = self._kernel.put_plain_rows(
@@ -154,6 +155,23 @@ def test_what_needs_a_second_look_leaves_the_rows_before_it(
         assert given_up == met
         states.append(queues.state())
     assert states[0] == states[1]
+
+
+@given(runs)
+def test_a_queue_whose_topic_was_deleted_gets_no_more_rows(
+    found: tuple[list[Any], bytearray],
+) -> None:
+    """Its topic may be there again, with a queue of the same name."""
+    chunks, _ = found
+    for kernel in (KERNEL, PURE):
+        deleted, again = Queues(kernel), Queues(kernel)
+        deleted.put(chunks)
+        for _, end in deleted.named():
+            end.takes_plain_rows = False
+        before = deleted.state()
+        assert again.put(chunks, keeps_places=True) is not None
+        assert deleted.state() == before
+        assert again.state() == before
 
 
 def make_odd(queues: Queues, topic: bytes, oddity: str) -> None:

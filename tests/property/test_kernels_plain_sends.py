@@ -233,6 +233,10 @@ def test_records_are_those_of_the_general_way(
     PURE_PLACES.commit_places([twin])
     wanted = {key: (offset, offset) for key, (_, offset) in wanted.items()}
     assert table.state() == twin_table.state() == wanted
+    PLACES.return_lent(table.lent, table.known)
+    PURE_PLACES.return_lent(twin_table.lent, twin_table.known)
+    assert table.known == twin_table.known == known | planned
+    assert table.state() == twin_table.state() == wanted
     step = send_rows.ROW_NUMBERS
     assert list(chunk[2][send_rows.QUEUE_OFFSET :: step]) == queue_offsets
     assert list(chunk[2][send_rows.PHYSICAL_OFFSET :: step]) == physical_offsets

@@ -27,3 +27,6 @@ cdef class QueuePlace:
 
 @cython.locals(chunk=tuple, places=list, index=Py_ssize_t, place=QueuePlace)
 cpdef object commit_places(list chunks)
+
+@cython.locals(place=QueuePlace)
+cpdef object return_lent(list lent, dict next_offsets)

@@ -71,3 +71,11 @@ def commit_places(chunks: list[Any]) -> None:
         for index in range(chunk[1]):
             place = places[index]
             place.next_offset = place.planned_offset
+
+
+def return_lent(lent: list[QueuePlace], next_offsets: dict[tuple[bytes, int], int]) -> None:
+    """Put next offsets that were lent to places back into the table."""
+    for place in lent:
+        place.is_lent = False
+        next_offsets[place.key] = place.next_offset
+    lent.clear()

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.errors import MessageIllegal
-from contrail.kernels.send_places import QueuePlace, commit_places
+from contrail.kernels.send_places import QueuePlace, commit_places, return_lent
 from contrail.model.message import MessageDraft
 from contrail.model.record import (
     BLANK_RECORD_BYTES,
@@ -60,10 +60,8 @@ class AppendState:
     @property
     def next_offsets(self) -> dict[QueueKey, int]:
         """The next offset of every queue, for kernels to read."""
-        for place in self._lent:
-            place.is_lent = False
-            self._next_offsets[place.key] = place.next_offset
-        self._lent.clear()
+        if self._lent:
+            return_lent(self._lent, self._next_offsets)
         return self._next_offsets
 
     def lending(self) -> tuple[dict[QueueKey, int], list[QueuePlace]]:
