@@ -136,6 +136,25 @@ def test_sends_of_one_write_are_stored_in_order_and_answered(
     assert sum(taken) > 0, "none of them went as a row"
 
 
+def test_a_topic_that_is_made_again_starts_over(broker: Asker, taken: list[int]) -> None:
+    """What was known of its queues must not be believed any more."""
+    bodies = [b"%03d" % number for number in range(16)]
+    run = b"".join(frame(number, body) for number, body in enumerate(bodies))
+    with RawClient(broker.broker.port) as client:
+        for _ in range(2):
+            client.send(run)
+            answers(client, 16)
+            taken.clear()
+            broker.done(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+            broker.make_topic(TOPIC, read=2, write=2)
+            broker.done(RequestCode.SEND_MESSAGE_V2, send_fields(TOPIC, e="0"), b"anew")
+            client.send(run)
+            offsets = [answer.fields["queueOffset"] for answer in answers(client, 16)]
+            assert offsets == [str(number) for number in range(1, 17)]
+            assert broker.bodies(TOPIC) == [b"anew", *bodies]
+            assert sum(taken) > 0, "none of them went as a row"
+
+
 def test_a_run_goes_over_the_ends_of_segments(broker: Asker) -> None:
     bodies = [b"%03d" % number * 300 for number in range(300)]
     with RawClient(broker.broker.port) as client:

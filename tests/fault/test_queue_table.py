@@ -218,7 +218,10 @@ def test_a_full_disk_keeps_rows_pending_until_there_is_room(tmp_path: Path) -> N
 
 def test_a_deleted_topic_is_gone_and_stays_gone_when_the_log_is_fed_again(tmp_path: Path) -> None:
     table = filled(tmp_path)
+    deleted = table.get(b"orders", 0)
     table.delete_topic(b"orders", 5000)
+    # Whoever still has it must look for the queue again.
+    assert deleted is not None and not deleted.takes_plain_rows
     assert not (tmp_path / "consumequeue" / "orders").exists()
     assert table.tombstones == {b"orders": 5000}
     assert (b"orders", 0) not in table.marks()

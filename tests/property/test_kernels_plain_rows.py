@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from contrail.kernels.derive_rows import derive_rows
 from contrail.kernels.plain_scan import scan_plain
-from contrail.kernels.plain_sends import build_plain_run
+from contrail.kernels.plain_sends import are_admitted, build_plain_run
+from contrail.kernels.send_places import QueuePlace
 from tests.unit.kernels.frame_material import frame
 from tests.unit.kernels.material import twins
 
@@ -41,6 +42,8 @@ def sends(draw: st.DrawFn) -> bytes:
 def stored(run: list[list[bytes]]) -> tuple[list[Any], bytearray] | None:
     """The chunks of several connections once they have their places, and their records."""
     chunks: list[Any] = []
+    places: dict[bytes, list[QueuePlace | None]] = {}
+    counts = {topic.encode(): 3 for topic in TOPICS}
     for frames in run:
         data = b"".join(frames)
         found = scan_plain(data, LIMIT, LIMIT, b"CLUSTER\x01c\x02", 1)
@@ -48,8 +51,9 @@ def stored(run: list[list[bytes]]) -> tuple[list[Any], bytearray] | None:
             return None
         count, _, rows, texts, topics = found
         chunks.append((data, count, rows, texts, [HOST] * count, topics))
+        assert are_admitted(chunks[-1], counts, places, -1, LIMIT)
     known = {(topic.encode(), queue): queue * 7 for topic in TOPICS for queue in range(3)}
-    built = build_plain_run(chunks, known, 4096, LIMIT, STORED_MS, HOST)
+    built = build_plain_run(chunks, known, [], 4096, LIMIT, STORED_MS, HOST)
     assert built is not None
     return chunks, built[0]
 
@@ -75,6 +79,10 @@ class Queues:
         self._kernel = kernel
 
     def put(self, chunks: list[Any], **given: Any) -> bytearray | None:
+        if not given.get("keeps_places"):
+            # Each table of queues is met by places that know no other.
+            for place in {place for chunk in chunks for place in chunk[5]}:
+                place.tail = None
         tombstones, watched = given.get("tombstones", {}), given.get("watched")
         notes = (self.dirty, self.grown, self.full)
         answer: bytearray | None = self._kernel.put_plain_rows(
@@ -143,10 +151,27 @@ def test_what_needs_a_second_look_leaves_the_rows_before_it(
         queues = Queues(kernel)
         make_odd(queues, topic, oddity)
         given_up = queues.put(chunks, tombstones={topic: 1} if oddity == "deleted" else {}) is None
-        met = any(topic in chunk[5] for chunk in chunks)
+        met = any(topic == place.topic for chunk in chunks for place in chunk[5])
         assert given_up == met
         states.append(queues.state())
     assert states[0] == states[1]
+
+
+@given(runs)
+def test_a_queue_whose_topic_was_deleted_gets_no_more_rows(
+    found: tuple[list[Any], bytearray],
+) -> None:
+    """Its topic may be there again, with a queue of the same name."""
+    chunks, _ = found
+    for kernel in (KERNEL, PURE):
+        deleted, again = Queues(kernel), Queues(kernel)
+        deleted.put(chunks)
+        for _, end in deleted.named():
+            end.takes_plain_rows = False
+        before = deleted.state()
+        assert again.put(chunks, keeps_places=True) is not None
+        assert deleted.state() == before
+        assert again.state() == before
 
 
 def make_odd(queues: Queues, topic: bytes, oddity: str) -> None:

@@ -40,6 +40,13 @@ _bare = st.sampled_from(
         "9" * 11, "9" * 19, '"7"', "00", "",
     ]
 )  # fmt: skip
+_topics = st.sampled_from(["t1", "t1", "t2", "another"]).map(lambda name: f'"{name}"')
+_odd_topics = st.sampled_from(
+    [
+        '""', '"é"', '"t\\u0031"', '"t\\""', '"t\x01"', "5", "true", "null", '"t1',
+        '"' + "x" * 127 + '"', '"' + "x" * 128 + '"', '"%RETRY%g"', '"t1",', '"t1","b":"t2"',
+    ]
+)  # fmt: skip
 _usual_pairs = st.sampled_from([("TAGS", "x"), ("TAGS", "y"), ("KEYS", "k1"), ("n", "v\\")])
 _odd_pairs = st.sampled_from(
     [
@@ -86,9 +93,12 @@ def headers_of_one_client(draw: st.DrawFn) -> list[bytes]:
     pairs = draw(st.permutations([(KEY, ""), *draw(st.lists(_usual_pairs, max_size=2))]))
     fixed = {"a": '"makers"', "b": '"t1"', "c": '"TBW102"', "k": '"false"', "m": '"false"'}
     fixed |= {"language": '"JAVA"', "version": "479", "remark": '"r"', "flag": "0"}
+    has_topics = draw(st.booleans())
     headers = []
     for _ in range(draw(st.integers(1, 6))):
         values = {**fixed, "i": draw(properties(pairs)), "n": '"broker"'}
+        if has_topics:
+            values["b"] = draw(rarely(_topics, _odd_topics))
         values["opaque"] = draw(rarely(st.integers(0, 2**31 - 1).map(str), _bare))
         for letter in "dfhj":
             values[letter] = '"0"'
@@ -303,6 +313,8 @@ def test_of_sends_of_one_client_only_the_first_is_taken_apart_in_full(
         sent(str(n), str(n), "5", f"UNIQ_KEY\\u0001AC0{n}\\u0002TAGS\\u0001x") for n in range(4)
     ]
     tagged = [sent("9", "0", "6", f"UNIQ_KEY\\u0001A{n}\\u0002TAGS\\u0001{n}") for n in range(4)]
-    found = scanned(PURE, b"".join(same + tagged), SUFFIX)
-    assert found is not None and found[0] == 8
+    others = [tagged[n].replace(b'"b":"1"', b'"b":"%d"' % n) for n in range(4)]
+    found = scanned(PURE, b"".join(same + tagged + others), SUFFIX)
+    assert found is not None and found[0] == 12
+    assert found[4][8:] == [b"0", b"1", b"2", b"3"]
     assert taken == [8]

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from array import array
+from operator import add
 from types import ModuleType
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +16,7 @@ from contrail.kernels import send_rows
 from contrail.kernels.answer_build import part_answers
 from contrail.kernels.frame_scan import scan_frames
 from contrail.kernels.record_build import build_fitting_run
+from contrail.kernels.send_places import QueuePlace
 from contrail.kernels.send_runs import count_plain
 from contrail.kernels.send_tally import skips_of, tally_run
 from tests.unit.kernels.frame_material import (
@@ -33,6 +36,7 @@ SCAN, PURE_SCAN = twins("plain_scan")
 FRAMES, PURE_FRAMES = twins("frame_scan")
 ANSWERS, PURE_ANSWERS = twins("answer_build")
 TALLY, PURE_TALLY = twins("send_tally")
+PLACES, PURE_PLACES = twins("send_places")
 
 LIMIT = 16 << 20
 PLAIN_FLAGS = 0x701
@@ -109,7 +113,37 @@ plain_streams = tidy_streams.filter(lambda data: chunk_of(data) is not None)
 
 
 def copied(chunk: tuple[Any, ...]) -> tuple[Any, ...]:
-    return (*chunk[:2], array("q", chunk[2]), *chunk[3:])
+    return (*chunk[:2], array("q", chunk[2]), *chunk[3:5], list(chunk[5]))
+
+
+class Table:
+    """Next offsets as the log keeps them, and the places of queues that borrow from it."""
+
+    def __init__(self, known: dict[tuple[bytes, int], int]) -> None:
+        self.known = dict(known)
+        self.lent: list[QueuePlace] = []
+        self._places: dict[tuple[bytes, int], QueuePlace] = {}
+
+    def admitted(self, *chunks: tuple[Any, ...] | None) -> list[Any]:
+        """Copies of the chunks, with places instead of topics, whatever admission says of them."""
+        found = []
+        for chunk in chunks:
+            assert chunk is not None
+            queue_ids = chunk[2][send_rows.QUEUE_ID :: send_rows.ROW_NUMBERS]
+            keys = zip(chunk[5], queue_ids, strict=True)
+            places = [self._places.setdefault(key, QueuePlace(*key)) for key in keys]
+            found.append((*copied(chunk)[:5], places))
+        return found
+
+    def build(self, kernel: ModuleType, chunks: list[Any], *rest: Any) -> Any:
+        return kernel.build_plain_run(chunks, self.known, self.lent, *rest)
+
+    def state(self) -> dict[tuple[bytes, int], tuple[int, int]]:
+        """By queue: its next offset, and the one that is planned."""
+        lent = {place.key: (place.next_offset, place.planned_offset) for place in self.lent}
+        assert all(place.is_lent for place in self.lent)
+        assert len(lent) == len(self.lent) and not lent.keys() & self.known.keys()
+        return lent | {key: (offset, offset) for key, offset in self.known.items()}
 
 
 @given(st.binary(max_size=60) | streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
@@ -150,16 +184,22 @@ def test_rows_say_what_the_items_say(data: bytes) -> None:
         assert [row[at] for at in places] == [draft[1], draft[4], draft[5], draft[6], draft[8]]
 
 
-def test_a_java_clients_sends_become_rows() -> None:
-    """Or else every message takes the general way and nobody notices."""
+def java_send() -> bytes:
     pairs = "UNIQ_KEY\x01AC0001\x02WAIT\x01true\x02TAGS\x01x\x02"
     fields = {
         "a": "g", "b": "t", "c": "TBW102", "d": "4", "e": "0", "f": "0", "g": "1", "h": "0",
         "i": pairs, "j": "0", "k": "false", "m": "false", "n": "broker-a",
     }  # fmt: skip
     header = {"code": 310, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": 1}
-    data = frame(json.dumps(header, separators=(",", ":")).encode(), b"body")
-    found = scanned(SCAN, data * 3)
+    return frame(json.dumps(header, separators=(",", ":")).encode(), b"body")
+
+
+JAVA_SEND = java_send()
+
+
+def test_a_java_clients_sends_become_rows() -> None:
+    """Or else every message takes the general way and nobody notices."""
+    found = scanned(SCAN, JAVA_SEND * 3)
     assert found is not None
     assert found[0] == 3
 
@@ -175,16 +215,28 @@ def test_records_are_those_of_the_general_way(
     general = build_fitting_run(
         drafts, known, physical_end, room_bytes, 1, 1_700_000_000_000, store_host, LIMIT, False
     )
-    rest = (known, physical_end, room_bytes, 1_700_000_000_000, store_host)
-    twin = copied(chunk)
-    built = KERNEL.build_plain_run([chunk], *rest)
-    assert built == PURE.build_plain_run([twin], *rest)
-    assert chunk == twin
+    rest = (physical_end, room_bytes, 1_700_000_000_000, store_host)
+    table, twin_table = Table(known), Table(known)
+    (chunk,), (twin,) = table.admitted(chunk), twin_table.admitted(chunk)
+    built = table.build(KERNEL, [chunk], *rest)
+    assert built == twin_table.build(PURE, [twin], *rest)
+    assert (chunk[:5], table.state()) == (twin[:5], twin_table.state())
     if general is None:
         assert built is None
         return
     parts, queue_offsets, physical_offsets, end, planned, _ = general
-    assert built == (bytearray(b"".join(parts)), end, planned, physical_offsets[-1])
+    assert built == (bytearray(b"".join(parts)), end, physical_offsets[-1])
+    # Planned, and no more than that before it is committed.
+    wanted = {key: (offset, planned.get(key, offset)) for key, offset in known.items()}
+    assert table.state() == wanted
+    PLACES.commit_places([chunk])
+    PURE_PLACES.commit_places([twin])
+    wanted = {key: (offset, offset) for key, (_, offset) in wanted.items()}
+    assert table.state() == twin_table.state() == wanted
+    PLACES.return_lent(table.lent, table.known)
+    PURE_PLACES.return_lent(twin_table.lent, twin_table.known)
+    assert table.known == twin_table.known == known | planned
+    assert table.state() == twin_table.state() == wanted
     step = send_rows.ROW_NUMBERS
     assert list(chunk[2][send_rows.QUEUE_OFFSET :: step]) == queue_offsets
     assert list(chunk[2][send_rows.PHYSICAL_OFFSET :: step]) == physical_offsets
@@ -215,11 +267,17 @@ def check_what_follows(
 
 
 def tallied(kernel: ModuleType, chunk: tuple[Any, ...]) -> dict[tuple[bytes, int], list[int]]:
-    normal: dict[bytes, list[int]] = {}
-    fifo: dict[bytes, list[int]] = {}
-    assert kernel.tally_plain([chunk], normal, fifo) == chunk[1]
-    kinds = ((normal, 0), (fifo, 1))
-    return {(topic, kind): row for rows, kind in kinds for topic, row in rows.items()}
+    counted: list[QueuePlace] = []
+    assert kernel.tally_plain([chunk], counted) == chunk[1]
+    assert set(counted) == set(chunk[5]) and len(counted) == len(set(chunk[5]))
+    sums: dict[tuple[bytes, int], list[int]] = {}
+    for place in counted:
+        for kind, counts in enumerate(place.take_counts()):
+            if counts[0]:
+                known = sums.get((place.topic, kind), [0] * len(counts))
+                sums[place.topic, kind] = list(map(add, known, counts))
+        assert place.take_counts() == ([0] * 9, [0] * 9)
+    return sums
 
 
 @given(plain_streams, st.integers(-1, 5), st.integers(0, 41))
@@ -232,8 +290,25 @@ def test_the_same_sends_are_admitted_as_on_the_general_way(
     items = scan_frames(data, 0, LIMIT, LIMIT, BORN_HOST, SUFFIX)[0]
     fits = all(len(item[11][2]) <= body_bytes_max for item in items)
     expected = fits and count_plain(items, 0, counts, PLAIN_FLAGS) == len(items)
-    arguments = (chunk, counts, PLAIN_FLAGS, body_bytes_max)
-    assert KERNEL.are_admitted(*arguments) == PURE.are_admitted(*arguments) == expected
+    for kernel in (KERNEL, PURE):
+        places: dict[bytes, list[QueuePlace | None]] = {}
+        # The second one meets the places of the first.
+        ones = [copied(chunk), copied(chunk)]
+        for one in ones:
+            arguments = (one, counts, places, PLAIN_FLAGS, body_bytes_max)
+            assert kernel.are_admitted(*arguments) == expected
+        if expected:
+            assert [place.key for place in ones[0][5]] == [item[11][:2] for item in items]
+            assert ones[0][5] == ones[1][5]
+
+
+@pytest.mark.parametrize("kernel", [KERNEL, PURE], ids=["imported", "pure"])
+def test_a_topic_of_very_many_queues_is_left_to_the_general_way(kernel: ModuleType) -> None:
+    chunk = chunk_of(JAVA_SEND)
+    assert chunk is not None
+    for queue_count, expected in ((65_536, True), (65_537, False), (2**31 - 1, False)):
+        arguments = (copied(chunk), {b"t": queue_count}, {}, PLAIN_FLAGS, LIMIT)
+        assert kernel.are_admitted(*arguments) is expected
 
 
 @given(st.lists(plain_streams, min_size=2, max_size=4))
@@ -241,12 +316,32 @@ def test_chunks_of_several_connections_are_one_run(streams_of_peers: list[bytes]
     chunks = [chunk_of(data) for data in streams_of_peers]
     known = {(topic.encode(), queue): 0 for topic in TOPICS for queue in range(4)}
     whole = chunk_of(b"".join(streams_of_peers))
-    rest = (known, 4096, LIMIT, 5, bytes(8))
-    assert KERNEL.build_plain_run(chunks, *rest) == KERNEL.build_plain_run([whole], *rest)
+    rest = (4096, LIMIT, 5, bytes(8))
+    apart, together = Table(known), Table(known)
+    built = apart.build(KERNEL, apart.admitted(*chunks), *rest)
+    assert built == together.build(KERNEL, together.admitted(whole), *rest)
+    assert apart.state() == together.state()
 
 
 @given(plain_streams)
 def test_a_queue_without_a_next_offset_is_left_to_the_general_way(data: bytes) -> None:
     chunk = chunk_of(data)
     for kernel in (KERNEL, PURE):
-        assert kernel.build_plain_run([chunk], {}, 0, LIMIT, 5, bytes(8)) is None
+        table = Table({})
+        assert table.build(kernel, table.admitted(chunk), 0, LIMIT, 5, bytes(8)) is None
+
+
+@given(plain_streams, plain_streams)
+def test_a_plan_that_was_not_carried_out_leaves_nothing(data: bytes, other: bytes) -> None:
+    """Neither with the places that it was made with, nor with others of the same queues."""
+    known = {(topic.encode(), queue): queue * 10 for topic in TOPICS for queue in range(4)}
+    rest = (4096, LIMIT, 5, bytes(8))
+    for kernel in (KERNEL, PURE):
+        table, fresh = Table(known), Table(known)
+        assert table.build(kernel, table.admitted(chunk_of(data)), *rest) is not None
+        again = table.build(kernel, table.admitted(chunk_of(other)), *rest)
+        assert again == fresh.build(kernel, fresh.admitted(chunk_of(other)), *rest)
+        # What is lent to one place is not there for another.
+        stranger = Table({})
+        stranger.known = fresh.known
+        assert stranger.build(kernel, stranger.admitted(chunk_of(other)), *rest) is None

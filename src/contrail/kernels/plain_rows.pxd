@@ -1,6 +1,7 @@
 cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
+from contrail.kernels.send_places cimport QueuePlace
 
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _ROOM_BYTES
@@ -9,7 +10,6 @@ cdef long long _I32_MAX
 cdef long long _U32_SPAN
 cdef Py_ssize_t _NOTED_BYTES
 cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _QUEUE_ID
 cdef Py_ssize_t _KEY_AT
 cdef Py_ssize_t _KEY_END
 cdef Py_ssize_t _KEYS_AT
@@ -27,6 +27,7 @@ cdef class RowTail:
     cdef public bytearray tail
     cdef public Py_ssize_t tail_bytes_max
     cdef public bint takes_plain_rows
+    cdef public bint is_dirty
 
 
 @cython.locals(index_rows=bytearray, index_bytes=Py_ssize_t, run=tuple, chunk=tuple)
@@ -35,8 +36,8 @@ cpdef object put_plain_rows(
     bint with_index)
 
 @cython.locals(
-    count=Py_ssize_t, table="const long long[::1]", texts=bytearray, topics=list,
-    view="unsigned char*", topic=bytes, seed=cython.longlong, queue_id=cython.longlong,
+    count=Py_ssize_t, table="const long long[::1]", texts=bytearray, places=list,
+    view="unsigned char*", place=QueuePlace, topic=bytes, seed=cython.longlong,
     queue=RowTail, at=Py_ssize_t, index=Py_ssize_t, queue_offset=cython.longlong,
     physical_offset=cython.longlong, tags_code=cython.longlong, key_hash=cython.longlong,
     row_at=Py_ssize_t)

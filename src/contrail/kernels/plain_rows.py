@@ -2,7 +2,7 @@
 
 The result is that of ``derive_rows`` for the same records, and of putting its runs into the queues
 one by one. But a run of sends may be to as many queues as it has messages: then a message costs a
-look at the table of queues and twenty bytes at the end of one of them, and no object.
+look at its queue's place and twenty bytes at the end of the queue, and no object.
 
 The rows are those of ``derive_rows``; see there for their layout.
 """
@@ -16,6 +16,7 @@ from contrail.kernels.java_hash import java_hash
 
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
+    from contrail.kernels.send_places import QueuePlace
 
 _ROW_BYTES = 20
 _ROOM_BYTES = 64 * _ROW_BYTES
@@ -24,7 +25,6 @@ _I32_MAX = 0x7FFFFFFF
 _U32_SPAN = 0x100000000
 _NOTED_BYTES = 1 << 20
 _ROW_NUMBERS = send_rows.ROW_NUMBERS
-_QUEUE_ID = send_rows.QUEUE_ID
 _KEY_AT = send_rows.KEY_AT
 _KEY_END = send_rows.KEY_END
 _KEYS_AT = send_rows.KEYS_AT
@@ -46,8 +46,10 @@ class RowTail:
         self.tail = bytearray()
         # From this length on the owner wants to look after the tail.
         self.tail_bytes_max = 0
-        # Whether rows of 20 bytes go in as they are.
+        # Whether rows of 20 bytes go in as they are; never again once its topic was deleted.
         self.takes_plain_rows = False
+        # Whether the owner knows already that there are rows to be written.
+        self.is_dirty = False
 
 
 def put_plain_rows(
@@ -62,8 +64,9 @@ def put_plain_rows(
 ) -> bytearray | None:
     """Append a row for each stored message to its queue; the index rows of all, or None.
 
-    ``stored`` are chunks with the time when they were stored, as they follow in the log.
-    ``queues`` are ``RowTail`` by topic and queue id. Each that grew is added to ``dirty``, and to
+    ``stored`` are admitted chunks with the time when they were stored, as they follow in the log.
+    ``queues`` are ``RowTail`` by topic and queue id; the one that was found for a queue's place is
+    kept there for as long as it takes plain rows. Each that grew is added to ``dirty``, and to
     ``grown`` with the offset it had before, there only if its key is ``watched`` (None: all are).
     One whose tail has become long is noted in ``full``.
 
@@ -107,30 +110,35 @@ def _put_chunk(
     index_bytes: int,
 ) -> int:
     """How many bytes of index rows there are now, -1 if none are wanted, -2 for a second look."""
-    count, table, texts, topics = chunk[1], chunk[2], chunk[3], chunk[5]
+    count, table, texts, places = chunk[1], chunk[2], chunk[3], chunk[5]
     view = texts
-    topic: bytes | None = None
+    place: QueuePlace | None = None
+    topic = b""
     seed = 0
-    queue_id = -1
-    queue = None
+    queue: RowTail | None = None
     at = 0
     for index in range(count):
         queue_offset = table[at + _QUEUE_OFFSET]
         physical_offset = table[at + _PHYSICAL_OFFSET]
-        if topics[index] is not topic or table[at + _QUEUE_ID] != queue_id or queue is None:
-            if topics[index] is not topic:
-                topic = topics[index]
-                if tombstones and topic in tombstones:
-                    return -2
-                seed = _seed_of(topic)
-            queue_id = table[at + _QUEUE_ID]
-            queue = _queue_at(queues, topic, queue_id)
-            if queue is None or not queue.takes_plain_rows:
+        if places[index] is not place or place is None or queue is None:
+            place = places[index]
+            topic = place.topic
+            if tombstones and topic in tombstones:
                 return -2
-            if queue not in dirty:
-                dirty[queue] = (topic, queue_id)
+            queue = place.tail
+            if queue is None or not queue.takes_plain_rows:
+                queue = _queue_at(queues, topic, place.queue_id)
+                if queue is None or not queue.takes_plain_rows:
+                    return -2
+                place.tail = queue
+            if place.key_seed < 0:
+                place.key_seed = _seed_of(topic)
+            seed = place.key_seed
+            if not queue.is_dirty:
+                queue.is_dirty = True
+                dirty[queue] = place.key
             if watched is None or watched:
-                _note_growth(grown, watched, (topic, queue_id), queue_offset)
+                _note_growth(grown, watched, place.key, queue_offset)
         if queue_offset != queue.queue_offset_max or physical_offset < queue.physical_end:
             return -2
         tags_code = _tags_code(view, texts, table[at + _TAGS_AT], table[at + _TAGS_END])
@@ -166,8 +174,8 @@ def _put_chunk(
     return index_bytes
 
 
-def _queue_at(queues: dict[bytes, dict[int, Any]], topic: bytes | None, queue_id: int) -> Any:
-    by_queue = queues.get(topic) if topic is not None else None
+def _queue_at(queues: dict[bytes, dict[int, Any]], topic: bytes, queue_id: int) -> Any:
+    by_queue = queues.get(topic)
     return None if by_queue is None else by_queue.get(queue_id)
 
 

@@ -10,6 +10,7 @@ cdef int _A_BORN_TIME
 cdef int _AN_OPAQUE
 cdef int _A_KEY
 cdef int _PROPERTIES
+cdef int _A_TOPIC
 cdef int _THE_END
 cdef bytes _EMPTY_ROW
 cdef Py_ssize_t _ROW_NUMBERS
@@ -37,9 +38,9 @@ cdef Py_ssize_t _IS_FIFO
 cdef class _Pattern:
     cdef Py_ssize_t header_at
     cdef Py_ssize_t count
-    cdef int[5] kinds
-    cdef Py_ssize_t[5] starts
-    cdef Py_ssize_t[5] ends
+    cdef int[6] kinds
+    cdef Py_ssize_t[6] starts
+    cdef Py_ssize_t[6] ends
 
 
 @cython.locals(
@@ -52,8 +53,8 @@ cpdef tuple scan_plain(
 
 @cython.locals(
     table="long long[::1]", target="unsigned char*", send=Send, strict=_Pattern, loose=_Pattern,
-    position=Py_ssize_t, text_before=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t,
-    at=Py_ssize_t, frame_end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t, topic=bytes,
+    wide=_Pattern, position=Py_ssize_t, text_before=Py_ssize_t, text_at=Py_ssize_t,
+    text_end=Py_ssize_t, at=Py_ssize_t, frame_end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t, topic=bytes,
     is_json=cython.bint, _=Py_ssize_t)
 cdef Py_ssize_t _fill_rows(
     const unsigned char* view, object rows, bytearray texts, bytes suffix,
@@ -80,8 +81,10 @@ cdef bint _may_end_with_crc(
 
 @cython.locals(key_at=Py_ssize_t, key_end=Py_ssize_t)
 cdef int _learn(
-    _Pattern strict, _Pattern loose, const unsigned char* view, Py_ssize_t header_at,
-    Py_ssize_t header_end, Py_ssize_t text_at, Send send) except -1
+    _Pattern strict, _Pattern loose, _Pattern wide, const unsigned char* view,
+    Py_ssize_t header_at, Py_ssize_t header_end, Py_ssize_t text_at, Send send) except -1
+
+cdef bint _are_quoted(const unsigned char* view, Send send) noexcept
 
 cdef int _begin_pattern(
     _Pattern pattern, Py_ssize_t header_at, Py_ssize_t header_end, Send send) except -1

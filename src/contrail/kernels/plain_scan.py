@@ -2,15 +2,16 @@
 
 Neighbours of one client have headers that differ in a few values only. So a header that was taken
 apart in full (``frame_scan``) serves as the pattern of those behind it: stretches that are compared
-as they stand, and between them the values that may differ. Two patterns are made of each header:
+as they stand, and between them the values that may differ. Of each header three are made:
 
 ====== ==========================================================================================
 strict queue id, born time, opaque and the value of the unique key, which keeps its length: the
        properties are those of the message before, with another key
 loose  queue id, born time, opaque and all properties, which are looked over anew
+wide   the same and the topic
 ====== ==========================================================================================
 
-What fits neither is taken apart in full, and is the pattern of the next ones.
+What fits none is taken apart in full, and is the pattern of the next ones.
 """
 
 from __future__ import annotations
@@ -29,7 +30,8 @@ _A_BORN_TIME = 1
 _AN_OPAQUE = 2
 _A_KEY = 3
 _PROPERTIES = 4
-_THE_END = 5
+_A_TOPIC = 5
+_THE_END = 6
 _ROW_NUMBERS = send_rows.ROW_NUMBERS
 _EMPTY_ROW = bytes(8 * send_rows.ROW_NUMBERS)
 _OPAQUE = send_rows.OPAQUE
@@ -101,9 +103,9 @@ class _Pattern:
     def __init__(self) -> None:
         self.header_at = 0
         self.count = 0
-        self.kinds = [0, 0, 0, 0, 0]
-        self.starts = [0, 0, 0, 0, 0]
-        self.ends = [0, 0, 0, 0, 0]
+        self.kinds = [0, 0, 0, 0, 0, 0]
+        self.starts = [0, 0, 0, 0, 0, 0]
+        self.ends = [0, 0, 0, 0, 0, 0]
 
 
 def _fill_rows(
@@ -120,6 +122,7 @@ def _fill_rows(
     send = frame_scan.Send()
     strict = _Pattern()
     loose = _Pattern()
+    wide = _Pattern()
     topic = b""
     position = 0
     text_before = 0
@@ -137,6 +140,11 @@ def _fill_rows(
             # What has differed once is likely to differ again.
             strict.count = 0
             text_end = _put_properties(view, target, text_at, send, suffix)
+        elif is_json and _fits(wide, view, header_at, header_end, send):
+            strict.count = loose.count = 0
+            text_end = _put_properties(view, target, text_at, send, suffix)
+            if not frame_scan.same(view, send.topic_at, send.topic_end, topic):
+                topic = view[send.topic_at : send.topic_end]
         else:
             if not _take_apart(view, position, header_end, frame_end, send):
                 return -1
@@ -144,7 +152,7 @@ def _fill_rows(
             if not frame_scan.same(view, send.topic_at, send.topic_end, topic):
                 topic = view[send.topic_at : send.topic_end]
             if text_end >= 0 and count > 1:
-                _learn(strict, loose, view, header_at, header_end, text_at, send)
+                _learn(strict, loose, wide, view, header_at, header_end, text_at, send)
         if text_end < 0:
             return -1
         topics.append(topic)
@@ -248,6 +256,7 @@ def _may_end_with_crc(target: bytearray, text_at: int, text_end: int) -> bool:
 def _learn(
     strict: _Pattern,
     loose: _Pattern,
+    wide: _Pattern,
     view: bytes,
     header_at: int,
     header_end: int,
@@ -255,17 +264,27 @@ def _learn(
     send: frame_scan.Send,
 ) -> None:
     """Make the patterns of a tidy send whose properties have just been put at ``text_at``."""
-    strict.count = 0
-    loose.count = 0
+    strict.count = loose.count = wide.count = 0
     # A number without quotes has rules of its own, which are kept for an opaque only.
-    if not send.is_binary and view[send.queue_id_at - 1] == 34 and view[send.born_at - 1] == 34:
+    if not send.is_binary and _are_quoted(view, send):
         _begin_pattern(loose, header_at, header_end, send)
         _add_value(loose, _PROPERTIES, send.properties_at, send.properties_end)
+        _begin_pattern(wide, header_at, header_end, send)
+        _add_value(wide, _PROPERTIES, send.properties_at, send.properties_end)
+        _add_value(wide, _A_TOPIC, send.topic_at, send.topic_end)
         key_at = _escaped_place(view, send.properties_at, send.key_at - text_at)
         key_end = key_at + send.key_end - send.key_at
         if _is_plain(view, key_at, key_end):
             _begin_pattern(strict, header_at, header_end, send)
             _add_value(strict, _A_KEY, key_at, key_end)
+
+
+def _are_quoted(view: bytes, send: frame_scan.Send) -> bool:
+    return (
+        view[send.queue_id_at - 1] == 34
+        and view[send.born_at - 1] == 34
+        and view[send.topic_at - 1] == 34
+    )
 
 
 def _begin_pattern(
@@ -280,7 +299,7 @@ def _begin_pattern(
 
 
 def _add_value(pattern: _Pattern, kind: int, start: int, end: int) -> None:
-    """Add a value, in order of places; there are never more than five."""
+    """Add a value, in order of places; there are never more than six."""
     at = pattern.count
     while at > 0 and pattern.starts[at - 1] > start:
         pattern.kinds[at] = pattern.kinds[at - 1]
@@ -332,6 +351,13 @@ def _fits(pattern: _Pattern, view: bytes, at: int, end: int, send: frame_scan.Se
             send.properties_at = at
             send.properties_marks = packed & 3
             at = send.properties_end = packed >> 2
+        elif kind == _A_TOPIC:
+            packed = frame_scan.string_end(view, at, end)
+            # Marks are of what does not stand for itself.
+            if packed < 0 or packed & 3 or not 0 < (packed >> 2) - at <= _TOPIC_BYTES_MAX:
+                return False
+            send.topic_at = at
+            at = send.topic_end = packed >> 2
         else:
             start = at
             number = 0

@@ -1,7 +1,8 @@
 """Tidy sends on their way from received bytes to records and answers, as rows of numbers.
 
 A chunk is what one connection sent at once, or what several sent of one message each:
-``(buffer, count, rows, texts, born_hosts, topics)``; the rows are described in ``send_rows``.
+``(buffer, count, rows, texts, born_hosts, topics)``; the rows are described in ``send_rows``. Once
+they are admitted their queues' places (``send_places``) stand where their topics stood.
 Everything here gives what the general way gives for the same messages (``record_build``), without
 an object per message.
 """
@@ -12,17 +13,22 @@ from typing import TYPE_CHECKING
 
 from contrail.kernels import raw_bytes, send_rows, stretch_crc
 from contrail.kernels.record_build import crc32
+from contrail.kernels.send_places import QueuePlace
 
 if TYPE_CHECKING:
     from array import array
-    from typing import TypeAlias
+    from typing import Any, TypeAlias
 
-    Chunk: TypeAlias = tuple[bytes, int, array[int], bytearray, list[bytes], list[bytes]]
-    BuiltRun: TypeAlias = tuple[bytearray, int, dict[tuple[bytes, int], int], int]
+    # The last is a list of topics, and of places of queues once the chunk is admitted.
+    Chunk: TypeAlias = tuple[bytes, int, array[int], bytearray, list[bytes], list[Any]]
+    BuiltRun: TypeAlias = tuple[bytearray, int, int]
+    Places: TypeAlias = dict[bytes, list[QueuePlace | None]]
 
 _MAGIC_V1 = -626843481
 _HEADER_BYTES = 88
 _CRC_MASK = 0x7FFFFFFF
+# A topic of more queues is for the general way: a list of them all would take too much memory.
+_PLACES_MAX = 65_536
 _ROW_NUMBERS = send_rows.ROW_NUMBERS
 _ONE_WAY = send_rows.ONE_WAY
 _QUEUE_ID = send_rows.QUEUE_ID
@@ -41,30 +47,54 @@ _RECORD_BYTES = send_rows.RECORD_BYTES
 
 
 def are_admitted(
-    chunk: Chunk, queue_counts: dict[bytes, int], plain_flags: int, body_bytes_max: int
+    chunk: Chunk,
+    queue_counts: dict[bytes, int],
+    places: Places,
+    plain_flags: int,
+    body_bytes_max: int,
 ) -> bool:
     """Whether all sends of a chunk may be stored as they are.
 
     That is: each to a topic of ``queue_counts`` and a queue that exists, with a body that is not
     too large, and no other bits in its flags than ``plain_flags``.
+
+    Where its topic stood each then has the place of its queue. ``places`` are those that were met
+    before, by topic and queue id; it must be emptied whenever a topic's queues may have changed.
     """
     count, table, topics = chunk[1], chunk[2], chunk[5]
     topic = b""
-    queue_count = -1
+    by_queue: list[QueuePlace | None] | None = None
     at = 0
     for index in range(count):
         if topics[index] is not topic:
             topic = topics[index]
-            known = queue_counts.get(topic)
-            queue_count = -1 if known is None else known
+            by_queue = places.get(topic)
+            if by_queue is None:
+                by_queue = _new_places(topic, queue_counts, places)
         queue_id = table[at + _QUEUE_ID]
         body_bytes = table[at + _BODY_END] - table[at + _BODY_AT]
-        if queue_id < 0 or queue_id >= queue_count or table[at + _SYS_FLAG] & ~plain_flags:
+        if by_queue is None or queue_id < 0 or queue_id >= len(by_queue):
             return False
-        if body_bytes <= 0 or body_bytes > body_bytes_max:
+        if body_bytes <= 0 or body_bytes > body_bytes_max or table[at + _SYS_FLAG] & ~plain_flags:
             return False
+        place = by_queue[queue_id]
+        if place is None:
+            place = QueuePlace(topic, queue_id)
+            by_queue[queue_id] = place
+        topics[index] = place
         at += _ROW_NUMBERS
     return True
+
+
+def _new_places(
+    topic: bytes, queue_counts: dict[bytes, int], places: Places
+) -> list[QueuePlace | None] | None:
+    queue_count = queue_counts.get(topic)
+    if queue_count is None or queue_count > _PLACES_MAX:
+        return None
+    by_queue: list[QueuePlace | None] = [None] * queue_count
+    places[topic] = by_queue
+    return by_queue
 
 
 def two_way_count(chunk: Chunk) -> int:
@@ -80,33 +110,53 @@ def two_way_count(chunk: Chunk) -> int:
 def build_plain_run(
     chunks: list[Chunk],
     next_offsets: dict[tuple[bytes, int], int],
+    lent: list[QueuePlace],
     physical_end: int,
     room_bytes: int,
     store_timestamp_ms: int,
     store_host: bytes,
 ) -> BuiltRun | None:
-    """Place and build the records of all chunks; None when they exceed ``room_bytes``.
+    """Place and build the records of all admitted chunks; None when they exceed ``room_bytes``.
 
-    Each message gets the next offset of its queue by ``next_offsets``, which is only read; its
-    places are noted in its row. Returns the records, where they end, the changed next offsets and
-    where the last record begins. Also None when a queue has no next offset yet: a new queue is
-    for the general way, which checks its name.
+    Each message gets the next offset of its queue; its places are noted in its row. A next offset
+    that is in ``next_offsets`` is lent from there to the queue's place, which is added to ``lent``:
+    it is in one of both, never in two. What is planned is so after ``commit_places``.
+
+    Returns the records, where they end and where the last one begins. Also None when a queue has
+    no next offset: a new queue is for the general way, which checks its name.
     """
     total = 0
     for chunk in chunks:
+        if not _borrow(chunk, next_offsets, lent):
+            return None
         total += _measure(chunk, len(store_host))
     if total > room_bytes:
         return None
     out = raw_bytes.blank(total)
-    planned: dict[tuple[bytes, int], int] = {}
     position = 0
     last = 0
     for chunk in chunks:
-        last = _place(chunk, planned, next_offsets, physical_end + position)
-        if last < 0:
-            return None
+        last = _place(chunk, physical_end + position)
         position = _lay_out(out, position, chunk, store_timestamp_ms, store_host)
-    return (out, physical_end + total, planned, last)
+    return (out, physical_end + total, last)
+
+
+def _borrow(
+    chunk: Chunk, next_offsets: dict[tuple[bytes, int], int], lent: list[QueuePlace]
+) -> bool:
+    """Begin the plan of each queue of a chunk at its next offset; False if one has none."""
+    count, places = chunk[1], chunk[5]
+    for index in range(count):
+        place = places[index]
+        if not place.is_lent:
+            known = next_offsets.pop(place.key, None)
+            if known is None:
+                return False
+            place.next_offset = known
+            place.is_lent = True
+            lent.append(place)
+        place.planned_offset = place.next_offset
+    return True
 
 
 def _measure(chunk: Chunk, store_host_bytes: int) -> int:
@@ -127,42 +177,19 @@ def _measure(chunk: Chunk, store_host_bytes: int) -> int:
     return total
 
 
-def _place(
-    chunk: Chunk,
-    planned: dict[tuple[bytes, int], int],
-    next_offsets: dict[tuple[bytes, int], int],
-    physical_offset: int,
-) -> int:
-    """Note the places of a chunk's records; where the last one begins, or -1 for a new queue."""
-    count, table, topics = chunk[1], chunk[2], chunk[5]
-    topic = b""
-    queue_id = -1
-    queue_offset = 0
-    key: tuple[bytes, int] | None = None
+def _place(chunk: Chunk, physical_offset: int) -> int:
+    """Note the places of a chunk's records; where the last one begins."""
+    count, table, places = chunk[1], chunk[2], chunk[5]
     last = physical_offset
     at = 0
     for index in range(count):
-        # Neighbours of one queue cost one look at each table.
-        if key is None or topics[index] is not topic or table[at + _QUEUE_ID] != queue_id:
-            if key is not None:
-                planned[key] = queue_offset
-            topic = topics[index]
-            queue_id = table[at + _QUEUE_ID]
-            key = (topic, queue_id)
-            known = planned.get(key)
-            if known is None:
-                known = next_offsets.get(key)
-                if known is None:
-                    return -1
-            queue_offset = known
-        table[at + _QUEUE_OFFSET] = queue_offset
+        place = places[index]
+        table[at + _QUEUE_OFFSET] = place.planned_offset
         table[at + _PHYSICAL_OFFSET] = physical_offset
-        queue_offset += 1
+        place.planned_offset += 1
         last = physical_offset
         physical_offset += table[at + _RECORD_BYTES]
         at += _ROW_NUMBERS
-    if key is not None:
-        planned[key] = queue_offset
     return last
 
 
@@ -175,7 +202,7 @@ def _lay_out(
     the rows come from the scan, which found them within the buffers.
     """
     buffer, count, table, texts = chunk[0], chunk[1], chunk[2], chunk[3]
-    born_hosts, topics = chunk[4], chunk[5]
+    born_hosts, places = chunk[4], chunk[5]
     view = buffer
     properties = texts
     target = out
@@ -186,7 +213,8 @@ def _lay_out(
         host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
         body_at = table[at + _BODY_AT]
         body_end = table[at + _BODY_END]
-        topic = topics[index]
+        place = places[index]
+        topic = place.topic
         topic_bytes = len(topic)
         text_at = table[at + _PROPERTIES_AT]
         text_end = table[at + _PROPERTIES_END]

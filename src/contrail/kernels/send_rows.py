@@ -8,8 +8,9 @@ Places named ``BODY_*`` are in the received bytes, those named ``PROPERTIES_*``,
 value of the unique key), ``KEYS_*`` and ``TAGS_*`` in the properties; what a message does not have
 starts and ends at 0. The last three numbers are known once the message is placed in the log.
 
-Topics are objects in a list of their own, one for each message: neighbours of one topic share one,
-so that whoever looks something up by topic does so once for all, and no hash is taken twice.
+Topics are objects in a list of their own, one for each message; neighbours of one topic share one.
+When the messages are admitted the places of their queues (``send_places``) replace them there, so
+that a queue is looked for once and not by every step.
 """
 
 from __future__ import annotations

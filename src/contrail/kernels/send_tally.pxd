@@ -1,5 +1,7 @@
 cimport cython
 
+from contrail.kernels.send_places cimport QueuePlace
+
 cdef Py_ssize_t _ROW_NUMBERS
 cdef Py_ssize_t _IS_FIFO
 cdef Py_ssize_t _RECORD_BYTES
@@ -14,11 +16,11 @@ cpdef dict tally_run(
     bytes fifo_skips)
 
 @cython.locals(
-    total=Py_ssize_t, chunk=tuple, count=Py_ssize_t, table="const long long[::1]", topics=list,
-    row=list, topic=object, kind=int, place=Py_ssize_t, alike=Py_ssize_t,
+    total=Py_ssize_t, chunk=tuple, count=Py_ssize_t, table="const long long[::1]", places=list,
+    place=QueuePlace, kind=int, size_place=Py_ssize_t, alike=Py_ssize_t,
     byte_count=cython.longlong, at=Py_ssize_t, index=Py_ssize_t, found=int,
     size=cython.longlong, found_place=Py_ssize_t)
-cpdef Py_ssize_t tally_plain(list chunks, dict normal, dict fifo) except -1
+cpdef Py_ssize_t tally_plain(list chunks, list counted) except -1
 
 @cython.locals(
     counted=dict, number=Py_ssize_t, end=cython.longlong, topic=bytes, starts=list,
@@ -30,9 +32,6 @@ cpdef dict tally_batches(list drafts, list places, long long physical_end)
 
 cdef int _add_alike(
     list row, Py_ssize_t place, Py_ssize_t count, long long byte_count) except -1
-
-@cython.locals(row=list)
-cdef list _row_of(dict rows, object topic)
 
 @cython.locals(
     last=Py_ssize_t, place=Py_ssize_t, end=Py_ssize_t, skip=Py_ssize_t)

@@ -6,9 +6,12 @@ that counting costs a few nanoseconds a message.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from contrail.kernels import send_rows
+
+if TYPE_CHECKING:
+    from contrail.kernels.send_places import QueuePlace
 
 NORMAL, FIFO, DELAY, TRANSACTION = range(4)
 # Classes end at 1 KiB, 4 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB; the last one has no end.
@@ -19,8 +22,6 @@ _RECORD_BYTES = send_rows.RECORD_BYTES
 
 Tally = dict[tuple[bytes, int], list[int]]
 """By topic and kind: messages, bytes, and the messages of each size class."""
-TopicTally = dict[bytes, list[int]]
-"""The same for one kind, by topic."""
 
 
 def skips_of(mark: bytes) -> bytes:
@@ -98,41 +99,38 @@ def tally_run(
     return rows
 
 
-def tally_plain(chunks: list[Any], normal: TopicTally, fifo: TopicTally) -> int:
+def tally_plain(chunks: list[Any], counted: list[QueuePlace]) -> int:
     """Count chunks of ``plain_sends`` that were stored; returns how many messages they hold.
 
-    ``normal`` and ``fifo`` are added to, so that with many topics a message costs one entry that
-    is there already and no new one.
+    They are counted at their queues' places. Those at which nothing was counted before are added
+    to ``counted``, for who takes the counts.
     """
     total = 0
     for chunk in chunks:
         count = chunk[1]
         table = chunk[2]
-        topics = chunk[5]
-        row: list[int] = []
-        topic: bytes | None = None
-        kind = -1
+        places = chunk[5]
+        place: QueuePlace | None = None
+        kind = 0
         # Neighbours are of one size class, mostly.
-        place = alike = byte_count = 0
+        size_place = alike = byte_count = 0
         at = 0
         for index in range(count):
             found = table[at + _IS_FIFO]
             size = table[at + _RECORD_BYTES]
             found_place = _size_place(size)
-            if found_place != place or found != kind or topics[index] is not topic:
-                if alike:
-                    _add_alike(row, place, alike, byte_count)
+            if found_place != size_place or found != kind or places[index] is not place:
+                if place is not None and place.count(kind, size_place, alike, byte_count):
+                    counted.append(place)
                 alike = byte_count = 0
-                place = found_place
-                if found != kind or topics[index] is not topic:
-                    topic = topics[index]
-                    kind = found
-                    row = _row_of(fifo if kind else normal, topic)
+                size_place = found_place
+                kind = found
+                place = places[index]
             alike += 1
             byte_count += size
             at += _ROW_NUMBERS
-        if alike:
-            _add_alike(row, place, alike, byte_count)
+        if place is not None and place.count(kind, size_place, alike, byte_count):
+            counted.append(place)
         total += count
     return total
 
@@ -179,14 +177,6 @@ def _add_alike(row: list[int], place: int, count: int, byte_count: int) -> None:
     row[0] += count
     row[1] += byte_count
     row[place] += count
-
-
-def _row_of(rows: TopicTally, topic: bytes) -> list[int]:
-    row = rows.get(topic)
-    if row is None:
-        row = [0] * 9
-        rows[topic] = row
-    return row
 
 
 def _holds(data: bytes, mark: bytes, skips: bytes) -> bool:

@@ -179,7 +179,11 @@ class SendHandler:
     def _take_chunk(self, peers: list[Connection], sends: PlainSends) -> bool:
         """Collect sends that are still rows, unless one of them needs a second look."""
         if self._on_stored is not None or not are_admitted(
-            sends.chunk, self._admission.plain_topics(), _PLAIN_FLAGS, self._body_bytes_max
+            sends.chunk,
+            self._admission.plain_topics(),
+            self._admission.plain_places,
+            _PLAIN_FLAGS,
+            self._body_bytes_max,
         ):
             return False
         if self._batches.sent:

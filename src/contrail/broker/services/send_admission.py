@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.topics import Topics, check_name
@@ -60,6 +60,9 @@ from contrail.model.topic import (
 )
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.frames import SendRequest
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Places
 
 # From this client version on a retry may carry its own maximum.
 _RECONSUME_MAX_VERSION = 121
@@ -120,6 +123,8 @@ class SendAdmission:
         self._memories = memories
         self._epochs = (-1, -1)
         self._plain_topics: dict[bytes, int] = {}
+        # Places of the queues of plain topics, for the kernel that admits sends as rows.
+        self.plain_places: Places = {}
         self._claiming_topics: dict[bytes, int] = {}
         self._splitting_topics: dict[bytes, int] = {}
         self._broker_properties = self._properties_now()
@@ -133,6 +138,7 @@ class SendAdmission:
         if epochs != self._epochs:
             self._epochs = epochs
             self._plain_topics = {}
+            self.plain_places = {}
             self._claiming_topics = {}
             self._splitting_topics = {}
             self._broker_properties = self._properties_now()

@@ -27,7 +27,6 @@ from contrail.kernels.send_tally import (
     NORMAL,
     TRANSACTION,
     Tally,
-    TopicTally,
     skips_of,
     tally_batches,
     tally_plain,
@@ -40,6 +39,7 @@ from contrail.model.topic import HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC, is_sys
 if TYPE_CHECKING:
     from contrail.kernels.batch_sends import Place
     from contrail.kernels.plain_sends import Chunk
+    from contrail.kernels.send_places import QueuePlace
 
 TOPIC_PUT_NUMS = "TOPIC_PUT_NUMS"
 TOPIC_PUT_SIZE = "TOPIC_PUT_SIZE"
@@ -181,8 +181,8 @@ class BrokerStats:
         self._last_times = _PutTimes()
         # By topic and kind: messages, bytes, and the messages of each class of sizes.
         self._stored: dict[tuple[str, int], list[int]] = {}
-        # What came as rows of numbers and is not among the items yet, by topic.
-        self._unsettled: dict[int, TopicTally] = {NORMAL: {}, FIFO: {}}
+        # Where something is counted that came as rows of numbers and is not among the items yet.
+        self._unsettled: list[QueuePlace] = []
         # Reads that found something, by topic and group: how many, their messages and bytes.
         self._unsettled_gets: dict[tuple[str, str], list[int]] = {}
 
@@ -201,7 +201,7 @@ class BrokerStats:
         A run may be of as many topics as it has messages. The items of its topics are brought up
         to date when somebody looks at them, which is far less often than once a run.
         """
-        self._put.total += tally_plain(chunks, self._unsettled[NORMAL], self._unsettled[FIFO])
+        self._put.total += tally_plain(chunks, self._unsettled)
         self.put_byte_count += byte_count
 
     def _settle_gets(self) -> None:
@@ -218,10 +218,12 @@ class BrokerStats:
     def _settle(self) -> None:
         """Bring the items up to date."""
         self._settle_gets()
-        for kind, tally in self._unsettled.items():
-            for name, counts in tally.items():
-                self._count_topic(name.decode("utf-8", "replace"), kind, counts)
-            tally.clear()
+        for place in self._unsettled:
+            topic = place.topic.decode("utf-8", "replace")
+            for kind, counts in zip((NORMAL, FIFO), place.take_counts(), strict=True):
+                if counts[0]:
+                    self._count_topic(topic, kind, counts)
+        self._unsettled.clear()
 
     def stored_batches(
         self, batches: list[MessageDraft], places: list[Place], physical_end: int

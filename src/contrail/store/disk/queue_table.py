@@ -147,6 +147,7 @@ class QueueTable:
                     added += queue.put(run[0], run[1], run[2], run[3])
                 if added:
                     self._dirty[queue] = (topic, queue_id)
+                    queue.is_dirty = True
                     arrivals.append(Arrival(topic, queue_id, queue.queue_offset_max, added))
                     if queue.physical_end > self.physical_end_max:
                         self.physical_end_max = queue.physical_end
@@ -208,6 +209,7 @@ class QueueTable:
             queue.write_pending()
             self._marks[key] = queue.mark()
             del self._dirty[queue]
+            queue.is_dirty = False
             self._owed.discard(queue)
         return not self._dirty
 
@@ -299,6 +301,7 @@ class QueueTable:
         crashpoint("queue.topic_tombstoned")
         for queue_id, queue in self._topics.pop(topic, {}).items():
             self._dirty.pop(queue, None)
+            queue.is_dirty = queue.takes_plain_rows = False
             self._warm.discard(queue)
             self._owed.discard(queue)
             self._marks.pop((topic, queue_id), None)

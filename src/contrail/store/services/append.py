@@ -117,7 +117,7 @@ class Appender:
         return self._append(drafts if isinstance(drafts, list) else list(drafts))
 
     def append_chunks(self, chunks: list[PlainChunk]) -> AppendedChunks | None:
-        """Tidy sends in order, their places noted in their rows; None if this way is not for them.
+        """Admitted sends in order, their places noted in their rows; None if this is not for them.
 
         It is not when they go over the segment's end or one of them is the first of its queue:
         nothing was written then, and ``append`` takes them.
@@ -130,17 +130,17 @@ class Appender:
         now_ms = self._clock.now_ms()
         start = state.physical_end
         built = build_plain_run(
-            chunks, state.next_offsets, start, state.room(), now_ms, self._store_host
+            chunks, *state.lending(), start, state.room(), now_ms, self._store_host
         )
         if built is None:
             return None
-        records, physical_end, next_offsets, last_record_offset = built
+        records, physical_end, last_record_offset = built
         if crashpoints.ARMED:
             crashpoint("append.before_write")
         self._pwrite(records, start)
         if crashpoints.ARMED:
             crashpoint("append.after_write")
-        state.commit_append(next_offsets, physical_end)
+        state.commit_lent(chunks, physical_end)
         self._written(last_record_offset, now_ms)
         return AppendedChunks(start, physical_end, now_ms)
 

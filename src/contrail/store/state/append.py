@@ -8,9 +8,10 @@ ends, nearly all of them, are placed by the same rules in the kernel that builds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.errors import MessageIllegal
+from contrail.kernels.send_places import QueuePlace, commit_places, return_lent
 from contrail.model.message import MessageDraft
 from contrail.model.record import (
     BLANK_RECORD_BYTES,
@@ -18,6 +19,9 @@ from contrail.model.record import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+
+if TYPE_CHECKING:
+    from contrail.kernels.plain_sends import Chunk as PlainChunk
 
 QueueKey = tuple[bytes, int]
 
@@ -49,8 +53,20 @@ class AppendState:
     def __init__(self, *, segment_bytes: int, physical_end: int) -> None:
         self._segment_bytes = segment_bytes
         self.physical_end = physical_end
-        # Read by the kernel that places a run which fits; changed here only.
-        self.next_offsets: dict[QueueKey, int] = {}
+        self._next_offsets: dict[QueueKey, int] = {}
+        # Queues whose next offset is at their place and not in the table.
+        self._lent: list[QueuePlace] = []
+
+    @property
+    def next_offsets(self) -> dict[QueueKey, int]:
+        """The next offset of every queue, for kernels to read."""
+        if self._lent:
+            return_lent(self._lent, self._next_offsets)
+        return self._next_offsets
+
+    def lending(self) -> tuple[dict[QueueKey, int], list[QueuePlace]]:
+        """The table as it is, and what is lent: for the kernel that goes by places."""
+        return self._next_offsets, self._lent
 
     def set_next_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
         """Recovery's word on a queue: its next message gets this offset."""
@@ -61,8 +77,9 @@ class AppendState:
 
     def forget_topic(self, topic: bytes) -> None:
         """A deleted topic that comes back starts again at 0."""
-        for key in [key for key in self.next_offsets if key[0] == topic]:
-            del self.next_offsets[key]
+        known = self.next_offsets
+        for key in [key for key in known if key[0] == topic]:
+            del known[key]
 
     def plan_append(
         self,
@@ -74,8 +91,9 @@ class AppendState:
     ) -> AppendPlan:
         """Place the drafts in order. ``whole`` keeps them in one segment (a split batch);
         ``weight`` is how many queue offsets a record takes (an inner batch takes several)."""
+        known = self.next_offsets
         next_offsets: dict[QueueKey, int] = {}
-        queue_offsets = [self._place(draft, next_offsets, weight) for draft in drafts]
+        queue_offsets = [_place(draft, next_offsets, known, weight) for draft in drafts]
         chunks = self._plan_chunks(sizes, whole)
         return AppendPlan(
             queue_offsets,
@@ -83,7 +101,7 @@ class AppendState:
             chunks,
             chunks[-1].physical_offset + chunks[-1].byte_count,
             next_offsets,
-            [key for key in next_offsets if key not in self.next_offsets],
+            [key for key in next_offsets if key not in known],
         )
 
     def commit_append(self, next_offsets: dict[QueueKey, int], physical_end: int) -> None:
@@ -91,19 +109,15 @@ class AppendState:
         self.next_offsets.update(next_offsets)
         self.physical_end = physical_end
 
+    def commit_lent(self, chunks: list[PlainChunk], physical_end: int) -> None:
+        """What was planned at the places of these chunks is written: believe it."""
+        commit_places(chunks)
+        self.physical_end = physical_end
+
     def room(self) -> int:
         """How many bytes of records the segment at the end of the log still takes."""
         used = self.physical_end % self._segment_bytes
         return self._segment_bytes - used - BLANK_RECORD_BYTES
-
-    def _place(self, draft: MessageDraft, planned: dict[QueueKey, int], weight: int) -> int:
-        if draft.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-            # Stored without a place in any queue, as RocketMQ does.
-            return 0
-        key = (draft.topic, draft.queue_id)
-        queue_offset = planned.get(key, self.next_offsets.get(key, 0))
-        planned[key] = queue_offset + weight
-        return queue_offset
 
     def _room(self, physical_offset: int) -> int:
         used = physical_offset % self._segment_bytes
@@ -135,6 +149,18 @@ class AppendState:
                 f"a record or batch of {largest} bytes does not fit a segment of "
                 f"{self._segment_bytes} bytes: send less at once or raise mappedFileSizeCommitLog"
             )
+
+
+def _place(
+    draft: MessageDraft, planned: dict[QueueKey, int], known: dict[QueueKey, int], weight: int
+) -> int:
+    if draft.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
+        # Stored without a place in any queue, as RocketMQ does.
+        return 0
+    key = (draft.topic, draft.queue_id)
+    queue_offset = planned.get(key, known.get(key, 0))
+    planned[key] = queue_offset + weight
+    return queue_offset
 
 
 def _positions(chunks: Sequence[Chunk], sizes: Sequence[int]) -> list[int]:

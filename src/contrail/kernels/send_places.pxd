@@ -1,0 +1,32 @@
+cimport cython
+
+cdef Py_ssize_t SIZE_PLACES
+
+
+cdef class QueuePlace:
+    cdef public bytes topic
+    cdef public long long queue_id
+    cdef public tuple key
+    cdef public bint is_lent
+    cdef public long long next_offset
+    cdef public long long planned_offset
+    cdef public object tail
+    cdef public long long key_seed
+    cdef public bint is_counted
+    cdef long long[9] normal
+    cdef long long[9] fifo
+
+    @cython.locals(was_counted=cython.bint)
+    cpdef bint count(
+        self, int kind, Py_ssize_t size_place, Py_ssize_t count,
+        long long byte_count) except -1
+
+    @cython.locals(normal=list, fifo=list, index=Py_ssize_t)
+    cpdef tuple take_counts(self)
+
+
+@cython.locals(chunk=tuple, places=list, index=Py_ssize_t, place=QueuePlace)
+cpdef object commit_places(list chunks)
+
+@cython.locals(place=QueuePlace)
+cpdef object return_lent(list lent, dict next_offsets)
