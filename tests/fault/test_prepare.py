@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 from pathlib import Path
 
@@ -10,8 +11,9 @@ import pytest
 
 from contrail.errors import DiskFull
 from contrail.runtime.files import FileSystem
-from contrail.store.disk.segments import Segment, segment_name
+from contrail.store.disk.segments import segment_name
 from contrail.store.log import MessageStore
+from contrail.store.services import zeros_ahead
 from contrail.store.services.prepare import SegmentPreparer
 from tests.fault.store_setup import append_numbers, numbers_of, small_config
 
@@ -52,24 +54,75 @@ def preparer(files: FileSystem, root: Path) -> SegmentPreparer:
     )
 
 
+@pytest.fixture
+def close_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Zeros are written right ahead of the log, so that a small segment has room for them."""
+    monkeypatch.setattr(zeros_ahead, "_DISTANCE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("close_by")
 def test_a_segment_taken_early_is_not_overwritten_with_zeros_later(tmp_path: Path) -> None:
     files = SlowZeros()
     prepare = preparer(files, tmp_path)
     prepare.prepare(0)
     assert files.first_step.wait(30)
-    job = prepare._job
-    assert job is not None
-    taken: list[Segment] = []
-    taker = threading.Thread(target=lambda: taken.append(prepare.take(0)))
-    taker.start()
-    # The worker goes on only once the segment is asked for, in the middle of its zeros.
-    assert job.taken.wait(30)
+    segment = prepare.take(0)
+    # The worker is about to write its second MiB; the log is not going there yet.
+    prepare.reach(1 << 20)
+    files.pwrite(segment.fd, b"data" * 256, 0)
+    waiting = threading.Thread(target=prepare.reach, args=((2 << 20) + 4096,))
+    waiting.start()
+    waiting.join(0.05)
+    assert waiting.is_alive(), "the log waits for the zeros that are where it goes"
     files.go_on.set()
-    taker.join(30)
-    segment = taken[0]
-    assert files.steps == 2, "the worker stopped at its step"
-    files.pwrite(segment.fd, b"data" * 1024, 3 << 20)
-    assert bytes(segment.view(3 << 20, 4)) == b"data"
+    waiting.join(30)
+    assert not waiting.is_alive()
+    files.pwrite(segment.fd, b"more" * 1024, 2 << 20)
+    job = prepare._taken
+    assert job is not None
+    assert job.finished.wait(30)
+    prepare.close()
+    assert bytes(segment.view(0, 4)) == b"data"
+    assert bytes(segment.view(2 << 20, 4096)) == b"more" * 1024
+    assert files.steps == 3, "two whole steps before the log came, one and a rest after"
+
+
+@pytest.mark.usefixtures("close_by")
+def test_zeros_and_log_race_through_a_segment_and_the_log_is_whole(tmp_path: Path) -> None:
+    prepare = preparer(FileSystem(), tmp_path)
+    prepare.prepare(0)
+    segment = prepare.take(0)
+    run = b"r" * 50_000
+    for position in range(0, SEGMENT_BYTES - len(run), len(run)):
+        prepare.reach(position + len(run))
+        os.pwrite(segment.fd, run, position)
+    prepare.close()
+    whole = SEGMENT_BYTES // len(run) * len(run)
+    assert bytes(segment.view(0, whole)) == b"r" * whole
+
+
+def test_zeros_stop_when_the_store_closes(tmp_path: Path) -> None:
+    files = SlowZeros()
+    prepare = preparer(files, tmp_path)
+    prepare.prepare(0)
+    assert files.first_step.wait(30)
+    prepare.take(0)
+    files.go_on.set()
+    prepare.close()
+    assert files.steps <= 3
+    assert [path.stat().st_size for path in tmp_path.iterdir()] == [SEGMENT_BYTES]
+
+
+def test_zeros_that_cannot_be_written_leave_a_segment_that_can(tmp_path: Path) -> None:
+    class NoZeros(FileSystem):
+        def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
+            raise OSError(errno.EIO, "Input/output error")
+
+    prepare = preparer(NoZeros(), tmp_path)
+    prepare.prepare(0)
+    segment = prepare.take(0)
+    prepare.reach(SEGMENT_BYTES)
+    assert segment.byte_count == SEGMENT_BYTES
     prepare.close()
 
 

@@ -262,6 +262,7 @@ class Appender:
         segment = self._active
         assert segment is not None, "segments are secured before anything is written"
         position = physical_offset - segment.start
+        self._preparer.reach(physical_offset + len(data))
         try:
             if self._pooled is None:
                 written = self._files.pwrite(segment.fd, data, position)

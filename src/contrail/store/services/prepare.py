@@ -1,10 +1,8 @@
 """Prepares the next segment ahead of need, off the owner's thread.
 
-Allocation and the folder sync come first. Under synchronous flush zeros are then written through in
-steps: the first write to an allocated block costs a commit of the file system's journal at the next
-sync. They come slowly, so that they do not stand in the way of the log itself. Under asynchronous
-flush they would only double what is written. A segment may be taken before the zeros are done; the
-worker then stops at its step.
+Allocation and the folder sync come first. Under synchronous flush zeros are then written through,
+also after the segment was taken (``zeros_ahead``). Under asynchronous flush they would only double
+what is written.
 """
 
 from __future__ import annotations
@@ -14,24 +12,28 @@ from collections.abc import Callable
 from pathlib import Path
 
 from contrail.errors import DiskFull
-from contrail.runtime.crashpoints import crashpoint
-from contrail.runtime.files import OUT_OF_SPACE, FileSystem, write_zeros
+from contrail.runtime.files import OUT_OF_SPACE, FileSystem
 from contrail.store.disk.segments import Segment, create_segment
-
-# Between two steps: at 100 MB/s of messages the zeros are still there in time.
-_PAUSE_S = 0.004
+from contrail.store.services.zeros_ahead import ZerosAhead
 
 
 class _Job:
-    """One segment being prepared."""
+    """One segment being prepared, after another one of which the zeros may still be under way."""
 
-    def __init__(self, path: Path, start: int) -> None:
+    def __init__(self, path: Path, start: int, previous: _Job | None) -> None:
         self.path = path
         self.start = start
-        self.taken = threading.Event()
+        self.previous = previous
+        self.created = threading.Event()
+        self.stop = threading.Event()
         self.finished = threading.Event()
         self.segment: Segment | None = None
         self.error: OSError | None = None
+
+    def end(self) -> None:
+        """Have the zeros stop at their step, and wait for it."""
+        self.stop.set()
+        self.finished.wait()
 
 
 class SegmentPreparer:
@@ -50,33 +52,42 @@ class SegmentPreparer:
         self._segment_bytes = segment_bytes
         self._path_for = path_for
         self._ahead = ahead
-        self._zeroes = zeroes
+        self._zeros = ZerosAhead(files) if zeroes else None
         self._job: _Job | None = None
+        # The segment in use, while zeros are written ahead of the log in it.
+        self._taken: _Job | None = None
 
     def prepare(self, start: int) -> None:
         """Begin work on the segment that starts there, unless it is under way or ahead is off."""
         if not self._ahead or (self._job is not None and self._job.start == start):
             return
         self._discard()
-        job = self._job = _Job(self._path_for(start), start)
+        previous, self._taken = self._taken, None
+        if previous is not None:
+            previous.stop.set()
+        job = self._job = _Job(self._path_for(start), start, previous)
         threading.Thread(target=self._run, args=(job,), name="segment-prepare", daemon=True).start()
 
     def _run(self, job: _Job) -> None:
+        if job.previous is not None:
+            job.previous.end()
+            job.previous = None
         try:
-            segment = create_segment(self._files, job.path, job.start, self._segment_bytes)
-            if self._zeroes:
-                self._write_zeros(job, segment)
-            job.segment = segment
+            job.segment = create_segment(self._files, job.path, job.start, self._segment_bytes)
+            job.created.set()
+            if self._zeros is not None:
+                self._zeros.write(job.segment, job.stop)
         except OSError as error:
+            # Without the zeros a segment is as good, only slower.
             job.error = error
         finally:
+            job.created.set()
             job.finished.set()
 
-    def _write_zeros(self, job: _Job, segment: Segment) -> None:
-        for _ in write_zeros(self._files, segment.fd, 0, self._segment_bytes):
-            if job.taken.wait(_PAUSE_S):
-                break
-        crashpoint("segment.zeroed")
+    def reach(self, physical_end: int) -> None:
+        """The log is about to be written up to there: zeros keep away."""
+        if self._zeros is not None:
+            self._zeros.reach(physical_end)
 
     def take(self, start: int) -> Segment:
         """The segment that starts there, allocated and durable.
@@ -85,11 +96,13 @@ class SegmentPreparer:
             DiskFull: there is no room for it; nothing was written, and a later call tries again.
             OSError: the disk failed in another way.
         """
+        if self._job is not None and self._job.start != start:
+            self._discard()
         job, self._job = self._job, None
-        if job is not None and job.start == start:
-            job.taken.set()
-            job.finished.wait()
+        if job is not None:
+            job.created.wait()
             if job.segment is not None:
+                self._taken = job
                 return job.segment
         try:
             return create_segment(self._files, self._path_for(start), start, self._segment_bytes)
@@ -106,8 +119,7 @@ class SegmentPreparer:
         job, self._job = self._job, None
         if job is None:
             return
-        job.taken.set()
-        job.finished.wait()
+        job.end()
         if job.segment is not None:
             job.segment.rest()
             self._files.unlink(job.path)
@@ -115,3 +127,5 @@ class SegmentPreparer:
 
     def close(self) -> None:
         self._discard()
+        if self._taken is not None:
+            self._taken.end()
