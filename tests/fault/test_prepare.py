@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from contrail.errors import DiskFull
+from contrail.errors import DiskFull, StorePoisoned
 from contrail.runtime.files import FileSystem
+from contrail.store.config import FlushDiskType
 from contrail.store.disk.segments import segment_name
 from contrail.store.log import MessageStore
 from contrail.store.services import zeros_ahead
@@ -111,6 +112,22 @@ def test_zeros_stop_when_the_store_closes(tmp_path: Path) -> None:
     prepare.close()
     assert files.steps <= 3
     assert [path.stat().st_size for path in tmp_path.iterdir()] == [SEGMENT_BYTES]
+
+
+def test_zeros_stop_when_a_poisoned_store_is_let_go_of(tmp_path: Path) -> None:
+    config = small_config(
+        tmp_path,
+        segment_bytes=64 << 20,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        segments_prepared_ahead=True,
+    )
+    store = MessageStore.open(config)
+    append_numbers(store, 0, 3)
+    job = store._appender._preparer._taken or store._appender._preparer._job
+    assert job is not None
+    store._poison(StorePoisoned("the disk failed"))
+    store.close()
+    assert job.finished.is_set(), "whoever opens the folder next would be written over"
 
 
 def test_zeros_that_cannot_be_written_leave_a_segment_that_can(tmp_path: Path) -> None:

@@ -703,6 +703,7 @@ class MessageStore:
 
     def _release(self) -> None:
         self._appender.refusal = self.poisoned or StoreClosed("the store is closed")
+        self._appender.stop()
         self._upkeep.stop()
         self._flusher.stop()
         self._queues.close()

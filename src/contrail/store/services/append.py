@@ -339,6 +339,10 @@ class Appender:
                 f"{self._body_bytes_max}: send it in parts"
             )
 
+    def stop(self) -> None:
+        """Leave the folder as it is and alone: nothing of ours is written there any more."""
+        self._preparer.stop()
+
     def close(self) -> None:
         self._preparer.close()
 

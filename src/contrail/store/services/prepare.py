@@ -125,7 +125,12 @@ class SegmentPreparer:
             self._files.unlink(job.path)
             self._files.sync_folder(job.path.parent)
 
+    def stop(self) -> None:
+        """Write no more zeros: whoever opens the folder next must find nobody at work in it."""
+        for job in (self._job, self._taken):
+            if job is not None:
+                job.end()
+
     def close(self) -> None:
         self._discard()
-        if self._taken is not None:
-            self._taken.end()
+        self.stop()
