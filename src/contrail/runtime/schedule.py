@@ -20,13 +20,9 @@ class _Job:
     run: Callable[[int], object]
     ran_ms: int
 
-    @property
-    def interval_ms(self) -> int:
-        return self.interval if isinstance(self.interval, int) else self.interval()
-
-    @property
     def due_ms(self) -> int:
-        return self.ran_ms + self.interval_ms
+        interval = self.interval
+        return self.ran_ms + (interval if isinstance(interval, int) else interval())
 
 
 class Schedule:
@@ -52,7 +48,7 @@ class Schedule:
             # A clock set back by more than an interval must not silence a job until it catches up.
             if job.ran_ms > now_ms + 1:
                 job.ran_ms = now_ms
-            if now_ms >= job.due_ms:
+            if now_ms >= job.due_ms():
                 job.ran_ms = now_ms
                 try:
                     job.run(now_ms)
@@ -61,4 +57,5 @@ class Schedule:
 
     def due_in_ms(self, now_ms: int) -> int:
         """How long until the next job is due; 0 when one is."""
-        return max(0, min((job.due_ms - now_ms for job in self._jobs), default=1000))
+        due_ms = min([job.due_ms() for job in self._jobs], default=now_ms + 1000)
+        return max(0, due_ms - now_ms)
