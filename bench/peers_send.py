@@ -40,6 +40,7 @@ from bench.peers_servers import (
     process_cpu_s,
 )
 from bench.report import filesystem_of
+from bench.warm_pages import warm_pages
 from bench.wire_parts import Flush, describe_cores, pinned, settle
 from tests.interop.peers import JavaPeer, java_peer, own_environment
 
@@ -138,6 +139,8 @@ _BENCHMARK = Cell(
 _BENCHMARK_MAIN = "org.apache.rocketmq.example.benchmark.Producer"
 _BENCHMARK_HEAP = "-Xmx1g"
 _BENCHMARK_TIMEOUT_S = 60
+# About what it gets stored until its last report.
+_BENCHMARK_STORED_BYTES = 1 << 30
 # Rounds, and after how many reports beyond the first a run ends. There is one a second from the
 # tenth second on, each over the nine seconds before it.
 _BENCHMARK_SIZES = {"full": (2, 9), "tiny": (1, 1)}
@@ -300,6 +303,7 @@ def _benchmarked(peer: JavaPeer, server: RocketServer, folder: Path, reports: in
     home.mkdir(exist_ok=True)
     arguments = ["-n", server.namesrv, "-t", TOPIC, "-w", str(THREADS), "-s", "1024", "-ri", "1000"]
     command = java_command(peer, _BENCHMARK_MAIN, arguments, home, _BENCHMARK_HEAP)
+    warm_pages(home, _BENCHMARK_STORED_BYTES)
     settle(server.under_load, IDLE_SHARE_MAX)
     with pinned("load"), (home / "errors.log").open("wb") as log:
         process = subprocess.Popen(

@@ -97,12 +97,13 @@ class Appender:
         self._pooled = pooled
         self._on_written = on_written
         self._on_failed = on_failed
+        self._zeroes = config.syncs_before_ack
         self._preparer = SegmentPreparer(
             files,
             segment_bytes=config.segment_bytes,
             path_for=segments.path_for,
             ahead=config.segments_prepared_ahead,
-            zeroes=config.syncs_before_ack,
+            zeroes=self._zeroes,
         )
         self._active: Segment | None = segments.at(state.physical_end)
         self._prepare_behind = self._half_way()
@@ -262,7 +263,8 @@ class Appender:
         segment = self._active
         assert segment is not None, "segments are secured before anything is written"
         position = physical_offset - segment.start
-        self._preparer.reach(physical_offset + len(data))
+        if self._zeroes:
+            self._preparer.reach(physical_offset + len(data))
         try:
             if self._pooled is None:
                 written = self._files.pwrite(segment.fd, data, position)
