@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,8 +13,10 @@ from contrail.broker.handlers.quick_pulls import Outcome
 from contrail.broker.services.cold_reads import FarAnswer
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import ReceivedResponse
+from contrail.protocol.command import ReceivedResponse, Request, encode_request
 from contrail.testing import LocalCluster
+from contrail.wire.connection import Connection
+from tests.e2e.raw_client import RawClient, send_fields
 
 TOPIC = "orders"
 FILTERS = {
@@ -132,3 +135,37 @@ def test_many_expressions_in_pulls_are_not_all_remembered(cluster: LocalCluster)
         answer = pull(cluster, 0, subscription=text, expressionType="SQL92")
         assert offsets_of(answer) == [3, 8, 13]
     assert len(app.pulls.quick._known) <= 64
+
+
+def test_who_asks_for_more_than_it_reads_is_told_that_it_is_too_much(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hundreds of pulls in one write: their answers must not all be held in memory."""
+    broker = cluster.brokers[0]
+    assert broker.app is not None
+    queued: list[int] = []
+    send_parts = Connection.send
+
+    def watched(peer: Connection, parts: list[bytes | memoryview]) -> None:
+        send_parts(peer, parts)
+        queued.append(peer.queued_bytes)
+
+    monkeypatch.setattr(Connection, "send", watched)
+    with RawClient(broker.port) as client:
+        for number in range(32):
+            properties = f"UNIQ_KEY\x01AC{number:04}\x02TAGS\x01A\x02"
+            fields = send_fields("large", i=properties)
+            assert client.call(RequestCode.SEND_MESSAGE_V2, fields, bytes(100_000)).code == 0
+        fields = {"consumerGroup": "readers", "topic": "large", "queueId": "0", "queueOffset": "0"}
+        fields |= {"maxMsgNums": "32", "sysFlag": "4", "commitOffset": "0", "subVersion": "0"}
+        fields |= {"suspendTimeoutMillis": "0", "subscription": "A", "expressionType": "TAG"}
+        for _ in range(3):
+            assert client.call(RequestCode.PULL_MESSAGE, fields).code == ResponseCode.SUCCESS
+        pulls = [Request(RequestCode.PULL_MESSAGE, 1000 + n, fields, b"") for n in range(500)]
+        writing = threading.Thread(target=client.send, args=(b"".join(map(encode_request, pulls)),))
+        writing.start()
+        codes = {client.next_frame().code for _ in pulls}
+        writing.join(60)
+    assert codes == {ResponseCode.SUCCESS, ResponseCode.SYSTEM_BUSY}
+    limit = broker.app.server.limits.write_bytes_max
+    assert max(queued) < 2 * limit

@@ -186,6 +186,27 @@ def test_one_send_that_must_be_looked_at_does_not_change_the_order(broker: Asker
     assert broker.bodies(TOPIC) == [b"first", *kept]
 
 
+def test_a_read_that_is_refused_half_way_keeps_nobody_from_an_answer(broker: Asker) -> None:
+    with ExitStack() as opened:
+        clients = [opened.enter_context(RawClient(broker.broker.port)) for _ in range(3)]
+        for number, client in enumerate(clients):
+            client.send(frame(number, b"known", e="1"))
+            answers(client, 1)
+        first, third = (
+            b"".join(frame(base + number, b"tidy") for number in range(8)) for base in (100, 300)
+        )
+        queues = ["7" if number == 5 else "0" for number in range(8)]
+        second = b"".join(
+            frame(200 + number, b"odd", e=queue_id) for number, queue_id in enumerate(queues)
+        )
+        with held(broker):
+            for client, sends in zip(clients, (first, second, third), strict=True):
+                client.send(sends)
+        told = [[answer.code for answer in answers(client, 8)] for client in clients]
+    assert told[0] == told[2] == [ResponseCode.SUCCESS] * 8
+    assert told[1].count(ResponseCode.SUCCESS) == 7
+
+
 def test_rows_and_other_requests_of_a_connection_keep_their_order(broker: Asker) -> None:
     """A single send between two runs takes the general way: neither overtakes it."""
     runs = [b"".join(frame(n, b"%d" % n) for n in range(first, first + 5)) for first in (0, 10)]

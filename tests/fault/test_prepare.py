@@ -6,17 +6,19 @@ import errno
 import os
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from contrail.errors import DiskFull, StorePoisoned
+from contrail.errors import DiskFull, StoreError, StorePoisoned, StoreReadOnly
 from contrail.runtime.files import FileSystem
-from contrail.store.config import FlushDiskType
+from contrail.store import log
+from contrail.store.config import FlushDiskType, StoreConfig
 from contrail.store.disk.segments import segment_name
 from contrail.store.log import MessageStore
 from contrail.store.services import zeros_ahead
 from contrail.store.services.prepare import SegmentPreparer
-from tests.fault.store_setup import append_numbers, numbers_of, small_config
+from tests.fault.store_setup import append_numbers, draft, numbers_of, small_config
 
 SEGMENT_BYTES = 4 << 20
 
@@ -47,6 +49,41 @@ class NoRoom(FileSystem):
         if self.full:
             raise OSError(errno.ENOSPC, "No space left on device")
         super().allocate(fd, byte_count)
+
+
+class RoomForOne(FileSystem):
+    """A disk that, once it is full, takes one more segment."""
+
+    full = False
+    left_count = 1
+
+    def allocate(self, fd: int, byte_count: int) -> None:
+        if self.full:
+            if not self.left_count:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            self.left_count -= 1
+        super().allocate(fd, byte_count)
+
+
+class NoDescriptors(FileSystem):
+    """A process that may have no descriptor left for another segment."""
+
+    are_none_left = False
+
+    def open(self, path: Path, **options: Any) -> int:
+        if self.are_none_left and path.parent.name == "commitlog":
+            raise OSError(errno.EMFILE, "Too many open files")
+        return super().open(path, **options)
+
+
+def synced_config(root: Path) -> StoreConfig:
+    """Segments so large that their zeros take a while."""
+    return small_config(
+        root,
+        segment_bytes=64 << 20,
+        flush_disk_type=FlushDiskType.SYNC_FLUSH,
+        segments_prepared_ahead=True,
+    )
 
 
 def preparer(files: FileSystem, root: Path) -> SegmentPreparer:
@@ -115,19 +152,77 @@ def test_zeros_stop_when_the_store_closes(tmp_path: Path) -> None:
 
 
 def test_zeros_stop_when_a_poisoned_store_is_let_go_of(tmp_path: Path) -> None:
-    config = small_config(
-        tmp_path,
-        segment_bytes=64 << 20,
-        flush_disk_type=FlushDiskType.SYNC_FLUSH,
-        segments_prepared_ahead=True,
-    )
-    store = MessageStore.open(config)
+    store = MessageStore.open(synced_config(tmp_path))
     append_numbers(store, 0, 3)
     job = store._appender._preparer._taken or store._appender._preparer._job
     assert job is not None
     store._poison(StorePoisoned("the disk failed"))
     store.close()
     assert job.finished.is_set(), "whoever opens the folder next would be written over"
+
+
+def test_zeros_stop_when_a_store_cannot_be_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs: list[threading.Event] = []
+    prepare = SegmentPreparer.prepare
+
+    def noted(preparer: SegmentPreparer, start: int) -> None:
+        prepare(preparer, start)
+        assert preparer._job is not None
+        jobs.append(preparer._job.finished)
+
+    def no_room(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(SegmentPreparer, "prepare", noted)
+    monkeypatch.setattr(log, "write_abort", no_room)
+    with pytest.raises(StoreError, match="cannot be opened"):
+        MessageStore.open(synced_config(tmp_path))
+    assert [finished.is_set() for finished in jobs] == [True]
+
+
+def test_a_segment_in_use_is_not_removed_as_one_that_was_prepared(tmp_path: Path) -> None:
+    """A run over three segments that finds no room for the third leaves the second behind."""
+    files = RoomForOne()
+    config = small_config(tmp_path, segments_prepared_ahead=True)
+    with MessageStore.open(config, files=files) as store:
+        append_numbers(store, 0, 2)
+        files.full = True
+        with pytest.raises(DiskFull):
+            append_numbers(store, 100, 180)
+        files.full = False
+        for number in range(2, 62):
+            append_numbers(store, number, number + 1)
+        assert numbers_of(store) == list(range(62))
+    with MessageStore.open(config) as store:
+        assert numbers_of(store) == list(range(62))
+
+
+@pytest.mark.parametrize("flush", list(FlushDiskType))
+def test_no_descriptor_for_the_next_segment_refuses_and_passes_by_itself(
+    tmp_path: Path, flush: FlushDiskType
+) -> None:
+    files = NoDescriptors()
+    config = small_config(tmp_path, flush_disk_type=flush, segments_prepared_ahead=True)
+    with MessageStore.open(config, files=files) as store:
+        append_numbers(store, 0, 30)
+        files.are_none_left = True
+        first = 30
+        refusal: StoreReadOnly | None = None
+        while refusal is None and first < 200:
+            try:
+                store.append([draft(first)])
+                first += 1
+            except StoreReadOnly as error:
+                refusal = error
+        assert "cannot be opened now" in str(refusal)
+        assert store.poisoned is None
+        files.are_none_left = False
+        store.append([draft(number) for number in range(first, 200)])
+        store.wait_flushed(store.physical_end)
+        store.dispatch()
+        assert numbers_of(store) == list(range(200))
 
 
 def test_zeros_that_cannot_be_written_leave_a_segment_that_can(tmp_path: Path) -> None:

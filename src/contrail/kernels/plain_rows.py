@@ -123,7 +123,7 @@ def _put_chunk(
         if places[index] is not place or place is None or queue is None:
             place = places[index]
             topic = place.topic
-            if tombstones and topic in tombstones:
+            if tombstones and physical_offset < tombstones.get(topic, 0):
                 return -2
             queue = place.tail
             if queue is None or not queue.takes_plain_rows:

@@ -27,7 +27,7 @@ cdef Py_ssize_t _RECORD_BYTES
 @cython.locals(
     count=Py_ssize_t, table="const long long[::1]", topics=list, topic=bytes, by_queue=list,
     at=Py_ssize_t, index=Py_ssize_t, queue_id=cython.longlong, body_bytes=cython.longlong,
-    place=QueuePlace)
+    place=QueuePlace, found=list)
 cpdef bint are_admitted(
     tuple chunk, dict queue_counts, dict places, long long plain_flags,
     long long body_bytes_max) except -1

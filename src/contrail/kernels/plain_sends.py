@@ -58,10 +58,12 @@ def are_admitted(
     That is: each to a topic of ``queue_counts`` and a queue that exists, with a body that is not
     too large, and no other bits in its flags than ``plain_flags``.
 
-    Where its topic stood each then has the place of its queue. ``places`` are those that were met
-    before, by topic and queue id; it must be emptied whenever a topic's queues may have changed.
+    If so, each has the place of its queue where its topic stood; otherwise nothing has changed, for
+    whoever asks again. ``places`` are those that were met before, by topic and queue id; it must be
+    emptied whenever a topic's queues may have changed.
     """
     count, table, topics = chunk[1], chunk[2], chunk[5]
+    found: list[QueuePlace] = []
     topic = b""
     by_queue: list[QueuePlace | None] | None = None
     at = 0
@@ -81,8 +83,9 @@ def are_admitted(
         if place is None:
             place = QueuePlace(topic, queue_id)
             by_queue[queue_id] = place
-        topics[index] = place
+        found.append(place)
         at += _ROW_NUMBERS
+    topics[:] = found
     return True
 
 

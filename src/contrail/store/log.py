@@ -186,9 +186,14 @@ class MessageStore:
         on_flushed: Callable[[int], None] | None,
     ) -> None:
         self._wire_writing(recovered, apache, store_host, on_flushed)
-        self._wire_reading(recovered)
-        self._wire_upkeep(recovered, apache)
-        write_abort(self._files, self._abort_path, os.getpid())
+        try:
+            self._wire_reading(recovered)
+            self._wire_upkeep(recovered, apache)
+            write_abort(self._files, self._abort_path, os.getpid())
+        except BaseException:
+            # Whoever opens the folder next must find nobody at work in it.
+            self._appender.stop()
+            raise
         self._flusher.start()
 
     def _wire_writing(

@@ -240,7 +240,14 @@ class Server:
         while at < end:
             connection, frames, only_sends = arrived[at]
             if only_sends:
-                left_at = service.take_runs(arrived, at)
+                try:
+                    left_at = service.take_runs(arrived, at)
+                except Exception:
+                    # Which of them were taken cannot be told: all learn that nothing is certain.
+                    _log.exception("the sends of %d reads were not served", end - at)
+                    for waiting, _, _ in arrived[at:]:
+                        waiting.close("internal_error")
+                    return
                 if left_at > at:
                     at = left_at
                     continue

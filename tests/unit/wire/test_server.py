@@ -18,7 +18,7 @@ from contrail.protocol.command import (
 from contrail.protocol.frames import Frames
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
-from contrail.wire.server import Server
+from contrail.wire.server import Arrived, Server
 from tests.fakes.transports import EchoService, FakeTransport, connected
 from tests.unit.kernels.frame_material import BREAKERS, frame
 
@@ -163,6 +163,22 @@ def test_a_failing_service_costs_one_connection_and_not_the_others(
         bench.tick()
     assert bad_transport.is_closing() and bench.closed == ["internal_error"]
     assert len(good_transport.frames()) == 1
+
+
+def test_sends_that_cannot_be_taken_leave_nobody_waiting(
+    bench: Bench, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(arrived: list[Arrived], at: int) -> int:
+        raise RuntimeError("this service has a bug")
+
+    monkeypatch.setattr(bench.service, "take_runs", fail)
+    connected = [bench.connected(), bench.connected(port=50_002)]
+    for connection, _ in connected:
+        bench.server.arrived(connection, [], True)
+    with caplog.at_level(logging.CRITICAL):
+        bench.tick()
+    assert all(transport.is_closing() for _, transport in connected)
+    assert bench.service.ticks == 1, "what was taken is stored"
 
 
 def test_nothing_is_handed_over_for_a_connection_that_is_gone(bench: Bench) -> None:

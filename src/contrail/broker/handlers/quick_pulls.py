@@ -148,6 +148,7 @@ class QuickPulls:
                     outcome = self._answer_filtered(item, peer, known)
                     if outcome is not _ANSWERED:
                         break
+                    room_bytes = peer.room_bytes
                     at += 1
                     continue
                 allowed = known.count_max

@@ -294,14 +294,17 @@ class Appender:
     def _secure_segments(self, chunks: Sequence[Chunk]) -> None:
         """Have every segment the plan needs, or refuse before anything is written."""
         for chunk in chunks:
-            if self._segments.at(chunk.physical_offset) is None:
-                start = self._segment_start(chunk.physical_offset)
-                try:
-                    segment = self._preparer.take(start)
-                except OSError as error:
-                    raise self._no_segment(error) from error
-                self._segments.add(segment)
-                crashpoint("append.segment_taken")
+            segment = self._segments.at(chunk.physical_offset)
+            try:
+                if segment is None:
+                    segment = self._preparer.take(self._segment_start(chunk.physical_offset))
+                    self._segments.add(segment)
+                    crashpoint("append.segment_taken")
+                # Opened here, where a lack of descriptors is a refusal; between two writes it would
+                # be the end.
+                assert segment.fd >= 0
+            except OSError as error:
+                raise self._no_segment(error) from error
         if self._active is None:
             self._active = self._segments.at(self._state.physical_end)
             self._prepare_behind = self._half_way()
@@ -322,7 +325,9 @@ class Appender:
 
     def _prepare_next(self) -> None:
         if self._active is not None:
-            self._preparer.prepare(self._active.end)
+            # One may be there already: of a run over several segments that found no room for all.
+            if self._segments.at(self._active.end) is None:
+                self._preparer.prepare(self._active.end)
             self._prepare_behind = self._active.end
 
     def _require_batch(self, drafts: Sequence[MessageDraft]) -> None:
