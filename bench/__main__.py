@@ -22,6 +22,7 @@ from bench.report import (
     require_publishable,
     row_in_words,
     write_json,
+    write_page_again,
 )
 
 # suite -> (module, what it measures)
@@ -50,7 +51,8 @@ NOT_IN_QUICK = {
 class Suite(Protocol):
     """What a suite's module offers: its row groups, each measured on its own.
 
-    One that has ``draw`` as well, a ``bench.report.Draw``, is published with pictures.
+    One that has ``draw`` as well, a ``bench.report.Draw``, is published with pictures; one that has
+    ``CAUSES``, by the names of its rows, says why targets were missed.
     """
 
     def groups(self) -> list[str]: ...
@@ -65,6 +67,8 @@ def main(arguments: list[str] | None = None) -> int:
     if options.suite is None and options.size != "quick":
         _list_suites()
         return 0
+    if options.page:
+        return _write_page(options.suite)
     everything = options.suite in (None, "quick")
     names = list(SUITES) if everything else [options.suite]
     size = "quick" if everything else options.size
@@ -74,6 +78,13 @@ def main(arguments: list[str] | None = None) -> int:
     except BenchError as error:
         print(f"bench: {error}", file=sys.stderr)
         return 2
+
+
+def _write_page(name: str) -> int:
+    suite = cast(Suite, import_module(SUITES[name][0]))
+    for path in write_page_again(name, _causes_of(suite), getattr(suite, "draw", None)):
+        print(f"written {path.relative_to(REPOSITORY)}", file=sys.stderr)
+    return 0
 
 
 def _end(number: int, frame: object) -> None:
@@ -101,9 +112,14 @@ def run_suite(name: str, *, size: str, options: argparse.Namespace) -> Result:
         rows=tuple(rows),
         elapsed_s=time.monotonic() - started,
         command=_command(name, size),
+        causes=_causes_of(suite),
     )
     _hand_over(result, options, getattr(suite, "draw", None))
     return result
+
+
+def _causes_of(suite: Suite) -> dict[str, str]:
+    return getattr(suite, "CAUSES", {})
 
 
 def _groups_of(name: str, suite: Suite, size: str) -> list[str]:
@@ -181,6 +197,9 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--json", metavar="PATH", help="also write the result as JSON")
     parser.add_argument("--publish", action="store_true", help="write docs/benchmarks/SUITE.*")
+    parser.add_argument(
+        "--page", action="store_true", help="write its page again, from the published data"
+    )
     parser.add_argument(
         "--folder",
         default=str(REPOSITORY / "build" / "bench"),

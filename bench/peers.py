@@ -33,6 +33,31 @@ _MODULES: tuple[ModuleType, ...] = (
 )
 # The only rows that can be measured without Apache's servers and client.
 _WITHOUT_APACHE = peers_others
+_COMPILED_TICK = (
+    "A tick of sends runs forty Python functions, each once and from cold caches, and wakes the "
+    "peer; a tick in compiled code would close it (decision 29)"
+)
+_COMPILED_PULLS = (
+    "Half of a pull is the system's: waking, reading, writing 38 KB, the same for both brokers; "
+    "a third is Python. A read of pulls in compiled code would close it (decisions 26 and 29)"
+)
+_PUSH = (
+    "The push consumer has fewer than two pulls in a read, so each bears more of the wake-up, the "
+    f"read and the write than a bare one. {_COMPILED_PULLS}"
+)
+# By row: what was found to be in the way of its target.
+CAUSES = {
+    "C load 1x64, 1 KB, beside redis": _COMPILED_TICK,
+    "broker CPU, 64 threads, 1 KB": _COMPILED_TICK,
+    "broker CPU, Apache's benchmark, 64 threads, 1 KB": (
+        "Its client starts anew in each round and sends slowly, so that a tick holds few sends and "
+        f"each bears more of it. {_COMPILED_TICK}"
+    ),
+    "consume 1 KB from a backlog, bare pulls": _COMPILED_PULLS,
+    "consume 1 KB from the head, bare pulls": _COMPILED_PULLS,
+    "consume 1 KB from a backlog, Java push consumer": _PUSH,
+    "consume 1 KB from the head, Java push consumer": _PUSH,
+}
 _PERCENTILE = re.compile(r"\bp(50|99|99\.9)\b(?!\.)")
 
 

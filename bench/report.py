@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import os
 import platform
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
-from bench.harness import REPOSITORY, BenchError, Row, Samples
+from bench.harness import REPOSITORY, BenchError, Limit, Row, Samples
 from bench.plots import INSTALL_COMMAND, can_plot
 
 PUBLISHED = REPOSITORY / "docs" / "benchmarks"
@@ -28,6 +29,8 @@ class Result:
     rows: tuple[Row, ...]
     elapsed_s: float
     command: str = ""
+    # By row: why it misses its target, as far as was found out, and what would close it.
+    causes: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def missed(self) -> list[Row]:
@@ -53,7 +56,8 @@ class Result:
 
     def as_text(self) -> str:
         """Machine, kernels, the table and each row's details; also good Markdown."""
-        return "\n".join([*_preamble(self), "", _table(self.rows), "", *_details(self.rows), ""])
+        parts = [*_preamble(self), "", _table(self.rows), "", *_missed(self), *_details(self.rows)]
+        return "\n".join([*parts, ""])
 
 
 Draw = Callable[[Result, Path], list[Path]]
@@ -83,6 +87,53 @@ def publish(result: Result, draw: Draw | None = None) -> list[Path]:
     write_json(result, as_json)
     as_text.write_text(_page(result, pictures), encoding="utf-8")
     return [as_json, as_text, *pictures]
+
+
+def write_page_again(suite: str, causes: Mapping[str, str], draw: Draw | None) -> list[Path]:
+    """The page and the pictures of the published run once more, from its data."""
+    as_json, as_text = PUBLISHED / f"{suite}.json", PUBLISHED / f"{suite}.md"
+    if not as_json.exists():
+        raise BenchError(f"suite {suite} was never published: run it with --publish")
+    result = _read(json.loads(as_json.read_text(encoding="utf-8")), causes)
+    pictures = draw(result, PUBLISHED) if draw is not None else []
+    as_text.write_text(_page(result, pictures), encoding="utf-8")
+    return [as_text, *pictures]
+
+
+def _read(data: dict[str, Any], causes: Mapping[str, str]) -> Result:
+    """What ``Result.as_json`` wrote."""
+    return Result(
+        suite=data["suite"],
+        size=data["size"],
+        machine=data["machine"],
+        kernels=data["kernels"],
+        rows=tuple(_row_of_json(row) for row in data["rows"]),
+        elapsed_s=data["elapsed_s"],
+        command=data["command"],
+        causes=causes,
+    )
+
+
+def _row_of_json(data: dict[str, Any]) -> Row:
+    limit = None
+    if data["target"]:
+        sign, bound = data["target"].split(" ")
+        limit = Limit(sign, float(bound.rstrip("x")), data["target_on"])
+    return Row(
+        name=data["name"],
+        unit=data["unit"],
+        ours=_samples_of_json(data["ours"]),
+        reference=_samples_of_json(data["reference"]) if data["reference"] else None,
+        reference_name=data["reference_name"] or "",
+        limit=limit,
+        guide=data["guide"] or "",
+        details=data["details"],
+    )
+
+
+def _samples_of_json(data: dict[str, Any]) -> Samples:
+    values = tuple(data["values"])
+    return Samples(values, higher_is_better=data["best"] != min(values))
 
 
 def _page(result: Result, pictures: Sequence[Path]) -> str:
@@ -196,6 +247,16 @@ def row_in_words(row: Row) -> str:
 
 def _number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
+
+
+def _missed(result: Result) -> list[str]:
+    """Why targets were missed, for those who read the table."""
+    if not result.missed:
+        return []
+    lines = ["Missed targets, with the cause that was found and what would close it:", ""]
+    for row in result.missed:
+        lines.append(f"- **{row.name}**: {result.causes.get(row.name, 'not looked into yet')}")
+    return [*lines, "", "Details:", ""]
 
 
 def _details(rows: Sequence[Row]) -> list[str]:

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from bench.harness import REPOSITORY, BenchError, Limit, Row, Samples
-from bench.report import Result, publish
+from bench.report import Result, publish, write_page_again
 
 
 @pytest.fixture(scope="module")
@@ -84,6 +84,22 @@ def test_a_full_run_with_compiled_kernels_is_published_with_its_misses(
     assert "MISS" in (tmp_path / "store.md").read_text(encoding="utf-8")
     rows = json.loads((tmp_path / "store.json").read_text(encoding="utf-8"))["rows"]
     assert [(row["ratio"], row["passed"]) for row in rows] == [(3.0, True), (3.0, False)]
+
+
+def test_a_page_is_written_again_from_its_data_and_says_why_targets_were_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bench.report.PUBLISHED", tmp_path)
+    publish(_result(size="full", kernel="compiled"))
+    page = tmp_path / "store.md"
+    assert "**at most 2**: not looked into yet" in page.read_text(encoding="utf-8")
+    table = [line for line in page.read_text(encoding="utf-8").splitlines() if "|" in line]
+    write_page_again("store", {"at most 2": "a slow bus; a faster one"}, None)
+    written = page.read_text(encoding="utf-8").splitlines()
+    assert [line for line in written if "|" in line] == table
+    assert "- **at most 2**: a slow bus; a faster one" in written
+    with pytest.raises(BenchError, match="never published"):
+        write_page_again("wire", {}, None)
 
 
 def _result(*, size: str, kernel: str) -> Result:
