@@ -38,8 +38,8 @@ _COMPILED_TICK = (
     "peer; a tick in compiled code would close it (decision 29)"
 )
 _COMPILED_PULLS = (
-    "Half of a pull is the system's: waking, reading, writing 38 KB, the same for both brokers; "
-    "a third is Python. A read of pulls in compiled code would close it (decisions 26 and 29)"
+    "A third of a pull is the system's, waking the peer and copying 38 KB, which both brokers pay; "
+    "nearly half is Python. A read of pulls in compiled code would close it (decisions 26 and 29)"
 )
 _PUSH = (
     "The push consumer has fewer than two pulls in a read, so each bears more of the wake-up, the "
