@@ -10,6 +10,7 @@ import termios
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
@@ -186,11 +187,11 @@ def test_sends_of_all_connections_in_one_tick_are_one_append(
         for client in clients:
             assert client.call(RequestCode.GET_MAX_OFFSET, _queue("together")).code == 0
         runs: list[int] = []
-        append = app.store.append
+        append = app.store.append_chunks
 
-        def counted(drafts: list[object]) -> object:
-            runs.append(len(drafts))
-            return append(drafts)  # type: ignore[arg-type]
+        def counted(chunks: list[Any]) -> object:
+            runs.append(sum(chunk[1] for chunk in chunks))
+            return append(chunks)
 
         monkeypatch.setattr(app.sends, "_store", _Appending(app.store, counted))
 
@@ -227,11 +228,11 @@ def _queue(topic: str) -> dict[str, str]:
 
 
 class _Appending:
-    """A store whose appends are watched."""
+    """A store whose appends of tidy sends are watched."""
 
-    def __init__(self, store: object, append: object) -> None:
+    def __init__(self, store: object, append_chunks: object) -> None:
         self._store = store
-        self.append = append
+        self.append_chunks = append_chunks
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._store, name)

@@ -169,20 +169,20 @@ class Server:
             follows = now_s - self._ended_s < _FOLLOWS_S
             self._first_arrival_s = now_s - self._took_s / 2 if follows else now_s
             if not only_sends:
-                frames = self._taken_at_once(connection, frames, now_s)
+                frames = self._taken_at_once(connection, frames)
                 if not frames:
                     return
             self.schedule_tick()
         self._arrived.append((connection, frames, only_sends))
 
     def _taken_at_once(
-        self, connection: Connection, frames: Frames | PlainSends | bytes, now_s: float
+        self, connection: Connection, frames: Frames | PlainSends | bytes
     ) -> Frames | PlainSends | bytes:
         """What of frames that came first is left for the tick."""
         if not isinstance(frames, list):
             return frames
         arrived_s = self._first_arrival_s
-        self.waited_s = now_s - arrived_s
+        self.waited_s = self._time() - arrived_s
         if self.times is not None:
             self.times.arrived_s = arrived_s
         try:
