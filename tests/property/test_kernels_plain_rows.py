@@ -20,6 +20,8 @@ KERNEL, PURE = twins("plain_rows")
 
 LIMIT = 16 << 20
 STORED_MS = 1_760_000_000_123
+# Where the log of these tests begins, and where it never comes to.
+LOG_START, BEHIND_ALL = 4096, 1 << 40
 HOST = bytes(8)
 TOPICS = ["orders", "TopicTest", "polygenelubricants", "t" * 127]
 
@@ -53,7 +55,7 @@ def stored(run: list[list[bytes]]) -> tuple[list[Any], bytearray] | None:
         chunks.append((data, count, rows, texts, [HOST] * count, topics))
         assert are_admitted(chunks[-1], counts, places, -1, LIMIT)
     known = {(topic.encode(), queue): queue * 7 for topic in TOPICS for queue in range(3)}
-    built = build_plain_run(chunks, known, [], 4096, LIMIT, STORED_MS, HOST)
+    built = build_plain_run(chunks, known, [], LOG_START, LIMIT, STORED_MS, HOST)
     assert built is not None
     return chunks, built[0]
 
@@ -150,11 +152,25 @@ def test_what_needs_a_second_look_leaves_the_rows_before_it(
     for kernel in (KERNEL, PURE):
         queues = Queues(kernel)
         make_odd(queues, topic, oddity)
-        given_up = queues.put(chunks, tombstones={topic: 1} if oddity == "deleted" else {}) is None
+        tombstones = {topic: BEHIND_ALL} if oddity == "deleted" else {}
+        given_up = queues.put(chunks, tombstones=tombstones) is None
         met = any(topic == place.topic for chunk in chunks for place in chunk[5])
         assert given_up == met
         states.append(queues.state())
     assert states[0] == states[1]
+
+
+@given(runs)
+def test_a_topic_that_was_deleted_before_all_of_them_gets_its_rows(
+    found: tuple[list[Any], bytearray],
+) -> None:
+    chunks, _ = found
+    tombstones = {topic.encode(): LOG_START for topic in TOPICS}
+    for kernel in (KERNEL, PURE):
+        plain, again = Queues(kernel), Queues(kernel)
+        plain.put(chunks)
+        assert again.put(chunks, tombstones=tombstones) is not None
+        assert again.state() == plain.state()
 
 
 @given(runs)
