@@ -17,6 +17,7 @@ from bench.harness import REPOSITORY, BenchError, Row
 from bench.report import (
     Draw,
     Result,
+    describe_commit,
     describe_machine,
     publish,
     require_publishable,
@@ -101,6 +102,7 @@ def run_suite(name: str, *, size: str, options: argparse.Namespace) -> Result:
     parent = Path(options.folder)
     parent.mkdir(parents=True, exist_ok=True)
     machine = describe_machine(parent)
+    commit = describe_commit()
     started = time.monotonic()
     wanted = options.only or _groups_of(name, suite, size)
     rows = _measured(suite, size=size, parent=parent, wanted=wanted)
@@ -112,6 +114,8 @@ def run_suite(name: str, *, size: str, options: argparse.Namespace) -> Result:
         rows=tuple(rows),
         elapsed_s=time.monotonic() - started,
         command=_command(name, size),
+        commit=commit.name,
+        is_dirty=commit.is_dirty,
         causes=_causes_of(suite),
     )
     _hand_over(result, options, getattr(suite, "draw", None))

@@ -186,10 +186,8 @@ def _connections(place: Place, count: int) -> Cells:
     """All but one are idle; then each has one request in flight."""
     server = _plain(place, count)
     guests = place.running.enter_context(Guests.idle(server, count - 1))
-    return {
-        "send": partial(place.send, server, guests),
-        "send by all": partial(_sent_by_all, place, server, count),
-    }
+    by_all = partial(_sent_by_all, place, server, count)
+    return {**place.cells(server, guests), "send by all": by_all}
 
 
 def _sent_by_all(place: Place, server: Server, count: int) -> Figures:
@@ -303,7 +301,7 @@ def measure(group: str, *, size: str, folder: Path) -> list[Row]:
 def draw(result: Result, folder: Path) -> list[Path]:
     """The curves of a result as pictures."""
     labels = {name: dimension.unit for name, dimension in DIMENSIONS.items()}
-    return draw_curves(result.rows, labels, folder)
+    return draw_curves(result.rows, labels, folder, caption=result.where)
 
 
 def _measured(name: str, place: Place) -> list[Row]:

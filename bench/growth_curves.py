@@ -32,13 +32,15 @@ class Spot(NamedTuple):
     y: float
 
 
-def draw_curves(rows: Iterable[Row], labels: Mapping[str, str], folder: Path) -> list[Path]:
+def draw_curves(
+    rows: Iterable[Row], labels: Mapping[str, str], folder: Path, *, caption: str
+) -> list[Path]:
     """One picture of costs and one of answers for each dimension, and one of restarts."""
     drawn = []
     for (dimension, kind), series in gathered(rows).items():
         path = folder / f"growth-{dimension}{_SUFFIXES[kind]}.svg"
         title = f"{_Y_LABELS[kind]}, by {labels[dimension]}"
-        plot_curves(path, title, labels[dimension], _Y_LABELS[kind], series)
+        plot_curves(path, title, labels[dimension], _Y_LABELS[kind], series, caption=caption)
         drawn.append(path)
     return drawn
 

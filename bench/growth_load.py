@@ -13,6 +13,7 @@ from pathlib import Path
 from bench import growth_frames as frames
 from bench.growth_brokers import PARKED_QUEUES, PARKED_TOPIC
 from bench.harness import BenchError, Figures
+from bench.warm_pages import warm_pages
 from bench.wire_frames import PULL_MESSAGES, TOPIC, frame_bytes
 from bench.wire_parts import (
     ANSWER_TIMEOUT_S,
@@ -79,6 +80,8 @@ def queue_end(server: Server) -> int:
 
 def spread(server: Server, waves: list[bytes], wave_count: int) -> Figures:
     """Send waves of ready requests, each after the answers to the one before, and time them."""
+    # As much as the requests, in each of memory, log and what is derived of it.
+    warm_pages(server.log.parent, 3 * wave_count * len(waves[0]))
     settle(server)
     with pinned("load"), _connected(server) as connection:
         for number in range(max(wave_count // 5, 1)):

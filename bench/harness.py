@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -96,9 +96,18 @@ class Row:
 
 
 def in_rounds(
-    round_count: int, sides: Mapping[str, Callable[[], Figures]]
+    round_count: int,
+    sides: Mapping[str, Callable[[], Figures]],
+    *,
+    warm_up: Iterable[Callable[[], Figures]] = (),
 ) -> dict[str, list[Figures]]:
-    """Let each side run once a round, in turn; which side begins alternates."""
+    """Let each side run once a round, in turn; which side begins alternates.
+
+    What is in ``warm_up`` runs once before the first round and is not counted: a Java machine
+    interprets what it has not met often enough to compile it.
+    """
+    for run in warm_up:
+        run()
     taken: dict[str, list[Figures]] = {name: [] for name in sides}
     names = list(sides)
     for number in range(round_count):

@@ -14,6 +14,7 @@ from bench.client_peers import Absent, _had
 from bench.harness import BenchError, Figures
 from bench.spark_peers import Absent as AbsentKafka
 from bench.spark_peers import running_kafka
+from bench.warm_pages import warm_pages
 from bench.wire_parts import _process_cpu_s, pinned
 from bench.wire_peers import Sides
 from tests.interop.peers import JavaPeer, java_peer, own_environment
@@ -58,6 +59,8 @@ def _produced(
     peer: JavaPeer, home: Path, address: str, body_bytes: int, record_count: int
 ) -> Figures:
     """One run of the tool, charged with all CPU of the server until it has ended."""
+    # As much as the messages, in each of memory, log and what is derived of it.
+    warm_pages(home, 3 * record_count * body_bytes)
     pid = _child_of_ours("kafka.Kafka")
     cpu_before = _process_cpu_s(pid)
     printed = _producer_performance(peer, home, address, body_bytes, record_count)

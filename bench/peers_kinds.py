@@ -26,10 +26,12 @@ class Sizes:
 
     round_count: int
     amount: Mapping[str, float]
+    is_warmed_up: bool = False
+    """Whether each kind is sent once before the rounds, uncounted."""
 
 
 SIZES = {
-    "full": Sizes(round_count=3, amount={"warm_up_s": 1.5, "seconds": 2.5}),
+    "full": Sizes(round_count=3, amount={"warm_up_s": 1.5, "seconds": 2.5}, is_warmed_up=True),
     "quick": Sizes(round_count=0, amount={}),
     "tiny": Sizes(round_count=1, amount={"warm_up_count": 64, "count": 128}),
 }
@@ -56,7 +58,8 @@ def kind_rows(size: str, folder: Path) -> list[Row]:
             for cell in _CELLS
             for name in NAMES
         }
-        taken = in_rounds(sizes.round_count, sides)
+        warm_up = sides.values() if sizes.is_warmed_up else ()
+        taken = in_rounds(sizes.round_count, sides, warm_up=warm_up)
     rows: list[Row] = []
     for cell in _CELLS:
         of_cell = {name: taken[f"{cell.name} {name}"] for name in NAMES}

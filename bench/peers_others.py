@@ -119,6 +119,8 @@ _ROWS = (
 _LIMITS = {DEEP: Limit("<=", 4), WIDE: Limit("<=", 2)}
 # What is there within a quick run.
 _STARTED_SOON = ("redis", "nats")
+# How the rows end in which ours ran beside the machines of Java and Erlang.
+BESIDE_MACHINES = ("beside apache", "beside rabbitmq", "beside kafka")
 _OTHER_BODIES = {"128 B": 128, "16 KB": 16 * 1024}
 
 

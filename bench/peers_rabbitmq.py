@@ -19,6 +19,7 @@ from pathlib import Path
 
 from bench.client_peers import Absent, _had
 from bench.harness import BenchError, Figures
+from bench.warm_pages import warm_pages
 from bench.wire_parts import (
     HOST,
     Server,
@@ -67,8 +68,10 @@ def _published(
     peer: JavaPeer, server: Server, home: Path, body_bytes: int, shape: Shape
 ) -> Figures:
     """One run of PerfTest, charged with all CPU of the server until it has ended."""
-    settle(server)
     per_publisher = max(1, shape.count // shape.connections)
+    # As much as the messages, in each of memory, log and what is derived of it.
+    warm_pages(home, 3 * per_publisher * shape.connections * body_bytes)
+    settle(server)
     cpu_before = _process_cpu_s(server.pid)
     printed = _perf_test(peer, server, home, body_bytes, replace(shape, count=per_publisher))
     cpu_s = _process_cpu_s(server.pid) - cpu_before

@@ -1,14 +1,14 @@
-"""Peers suite, what reads cost: consuming from the head and from a backlog, filters, latency.
+"""Peers suite, what reads cost: consuming a short and a large backlog, filters, latency.
 
 Bare pulls, by the C load, show the broker alone; Apache's Java push consumer shows what an
-application gets. Both brokers hold the same messages, stored by the same frames. What was just
-written is still in the page cache on both sides; the backlog is larger than the heap that Apache's
-broker may use.
+application gets. Both brokers hold the same messages, stored by the same frames, which are still in
+the page cache on both sides. The short backlog was written last; the large one is larger than the
+heap that Apache's broker may use.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -46,7 +46,7 @@ Taken = Mapping[str, list[Figures]]
 
 SMALL_HEAP = "1g"
 
-_HEAD_TOPIC = "PeersHead"
+_SHORT_TOPIC = "PeersShortBacklog"
 _BACKLOG_TOPIC = "PeersBacklog"
 _LATENCY_TOPIC = "PeersLatency"
 # So many messages have every kind equally often in every queue.
@@ -63,37 +63,41 @@ class Sizes:
 
     round_count: int
     java_round_count: int
-    head_count: int
+    short_count: int
     backlog_count: int
     filtered_count: int
     filter_round_count: int
-    probe_count: int
+    probe: Mapping[str, float]
+    """How Apache's largest rate is found: as in its sends, once everything is compiled."""
     latency_s: float
     latency_warm_up_s: float
     latency_round_count: int
+    is_warmed_up: bool = False
+    """Whether all sides run once before the rounds, uncounted."""
 
 
 SIZES = {
     "full": Sizes(
         round_count=3,
         java_round_count=2,
-        head_count=16 * _WHOLE_COUNT,
+        short_count=16 * _WHOLE_COUNT,
         backlog_count=86 * _WHOLE_COUNT,
         filtered_count=32 * _WHOLE_COUNT,
         filter_round_count=3,
-        probe_count=150_000,
+        probe={"warm_up_s": 10, "seconds": 3},
         latency_s=8,
         latency_warm_up_s=4,
         latency_round_count=2,
+        is_warmed_up=True,
     ),
     "quick": Sizes(
         round_count=2,
         java_round_count=0,
-        head_count=2 * _WHOLE_COUNT,
+        short_count=2 * _WHOLE_COUNT,
         backlog_count=0,
         filtered_count=0,
         filter_round_count=0,
-        probe_count=0,
+        probe={},
         latency_s=0,
         latency_warm_up_s=0,
         latency_round_count=0,
@@ -101,11 +105,11 @@ SIZES = {
     "tiny": Sizes(
         round_count=1,
         java_round_count=1,
-        head_count=_WHOLE_COUNT,
+        short_count=_WHOLE_COUNT,
         backlog_count=_WHOLE_COUNT,
         filtered_count=_WHOLE_COUNT,
         filter_round_count=1,
-        probe_count=100,
+        probe={"warm_up_count": 100, "count": 100},
         latency_s=0.5,
         latency_warm_up_s=0.3,
         latency_round_count=1,
@@ -125,16 +129,17 @@ class Stock(NamedTuple):
 
 
 def consume_rows(size: str, folder: Path) -> list[Row]:
-    """Messages for each second of the broker's CPU, from the head and from a large backlog."""
+    """Messages for each second of the broker's CPU, from a short and from a large backlog."""
     sizes = SIZES[size]
     backlog = Stock("a backlog", _BACKLOG_TOPIC, sizes.backlog_count)
-    head = Stock("the head", _HEAD_TOPIC, sizes.head_count)
-    stocks = [stock for stock in (backlog, head) if stock.record_count]
+    short = Stock("a short backlog, just written", _SHORT_TOPIC, sizes.short_count)
+    stocks = [stock for stock in (backlog, short) if stock.record_count]
     with both(folder, flush="ASYNC_FLUSH", heap=SMALL_HEAP) as servers:
         for stock in stocks:
             _fill(servers, stock)
         details = _stock_details(servers)
-        pulled = in_rounds(sizes.round_count, _pull_sides(servers, stocks, folder))
+        sides = _pull_sides(servers, stocks, folder)
+        pulled = in_rounds(sizes.round_count, sides, warm_up=_warm_up(sizes, sides))
         consumed = _consumed(sizes, folder, servers, stocks)
     if not consumed:
         return [
@@ -146,6 +151,12 @@ def consume_rows(size: str, folder: Path) -> list[Row]:
         for how, taken in {"bare pulls": pulled, "Java push consumer": consumed}.items()
         for stock in stocks
     ]
+
+
+def _warm_up(
+    sizes: Sizes, sides: Mapping[str, Callable[[], Figures]]
+) -> Iterable[Callable[[], Figures]]:
+    return sides.values() if sizes.is_warmed_up else ()
 
 
 def _fill(servers: Servers, stock: Stock) -> None:
@@ -214,7 +225,7 @@ def _consumed(sizes: Sizes, folder: Path, servers: Servers, stocks: list[Stock])
             for stock in stocks
             for name in NAMES
         }
-        return in_rounds(sizes.java_round_count, sides)
+        return in_rounds(sizes.java_round_count, sides, warm_up=_warm_up(sizes, sides))
 
 
 @contextmanager
@@ -283,7 +294,7 @@ def filter_rows(size: str, folder: Path) -> list[Row]:
             for kind, subscription in _FILTERS.items()
             for server in servers.values()
         }
-        taken = in_rounds(sizes.filter_round_count, sides)
+        taken = in_rounds(sizes.filter_round_count, sides, warm_up=_warm_up(sizes, sides))
     return [row for kind in _FILTERS for row in _rows_of_filter(kind, stock, taken)]
 
 
@@ -326,7 +337,7 @@ def latency_rows(size: str, folder: Path) -> list[Row]:
     with both(folder, flush="ASYNC_FLUSH") as servers, loads_on(servers, folder) as loads:
         for server in servers.values():
             make_topics(server, [_LATENCY_TOPIC])
-        # Both clients send as much before, so that neither is the warmer one.
+        # Both clients send for as long before, so that neither is the warmer one.
         rate_max = {name: _rate_max(load, sizes) for name, load in loads.items()}["apache"]
         sides: dict[str, Callable[[], Figures]] = {
             name: partial(_paced, load, rate_max / 2, sizes) for name, load in loads.items()
@@ -339,8 +350,7 @@ def latency_rows(size: str, folder: Path) -> list[Row]:
 def _rate_max(load: JavaLoad, sizes: Sizes) -> float:
     """What the Java client gets stored when 64 threads send as fast as they can."""
     what = {"mode": "sync", "threads": 64, "bytes": 1024, "topic": _LATENCY_TOPIC}
-    counts = {"warm_up_count": sizes.probe_count, "count": sizes.probe_count}
-    figures = load.run({"command": "send", **what, **counts})
+    figures = load.run({"command": "send", **what, **sizes.probe})
     rate: float = figures["record_count"] / figures["wall_s"]
     return rate
 

@@ -33,6 +33,7 @@ from bench.peers_servers import (
     running_contrail,
     time_to_first_send,
 )
+from bench.warm_pages import warm_pages
 from bench.wire_frames import send_frame
 from bench.wire_parts import Flush, Shape, describe_cores, loaded
 
@@ -41,6 +42,8 @@ SMALL_HEAP = "1g"
 
 _ASYNC: Flush = "ASYNC_FLUSH"
 _LOAD_RUN = 100_000
+# About, of a send of 1 KB.
+_REQUEST_BYTES = 1400
 _MIB = 1 << 20
 _EIGHTH = Limit("<=", 0.125)
 
@@ -55,6 +58,8 @@ class Sizes:
     with_apache_topics: bool
     stored_count: int
     start_count: int
+    is_warmed_up: bool = False
+    """Whether all topics are sent to once before the rounds, uncounted."""
 
 
 SIZES = {
@@ -65,6 +70,7 @@ SIZES = {
         with_apache_topics=True,
         stored_count=1_000_000,
         start_count=3,
+        is_warmed_up=True,
     ),
     "quick": Sizes(
         round_count=2,
@@ -100,6 +106,17 @@ def topic_rows(size: str, folder: Path) -> list[Row]:
     return rows + [_topics_beside_apache(count, ours, theirs) for count in theirs]
 
 
+def some_topic_rows(size: str, folder: Path) -> list[Row]:
+    """Between the ends: Apache with as many topics as only ours is measured with otherwise."""
+    sizes = SIZES[size]
+    counts = sizes.topic_counts[1:-1]
+    if not sizes.with_apache_topics:
+        return []
+    ours = _over_topics("contrail", sizes, counts, folder)
+    theirs = _over_topics("apache", sizes, counts, folder)
+    return [_topics_beside_apache(count, ours, theirs) for count in counts]
+
+
 Taken = dict[int, list[Figures]]
 
 
@@ -111,13 +128,16 @@ def _over_topics(name: Name, sizes: Sizes, counts: tuple[int, ...], folder: Path
             home = folder / f"{name}-{topic_count}"
             server = running.enter_context(_with_topics(name, home, topic_count))
             sides[str(topic_count)] = partial(_sent, server, topic_count, sizes)
-        taken = in_rounds(sizes.round_count, sides)
+        warm_up = sides.values() if sizes.is_warmed_up else ()
+        taken = in_rounds(sizes.round_count, sides, warm_up=warm_up)
     return {int(topic_count): runs for topic_count, runs in taken.items()}
 
 
 def _sent(server: RocketServer, topic_count: int, sizes: Sizes) -> Figures:
-    # The first round makes each topic's files: the warm part must reach every one of them.
+    # The first run makes each topic's files: the warm part must reach every one of them.
     warm = max(topic_count, sizes.topic_sends // 5)
+    # As much as the requests, in each of memory, log and what is derived of it.
+    warm_pages(server.folder, 3 * (warm + sizes.topic_sends) * _REQUEST_BYTES)
     where = {"topic": TOPIC, "topic_count": topic_count, "queue_count": 1}
     # One topic gets as many different messages as the most topics do.
     frame_count_min = sizes.topic_counts[-1]
@@ -318,3 +338,4 @@ GROUPS: dict[str, Callable[[str, Path], list[Row]]] = {
     "topics": topic_rows,
     "footprint": footprint_rows,
 }
+EXTRA_GROUPS: dict[str, Callable[[str, Path], list[Row]]] = {"topics-between": some_topic_rows}

@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from statistics import median
@@ -49,6 +49,7 @@ QUEUE_COUNT = 8
 BATCH_MESSAGES = 32
 THREADS = 64
 CLIENT_SHARE_SATURATED = 0.9
+SMALL_HEAP = "1g"
 
 Taken = dict[str, list[Figures]]
 
@@ -144,6 +145,8 @@ _BENCHMARK_STORED_BYTES = 1 << 30
 # Rounds, and after how many reports beyond the first a run ends. There is one a second from the
 # tenth second on, each over the nine seconds before it.
 _BENCHMARK_SIZES = {"full": (2, 9), "tiny": (1, 1)}
+# The broker compiles what it needs in a run that ends as soon as it may.
+_BENCHMARK_WARM_UP_REPORTS = {"full": 1}
 _BENCHMARK_REPORT = re.compile(
     r"Send TPS: (?P<rate>\d+) .* Send Failed: (?P<failed>\d+) .* Response Failed: (?P<refused>\d+)"
 )
@@ -162,11 +165,36 @@ def send_rows(size: str, folder: Path) -> list[Row]:
 
 def synced_rows(size: str, folder: Path) -> list[Row]:
     """Sync flush, each broker's own against the other's."""
-    if filesystem_of(folder) in ("tmpfs", "ramfs"):
-        raise BenchError(f"{folder} is in memory, where a sync is free: use --folder on a disk")
+    _require_disk(folder)
     if not SIZES[size].is_whole:
         return []
     return _measured(SIZES[size], folder / "synced", "SYNC_FLUSH", [_SYNCED])
+
+
+def synced_kind_rows(size: str, folder: Path) -> list[Row]:
+    """Sync flush of every other kind of send; nothing here has a target."""
+    if not SIZES[size].is_whole:
+        return []
+    _require_disk(folder)
+    cells = [_informing(cell, "sync flush") for cell in _CELLS if cell is not _HEADLINE]
+    return _measured(SIZES[size], folder / "synced", "SYNC_FLUSH", cells)
+
+
+def small_heap_rows(size: str, folder: Path) -> list[Row]:
+    """Every kind of send beside an Apache that has less memory; nothing here has a target."""
+    if not SIZES[size].is_whole:
+        return []
+    cells = [_informing(cell, f"Apache with -Xmx{SMALL_HEAP}") for cell in _CELLS]
+    return _measured(SIZES[size], folder / "small", "ASYNC_FLUSH", cells, heap=SMALL_HEAP)
+
+
+def _informing(cell: Cell, word: str) -> Cell:
+    return replace(cell, name=f"{cell.name}, {word}", rate_limit=None, cpu_limit=None)
+
+
+def _require_disk(folder: Path) -> None:
+    if filesystem_of(folder) in ("tmpfs", "ramfs"):
+        raise BenchError(f"{folder} is in memory, where a sync is free: use --folder on a disk")
 
 
 def _measured(
@@ -176,10 +204,12 @@ def _measured(
     cells: Sequence[Cell],
     *,
     is_pinned: bool = True,
+    heap: str = "",
     **details: object,
 ) -> list[Row]:
     """All cells in the same rounds, on servers that live through all of them."""
-    with running_loads(folder, flush, is_pinned=is_pinned, heap=sizes.heap) as loads:
+    heap = heap or sizes.heap
+    with running_loads(folder, flush, is_pinned=is_pinned, heap=heap) as loads:
         for load in loads.values():
             load.run(_command(_HEADLINE, sizes.first))
         sides = {
@@ -192,7 +222,7 @@ def _measured(
     rows = []
     for cell in cells:
         runs = {name: taken[f"{cell.name} {name}"] for name in NAMES}
-        rows += rows_of(cell, runs, flush=flush, apache_heap=sizes.heap, **details)
+        rows += rows_of(cell, runs, flush=flush, apache_heap=heap, **details)
     return rows
 
 
@@ -287,11 +317,15 @@ def benchmark_rows(size: str, folder: Path) -> list[Row]:
     with both(folder / "benchmark", flush="ASYNC_FLUSH", heap=heap) as servers:
         for server in servers.values():
             make_topics(server, [TOPIC], queues=QUEUE_COUNT)
-        sides: dict[str, Callable[[], Figures]] = {
-            name: partial(_benchmarked, peer, server, folder, reports)
-            for name, server in servers.items()
+        runs = {
+            name: partial(_benchmarked, peer, server, folder) for name, server in servers.items()
         }
-        taken = in_rounds(rounds, sides)
+        sides: dict[str, Callable[[], Figures]] = {
+            name: partial(run, reports) for name, run in runs.items()
+        }
+        few = _BENCHMARK_WARM_UP_REPORTS.get(size)
+        warm_up = [partial(run, few) for run in runs.values()] if few is not None else []
+        taken = in_rounds(rounds, sides, warm_up=warm_up)
     by_name = {name: taken[name] for name in NAMES}
     failed = {f"{name}_failed": sum(run["failed_count"] for run in taken[name]) for name in NAMES}
     return rows_of(_BENCHMARK, by_name, cores=describe_cores(), apache_heap=heap, **failed)
@@ -361,4 +395,8 @@ GROUPS: dict[str, Callable[[str, Path], list[Row]]] = {
     "java-send": send_rows,
     "java-send-sync-flush": synced_rows,
     "java-benchmark": benchmark_rows,
+}
+EXTRA_GROUPS: dict[str, Callable[[str, Path], list[Row]]] = {
+    "java-send-sync-flush-kinds": synced_kind_rows,
+    "java-send-small-heap": small_heap_rows,
 }

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench.harness import REPOSITORY, BenchError, Limit, Row, Samples
 from bench.plots import INSTALL_COMMAND, can_plot
 
 PUBLISHED = REPOSITORY / "docs" / "benchmarks"
+UNKNOWN = "unknown"
+_GIT_TIMEOUT_S = 30
 _COLUMNS = ("what", "unit", "ours", "reference", "ratio", "by medians", "target", "result", "guide")
 
 
@@ -29,6 +32,9 @@ class Result:
     rows: tuple[Row, ...]
     elapsed_s: float
     command: str = ""
+    commit: str = UNKNOWN
+    # Whether files that git knows were changed since; None where nothing is known of it.
+    is_dirty: bool | None = None
     # By row: why it misses its target, as far as was found out, and what would close it.
     causes: Mapping[str, str] = field(default_factory=dict)
 
@@ -41,6 +47,8 @@ class Result:
             "suite": self.suite,
             "size": self.size,
             "command": self.command,
+            "commit": self.commit,
+            "dirty": self.is_dirty,
             "measured_at": datetime.now(UTC).isoformat(timespec="seconds"),
             "elapsed_s": round(self.elapsed_s, 1),
             "machine": self.machine,
@@ -110,6 +118,9 @@ def _read(data: dict[str, Any], causes: Mapping[str, str]) -> Result:
         rows=tuple(_row_of_json(row) for row in data["rows"]),
         elapsed_s=data["elapsed_s"],
         command=data["command"],
+        # Data of earlier runs has neither.
+        commit=data.get("commit", UNKNOWN),
+        is_dirty=data.get("dirty"),
         causes=causes,
     )
 
@@ -163,6 +174,38 @@ def describe_machine(folder: Path) -> dict[str, object]:
     }
 
 
+class Commit(NamedTuple):
+    """What was measured: a commit, and whether files that git knows differ from it."""
+
+    name: str = UNKNOWN
+    is_dirty: bool | None = None
+
+
+def describe_commit() -> Commit:
+    """Of the tree that holds this file; unknown without git or outside a repository."""
+    name = _git("rev-parse", "--short", "HEAD")
+    changed = _git("status", "--porcelain", "--untracked-files=no")
+    if not name or changed is None:
+        return Commit()
+    return Commit(name, changed != "")
+
+
+def _git(*words: str) -> str | None:
+    """What git says; None where it is missing or fails."""
+    try:
+        done = subprocess.run(
+            ["git", *words],
+            capture_output=True,
+            text=True,
+            cwd=REPOSITORY,
+            timeout=_GIT_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
 def filesystem_of(folder: Path) -> str:
     """The type of the file system that holds ``folder``, as the kernel names it."""
     best, found = "", "unknown"
@@ -207,6 +250,7 @@ def _preamble(result: Result) -> list[str]:
     kernels = ", ".join(f"{name} {state}" for name, state in result.kernels.items())
     return [
         f"Suite {result.suite}, {result.size} run of {result.elapsed_s:.0f} s: `{result.command}`.",
+        f"Commit: {result.commit}{', with changes' if result.is_dirty else ''}.",
         f"Machine: {machine}.",
         f"Kernels: {kernels}.",
         "Figures are the best of the rounds; a ratio is ours / reference of the same rounds.",

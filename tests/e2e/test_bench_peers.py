@@ -149,6 +149,21 @@ def test_a_published_result_has_pictures_that_name_machine_and_command(
         assert f"({picture.name})" in page
 
 
+def test_the_first_figure_of_ours_is_drawn_and_the_one_beside_the_jvms_apart() -> None:
+    rows = [
+        _row("C load 1x64, 1 KB", 3.0, 1.0, None, "null"),
+        _row("C load 1x64, 1 KB, beside redis", 3.0, 8.0, None, "redis"),
+        _row("C load 1x64, 1 KB, beside apache", 4.0, 20.0, None, "apache"),
+    ]
+    assert peers._beside(rows, peers._shape) == {
+        "ours, 1x64": 3.0,
+        "null, 1x64": 1.0,
+        "redis, 1x64": 8.0,
+        "ours, 1x64, beside the JVMs": 4.0,
+        "apache, 1x64": 20.0,
+    }
+
+
 @pytest.mark.usefixtures("_plots")
 def test_the_same_figures_give_the_same_bytes(tmp_path: Path) -> None:
     first, second = tmp_path / "first.svg", tmp_path / "second.svg"
@@ -183,12 +198,14 @@ def _result() -> Result:
     )
 
 
-def _row(name: str, ours: float, theirs: float, limit: Limit | None) -> Row:
+def _row(
+    name: str, ours: float, theirs: float, limit: Limit | None, reference_name: str = "theirs"
+) -> Row:
     return Row(
         name=name,
         unit="µs",
         ours=Samples((ours,)),
         reference=Samples((theirs,)),
-        reference_name="theirs",
+        reference_name=reference_name,
         limit=limit,
     )

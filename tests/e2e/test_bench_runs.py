@@ -6,13 +6,15 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench.harness import REPOSITORY, BenchError, Limit, Row, Samples
-from bench.report import Result, publish, write_page_again
+from bench.harness import REPOSITORY, BenchError, Figures, Limit, Row, Samples, in_rounds
+from bench.report import Commit, Result, describe_commit, publish, write_page_again
 
 
 @pytest.fixture(scope="module")
@@ -59,6 +61,8 @@ def test_every_row_has_figures_and_every_ratio_a_reference(result: dict[str, Any
 def test_the_machine_and_each_kernel_are_named(result: dict[str, Any]) -> None:
     assert result["machine"]["cpu"]
     assert result["machine"]["filesystem"]
+    assert result["commit"]
+    assert result["dirty"] in (True, False, None)
     assert set(result["kernels"]["record_build"].split()) <= {"compiled", "interpreted"}
 
 
@@ -100,6 +104,41 @@ def test_a_page_is_written_again_from_its_data_and_says_why_targets_were_missed(
     assert "- **at most 2**: a slow bus; a faster one" in written
     with pytest.raises(BenchError, match="never published"):
         write_page_again("wire", {}, None)
+
+
+def test_data_that_names_no_commit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("bench.report.PUBLISHED", tmp_path)
+    publish(replace(_result(size="full", kernel="compiled"), commit="abc1234", is_dirty=True))
+    page, data = tmp_path / "store.md", tmp_path / "store.json"
+    assert "Commit: abc1234, with changes." in page.read_text(encoding="utf-8")
+    write_page_again("store", {}, None)
+    assert "Commit: abc1234, with changes." in page.read_text(encoding="utf-8")
+    older = json.loads(data.read_text(encoding="utf-8"))
+    del older["commit"], older["dirty"]
+    data.write_text(json.dumps(older), encoding="utf-8")
+    write_page_again("store", {}, None)
+    assert "Commit: unknown." in page.read_text(encoding="utf-8")
+
+
+def test_without_git_no_commit_is_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert describe_commit() == Commit("unknown", None)
+
+
+def test_what_warms_up_runs_first_and_is_not_counted() -> None:
+    runs: list[str] = []
+
+    def side(name: str) -> Figures:
+        runs.append(name)
+        return {"number": len(runs)}
+
+    sides = {name: partial(side, name) for name in ("ours", "theirs")}
+    taken = in_rounds(2, sides, warm_up=sides.values())
+    assert runs == ["ours", "theirs", "ours", "theirs", "theirs", "ours"]
+    assert taken == {
+        "ours": [{"number": 3}, {"number": 6}],
+        "theirs": [{"number": 4}, {"number": 5}],
+    }
 
 
 def _result(*, size: str, kernel: str) -> Result:
