@@ -284,11 +284,19 @@ class ColdReads:
         try:
             answered = pull.answer()
             if answered is None:
-                pull.long_way()
+                self._take_the_long_way(pull)
             else:
                 self._read_ahead(answered)
         except Exception:
             _log.exception("a pull of %s was not answered", pull.peer.address)
+
+    def _take_the_long_way(self, pull: UsualPull) -> None:
+        """It ends in line again, and in its old place: what was asked first is answered first."""
+        line = self._lines.get(pull.peer)
+        count = 0 if line is None else len(line.pulls)
+        pull.long_way()
+        if line is not None and len(line.pulls) > count:
+            line.pulls.rotate(1)
 
     def _on_disk(self, pull: FarPull) -> OnDisk:
         plan = pull.plan
