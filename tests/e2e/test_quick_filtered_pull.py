@@ -134,7 +134,7 @@ def test_many_expressions_in_pulls_are_not_all_remembered(cluster: LocalCluster)
         text = f"kind = 3 AND n{number} IS NULL"
         answer = pull(cluster, 0, subscription=text, expressionType="SQL92")
         assert offsets_of(answer) == [3, 8, 13]
-    assert len(app.pulls.quick._known) <= 64
+    assert len(app.pulls.quick.known_pulls) <= 64
 
 
 def test_who_asks_for_more_than_it_reads_is_told_that_it_is_too_much(

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from contrail.broker.handlers.pulls_at_once import PullsAtOnce
 from contrail.broker.handlers.quick_pulls import Outcome
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
+from contrail.store.services.queue_runs import QueueRuns
 from contrail.testing import LocalCluster
 from tests.e2e.raw_client import RawClient, pull_fields
 
@@ -59,7 +62,10 @@ def quick_and_slow(
     assert app is not None
     pull(cluster, queue_offset, **changes)
     pull(cluster, queue_offset, **changes)
+    at_once = pull(cluster, queue_offset, **changes)
+    monkeypatch.setattr(app.pulls.quick, "is_closed", True)
     quick = pull(cluster, queue_offset, **changes)
+    assert at_once._replace(opaque=0) == quick._replace(opaque=0)
     with monkeypatch.context() as patched:
         stand_in_line(patched)
         turn = pull(cluster, queue_offset, **changes)
@@ -91,6 +97,7 @@ def test_the_shortcut_is_really_taken(
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[tuple[int, Outcome]] = []
+    monkeypatch.setattr(app.pulls.quick, "is_closed", True)
     quickly = app.pulls.quick.answer_run
     monkeypatch.setattr(
         app.pulls.quick, "answer_run", lambda *given: taken.append(quickly(*given)) or taken[-1]
@@ -99,6 +106,125 @@ def test_the_shortcut_is_really_taken(
         assert pull(cluster, 0).code == ResponseCode.SUCCESS
     # An answer may be here before who watches has noted it: the third surely is.
     assert (1, Outcome.ANSWERED) in taken
+
+
+def watch_at_once(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
+    """Of each read that is answered at once: its bytes, and how many of them were answered."""
+    taken: list[tuple[int, int]] = []
+    answer = PullsAtOnce.answer
+
+    def watched(self: PullsAtOnce, data: bytes) -> tuple[list[bytes | memoryview], int] | None:
+        answered = answer(self, data)
+        if answered is not None:
+            taken.append((len(data), answered[1]))
+        return answered
+
+    monkeypatch.setattr(PullsAtOnce, "answer", watched)
+    return taken
+
+
+@pytest.mark.parametrize("is_far", [False, True])
+def test_who_reads_on_is_answered_before_anybody_decodes(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, is_far: bool
+) -> None:
+    taken = watch_at_once(monkeypatch)
+    send(cluster, 9)
+    send(cluster, 5, queue_id=1)
+    if is_far:
+        start_again(cluster)
+    app = cluster.brokers[0].app
+    assert app is not None
+    for queue_id, count in (("0", 9), ("1", 5)):
+        for queue_offset in range(count):
+            place = {"queueId": queue_id, "commitOffset": str(queue_offset)}
+            answer = pull(cluster, queue_offset, sysFlag="5", **place)
+            assert answer.code == ResponseCode.SUCCESS
+            assert answer.fields["nextBeginOffset"] == str(min(queue_offset + 4, count))
+            found = [record.queue_offset for record in split_record_run(answer.body)]
+            assert found == list(range(queue_offset, min(queue_offset + 4, count)))
+            offsets = app.tables.consumer_offsets
+            assert offsets.query("readers", TOPIC, int(queue_id)) == queue_offset
+    assert len(taken) >= 8
+    assert all(size == answered for size, answered in taken)
+    # Six of four messages and three of fewer; two of four and three of fewer.
+    app.stats.sample(10**15)
+    assert app.stats.item("GROUP_GET_NUMS", f"{TOPIC}@readers").value == 6 * 4 + 6 + 2 * 4 + 6
+
+
+def test_what_cannot_be_answered_at_once_costs_those_before_it_nothing(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of one write: usual pulls, one that cannot be read, one at the end, another request."""
+    taken = watch_at_once(monkeypatch)
+    send(cluster, 10)
+    usual = pull_fields(TOPIC, 0, consumerGroup="readers", maxMsgNums="2")
+    read = QueueRuns.read
+
+    def failing(self: QueueRuns, queue_offset: int, *given: Any) -> Any:
+        if queue_offset == 5:
+            raise OSError("this one cannot be read")
+        return read(self, queue_offset, *given)
+
+    with RawClient(cluster.brokers[0].port) as client:
+        for opaque in range(4):
+            frame = encode_request(Request(RequestCode.PULL_MESSAGE, opaque, usual))
+            client.send(frame)
+            assert client.next_frame().code == ResponseCode.SUCCESS
+        assert taken, "it is known by now"
+        monkeypatch.setattr(QueueRuns, "read", failing)
+        requests = [
+            Request(RequestCode.PULL_MESSAGE, 10 + at, usual | {"queueOffset": str(at)})
+            for at in (0, 2, 10**6, 4)
+        ]
+        ends = {"topic": TOPIC, "queueId": "0"}
+        requests.append(Request(RequestCode.GET_MAX_OFFSET, 7, ends))
+        client.send(b"".join(map(encode_request, requests)))
+        answers = [client.next_frame() for _ in requests]
+        # Order holds for what is answered, too.
+        assert [answer.opaque for answer in answers] == [10, 12, 10 + 10**6, 14, 7]
+        assert [answer.code for answer in answers[:2]] == [0, 0]
+        assert answers[2].code == ResponseCode.PULL_OFFSET_MOVED
+        assert answers[3].code == 0
+        assert answers[4].fields["offset"] == "10"
+        places = (0, 5)
+        requests = [
+            Request(RequestCode.PULL_MESSAGE, 20 + at, usual | {"queueOffset": str(at)})
+            for at in places
+        ]
+        client.send(b"".join(map(encode_request, requests)))
+        assert client.next_frame().opaque == 20, "the one before the damage has its answer"
+
+
+def test_a_pending_reset_is_told_before_anything_is_answered_at_once(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = watch_at_once(monkeypatch)
+    send(cluster, 5)
+    for _ in range(5):
+        pull(cluster, 3)
+    assert taken
+    app = cluster.brokers[0].app
+    assert app is not None
+    app.tables.consumer_offsets.assign_reset("readers", TOPIC, 0, 1)
+    moved = pull(cluster, 3)
+    assert moved.code == ResponseCode.PULL_OFFSET_MOVED
+    assert moved.fields["nextBeginOffset"] == "1"
+    assert pull(cluster, 3).code == ResponseCode.SUCCESS
+
+
+def test_messages_just_stored_are_found_by_who_reads_on(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = watch_at_once(monkeypatch)
+    send(cluster, 2)
+    for _ in range(4):
+        pull(cluster, 0)
+    assert taken
+    for count in range(3, 20):
+        send(cluster, 1)
+        answer = pull(cluster, count - 1)
+        assert answer.code == ResponseCode.SUCCESS
+        assert answer.fields["maxOffset"] == str(count)
 
 
 # What was there before a broker started counts as far back: it may be on the disk only.
@@ -142,6 +268,7 @@ def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
         way,
         lambda *given: taken.append(quickly(*given)) or taken[-1],
     )
+    monkeypatch.setattr(app.pulls.quick, "is_closed", True)
     if way == "answer_far":
         stand_in_line(monkeypatch)
     for _ in range(4):
@@ -162,6 +289,7 @@ def test_a_pull_from_further_back_commits_when_it_arrives(
     for _ in range(3):
         pull(cluster, 0, sysFlag="5", commitOffset="2")
     if in_line:
+        monkeypatch.setattr(app.pulls.quick, "is_closed", True)
         stand_in_line(monkeypatch)
     if not in_memory:
         monkeypatch.setattr(app.pulls.quick, "answer_far", lambda pull, peer: None)

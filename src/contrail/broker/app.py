@@ -22,6 +22,7 @@ from contrail.broker.handlers.locks import LockHandlers
 from contrail.broker.handlers.offset_resets import ResetHandlers
 from contrail.broker.handlers.offsets import OffsetHandlers
 from contrail.broker.handlers.pull import PullHandler
+from contrail.broker.handlers.pulls_at_once import PullsAtOnce
 from contrail.broker.handlers.queries import QueryHandlers
 from contrail.broker.handlers.quick_pulls import Outcome as PullOutcome
 from contrail.broker.handlers.relays import RelayHandlers
@@ -95,6 +96,8 @@ _NOT_ON_THE_FAST_PORT = frozenset(
 _FOR_THE_LIVING = frozenset(
     {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 )
+# What is known of a peer's pulls is among its notes under this name.
+_AT_ONCE = "pulls at once"
 # Sends are the longest tuples of the frame kernel.
 _SEND_LENGTH = 12
 # Members of an enumeration are looked up each time they are named.
@@ -191,7 +194,7 @@ class Broker:
             return
         ticker, self._ticker = self._ticker, None
         await self.registration.unregister()
-        self.router.is_going_away = True
+        self.router.is_going_away = self.pulls.quick.is_closed = True
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
         if self.metrics is not None:
@@ -269,7 +272,7 @@ class Broker:
             tls_mode=self._tls_mode,
             tls_files=self._tls_files,
         )
-        self.server.times = self._times
+        self.server.times = self.pulls.quick.times = self._times
         self.schedule = self._make_schedule()
 
     def _wire_routers(self, handlers: dict[int, Handler]) -> None:
@@ -608,7 +611,18 @@ class Broker:
             self._deriving.catch_up()
         at = self._take_pulls(peer, frames, 0)
         self._note_pulls()
+        self._learn_pulls(peer, frames)
         return frames[at:]
+
+    def _learn_pulls(self, peer: Connection, frames: Frames) -> None:
+        """Pulls like these are answered as they are read from now on."""
+        known = peer.notes.get(_AT_ONCE)
+        if known is None:
+            known = peer.notes[_AT_ONCE] = PullsAtOnce(self.pulls.quick, self.server)
+            if not peer.is_fast_port:
+                peer.at_once = known.answer
+        if known.is_missing:
+            known.learn(frames)
 
     def _take_pulls(self, peer: Connection, frames: Frames, at: int) -> int:
         """All pulls from ``at`` on; returns where something else begins.

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from contrail.errors import (
@@ -69,6 +69,12 @@ class Hub(Protocol):
     def lost(self, connection: Connection, reason: str) -> None: ...
 
 
+AtOnce = Callable[[bytes], tuple[list[bytes | memoryview], int] | None]
+"""Answers whole frames at the front of what was read: parts of answers, and where the rest begins.
+
+None when there is nothing to be answered so, and never an exception: the rest is decoded."""
+
+
 class _Call(NamedTuple):
     """Who waits for an answer, and until when."""
 
@@ -114,6 +120,8 @@ class Connection(asyncio.Protocol):
         self._put_off_s: dict[int, float] = {}
         # The number of the request that a handler has now, until it is answered.
         self.in_hand: int | None = None
+        # Set by whoever serves this peer once it knows what the peer mostly asks for.
+        self.at_once: AtOnce | None = None
         # Scratch space for whoever serves this peer; wire itself never looks at it.
         self.notes: dict[str, Any] = {}
 
@@ -150,6 +158,26 @@ class Connection(asyncio.Protocol):
         decoder = self._decoder
         assert decoder is not None
         starts_a_frame = not decoder.pending
+        if (
+            self.at_once is not None
+            and starts_a_frame
+            and not self._out
+            and self.slow_since_s is None
+            and self._tls is None
+        ):
+            answered = self.at_once(data)
+            if answered is not None:
+                self.frame_s = now_s
+                self.has_sent_a_frame = True
+                try:
+                    self._transport.writelines(answered[0])  # type: ignore[union-attr]
+                except Exception:
+                    _log.exception("the answers to %s could not be sent", self.address)
+                    self.abort("internal_error")
+                    return
+                if answered[1] == len(data):
+                    return
+                data = data[answered[1] :]
         if starts_a_frame and hub.takes_plain_sends and is_one_send(data):
             self.frame_s = now_s
             self.has_sent_a_frame = True

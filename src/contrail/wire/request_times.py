@@ -64,6 +64,19 @@ class RequestTimes:
         for code, count in counts.items():
             self._note(_pulled(code), elapsed_ms, count)
 
+    def row_of_pulls(self, code: int) -> list[float]:
+        """Where pulls that find messages are counted, for who does so often.
+
+        The first number counts those that took no more than the first bound, the last one sums up
+        their milliseconds.
+        """
+        kind = _pulled(code)
+        return self._counts.get(kind) or self._row_of(kind)
+
+    def note_pulls(self, code: int, elapsed_ms: float, count: int) -> None:
+        """So many pulls found messages, in so much time."""
+        self._note(_pulled(code), elapsed_ms, count)
+
     def answered(self, request: Request, response: Response, since_s: float | None) -> None:
         """A request was answered: one of this tick's, or one that was put off at ``since_s``."""
         arrived_s = self.arrived_s if since_s is None else since_s

@@ -96,9 +96,12 @@ class Server:
         self._per_address: Counter[str] = Counter()
         self._arrived: list[Arrived] = []
         self._to_flush: list[Connection] = []
-        self._tick_scheduled = False
+        # Whether something waits for the next tick, or may do so.
+        self.tick_is_due = False
         self._time = time.monotonic
-        self._first_arrival_s = self._ended_s = self._took_s = 0.0
+        self._first_arrival_s = self._ended_s = 0.0
+        # How long the last tick took, while it matters to what arrives.
+        self.took_s = 0.0
         # How long the first frame of this tick has waited, as far as can be told.
         self.waited_s = 0.0
         self._is_stopping = False
@@ -166,8 +169,9 @@ class Server:
         if not self._arrived:
             # When this was sent: if a tick has just ended, half way through it on average.
             now_s = self._time()
-            follows = now_s - self._ended_s < _FOLLOWS_S
-            self._first_arrival_s = now_s - self._took_s / 2 if follows else now_s
+            if now_s - self._ended_s >= _FOLLOWS_S:
+                self.took_s = 0.0
+            self._first_arrival_s = now_s - self.took_s / 2
             if not only_sends:
                 frames = self._taken_at_once(connection, frames)
                 if not frames:
@@ -209,8 +213,8 @@ class Server:
 
     def schedule_tick(self) -> None:
         """Have a tick as soon as everything that is ready now has been read."""
-        if not self._tick_scheduled and self._loop is not None:
-            self._tick_scheduled = True
+        if not self.tick_is_due and self._loop is not None:
+            self.tick_is_due = True
             self._loop.call_soon(self._tick)
 
     def _tick(self) -> None:
@@ -227,12 +231,12 @@ class Server:
             self._service.end_of_tick()
         finally:
             # Whatever went wrong, answers that are ready must leave.
-            self._tick_scheduled = False
+            self.tick_is_due = False
             if self._to_flush:
                 to_flush, self._to_flush = self._to_flush, []
                 self._flush(to_flush)
             self._ended_s = ended_s = self._time()
-            self._took_s = ended_s - began_s
+            self.took_s = ended_s - began_s
 
     def _hand_over(self, arrived: list[Arrived]) -> None:
         """What goes wrong with one connection's frames must not take the others' answers along."""

@@ -10,29 +10,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from contrail.broker.config import BrokerConfig
+from contrail.broker.handlers.known_pulls import RECORD_BYTES_MAX, KnownPull, PullPattern
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.broker.services.filtered_reads import SCANNED_ROWS_MAX
 from contrail.broker.services.pull_admission import PullAdmission
-from contrail.broker.state.consumer_offsets import ConsumerOffsets, offsets_key
-from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.pull_plan import PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import monotonic_ms
 from contrail.kernels.frame_scan import Item
 from contrail.kernels.pull_answer import found_answer
-from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
-from contrail.protocol.command import FRAME_BYTES_MAX, Request, frame_prefix
+from contrail.protocol.command import Request, frame_prefix
 from contrail.protocol.frames import PULL_LENGTH, Frames
 from contrail.store.log import MessageStore
-from contrail.store.services.queue_runs import FAR, FoundRun, QueueRuns, Reach
+from contrail.store.services.queue_runs import FAR, FoundRun, Reach
 from contrail.store.services.reading import GetResult
 from contrail.store.state.reading import GetStatus
 from contrail.wire.connection import Connection
+from contrail.wire.request_times import RequestTimes
 
 _KNOWN_MAX = 100_000
-# What fits a frame beside its header.
-_RECORD_BYTES_MAX = FRAME_BYTES_MAX - 1024
+_PATTERNS_MAX = 10_000
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
     b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
@@ -57,37 +56,6 @@ class Outcome(Enum):
 _WARM, _NEAR, _ANSWERED = Reach.WARM, Reach.NEAR, Outcome.ANSWERED
 
 
-class _Known:
-    """What is the same for all pulls of one key."""
-
-    __slots__ = (
-        "bytes_max",
-        "commits",
-        "count_max",
-        "flags",
-        "given_noted",
-        "is_filtered",
-        "names",
-        "offsets_key",
-        "plan",
-        "queue",
-        "runs",
-    )
-
-    def __init__(self, plan: PullPlan, runs: QueueRuns, config: BrokerConfig) -> None:
-        self.plan = plan
-        self.queue = (plan.topic, plan.queue_id)
-        self.runs = runs
-        self.count_max = BULK_COUNT_MAX if plan.is_bulk else config.transfer_count_in_memory_max
-        self.bytes_max = config.transfer_bytes_in_memory_max
-        self.names = (plan.topic_name, plan.group)
-        self.offsets_key = offsets_key(plan.group, plan.topic_name)
-        self.commits = bool(plan.sys_flag & FLAG_COMMIT)
-        self.flags = (plan.topic_sys_flag, plan.group_sys_flag)
-        self.given_noted = False
-        self.is_filtered = plan.tag_codes is not None or plan.property_filter is not None
-
-
 class QuickPulls:
     """Answers in one go what was answered before in several steps."""
 
@@ -103,16 +71,23 @@ class QuickPulls:
     ) -> None:
         self._settings = settings
         self._admission = admission
-        self._store = store
+        self.store = store
         self._consumer_offsets = consumer_offsets
         self._stats = stats
-        self._cold_reads = cold_reads
+        self.cold_reads = cold_reads
         self._read_filtered = read_filtered
-        self._pending_resets = consumer_offsets.pending_resets
-        self._known: dict[tuple[int, bytes], _Known] = {}
-        admission.watch(self._known.clear)
+        self.pending_resets = consumer_offsets.pending_resets
+        self.known_pulls: dict[tuple[int, bytes], KnownPull] = {}
+        self._patterns: dict[bytes, PullPattern] = {}
+        admission.watch(self._forget)
         # Whether what the log holds is in memory, mostly; else its limits are others.
         self.log_fits_memory = True
+        # Set when the broker stops: everybody is told so, the long way.
+        self.is_closed = False
+        self.times: RequestTimes | None = None
+        # For those who answer at once.
+        self.read_on = consumer_offsets.read_on
+        self.unsettled_gets = stats.unsettled_gets
         # How many since the last ``take_counts``, by request code.
         self.answered: dict[int, int] = {}
 
@@ -120,6 +95,34 @@ class QuickPulls:
         """How many pulls were answered since the last time, by request code."""
         counts, self.answered = self.answered, {}
         return counts
+
+    def _forget(self) -> None:
+        """A table has changed: everything is to be checked again."""
+        self.known_pulls.clear()
+        for pattern in self._patterns.values():
+            pattern.knowns.clear()
+
+    def pattern(self, template: bytes, item: Item) -> PullPattern:
+        """The pattern of all pulls with this template."""
+        pattern = self._patterns.get(template)
+        if pattern is None:
+            if len(self._patterns) >= _PATTERNS_MAX:
+                # Connections that keep hold of one find nothing in it, and learn another.
+                self._forget()
+                self._patterns.clear()
+            times = None if self.times is None else self.times.row_of_pulls(item[3])
+            pattern = self._patterns[template] = PullPattern(template, item[3], item[6], times)
+        return pattern
+
+    def note_times(self, code: int, elapsed_ms: float, count: int) -> None:
+        """Pulls that were answered at once took longer than usual."""
+        if self.times is not None:
+            self.times.note_pulls(code, elapsed_ms, count)
+
+    def note_given(self, known: KnownPull) -> None:
+        """What operators are shown of who reads what."""
+        known.given_noted = True
+        self._admission.remember_given(known.plan)
 
     def answer_run(self, frames: Frames, at: int, peer: Connection) -> tuple[int, Outcome]:
         """Answer the pulls from ``at`` on that are like one before, with messages that are sound.
@@ -130,7 +133,7 @@ class QuickPulls:
         """
         parts: list[bytes | memoryview] = []
         out_bytes, room_bytes, now_ms = 0, peer.room_bytes, monotonic_ms()
-        cold_reads, read_on = self._cold_reads, self._consumer_offsets.read_on
+        cold_reads, read_on = self.cold_reads, self._consumer_offsets.read_on
         reach = _WARM if cold_reads.has_turn_at_once else _NEAR
         outcome, end = _ANSWERED, len(frames)
         try:
@@ -159,7 +162,7 @@ class QuickPulls:
                     reach,
                     now_ms,
                 )
-                if run is FAR or run is None or run[1] > _RECORD_BYTES_MAX:
+                if run is FAR or run is None or run[1] > RECORD_BYTES_MAX:
                     outcome = Outcome.FAR if run is FAR else Outcome.UNUSUAL
                     break
                 views, byte_count, count, low, high, far_end = run
@@ -210,31 +213,33 @@ class QuickPulls:
         asked, allowed = item[6], known.count_max
         count_max = (asked if asked < allowed else allowed) or 1
         run = known.runs.read(item[5], count_max, known.bytes_max, _WARM, monotonic_ms())
-        if run is None or run is FAR or run[1] > _RECORD_BYTES_MAX:
+        if run is None or run is FAR or run[1] > RECORD_BYTES_MAX:
             return None
         self._reply_far(item, peer, known, run)
         return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[5])
 
     # With a filter, messages are read as by the long way; only the way there is shorter.
 
-    def _answer_filtered(self, item: Item, peer: Connection, known: _Known) -> Outcome:
+    def _answer_filtered(self, item: Item, peer: Connection, known: KnownPull) -> Outcome:
         plan = known.plan
-        if not self._store.is_near(plan.topic, plan.queue_id, item[5]):
+        if not self.store.is_near(plan.topic, plan.queue_id, item[5]):
             return Outcome.FAR
         is_answered = self._give_filtered(item, peer, known, item[7] if known.commits else -1)
         return Outcome.ANSWERED if is_answered else Outcome.UNUSUAL
 
-    def _answer_far_filtered(self, item: Item, peer: Connection, known: _Known) -> FarAnswer | None:
+    def _answer_far_filtered(
+        self, item: Item, peer: Connection, known: KnownPull
+    ) -> FarAnswer | None:
         plan = known.plan
         allowed = self._settings.config.transfer_count_in_memory_max
         row_count = SCANNED_ROWS_MAX + plan._replace(count_max=item[6]).count_limit(allowed)
-        physical_end = self._store.warm_end(plan.topic, plan.queue_id, item[5], row_count)
+        physical_end = self.store.warm_end(plan.topic, plan.queue_id, item[5], row_count)
         if not physical_end or not self._give_filtered(item, peer, known, -1):
             return None
         return FarAnswer(plan.topic, plan.queue_id, item[5], physical_end)
 
     def _give_filtered(
-        self, item: Item, peer: Connection, known: _Known, consumer_offset: int
+        self, item: Item, peer: Connection, known: KnownPull, consumer_offset: int
     ) -> bool:
         plan = known.plan._replace(queue_offset=item[5], count_max=item[6])
         result, views = self._read_filtered(plan)
@@ -251,31 +256,29 @@ class QuickPulls:
             known.offsets_key, plan.queue_id, consumer_offset, next_queue_offset
         )
         if not known.given_noted:
-            known.given_noted = True
-            self._admission.remember_given(plan)
+            self.note_given(known)
         ends = (result.queue_offset_min, result.queue_offset_max)
         header = answer % (next_queue_offset, *ends, *known.flags, item[0])
         peer.send([frame_prefix(len(header), result.byte_count) + header, *views])
         self.answered[item[3]] = self.answered.get(item[3], 0) + 1
         return True
 
-    def _find(self, item: Item) -> _Known | None:
+    def _find(self, item: Item) -> KnownPull | None:
         """What is known of pulls like this one, if that is all there is to know now."""
-        known = self._known.get((item[3], item[4]))
+        known = self.known_pulls.get((item[3], item[4]))
         # An operator's reset may be pending, or messages may have left memory.
-        if known is None or self._pending_resets or not self.log_fits_memory:
+        if known is None or self.pending_resets or not self.log_fits_memory:
             return None
         return None if known.commits and item[7] < 0 else known
 
-    def _note(self, known: _Known, code: int, count: int, byte_count: int) -> None:
+    def _note(self, known: KnownPull, code: int, count: int, byte_count: int) -> None:
         """What operators are told of a pull that was answered."""
         self._stats.pulled(known.names, count, byte_count)
         self.answered[code] = self.answered.get(code, 0) + 1
         if not known.given_noted:
-            known.given_noted = True
-            self._admission.remember_given(known.plan)
+            self.note_given(known)
 
-    def _reply_far(self, item: Item, peer: Connection, known: _Known, run: FoundRun) -> None:
+    def _reply_far(self, item: Item, peer: Connection, known: KnownPull, run: FoundRun) -> None:
         views, byte_count, count, low, high, _ = run
         next_queue_offset = item[5] + count
         self._consumer_offsets.read_on(known.offsets_key, known.queue[1], -1, next_queue_offset)
@@ -291,12 +294,14 @@ class QuickPulls:
         plan = self._admission.passed(request)
         if plan is None:
             return
-        if len(self._known) >= _KNOWN_MAX:
-            self._known.clear()
-        runs = self._store.runs(plan.topic, plan.queue_id)
-        self._known[item[3], item[4]] = _Known(plan, runs, self._settings.config)
+        if len(self.known_pulls) >= _KNOWN_MAX:
+            self.known_pulls.clear()
+        runs = self.store.runs(plan.topic, plan.queue_id)
+        self.known_pulls[item[3], item[4]] = KnownPull(
+            plan, runs, self._settings.config, self._stats.tally_of((plan.topic_name, plan.group))
+        )
 
     def note_given_again(self) -> None:
         """Once in a while, so that operators see what a group reads and when it last did."""
-        for known in self._known.values():
+        for known in self.known_pulls.values():
             known.given_noted = False

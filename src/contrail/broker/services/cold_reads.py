@@ -37,14 +37,14 @@ _CHOKED_S = 0.005
 # Bringing in is tried so often: rows, records, and a search through the rows of batches.
 _READS_PER_PULL_MAX = 8
 # The disk is told of a block when a reader comes to the block before it.
-_BLOCK_RECORD_BYTES = 4 << 20
-_BLOCK_ROWS = 8192
+BLOCK_RECORD_BYTES = 4 << 20
+BLOCK_ROWS = 8192
 _HINTS_MAX = 16
 # So much may be answered at once before the loop looks for something new: eight usual answers or
 # a large one, which takes about as long as a round. The smallest answer is not much cheaper than a
 # usual one.
-_AT_ONCE_BYTES_MAX = 256 << 10
-_ANSWER_BYTES_MIN = 32 << 10
+AT_ONCE_BYTES_MAX = 256 << 10
+ANSWER_BYTES_MIN = 32 << 10
 _TOLD_BLOCKS_MAX = 1024
 
 _Block = tuple[bytes, int, int]
@@ -135,7 +135,8 @@ class ColdReads:
         self._time_s = time_s
         self._loop: Loop | None = None
         self._threads: ThreadPoolExecutor | None = None
-        self._lines: dict[Peer, _Line] = {}
+        # Who waits, with what: empty nearly always, so whoever asks often looks here.
+        self.lines: dict[Peer, _Line] = {}
         # Lines whose first pull may be answered now, in turn; those that read are in none.
         self._ready: deque[_Line] = deque()
         self._choked: list[_Line] = []
@@ -150,6 +151,10 @@ class ColdReads:
         self.brought_in_count = 0
         # What was answered at once since the loop last looked for something new, or a little more.
         self.at_once_bytes = 0
+        # Grows whenever the loop is known to have looked for something new.
+        self.turn = 0
+        # Grows whenever what was told to the disk no longer counts.
+        self.told_epoch = 0
         self._renewal_is_due = False
 
     def __len__(self) -> int:
@@ -161,13 +166,13 @@ class ColdReads:
 
     def take(self, pull: FarPull | UsualPull, *, count_max: int, count_per_peer_max: int) -> bool:
         """Answer a pull as soon as that waits for no disk; False when too many wait already."""
-        line = self._lines.get(pull.peer)
+        line = self.lines.get(pull.peer)
         if self._is_closed or self._count >= count_max:
             return False
         if line is not None and len(line.pulls) >= count_per_peer_max:
             return False
         if line is None:
-            line = self._lines[pull.peer] = _Line(pull.peer)
+            line = self.lines[pull.peer] = _Line(pull.peer)
             self._ready.append(line)
             self._schedule_round()
         line.pulls.append(pull)
@@ -177,7 +182,7 @@ class ColdReads:
     @property
     def has_turn_at_once(self) -> bool:
         """Whether a pull need not be put in line: nobody waits, and few were like it just now."""
-        return not (self._lines or self.at_once_bytes >= _AT_ONCE_BYTES_MAX or self._is_closed)
+        return not (self.lines or self.at_once_bytes >= AT_ONCE_BYTES_MAX or self._is_closed)
 
     def note_at_once(
         self, queue: tuple[bytes, int], queue_offset: int, physical_end: int, byte_count: int
@@ -186,23 +191,25 @@ class ColdReads:
 
         Returns whether another one may be.
         """
-        self.at_once_bytes += byte_count if byte_count > _ANSWER_BYTES_MIN else _ANSWER_BYTES_MIN
-        if self.at_once_bytes >= _AT_ONCE_BYTES_MAX // 2 and not self._renewal_is_due:
-            self._renew_soon()
+        self.at_once_bytes += byte_count if byte_count > ANSWER_BYTES_MIN else ANSWER_BYTES_MIN
+        if self.at_once_bytes >= AT_ONCE_BYTES_MAX // 2:
+            self.renew_soon()
         # Most answers of a queue end in the block where the last one did.
-        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
+        place = physical_end // BLOCK_RECORD_BYTES, queue_offset // BLOCK_ROWS
         if place != self._told_at.get(queue):
-            self._read_ahead(FarAnswer(*queue, queue_offset, physical_end))
-        return self.at_once_bytes < _AT_ONCE_BYTES_MAX
+            self.read_ahead(FarAnswer(*queue, queue_offset, physical_end))
+        return self.at_once_bytes < AT_ONCE_BYTES_MAX
 
-    def _renew_soon(self) -> None:
+    def renew_soon(self) -> None:
         """Before the loop looks for something new; not for each answer, which would cost more."""
-        self._renewal_is_due = True
-        self._found_loop().call_soon(self._renew)
+        if not self._renewal_is_due:
+            self._renewal_is_due = True
+            self._found_loop().call_soon(self._renew)
 
     def _renew(self) -> None:
         self._renewal_is_due = False
         self.at_once_bytes = 0
+        self.turn += 1
 
     # Rounds.
 
@@ -234,7 +241,7 @@ class ColdReads:
 
     def _forget(self, line: _Line) -> None:
         self._count -= len(line.pulls)
-        del self._lines[line.peer]
+        del self.lines[line.peer]
 
     def _put_off(self, line: _Line) -> None:
         if not self._choked:
@@ -268,9 +275,7 @@ class ColdReads:
             # One pull that cannot be answered must not stop those behind it.
             _log.exception("a pull of %s was not answered", line.peer.address)
         plan = pull.plan
-        self._read_ahead(
-            FarAnswer(plan.topic, plan.queue_id, plan.queue_offset, found.physical_end)
-        )
+        self.read_ahead(FarAnswer(plan.topic, plan.queue_id, plan.queue_offset, found.physical_end))
         return bool(line.pulls)
 
     def _leave(self, line: _Line) -> None:
@@ -278,7 +283,7 @@ class ColdReads:
         line.pulls.popleft()
         self._count -= 1
         if not line.pulls:
-            del self._lines[line.peer]
+            del self.lines[line.peer]
 
     def _answer_usual(self, pull: UsualPull) -> None:
         try:
@@ -286,13 +291,13 @@ class ColdReads:
             if answered is None:
                 self._take_the_long_way(pull)
             else:
-                self._read_ahead(answered)
+                self.read_ahead(answered)
         except Exception:
             _log.exception("a pull of %s was not answered", pull.peer.address)
 
     def _take_the_long_way(self, pull: UsualPull) -> None:
         """It ends in line again, and in its old place: what was asked first is answered first."""
-        line = self._lines.get(pull.peer)
+        line = self.lines.get(pull.peer)
         count = 0 if line is None else len(line.pulls)
         pull.long_way()
         if line is not None and len(line.pulls) > count:
@@ -352,7 +357,7 @@ class ColdReads:
 
     def _brought_in(self, line: _Line) -> None:
         self.brought_in_count += 1
-        if self._lines.get(line.peer) is line:
+        if self.lines.get(line.peer) is line:
             self._ready.append(line)
             self._schedule_round()
 
@@ -361,30 +366,31 @@ class ColdReads:
 
     # Reading ahead.
 
-    def _read_ahead(self, answered: FarAnswer) -> None:
-        """Tell the disk what comes next, once for all that read there."""
+    def read_ahead(self, answered: FarAnswer) -> bool:
+        """Tell the disk what comes next, once for all that read there; whether that is done."""
         topic, queue_id, queue_offset, physical_end = answered
         if not physical_end or self._hint_count >= _HINTS_MAX:
-            return
+            return False
         if len(self._told_at) >= _TOLD_BLOCKS_MAX:
             self._told_at.clear()
-        place = physical_end // _BLOCK_RECORD_BYTES, queue_offset // _BLOCK_ROWS
+        place = physical_end // BLOCK_RECORD_BYTES, queue_offset // BLOCK_ROWS
         self._told_at[topic, queue_id] = place
         told, parts = self._told, []
-        for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
+        for number in _blocks(physical_end, BLOCK_RECORD_BYTES):
             if (b"", 0, number) not in told:
                 self._note_told((b"", 0, number))
-                start = max(physical_end, number * _BLOCK_RECORD_BYTES)
-                end = (number + 1) * _BLOCK_RECORD_BYTES
+                start = max(physical_end, number * BLOCK_RECORD_BYTES)
+                end = (number + 1) * BLOCK_RECORD_BYTES
                 parts += self._store.record_parts(start, end - start)
-        for number in _blocks(queue_offset, _BLOCK_ROWS):
+        for number in _blocks(queue_offset, BLOCK_ROWS):
             block = topic, queue_id, number
             if block not in told:
                 self._note_told(block)
-                parts += self._store.row_parts(topic, queue_id, number * _BLOCK_ROWS, _BLOCK_ROWS)
+                parts += self._store.row_parts(topic, queue_id, number * BLOCK_ROWS, BLOCK_ROWS)
         if parts:
             self._hint_count += 1
             self._submit(self._announce, parts)
+        return True
 
     def _note_told(self, block: _Block) -> None:
         self._told[block] = None
@@ -394,9 +400,10 @@ class ColdReads:
     def _forget_told(self, plan: PullPlan, physical_end: int) -> None:
         """Something was not in memory: what was told of this place no longer counts."""
         self._told_at.clear()
-        for number in _blocks(physical_end, _BLOCK_RECORD_BYTES):
+        self.told_epoch += 1
+        for number in _blocks(physical_end, BLOCK_RECORD_BYTES):
             self._told.pop((b"", 0, number), None)
-        for number in _blocks(plan.queue_offset, _BLOCK_ROWS):
+        for number in _blocks(plan.queue_offset, BLOCK_ROWS):
             self._told.pop((plan.topic, plan.queue_id, number), None)
 
     # The end.
@@ -404,9 +411,9 @@ class ColdReads:
     def close(self) -> list[FarPull]:
         """Stop; returns the pulls that were not answered."""
         self._is_closed = True
-        held = [pull for line in self._lines.values() for pull in line.pulls]
+        held = [pull for line in self.lines.values() for pull in line.pulls]
         waiting = [pull for pull in held if isinstance(pull, FarPull)]
-        self._lines.clear()
+        self.lines.clear()
         self._ready.clear()
         self._choked.clear()
         self._count = 0

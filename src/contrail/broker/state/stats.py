@@ -86,6 +86,16 @@ class StatWindow(NamedTuple):
     per_call: float = 0.0
 
 
+class GetTally:
+    """Reads of one group from one topic that found something, since they were last settled."""
+
+    __slots__ = ("byte_count", "calls", "count", "names")
+
+    def __init__(self, names: tuple[str, str]) -> None:
+        self.names = names
+        self.calls = self.count = self.byte_count = 0
+
+
 class StatItem:
     """One counted thing: ``value`` grows by ``amount`` in each of ``calls``."""
 
@@ -183,8 +193,10 @@ class BrokerStats:
         self._stored: dict[tuple[str, int], list[int]] = {}
         # Where something is counted that came as rows of numbers and is not among the items yet.
         self._unsettled: list[QueuePlace] = []
-        # Reads that found something, by topic and group: how many, their messages and bytes.
-        self._unsettled_gets: dict[tuple[str, str], list[int]] = {}
+        # Reads that found something, by topic and group, and those with some that are not among
+        # the items yet. The list is the same for good: who counts often keeps hold of it.
+        self._gets: dict[tuple[str, str], GetTally] = {}
+        self.unsettled_gets: list[GetTally] = []
 
     # The hot path.
 
@@ -205,15 +217,17 @@ class BrokerStats:
         self.put_byte_count += byte_count
 
     def _settle_gets(self) -> None:
-        for names, (calls, count, byte_count) in self._unsettled_gets.items():
+        for tally in self.unsettled_gets:
+            names, calls, count = tally.names, tally.calls, tally.count
             messages, size, *totals = self._get_items.get(names) or self._items_of_get(*names)
             messages.add(count, calls)
-            size.add(byte_count, calls)
+            size.add(tally.byte_count, calls)
             for item in totals:
                 item.value += count
             self._found.total += calls
             self._transferred.total += count
-        self._unsettled_gets.clear()
+            tally.calls = tally.count = tally.byte_count = 0
+        self.unsettled_gets.clear()
 
     def _settle(self) -> None:
         """Bring the items up to date."""
@@ -258,12 +272,22 @@ class BrokerStats:
 
     def pulled(self, names: tuple[str, str], count: int, byte_count: int) -> None:
         """One read handed ``count`` messages of a topic to a group: ``names`` are theirs."""
-        tally = self._unsettled_gets.get(names)
+        tally = self._gets.get(names) or self.tally_of(names)
+        if not tally.calls:
+            self.unsettled_gets.append(tally)
+        tally.calls += 1
+        tally.count += count
+        tally.byte_count += byte_count
+
+    def tally_of(self, names: tuple[str, str]) -> GetTally:
+        """Where reads of a group from a topic are counted, for who does so often.
+
+        The first one counted joins ``unsettled_gets``.
+        """
+        tally = self._gets.get(names)
         if tally is None:
-            tally = self._unsettled_gets[names] = [0, 0, 0]
-        tally[0] += 1
-        tally[1] += count
-        tally[2] += byte_count
+            tally = self._gets[names] = GetTally(names)
+        return tally
 
     def pull_missed(self, count: int = 1) -> None:
         """Reads that found nothing."""
@@ -365,6 +389,7 @@ class BrokerStats:
             self._stored.pop((topic, kind), None)
         for key in [key for key in self._get_items if key[0] == topic]:
             del self._get_items[key]
+            self._gets.pop(key, None)
 
     def group_deleted(self, group: str) -> None:
         """Forget the items of a group."""
@@ -372,6 +397,7 @@ class BrokerStats:
         self._forget(lambda key: key.endswith(f"@{group}"))
         for key in [key for key in self._get_items if key[1] == group]:
             del self._get_items[key]
+            self._gets.pop(key, None)
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
         for name, items in self._items.items():
