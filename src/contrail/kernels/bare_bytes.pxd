@@ -49,12 +49,23 @@ cdef extern from *:
             | (unsigned int)source[2] << 8 | source[3];
     }
     #endif
+
+    #if defined(__GNUC__)
+    #define contrail_expect(place) __builtin_prefetch(place)
+    #else
+    #define contrail_expect(place) ((void)(place))
+    #endif
     """
+    void contrail_expect(const unsigned char* place) noexcept nogil
     void contrail_put_i32(unsigned char* target, unsigned long long value) noexcept nogil
     void contrail_put_i64(unsigned char* target, unsigned long long value) noexcept nogil
     unsigned int contrail_u32(const unsigned char* source) noexcept nogil
     const char* contrail_decimal_pairs
     const char* contrail_hex_pairs
+
+
+cdef inline void expect(const unsigned char* view, Py_ssize_t at) noexcept:
+    contrail_expect(view + at)
 
 
 cdef inline bytearray blank(Py_ssize_t size):

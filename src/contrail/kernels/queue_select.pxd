@@ -1,4 +1,5 @@
 cimport cython
+cimport contrail.kernels.bare_bytes as raw_bytes
 
 cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _SIEVE_BYTES
@@ -6,6 +7,7 @@ cdef long long _MAGIC_V1
 cdef long long _MAGIC_V2
 cdef Py_ssize_t _HEADER_BYTES
 cdef long long _ENOUGH
+cdef Py_ssize_t _AHEAD_BYTES
 
 @cython.locals(sieve=bytearray)
 cpdef tuple select_rows(
@@ -55,7 +57,8 @@ cdef inline long long _read_i64(const unsigned char[::1] view, Py_ssize_t at) ex
 @cython.locals(
     row_view="const unsigned char*", end=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
     total_bytes=cython.longlong, start=cython.longlong, physical_offset=cython.longlong,
-    size=cython.longlong, position=cython.longlong)
+    size=cython.longlong, position=cython.longlong, bare="const unsigned char*",
+    topic_at=cython.longlong, ahead=Py_ssize_t)
 cpdef tuple match_run(
     const unsigned char[::1] buffer, bytes rows, Py_ssize_t first_row_at, long long count_max,
     long long bytes_max, long long base_offset, long long physical_start, long long physical_end,

@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from contrail.kernels import raw_bytes
+
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
@@ -22,6 +24,8 @@ _MAGIC_V2 = -626843477
 _HEADER_BYTES = 88
 # A stretch that ends early is taken all the same if it is as long as an answer usually is.
 _ENOUGH = 32
+# How many rows ahead of the one that is compared records are asked for.
+_AHEAD_BYTES = 6 * _ROW_BYTES
 
 
 def select_rows(
@@ -127,9 +131,21 @@ def match_run(
     count = 0
     total_bytes = 0
     start = 0
-    if at < 0:
+    if at < 0 or len(buffer) == 0:
         return (0, 0, 0)
+    bare = raw_bytes.begin(buffer)
+    topic_at = 0
+    ahead = at
     while end - at >= _ROW_BYTES and (count == 0 or count < count_max):
+        # Records come from memory one after the other, unless they are asked for ahead of time:
+        # the head of each, and its topic where the last one had it.
+        while end - ahead >= _ROW_BYTES and ahead - at <= _AHEAD_BYTES:
+            position = _row_i64(row_view, ahead) - base_offset
+            if 0 <= position < len(buffer):
+                raw_bytes.expect(bare, position)
+                raw_bytes.expect(bare, position + 64)
+                raw_bytes.expect(bare, position + topic_at)
+            ahead += _ROW_BYTES
         physical_offset = _row_i64(row_view, at)
         size = _row_i32(row_view, at + 8)
         if count > 0 and total_bytes + size > bytes_max:
@@ -149,6 +165,7 @@ def match_run(
             return _cut(count, start, total_bytes)
         if not _has_topic(buffer, position, position + size, topic):
             return _cut(count, start, total_bytes)
+        topic_at = _HEADER_BYTES + _read_i32(buffer, position + _HEADER_BYTES - 4)
         total_bytes += size
         count += 1
         at += _ROW_BYTES

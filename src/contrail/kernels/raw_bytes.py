@@ -27,6 +27,10 @@ def begin(view: memoryview) -> memoryview:
     return view
 
 
+def expect(view: memoryview, at: int) -> None:
+    """Byte ``at`` will be read soon: in C it is on its way from memory meanwhile."""
+
+
 def first(source: bytearray, size: int) -> bytes:
     """The first ``size`` bytes."""
     return bytes(source[:size])
