@@ -295,7 +295,7 @@ class QuickPulls:
         if plan is None:
             return
         if len(self.known_pulls) >= _KNOWN_MAX:
-            self.known_pulls.clear()
+            self._forget()
         runs = self.store.runs(plan.topic, plan.queue_id)
         self.known_pulls[item[3], item[4]] = KnownPull(
             plan, runs, self._settings.config, self._stats.tally_of((plan.topic_name, plan.group))
