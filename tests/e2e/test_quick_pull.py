@@ -253,6 +253,30 @@ def test_both_ways_give_the_same_answer_from_further_back(
     assert quick == slow
 
 
+def test_eight_from_further_back_are_answered_at_once_and_the_others_in_turn(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = watch_at_once(monkeypatch)
+    send(cluster, 20)
+    start_again(cluster)
+    usual = pull_fields(TOPIC, 0, consumerGroup="readers", maxMsgNums="2")
+    with RawClient(cluster.brokers[0].port) as client:
+        for opaque in range(4):
+            client.send(encode_request(Request(RequestCode.PULL_MESSAGE, opaque, usual)))
+            assert client.next_frame().code == ResponseCode.SUCCESS
+        assert taken, "it is known by now"
+        frames = [
+            encode_request(Request(RequestCode.PULL_MESSAGE, 20 + at, usual | {"queueOffset": "7"}))
+            for at in range(12)
+        ]
+        client.send(b"".join(frames))
+        answers = [client.next_frame() for _ in frames]
+    assert [answer.opaque for answer in answers] == list(range(20, 32))
+    assert {answer.fields["nextBeginOffset"] for answer in answers} == {"9"}
+    size = len(frames[0])
+    assert (12 * size, 8 * size) in taken
+
+
 @pytest.mark.parametrize("way", ["answer_run", "answer_far"])
 def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, way: str
