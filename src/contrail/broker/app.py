@@ -524,17 +524,10 @@ class Broker:
 
     def _make_schedule(self) -> Schedule:
         schedule = Schedule(self._clock.now_ms())
-        schedule.every(
-            lambda: self.store.tick_interval_ms,
-            self.store.tick,
-            name="store upkeep",
-            is_patient=True,
-        )
-        schedule.every(500, self._acknowledgements.expire, name="late flushes", is_patient=True)
+        schedule.every(lambda: self.store.tick_interval_ms, self.store.tick, name="store upkeep")
+        schedule.every(500, self._acknowledgements.expire, name="late flushes")
         schedule.every(1000, self.stats.sample, name="statistics")
-        schedule.every(
-            1000, self.tables.persistence.flush_due, name="write tables", is_patient=True
-        )
+        schedule.every(1000, self.tables.persistence.flush_due, name="write tables")
         schedule.every(
             lambda: 5000 if self._config_now.long_polling else self._config_now.short_polling_ms,
             self.pulls.sweep,

@@ -154,16 +154,13 @@ class MessageKinds:
 
     def register(self, schedule: Schedule) -> None:
         """Have the services called when something may be due."""
-        # While there is nothing to do, intervals are the timers' or twice as long: all of them are
-        # woken up together.
-        delays, transactions, checks = self.delays, self.transactions, self._checks
+        schedule.every(lambda: self.delays.interval_ms, self.delays.run, name="delay levels")
         schedule.every(lambda: self.timers.interval_ms, self.timers.run, name="timers")
-        schedule.every(lambda: delays.interval_ms, delays.run, name="delay levels", is_patient=True)
         schedule.every(
-            lambda: transactions.interval_ms, transactions.run, name="transactions", is_patient=True
+            lambda: self.transactions.interval_ms, self.transactions.run, name="transactions"
         )
         schedule.every(
-            lambda: checks.interval_ms, checks.run, name="transaction checks", is_patient=True
+            lambda: self._checks.interval_ms, self._checks.run, name="transaction checks"
         )
         self.sinks.register(schedule)
 

@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 _log = logging.getLogger(__name__)
 
-# A patient job waits for others for so much of its interval: a quarter.
-_PATIENCE = 4
 
 Interval = int | Callable[[], int]
 """Milliseconds, or who says how many it is now."""
@@ -21,15 +19,10 @@ class _Job:
     interval: Interval
     run: Callable[[int], object]
     ran_ms: int
-    is_patient: bool
 
     def due_ms(self) -> int:
         interval = self.interval
         return self.ran_ms + (interval if isinstance(interval, int) else interval())
-
-    def latest_ms(self) -> int:
-        due_ms = self.due_ms()
-        return due_ms + (due_ms - self.ran_ms) // _PATIENCE if self.is_patient else due_ms
 
 
 class Schedule:
@@ -45,14 +38,9 @@ class Schedule:
         run: Callable[[int], object],
         *,
         name: str,
-        is_patient: bool = False,
     ) -> None:
-        """Have ``run(now_ms)`` called each interval.
-
-        A patient job may be late by a quarter of it: within that time it is run when another one
-        is. To be woken up costs more than most jobs do.
-        """
-        self._jobs.append(_Job(name, interval, run, self._started_ms, is_patient))
+        """Have ``run(now_ms)`` called each interval."""
+        self._jobs.append(_Job(name, interval, run, self._started_ms))
 
     def run_due(self, now_ms: int) -> None:
         """Run what is due, once each. A job that fails is logged and stays in the schedule."""
@@ -68,6 +56,6 @@ class Schedule:
                     _log.exception("the periodic job %r failed; it will be tried again", job.name)
 
     def due_in_ms(self, now_ms: int) -> int:
-        """How long until a job is due that waits no longer for others; 0 when one is."""
-        due_ms = min([job.latest_ms() for job in self._jobs], default=now_ms + 1000)
+        """How long until the next job is due; 0 when one is."""
+        due_ms = min([job.due_ms() for job in self._jobs], default=now_ms + 1000)
         return max(0, due_ms - now_ms)

@@ -229,7 +229,7 @@ def test_checks_come_sooner_while_new_transactions_have_no_time_yet() -> None:
     world.tick()
     assert world.checks.interval_ms == 20
     world.tick()
-    assert world.checks.interval_ms == 80
+    assert world.checks.interval_ms == 100
 
 
 @pytest.mark.parametrize("days", [-4, 4])

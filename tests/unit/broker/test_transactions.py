@@ -325,13 +325,13 @@ def test_taking_in_goes_on_at_once_while_half_messages_are_left() -> None:
         store_host=STORE_HOST,
         work_ms_max=0,
     )
-    assert transactions.interval_ms == 80
+    assert transactions.interval_ms == 100
     transactions.run(world.clock.now_ms())
     assert 0 < len(table) < 300
     assert transactions.interval_ms == 0
     while transactions.interval_ms == 0:
         transactions.run(world.clock.now_ms())
-    assert (len(table), transactions.interval_ms) == (300, 80)
+    assert (len(table), transactions.interval_ms) == (300, 100)
 
 
 def test_a_damaged_half_message_is_passed_over() -> None:

@@ -52,7 +52,7 @@ from contrail.store.services.residency import NotInMemory
 _log = logging.getLogger(__name__)
 
 _WORK_MS_MAX = 5
-_IDLE_INTERVAL_MS = 80
+_IDLE_INTERVAL_MS = 100
 _BUSY_INTERVAL_MS = 20
 _RUN_COUNT_MAX = 32
 _RUN_BYTES_MAX = 1 << 20
