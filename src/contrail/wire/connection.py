@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, cast
 
 from contrail.errors import (
@@ -30,7 +30,13 @@ from contrail.protocol.command import (
     encode_request,
     encode_response,
 )
-from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
+from contrail.protocol.frames import (
+    FRAME_PREFIX_BYTES,
+    SEND_BEGINS,
+    FrameDecoder,
+    Frames,
+    PlainSends,
+)
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
@@ -41,8 +47,15 @@ _OPAQUE_MASK = 0x7FFFFFFF
 # From this size on handing over several pieces costs less than joining them.
 _LARGE_PART_BYTES = 16 << 10
 _TIMER_RESOLUTION_S = 0.001
+# So many sends of one read are not worth waiting for those of other connections.
+_TOGETHER_COUNT = 32
 # More than a connection may have waiting at once.
 _PUT_OFF_MAX = 32_768
+
+
+TakeSends = Callable[["Connection", bytes, int], int]
+"""Takes a connection's bytes if they begin with at least so many whole sends and nothing else, and
+returns where these end; 0 if they are to wait for the next tick."""
 
 
 class Hub(Protocol):
@@ -59,6 +72,9 @@ class Hub(Protocol):
     tls_files: TlsFiles | None
     # Whether a single send is handed over as it came, to be taken apart with those of others.
     takes_plain_sends: bool
+    # Who takes sends as they are read, if anybody does.
+    sends_at_once: TakeSends | None
+    last_reader: Connection | None
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
@@ -150,11 +166,27 @@ class Connection(asyncio.Protocol):
         decoder = self._decoder
         assert decoder is not None
         starts_a_frame = not decoder.pending
-        if starts_a_frame and hub.takes_plain_sends and is_one_send(data):
-            self.frame_s = now_s
-            self.has_sent_a_frame = True
-            hub.arrived(self, data, True)
-            return
+        if starts_a_frame and hub.takes_plain_sends:
+            is_alone, hub.last_reader = hub.last_reader is self, self
+            if not is_alone and is_one_send(data):
+                self.frame_s = now_s
+                self.has_sent_a_frame = True
+                hub.arrived(self, data, True)
+                return
+            if hub.sends_at_once is not None and data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES):
+                try:
+                    consumed = hub.sends_at_once(self, data, 1 if is_alone else _TOGETHER_COUNT)
+                except Exception:
+                    # Whether they were stored cannot be told: the peer learns that nothing is.
+                    _log.exception("the sends of %s were not served", self.address)
+                    self.close("internal_error")
+                    return
+                if consumed:
+                    self.frame_s = now_s
+                    self.has_sent_a_frame = True
+                    if consumed < len(data):
+                        decoder.keep(data, consumed)
+                    return
         frames = decoder.feed_runs(data)
         if frames:
             # What is pending now, if anything, has just begun.

@@ -46,7 +46,7 @@ class Flusher:
         lock = threading.Lock()
         self._work = threading.Condition(lock)
         self._done = threading.Condition(lock)
-        self._written = self._wanted = self.flushed_end = self._committed = physical_end
+        self._written = self._wanted = self.flushed_end = self.committed_end = physical_end
         self._failure: StorePoisoned | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
@@ -56,17 +56,14 @@ class Flusher:
 
     def written(self, physical_end: int) -> None:
         """The log now reaches ``physical_end``; under SYNC_FLUSH a sync begins at once."""
+        if self._pooled is None:
+            self.committed_end = physical_end
         if self._syncs_before_ack:
             with self._work:
                 self._written = self._wanted = physical_end
                 self._work.notify()
         else:
             self._written = physical_end
-
-    @property
-    def committed_end(self) -> int:
-        """Up to where the log is in its files, durable or not."""
-        return self._committed if self._pooled is not None else self._written
 
     def wait(self, physical_end: int, timeout_ms: int | None = None) -> bool:
         """Block until the log is durable up to there. False when the time ran out.
@@ -143,7 +140,7 @@ class Flusher:
 
     def _commit_is_due(self, commits: Rounds, now_ms: int) -> bool:
         return is_due(
-            self._committed,
+            self.committed_end,
             self._written,
             pages_min=self._config.commit_pages_min,
             thorough=commits.is_thorough(now_ms),
@@ -164,7 +161,7 @@ class Flusher:
         except OSError as error:
             self._give_up(f"committing the transient pool to the log failed: {error}", error)
             return
-        self._committed = target
+        self.committed_end = target
 
     def _flush(self) -> None:
         if self._failure is not None:
