@@ -104,8 +104,8 @@ class FaultyBroker(Broker):
         super()._wire()
         take = self.server.sends_at_once
         if take is not None:
-            self.server.sends_at_once = lambda peer, data, count_min: (
-                0 if self._is_dead or self._meddles else take(peer, data, count_min)
+            self.server.sends_at_once = lambda peer, data: (
+                0 if self._is_dead or self._meddles else take(peer, data)
             )
 
     def take_runs(self, arrived: list[Arrived], at: int) -> int:

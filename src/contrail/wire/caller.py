@@ -38,7 +38,7 @@ class Caller:
         self.pauses_slow_peers = False
         self.takes_plain_sends = False
         self.sends_at_once: TakeSends | None = None
-        self.last_reader: Connection | None = None
+        self.last_sender: Connection | None = None
         self._client_tls = tls
         self._on_lost = on_lost
         # Of connections that peers make to us; those we make are encrypted by the event loop.

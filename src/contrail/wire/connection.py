@@ -47,14 +47,12 @@ _OPAQUE_MASK = 0x7FFFFFFF
 # From this size on handing over several pieces costs less than joining them.
 _LARGE_PART_BYTES = 16 << 10
 _TIMER_RESOLUTION_S = 0.001
-# So many sends of one read are not worth waiting for those of other connections.
-_TOGETHER_COUNT = 32
 # More than a connection may have waiting at once.
 _PUT_OFF_MAX = 32_768
 
 
-TakeSends = Callable[["Connection", bytes, int], int]
-"""Takes a connection's bytes if they begin with at least so many whole sends and nothing else, and
+TakeSends = Callable[["Connection", bytes], int]
+"""Takes a connection's bytes if they are whole sends, but for an unfinished frame at their end, and
 returns where these end; 0 if they are to wait for the next tick."""
 
 
@@ -72,9 +70,10 @@ class Hub(Protocol):
     tls_files: TlsFiles | None
     # Whether a single send is handed over as it came, to be taken apart with those of others.
     takes_plain_sends: bool
-    # Who takes sends as they are read, if anybody does.
+    # Who takes sends as they are read, if anybody does. It is asked while one connection alone
+    # sends: those of several are cheaper to store together, which takes a tick.
     sends_at_once: TakeSends | None
-    last_reader: Connection | None
+    last_sender: Connection | None
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
@@ -166,16 +165,14 @@ class Connection(asyncio.Protocol):
         decoder = self._decoder
         assert decoder is not None
         starts_a_frame = not decoder.pending
-        if starts_a_frame and hub.takes_plain_sends:
-            is_alone, hub.last_reader = hub.last_reader is self, self
-            if not is_alone and is_one_send(data):
-                self.frame_s = now_s
-                self.has_sent_a_frame = True
-                hub.arrived(self, data, True)
-                return
-            if hub.sends_at_once is not None and data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES):
+        if (
+            starts_a_frame
+            and hub.takes_plain_sends
+            and data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES)
+        ):
+            if hub.last_sender is self and hub.sends_at_once is not None:
                 try:
-                    consumed = hub.sends_at_once(self, data, 1 if is_alone else _TOGETHER_COUNT)
+                    consumed = hub.sends_at_once(self, data)
                 except Exception:
                     # Whether they were stored cannot be told: the peer learns that nothing is.
                     _log.exception("the sends of %s were not served", self.address)
@@ -187,6 +184,12 @@ class Connection(asyncio.Protocol):
                     if consumed < len(data):
                         decoder.keep(data, consumed)
                     return
+            hub.last_sender = self
+            if is_one_send(data):
+                self.frame_s = now_s
+                self.has_sent_a_frame = True
+                hub.arrived(self, data, True)
+                return
         frames = decoder.feed_runs(data)
         if frames:
             # What is pending now, if anything, has just begun.

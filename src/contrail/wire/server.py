@@ -96,8 +96,8 @@ class Server:
         self._per_address: Counter[str] = Counter()
         # What waits for the next tick.
         self.arrivals: list[Arrived] = []
-        # Who was read last: as long as it is one alone, nothing is gained by waiting for others.
-        self.last_reader: Connection | None = None
+        # Whose sends were read last: as long as it is one alone, there is nobody to wait for.
+        self.last_sender: Connection | None = None
         # Set by a service that takes sends as they are read; see ``Hub``.
         self.sends_at_once: TakeSends | None = None
         self._to_flush: list[Connection] = []
@@ -205,6 +205,8 @@ class Server:
 
     def lost(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
+        if self.last_sender is connection:
+            self.last_sender = None
         host = connection.address.rpartition(":")[0]
         self._per_address[host] -= 1
         if self._per_address[host] <= 0:

@@ -1,10 +1,10 @@
 """Sends that need no tick: tidy ones of one connection, appended and answered as they are read.
 
-A tick joins what several connections sent. Where one connection sent several at once, or is the
-only one that sends, there is nothing to join, and each function between the socket and the log that
-is left out saves more than the work it does: after every sleep of the process it runs from cold
-caches. So this is the tick of ``SendHandler`` in one function, for sends that it would store as
-rows. Whatever is unusual waits for the tick; nothing was changed then.
+A tick joins what several connections sent. While one connection alone sends there is nothing to
+join, and each function between the socket and the log that is left out saves more than the work it
+does: after every sleep of the process it runs from cold caches. So this is the tick of
+``SendHandler`` in one function, for sends that it would store as rows. Whatever is unusual waits
+for the tick; nothing was changed then.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class SendLane:
         self._time = time.monotonic
         self._body_bytes_max = store.body_bytes_max
 
-    def take(self, peer: Connection, data: bytes, count_min: int) -> int:
+    def take(self, peer: Connection, data: bytes) -> int:
         """Store and answer the sends that ``data`` holds; returns where the last of them ends.
 
         0 says that the tick must have them: others wait for it already, one of them is not tidy,
-        they are fewer than ``count_min``, or the store has something to say about them.
+        or the store has something to say about them.
         """
         server, limits = self._server, self._limits
         if server.arrivals or self._router.is_going_away:
@@ -73,9 +73,7 @@ class SendLane:
             return 0
         if self._waits_for_flush and self._sends.busy_reason(0.0) is not None:
             return 0
-        found = scan_plain(
-            data, limits.frame_bytes_max, limits.header_bytes_max, self._suffix, count_min
-        )
+        found = scan_plain(data, limits.frame_bytes_max, limits.header_bytes_max, self._suffix, 1)
         if found is None:
             return 0
         count, consumed, rows, texts, topics = found
