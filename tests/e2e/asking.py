@@ -24,17 +24,17 @@ class Asker:
     """One broker, asked over the cluster's own connection to it."""
 
     def __init__(self, cluster: LocalCluster, number: int = 0) -> None:
-        self._cluster = cluster
+        self.cluster = cluster
         self.broker = cluster.brokers[number]
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Wait for something that is done on the broker's event loop."""
-        self._cluster.run(work)
+        self.cluster.run(work)
 
     def ask(
         self, code: int, fields: Mapping[str, str] | None = None, body: bytes = b""
     ) -> ReceivedResponse:
-        return self._cluster.caller.call(self.broker.address, code, fields, body, timeout_ms=60_000)
+        return self.cluster.caller.call(self.broker.address, code, fields, body, timeout_ms=60_000)
 
     def done(self, code: int, fields: Mapping[str, str], body: bytes = b"") -> ReceivedResponse:
         """The answer, which must be a success."""

@@ -7,14 +7,18 @@ import struct
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import Any
 
 import pytest
 
+from contrail.broker.handlers.send import SendHandler
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
 from contrail.store.log import MessageStore
 from contrail.testing import LocalCluster
-from tests.e2e.asking import Asker
+from contrail.wire.server import Arrived
+from tests.e2e.asking import Asker, held_pull
 from tests.e2e.raw_client import RawClient, poll, send_fields
 
 TOPIC = "rows"
@@ -248,3 +252,59 @@ def test_messages_are_found_by_the_keys_of_their_rows(broker: Asker) -> None:
     found = broker.done(RequestCode.QUERY_MESSAGE, fields)
     assert b"AC0006" in found.body
     assert b"AC0005" not in found.body
+
+
+@pytest.fixture
+def ticked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many reads of sends each tick had to take."""
+    counts: list[int] = []
+    take = SendHandler.take_runs
+
+    def counted(handler: SendHandler, arrived: list[Arrived], at: int, **limits: Any) -> int:
+        counts.append(len(arrived) - at)
+        return take(handler, arrived, at, **limits)
+
+    monkeypatch.setattr(SendHandler, "take_runs", counted)
+    return counts
+
+
+def test_sends_of_one_read_need_no_tick(broker: Asker, taken: list[int], ticked: list[int]) -> None:
+    with RawClient(broker.broker.port) as client:
+        for first in range(0, 200, 50):
+            client.send(b"".join(frame(first + n, b"%d" % (first + n)) for n in range(50)))
+            assert [answer.opaque for answer in answers(client, 50)] == [
+                first + number for number in range(50)
+            ]
+    assert broker.bodies(TOPIC) == [b"first", *(b"%d" % number for number in range(200))]
+    assert sum(taken) > 100, "hardly any of them went as rows"
+    # A run over the end of a segment is for the tick, and so may be a read of a few.
+    assert len(ticked) < len(taken)
+
+
+def test_a_producer_that_is_alone_needs_no_tick(broker: Asker, ticked: list[int]) -> None:
+    with RawClient(broker.broker.port) as client:
+        for number in range(5):
+            client.send(frame(number, b"%d" % number))
+            assert client.next_frame().opaque == number
+    assert len(ticked) <= 1, "only the first read cannot know that nobody else is there"
+    assert broker.bodies(TOPIC) == [b"first", *(b"%d" % number for number in range(5))]
+
+
+def test_a_frame_that_is_cut_off_is_taken_with_its_rest(broker: Asker) -> None:
+    whole = b"".join(frame(number, b"%03d" % number) for number in range(40))
+    with RawClient(broker.broker.port) as client:
+        cuts = (0, len(whole) // 3, len(whole) // 3 + 2, len(whole) * 2 // 3, len(whole))
+        for at, end in pairwise(cuts):
+            client.send(whole[at:end])
+        assert [answer.opaque for answer in answers(client, 40)] == list(range(40))
+    assert broker.bodies(TOPIC) == [b"first", *(b"%03d" % number for number in range(40))]
+
+
+def test_a_pull_that_waits_is_told_of_what_needed_no_tick(broker: Asker) -> None:
+    with (
+        held_pull(broker.cluster, TOPIC, 1) as reader,
+        RawClient(broker.broker.port) as client,
+    ):
+        client.send(b"".join(frame(number, b"x") for number in range(40)))
+        assert {answer.code for answer in answers(client, 40)} == {ResponseCode.SUCCESS}
+        assert reader.next_frame().code == ResponseCode.SUCCESS

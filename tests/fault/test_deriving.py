@@ -86,9 +86,10 @@ async def test_much_is_derived_at_once(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with scene.store:
         scene.store_one(0)
-        scene.store_one(1, body_bytes=300 << 10)
+        for number in range(1, 5):
+            scene.store_one(number, body_bytes=300 << 10)
         assert not scene.deriving.is_behind
-        assert scene.store.queue_offset_max(b"orders", 0) == 2
+        assert scene.store.queue_offset_max(b"orders", 0) == 5
 
 
 @on_a_loop

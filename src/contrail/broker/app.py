@@ -28,6 +28,7 @@ from contrail.broker.handlers.quick_pulls import Outcome as PullOutcome
 from contrail.broker.handlers.relays import RelayHandlers
 from contrail.broker.handlers.request_modes import RequestModeHandlers
 from contrail.broker.handlers.send import SendHandler
+from contrail.broker.handlers.send_lane import SendLane
 from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.message_kinds import MessageKinds
@@ -273,6 +274,8 @@ class Broker:
             tls_files=self._tls_files,
         )
         self.server.times = self.pulls.quick.times = self._times
+        if self._traces is None:
+            self.server.sends_at_once = self._send_lane().take
         self.schedule = self._make_schedule()
 
     def _wire_routers(self, handlers: dict[int, Handler]) -> None:
@@ -470,6 +473,19 @@ class Broker:
             recent_halves=None
             if self._store_config.record_crc_enabled
             else self.kinds.transactions.recent,
+        )
+
+    def _send_lane(self) -> SendLane:
+        return SendLane(
+            self.server,
+            self.router,
+            self.sends,
+            self._admission,
+            self.store,
+            self.stats,
+            self._deriving,
+            self.tables.settings,
+            waits_for_flush=self._store_config.syncs_before_ack,
         )
 
     def _pull_handler(self) -> PullHandler:

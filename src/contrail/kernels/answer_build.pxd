@@ -36,7 +36,7 @@ cpdef bytes send_answers(
     Py_ssize_t run_start, bytes host_digits, bytes extra_fields)
 
 @cython.locals(
-    table="const long long[::1]", keys="unsigned char*", size=Py_ssize_t,
+    table="long long*", keys="unsigned char*", size=Py_ssize_t,
     before_id=bytes, after_key=bytes, row=Py_ssize_t, out=bytearray, view="unsigned char*", at=Py_ssize_t, _=Py_ssize_t)
 cpdef bytes plain_answers(
     Py_ssize_t count, object rows, bytearray texts, bytes host_digits, bytes extra_fields)
@@ -49,7 +49,7 @@ cpdef bytes batch_answer(
     bytes key, bytes host_digits, bytes extra_fields)
 
 @cython.locals(
-    table="const long long[::1]", keys="unsigned char*", before_id=bytes,
+    table="long long*", keys="unsigned char*", before_id=bytes,
     after_key=bytes, key_bytes_max=Py_ssize_t, row=Py_ssize_t, out=bytearray, view="unsigned char*",
     at=Py_ssize_t, answers=list, _=Py_ssize_t)
 cpdef list plain_answers_singly(

@@ -139,7 +139,7 @@ def plain_answers(
     count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
 ) -> bytes:
     """The answers to stored sends that are rows of ``send_rows``, one-way sends left out."""
-    table = rows
+    table = raw_bytes.numbers(rows, _ROW_NUMBERS * count)
     keys = texts
     before_id = _BEFORE_ID + host_digits
     after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
@@ -215,7 +215,7 @@ def plain_answers_singly(
     count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
 ) -> list[bytes]:
     """As ``plain_answers``, each by itself; empty for one-way sends."""
-    table = rows
+    table = raw_bytes.numbers(rows, _ROW_NUMBERS * count)
     keys = texts
     before_id = _BEFORE_ID + host_digits
     after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE

@@ -1,5 +1,6 @@
 # What ``raw_bytes`` does, for compiled kernels: the same functions on bare pointers. A kernel
 # cimports this file under that name. Whoever calls made the room, as there.
+from cpython.array cimport array, clone
 from cpython.bytearray cimport PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.string cimport memchr, memcmp, memcpy
@@ -72,10 +73,24 @@ cdef inline bytearray blank(Py_ssize_t size):
     return PyByteArray_FromStringAndSize(NULL, size)
 
 
+cdef inline array blank_rows(array like, Py_ssize_t number_count):
+    return clone(like, number_count, False)
+
+
+cdef inline long long* numbers(array rows, Py_ssize_t number_count) except NULL:
+    if len(rows) < number_count:
+        raise IndexError(f"{len(rows)} numbers where there should be {number_count}")
+    return rows.data.as_longlongs
+
+
 cdef inline Py_ssize_t grow(bytearray target, Py_ssize_t size) except -1:
     cdef Py_ssize_t before = len(target)
     PyByteArray_Resize(target, before + size)
     return before
+
+
+cdef inline int cut(bytearray target, Py_ssize_t size) except -1:
+    return PyByteArray_Resize(target, size)
 
 
 cdef inline const unsigned char* begin(const unsigned char[::1] view) except NULL:

@@ -2,7 +2,8 @@
 #
 # On x86 the checksum is folded sixteen bytes at a time by carry-less multiplication: Gopal et al.,
 # "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, with the
-# constants that paper gives for zlib's polynomial. Elsewhere the library's function is called.
+# constants that paper gives for zlib's polynomial; where the processor can, four times sixteen with
+# one instruction. Elsewhere the library's function is called.
 from cpython.bytes cimport PyBytes_FromStringAndSize
 
 cdef extern from *:
@@ -21,6 +22,60 @@ cdef extern from *:
         _mm_clmulepi64_si128(into, by, 0x00), _mm_clmulepi64_si128(into, by, 0x11)), next)
     #define CONTRAIL_LOAD(place) _mm_loadu_si128((const __m128i *)(place))
 
+    #if defined(__clang__) || __GNUC__ >= 9
+    #include <immintrin.h>
+
+    static int contrail_crc_folds_wide(void) {
+        static int answer = -1;
+        if (answer < 0)
+            answer = __builtin_cpu_supports("vpclmulqdq") && __builtin_cpu_supports("avx512f");
+        return answer;
+    }
+
+    #define CONTRAIL_WIDE(into, by, next) _mm512_ternarylogic_epi64( \\
+        _mm512_clmulepi64_epi128(into, by, 0x00), _mm512_clmulepi64_epi128(into, by, 0x11), \\
+        next, 0x96)
+    #define CONTRAIL_LOAD_WIDE(place) _mm512_loadu_si512((const void *)(place))
+
+    /* The first ``size`` bytes, a multiple of 256 and not 0, as sixteen that stand for them. */
+    __attribute__((target("avx512f,vpclmulqdq,pclmul,sse2")))
+    static __m128i contrail_crc_fold_wide(
+            unsigned int crc, const unsigned char *data, size_t size) {
+        const __m512i by_sixteen = _mm512_set4_epi64(
+            0x01322d1430, 0x011542778a, 0x01322d1430, 0x011542778a);
+        const __m512i by_four = _mm512_set4_epi64(
+            0x01c6e41596, 0x0154442bd4, 0x01c6e41596, 0x0154442bd4);
+        const __m128i by_one = _mm_set_epi64x(0x00ccaa009e, 0x01751997d0);
+        __m512i a, b, c, d;
+        __m128i folded;
+        a = _mm512_xor_si512(CONTRAIL_LOAD_WIDE(data),
+            _mm512_zextsi128_si512(_mm_cvtsi32_si128((int)crc)));
+        b = CONTRAIL_LOAD_WIDE(data + 64);
+        c = CONTRAIL_LOAD_WIDE(data + 128);
+        d = CONTRAIL_LOAD_WIDE(data + 192);
+        for (data += 256, size -= 256; size; data += 256, size -= 256) {
+            a = CONTRAIL_WIDE(a, by_sixteen, CONTRAIL_LOAD_WIDE(data));
+            b = CONTRAIL_WIDE(b, by_sixteen, CONTRAIL_LOAD_WIDE(data + 64));
+            c = CONTRAIL_WIDE(c, by_sixteen, CONTRAIL_LOAD_WIDE(data + 128));
+            d = CONTRAIL_WIDE(d, by_sixteen, CONTRAIL_LOAD_WIDE(data + 192));
+        }
+        b = CONTRAIL_WIDE(a, by_four, b);
+        c = CONTRAIL_WIDE(b, by_four, c);
+        d = CONTRAIL_WIDE(c, by_four, d);
+        folded = _mm512_castsi512_si128(d);
+        folded = CONTRAIL_FOLD(folded, by_one, _mm512_extracti32x4_epi32(d, 1));
+        folded = CONTRAIL_FOLD(folded, by_one, _mm512_extracti32x4_epi32(d, 2));
+        return CONTRAIL_FOLD(folded, by_one, _mm512_extracti32x4_epi32(d, 3));
+    }
+    #else
+    static int contrail_crc_folds_wide(void) { return 0; }
+    static __m128i contrail_crc_fold_wide(
+            unsigned int crc, const unsigned char *data, size_t size) {
+        (void)crc; (void)data; (void)size;
+        return _mm_setzero_si128();
+    }
+    #endif
+
     /* Takes and returns the checksum without its two inversions; size is a multiple of 16, not 0. */
     __attribute__((target("pclmul,sse2")))
     static unsigned int contrail_crc_fold(
@@ -31,6 +86,13 @@ cdef extern from *:
         const __m128i barrett = _mm_set_epi64x(0x01f7011641, 0x01db710641);
         const __m128i low_halves = _mm_setr_epi32(~0, 0, ~0, 0);
         __m128i a, b, c, d;
+        if (size >= 256 && contrail_crc_folds_wide()) {
+            size_t wide = size & ~(size_t)255;
+            a = contrail_crc_fold_wide(crc, data, wide);
+            data += wide;
+            size -= wide;
+            goto rest;
+        }
         a = _mm_xor_si128(CONTRAIL_LOAD(data), _mm_cvtsi32_si128((int)crc));
         if (size >= 64) {
             b = CONTRAIL_LOAD(data + 16);
@@ -49,6 +111,7 @@ cdef extern from *:
             data += 16;
             size -= 16;
         }
+    rest:
         for (; size >= 16; data += 16, size -= 16)
             a = CONTRAIL_FOLD(a, by_one, CONTRAIL_LOAD(data));
         /* 128 bits to 64, to 32, and what is left of those by Barrett's reduction. */

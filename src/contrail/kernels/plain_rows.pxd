@@ -36,7 +36,7 @@ cpdef object put_plain_rows(
     bint with_index)
 
 @cython.locals(
-    count=Py_ssize_t, table="const long long[::1]", texts=bytearray, places=list,
+    count=Py_ssize_t, table="long long*", texts=bytearray, places=list,
     view="unsigned char*", place=QueuePlace, topic=bytes, seed=cython.longlong,
     queue=RowTail, at=Py_ssize_t, index=Py_ssize_t, queue_offset=cython.longlong,
     physical_offset=cython.longlong, tags_code=cython.longlong, key_hash=cython.longlong,

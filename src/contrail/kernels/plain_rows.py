@@ -110,7 +110,8 @@ def _put_chunk(
     index_bytes: int,
 ) -> int:
     """How many bytes of index rows there are now, -1 if none are wanted, -2 for a second look."""
-    count, table, texts, places = chunk[1], chunk[2], chunk[3], chunk[5]
+    count, texts, places = chunk[1], chunk[3], chunk[5]
+    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
     view = texts
     place: QueuePlace | None = None
     topic = b""

@@ -1,4 +1,5 @@
 cimport cython
+cimport contrail.kernels.bare_bytes as raw_bytes
 from contrail.kernels cimport frame_scan
 from contrail.kernels.frame_scan cimport Send
 
@@ -12,7 +13,7 @@ cdef int _A_KEY
 cdef int _PROPERTIES
 cdef int _A_TOPIC
 cdef int _THE_END
-cdef bytes _EMPTY_ROW
+cdef object _NO_ROWS
 cdef Py_ssize_t _ROW_NUMBERS
 cdef Py_ssize_t _OPAQUE
 cdef Py_ssize_t _ONE_WAY
@@ -33,6 +34,9 @@ cdef Py_ssize_t _KEYS_END
 cdef Py_ssize_t _TAGS_AT
 cdef Py_ssize_t _TAGS_END
 cdef Py_ssize_t _IS_FIFO
+cdef Py_ssize_t _QUEUE_OFFSET
+cdef Py_ssize_t _PHYSICAL_OFFSET
+cdef Py_ssize_t _RECORD_BYTES
 
 
 cdef class _Pattern:
@@ -52,7 +56,7 @@ cpdef tuple scan_plain(
     Py_ssize_t count_min)
 
 @cython.locals(
-    table="long long[::1]", target="unsigned char*", send=Send, strict=_Pattern, loose=_Pattern,
+    table="long long*", target="unsigned char*", send=Send, strict=_Pattern, loose=_Pattern,
     wide=_Pattern, position=Py_ssize_t, text_before=Py_ssize_t, text_at=Py_ssize_t,
     text_end=Py_ssize_t, at=Py_ssize_t, frame_end=Py_ssize_t, header_at=Py_ssize_t, header_end=Py_ssize_t, topic=bytes,
     is_json=cython.bint, _=Py_ssize_t)

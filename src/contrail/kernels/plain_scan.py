@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from array import array
 
-from contrail.kernels import frame_scan, send_rows
+from contrail.kernels import frame_scan, raw_bytes, send_rows
 
 _PROPERTIES_BYTES_MAX = 32_767
 _TOPIC_BYTES_MAX = 127
@@ -33,7 +33,7 @@ _PROPERTIES = 4
 _A_TOPIC = 5
 _THE_END = 6
 _ROW_NUMBERS = send_rows.ROW_NUMBERS
-_EMPTY_ROW = bytes(8 * send_rows.ROW_NUMBERS)
+_NO_ROWS = array("q")
 _OPAQUE = send_rows.OPAQUE
 _ONE_WAY = send_rows.ONE_WAY
 _QUEUE_ID = send_rows.QUEUE_ID
@@ -53,6 +53,9 @@ _KEYS_END = send_rows.KEYS_END
 _TAGS_AT = send_rows.TAGS_AT
 _TAGS_END = send_rows.TAGS_END
 _IS_FIFO = send_rows.IS_FIFO
+_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
+_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
+_RECORD_BYTES = send_rows.RECORD_BYTES
 
 
 def scan_plain(
@@ -86,9 +89,9 @@ def scan_plain(
         position += total + 4
     if count < count_min or count == 0:
         return None
-    rows = array("q", _EMPTY_ROW * count)
+    rows = raw_bytes.blank_rows(_NO_ROWS, _ROW_NUMBERS * count)
     # No text is longer than it was in its header, but for what is added.
-    texts = bytearray(text_bytes + count * (len(suffix) + 1))
+    texts = raw_bytes.blank(text_bytes + count * (len(suffix) + 1))
     topics: list[bytes] = []
     consumed = _fill_rows(view, rows, texts, suffix, count, topics)
     return None if consumed < 0 else (count, consumed, rows, texts, topics)
@@ -117,7 +120,7 @@ def _fill_rows(
     topics: list[bytes],
 ) -> int:
     """Where the last of ``count`` frames ends; -1 when one of them is no tidy send."""
-    table = rows
+    table = raw_bytes.numbers(rows, _ROW_NUMBERS * count)
     target = texts
     send = frame_scan.Send()
     strict = _Pattern()
@@ -175,10 +178,12 @@ def _fill_rows(
         table[at + _TAGS_AT] = send.tags_at
         table[at + _TAGS_END] = send.tags_end
         table[at + _IS_FIFO] = send.is_fifo
+        table[at + _QUEUE_OFFSET] = table[at + _PHYSICAL_OFFSET] = table[at + _RECORD_BYTES] = 0
         at += _ROW_NUMBERS
         text_before = text_at
         text_at = text_end
         position = frame_end
+    raw_bytes.cut(texts, text_at)
     return position
 
 

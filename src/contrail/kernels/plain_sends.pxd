@@ -25,7 +25,7 @@ cdef Py_ssize_t _PHYSICAL_OFFSET
 cdef Py_ssize_t _RECORD_BYTES
 
 @cython.locals(
-    count=Py_ssize_t, table="const long long[::1]", topics=list, topic=bytes, by_queue=list,
+    count=Py_ssize_t, table="long long*", topics=list, topic=bytes, by_queue=list,
     at=Py_ssize_t, index=Py_ssize_t, queue_id=cython.longlong, body_bytes=cython.longlong,
     place=QueuePlace, found=list)
 cpdef bint are_admitted(
@@ -36,7 +36,7 @@ cpdef bint are_admitted(
 cdef list _new_places(bytes topic, dict queue_counts, dict places)
 
 @cython.locals(
-    count=Py_ssize_t, table="const long long[::1]", found=Py_ssize_t, index=Py_ssize_t)
+    count=Py_ssize_t, table="long long*", found=Py_ssize_t, index=Py_ssize_t)
 cpdef Py_ssize_t two_way_count(tuple chunk) except -1
 
 @cython.locals(
@@ -51,18 +51,18 @@ cpdef tuple build_plain_run(
 cdef bint _borrow(tuple chunk, dict next_offsets, list lent) except -1
 
 @cython.locals(
-    count=Py_ssize_t, table="long long[::1]", born_hosts=list, born_host=bytes, fixed=Py_ssize_t,
+    count=Py_ssize_t, table="long long*", born_hosts=list, born_host=bytes, fixed=Py_ssize_t,
     total=cython.longlong, at=Py_ssize_t, size=cython.longlong, index=Py_ssize_t)
 cdef long long _measure(tuple chunk, Py_ssize_t store_host_bytes) except -1
 
 @cython.locals(
-    count=Py_ssize_t, table="long long[::1]", places=list, place=QueuePlace,
+    count=Py_ssize_t, table="long long*", places=list, place=QueuePlace,
     last=cython.longlong, at=Py_ssize_t, index=Py_ssize_t)
 cdef long long _place(tuple chunk, long long physical_offset) except -2
 
 @cython.locals(
     buffer=bytes, count=Py_ssize_t, texts=bytearray, born_hosts=list, born_host=bytes,
-    view="const unsigned char*", table="const long long[::1]", properties="unsigned char*",
+    view="const unsigned char*", table="long long*", properties="unsigned char*",
     target="unsigned char*", host_bits=cython.longlong, at=Py_ssize_t,
     start=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, places=list, place=QueuePlace, topic=bytes,
     topic_bytes=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t, body_crc=cython.longlong,

@@ -62,7 +62,8 @@ def are_admitted(
     whoever asks again. ``places`` are those that were met before, by topic and queue id; it must be
     emptied whenever a topic's queues may have changed.
     """
-    count, table, topics = chunk[1], chunk[2], chunk[5]
+    count, topics = chunk[1], chunk[5]
+    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
     found: list[QueuePlace] = []
     topic = b""
     by_queue: list[QueuePlace | None] | None = None
@@ -102,7 +103,8 @@ def _new_places(
 
 def two_way_count(chunk: Chunk) -> int:
     """How many sends of a chunk wait for an answer."""
-    count, table = chunk[1], chunk[2]
+    count = chunk[1]
+    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
     found = 0
     for index in range(count):
         if not table[index * _ROW_NUMBERS + _ONE_WAY]:
@@ -164,7 +166,8 @@ def _borrow(
 
 def _measure(chunk: Chunk, store_host_bytes: int) -> int:
     """Note the size of each record; the sum."""
-    count, table, born_hosts = chunk[1], chunk[2], chunk[4]
+    count, born_hosts = chunk[1], chunk[4]
+    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
     # The lengths of topic and properties take three bytes.
     fixed = _HEADER_BYTES - 8 + store_host_bytes - 8 + 3
     total = 0
@@ -182,7 +185,8 @@ def _measure(chunk: Chunk, store_host_bytes: int) -> int:
 
 def _place(chunk: Chunk, physical_offset: int) -> int:
     """Note the places of a chunk's records; where the last one begins."""
-    count, table, places = chunk[1], chunk[2], chunk[5]
+    count, places = chunk[1], chunk[5]
+    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
     last = physical_offset
     at = 0
     for index in range(count):
@@ -204,7 +208,8 @@ def _lay_out(
     C copies to and from bare pointers: ``out`` was made as large as all records, and the places in
     the rows come from the scan, which found them within the buffers.
     """
-    buffer, count, table, texts = chunk[0], chunk[1], chunk[2], chunk[3]
+    buffer, count, texts = chunk[0], chunk[1], chunk[3]
+    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
     born_hosts, places = chunk[4], chunk[5]
     view = buffer
     properties = texts

@@ -7,6 +7,8 @@ room, and says the truth about where things are.
 
 from __future__ import annotations
 
+from array import array
+
 _HEX_DIGITS = 16
 
 
@@ -15,11 +17,32 @@ def blank(size: int) -> bytearray:
     return bytearray(size)
 
 
+def blank_rows(like: array[int], number_count: int) -> array[int]:
+    """As ``blank``, for so many numbers of 64 bits; ``like`` is any array of such."""
+    return array("q", bytes(8 * number_count))
+
+
+def numbers(rows: array[int], number_count: int) -> array[int]:
+    """The numbers of rows, to read and write without more checks than that there are so many.
+
+    Raises:
+        IndexError: there are fewer.
+    """
+    if len(rows) < number_count:
+        raise IndexError(f"{len(rows)} numbers where there should be {number_count}")
+    return rows
+
+
 def grow(target: bytearray, size: int) -> int:
     """Room for ``size`` bytes more, as in ``blank``; where it begins."""
     before = len(target)
     target += bytes(size)
     return before
+
+
+def cut(target: bytearray, size: int) -> None:
+    """Leave the first ``size`` bytes; there are as many."""
+    del target[size:]
 
 
 def begin(view: memoryview) -> memoryview:

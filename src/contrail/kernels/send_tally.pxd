@@ -1,5 +1,7 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+
 from contrail.kernels.send_places cimport QueuePlace
 
 cdef Py_ssize_t _ROW_NUMBERS
@@ -16,7 +18,7 @@ cpdef dict tally_run(
     bytes fifo_skips)
 
 @cython.locals(
-    total=Py_ssize_t, chunk=tuple, count=Py_ssize_t, table="const long long[::1]", places=list,
+    total=Py_ssize_t, chunk=tuple, count=Py_ssize_t, table="long long*", places=list,
     place=QueuePlace, kind=int, size_place=Py_ssize_t, alike=Py_ssize_t,
     byte_count=cython.longlong, at=Py_ssize_t, index=Py_ssize_t, found=int,
     size=cython.longlong, found_place=Py_ssize_t)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from contrail.kernels import send_rows
+from contrail.kernels import raw_bytes, send_rows
 
 if TYPE_CHECKING:
     from contrail.kernels.send_places import QueuePlace
@@ -108,7 +108,7 @@ def tally_plain(chunks: list[Any], counted: list[QueuePlace]) -> int:
     total = 0
     for chunk in chunks:
         count = chunk[1]
-        table = chunk[2]
+        table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
         places = chunk[5]
         place: QueuePlace | None = None
         kind = 0

@@ -31,11 +31,11 @@ if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
 
 _TOTAL = Struct(">I")
-_PREFIX_BYTES = 8
+FRAME_PREFIX_BYTES = 8
 # Nothing else of the frame kernel is as long.
 PULL_LENGTH = 9
 # How a Java client's header begins, in JSON and in binary; others are not worth a try.
-_SEND_BEGINS = (b'{"code":310,', b"\x01\x36\x00")
+SEND_BEGINS = (b'{"code":310,', b"\x01\x36\x00")
 # Three sends of one connection cost a fifth less as rows than as tuples, one costs as much.
 _PLAIN_COUNT_MIN = 1
 _KNOWN_LANGUAGES = frozenset(LANGUAGES)
@@ -141,7 +141,7 @@ class FrameDecoder:
             data = self._joined(data)
             if not data:
                 return []
-        if self._takes_plain_sends and data.startswith(_SEND_BEGINS, _PREFIX_BYTES):
+        if self._takes_plain_sends and data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES):
             suffix = self._property_suffix
             found = scan_plain(
                 data, self._frame_bytes_max, self._header_bytes_max, suffix, _PLAIN_COUNT_MIN
@@ -149,7 +149,7 @@ class FrameDecoder:
             if found is not None:
                 count, consumed, rows, texts, topics = found
                 if consumed < len(data):
-                    self._keep(data, consumed)
+                    self.keep(data, consumed)
                 self.only_sends = True
                 hosts = [self._born_host] * count
                 return PlainSends((data, count, rows, texts, hosts, topics), suffix)
@@ -190,20 +190,21 @@ class FrameDecoder:
             self._property_suffix,
         )
         if consumed < len(data) and not problem:
-            self._keep(data, consumed)
+            self.keep(data, consumed)
         if problem:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
         self.only_sends = not kinds
         return self._finished(data, items) if kinds & KIND_OTHER else items
 
-    def _keep(self, data: bytes, consumed: int) -> None:
+    def keep(self, data: bytes, consumed: int) -> None:
+        """Hold what was received behind ``consumed``: a frame that is not finished."""
         self.pending = bytearray(memoryview(data)[consumed:])
         known = len(self.pending) >= _TOTAL.size
         total = _TOTAL.unpack_from(self.pending)[0] if known else 0
-        wanted_bytes = max(_PREFIX_BYTES, total + _TOTAL.size)
+        wanted_bytes = max(FRAME_PREFIX_BYTES, total + _TOTAL.size)
         # A length beyond the limit is refused with the next bytes, not waited for.
         is_sound = wanted_bytes <= self._frame_bytes_max
-        self._wanted_bytes = wanted_bytes if is_sound else _PREFIX_BYTES
+        self._wanted_bytes = wanted_bytes if is_sound else FRAME_PREFIX_BYTES
 
     def _finished(self, data: bytes, items: list[Item]) -> Frames:
         """Requests and responses as objects; headers the kernel left alone are decoded here."""

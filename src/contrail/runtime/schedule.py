@@ -1,4 +1,8 @@
-"""Periodic jobs by the injected clock: due when the clock says so, whoever moves it."""
+"""Periodic jobs by the injected clock: due when the clock says so, whoever moves it.
+
+A server that has nothing to do wakes for its jobs only, so waking seldom is what keeps it cheap:
+when one job is due, those that soon would be are run with it.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +12,9 @@ from dataclasses import dataclass
 
 _log = logging.getLogger(__name__)
 
+# With another one a job is run as much of its interval early as this part.
+_EARLY_PART = 4
+_IDLE_WAIT_MS = 1000
 
 Interval = int | Callable[[], int]
 """Milliseconds, or who says how many it is now."""
@@ -19,10 +26,6 @@ class _Job:
     interval: Interval
     run: Callable[[int], object]
     ran_ms: int
-
-    def due_ms(self) -> int:
-        interval = self.interval
-        return self.ran_ms + (interval if isinstance(interval, int) else interval())
 
 
 class Schedule:
@@ -43,12 +46,15 @@ class Schedule:
         self._jobs.append(_Job(name, interval, run, self._started_ms))
 
     def run_due(self, now_ms: int) -> None:
-        """Run what is due, once each. A job that fails is logged and stays in the schedule."""
-        for job in self._jobs:
-            # A clock set back by more than an interval must not silence a job until it catches up.
-            if job.ran_ms > now_ms + 1:
-                job.ran_ms = now_ms
-            if now_ms >= job.due_ms():
+        """Run what is due, once each, and with it what nearly is.
+
+        A job that fails is logged and stays in the schedule.
+        """
+        nearly = self._waiting(now_ms)
+        if not any(wait_ms <= 0 for _, wait_ms, _ in nearly):
+            return
+        for job, wait_ms, interval_ms in nearly:
+            if wait_ms * _EARLY_PART <= interval_ms:
                 job.ran_ms = now_ms
                 try:
                     job.run(now_ms)
@@ -57,5 +63,17 @@ class Schedule:
 
     def due_in_ms(self, now_ms: int) -> int:
         """How long until the next job is due; 0 when one is."""
-        due_ms = min([job.due_ms() for job in self._jobs], default=now_ms + 1000)
-        return max(0, due_ms - now_ms)
+        waits = [wait_ms for _, wait_ms, _ in self._waiting(now_ms)]
+        return max(0, min(waits, default=_IDLE_WAIT_MS))
+
+    def _waiting(self, now_ms: int) -> list[tuple[_Job, int, int]]:
+        """Every job with how long it waits yet, and its interval now."""
+        waiting = []
+        for job in self._jobs:
+            # A clock set back by more than an interval must not silence a job until it catches up.
+            if job.ran_ms > now_ms + 1:
+                job.ran_ms = now_ms
+            interval = job.interval
+            interval_ms = interval if isinstance(interval, int) else interval()
+            waiting.append((job, job.ran_ms + interval_ms - now_ms, interval_ms))
+        return waiting

@@ -100,6 +100,14 @@ class FaultyBroker(Broker):
 
     # What the server calls.
 
+    def _wire(self) -> None:
+        super()._wire()
+        take = self.server.sends_at_once
+        if take is not None:
+            self.server.sends_at_once = lambda peer, data: (
+                0 if self._is_dead or self._meddles else take(peer, data)
+            )
+
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
         return at if self._meddles else super().take_runs(arrived, at)
 

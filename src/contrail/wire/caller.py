@@ -10,7 +10,7 @@ from contrail.errors import CallFailed
 from contrail.protocol.command import ReceivedResponse, Request
 from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
 from contrail.wire.addresses import split_address
-from contrail.wire.connection import Connection
+from contrail.wire.connection import Connection, TakeSends
 from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
 
@@ -37,6 +37,8 @@ class Caller:
         self.language = language
         self.pauses_slow_peers = False
         self.takes_plain_sends = False
+        self.sends_at_once: TakeSends | None = None
+        self.last_sender: Connection | None = None
         self._client_tls = tls
         self._on_lost = on_lost
         # Of connections that peers make to us; those we make are encrypted by the event loop.

@@ -30,7 +30,13 @@ from contrail.protocol.command import (
     encode_request,
     encode_response,
 )
-from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
+from contrail.protocol.frames import (
+    FRAME_PREFIX_BYTES,
+    SEND_BEGINS,
+    FrameDecoder,
+    Frames,
+    PlainSends,
+)
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
@@ -43,6 +49,11 @@ _LARGE_PART_BYTES = 16 << 10
 _TIMER_RESOLUTION_S = 0.001
 # More than a connection may have waiting at once.
 _PUT_OFF_MAX = 32_768
+
+
+TakeSends = Callable[["Connection", bytes], int]
+"""Takes a connection's bytes if they are whole sends, but for an unfinished frame at their end, and
+returns where these end; 0 if they are to wait for the next tick."""
 
 
 class Hub(Protocol):
@@ -59,6 +70,10 @@ class Hub(Protocol):
     tls_files: TlsFiles | None
     # Whether a single send is handed over as it came, to be taken apart with those of others.
     takes_plain_sends: bool
+    # Who takes sends as they are read, if anybody does. It is asked while one connection alone
+    # sends: those of several are cheaper to store together, which takes a tick.
+    sends_at_once: TakeSends | None
+    last_sender: Connection | None
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
@@ -178,11 +193,31 @@ class Connection(asyncio.Protocol):
                 if answered[1] == len(data):
                     return
                 data = data[answered[1] :]
-        if starts_a_frame and hub.takes_plain_sends and is_one_send(data):
-            self.frame_s = now_s
-            self.has_sent_a_frame = True
-            hub.arrived(self, data, True)
-            return
+        if (
+            starts_a_frame
+            and hub.takes_plain_sends
+            and data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES)
+        ):
+            if hub.last_sender is self and hub.sends_at_once is not None:
+                try:
+                    consumed = hub.sends_at_once(self, data)
+                except Exception:
+                    # Whether they were stored cannot be told: the peer learns that nothing is.
+                    _log.exception("the sends of %s were not served", self.address)
+                    self.close("internal_error")
+                    return
+                if consumed:
+                    self.frame_s = now_s
+                    self.has_sent_a_frame = True
+                    if consumed < len(data):
+                        decoder.keep(data, consumed)
+                    return
+            hub.last_sender = self
+            if is_one_send(data):
+                self.frame_s = now_s
+                self.has_sent_a_frame = True
+                hub.arrived(self, data, True)
+                return
         frames = decoder.feed_runs(data)
         if frames:
             # What is pending now, if anything, has just begun.

@@ -31,6 +31,10 @@ class RequestKind(NamedTuple):
     is_one_way: bool
 
 
+_TWO_WAY_SENT = RequestKind(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, False)
+_ONE_WAY_SENT = RequestKind(RequestCode.SEND_MESSAGE_V2, ResponseCode.SUCCESS, False, True)
+
+
 class RequestTimes:
     """Counts answered requests. ``arrived_s`` is when what is being worked on came in."""
 
@@ -55,6 +59,16 @@ class RequestTimes:
             row = known.get(kind) or self._row_of(kind)
             row[bisect_left(BOUNDS_MS, elapsed_ms)] += count
             row[-1] += elapsed_ms * count
+
+    def answered_plain(self, count: int, two_way_count: int, arrived_s: float) -> None:
+        """As ``answered_sends``, for plain ones that went well."""
+        elapsed_ms = (self._now_s() - arrived_s) * 1000
+        if two_way_count:
+            row = self._counts.get(_TWO_WAY_SENT) or self._row_of(_TWO_WAY_SENT)
+            row[bisect_left(BOUNDS_MS, elapsed_ms)] += two_way_count
+            row[-1] += elapsed_ms * two_way_count
+        if count > two_way_count:
+            self._note(_ONE_WAY_SENT, elapsed_ms, count - two_way_count)
 
     def answered_pulls(self, counts: dict[int, int]) -> None:
         """Pulls of this tick, by code, were answered with messages."""

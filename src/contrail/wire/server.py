@@ -16,7 +16,7 @@ from typing import Protocol
 
 from contrail.errors import ConfigError
 from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
-from contrail.wire.connection import Connection
+from contrail.wire.connection import Connection, TakeSends
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import TlsFiles, TlsMode
@@ -25,7 +25,7 @@ _log = logging.getLogger(__name__)
 
 _SWEEP_S = 1.0
 # What arrives so soon after a tick may have been waiting for its end.
-_FOLLOWS_S = 0.005
+FOLLOWS_S = 0.005
 _BACKLOG = 1024
 _FREE_PAIR_TRIES = 100
 FAST_PORT_DISTANCE = 2
@@ -94,14 +94,19 @@ class Server:
         self.times: RequestTimes | None = None
         self.now_s = 0.0
         self._per_address: Counter[str] = Counter()
-        self._arrived: list[Arrived] = []
+        # What waits for the next tick.
+        self.arrivals: list[Arrived] = []
+        # Whose sends were read last: as long as it is one alone, there is nobody to wait for.
+        self.last_sender: Connection | None = None
+        # Set by a service that takes sends as they are read; see ``Hub``.
+        self.sends_at_once: TakeSends | None = None
         self._to_flush: list[Connection] = []
         # Whether something waits for the next tick, or may do so.
         self.tick_is_due = False
         self._time = time.monotonic
-        self._first_arrival_s = self._ended_s = 0.0
-        # How long the last tick took, while it matters to what arrives.
-        self.took_s = 0.0
+        # When the last tick ended, and how long it took, while that matters to what arrives.
+        self.ended_s = self.took_s = 0.0
+        self._first_arrival_s = 0.0
         # How long the first frame of this tick has waited, as far as can be told.
         self.waited_s = 0.0
         self._is_stopping = False
@@ -166,10 +171,10 @@ class Server:
     def arrived(
         self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
     ) -> None:
-        if not self._arrived:
+        if not self.arrivals:
             # When this was sent: if a tick has just ended, half way through it on average.
             now_s = self._time()
-            if now_s - self._ended_s >= _FOLLOWS_S:
+            if now_s - self.ended_s >= FOLLOWS_S:
                 self.took_s = 0.0
             self._first_arrival_s = now_s - self.took_s / 2
             if not only_sends:
@@ -177,7 +182,7 @@ class Server:
                 if not frames:
                     return
             self.schedule_tick()
-        self._arrived.append((connection, frames, only_sends))
+        self.arrivals.append((connection, frames, only_sends))
 
     def _taken_at_once(
         self, connection: Connection, frames: Frames | PlainSends | bytes
@@ -202,6 +207,8 @@ class Server:
 
     def lost(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
+        if self.last_sender is connection:
+            self.last_sender = None
         host = connection.address.rpartition(":")[0]
         self._per_address[host] -= 1
         if self._per_address[host] <= 0:
@@ -220,10 +227,10 @@ class Server:
     def _tick(self) -> None:
         """What is asked for during a tick is still done in it; frames come between ticks only."""
         began_s = self._time()
-        self.waited_s = began_s - self._first_arrival_s if self._arrived else 0.0
+        self.waited_s = began_s - self._first_arrival_s if self.arrivals else 0.0
         if self.times is not None:
             self.times.arrived_s = began_s - self.waited_s
-        arrived, self._arrived = self._arrived, []
+        arrived, self.arrivals = self.arrivals, []
         try:
             # Also of a peer that has gone meanwhile: what it sent last may be one-way.
             if arrived:
@@ -235,7 +242,7 @@ class Server:
             if self._to_flush:
                 to_flush, self._to_flush = self._to_flush, []
                 self._flush(to_flush)
-            self._ended_s = ended_s = self._time()
+            self.ended_s = ended_s = self._time()
             self.took_s = ended_s - began_s
 
     def _hand_over(self, arrived: list[Arrived]) -> None:

@@ -432,7 +432,7 @@ def test_levels_without_messages_write_and_say_nothing(caplog: pytest.LogCapture
     scene = Scene()
     levels = scene.start()
     levels.run(NOW_MS)
-    assert levels.interval_ms == 50
+    assert levels.interval_ms == 40
     assert levels.queue_offsets() == {} and levels.pending_counts() == {}
     assert scene.written_offsets() is None
     assert caplog.text == ""

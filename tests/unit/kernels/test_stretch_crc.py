@@ -12,8 +12,8 @@ from contrail.model.message import MessageDraft
 from contrail.model.record import CRC_MASK
 from tests.unit.kernels.material import IPV4, STORE_TIMESTAMP_MS
 
-# Every way to end behind the last sixteen and the last sixty-four bytes, and some long ones.
-LENGTHS = [*range(1, 300), 1023, 1024, 1025, 4096, 65_537]
+# Every way to end behind the last 16, the last 64 and the last 256 bytes, and some long ones.
+LENGTHS = [*range(1, 800), 1023, 1024, 1025, 4096, 65_537]
 
 
 def test_bodies_of_every_length_are_stored_with_the_checksum_of_zlib() -> None:

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrail.errors import MessageIllegal
-from contrail.kernels.send_places import QueuePlace
+from contrail.kernels.send_places import QueuePlace, commit_places
 from contrail.model.message import MessageDraft
 from contrail.model.record import BLANK_RECORD_BYTES
 from contrail.store.state.append import AppendState
@@ -116,7 +116,7 @@ def test_records_never_overlap_never_cross_a_segment_and_leave_room_for_the_blan
 def lent_place(state: AppendState, next_offset: int) -> QueuePlace:
     """A place as the kernel leaves it that goes by places."""
     place = QueuePlace(b"orders", 0)
-    table, lent = state.lending()
+    table, lent = state.unlent_offsets, state.lent
     place.next_offset = table.pop(place.key)
     place.planned_offset = next_offset
     place.is_lent = True
@@ -131,8 +131,8 @@ def test_what_was_lent_is_back_before_anybody_else_plans() -> None:
     assert state.next_offset(b"orders", 0) == 5, "what is only planned is not so yet"
     assert not place.is_lent
     place = lent_place(state, 8)
-    state.commit_lent([(b"", 1, array("q"), bytearray(), [b""], [place])], 300)
-    assert state.physical_end == 300
+    commit_places([(b"", 1, array("q"), bytearray(), [b""], [place])])
+    state.physical_end = 300
     plan = state.plan_append([draft(), draft()], [100] * 2)
     assert plan.queue_offsets == [8, 9]
     assert plan.new_queues == []
@@ -147,4 +147,4 @@ def test_a_topic_is_forgotten_though_its_next_offset_is_lent() -> None:
     state.forget_topic(b"orders")
     assert not place.is_lent
     assert state.next_offset(b"orders", 0) == 0
-    assert state.lending() == ({}, [])
+    assert (state.unlent_offsets, state.lent) == ({}, [])

@@ -35,7 +35,7 @@ def test_a_read_that_is_answered_as_a_whole_is_not_decoded() -> None:
     setting.connection.data_received(b"quick")
     assert b"".join(setting.transport.written) == b"the answer"
     assert setting.connection.has_sent_a_frame
-    assert not setting.server._arrived
+    assert not setting.server.arrivals
 
 
 def test_what_follows_takes_the_way_of_all_frames() -> None:
@@ -44,7 +44,7 @@ def test_what_follows_takes_the_way_of_all_frames() -> None:
     assert setting.connection.pending_bytes == 9
     setting.connection.data_received(REQUEST[9:])
     assert setting.asked == [b"quick" + REQUEST[:9]], "in the middle of a frame nobody is asked"
-    assert len(setting.server._arrived) == 1
+    assert len(setting.server.arrivals) == 1
     setting.connection.data_received(REQUEST)
     assert setting.asked[1:] == [REQUEST]
 
@@ -72,4 +72,4 @@ def test_an_answer_that_cannot_be_written_ends_the_connection() -> None:
     setting.transport.writelines = fail  # type: ignore[method-assign]
     setting.connection.data_received(b"quick" + REQUEST)
     assert setting.connection.is_closed
-    assert not setting.server._arrived
+    assert not setting.server.arrivals

@@ -48,7 +48,7 @@ class BatchSends:
 
     def count(self, items: list[Item], at: int) -> int:
         """How many sends from there on are batches that may be collected."""
-        return count_batches(items, at, self._admission.splitting_topics(), _PLAIN_FLAGS)
+        return count_batches(items, at, self._admission.splitting_topics, _PLAIN_FLAGS)
 
     def take(self, peer: Connection, items: list[Item]) -> None:
         """Collect batches of one connection."""

@@ -47,7 +47,7 @@ from contrail.wire.server import Arrived
 _log = logging.getLogger(__name__)
 
 # Any other bit needs a second look: transactions, inner batches.
-_PLAIN_FLAGS = 0x701
+PLAIN_FLAGS = 0x701
 _HALF = HALF_TOPIC.encode()
 # RocketMQ calls its page cache busy when one append takes longer than this.
 _FLUSH_BUSY_MS = 1000
@@ -58,6 +58,9 @@ _JOINED_COUNT_MIN = 4
 OnStored = Callable[[Sequence[Item], Sequence[MessageDraft], AppendedRun], None]
 """Told of every message that was stored for a producer: the send it came with, the message as it
 was stored, and the places of all."""
+
+SentRows = tuple[list[Connection], PlainSends]
+"""Who sent it, and what: one connection all of it, or each of several one message."""
 
 _Claimed = tuple[int, Claim, int]
 """A message's number in the run, its claim, and the queue it was sent to."""
@@ -90,7 +93,7 @@ class SendHandler:
         self._body_bytes_max = store.body_bytes_max
         self._waits_for_flush = waits_for_flush
         self._on_stored = on_stored
-        self._answers = SendAnswers(
+        self.answers = SendAnswers(
             settings,
             acknowledgements,
             stats,
@@ -107,12 +110,12 @@ class SendHandler:
         self._parts: list[Part] = []
         # By topic and key: those in the run that nobody may store once more.
         self._claims: dict[tuple[str, bytes], _Claimed] = {}
-        self._chunks: list[tuple[list[Connection], PlainSends]] = []
+        self._chunks: list[SentRows] = []
         self._batches = BatchSends(
             admission,
             store,
             stats,
-            self._answers,
+            self.answers,
             take_singly=lambda peer, item: self._take_with_care(peer, as_send_request(item), None),
         )
 
@@ -180,9 +183,9 @@ class SendHandler:
         """Collect sends that are still rows, unless one of them needs a second look."""
         if self._on_stored is not None or not are_admitted(
             sends.chunk,
-            self._admission.plain_topics(),
+            self._admission.plain_topics,
             self._admission.plain_places,
-            _PLAIN_FLAGS,
+            PLAIN_FLAGS,
             self._body_bytes_max,
         ):
             return False
@@ -198,8 +201,8 @@ class SendHandler:
         return gather_runs(
             arrived,
             at,
-            self._admission.plain_topics(),
-            _PLAIN_FLAGS,
+            self._admission.plain_topics,
+            PLAIN_FLAGS,
             in_flight_count_max,
             self._items,
             self._drafts,
@@ -222,7 +225,7 @@ class SendHandler:
                 self._take_with_care(peer, as_send_request(item), busy)
             return
         while at < len(items):
-            plain = count_plain(items, at, self._admission.plain_topics(), _PLAIN_FLAGS)
+            plain = count_plain(items, at, self._admission.plain_topics, PLAIN_FLAGS)
             if plain:
                 self._take_plain(peer, items[at : at + plain] if plain < len(items) else items)
                 at += plain
@@ -240,7 +243,7 @@ class SendHandler:
 
     def _take_claiming(self, peer: Connection, items: list[Item], at: int) -> int:
         """Sends that are not plain: tidy ones to topics that de-duplicate, or one of any kind."""
-        count = count_plain(items, at, self._admission.claiming_topics(), _PLAIN_FLAGS)
+        count = count_plain(items, at, self._admission.claiming_topics, PLAIN_FLAGS)
         if not count:
             self._take_with_care(peer, as_send_request(items[at]), None)
             return 1
@@ -298,11 +301,11 @@ class SendHandler:
                 raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
             admitted = self._admission.admit(send, peer.address, is_unit=is_unit)
         except RequestRejected as refusal:
-            self._answers.tell(
-                peer, send.opaque, send.flag, self._answers.refused(refusal.code, refusal.remark)
+            self.answers.tell(
+                peer, send.opaque, send.flag, self.answers.refused(refusal.code, refusal.remark)
             )
-            self._answers.note_times(
-                [send], [(peer, 0, 1, None)], refusal.code, self._answers.arrived_s
+            self.answers.note_times(
+                [send], [(peer, 0, 1, None)], refusal.code, self.answers.arrived_s
             )
             return
         item = (*send[:9], 0, admitted.unique_key.encode(), admitted.draft)
@@ -350,18 +353,18 @@ class SendHandler:
             self._append_singly(items, parts, claims)
             return
         except StoreError as error:
-            self._answers.refuse_all(items, parts, error)
+            self.answers.refuse_all(items, parts, error)
             return
         except Exception as error:
             _log.exception("a run of %d messages could not be appended", len(drafts))
-            self._answers.refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
+            self.answers.refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
             return
         self._count(items, drafts, run)
         if halves and self._recent_halves is not None:
             _keep_halves(self._recent_halves, halves, drafts, run)
         for index, claim, queue_id in claims.values():
             remember_place(claim, queue_id, run, index)
-        self._answers.promise(items, parts, run)
+        self.answers.promise(items, parts, run)
 
     def _append_chunks(self) -> None:
         """Append the rows collected so far; those that must be looked at join the run instead."""
@@ -378,10 +381,7 @@ class SendHandler:
             # It happens again on the general way, which tells everybody.
             appended = None
         except Exception as error:
-            _log.exception("%d chunks of messages could not be appended", len(chunks))
-            failure = StoreError(f"{type(error).__name__}: {error}")
-            for peers, sends in taken:
-                self._answers.refuse_all(sends.items(), parts_of(peers, sends.send_count), failure)
+            self.refuse_rows(taken, error)
             return
         if appended is None:
             for peers, sends in taken:
@@ -391,7 +391,14 @@ class SendHandler:
             self.append_run()
             return
         self._stats.stored_plain(chunks, appended.physical_end - appended.physical_start)
-        self._answers.promise_chunks(sent, appended)
+        self.answers.promise_chunks(sent, appended)
+
+    def refuse_rows(self, taken: list[SentRows], error: Exception) -> None:
+        """Tell everybody of a failure that nobody foresaw."""
+        _log.error("%d chunks of messages could not be appended", len(taken), exc_info=error)
+        failure = StoreError(f"{type(error).__name__}: {error}")
+        for peers, sends in taken:
+            self.answers.refuse_all(sends.items(), parts_of(peers, sends.send_count), failure)
 
     def _append_singly(
         self, items: list[Item], parts: list[Part], claims: Mapping[tuple[str, bytes], _Claimed]
@@ -404,12 +411,12 @@ class SendHandler:
                 try:
                     run = self._store.append([item[11]])
                 except StoreError as error:
-                    self._answers.refuse_all([item], [alone], error)
+                    self.answers.refuse_all([item], [alone], error)
                     continue
                 self._count([item], [item[11]], run)
                 if index in claimed:
                     remember_place(*claimed[index], run, 0)
-                self._answers.promise([item], [alone], run)
+                self.answers.promise([item], [alone], run)
 
     def _append_batch(self, peer: Connection, item: Item, admitted: Admitted) -> None:
         claim = admitted.claim
@@ -430,9 +437,9 @@ class SendHandler:
                 run = self._store.append_batch(drafts)
                 self._count([item] * len(drafts), drafts, run)
         except StoreError as error:
-            self._answers.refuse_all([item], [part], error)
+            self.answers.refuse_all([item], [part], error)
             return
-        self._answers.promise([item], [part], run)
+        self.answers.promise([item], [part], run)
 
     def _append_new_ones(
         self,
@@ -466,13 +473,13 @@ class SendHandler:
         run = repeated_run(firsts)
         parts: list[Part] = [(peer, 0, 1, self._admission.as_first(admitted, firsts[0]))]
         if self._store.poisoned is not None:
-            self._answers.refuse_all([item], parts, self._store.poisoned)
+            self.answers.refuse_all([item], parts, self._store.poisoned)
         elif run.physical_end <= self._store.flushed_end:
-            self._answers.answer_parts(
-                [item], parts, run, ResponseCode.SUCCESS, self._answers.arrived_s
+            self.answers.answer_parts(
+                [item], parts, run, ResponseCode.SUCCESS, self.answers.arrived_s
             )
         else:
-            self._answers.promise([item], parts, run)
+            self.answers.promise([item], parts, run)
 
 
 def _keep_halves(

@@ -107,9 +107,14 @@ class SendAnswers:
     def promise_chunks(self, chunks: list[SentChunk], appended: AppendedChunks) -> None:
         """As ``promise``, for rows."""
         arrived_s = 0.0 if self._times is None else self._times.arrived_s
-        if not self._waits_for_flush:
+        if self._waits_for_flush:
+            self._promise_chunks(chunks, appended, arrived_s)
+        else:
             self._answer_chunks(chunks, appended, ResponseCode.SUCCESS, arrived_s)
-            return
+
+    def _promise_chunks(
+        self, chunks: list[SentChunk], appended: AppendedChunks, arrived_s: float
+    ) -> None:
         # Bodies are in the log; what waits keeps only what its answers need.
         waiting: list[SentChunk] = [(peers, (b"", *chunk[1:])) for peers, chunk in chunks]
         counts = [count for sent in waiting for count in _two_way_counts(*sent)]
@@ -122,6 +127,21 @@ class SendAnswers:
             self._answer_chunks(waiting, appended, code, arrived_s)
 
         self._acknowledgements.park(appended.physical_end, self._clock.now_ms(), release)
+
+    def answer_at_once(
+        self, peer: Connection, chunk: Chunk, appended: AppendedChunks, arrived_s: float
+    ) -> None:
+        """As ``promise_chunks``, for what one connection sent and nobody else waits with."""
+        if self._waits_for_flush:
+            self._promise_chunks([([peer], chunk)], appended, arrived_s)
+            return
+        _, count, rows, texts, _, _ = chunk
+        if self._times is not None:
+            self._times.answered_plain(count, two_way_count(chunk), arrived_s)
+        extra = self._extra if self._settings.epoch == self._extra_epoch else self.extra_fields()
+        answer = plain_answers(count, rows, texts, self._host_digits, extra)
+        if answer:
+            peer.send_at_once(answer)
 
     def _answer_chunks(
         self,

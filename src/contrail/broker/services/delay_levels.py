@@ -35,7 +35,7 @@ _RUN_COUNT_MAX = 64
 _ASKED_AHEAD_MS = 1000
 _RUN_BYTES_MAX = 1 << 20
 _WORK_MS_MAX = 5
-_IDLE_INTERVAL_MS = 50
+_IDLE_INTERVAL_MS = 40
 # Rows looked at in one go at the start.
 _RECOVERY_ROWS = 4096
 _NOTHING_THERE = frozenset(

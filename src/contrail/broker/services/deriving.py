@@ -19,9 +19,10 @@ _log = logging.getLogger(__name__)
 # Nobody can tell: whoever asks for anything but a send is served after what he may see was derived,
 # and while somebody waits for messages they are derived at once. Until then it is read again from
 # the log after a crash.
-_LATER_S = 0.005
-# So many bytes of the log have nothing to gain from company.
-_TOGETHER_BYTES = 256 << 10
+_LATER_S = 0.010
+# So many bytes of the log have nothing to gain from company: the steps of deriving, which run once
+# for all of them, are a hundredth of the work then.
+_TOGETHER_BYTES = 1 << 20
 
 
 class Deriving:

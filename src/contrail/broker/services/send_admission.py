@@ -121,40 +121,30 @@ class SendAdmission:
         self._level_max = level_max
         self._timers = timers
         self._memories = memories
-        self._epochs = (-1, -1)
-        self._plain_topics: dict[bytes, int] = {}
+        # Topic -> queue count, for topics whose tidy messages may be stored as they are.
+        self.plain_topics: dict[bytes, int] = {}
         # Places of the queues of plain topics, for the kernel that admits sends as rows.
         self.plain_places: Places = {}
-        self._claiming_topics: dict[bytes, int] = {}
-        self._splitting_topics: dict[bytes, int] = {}
+        # The same for topics that de-duplicate: their new messages may be stored as they are.
+        self.claiming_topics: dict[bytes, int] = {}
+        # The same for topics whose tidy batches may be split and stored as they are.
+        self.splitting_topics: dict[bytes, int] = {}
         self._broker_properties = self._properties_now()
         # What the frame kernel appends, for as long as the connections are told nothing else.
         self.property_suffix = encode_properties(self._broker_properties)
         self._is_suffix_true = True
+        settings.watch(self._forget)
+        topics.table.watch(self._forget)
 
-    def plain_topics(self) -> dict[bytes, int]:
-        """Topic -> queue count, for topics whose tidy messages may be stored as they are."""
-        epochs = (self._topics.table.epoch, self._settings.epoch)
-        if epochs != self._epochs:
-            self._epochs = epochs
-            self._plain_topics = {}
-            self.plain_places = {}
-            self._claiming_topics = {}
-            self._splitting_topics = {}
-            self._broker_properties = self._properties_now()
-            suffix = encode_properties(self._broker_properties)
-            self._is_suffix_true = suffix == self.property_suffix
-        return self._plain_topics
-
-    def claiming_topics(self) -> dict[bytes, int]:
-        """The same for topics that de-duplicate: their new messages may be stored as they are."""
-        self.plain_topics()
-        return self._claiming_topics
-
-    def splitting_topics(self) -> dict[bytes, int]:
-        """The same for topics whose tidy batches may be split and stored as they are."""
-        self.plain_topics()
-        return self._splitting_topics
+    def _forget(self) -> None:
+        """Topics or settings are other ones: nothing that was concluded from them holds."""
+        self.plain_topics = {}
+        self.plain_places = {}
+        self.claiming_topics = {}
+        self.splitting_topics = {}
+        self._broker_properties = self._properties_now()
+        suffix = encode_properties(self._broker_properties)
+        self._is_suffix_true = suffix == self.property_suffix
 
     def claim_of(self, topic: bytes, key: bytes) -> Claim:
         """What a tidy message to one of the ``claiming_topics`` is known by."""
@@ -201,9 +191,9 @@ class SendAdmission:
 
     def _known_topic(self, draft: MessageDraft) -> TopicConfig | None:
         """The topic of a message, if all that ``_checked_topic`` looks at was looked at before."""
-        queue_count = self.plain_topics().get(draft.topic)
+        queue_count = self.plain_topics.get(draft.topic)
         if queue_count is None:
-            queue_count = self._claiming_topics.get(draft.topic)
+            queue_count = self.claiming_topics.get(draft.topic)
         if queue_count is None or draft.queue_id >= queue_count:
             return None
         return self._topics.table.get(draft.topic.decode())
@@ -252,7 +242,7 @@ class SendAdmission:
         if not is_plain:
             return
         claims = config.topic in self._memories
-        topics = self.claiming_topics() if claims else self.plain_topics()
+        topics = self.claiming_topics if claims else self.plain_topics
         topics[config.topic.encode()] = queue_count
 
     def _retry_or_dead(
@@ -358,8 +348,8 @@ class SendAdmission:
         properties |= self._broker_properties
         draft = draft._replace(properties=_encoded(properties))
         batch = QueueType.BATCH if kept_whole else QueueType.SIMPLE
-        if not kept_whole and draft.topic in self.plain_topics():
-            self._splitting_topics[draft.topic] = self._plain_topics[draft.topic]
+        if not kept_whole and draft.topic in self.plain_topics:
+            self.splitting_topics[draft.topic] = self.plain_topics[draft.topic]
         # What is kept whole has the batch's key, what is split has one in each message.
         claim = self._claim(config.topic, key) if key or not kept_whole else None
         return Admitted(draft, key, waits, draft.queue_id, batch, claim=claim)

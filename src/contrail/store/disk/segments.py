@@ -29,12 +29,12 @@ class Segment:
     """One file of the log. Its descriptor and map are opened when first needed."""
 
     __slots__ = (
-        "_fd",
         "_files",
         "_map",
         "_mapped",
         "byte_count",
         "end",
+        "open_fd",
         "open_view",
         "path",
         "start",
@@ -48,7 +48,8 @@ class Segment:
         byte_count: int,
     ) -> None:
         self._files = files
-        self._fd = -1
+        # The descriptor while it is open, else -1; ``fd`` opens it.
+        self.open_fd = -1
         self._map: mmap.mmap | None = None
         # All of it, while it is mapped: None as soon as the map or the file is let go.
         self.open_view: memoryview | None = None
@@ -60,9 +61,9 @@ class Segment:
 
     @property
     def fd(self) -> int:
-        if self._fd < 0:
-            self._fd = self._files.open(self.path)
-        return self._fd
+        if self.open_fd < 0:
+            self.open_fd = self._files.open(self.path)
+        return self.open_fd
 
     @property
     def map(self) -> mmap.mmap:
@@ -103,8 +104,8 @@ class Segment:
 
     def close_descriptor(self) -> None:
         """For a full and durable segment: nobody writes to it again."""
-        if self._fd >= 0:
-            fd, self._fd = self._fd, -1
+        if self.open_fd >= 0:
+            fd, self.open_fd = self.open_fd, -1
             self._files.close(fd)
 
     def rest(self) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.clock import Clock
@@ -23,10 +24,16 @@ from contrail.errors import (
 from contrail.kernels.batch_sends import build_batches
 from contrail.kernels.plain_sends import build_plain_run
 from contrail.kernels.record_build import build_fitting_run, build_run, measure_run
+from contrail.kernels.send_places import commit_places
 from contrail.model.batch import BATCH_COUNT_MAX, inner_batch_count, put_inner_base
 from contrail.model.message import MessageDraft
 from contrail.model.properties import DELAY, read_property
-from contrail.model.record import SYS_FLAG_INNER_BATCH, TRANSACTION_MASK, encode_blank
+from contrail.model.record import (
+    BLANK_RECORD_BYTES,
+    SYS_FLAG_INNER_BATCH,
+    TRANSACTION_MASK,
+    encode_blank,
+)
 from contrail.model.topic import check_topic_folder
 from contrail.runtime import crashpoints
 from contrail.runtime.crashpoints import crashpoint
@@ -61,6 +68,10 @@ class AppendedChunks(NamedTuple):
     store_timestamp_ms: int
 
 
+# Without the function that a named tuple's own constructor is.
+_appended_chunks = partial(tuple.__new__, AppendedChunks)
+
+
 class AppendedBatches(NamedTuple):
     """The records of split batches that were written, and the places of each batch."""
 
@@ -90,7 +101,7 @@ class Appender:
         self._body_bytes_max = config.body_bytes_max
         self._record_crc = config.record_crc_enabled
         self._files = files
-        self._clock = clock
+        self._now_ms = clock.now_ms
         self._segments = segments
         self._state = state
         self._store_host = store_host
@@ -98,6 +109,8 @@ class Appender:
         self._on_written = on_written
         self._on_failed = on_failed
         self._zeroes = config.syncs_before_ack
+        # For runs that go to the file as they are, with nothing to be done before.
+        self._bare_pwrite = files.pwrite if pooled is None and not self._zeroes else None
         self._preparer = SegmentPreparer(
             files,
             segment_bytes=config.segment_bytes,
@@ -125,25 +138,47 @@ class Appender:
         """
         if self.refusal is not None:
             self._refuse()
-        if self._active is None or self._record_crc:
+        segment = self._active
+        if segment is None or self._record_crc:
             return None
         state = self._state
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         start = state.physical_end
+        room_bytes = segment.end - start - BLANK_RECORD_BYTES
         built = build_plain_run(
-            chunks, *state.lending(), start, state.room(), now_ms, self._store_host
+            chunks,
+            state.unlent_offsets,
+            state.lent,
+            start,
+            room_bytes,
+            now_ms,
+            self._store_host,
         )
         if built is None:
             return None
         records, physical_end, last_record_offset = built
         if crashpoints.ARMED:
             crashpoint("append.before_write")
-        self._pwrite(records, start)
+        if self._bare_pwrite is None or segment.open_fd < 0:
+            self._pwrite(records, start)
+        else:
+            # The same without the steps that this store never takes.
+            try:
+                written = self._bare_pwrite(segment.open_fd, records, start - segment.start)
+            except OSError as error:
+                raise self._write_failed(error) from error
+            if written != len(records):
+                raise self._cut_short(written, len(records))
         if crashpoints.ARMED:
             crashpoint("append.after_write")
-        state.commit_lent(chunks, physical_end)
-        self._written(last_record_offset, now_ms)
-        return AppendedChunks(start, physical_end, now_ms)
+        commit_places(chunks)
+        state.physical_end = physical_end
+        self.last_record_offset = last_record_offset
+        self.last_store_timestamp_ms = now_ms
+        self._on_written(physical_end)
+        if physical_end >= self._prepare_behind:
+            self._prepare_next()
+        return _appended_chunks((start, physical_end, now_ms))
 
     def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
         """Tidy batches in order, split; None if this way is not for them: nothing was written."""
@@ -151,7 +186,7 @@ class Appender:
         if self._active is None or self._record_crc:
             return None
         state = self._state
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         start = state.physical_end
         built = build_batches(
             batches,
@@ -191,7 +226,7 @@ class Appender:
     ) -> AppendedRun:
         self._refuse()
         state = self._state
-        now_ms = self._clock.now_ms()
+        now_ms = self._now_ms()
         built = build_fitting_run(
             drafts,
             state.next_offsets,
@@ -271,11 +306,17 @@ class Appender:
             else:
                 written = self._pooled.write(segment, data, position)
         except OSError as error:
-            raise self._poisoned(f"writing the commit log failed: {error}") from error
+            raise self._write_failed(error) from error
         if written != len(data):
-            raise self._poisoned(
-                f"only {written} of {len(data)} bytes were written to the commit log"
-            )
+            raise self._cut_short(written, len(data))
+
+    def _write_failed(self, error: OSError) -> StorePoisoned:
+        return self._poisoned(f"writing the commit log failed: {error}")
+
+    def _cut_short(self, written: int, byte_count: int) -> StorePoisoned:
+        return self._poisoned(
+            f"only {written} of {byte_count} bytes were written to the commit log"
+        )
 
     def _poisoned(self, problem: str) -> StorePoisoned:
         failure = StorePoisoned(f"{problem}; restart the broker once the disk is sound")

@@ -62,7 +62,9 @@ class Dispatcher:
 
     def offer_batches(self, appended: AppendedBatches) -> None:
         """Batches that were just written: no need to read them back and check them."""
-        if self._has_room_for(appended):
+        fresh_bytes = self._fresh_bytes + appended.physical_end - appended.physical_start
+        if fresh_bytes <= _FRESH_BYTES_MAX:
+            self._fresh_bytes = fresh_bytes
             self._fresh.append((appended, None))
 
     def offer_chunks(self, appended: AppendedChunks, chunks: list[Chunk]) -> None:
@@ -71,15 +73,15 @@ class Dispatcher:
         The bytes they came as are not kept: the memory is taken by the next ones while the
         processor still has it at hand.
         """
-        if self._has_room_for(appended):
-            self._fresh.append((appended, [(b"", *chunk[1:]) for chunk in chunks]))
-
-    def _has_room_for(self, appended: AppendedChunks | AppendedBatches) -> bool:
-        fresh_bytes = self._fresh_bytes + appended.physical_end - appended.physical_start
+        fresh_bytes = self._fresh_bytes + appended[1] - appended[0]
         if fresh_bytes > _FRESH_BYTES_MAX:
-            return False
+            return
         self._fresh_bytes = fresh_bytes
-        return True
+        if len(chunks) == 1:
+            kept = [(b"", *chunks[0][1:])]
+        else:
+            kept = [(b"", *chunk[1:]) for chunk in chunks]
+        self._fresh.append((appended, kept))
 
     def advance(self, physical_limit: int) -> int:
         """Derive everything up to ``physical_limit``; returns the bytes passed."""

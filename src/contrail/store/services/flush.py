@@ -46,9 +46,7 @@ class Flusher:
         lock = threading.Lock()
         self._work = threading.Condition(lock)
         self._done = threading.Condition(lock)
-        self._written = self._wanted = self.flushed_end = physical_end
-        # Up to where the log is in its files, durable or not; each pull asks.
-        self.committed_end = physical_end
+        self._written = self._wanted = self.flushed_end = self.committed_end = physical_end
         self._failure: StorePoisoned | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
@@ -58,16 +56,14 @@ class Flusher:
 
     def written(self, physical_end: int) -> None:
         """The log now reaches ``physical_end``; under SYNC_FLUSH a sync begins at once."""
+        if self._pooled is None:
+            self.committed_end = physical_end
         if self._syncs_before_ack:
             with self._work:
                 self._written = self._wanted = physical_end
-                if self._pooled is None:
-                    self.committed_end = physical_end
                 self._work.notify()
         else:
             self._written = physical_end
-            if self._pooled is None:
-                self.committed_end = physical_end
 
     def wait(self, physical_end: int, timeout_ms: int | None = None) -> bool:
         """Block until the log is durable up to there. False when the time ran out.

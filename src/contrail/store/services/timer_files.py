@@ -9,6 +9,7 @@ After ``open`` one thread at a time uses this, and not the one that serves reque
 
 from __future__ import annotations
 
+import mmap
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -30,6 +31,7 @@ from contrail.store.state.timer_row import MAGIC_DELETE, FiledRow
 __all__ = ["CELL_COUNT", "FileBatch", "FoundCheck", "TimerCheck", "TimerFiles"]
 
 _U64_MASK = (1 << 64) - 1
+_SUM_BYTES = 8
 
 
 @dataclass(slots=True, kw_only=True)
@@ -60,7 +62,7 @@ class TimerFiles:
         self._wheel = TimerWheelFile(files, config.root / "timerwheel")
         self._check_path = config.root / CONFIG_FOLDER / "timercheck"
         # Sums of the rows by cell, of slots that are not finished, and of all these together.
-        self._cell_sums = array("Q", [0]) * CELL_COUNT
+        self._cell_sums = _zero_sums()
         self._rows_sum = 0
         self._finished_ms = 0
         self._changed_cells: dict[int, WheelCell] = {}
@@ -215,8 +217,9 @@ class TimerFiles:
             index = first % CELL_COUNT
             step = min(count, CELL_COUNT - index)
             finished = sum(self._cell_sums[index : index + step])
-            self._rows_sum = (self._rows_sum - finished) & _U64_MASK
-            self._cell_sums[index : index + step] = array("Q", bytes(8 * step))
+            if finished:
+                self._rows_sum = (self._rows_sum - finished) & _U64_MASK
+                self._cell_sums[index : index + step] = array("Q", bytes(_SUM_BYTES * step))
             first, count = first + step, count - step
 
     def _write_check(self, batch: FileBatch) -> None:
@@ -240,7 +243,7 @@ class TimerFiles:
             self._files.sync_folder(self._check_path.parent)
         self._log.reset()
         self._wheel.reset()
-        self._cell_sums = array("Q", [0]) * CELL_COUNT
+        self._cell_sums = _zero_sums()
         self._rows_sum = 0
         self._finished_ms = read_ms
         self._changed_cells = {}
@@ -249,6 +252,11 @@ class TimerFiles:
     def close(self) -> None:
         self._log.close()
         self._wheel.close()
+
+
+def _zero_sums() -> memoryview:
+    """A number for each cell. Pages of it take memory once they are written to: few ever are."""
+    return memoryview(mmap.mmap(-1, CELL_COUNT * _SUM_BYTES)).cast("Q")
 
 
 def _filed(row: TimerLogRow) -> FiledRow:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.errors import MessageIllegal
-from contrail.kernels.send_places import QueuePlace, commit_places, return_lent
+from contrail.kernels.send_places import QueuePlace, return_lent
 from contrail.model.message import MessageDraft
 from contrail.model.record import (
     BLANK_RECORD_BYTES,
@@ -21,7 +21,7 @@ from contrail.model.record import (
 )
 
 if TYPE_CHECKING:
-    from contrail.kernels.plain_sends import Chunk as PlainChunk
+    pass
 
 QueueKey = tuple[bytes, int]
 
@@ -53,20 +53,17 @@ class AppendState:
     def __init__(self, *, segment_bytes: int, physical_end: int) -> None:
         self._segment_bytes = segment_bytes
         self.physical_end = physical_end
-        self._next_offsets: dict[QueueKey, int] = {}
-        # Queues whose next offset is at their place and not in the table.
-        self._lent: list[QueuePlace] = []
+        # The next offsets of queues, but for those that have theirs at their place. Both are for
+        # the kernel that goes by places; everybody else asks for ``next_offsets``.
+        self.unlent_offsets: dict[QueueKey, int] = {}
+        self.lent: list[QueuePlace] = []
 
     @property
     def next_offsets(self) -> dict[QueueKey, int]:
         """The next offset of every queue, for kernels to read."""
-        if self._lent:
-            return_lent(self._lent, self._next_offsets)
-        return self._next_offsets
-
-    def lending(self) -> tuple[dict[QueueKey, int], list[QueuePlace]]:
-        """The table as it is, and what is lent: for the kernel that goes by places."""
-        return self._next_offsets, self._lent
+        if self.lent:
+            return_lent(self.lent, self.unlent_offsets)
+        return self.unlent_offsets
 
     def set_next_offset(self, topic: bytes, queue_id: int, queue_offset: int) -> None:
         """Recovery's word on a queue: its next message gets this offset."""
@@ -107,11 +104,6 @@ class AppendState:
     def commit_append(self, next_offsets: dict[QueueKey, int], physical_end: int) -> None:
         """The planned bytes are written: believe it."""
         self.next_offsets.update(next_offsets)
-        self.physical_end = physical_end
-
-    def commit_lent(self, chunks: list[PlainChunk], physical_end: int) -> None:
-        """What was planned at the places of these chunks is written: believe it."""
-        commit_places(chunks)
         self.physical_end = physical_end
 
     def room(self) -> int:

@@ -1,0 +1,83 @@
+"""Periodic jobs: when they are run, and what they are run with."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+from contrail.runtime.schedule import Schedule
+
+
+class Jobs:
+    """A schedule whose jobs note when they were run."""
+
+    def __init__(self, **intervals: int) -> None:
+        self.schedule = Schedule(0)
+        self.ran: dict[str, list[int]] = {name: [] for name in intervals}
+        for name, interval_ms in intervals.items():
+            self.schedule.every(interval_ms, self.ran[name].append, name=name)
+
+
+def test_a_job_is_run_each_interval_and_once_when_several_have_passed() -> None:
+    jobs = Jobs(lone=100)
+    for now_ms in (99, 100, 150, 199, 200, 700, 750):
+        jobs.schedule.run_due(now_ms)
+    assert jobs.ran["lone"] == [100, 200, 700]
+
+
+def test_what_nearly_is_due_is_run_with_what_is() -> None:
+    jobs = Jobs(often=40, seldom=50, rare=1000)
+    for now_ms in range(0, 401, 10):
+        jobs.schedule.run_due(now_ms)
+    assert jobs.ran["often"] == jobs.ran["seldom"] == [*range(40, 401, 40)]
+    assert jobs.ran["rare"] == []
+
+
+def test_nothing_is_run_early_by_itself() -> None:
+    jobs = Jobs(lone=100)
+    jobs.schedule.run_due(80)
+    assert jobs.schedule.due_in_ms(80) == 20
+    assert jobs.ran["lone"] == []
+
+
+def test_an_interval_may_change_with_what_there_is_to_do() -> None:
+    schedule, ran, interval = Schedule(0), [], [100]
+    schedule.every(lambda: interval[0], ran.append, name="changing")
+    interval[0] = 0
+    schedule.run_due(10)
+    assert schedule.due_in_ms(10) == 0
+    interval[0] = 30
+    assert schedule.due_in_ms(10) == 30
+    assert ran == [10]
+
+
+def test_a_clock_that_is_set_back_silences_nobody() -> None:
+    jobs = Jobs(lone=100)
+    jobs.schedule.run_due(10_000)
+    jobs.schedule.run_due(5000)
+    assert jobs.schedule.due_in_ms(5000) == 100
+    jobs.schedule.run_due(5100)
+    assert jobs.ran["lone"] == [10_000, 5100]
+
+
+def test_a_job_that_fails_stays_in_the_schedule_and_harms_no_other(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def fail(now_ms: int) -> None:
+        raise RuntimeError("this job has a bug")
+
+    schedule, ran = Schedule(0), []
+    schedule.every(100, fail, name="failing")
+    schedule.every(100, ran.append, name="sound")
+    with caplog.at_level(logging.ERROR, logger="contrail.runtime.schedule"):
+        schedule.run_due(100)
+        schedule.run_due(200)
+    assert ran == [100, 200]
+    assert [record.getMessage() for record in caplog.records] == [
+        "the periodic job 'failing' failed; it will be tried again"
+    ] * 2
+
+
+def test_without_jobs_there_is_no_hurry() -> None:
+    assert Schedule(0).due_in_ms(0) == 1000
