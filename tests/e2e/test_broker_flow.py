@@ -145,10 +145,13 @@ def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
     with (
         LocalCluster(properties=properties) as cluster,
         RawClient(cluster.brokers[0].port) as client,
+        RawClient(cluster.brokers[0].port) as other,
     ):
         app = cluster.brokers[0].app
         assert app is not None
+        # Of another one, too: who is alone with sending waits for no tick.
         assert client.call(SEND, fields_of("queued"), b"x").code == 0
+        assert other.call(SEND, fields_of("queued"), b"x").code == 0
         with monkeypatch.context() as patch:
             # Six seconds pass between any two looks at the time: whatever arrives is old.
             patch.setattr(app.server, "_time", itertools.count(1_000_000, 6).__next__)
@@ -182,8 +185,10 @@ def test_sends_of_all_connections_in_one_tick_are_one_append(
     with LocalCluster() as cluster:
         app = cluster.brokers[0].app
         assert app is not None
+        # Who was the last one to send would not wait for the others.
+        with RawClient(cluster.brokers[0].port) as first:
+            assert first.call(SEND, fields_of("together"), b"x").code == 0
         clients = [RawClient(cluster.brokers[0].port) for _ in range(5)]
-        assert clients[0].call(SEND, fields_of("together"), b"x").code == 0
         for client in clients:
             assert client.call(RequestCode.GET_MAX_OFFSET, _queue("together")).code == 0
         runs: list[int] = []
