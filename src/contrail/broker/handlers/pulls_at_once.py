@@ -142,6 +142,9 @@ class PullsAtOnce:
                     found_answer(opaque, next_offset, low, high, topic_flag, group_flag, byte_count)
                 )
                 parts += views
+                # It is answered: what goes wrong from here on must not have it answered twice.
+                at = frame_end
+                count += 1
                 out_bytes += byte_count
                 if far_end:
                     at_once_bytes += (
@@ -155,8 +158,6 @@ class PullsAtOnce:
                         or known.told_epoch != cold_reads.told_epoch
                     ):
                         self._tell(known, queue_offset, far_end)
-                at = frame_end
-                count += 1
         except Exception as error:
             # Whoever takes the rest meets it again, and answers for it.
             _log.debug("a pull was not answered at once: %s", error)
