@@ -139,6 +139,12 @@ cdef inline bint stands(const unsigned char* source, Py_ssize_t at, bytes text) 
     return memcmp(source + at, <const unsigned char*> text, len(text)) == 0
 
 
+cdef inline bint same(
+    const unsigned char* source, Py_ssize_t at, Py_ssize_t other, Py_ssize_t size
+) noexcept nogil:
+    return memcmp(source + at, source + other, size) == 0
+
+
 cdef inline Py_ssize_t place_of(
     const unsigned char* source, Py_ssize_t at, Py_ssize_t end, unsigned char byte
 ) noexcept nogil:
@@ -147,6 +153,10 @@ cdef inline Py_ssize_t place_of(
         return end
     place = <const unsigned char*> memchr(source + at, byte, end - at)
     return end if place == NULL else place - source
+
+
+cdef inline long long u32(const unsigned char* source, Py_ssize_t at) noexcept nogil:
+    return contrail_u32(source + at)
 
 
 cdef inline long long i32(const unsigned char* source, Py_ssize_t at) noexcept nogil:

@@ -109,10 +109,6 @@ cdef bint _fits(
 
 cdef bint _note_number(int kind, long long number, bint zero_led, Send send) noexcept
 
-@cython.locals(difference=cython.uchar, index=Py_ssize_t)
-cdef bint _are_same(
-    const unsigned char* view, Py_ssize_t at, Py_ssize_t other, Py_ssize_t length) noexcept
-
 @cython.locals(odd=cython.uchar, byte=cython.uchar, index=Py_ssize_t)
 cdef bint _is_plain(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) noexcept
 

@@ -74,8 +74,8 @@ def scan_plain(
     text_bytes = 0
     position = 0
     while available - position >= 8:
-        total = frame_scan.u32(view, position)
-        header_bytes = frame_scan.u32(view, position + 4) & 0xFFFFFF
+        total = raw_bytes.u32(view, position)
+        header_bytes = raw_bytes.u32(view, position + 4) & 0xFFFFFF
         if view[position + 4] > frame_scan.TYPE_BINARY:
             return None
         if total + 4 > frame_bytes_max or header_bytes > header_bytes_max:
@@ -132,9 +132,9 @@ def _fill_rows(
     text_at = 0
     at = 0
     for _ in range(count):
-        frame_end = position + 4 + frame_scan.u32(view, position)
+        frame_end = position + 4 + raw_bytes.u32(view, position)
         header_at = position + 8
-        header_end = header_at + (frame_scan.u32(view, position + 4) & 0xFFFFFF)
+        header_end = header_at + (raw_bytes.u32(view, position + 4) & 0xFFFFFF)
         # Patterns are of JSON headers: what says that it is binary fits none.
         is_json = view[position + 4] == 0
         if is_json and _fits(strict, view, header_at, header_end, send):
@@ -337,7 +337,7 @@ def _fits(pattern: _Pattern, view: bytes, at: int, end: int, send: frame_scan.Se
     same_from = pattern.header_at
     for index in range(pattern.count):
         length = pattern.starts[index] - same_from
-        if end - at < length or not _are_same(view, same_from, at, length):
+        if end - at < length or not raw_bytes.same(view, same_from, at, length):
             return False
         at += length
         same_from = pattern.ends[index]
@@ -387,14 +387,6 @@ def _note_number(kind: int, number: int, zero_led: bool, send: frame_scan.Send) 
     send.opaque = number
     # It stands without quotes, where JSON allows no zeros in front.
     return not zero_led
-
-
-def _are_same(view: bytes, at: int, other: int, length: int) -> bool:
-    # To the end, whatever is found: so C compares many bytes at once.
-    difference = 0
-    for index in range(length):
-        difference |= view[at + index] ^ view[other + index]
-    return difference == 0
 
 
 def _is_plain(view: bytes, at: int, end: int) -> bool:

@@ -82,11 +82,21 @@ def stands(source: bytes | bytearray | memoryview, at: int, text: bytes) -> bool
     return source[at : at + len(text)] == text
 
 
+def same(source: bytes, at: int, other: int, size: int) -> bool:
+    """Whether the ``size`` bytes at both places are the same ones."""
+    return source[at : at + size] == source[other : other + size]
+
+
 def place_of(source: bytes | bytearray | memoryview, at: int, end: int, byte: int) -> int:
     """Where ``byte`` is first in ``source[at:end]``; ``end`` if it is not."""
     while at < end and source[at] != byte:
         at += 1
     return at
+
+
+def u32(source: bytes, at: int) -> int:
+    """The unsigned number of 32 bits there."""
+    return source[at] << 24 | source[at + 1] << 16 | source[at + 2] << 8 | source[at + 3]
 
 
 def i32(source: bytes | bytearray | memoryview, at: int) -> int:
