@@ -123,6 +123,18 @@ def watch_at_once(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return taken
 
 
+def test_a_pull_that_found_nothing_leaves_one_who_is_known(cluster: LocalCluster) -> None:
+    """Who reads what is noted by looking through all that are known, now and then."""
+    send(cluster, 3)
+    app = cluster.brokers[0].app
+    assert app is not None
+    for queue_offset in (0, 1, 3, 0, 1):
+        pull(cluster, queue_offset)
+    quick = app.pulls.quick
+    [known] = quick.known_pulls.values()
+    assert [list(pattern.knowns.values()) for pattern in quick._patterns.values()] == [[known]]
+
+
 @pytest.mark.parametrize("is_far", [False, True])
 def test_who_reads_on_is_answered_before_anybody_decodes(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, is_far: bool

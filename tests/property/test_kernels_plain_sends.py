@@ -345,3 +345,25 @@ def test_a_plan_that_was_not_carried_out_leaves_nothing(data: bytes, other: byte
         stranger = Table({})
         stranger.known = fresh.known
         assert stranger.build(kernel, stranger.admitted(chunk_of(other)), *rest) is None
+
+
+def test_nothing_is_counted_and_answered_as_nothing() -> None:
+    chunk = (b"", 0, array("q"), bytearray(), [], [])
+    for kernel in (KERNEL, PURE):
+        assert kernel.two_way_count(chunk) == 0
+        assert kernel.are_admitted(chunk, {}, {}, 0, 1)
+    for answers in (ANSWERS, PURE_ANSWERS):
+        assert answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA) == b""
+        assert answers.plain_answers_singly(*chunk[1:4], HOST_DIGITS, EXTRA) == []
+    for kernel in (TALLY, PURE_TALLY):
+        assert kernel.tally_plain([chunk], []) == 0
+
+
+def test_rows_that_are_too_few_are_refused() -> None:
+    chunk = (b"", 1, array("q"), bytearray(), [b"host"], [b"orders"])
+    for kernel in (KERNEL, PURE):
+        with pytest.raises(IndexError):
+            kernel.two_way_count(chunk)
+    for answers in (ANSWERS, PURE_ANSWERS):
+        with pytest.raises(IndexError):
+            answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA)

@@ -77,7 +77,7 @@ cdef inline array blank_rows(array like, Py_ssize_t number_count):
     return clone(like, number_count, False)
 
 
-cdef inline long long* numbers(array rows, Py_ssize_t number_count) except NULL:
+cdef inline long long* numbers(array rows, Py_ssize_t number_count) except? NULL:
     if len(rows) < number_count:
         raise IndexError(f"{len(rows)} numbers where there should be {number_count}")
     return rows.data.as_longlongs

@@ -22,7 +22,8 @@ cdef extern from *:
         _mm_clmulepi64_si128(into, by, 0x00), _mm_clmulepi64_si128(into, by, 0x11)), next)
     #define CONTRAIL_LOAD(place) _mm_loadu_si128((const __m128i *)(place))
 
-    #if defined(__clang__) || __GNUC__ >= 9
+    /* Older headers of GCC have not all of it. */
+    #if defined(__clang__) || __GNUC__ >= 10
     #include <immintrin.h>
 
     static int contrail_crc_folds_wide(void) {

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 
 _log = logging.getLogger(__name__)
 
-# With another one a job is run as much of its interval early as this part.
+# With another one a job is run as much of its interval early as this part, but no more than so
+# long: some count on being run about once a second.
 _EARLY_PART = 4
+_EARLY_MS_MAX = 25
 _IDLE_WAIT_MS = 1000
 
 Interval = int | Callable[[], int]
@@ -54,7 +56,7 @@ class Schedule:
         if not any(wait_ms <= 0 for _, wait_ms, _ in nearly):
             return
         for job, wait_ms, interval_ms in nearly:
-            if wait_ms * _EARLY_PART <= interval_ms:
+            if wait_ms <= min(interval_ms // _EARLY_PART, _EARLY_MS_MAX):
                 job.ran_ms = now_ms
                 try:
                     job.run(now_ms)

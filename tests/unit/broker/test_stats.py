@@ -174,3 +174,14 @@ def test_a_deleted_topic_or_group_is_forgotten_and_may_come_back() -> None:
     assert stats.item(TOPIC_PUT_NUMS, "orders").value == 1
     assert dict(stats.items(GROUP_GET_NUMS))["other@billing"].value == 2
     assert stats.item(BROKER_PUT_NUMS, "c1").value == 2
+
+
+def test_tallies_of_deleted_topics_and_groups_are_not_kept() -> None:
+    stats = new_stats()
+    first = stats.tally_of(("orders", "billing"))
+    second = stats.tally_of(("other", "billing"))
+    assert stats.tally_of(("orders", "billing")) is first
+    stats.topic_deleted("orders")
+    assert stats.tally_of(("orders", "billing")) is not first
+    stats.group_deleted("billing")
+    assert stats.tally_of(("other", "billing")) is not second

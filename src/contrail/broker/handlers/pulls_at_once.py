@@ -207,7 +207,8 @@ class PullsAtOnce:
             self._learn(frame)
 
     def _learn(self, item: Item) -> None:
-        if item[3:5] not in self._quick.known_pulls:
+        known = self._quick.known_pulls.get(item[3:5])
+        if known is None:
             # It was refused, or it waits: there will be others.
             self.is_missing = True
             return
@@ -216,7 +217,6 @@ class PullsAtOnce:
             self._tries -= 1
             return
         pattern = self._quick.pattern(template, item)
-        known = self._quick.known_pulls[item[3:5]]
         pattern.knowns[known.queue[1]] = None if known.is_filtered else known
         self._put_first(pattern)
 

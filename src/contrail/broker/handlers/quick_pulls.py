@@ -108,7 +108,8 @@ class QuickPulls:
         if pattern is None:
             if len(self._patterns) >= _PATTERNS_MAX:
                 # Connections that keep hold of one find nothing in it, and learn another.
-                self._forget()
+                for forgotten in self._patterns.values():
+                    forgotten.knowns.clear()
                 self._patterns.clear()
             times = None if self.times is None else self.times.row_of_pulls(item[3])
             pattern = self._patterns[template] = PullPattern(template, item[3], item[6], times)
@@ -297,6 +298,11 @@ class QuickPulls:
         if len(self.known_pulls) >= _KNOWN_MAX:
             self._forget()
         runs = self.store.runs(plan.topic, plan.queue_id)
+        known = self.known_pulls.get((item[3], item[4]))
+        if known is not None:
+            # Patterns have it, too: of two of them only one would be looked after.
+            known.runs = runs
+            return
         self.known_pulls[item[3], item[4]] = KnownPull(
             plan, runs, self._settings.config, self._stats.tally_of((plan.topic_name, plan.group))
         )

@@ -96,6 +96,8 @@ class SendLane:
             # It happens again in the tick, which tells everybody.
             return 0
         except Exception as error:
+            if server.times is not None:
+                server.times.arrived_s = began_s - waited_s
             self._sends.refuse_rows([([peer], PlainSends(chunk, self._suffix))], error)
             return consumed
         if appended is None:

@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import accumulate
 from operator import add
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contrail.kernels.send_tally import (
     DELAY,
@@ -387,17 +387,20 @@ class BrokerStats:
         self._put_items.pop(topic, None)
         for kind in KIND_NAMES:
             self._stored.pop((topic, kind), None)
-        for key in [key for key in self._get_items if key[0] == topic]:
-            del self._get_items[key]
-            self._gets.pop(key, None)
+        self._forget_gets(lambda names: names[0] == topic)
 
     def group_deleted(self, group: str) -> None:
         """Forget the items of a group."""
         self._settle()
         self._forget(lambda key: key.endswith(f"@{group}"))
-        for key in [key for key in self._get_items if key[1] == group]:
-            del self._get_items[key]
-            self._gets.pop(key, None)
+        self._forget_gets(lambda names: names[1] == group)
+
+    def _forget_gets(self, is_gone: Callable[[tuple[str, str]], bool]) -> None:
+        """Of a topic and a group; there is a tally before anything was found."""
+        tables: tuple[dict[tuple[str, str], Any], ...] = (self._get_items, self._gets)
+        for table in tables:
+            for names in [names for names in table if is_gone(names)]:
+                del table[names]
 
     def _forget(self, is_gone: Callable[[str], bool]) -> None:
         for name, items in self._items.items():

@@ -255,8 +255,12 @@ class TimerFiles:
 
 
 def _zero_sums() -> memoryview:
-    """A number for each cell. Pages of it take memory once they are written to: few ever are."""
-    return memoryview(mmap.mmap(-1, CELL_COUNT * _SUM_BYTES)).cast("Q")
+    """A number for each cell. Pages of it take memory once they are written to: few ever are.
+
+    Those of a shared map, which is what one would get, would do so when they are read.
+    """
+    private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
+    return memoryview(mmap.mmap(-1, CELL_COUNT * _SUM_BYTES, flags=private)).cast("Q")
 
 
 def _filed(row: TimerLogRow) -> FiledRow:

@@ -8,7 +8,7 @@ ends, nearly all of them, are placed by the same rules in the kernel that builds
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from contrail.errors import MessageIllegal
 from contrail.kernels.send_places import QueuePlace, return_lent
@@ -19,9 +19,6 @@ from contrail.model.record import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
-
-if TYPE_CHECKING:
-    pass
 
 QueueKey = tuple[bytes, int]
 

@@ -1,0 +1,47 @@
+"""Templates of pulls: how many are kept, and what becomes of those that were known."""
+
+from __future__ import annotations
+
+import json
+import struct
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from contrail.broker.handlers import quick_pulls
+from contrail.broker.handlers.pulls_at_once import PullsAtOnce
+from contrail.broker.handlers.quick_pulls import QuickPulls
+from contrail.kernels.frame_scan import Item, scan_frames
+from contrail.wire.limits import Limits
+from contrail.wire.server import Server
+
+
+def pull(sub_version: int) -> Item:
+    """A pull of a consumer that was started at that time."""
+    fields = {"queueId": "0", "maxMsgNums": "32", "queueOffset": "5", "commitOffset": "5"}
+    header = {"code": 11, "extFields": {**fields, "subVersion": str(sub_version)}, "flag": 0}
+    header |= {"language": "JAVA", "opaque": 7}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    frame = struct.pack(">II", len(text) + 4, len(text)) + text
+    return scan_frames(frame, 0, 1 << 24, 1 << 16, b"", b"")[0][0]
+
+
+def test_more_templates_than_are_kept_harm_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(quick_pulls, "_PATTERNS_MAX", 3)
+    admission = SimpleNamespace(watch=lambda forget: None)
+    offsets = SimpleNamespace(pending_resets={}, read_on=None)
+    stats = SimpleNamespace(unsettled_gets=[])
+    parts: list[Any] = [None, admission, None, offsets, stats, None, None]
+    quick = QuickPulls(*parts)
+    at_once = PullsAtOnce(quick, cast(Server, SimpleNamespace(limits=Limits())))
+    known = []
+    for number in range(7):
+        item = pull(number)
+        known.append(SimpleNamespace(queue=(b"orders", 0), is_filtered=False))
+        quick.known_pulls[item[3:5]] = known[-1]  # type: ignore[assignment]
+        at_once.learn([item])
+        assert not at_once.is_missing
+    # All are still known; the ones that were not asked for lately are learned when they come again.
+    assert list(quick.known_pulls.values()) == known
+    assert len(quick._patterns) <= 3
