@@ -33,28 +33,28 @@ _MODULES: tuple[ModuleType, ...] = (
 )
 # The only rows that can be measured without Apache's servers and client.
 _WITHOUT_APACHE = peers_others
-_COMPILED_TICK = (
-    "A tick of sends runs forty Python functions, each once and from cold caches, and wakes the "
-    "peer; a tick in compiled code would close it (decision 29)"
+_SENDS = (
+    "Three fifths of a send are the system's: writing to the log, waking the peer, reading; Python "
+    "has a fifth (decision 34)"
 )
-_COMPILED_PULLS = (
-    "A third of a pull is the system's, waking the peer and copying 38 KB, which both brokers pay; "
-    "nearly half is Python. A read of pulls in compiled code would close it (decisions 26 and 29)"
+_PULLS = (
+    "Half of a pull is the system's, waking the peer and copying 38 KB, which both brokers pay; "
+    "Python has a quarter (decision 33)"
 )
 _PUSH = (
     "The push consumer has fewer than two pulls in a read, so each bears more of the wake-up, the "
-    f"read and the write than a bare one. {_COMPILED_PULLS}"
+    f"read and the write than a bare one. {_PULLS}"
 )
 # By row: what was found to be in the way of its target.
 CAUSES = {
-    "C load 1x64, 1 KB, beside redis": _COMPILED_TICK,
-    "broker CPU, 64 threads, 1 KB": _COMPILED_TICK,
+    "C load 1x64, 1 KB, beside redis": _SENDS,
+    "broker CPU, 64 threads, 1 KB": _SENDS,
     "broker CPU, Apache's benchmark, 64 threads, 1 KB": (
-        "Its client starts anew in each round and sends slowly, so that a tick holds few sends and "
-        f"each bears more of it. {_COMPILED_TICK}"
+        "Its client starts anew in each round and sends slowly, so that a read holds few sends and "
+        f"each bears more of it. {_SENDS}"
     ),
-    "consume 1 KB from a backlog, bare pulls": _COMPILED_PULLS,
-    "consume 1 KB from a short backlog, just written, bare pulls": _COMPILED_PULLS,
+    "consume 1 KB from a backlog, bare pulls": _PULLS,
+    "consume 1 KB from a short backlog, just written, bare pulls": _PULLS,
     "consume 1 KB from a backlog, Java push consumer": _PUSH,
     "consume 1 KB from a short backlog, just written, Java push consumer": _PUSH,
 }

@@ -302,6 +302,33 @@ def test_a_frame_that_is_cut_off_is_taken_with_its_rest(broker: Asker) -> None:
     assert broker.bodies(TOPIC) == [b"first", *(b"%03d" % number for number in range(40))]
 
 
+def test_a_second_read_does_not_overtake_what_waits_for_the_tick(broker: Asker) -> None:
+    """Who has sent much is read more than once before the tick."""
+    app = broker.broker.app
+    assert app is not None
+    odd = frame(100, b"odd", j="1")
+    tidy = b"".join(frame(number, b"%d" % number) for number in range(101, 110))
+    with RawClient(broker.broker.port) as client:
+        for number in range(2):
+            client.send(frame(number, b"%d" % number))
+            answers(client, 1)
+        [peer] = [
+            connection
+            for connection in app.server.connections
+            if connection.address.endswith(f":{client.local_port}")
+        ]
+        assert app.server.last_sender is peer
+
+        async def read_twice() -> None:
+            peer.data_received(odd)
+            peer.data_received(tidy)
+
+        broker.run(read_twice())
+        assert {answer.code for answer in answers(client, 10)} == {ResponseCode.SUCCESS}
+    expected = [b"first", b"0", b"1", b"odd", *(b"%d" % number for number in range(101, 110))]
+    assert broker.bodies(TOPIC) == expected
+
+
 def test_a_pull_that_waits_is_told_of_what_needed_no_tick(broker: Asker) -> None:
     with (
         held_pull(broker.cluster, TOPIC, 1) as reader,
