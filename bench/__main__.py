@@ -45,7 +45,7 @@ SUITES = {
 NOT_IN_QUICK = {
     "timers": ("levels", "million"),
     "client": ("proxy",),
-    "spark": ("micro-batch",),
+    "spark": ("sink", "micro-batch"),
 }
 
 

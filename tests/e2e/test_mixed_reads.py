@@ -76,10 +76,10 @@ class Peer:
         body += bytes(self.random.choice([1, 10, 300, 2000]))
         self.bodies[queue].append(body)
         tags = "TAGS\x01a\x02" if self.count % 3 else ""
-        # Now and then one that has to be looked at: it was consumed before.
-        times = "1" if self.random.random() < 0.05 else "0"
-        properties = f"UNIQ_KEY\x01K{self.name}{self.count:08}\x02{tags}"
-        fields = send_fields(TOPIC, i=properties, e=queue, j=times)
+        # Now and then one that has to be looked at: without a unique key it gets one.
+        key = "KEYS" if self.random.random() < 0.05 else "UNIQ_KEY"
+        properties = f"{key}\x01K{self.name}{self.count:08}\x02{tags}"
+        fields = send_fields(TOPIC, i=properties, e=queue)
         flag = FLAG_ONE_WAY if is_one_way else 0
         return frame(RequestCode.SEND_MESSAGE_V2, self.count, fields, body, flag), not is_one_way
 

@@ -306,7 +306,8 @@ def test_a_second_read_does_not_overtake_what_waits_for_the_tick(broker: Asker) 
     """Who has sent much is read more than once before the tick."""
     app = broker.broker.app
     assert app is not None
-    odd = frame(100, b"odd", j="1")
+    # A message without a unique key gets one, in the tick.
+    odd = frame(100, b"odd").replace(b"UNIQ_KEY", b"uniq_key")
     tidy = b"".join(frame(number, b"%d" % number) for number in range(101, 110))
     with RawClient(broker.broker.port) as client:
         for number in range(2):
