@@ -154,7 +154,7 @@ def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
         assert other.call(SEND, fields_of("queued"), b"x").code == 0
         with monkeypatch.context() as patch:
             # Six seconds pass between any two looks at the time: whatever arrives is old.
-            patch.setattr(app.server, "_time", itertools.count(1_000_000, 6).__next__)
+            patch.setattr(app.server, "monotonic_s", itertools.count(1_000_000, 6).__next__)
             busy = [
                 client.call(SEND, fields_of("queued"), b"y"),
                 client.call(RequestCode.PULL_MESSAGE, pull_fields("queued", 0)),

@@ -103,7 +103,7 @@ class Server:
         self._to_flush: list[Connection] = []
         # Whether something waits for the next tick, or may do so.
         self.tick_is_due = False
-        self._time = time.monotonic
+        self.monotonic_s = time.monotonic
         # When the last tick ended, and how long it took, while that matters to what arrives.
         self.ended_s = self.took_s = 0.0
         self._first_arrival_s = 0.0
@@ -173,7 +173,7 @@ class Server:
     ) -> None:
         if not self.arrivals:
             # When this was sent: if a tick has just ended, half way through it on average.
-            now_s = self._time()
+            now_s = self.monotonic_s()
             if now_s - self.ended_s >= FOLLOWS_S:
                 self.took_s = 0.0
             self._first_arrival_s = now_s - self.took_s / 2
@@ -191,7 +191,7 @@ class Server:
         if not isinstance(frames, list):
             return frames
         arrived_s = self._first_arrival_s
-        self.waited_s = self._time() - arrived_s
+        self.waited_s = self.monotonic_s() - arrived_s
         if self.times is not None:
             self.times.arrived_s = arrived_s
         try:
@@ -226,7 +226,7 @@ class Server:
 
     def _tick(self) -> None:
         """What is asked for during a tick is still done in it; frames come between ticks only."""
-        began_s = self._time()
+        began_s = self.monotonic_s()
         self.waited_s = began_s - self._first_arrival_s if self.arrivals else 0.0
         if self.times is not None:
             self.times.arrived_s = began_s - self.waited_s
@@ -242,7 +242,7 @@ class Server:
             if self._to_flush:
                 to_flush, self._to_flush = self._to_flush, []
                 self._flush(to_flush)
-            self.ended_s = ended_s = self._time()
+            self.ended_s = ended_s = self.monotonic_s()
             self.took_s = ended_s - began_s
 
     def _hand_over(self, arrived: list[Arrived]) -> None:

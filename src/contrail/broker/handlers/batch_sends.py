@@ -11,7 +11,7 @@ import logging
 from collections.abc import Callable
 
 from contrail.broker.handlers.send_answers import SendAnswers
-from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.services.send_admission import PLAIN_FLAGS, SendAdmission
 from contrail.broker.state.stats import BrokerStats
 from contrail.errors import StoreError
 from contrail.kernels.batch_sends import count_batches
@@ -20,9 +20,6 @@ from contrail.store.log import MessageStore
 from contrail.wire.connection import Connection
 
 _log = logging.getLogger(__name__)
-
-# Compressed bodies; any other bit needs a second look: transactions, inner batches.
-_PLAIN_FLAGS = 0x701
 
 
 class BatchSends:
@@ -48,7 +45,7 @@ class BatchSends:
 
     def count(self, items: list[Item], at: int) -> int:
         """How many sends from there on are batches that may be collected."""
-        return count_batches(items, at, self._admission.splitting_topics, _PLAIN_FLAGS)
+        return count_batches(items, at, self._admission.splitting_topics, PLAIN_FLAGS)
 
     def take(self, peer: Connection, items: list[Item]) -> None:
         """Collect batches of one connection."""

@@ -21,6 +21,7 @@ from contrail.broker.services.cold_reads import (
     FarAnswer,
 )
 from contrail.clock import monotonic_ns
+from contrail.errors import StoreError
 from contrail.kernels.frame_scan import Item
 from contrail.kernels.pull_answer import found_answer
 from contrail.kernels.pull_match import COMMIT_OFFSET, OPAQUE, QUEUE_ID, QUEUE_OFFSET, match_pull
@@ -158,9 +159,14 @@ class PullsAtOnce:
                         or known.told_epoch != cold_reads.told_epoch
                     ):
                         self._tell(known, queue_offset, far_end)
-        except Exception as error:
+        except (StoreError, OSError) as error:
             # Whoever takes the rest meets it again, and answers for it.
             _log.debug("a pull was not answered at once: %s", error)
+        except Exception:
+            # Nobody else may meet it: it is told once, and this connection takes the usual way.
+            _log.exception("pulls are not answered at once any more: this is a bug")
+            self._patterns.clear()
+            self._tries, self.is_missing = 0, False
         if not parts:
             return None
         if at_once_bytes > cold_reads.at_once_bytes:

@@ -16,7 +16,7 @@ from itertools import islice
 from contrail.broker.handlers.batch_sends import BatchSends
 from contrail.broker.handlers.send_answers import Part, SendAnswers, parts_of
 from contrail.broker.services.acknowledgements import Acknowledgements
-from contrail.broker.services.send_admission import Admitted, SendAdmission
+from contrail.broker.services.send_admission import PLAIN_FLAGS, Admitted, SendAdmission
 from contrail.broker.services.send_dedupe import BatchRepeat, remember_place, repeated_run
 from contrail.broker.state.recent_halves import RecentHalves
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -46,8 +46,6 @@ from contrail.wire.server import Arrived
 
 _log = logging.getLogger(__name__)
 
-# Any other bit needs a second look: transactions, inner batches.
-PLAIN_FLAGS = 0x701
 _HALF = HALF_TOPIC.encode()
 # RocketMQ calls its page cache busy when one append takes longer than this.
 _FLUSH_BUSY_MS = 1000

@@ -9,11 +9,9 @@ for the tick; nothing was changed then.
 
 from __future__ import annotations
 
-import time
-
-from contrail.broker.handlers.send import PLAIN_FLAGS, SendHandler
+from contrail.broker.handlers.send import SendHandler
 from contrail.broker.services.deriving import Deriving
-from contrail.broker.services.send_admission import SendAdmission
+from contrail.broker.services.send_admission import PLAIN_FLAGS, SendAdmission
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.errors import StoreError
@@ -54,7 +52,7 @@ class SendLane:
         self._waits_for_flush = waits_for_flush
         self._limits = server.limits
         self._suffix = server.property_suffix
-        self._time = time.monotonic
+        self._now_s = server.monotonic_s
         self._body_bytes_max = store.body_bytes_max
 
     def take(self, peer: Connection, data: bytes) -> int:
@@ -66,7 +64,7 @@ class SendLane:
         server, limits = self._server, self._limits
         if server.arrivals or self._router.is_going_away:
             return 0
-        began_s = self._time()
+        began_s = self._now_s()
         # When this was sent: if a tick has just ended, half way through it on average.
         waited_s = server.took_s / 2 if began_s - server.ended_s < FOLLOWS_S else 0.0
         if waited_s * 1000 > self._settings.config.send_wait_ms_max:
@@ -105,6 +103,6 @@ class SendLane:
         self._stats.stored_plain(chunks, appended[1] - appended[0])
         self._answers.answer_at_once(peer, chunk, appended, began_s - waited_s)
         self._deriving.after_tick()
-        server.ended_s = ended_s = self._time()
+        server.ended_s = ended_s = self._now_s()
         server.took_s = ended_s - began_s
         return consumed

@@ -65,6 +65,8 @@ if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Places
 
 # From this client version on a retry may carry its own maximum.
+# Compressed bodies; any other bit needs a second look: transactions, inner batches.
+PLAIN_FLAGS = 0x701
 _RECONSUME_MAX_VERSION = 121
 _UNIT_FLAG, _UNIT_SUB_FLAG = 1, 2
 _TIMER_TOPIC = TIMER_TOPIC.encode()
