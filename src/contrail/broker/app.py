@@ -656,6 +656,13 @@ class Broker:
                 or self._pulls_wait_too_long()
             ):
                 at, outcome = self.pulls.quick.answer_run(frames, at, peer)
+                if (
+                    outcome is PullOutcome.UNUSUAL
+                    and peer.in_flight_count < self._limits.in_flight_count_max
+                    and self.pulls.hold_usual(frames[at], peer)
+                ):
+                    at += 1
+                    continue
             if outcome is not _ANSWERED:
                 self._take_unusual(peer, frames[at], outcome)
                 at += 1

@@ -320,6 +320,17 @@ class Connection(asyncio.Protocol):
         if len(self._put_off_s) < _PUT_OFF_MAX:
             self._put_off_s.setdefault(request.opaque, times.arrived_s)
 
+    def put_off_usual(self, opaque: int) -> None:
+        """As ``put_off``, for a request that no handler has had."""
+        if self.times is not None and len(self._put_off_s) < _PUT_OFF_MAX:
+            self._put_off_s.setdefault(opaque, self.times.arrived_s)
+
+    def note_answered(self, request: Request, code: int) -> None:
+        """A request that was put off was answered by other means: the time it took is noted."""
+        if self.times is not None:
+            since_s = self._put_off_s.pop(request.opaque, None)
+            self.times.answered(request, Response(code), since_s)
+
     def reply(self, request: Request, response: Response) -> None:
         if self.times is not None:
             if request.opaque == self.in_hand:

@@ -23,6 +23,7 @@ class KnownPull:
         "count_max",
         "flags",
         "given_noted",
+        "hold_ms",
         "is_filtered",
         "names",
         "offsets_key",
@@ -36,8 +37,14 @@ class KnownPull:
     )
 
     def __init__(
-        self, plan: PullPlan, runs: QueueRuns, config: BrokerConfig, tally: GetTally
+        self,
+        plan: PullPlan,
+        runs: QueueRuns,
+        config: BrokerConfig,
+        tally: GetTally,
+        hold_ms: int | None,
     ) -> None:
+        """``hold_ms`` is how long it may be held while there is nothing to hand out, if at all."""
         self.plan = plan
         self.queue = (plan.topic, plan.queue_id)
         self.runs = runs
@@ -49,6 +56,7 @@ class KnownPull:
         self.commits = bool(plan.sys_flag & FLAG_COMMIT)
         self.flags = (plan.topic_sys_flag, plan.group_sys_flag)
         self.given_noted = False
+        self.hold_ms = hold_ms
         self.is_filtered = plan.tag_codes is not None or plan.property_filter is not None
         # Of which place the disk was told last, and in which epoch of all that it was told.
         self.told_block = self.told_row_block = self.told_epoch = -1

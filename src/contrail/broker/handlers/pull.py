@@ -26,11 +26,12 @@ from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
-from contrail.errors import RequestRejected
+from contrail.errors import RequestRejected, StoreError
 from contrail.kernels.frame_scan import Item
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
+from contrail.protocol.frames import pull_request
 from contrail.store.log import Arrival, MessageStore
 from contrail.store.services.reading import GetResult
 from contrail.store.state.reading import GetStatus
@@ -124,15 +125,35 @@ class PullHandler:
             )
 
     def _hold(self, request: Request, peer: Peer, plan: PullPlan) -> bool:
-        config = self._settings.config
         hold_ms = HeaderFields(request).long("suspendTimeoutMillis", 0)
+        return self._park(request, peer, plan, hold_ms)
+
+    def _park(
+        self, request: Request, peer: Peer, plan: PullPlan, hold_ms: int, usual: Item | None = None
+    ) -> bool:
+        config = self._settings.config
         if not config.long_polling:
             hold_ms = config.short_polling_ms
         deadline_ms = self._clock.now_ms() + min(max(hold_ms, 0), _HOLD_MS_MAX)
-        pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms)
+        pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms, usual)
         return self.parked.park(
             pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
         )
+
+    def hold_usual(self, item: Item, peer: Connection) -> bool:
+        """Hold a pull like one before, with little ado; False when it must take the long way."""
+        if len(self.parked) >= self._settings.config.parked_pulls_max:
+            return False
+        if self.parked.count_of(peer) >= _PARKED_PER_PEER_MAX:
+            return False
+        known = self.quick.note_held(item)
+        if known is None:
+            return False
+        plan = known.plan._replace(queue_offset=item[5], count_max=item[6])
+        request = Request(item[3], item[0], {}, b"", item[1], item[2])
+        self._park(request, peer, plan, known.hold_ms or 0, usual=item)
+        peer.put_off_usual(request.opaque)
+        return True
 
     # Far behind the end.
 
@@ -248,14 +269,30 @@ class PullHandler:
         """Answer for good; first of all they are no longer held, so that none is answered twice."""
         self.parked.done(pulls)
         for pull in pulls:
-            if not pull.peer.is_closed:
-                pull.peer.reply(pull.request, self._final_answer(pull))
+            if pull.peer.is_closed or (pull.usual is not None and self._answered_as_usual(pull)):
+                continue
+            pull.peer.reply(pull.request, self._final_answer(pull))
+
+    def _answered_as_usual(self, pull: ParkedPull) -> bool:
+        peer = pull.peer
+        assert pull.usual is not None and isinstance(peer, Connection)
+        try:
+            is_answered = self.quick.answer_held(pull.usual, peer)
+        except (StoreError, OSError) as error:
+            # The long way meets it again, and answers for it.
+            _log.debug("a held pull of %s was not answered as usual: %s", peer.address, error)
+            return False
+        except Exception:
+            _log.exception("a held pull of %s was not answered as usual: a bug", peer.address)
+            return False
+        if is_answered:
+            peer.note_answered(pull.request, ResponseCode.SUCCESS)
+        return is_answered
 
     def _final_answer(self, pull: ParkedPull) -> Response:
         """Execute again, checks included."""
-        answer = self._attempted(
-            pull.peer, lambda: self._execute(self._admission.plan(pull.request))[0]
-        )
+        request = pull.request if pull.usual is None else pull_request(pull.usual)
+        answer = self._attempted(pull.peer, lambda: self._execute(self._admission.plan(request))[0])
         assert isinstance(answer, Response), "nobody is held twice"
         return answer
 

@@ -15,13 +15,15 @@ from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.broker.services.filtered_reads import SCANNED_ROWS_MAX
 from contrail.broker.services.pull_admission import PullAdmission
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
-from contrail.broker.state.pull_plan import PullPlan
+from contrail.broker.state.pull_plan import FLAG_SUSPEND, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import monotonic_ms
+from contrail.errors import RequestRejected
 from contrail.kernels.frame_scan import Item
 from contrail.kernels.pull_answer import found_answer
 from contrail.protocol.command import Request, frame_prefix
+from contrail.protocol.fields import HeaderFields
 from contrail.protocol.frames import PULL_LENGTH, Frames
 from contrail.store.log import MessageStore
 from contrail.store.services.queue_runs import FAR, FoundRun, Reach
@@ -280,10 +282,14 @@ class QuickPulls:
             self.note_given(known)
 
     def _reply_far(self, item: Item, peer: Connection, known: KnownPull, run: FoundRun) -> None:
+        self._reply_late(item, peer, known, run)
+        self._note(known, item[3], run[2], run[1])
+
+    def _reply_late(self, item: Item, peer: Connection, known: KnownPull, run: FoundRun) -> None:
+        """The offset that it carries was written when it came."""
         views, byte_count, count, low, high, _ = run
         next_queue_offset = item[5] + count
-        self._consumer_offsets.read_on(known.offsets_key, known.queue[1], -1, next_queue_offset)
-        self._note(known, item[3], count, byte_count)
+        self.read_on(known.offsets_key, known.queue[1], -1, next_queue_offset)
         topic_flag, group_flag = known.flags
         begin = found_answer(
             item[0], next_queue_offset, low, high, topic_flag, group_flag, byte_count
@@ -303,11 +309,57 @@ class QuickPulls:
             # Patterns have it, too: of two of them only one would be looked after.
             known.runs = runs
             return
+        tally = self._stats.tally_of((plan.topic_name, plan.group))
         self.known_pulls[item[3], item[4]] = KnownPull(
-            plan, runs, self._settings.config, self._stats.tally_of((plan.topic_name, plan.group))
+            plan, runs, self._settings.config, tally, _hold_ms(plan, request)
         )
+
+    # Those that have to wait.
+
+    def note_held(self, item: Item) -> KnownPull | None:
+        """Take note of a pull that has come to the end of its queue, where it may be held.
+
+        None when it must take the long way; nothing was noted then.
+        """
+        known = self._find(item)
+        if known is None or known.is_filtered or known.hold_ms is None:
+            return None
+        if item[5] != self.store.queue_offset_max(*known.queue):
+            return None
+        consumer_offset = item[7] if known.commits else -1
+        self.read_on(known.offsets_key, known.queue[1], consumer_offset, item[5])
+        self._stats.pull_missed()
+        if not known.given_noted:
+            self.note_given(known)
+        return known
+
+    def answer_held(self, item: Item, peer: Connection) -> bool:
+        """Answer such a pull with what has arrived since; False if it must take the long way."""
+        known = self._find(item)
+        if known is None:
+            return False
+        asked, allowed = item[6], known.count_max
+        count_max = (asked if asked < allowed else allowed) or 1
+        run = known.runs.read(item[5], count_max, known.bytes_max, _NEAR, monotonic_ms())
+        if run is None or run is FAR or run[1] > RECORD_BYTES_MAX:
+            return False
+        self._stats.pulled(known.names, run[2], run[1])
+        if not known.given_noted:
+            self.note_given(known)
+        self._reply_late(item, peer, known, run)
+        return True
 
     def note_given_again(self) -> None:
         """Once in a while, so that operators see what a group reads and when it last did."""
         for known in self.known_pulls.values():
             known.given_noted = False
+
+
+def _hold_ms(plan: PullPlan, request: Request) -> int | None:
+    if not plan.sys_flag & FLAG_SUSPEND:
+        return None
+    try:
+        return HeaderFields(request).long("suspendTimeoutMillis", 0)
+    except RequestRejected:
+        # The long way tells what is wrong with it.
+        return None

@@ -7,19 +7,25 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from contrail.broker.state.pull_plan import PullPlan
+from contrail.kernels.frame_scan import Item
 from contrail.protocol.command import Request
 from contrail.wire.peer import Peer
 
 
 @dataclass(slots=True, eq=False)
 class ParkedPull:
-    """One held pull. ``scanned_to`` is how far its filter has looked in vain."""
+    """One held pull. ``scanned_to`` is how far its filter has looked in vain.
+
+    A pull like one before is kept as the kernel took it apart: it is ``usual``, and its request has
+    no fields yet.
+    """
 
     request: Request
     peer: Peer
     plan: PullPlan
     scanned_to: int
     deadline_ms: int
+    usual: Item | None = None
 
 
 class ParkedPulls:
@@ -45,6 +51,10 @@ class ParkedPulls:
         self._queues.setdefault((pull.plan.topic, pull.plan.queue_id), []).append(pull)
         self._count += 1
         return True
+
+    def count_of(self, peer: Peer) -> int:
+        """How many of a peer's are held."""
+        return self._per_peer.get(peer, 0)
 
     @property
     def by_queue(self) -> dict[tuple[bytes, int], list[ParkedPull]]:

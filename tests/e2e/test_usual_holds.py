@@ -1,0 +1,192 @@
+"""A pull like one before that has come to its queue's end is held without being decoded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from contrail.broker.handlers.pull import PullHandler
+from contrail.model.record import split_record_run
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import ReceivedResponse, Request, encode_request
+from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker
+from tests.e2e.raw_client import RawClient, poll, pull_fields
+
+TOPIC = "tail"
+GROUP = "readers"
+
+
+class Reader:
+    """A consumer that has read on to the end of its queue, as often as it takes to be known."""
+
+    def __init__(self, asker: Asker, client: RawClient) -> None:
+        self.asker = asker
+        self.client = client
+        self.opaque = 0
+        for queue_offset in (0, 1, 0, 1):
+            self.pull(queue_offset)
+            assert self.answer().code == ResponseCode.SUCCESS
+
+    @property
+    def app(self) -> Any:
+        assert self.asker.broker.app is not None
+        return self.asker.broker.app
+
+    def pull(self, queue_offset: int, **changes: str) -> None:
+        self.opaque += 1
+        fields = pull_fields(TOPIC, queue_offset, consumerGroup=GROUP, **changes)
+        self.client.send(encode_request(Request(RequestCode.PULL_MESSAGE, self.opaque, fields)))
+
+    def hold(self, queue_offset: int, **changes: str) -> None:
+        held = self.app.pulls.parked
+        count = len(held)
+        self.pull(queue_offset, **changes)
+        poll(lambda: len(held) > count, "the pull is held")
+
+    def answer(self) -> ReceivedResponse:
+        answer: ReceivedResponse = self.client.next_frame()
+        assert answer.opaque == self.opaque
+        return answer
+
+
+@pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
+def reader(request: pytest.FixtureRequest) -> Iterator[Reader]:
+    with LocalCluster(properties={"flushDiskType": request.param}) as running:
+        asker = Asker(running)
+        asker.make_topic(TOPIC, read=1, write=1)
+        for body in (b"0", b"1"):
+            asker.stored(TOPIC, body)
+        with RawClient(asker.broker.port) as client:
+            yield Reader(asker, client)
+
+
+@pytest.fixture
+def usual(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each pull that could not be answered at once: whether it was held with little ado."""
+    taken: list[bool] = []
+    hold = PullHandler.hold_usual
+
+    def watched(handler: PullHandler, item: Any, peer: Any) -> bool:
+        taken.append(hold(handler, item, peer))
+        return taken[-1]
+
+    monkeypatch.setattr(PullHandler, "hold_usual", watched)
+    return taken
+
+
+@pytest.fixture
+def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Held pulls that took the long way to their answer."""
+    taken: list[int] = []
+    finish = PullHandler._final_answer
+
+    def watched(handler: PullHandler, pull: Any) -> Any:
+        taken.append(pull.request.opaque)
+        return finish(handler, pull)
+
+    monkeypatch.setattr(PullHandler, "_final_answer", watched)
+    return taken
+
+
+def bodies(answer: ReceivedResponse) -> list[bytes]:
+    return [record.body for record in split_record_run(answer.body)]
+
+
+def test_a_tail_is_followed_without_decoding(
+    reader: Reader, usual: list[bool], decoded: list[int]
+) -> None:
+    for number in range(2, 6):
+        reader.hold(number)
+        reader.asker.stored(TOPIC, b"%d" % number)
+        answer = reader.answer()
+        assert (answer.code, bodies(answer)) == (ResponseCode.SUCCESS, [b"%d" % number])
+        assert answer.fields["nextBeginOffset"] == str(number + 1)
+    assert usual == [True] * 4
+    assert decoded == []
+    app = reader.app
+    app.stats.sample(10**15)
+    # Four pulls of the fixture found two, one, two and one.
+    assert app.stats.item("GROUP_GET_NUMS", f"{TOPIC}@{GROUP}").value == 6 + 4
+
+
+def test_both_ways_give_the_same_answer(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for is_usual in (True, False):
+        if not is_usual:
+            monkeypatch.setattr(PullHandler, "hold_usual", lambda handler, item, peer: False)
+        number = 2 + len(found)
+        reader.hold(number)
+        reader.asker.stored(TOPIC, b"same")
+        found.append(reader.answer())
+    quick, slow = found
+    assert (quick.code, quick.remark, bodies(quick)) == (slow.code, slow.remark, bodies(slow))
+    ends = ("nextBeginOffset", "maxOffset")
+    assert {name: int(quick.fields[name]) + 1 for name in ends} == {
+        name: int(slow.fields[name]) for name in ends
+    }
+    assert {**quick.fields, **dict.fromkeys(ends, "")} == {
+        **slow.fields,
+        **dict.fromkeys(ends, ""),
+    }
+
+
+def test_the_offset_it_carries_is_committed_once(reader: Reader, usual: list[bool]) -> None:
+    """What the group commits while the pull is held stands."""
+    offsets = reader.app.tables.consumer_offsets
+    for number in (2, 3):
+        reader.hold(number, sysFlag="7", commitOffset=str(number))
+        assert offsets.query(GROUP, TOPIC, 0) == number
+        offsets.commit(GROUP, TOPIC, 0, 100)
+        reader.asker.stored(TOPIC, b"x")
+        assert reader.answer().code == ResponseCode.SUCCESS
+        assert offsets.query(GROUP, TOPIC, 0) == 100
+    # The first one with a commit is not known yet.
+    assert usual == [False, True]
+
+
+def test_one_that_is_overdue_is_told_that_there_is_nothing(
+    reader: Reader, usual: list[bool], decoded: list[int]
+) -> None:
+    reader.hold(2)
+    app = reader.app
+    [pull] = list(app.pulls.parked)
+
+    async def sweep() -> None:
+        app.pulls.sweep(pull.deadline_ms)
+
+    reader.asker.run(sweep())
+    answer = reader.answer()
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "2")
+    assert (usual, decoded) == ([True], [reader.opaque])
+
+
+def test_one_whose_topic_is_deleted_is_told_so(
+    reader: Reader, usual: list[bool], decoded: list[int]
+) -> None:
+    reader.hold(2)
+    reader.asker.done(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+    assert reader.answer().code == ResponseCode.TOPIC_NOT_EXIST
+    assert (usual, decoded) == ([True], [reader.opaque])
+
+
+def test_beyond_the_end_and_before_it_nothing_is_held(reader: Reader, usual: list[bool]) -> None:
+    reader.pull(3)
+    assert reader.answer().code == ResponseCode.PULL_OFFSET_MOVED
+    assert usual == [False]
+
+
+def test_a_failure_on_the_short_way_is_answered_on_the_long_one(
+    reader: Reader, usual: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bool:
+        raise RuntimeError("broken for the test")
+
+    reader.hold(2)
+    monkeypatch.setattr(reader.app.pulls.quick, "answer_held", broken)
+    reader.asker.stored(TOPIC, b"2")
+    assert bodies(reader.answer()) == [b"2"]
+    assert not reader.client.has_news()
+    assert usual == [True]
