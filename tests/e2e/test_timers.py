@@ -26,7 +26,7 @@ class TimerAsker(Asker):
     """A broker that is asked for times."""
 
     def now_ms(self) -> int:
-        return self._cluster.clock.now_ms()
+        return self.cluster.clock.now_ms()
 
     def send_at(self, key: str, deliver_ms: int, topic: str = TOPIC) -> str:
         """Send, and the handle that calls the message back."""
