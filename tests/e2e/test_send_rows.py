@@ -330,6 +330,34 @@ def test_a_second_read_does_not_overtake_what_waits_for_the_tick(broker: Asker) 
     assert broker.bodies(TOPIC) == expected
 
 
+def test_only_who_waits_at_one_of_its_queues_hurries_a_run(broker: Asker) -> None:
+    app = broker.broker.app
+    assert app is not None
+    awaited: list[bool] = []
+
+    async def ask() -> None:
+        awaited.append(app.store.is_awaited)
+
+    def sent(number: int, queue_id: str) -> bool:
+        """Whether a message hurries; by synchronous flush it may be derived before we look."""
+        client.send(frame(number, b"x", e=queue_id))
+        answers(client, 1)
+        broker.run(ask())
+        return awaited.pop()
+
+    with held_pull(broker.cluster, TOPIC, 1) as reader, RawClient(broker.broker.port) as client:
+        # The first one takes the general way, of which nobody knows whom it concerns.
+        sent(100, "1")
+        assert [sent(number, "1") for number in range(5)] == [False] * 5
+        assert not reader.has_news()
+        dispatcher = app.store._dispatcher
+        unawaited_end = dispatcher.unawaited_end
+        sent(10, "0")
+        assert reader.next_frame().code == ResponseCode.SUCCESS
+        assert dispatcher.unawaited_end == unawaited_end, "somebody waited for this one"
+    assert len(broker.bodies(TOPIC, 1)) == 7
+
+
 def test_a_pull_that_waits_is_told_of_what_needed_no_tick(broker: Asker) -> None:
     with (
         held_pull(broker.cluster, TOPIC, 1) as reader,

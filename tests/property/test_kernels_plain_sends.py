@@ -367,3 +367,15 @@ def test_rows_that_are_too_few_are_refused() -> None:
     for answers in (ANSWERS, PURE_ANSWERS):
         with pytest.raises(IndexError):
             answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA)
+
+
+@given(st.lists(st.integers(0, 3), max_size=12), st.sets(st.integers(0, 3)))
+def test_queues_where_somebody_waits_are_found_in_chunks(
+    queues: list[int], waited: set[int]
+) -> None:
+    watched = {(b"orders", queue): None for queue in waited}
+    for module in (PLACES, PURE_PLACES):
+        places = [module.QueuePlace(b"orders", queue) for queue in range(4)]
+        chunk = (b"", len(queues), array("q"), bytearray(), [], [places[at] for at in queues])
+        assert module.are_watched([chunk], watched) == bool(waited & set(queues))
+        assert not module.are_watched([], watched)

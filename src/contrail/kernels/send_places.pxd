@@ -28,5 +28,9 @@ cdef class QueuePlace:
 @cython.locals(chunk=tuple, places=list, index=Py_ssize_t, place=QueuePlace)
 cpdef object commit_places(list chunks)
 
+@cython.locals(
+    chunk=tuple, places=list, index=Py_ssize_t, place=QueuePlace, last=QueuePlace)
+cpdef bint are_watched(list chunks, dict watched) except -1
+
 @cython.locals(place=QueuePlace)
 cpdef object return_lent(list lent, dict next_offsets)

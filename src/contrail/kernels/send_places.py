@@ -73,6 +73,20 @@ def commit_places(chunks: list[Any]) -> None:
             place.next_offset = place.planned_offset
 
 
+def are_watched(chunks: list[Any], watched: dict[tuple[bytes, int], Any]) -> bool:
+    """Whether a message of these chunks goes to one of the ``watched`` queues."""
+    for chunk in chunks:
+        places = chunk[5]
+        last: QueuePlace | None = None
+        for index in range(chunk[1]):
+            place = places[index]
+            if place is not last:
+                last = place
+                if place.key in watched:
+                    return True
+    return False
+
+
 def return_lent(lent: list[QueuePlace], next_offsets: dict[tuple[bytes, int], int]) -> None:
     """Put next offsets that were lent to places back into the table."""
     for place in lent:

@@ -416,6 +416,13 @@ class MessageStore:
         return readable_end - self._dispatcher.dispatched_end
 
     @property
+    def is_awaited(self) -> bool:
+        """Whether somebody may wait for something of what queues do not know of yet."""
+        flusher = self._flusher
+        readable_end = flusher.flushed_end if self._syncs_before_ack else flusher.committed_end
+        return readable_end > self._dispatcher.unawaited_end
+
+    @property
     def is_closed(self) -> bool:
         return self._closed
 

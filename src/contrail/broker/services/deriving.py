@@ -1,6 +1,6 @@
 """When consume queues and key index are brought up to the log.
 
-At once while somebody waits for messages, and before anybody is served who may look at them. Else
+At once while somebody waits for them, and before anybody is served who may look at them. Else
 a moment later, for all ticks since together: with few messages in a tick, deriving each by itself
 costs more than storing them.
 """
@@ -17,7 +17,7 @@ from contrail.store.log import MessageStore
 _log = logging.getLogger(__name__)
 
 # Nobody can tell: whoever asks for anything but a send is served after what he may see was derived,
-# and while somebody waits for messages they are derived at once. Until then it is read again from
+# and what somebody waits for is derived at once. Until then it is read again from
 # the log after a crash.
 _LATER_S = 0.010
 # So many bytes of the log have nothing to gain from company: the steps of deriving, which run once
@@ -48,7 +48,7 @@ class Deriving:
         byte_count = self._store.underived_bytes
         if not byte_count:
             return
-        if self._waited_for or byte_count >= _TOGETHER_BYTES:
+        if byte_count >= _TOGETHER_BYTES or (self._waited_for and self._store.is_awaited):
             self.catch_up()
         elif self._later is None:
             self._later = self._loop.call_later(_LATER_S, self.catch_up)

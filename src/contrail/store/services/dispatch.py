@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
 from contrail.kernels.record_scan import REASON_BLANK, REASON_END, scan_records
+from contrail.kernels.send_places import are_watched
 from contrail.runtime.crashpoints import crashpoint
 from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import KeyIndex
@@ -58,6 +59,8 @@ class Dispatcher:
         self._fresh = deque()
         self._fresh_bytes = 0
         self.dispatched_end = 0
+        # Up to here everything that is not derived yet went to queues where nobody waits.
+        self.unawaited_end = 0
         self.last_store_timestamp_ms = 0
 
     def offer_batches(self, appended: AppendedBatches) -> None:
@@ -77,6 +80,9 @@ class Dispatcher:
         if fresh_bytes > _FRESH_BYTES_MAX:
             return
         self._fresh_bytes = fresh_bytes
+        follows = appended[0] == self.unawaited_end or appended[0] == self.dispatched_end
+        if follows and self.watched is not None and not are_watched(chunks, self.watched):
+            self.unawaited_end = appended[1]
         if len(chunks) == 1:
             kept = [(b"", *chunks[0][1:])]
         else:
