@@ -14,7 +14,7 @@ import org.apache.rocketmq.common.message.MessageExt;
 
 /**
  * End-to-end latency at a fixed rate=N per second: topic=NAME, group=NAME, bytes=N, warm_up_s=S,
- * seconds=S, and what a consumer takes.
+ * seconds=S, and what a consumer takes. With alone=true nobody consumes.
  *
  * <p>Each message carries the time at which it was meant to be sent, so that a late send counts as
  * latency. Producer and consumer share this process and its clock.
@@ -25,6 +25,7 @@ final class Pacing {
 
     private final Words words;
     private final byte[] body;
+    private final boolean isAlone;
     private final DefaultMQProducer producer;
     private final DefaultMQPushConsumer consumer;
     private final Meter meter = new Meter();
@@ -38,6 +39,7 @@ final class Pacing {
     Pacing(String namesrv, Words words) throws Exception {
         this.words = words;
         body = new byte[Math.max(Long.BYTES, words.number("bytes", 1024))];
+        isAlone = words.text("alone", "false").equals("true");
         producer = Producers.made(namesrv, false);
         consumer = Consuming.made(namesrv, words);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
@@ -48,12 +50,18 @@ final class Pacing {
 
     Figures run() throws Exception {
         producer.start();
-        consumer.start();
+        if (!isAlone) {
+            consumer.start();
+        }
         try {
-            probe();
+            if (!isAlone) {
+                probe();
+            }
             long sent = paced();
-            waitForAll(sent);
-            Figures figures = meter.figures(received.get()).put("sent_count", sent);
+            if (!isAlone) {
+                waitForAll(sent);
+            }
+            Figures figures = meter.figures(sent).put("received_count", received.get());
             latencies.report(figures);
             return figures;
         } finally {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import math
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -79,6 +80,46 @@ async def test_nobody_waits_for_company_while_a_pull_waits(tmp_path: Path) -> No
         scene.waited_for[b"another", 3] = object()
         scene.store_one(0)
         assert numbers_of(scene.store) == [0]
+
+
+@on_a_loop
+async def test_messages_that_come_fast_to_who_waits_are_derived_together_and_soon(
+    tmp_path: Path,
+) -> None:
+    scene = Scene(tmp_path)
+    dispatch, dispatched = scene.store.dispatch, []
+
+    def counted() -> int:
+        dispatched.append(dispatch())
+        return dispatched[-1]
+
+    scene.store.dispatch = counted  # type: ignore[method-assign]
+    with scene.store:
+        scene.waited_for[b"another", 3] = object()
+        for number in range(200):
+            scene.store_one(number)
+        # The first few at once; these 200 take less time than 100 wake-ups may.
+        assert 1 < len(dispatched) < 100
+        async with asyncio.timeout(WAIT_S):
+            while scene.deriving.is_behind:
+                await asyncio.sleep(0.001)
+        assert numbers_of(scene.store) == list(range(200))
+
+
+@on_a_loop
+async def test_who_begins_to_wait_need_not_wait_as_long_as_nobody(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.store_one(0)
+        later = scene.deriving._later
+        assert later is not None and not scene.deriving._is_soon
+        scene.deriving._next_s = math.inf
+        scene.deriving.hurry()
+        assert scene.deriving._is_soon and later.cancelled()
+        async with asyncio.timeout(WAIT_S):
+            while scene.deriving.is_behind:
+                await asyncio.sleep(0.001)
+        assert not scene.deriving._is_soon
 
 
 @on_a_loop

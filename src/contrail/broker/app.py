@@ -634,7 +634,9 @@ class Broker:
         """Pulls like these are answered as they are read from now on."""
         known = peer.notes.get(_AT_ONCE)
         if known is None:
-            known = peer.notes[_AT_ONCE] = PullsAtOnce(self.pulls.quick, self.server)
+            known = peer.notes[_AT_ONCE] = PullsAtOnce(
+                self.pulls, peer, self.server, self._deriving
+            )
             if not peer.is_fast_port:
                 peer.at_once = known.answer
         if known.is_missing:

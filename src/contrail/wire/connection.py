@@ -185,7 +185,8 @@ class Connection(asyncio.Protocol):
                 self.frame_s = now_s
                 self.has_sent_a_frame = True
                 try:
-                    self._transport.writelines(answered[0])  # type: ignore[union-attr]
+                    if answered[0]:
+                        self._transport.writelines(answered[0])  # type: ignore[union-attr]
                 except Exception:
                     _log.exception("the answers to %s could not be sent", self.address)
                     self.abort("internal_error")

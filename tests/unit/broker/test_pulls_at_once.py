@@ -34,7 +34,9 @@ def test_more_templates_than_are_kept_harm_nobody(monkeypatch: pytest.MonkeyPatc
     stats = SimpleNamespace(unsettled_gets=[])
     parts: list[Any] = [None, admission, None, offsets, stats, None, None]
     quick = QuickPulls(*parts)
-    at_once = PullsAtOnce(quick, cast(Server, SimpleNamespace(limits=Limits())))
+    nobody: Any = None
+    pulls: Any = SimpleNamespace(quick=quick)
+    at_once = PullsAtOnce(pulls, nobody, cast(Server, SimpleNamespace(limits=Limits())), nobody)
     known = []
     for number in range(7):
         item = pull(number)

@@ -6,6 +6,7 @@ from contrail.broker.config import BrokerConfig
 from contrail.broker.state.consumer_offsets import offsets_key
 from contrail.broker.state.pull_plan import FLAG_COMMIT, PullPlan
 from contrail.broker.state.stats import GetTally
+from contrail.kernels.frame_scan import Item
 from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 from contrail.protocol.command import FRAME_BYTES_MAX
 from contrail.store.services.queue_runs import QueueRuns
@@ -25,6 +26,7 @@ class KnownPull:
         "given_noted",
         "hold_ms",
         "is_filtered",
+        "key",
         "names",
         "offsets_key",
         "plan",
@@ -43,8 +45,13 @@ class KnownPull:
         config: BrokerConfig,
         tally: GetTally,
         hold_ms: int | None,
+        key: bytes,
     ) -> None:
-        """``hold_ms`` is how long it may be held while there is nothing to hand out, if at all."""
+        """``key`` is what the kernel makes of all fields but the numbers.
+
+        ``hold_ms`` is how long it may be held while there is nothing to hand out, if at all.
+        """
+        self.key = key
         self.plan = plan
         self.queue = (plan.topic, plan.queue_id)
         self.runs = runs
@@ -65,14 +72,24 @@ class KnownPull:
 class PullPattern:
     """Pulls of one consumer: alike but for their numbers, of which one is the queue's."""
 
-    __slots__ = ("asked", "code", "knowns", "template", "times")
+    __slots__ = ("_begin", "asked", "code", "knowns", "template", "times")
 
-    def __init__(self, template: bytes, code: int, asked: int, times: list[float] | None) -> None:
+    def __init__(self, template: bytes, first: Item, times: list[float] | None) -> None:
+        """``first`` is a pull with this template, as the kernel took it apart."""
         self.template = template
-        self.code = code
+        self._begin = first[1:4]
+        self.code = first[3]
         # How many messages each wants.
-        self.asked = asked
+        self.asked = first[6]
         # Where the time they took is counted, if at all.
         self.times = times
         # By queue id; None for a queue whose pulls take another way.
         self.knowns: dict[int, KnownPull | None] = {}
+
+    def item(
+        self, opaque: int, key: bytes, queue_offset: int, consumer_offset: int, header: bytes
+    ) -> Item:
+        """Such a pull as the kernel would have taken it apart."""
+        flag, version, code = self._begin
+        asked = self.asked
+        return opaque, flag, version, code, key, queue_offset, asked, consumer_offset, header

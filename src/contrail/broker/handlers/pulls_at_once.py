@@ -12,7 +12,7 @@ import logging
 import re
 
 from contrail.broker.handlers.known_pulls import RECORD_BYTES_MAX, KnownPull, PullPattern
-from contrail.broker.handlers.quick_pulls import QuickPulls
+from contrail.broker.handlers.pull import PullHandler
 from contrail.broker.services.cold_reads import (
     ANSWER_BYTES_MIN,
     AT_ONCE_BYTES_MAX,
@@ -20,13 +20,15 @@ from contrail.broker.services.cold_reads import (
     BLOCK_ROWS,
     FarAnswer,
 )
+from contrail.broker.services.deriving import Deriving
 from contrail.clock import monotonic_ns
 from contrail.errors import StoreError
 from contrail.kernels.frame_scan import Item
 from contrail.kernels.pull_answer import found_answer
 from contrail.kernels.pull_match import COMMIT_OFFSET, OPAQUE, QUEUE_ID, QUEUE_OFFSET, match_pull
-from contrail.protocol.frames import PULL_LENGTH, Frames
+from contrail.protocol.frames import FRAME_PREFIX_BYTES, PULL_LENGTH, Frames
 from contrail.store.services.queue_runs import FAR, Reach
+from contrail.wire.connection import Connection
 from contrail.wire.server import Server
 
 _log = logging.getLogger(__name__)
@@ -55,11 +57,29 @@ _NUMBERS = (
 class PullsAtOnce:
     """The usual pulls of one connection; ``answer`` is its ``Connection.at_once``."""
 
-    __slots__ = ("_patterns", "_quick", "_room_bytes", "_server", "_tries", "_turn", "is_missing")
+    __slots__ = (
+        "_deriving",
+        "_in_flight_count_max",
+        "_patterns",
+        "_peer",
+        "_pulls",
+        "_quick",
+        "_room_bytes",
+        "_server",
+        "_tries",
+        "_turn",
+        "is_missing",
+    )
 
-    def __init__(self, quick: QuickPulls, server: Server) -> None:
-        self._quick = quick
+    def __init__(
+        self, pulls: PullHandler, peer: Connection, server: Server, deriving: Deriving
+    ) -> None:
+        self._pulls = pulls
+        self._quick = pulls.quick
+        self._peer = peer
         self._server = server
+        self._deriving = deriving
+        self._in_flight_count_max = server.limits.in_flight_count_max
         self._room_bytes = server.limits.write_bytes_max
         # The one that was met last comes first.
         self._patterns: list[PullPattern] = []
@@ -71,20 +91,23 @@ class PullsAtOnce:
     def answer(self, data: bytes) -> tuple[list[bytes | memoryview], int] | None:
         """Parts of the answers to the first pulls of ``data``, and where the first other begins.
 
-        None if not even the first can be answered. What is read must begin with a frame, nothing
-        that came earlier may wait for the end of the tick, and the peer must not be choked.
+        Those that find nothing yet are held. None if not even the first can be taken. What is
+        read must begin with a frame, nothing that came earlier may wait for the end of the tick,
+        and the peer must not be choked.
         """
         quick, server = self._quick, self._server
         if (
             server.tick_is_due
             or server.took_s > _SHORT_TICK_S
-            or quick.store.underived_bytes
             or quick.pending_resets
             or not quick.log_fits_memory
             or quick.is_closed
             or not self._patterns
         ):
             return None
+        if quick.store.underived_bytes:
+            # What was stored since is told of now or, to who is held below, in a moment.
+            self._deriving.hurry()
         began_ns = monotonic_ns()
         now_ms = began_ns // _MS_NS
         cold_reads = quick.cold_reads
@@ -97,6 +120,7 @@ class PullsAtOnce:
         reach = _NEAR if cold_reads.lines or at_once_bytes >= AT_ONCE_BYTES_MAX else _WARM
         parts: list[bytes | memoryview] = []
         at, end, out_bytes, room_bytes, count = 0, len(data), 0, self._room_bytes, 0
+        held_count = 0
         pattern = self._patterns[0]
         try:
             while at < end and out_bytes <= room_bytes:
@@ -120,6 +144,15 @@ class PullsAtOnce:
                     reach,
                     now_ms,
                 )
+                if run is None and known.hold_ms is not None:
+                    header = data[at + FRAME_PREFIX_BYTES : frame_end]
+                    if not self._hold(
+                        pattern.item(opaque, known.key, queue_offset, consumer_offset, header)
+                    ):
+                        break
+                    at = frame_end
+                    held_count += 1
+                    continue
                 if run is FAR or run is None or run[1] > RECORD_BYTES_MAX:
                     break
                 views, byte_count, found_count, low, high, far_end = run
@@ -168,7 +201,7 @@ class PullsAtOnce:
             self._patterns.clear()
             self._tries, self.is_missing = 0, False
         if not parts:
-            return None
+            return (parts, at) if held_count else None
         if at_once_bytes > cold_reads.at_once_bytes:
             if cold_reads.at_once_bytes and at_once_bytes >= AT_ONCE_BYTES_MAX // 2:
                 # Several connections share what may be answered at once.
@@ -183,6 +216,15 @@ class PullsAtOnce:
             else:
                 quick.note_times(pattern.code, took_ns / _MS_NS, count)
         return parts, at
+
+    def _hold(self, item: Item) -> bool:
+        """Hold a pull that has come to the end of its queue; False when it must be looked at."""
+        times, peer = self._server.times, self._peer
+        if peer.in_flight_count >= self._in_flight_count_max:
+            return False
+        if times is not None:
+            times.arrived_s = self._server.monotonic_s()
+        return self._pulls.hold_usual(item, peer)
 
     def _other(self, data: bytes, at: int) -> PullPattern | None:
         """The pattern of a pull that is not like the one before; it comes first from now on."""

@@ -114,7 +114,7 @@ class QuickPulls:
                     forgotten.knowns.clear()
                 self._patterns.clear()
             times = None if self.times is None else self.times.row_of_pulls(item[3])
-            pattern = self._patterns[template] = PullPattern(template, item[3], item[6], times)
+            pattern = self._patterns[template] = PullPattern(template, item, times)
         return pattern
 
     def note_times(self, code: int, elapsed_ms: float, count: int) -> None:
@@ -311,7 +311,7 @@ class QuickPulls:
             return
         tally = self._stats.tally_of((plan.topic_name, plan.group))
         self.known_pulls[item[3], item[4]] = KnownPull(
-            plan, runs, self._settings.config, tally, _hold_ms(plan, request)
+            plan, runs, self._settings.config, tally, _hold_ms(plan, request), item[4]
         )
 
     # Those that have to wait.

@@ -1,14 +1,16 @@
 """When consume queues and key index are brought up to the log.
 
-At once while somebody waits for them, and before anybody is served who may look at them. Else
-a moment later, for all ticks since together: with few messages in a tick, deriving each by itself
-costs more than storing them.
+Before anybody is served who may look at them, and at once when somebody waits for what was sent,
+unless that was done a moment ago again and again. Else a moment later, for all ticks since
+together: with few messages in a tick, deriving each by itself, and waking who waits for it, costs
+more than storing them.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Mapping
 
 from contrail.errors import StoreError
@@ -20,6 +22,10 @@ _log = logging.getLogger(__name__)
 # and what somebody waits for is derived at once. Until then it is read again from
 # the log after a crash.
 _LATER_S = 0.010
+# When messages for those who wait come faster than this, they get several of them together: to wake
+# a consumer costs as much as to store ten messages. A few may come faster.
+_APART_S = 0.001
+_BURST_S = 4 * _APART_S
 # So many bytes of the log have nothing to gain from company: the steps of deriving, which run once
 # for all of them, are a hundredth of the work then.
 _TOGETHER_BYTES = 1 << 20
@@ -42,16 +48,32 @@ class Deriving:
         self._loop = loop
         self._on_broken = on_broken
         self._later: asyncio.TimerHandle | None = None
+        # Whether that is sooner than it would be for what nobody waits for.
+        self._is_soon = False
+        # It was done as often as once each ``_APART_S`` until then.
+        self._next_s = 0.0
 
     def after_tick(self) -> None:
         """Something may have been stored, or become durable."""
         byte_count = self._store.underived_bytes
         if not byte_count:
             return
-        if byte_count >= _TOGETHER_BYTES or (self._waited_for and self._store.is_awaited):
+        if byte_count >= _TOGETHER_BYTES:
             self.catch_up()
+        elif self._waited_for and self._store.is_awaited:
+            self.hurry()
         elif self._later is None:
             self._later = self._loop.call_later(_LATER_S, self.catch_up)
+
+    def hurry(self) -> None:
+        """Somebody waits: derive now, or in a moment when that has happened too often lately."""
+        if self._next_s - time.monotonic() < _BURST_S:
+            self.catch_up()
+        elif not self._is_soon:
+            if self._later is not None:
+                self._later.cancel()
+            self._later = self._loop.call_later(_APART_S, self.catch_up)
+            self._is_soon = True
 
     @property
     def is_behind(self) -> bool:
@@ -63,6 +85,8 @@ class Deriving:
         if self._later is not None:
             self._later.cancel()
             self._later = None
+            self._is_soon = False
+        self._next_s = max(self._next_s, time.monotonic()) + _APART_S
         store = self._store
         if store.poisoned is not None or store.is_closed or not store.underived_bytes:
             return

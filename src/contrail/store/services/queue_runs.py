@@ -111,6 +111,9 @@ class QueueRuns:
         taken as it is, ``now_ms`` is that of ``monotonic_ms``.
         """
         window, queue, files = self._window, self._queue, self._files
+        if queue is not None and queue_offset == queue.queue_offset_max:
+            # Who waits at the end goes on from what he knows.
+            return None
         if window is None or queue is None or files is None:
             return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
         segment, start, end, until_ms, is_far, left_count = window
