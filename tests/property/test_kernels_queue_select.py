@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import struct
+from collections import Counter
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -205,6 +206,7 @@ def test_compiled_and_pure_match_a_run_alike_on_any_bytes(
     limits = (count_max, bytes_max, base_offset, *window)
     arguments = (log, data, first_row_at, *limits, queue_id, topic, queue_offset)
     assert outcome(KERNEL.match_run, *arguments) == outcome(PURE.match_run, *arguments)
+    assert outcome(KERNEL.gather_run, *arguments) == outcome(PURE.gather_run, *arguments)
 
 
 @given(st.integers(1, 12), st.integers(1, 14), st.integers(1, 4000), st.integers(0, 5))
@@ -247,3 +249,46 @@ def test_a_run_begins_at_its_row_and_touches_nothing_outside_of_its_window(
     for match_run in (KERNEL.match_run, PURE.match_run):
         found = match_run(log, data, first * 20, 40, 1 << 20, 0, *window, 3, b"orders", first)
         assert found == expected
+
+
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=20),
+    st.integers(0, 3),
+    st.integers(1, 12),
+    st.integers(1, 4000),
+)
+def test_records_of_one_queue_are_gathered_from_between_others(
+    queue_ids: list[int], first: int, count_max: int, bytes_max: int
+) -> None:
+    counts: Counter[int] = Counter()
+    messages, queue_offsets = [], []
+    for number, queue_id in enumerate(queue_ids):
+        messages.append(MessageDraft(b"orders", queue_id, b"x" * (50 + number)))
+        queue_offsets.append(counts[queue_id])
+        counts[queue_id] += 1
+    log = log_of(messages, queue_offsets=queue_offsets)
+    places = [
+        place
+        for place, queue_id in zip(record_positions(log), queue_ids, strict=True)
+        if queue_id == 1
+    ]
+    data = packed([(at, size, 0) for at, size in places])
+    wanted, total = [], 0
+    for at, size in places[first:][:count_max]:
+        if wanted and total + size > bytes_max:
+            break
+        wanted.append((at, size))
+        total += size
+    expected = b"".join(log[at : at + size] for at, size in wanted)
+    end = sum(wanted[-1]) if wanted else 0
+    for gather_run in (KERNEL.gather_run, PURE.gather_run):
+        limits = (count_max, bytes_max, 0, 0, len(log))
+        found = gather_run(log, data, first * 20, *limits, 1, b"orders", first)
+        assert found == ((len(wanted), end, expected) if wanted else None)
+        # What a row does not name is not handed out, nor anything behind the window.
+        assert gather_run(log, data, first * 20, *limits, 2, b"orders", first) is None
+        assert gather_run(log, data, first * 20, *limits, 1, b"others", first) is None
+        assert gather_run(log, data, first * 20, *limits, 1, b"orders", first + 1) is None
+        if wanted:
+            short = (count_max, bytes_max, 0, 0, end - 1)
+            assert gather_run(log, data, first * 20, *short, 1, b"orders", first) is None

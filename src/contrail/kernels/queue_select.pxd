@@ -64,6 +64,16 @@ cpdef tuple match_run(
     long long bytes_max, long long base_offset, long long physical_start, long long physical_end,
     long long queue_id, bytes topic, long long queue_offset)
 
+@cython.locals(
+    row_view="const unsigned char*", end=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
+    total_bytes=cython.longlong, reached=cython.longlong, physical_offset=cython.longlong,
+    size=cython.longlong, position=cython.longlong, bare="const unsigned char*",
+    gathered=bytearray, target="unsigned char*", to=Py_ssize_t)
+cpdef tuple gather_run(
+    const unsigned char[::1] buffer, bytes rows, Py_ssize_t first_row_at, long long count_max,
+    long long bytes_max, long long base_offset, long long physical_start, long long physical_end,
+    long long queue_id, bytes topic, long long queue_offset)
+
 @cython.locals(value=cython.longlong)
 cdef long long _row_i32(const unsigned char* rows, Py_ssize_t at) noexcept
 

@@ -172,6 +172,66 @@ def match_run(
     return (count, start, total_bytes)
 
 
+def gather_run(
+    buffer: memoryview,
+    rows: bytes,
+    first_row_at: int,
+    count_max: int,
+    bytes_max: int,
+    base_offset: int,
+    physical_start: int,
+    physical_end: int,
+    queue_id: int,
+    topic: bytes,
+    queue_offset: int,
+) -> tuple[int, int, bytearray] | None:
+    """As ``match_run`` for records with those of other queues between them: a copy of them.
+
+    How many, and where in the log the last one ends. None when one of the rows does not lead
+    further on to a record that it names.
+    """
+    row_view = rows
+    end = len(rows)
+    at = first_row_at
+    count = 0
+    total_bytes = 0
+    reached = physical_start
+    if at < 0 or len(buffer) == 0:
+        return None
+    bare = raw_bytes.begin(buffer)
+    while end - at >= _ROW_BYTES and (count == 0 or count < count_max):
+        physical_offset = _row_i64(row_view, at)
+        size = _row_i32(row_view, at + 8)
+        if count > 0 and total_bytes + size > bytes_max:
+            break
+        if physical_offset < reached or size > physical_end - physical_offset:
+            return None
+        position = physical_offset - base_offset
+        if not _has_place(buffer, position, size, base_offset):
+            return None
+        if _read_i32(buffer, position + 12) != queue_id:
+            return None
+        if _read_i64(buffer, position + 20) != queue_offset + count:
+            return None
+        if not _has_topic(buffer, position, position + size, topic):
+            return None
+        reached = physical_offset + size
+        total_bytes += size
+        count += 1
+        at += _ROW_BYTES
+    if count == 0:
+        return None
+    gathered = raw_bytes.blank(total_bytes)
+    target = gathered
+    to = 0
+    at = first_row_at
+    for _ in range(count):
+        position = _row_i64(row_view, at) - base_offset
+        to = raw_bytes.copy(target, to, bare, position, position + _row_i32(row_view, at + 8))
+        at += _ROW_BYTES
+    return (count, reached, gathered)
+
+
 def _cut(count: int, start: int, total_bytes: int) -> tuple[int, int, int]:
     """A stretch that ends before its rows do."""
     if count < _ENOUGH:

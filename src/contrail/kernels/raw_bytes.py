@@ -59,7 +59,9 @@ def first(source: bytearray, size: int) -> bytes:
     return bytes(source[:size])
 
 
-def copy(target: bytearray, to: int, source: bytes | bytearray, at: int, end: int) -> int:
+def copy(
+    target: bytearray, to: int, source: bytes | bytearray | memoryview, at: int, end: int
+) -> int:
     """Write ``source[at:end]``; where it ends."""
     if end <= at:
         return to

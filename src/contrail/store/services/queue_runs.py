@@ -13,7 +13,13 @@ from enum import Enum
 from struct import Struct
 from typing import Final, NamedTuple
 
-from contrail.kernels.queue_select import coalesce, match_records, match_run, select_rows
+from contrail.kernels.queue_select import (
+    coalesce,
+    gather_run,
+    match_records,
+    match_run,
+    select_rows,
+)
 from contrail.kernels.record_scan import REASON_END, count_whole, scan_records
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
@@ -111,7 +117,11 @@ class QueueRuns:
         taken as it is, ``now_ms`` is that of ``monotonic_ms``.
         """
         window, queue, files = self._window, self._queue, self._files
-        if queue is not None and queue_offset == queue.queue_offset_max:
+        if (
+            queue is not None
+            and queue_offset == queue.queue_offset_max
+            and queue is self._sources.queues.get(self._topic, self._queue_id)
+        ):
             # Who waits at the end goes on from what he knows.
             return None
         if window is None or queue is None or files is None:
@@ -146,7 +156,24 @@ class QueueRuns:
             queue_offset,
         )
         if not count:
-            return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
+            others_between = gather_run(
+                mapped,
+                rows,
+                at,
+                count_max,
+                bytes_max,
+                base,
+                start,
+                end,
+                self._queue_id,
+                self._topic,
+                queue_offset,
+            )
+            if others_between is None:
+                return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
+            count, physical_end, gathered = others_between
+            views = [memoryview(gathered)]
+            return views, len(gathered), count, low, high, physical_end if is_far else 0
         position = physical_offset - base
         view = mapped[position : position + byte_count]
         return [view], byte_count, count, low, high, physical_offset + byte_count if is_far else 0
@@ -189,7 +216,13 @@ class QueueRuns:
         )
         if not count:
             found = self._scattered(segment, rows, count_max, bytes_max, queue_offset, now_ms)
-            return None if found is None else (*found[:3], low, high, found[3] if is_far else 0)
+            if found is None:
+                return None
+            first, end = first_offset, found[3]
+            sound = self._sound_around(first, end - first, now_ms)
+            if sound is not None and warm is not None:
+                self._remember(segment, warm, sound, is_far)
+            return (*found[:3], low, high, end if is_far else 0)
         sound = self._sound_around(physical_offset, byte_count, now_ms)
         if sound is not None and warm is not None:
             self._remember(segment, warm, sound, is_far)
