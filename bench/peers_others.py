@@ -29,6 +29,7 @@ from bench.peers_kafka import produced_sides
 from bench.peers_kafka import tools as kafka_tools
 from bench.peers_rabbitmq import confirmed_sides, perf_test
 from bench.peers_servers import apache_peer, running_apache, running_contrail
+from bench.peers_versions import versions
 from bench.wire import Taken, _against_null, _null_row
 from bench.wire_frames import (
     BODY_BYTES,
@@ -182,7 +183,7 @@ def _measured(
         found = _beside(large, rounds, sizes, folder / "large", label, body_bytes, said)
         # What is judged was measured before.
         rows += [row for row in found if ", beside " in row.name]
-    rows[0] = replace(rows[0], details={**rows[0].details, **said})
+    rows[0] = replace(rows[0], details={**rows[0].details, **said, "versions": versions()})
     return rows
 
 
