@@ -22,9 +22,8 @@ from contrail.broker.handlers.locks import LockHandlers
 from contrail.broker.handlers.offset_resets import ResetHandlers
 from contrail.broker.handlers.offsets import OffsetHandlers
 from contrail.broker.handlers.pull import PullHandler
-from contrail.broker.handlers.pulls_at_once import PullsAtOnce
+from contrail.broker.handlers.pull_intake import PullIntake
 from contrail.broker.handlers.queries import QueryHandlers
-from contrail.broker.handlers.quick_pulls import Outcome as PullOutcome
 from contrail.broker.handlers.relays import RelayHandlers
 from contrail.broker.handlers.request_modes import RequestModeHandlers
 from contrail.broker.handlers.send import SendHandler
@@ -58,7 +57,7 @@ from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
-from contrail.protocol.frames import PULL_LENGTH, Frames, pull_request
+from contrail.protocol.frames import PULL_LENGTH, Frames
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.runtime.schedule import Schedule
@@ -97,12 +96,8 @@ _NOT_ON_THE_FAST_PORT = frozenset(
 _FOR_THE_LIVING = frozenset(
     {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
 )
-# What is known of a peer's pulls is among its notes under this name.
-_AT_ONCE = "pulls at once"
 # Sends are the longest tuples of the frame kernel.
 _SEND_LENGTH = 12
-# Members of an enumeration are looked up each time they are named.
-_ANSWERED = PullOutcome.ANSWERED
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
 
 
@@ -276,6 +271,15 @@ class Broker:
         self.server.times = self.pulls.quick.times = self._times
         if self._traces is None:
             self.server.sends_at_once = self._send_lane().take
+        self._pull_intake = PullIntake(
+            self.pulls,
+            self.server,
+            self.router,
+            self._deriving,
+            self.tables.settings,
+            self._times,
+            take_the_long_way=self._handle,
+        )
         self.schedule = self._make_schedule()
 
     def _wire_routers(self, handlers: dict[int, Handler]) -> None:
@@ -614,7 +618,7 @@ class Broker:
                 peer.answered(frame)
                 index += 1
             else:
-                index = self._take_pulls(peer, frames, index)
+                index = self._pull_intake.take(peer, frames, index)
             first = index
         if first < len(frames):
             self._take_sends(peer, frames[first:])
@@ -623,74 +627,7 @@ class Broker:
         """Pulls that nothing else is to be done before need no tick; returns what is left."""
         if len(frames[0]) != PULL_LENGTH:
             return frames
-        if self._deriving.is_behind:
-            self._deriving.catch_up()
-        at = self._take_pulls(peer, frames, 0)
-        self._note_pulls()
-        self._learn_pulls(peer, frames)
-        return frames[at:]
-
-    def _learn_pulls(self, peer: Connection, frames: Frames) -> None:
-        """Pulls like these are answered as they are read from now on."""
-        known = peer.notes.get(_AT_ONCE)
-        if known is None:
-            known = peer.notes[_AT_ONCE] = PullsAtOnce(
-                self.pulls, peer, self.server, self._deriving
-            )
-            if not peer.is_fast_port:
-                peer.at_once = known.answer
-        if known.is_missing:
-            known.learn(frames)
-
-    def _take_pulls(self, peer: Connection, frames: Frames, at: int) -> int:
-        """All pulls from ``at`` on; returns where something else begins.
-
-        Most are like the one before; the others take the long way, and are known then.
-        """
-        end = len(frames)
-        while at < end and len(frames[at]) == PULL_LENGTH:
-            outcome = PullOutcome.UNUSUAL
-            if not (
-                peer.is_closed
-                or peer.is_fast_port
-                or peer.is_choked
-                or self.router.is_going_away
-                or self._pulls_wait_too_long()
-            ):
-                at, outcome = self.pulls.quick.answer_run(frames, at, peer)
-                if (
-                    outcome is PullOutcome.UNUSUAL
-                    and peer.in_flight_count < self._limits.in_flight_count_max
-                    and self.pulls.hold_usual(frames[at], peer)
-                ):
-                    at += 1
-                    continue
-            if outcome is not _ANSWERED:
-                self._take_unusual(peer, frames[at], outcome)
-                at += 1
-        return at
-
-    def _note_pulls(self) -> None:
-        quick = self.pulls.quick
-        if quick.answered:
-            counts = quick.take_counts()
-            if self._times is not None:
-                self._times.answered_pulls(counts)
-
-    def _take_unusual(self, peer: Connection, pull: Item, outcome: PullOutcome) -> None:
-        if outcome is PullOutcome.UNUSUAL or not self.pulls.take_far(
-            pull, peer, lambda: self._take_the_long_way(peer, pull, has_committed=True)
-        ):
-            self._take_the_long_way(peer, pull)
-
-    def _take_the_long_way(
-        self, peer: Connection, pull: Item, *, has_committed: bool = False
-    ) -> None:
-        request = pull_request(pull)
-        if has_committed:
-            request.fields["commitOffset"] = "-1"
-        self._handle(peer, request)
-        self.pulls.quick.remember(pull, request)
+        return self._pull_intake.take_at_once(peer, frames)
 
     def _take_sends(self, peer: Connection, sends: list[Frame | Item]) -> None:
         room = self._limits.in_flight_count_max - peer.in_flight_count
@@ -728,20 +665,16 @@ class Broker:
         elif peer.is_choked:
             remark = "this connection has not read what it was sent: pull again later"
             peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
-        elif self._pulls_wait_too_long():
+        elif self._pull_intake.wait_too_long():
             remark = "pulls wait too long at this broker: flow control for a while"
             peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
         else:
             self.router.handle(request, peer)
 
-    def _pulls_wait_too_long(self) -> bool:
-        config = self.tables.settings.config
-        return self.server.waited_s * 1000 > config.pull_wait_ms_max and config.fast_failure
-
     def end_of_tick(self) -> None:
         self.sends.append_run()
         self.kinds.append_run()
-        self._note_pulls()
+        self._pull_intake.note_answered()
         if self._flush_noted:
             self._take_flushed()
         self._deriving.after_tick()
