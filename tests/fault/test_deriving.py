@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import math
+import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -104,6 +105,21 @@ async def test_messages_that_come_fast_to_who_waits_are_derived_together_and_soo
             while scene.deriving.is_behind:
                 await asyncio.sleep(0.001)
         assert numbers_of(scene.store) == list(range(200))
+
+
+@on_a_loop
+async def test_however_often_it_was_done_before_nobody_waits_for_long(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        for number in range(200):
+            scene.store_one(number)
+            # As for somebody who looks.
+            scene.deriving.catch_up()
+        assert scene.deriving._next_s - time.monotonic() < 0.1
+        scene.waited_for[b"another", 3] = object()
+        await asyncio.sleep(0.01)
+        scene.store_one(200)
+        assert not scene.deriving.is_behind
 
 
 @on_a_loop

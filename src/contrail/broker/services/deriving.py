@@ -50,7 +50,7 @@ class Deriving:
         self._later: asyncio.TimerHandle | None = None
         # Whether that is sooner than it would be for what nobody waits for.
         self._is_soon = False
-        # It was done as often as once each ``_APART_S`` until then.
+        # Once each ``_APART_S``, as often as lately: it would have been done until then.
         self._next_s = 0.0
 
     def after_tick(self) -> None:
@@ -86,10 +86,11 @@ class Deriving:
             self._later.cancel()
             self._later = None
             self._is_soon = False
-        self._next_s = max(self._next_s, time.monotonic()) + _APART_S
         store = self._store
         if store.poisoned is not None or store.is_closed or not store.underived_bytes:
             return
+        now_s = time.monotonic()
+        self._next_s = min(max(self._next_s, now_s), now_s + _BURST_S) + _APART_S
         try:
             store.dispatch()
         except StoreError:
