@@ -16,9 +16,9 @@ from contrail.store.log import MessageStore
 
 _log = logging.getLogger(__name__)
 
-# Nobody can tell: whoever asks for anything but a send is served after what he may see was derived,
-# and what somebody waits for is derived at once. Until then it is read again from
-# the log after a crash.
+# Nobody can tell: whoever asks for anything but a send, or the end of a transaction that is known
+# without the log, is served after what he may see was derived, and what somebody waits for is
+# derived at once. Until then it is read again from the log after a crash.
 _LATER_S = 0.010
 # So many bytes of the log have nothing to gain from company: the steps of deriving, which run once
 # for all of them, are a hundredth of the work then.
