@@ -233,7 +233,16 @@ def _consumed(sizes: Sizes, folder: Path, servers: Servers, stocks: list[Stock])
 def loads_on(servers: Servers, folder: Path) -> Iterator[dict[Name, JavaLoad]]:
     """A Java client for each broker; both live as long as the rounds, so that both are warm."""
     with ExitStack() as running:
-        yield {name: running.enter_context(JavaLoad(servers[name], folder)) for name in NAMES}
+        yield {
+            name: running.enter_context(
+                JavaLoad(
+                    servers[name],
+                    folder,
+                    beside=[server for other, server in servers.items() if other != name],
+                )
+            )
+            for name in NAMES
+        }
 
 
 def _pushed(load: JavaLoad, stock: Stock, group_numbers: Iterator[int]) -> Figures:

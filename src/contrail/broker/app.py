@@ -601,9 +601,8 @@ class Broker:
 
     def received(self, peer: Connection, frames: Frames) -> None:
         """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
-        if self._deriving.is_behind:
-            self._deriving.catch_up()
         first = index = 0
+        may_look = False
         while index < len(frames):
             frame = frames[index]
             if len(frame) == _SEND_LENGTH:
@@ -611,6 +610,11 @@ class Broker:
                 continue
             if first < index:
                 self._take_sends(peer, frames[first:index])
+            # Sends look at no queue, nor do ends of what was stored a moment ago.
+            if not may_look and not self.kinds.ends_a_recent_half(frame):
+                may_look = True
+                if self._deriving.is_behind:
+                    self._deriving.catch_up()
             if isinstance(frame, Request):
                 self._handle(peer, frame)
                 index += 1

@@ -20,6 +20,8 @@ from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Transactions
 from contrail.broker.sinks import Sinks
 from contrail.broker.state.transactions import OpenTransactions
+from contrail.protocol.codes import RequestCode
+from contrail.protocol.command import Request
 from contrail.runtime.schedule import Schedule
 from contrail.wire.peer import Handler
 
@@ -163,6 +165,14 @@ class MessageKinds:
             lambda: self._checks.interval_ms, self._checks.run, name="transaction checks"
         )
         self.sinks.register(schedule)
+
+    def ends_a_recent_half(self, frame: object) -> bool:
+        """Whether a frame is the end of a transaction that is looked for in memory alone."""
+        return (
+            isinstance(frame, Request)
+            and frame.code == RequestCode.END_TRANSACTION
+            and self._transaction_handlers.is_of_recent(frame)
+        )
 
     def append_run(self) -> None:
         """Everything of this tick has been handed over."""

@@ -15,6 +15,7 @@ from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.properties import encode_properties
 from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request
 from tests.fakes.transaction_log import STORE_HOST
 from tests.unit.broker.transaction_setup import COMMIT, ROLLBACK, UNKNOWN, World
 
@@ -32,6 +33,25 @@ def test_a_commit_stores_the_message_and_its_op_record_in_one_run() -> None:
     assert commit.properties["CUSTOM"] == "value"
     assert (op.topic, op.queue_id) == ("RMQ_SYS_TRANS_OP_HALF_TOPIC", 0)
     assert (op.body, op.properties["TAGS"]) == (b"0,", "d")
+
+
+def test_only_the_first_end_of_a_half_message_in_memory_needs_no_queue() -> None:
+    world = World()
+    half = world.send_half()
+    end = Request(RequestCode.END_TRANSACTION, 1, {"commitLogOffset": str(half.physical_offset)})
+    assert not world.handlers.is_of_recent(end)
+    world.transactions.recent.put(
+        MessageDraft(half.topic.encode(), half.queue_id, half.body, half.raw_properties),
+        queue_offset=half.queue_offset,
+        physical_offset=half.physical_offset,
+        store_timestamp_ms=half.store_timestamp_ms,
+    )
+    assert world.handlers.is_of_recent(end)
+    for place in ({}, {"commitLogOffset": "-1"}, {"commitLogOffset": "9" * 5000}):
+        assert not world.handlers.is_of_recent(Request(RequestCode.END_TRANSACTION, 1, place))
+    answer = world.end(half)
+    assert answer is not None and answer.code == ResponseCode.SUCCESS
+    assert not world.handlers.is_of_recent(end)
 
 
 def test_a_rollback_stores_only_an_op_record() -> None:

@@ -26,6 +26,8 @@ from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
 
+# More than the largest offset has.
+_DIGITS_MAX = 20
 PAGE_COUNT = 100
 PAGE_COUNT_MAX = 1000
 _FATES = {TRANSACTION_COMMIT: Fate.COMMITTED, TRANSACTION_ROLLBACK: Fate.ROLLED_BACK}
@@ -66,6 +68,11 @@ class TransactionHandlers:
             # Nobody reads the answer to a one-way request.
             _log.info("end of a transaction from %s refused: %s", peer.address, refusal.remark)
             raise
+
+    def is_of_recent(self, end: Request) -> bool:
+        """Whether the half message is kept in memory still, so that no queue is looked at."""
+        place = end.fields.get("commitLogOffset", "")
+        return place.isdecimal() and int(place[:_DIGITS_MAX]) in self._transactions.recent
 
     def _end(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)

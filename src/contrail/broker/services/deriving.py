@@ -18,9 +18,9 @@ from contrail.store.log import MessageStore
 
 _log = logging.getLogger(__name__)
 
-# Nobody can tell: whoever asks for anything but a send is served after what he may see was derived,
-# and what somebody waits for is derived at once. Until then it is read again from
-# the log after a crash.
+# Nobody can tell: whoever asks for anything but a send, or the end of a transaction that is known
+# without the log, is served after what he may see was derived, and what somebody waits for is
+# derived at once. Until then it is read again from the log after a crash.
 _LATER_S = 0.010
 # When messages for those who wait come faster than this, they get several of them together: to wake
 # a consumer costs as much as to store ten messages. A few may come faster.

@@ -45,7 +45,9 @@ def delay_level(properties: dict[str, str]) -> int:
     Raises:
         RequestRejected: what it asks for is no number; delivered at once would be wrong.
     """
-    text = properties.get(DELAY, "0")
+    text = properties.get(DELAY)
+    if text is None:
+        return 0
     level = int(text) if _WHOLE_NUMBER.fullmatch(text) else _I32_END
     if not -_I32_END <= level < _I32_END:
         raise RequestRejected(
@@ -58,7 +60,12 @@ def wants_delay(properties: dict[str, str]) -> bool:
     """Whether a message is to wait before it is delivered."""
     if delay_level(properties) > 0:
         return True
-    return TIMER_OUT_MS not in properties and any(name in properties for name in _TIMER_NAMES)
+    # Name by name: half messages are looked at while their producers wait.
+    return TIMER_OUT_MS not in properties and (
+        TIMER_DELAY_SEC in properties
+        or TIMER_DELAY_MS in properties
+        or TIMER_DELIVER_MS in properties
+    )
 
 
 def place(

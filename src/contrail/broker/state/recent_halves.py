@@ -42,6 +42,9 @@ class RecentHalves:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __contains__(self, physical_offset: int) -> bool:
+        return physical_offset in self._kept
+
     def put(
         self,
         draft: MessageDraft,
