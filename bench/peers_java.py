@@ -9,7 +9,6 @@ import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -22,7 +21,7 @@ from typing import Self
 
 from bench.client_peers import java_client, java_command
 from bench.harness import REPOSITORY, BenchError, Figures
-from bench.peers_servers import RocketServer
+from bench.peers_servers import Name, RocketServer, others, standing_still
 from bench.warm_pages import warm_pages
 from bench.wire_parts import PROGRAMS, settle, tail
 from bench.wire_parts import pinned as kept_to_core
@@ -99,9 +98,7 @@ class JavaLoad:
             warm_pages(
                 self._folder, int(_STORED_BYTES_PER_S * float(str(command.get("seconds", 0))))
             )
-        with ExitStack() as held:
-            for server in self._beside:
-                held.enter_context(standing_still(server.process))
+        with standing_still(self._beside):
             settle(self._server.under_load, IDLE_SHARE_MAX)
             return self._run(command)
 
@@ -143,18 +140,16 @@ class JavaLoad:
 
 
 @contextmanager
-def standing_still(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Let a process do nothing at all for a while.
-
-    A broker that was loaded before may work on for long, or begin to after a pause, as Apache's
-    does after delayed and transactional sends. That is not to be taken from the core of whoever is
-    measured now.
-    """
-    process.send_signal(signal.SIGSTOP)
-    try:
-        yield
-    finally:
-        process.send_signal(signal.SIGCONT)
+def loads_on(
+    servers: Mapping[Name, RocketServer], folder: Path, *, pinned: bool = True
+) -> Iterator[dict[Name, JavaLoad]]:
+    """A Java client for each broker; both live as long as the rounds, so that both are warm."""
+    with ExitStack() as running:
+        loads = {
+            name: JavaLoad(server, folder, pinned=pinned, beside=others(server, servers))
+            for name, server in servers.items()
+        }
+        yield {name: running.enter_context(load) for name, load in loads.items()}
 
 
 @cache

@@ -13,8 +13,7 @@ from functools import partial
 from pathlib import Path
 
 from bench.harness import Figures, Row, in_rounds
-from bench.peers_java import JavaLoad
-from bench.peers_read import loads_on
+from bench.peers_java import JavaLoad, loads_on
 from bench.peers_send import QUEUE_COUNT, THREADS, Cell, rows_of
 from bench.peers_servers import NAMES, both, make_topics
 from bench.wire_parts import describe_cores

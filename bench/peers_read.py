@@ -9,7 +9,6 @@ heap that Apache's broker may use.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count as numbers
@@ -36,8 +35,18 @@ from bench.peers_bare import (
     bare,
     walking_pull,
 )
-from bench.peers_java import JavaLoad
-from bench.peers_servers import HEAP, NAMES, Name, RocketServer, apache_peer, both, make_topics
+from bench.peers_java import JavaLoad, loads_on
+from bench.peers_servers import (
+    HEAP,
+    NAMES,
+    Name,
+    RocketServer,
+    apache_peer,
+    both,
+    make_topics,
+    others,
+    standing_still,
+)
 from bench.wire_frames import BODY_BYTES
 from bench.wire_parts import Shape, describe_cores, loaded, settle
 
@@ -176,13 +185,15 @@ def _pull_sides(
     servers: Servers, stocks: list[Stock], folder: Path
 ) -> dict[str, Callable[[], Figures]]:
     return {
-        _side(stock, server): partial(_pulled, server, stock, folder)
+        _side(stock, server): partial(_pulled, server, others(server, servers), stock, folder)
         for stock in stocks
         for server in servers.values()
     }
 
 
-def _pulled(server: RocketServer, stock: Stock, folder: Path) -> Figures:
+def _pulled(
+    server: RocketServer, beside: list[RocketServer], stock: Stock, folder: Path
+) -> Figures:
     """Every queue from the first message to the last, by the C load.
 
     As official clients do it: one connection for all queues, one pull in flight for each.
@@ -192,7 +203,8 @@ def _pulled(server: RocketServer, stock: Stock, folder: Path) -> Figures:
     # A fifth as many again, which is not counted, comes first.
     shape = Shape(connections=1, depth=QUEUE_COUNT, count=stock.record_count // PULL_MESSAGES)
     walk = (PULL_MESSAGES, stock.record_count // QUEUE_COUNT)
-    figures = loaded(server.under_load, frame_file, shape, walk=walk)
+    with standing_still(beside):
+        figures = loaded(server.under_load, frame_file, shape, walk=walk)
     message_count = figures["record_count"] * PULL_MESSAGES
     if figures["answer_bytes"] < message_count * BODY_BYTES:
         raise BenchError(f"{server.name} gave fewer than {PULL_MESSAGES} messages for a pull")
@@ -203,10 +215,17 @@ def _side(stock: Stock, server: RocketServer) -> str:
     return f"{stock.topic} {server.name}"
 
 
-def _walked(server: RocketServer, stock: Stock, share: int = 1, **subscription: str) -> Figures:
-    """Every message of the topic, or one of ``share``, pulled from the first to the last."""
+def _walked(
+    server: RocketServer,
+    beside: list[RocketServer],
+    stock: Stock,
+    share: int,
+    **subscription: str,
+) -> Figures:
+    """One of ``share`` messages of the topic, pulled from the first to the last."""
     end = stock.record_count // QUEUE_COUNT
-    figures = bare("walked", server, topic=stock.topic, first=0, end=end, **subscription)
+    with standing_still(beside):
+        figures = bare("walked", server, topic=stock.topic, first=0, end=end, **subscription)
     if figures["record_count"] != stock.record_count // share:
         raise BenchError(
             f"{server.name} delivered {figures['record_count']:,} messages of {stock.topic}; "
@@ -227,22 +246,6 @@ def _consumed(sizes: Sizes, folder: Path, servers: Servers, stocks: list[Stock])
             for name in NAMES
         }
         return in_rounds(sizes.java_round_count, sides, warm_up=_warm_up(sizes, sides))
-
-
-@contextmanager
-def loads_on(servers: Servers, folder: Path) -> Iterator[dict[Name, JavaLoad]]:
-    """A Java client for each broker; both live as long as the rounds, so that both are warm."""
-    with ExitStack() as running:
-        yield {
-            name: running.enter_context(
-                JavaLoad(
-                    servers[name],
-                    folder,
-                    beside=[server for other, server in servers.items() if other != name],
-                )
-            )
-            for name in NAMES
-        }
 
 
 def _pushed(load: JavaLoad, stock: Stock, group_numbers: Iterator[int]) -> Figures:
@@ -300,7 +303,9 @@ def filter_rows(size: str, folder: Path) -> list[Row]:
     with both(folder, flush="ASYNC_FLUSH") as servers:
         _fill(servers, stock)
         sides = {
-            f"{kind} {server.name}": partial(_walked, server, stock, KIND_COUNT, **subscription)
+            f"{kind} {server.name}": partial(
+                _walked, server, others(server, servers), stock, KIND_COUNT, **subscription
+            )
             for kind, subscription in _FILTERS.items()
             for server in servers.values()
         }

@@ -28,7 +28,7 @@ from bench.harness import (
     in_rounds,
     records_per_second,
 )
-from bench.peers_java import IDLE_SHARE_MAX, JavaLoad
+from bench.peers_java import IDLE_SHARE_MAX, JavaLoad, loads_on
 from bench.peers_servers import (
     HEAP,
     NAMES,
@@ -37,7 +37,9 @@ from bench.peers_servers import (
     apache_peer,
     both,
     make_topics,
+    others,
     process_cpu_s,
+    standing_still,
 )
 from bench.report import filesystem_of
 from bench.warm_pages import warm_pages
@@ -235,10 +237,7 @@ def running_loads(
         servers = running.enter_context(both(folder, flush=flush, heap=heap, pinned=is_pinned))
         for server in servers.values():
             make_topics(server, [TOPIC], queues=QUEUE_COUNT)
-        yield {
-            name: running.enter_context(JavaLoad(server, folder, pinned=is_pinned))
-            for name, server in servers.items()
-        }
+        yield running.enter_context(loads_on(servers, folder, pinned=is_pinned))
 
 
 def _command(cell: Cell, timing: Mapping[str, float]) -> dict[str, object]:
@@ -318,7 +317,8 @@ def benchmark_rows(size: str, folder: Path) -> list[Row]:
         for server in servers.values():
             make_topics(server, [TOPIC], queues=QUEUE_COUNT)
         runs = {
-            name: partial(_benchmarked, peer, server, folder) for name, server in servers.items()
+            name: partial(_benchmarked, peer, server, others(server, servers), folder)
+            for name, server in servers.items()
         }
         sides: dict[str, Callable[[], Figures]] = {
             name: partial(run, reports) for name, run in runs.items()
@@ -331,14 +331,25 @@ def benchmark_rows(size: str, folder: Path) -> list[Row]:
     return rows_of(_BENCHMARK, by_name, cores=describe_cores(), apache_heap=heap, **failed)
 
 
-def _benchmarked(peer: JavaPeer, server: RocketServer, folder: Path, reports: int) -> Figures:
+def _benchmarked(
+    peer: JavaPeer,
+    server: RocketServer,
+    beside: list[RocketServer],
+    folder: Path,
+    reports: int,
+) -> Figures:
     """Let the program run until it has reported so often, and take its rate of the last one."""
     home = folder / f"benchmark-{server.name}"
     home.mkdir(exist_ok=True)
     arguments = ["-n", server.namesrv, "-t", TOPIC, "-w", str(THREADS), "-s", "1024", "-ri", "1000"]
     command = java_command(peer, _BENCHMARK_MAIN, arguments, home, _BENCHMARK_HEAP)
     warm_pages(home, _BENCHMARK_STORED_BYTES)
-    settle(server.under_load, IDLE_SHARE_MAX)
+    with standing_still(beside):
+        settle(server.under_load, IDLE_SHARE_MAX)
+        return _timed(server, command, home, reports)
+
+
+def _timed(server: RocketServer, command: list[str], home: Path, reports: int) -> Figures:
     with pinned("load"), (home / "errors.log").open("wb") as log:
         process = subprocess.Popen(
             command, cwd=home, env=own_environment(home), stdout=subprocess.PIPE, stderr=log

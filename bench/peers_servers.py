@@ -6,6 +6,7 @@ loopback, storing in the suite's folder. ``RocketServer`` reads what a broker pr
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 import time
@@ -230,6 +231,25 @@ def both(
     )
     with ours as contrail, theirs as apache:
         yield {"contrail": contrail, "apache": apache}
+
+
+def others(server: RocketServer, servers: Mapping[Name, RocketServer]) -> list[RocketServer]:
+    """All of them but one."""
+    return [other for other in servers.values() if other is not server]
+
+
+@contextmanager
+def standing_still(servers: Sequence[RocketServer]) -> Iterator[None]:
+    """Let brokers do nothing at all while another one is measured on their core.
+
+    One that was loaded before may work on for long, or begin to after a pause, as Apache's does
+    after delayed and transactional sends.
+    """
+    with ExitStack() as stopped:
+        for server in servers:
+            server.process.send_signal(signal.SIGSTOP)
+            stopped.callback(server.process.send_signal, signal.SIGCONT)
+        yield
 
 
 def time_to_first_send(start: Callable[[], AbstractContextManager[RocketServer]]) -> Figures:
