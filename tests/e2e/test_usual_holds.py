@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -9,15 +10,19 @@ import pytest
 
 from contrail.broker.handlers.pull import PullHandler
 from contrail.broker.handlers.quick_pulls import QuickPulls
+from contrail.broker.services import deriving
+from contrail.broker.services.deriving import Deriving
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
+from contrail.runtime.files import FileSystem
 from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import RawClient, poll, pull_fields
+from tests.e2e.raw_client import PATIENCE_S, RawClient, poll, pull_fields, send_fields
 
 TOPIC = "tail"
 GROUP = "readers"
+SENT = send_fields(TOPIC)
 
 
 class Reader:
@@ -194,6 +199,73 @@ def test_several_of_one_read_are_answered_or_held(
     ]
     assert usual == [True, True]
     assert runs == []
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Whether queues were behind, for each time that somebody was said to wait for them.
+
+    What is stored while nobody does is put off for long.
+    """
+    monkeypatch.setattr(deriving, "_LATER_S", 600)
+    told: list[bool] = []
+    hurry = Deriving.hurry
+
+    def watched(late: Deriving) -> None:
+        told.append(late.is_behind)
+        hurry(late)
+
+    monkeypatch.setattr(Deriving, "hurry", watched)
+    return told
+
+
+def test_what_nobody_waited_for_when_it_was_stored_wakes_who_does_now(
+    reader: Reader, usual: list[bool], hurried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # As when it was done too often already.
+    monkeypatch.setattr(deriving, "_BURST_S", -1e9)
+    with RawClient(reader.asker.broker.port) as producer:
+        producer.call(RequestCode.SEND_MESSAGE_V2, SENT, b"2")
+        reader.pull(2)
+        assert bodies(reader.answer()) == [b"2"]
+    assert usual == [True]
+    assert hurried[:1] == [True]
+
+
+def test_a_message_that_is_written_but_not_durable_wakes_who_came_meanwhile(
+    reader: Reader, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_sync = threading.Event()
+    sync = FileSystem.fdatasync
+
+    def held_sync(files: FileSystem, fd: int) -> None:
+        assert may_sync.wait(PATIENCE_S)
+        sync(files, fd)
+
+    store = reader.app.store
+    with RawClient(reader.asker.broker.port) as producer:
+        for _ in range(3):
+            # Sends like these are known then, and looked at for who waits.
+            producer.call(RequestCode.SEND_MESSAGE_V2, SENT, b"2")
+        reader.pull(4)
+        assert bodies(reader.answer()) == [b"2"]
+        poll(lambda: store.underived_bytes == 0, "all of it is derived")
+        hurried.clear()
+        monkeypatch.setattr(FileSystem, "fdatasync", held_sync)
+        written = store.physical_end
+        producer.send(encode_request(Request(RequestCode.SEND_MESSAGE_V2, 9, SENT, b"5")))
+        poll(lambda: store.physical_end > written, "the message is written")
+        is_hidden = store.readable_end == written
+        if is_hidden:
+            assert not store.is_awaited
+            reader.hold(5)
+        else:
+            # Under asynchronous flush it is seen as soon as it is written.
+            reader.pull(5)
+        may_sync.set()
+        assert bodies(reader.answer()) == [b"5"]
+        assert producer.answer_to(9).code == ResponseCode.SUCCESS
+    assert not is_hidden or hurried[:1] == [True]
 
 
 def test_one_whose_topic_is_deleted_is_told_so(

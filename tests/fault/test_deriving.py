@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import math
-import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from contrail.broker.services import deriving
 from contrail.broker.services.deriving import Deriving
 from contrail.errors import RecordDamaged
 from contrail.store.log import MessageStore
@@ -39,7 +38,11 @@ class Scene:
         self.waited_for: dict[tuple[bytes, int], object] = {}
         self.broken_count = 0
         loop = asyncio.get_running_loop()
-        self.deriving = Deriving(self.store, self.waited_for, loop, on_broken=self._broke)
+        # It stands still unless a test moves it.
+        self.now_s = 1000.0
+        self.deriving = Deriving(
+            self.store, self.waited_for, loop, on_broken=self._broke, now_s=lambda: self.now_s
+        )
 
     def _broke(self) -> None:
         self.broken_count += 1
@@ -83,28 +86,36 @@ async def test_nobody_waits_for_company_while_a_pull_waits(tmp_path: Path) -> No
         assert numbers_of(scene.store) == [0]
 
 
+async def until_derived(scene: Scene) -> None:
+    async with asyncio.timeout(WAIT_S):
+        while scene.deriving.is_behind:
+            await asyncio.sleep(0.001)
+
+
 @on_a_loop
 async def test_messages_that_come_fast_to_who_waits_are_derived_together_and_soon(
-    tmp_path: Path,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(deriving, "_LATER_S", 10 * WAIT_S)
     scene = Scene(tmp_path)
-    dispatch, dispatched = scene.store.dispatch, []
-
-    def counted() -> int:
-        dispatched.append(dispatch())
-        return dispatched[-1]
-
-    scene.store.dispatch = counted  # type: ignore[method-assign]
     with scene.store:
         scene.waited_for[b"another", 3] = object()
-        for number in range(200):
+        seen = []
+        for number in range(8):
             scene.store_one(number)
-        # The first few at once; these 200 take less time than 100 wake-ups may.
-        assert 1 < len(dispatched) < 100
-        async with asyncio.timeout(WAIT_S):
-            while scene.deriving.is_behind:
-                await asyncio.sleep(0.001)
-        assert numbers_of(scene.store) == list(range(200))
+            seen.append(len(numbers_of(scene.store)))
+        # A burst of a few.
+        assert seen[:4] == [1, 2, 3, 4]
+        assert seen[5:] == [seen[4]] * 3
+        # A millisecond later the next message is in time.
+        scene.now_s += 0.0011
+        scene.store_one(8)
+        assert numbers_of(scene.store) == list(range(9))
+        scene.store_one(9)
+        assert scene.deriving.is_behind
+        # Nothing more comes: a timer.
+        await until_derived(scene)
+        assert numbers_of(scene.store) == list(range(10))
 
 
 @on_a_loop
@@ -115,27 +126,51 @@ async def test_however_often_it_was_done_before_nobody_waits_for_long(tmp_path: 
             scene.store_one(number)
             # As for somebody who looks.
             scene.deriving.catch_up()
-        assert scene.deriving._next_s - time.monotonic() < 0.1
         scene.waited_for[b"another", 3] = object()
-        await asyncio.sleep(0.01)
+        scene.now_s += 0.0011
         scene.store_one(200)
         assert not scene.deriving.is_behind
 
 
 @on_a_loop
-async def test_who_begins_to_wait_need_not_wait_as_long_as_nobody(tmp_path: Path) -> None:
+async def test_who_begins_to_wait_need_not_wait_as_long_as_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deriving, "_LATER_S", 10 * WAIT_S)
+    monkeypatch.setattr(deriving, "_BURST_S", -1e9)
     scene = Scene(tmp_path)
     with scene.store:
         scene.store_one(0)
-        later = scene.deriving._later
-        assert later is not None and not scene.deriving._is_soon
-        scene.deriving._next_s = math.inf
         scene.deriving.hurry()
-        assert scene.deriving._is_soon and later.cancelled()
-        async with asyncio.timeout(WAIT_S):
-            while scene.deriving.is_behind:
-                await asyncio.sleep(0.001)
-        assert not scene.deriving._is_soon
+        assert scene.deriving.is_behind
+        await until_derived(scene)
+
+
+@on_a_loop
+async def test_one_who_begins_to_wait_is_thought_of_before_bytes_are_seen(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        # As if all of it had gone to queues where nobody waits.
+        scene.store.append_one(draft(0))
+        scene.store._dispatcher.unawaited_end = scene.store.physical_end
+        assert not scene.store.is_awaited
+        scene.store.somebody_waits()
+        assert scene.store.is_awaited
+
+
+@on_a_loop
+async def test_once_closed_it_leaves_the_rest_to_the_store(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    with scene.store:
+        scene.waited_for[b"another", 3] = object()
+        scene.store.append_one(draft(0))
+        scene.deriving.close()
+        scene.deriving.after_tick()
+        scene.deriving.hurry()
+        scene.deriving.catch_up()
+        assert numbers_of(scene.store) == []
+    with MessageStore.open(small_config(tmp_path, **LARGE)) as store:
+        assert numbers_of(store) == [0]
 
 
 @on_a_loop

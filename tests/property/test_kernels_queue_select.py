@@ -292,3 +292,5 @@ def test_records_of_one_queue_are_gathered_from_between_others(
         if wanted:
             short = (count_max, bytes_max, 0, 0, end - 1)
             assert gather_run(log, data, first * 20, *short, 1, b"orders", first) is None
+            late = (count_max, bytes_max, 0, wanted[0][0] + 1, len(log))
+            assert gather_run(log, data, first * 20, *late, 1, b"orders", first) is None

@@ -202,6 +202,7 @@ class Broker:
         await self._settle()
         await self.server.stop()
         await self._caller.close()
+        self._deriving.close()
         await self._loop.run_in_executor(None, self._make_durable)
         try:
             await self.tables.persistence.close()

@@ -422,6 +422,10 @@ class MessageStore:
         readable_end = flusher.flushed_end if self._syncs_before_ack else flusher.committed_end
         return readable_end > self._dispatcher.unawaited_end
 
+    def somebody_waits(self) -> None:
+        """From now on: what was stored since queues were derived may be what he waits for."""
+        self._dispatcher.unawaited_end = 0
+
     @property
     def is_closed(self) -> bool:
         return self._closed

@@ -47,3 +47,18 @@ def test_more_templates_than_are_kept_harm_nobody(monkeypatch: pytest.MonkeyPatc
     # All are still known; the ones that were not asked for lately are learned when they come again.
     assert list(quick.known_pulls.values()) == known
     assert len(quick._patterns) <= 3
+
+
+def test_one_who_waits_with_too_much_already_is_looked_at() -> None:
+    limits = Limits(in_flight_count_max=2)
+    held: list[Item] = []
+    pulls: Any = SimpleNamespace(
+        quick=None, hold_usual=lambda item, peer: held.append(item) or True
+    )
+    server = cast(Server, SimpleNamespace(limits=limits, times=None))
+    peer: Any = SimpleNamespace(in_flight_count=1)
+    at_once = PullsAtOnce(pulls, peer, server, cast(Any, None))
+    assert at_once._hold(pull(0))
+    peer.in_flight_count = 2
+    assert not at_once._hold(pull(0))
+    assert len(held) == 1

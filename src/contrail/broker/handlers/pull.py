@@ -136,6 +136,8 @@ class PullHandler:
             hold_ms = config.short_polling_ms
         deadline_ms = self._clock.now_ms() + min(max(hold_ms, 0), _HOLD_MS_MAX)
         pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms, usual)
+        # Under synchronous flush a message for it may be written but not seen yet.
+        self._store.somebody_waits()
         return self.parked.park(
             pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
         )
