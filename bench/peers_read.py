@@ -58,6 +58,8 @@ SMALL_HEAP = "1g"
 _SHORT_TOPIC = "PeersShortBacklog"
 _BACKLOG_TOPIC = "PeersBacklog"
 _LATENCY_TOPIC = "PeersLatency"
+# For sends that nobody consumes.
+_PROBED_TOPIC = "PeersProbed"
 # So many messages have every kind equally often in every queue.
 _WHOLE_COUNT = KIND_COUNT * BATCH_MESSAGES * QUEUE_COUNT
 _CONSUME_TIMEOUT_S = 150
@@ -97,7 +99,7 @@ SIZES = {
         probe={"warm_up_s": 25, "seconds": 4},
         latency_s=6,
         latency_warm_up_s=3,
-        latency_round_count=3,
+        latency_round_count=2,
         is_warmed_up=True,
     ),
     "quick": Sizes(
@@ -354,6 +356,12 @@ class Pace(NamedTuple):
 
 
 _PACES = (Pace(1 / 2, "half", ""), Pace(1 / 8, "an eighth", CALM))
+_ALONE = " alone"
+# With a consumer and, at the rate that targets are about, without one.
+_WITH_AND_WITHOUT: Mapping[str, Mapping[str, str]] = {
+    "": {"topic": _LATENCY_TOPIC},
+    _ALONE: {"topic": _PROBED_TOPIC, "alone": "true"},
+}
 
 
 def latency_rows(size: str, folder: Path) -> list[Row]:
@@ -366,40 +374,37 @@ def latency_rows(size: str, folder: Path) -> list[Row]:
         return []
     with both(folder, flush="ASYNC_FLUSH") as servers, loads_on(servers, folder) as loads:
         for server in servers.values():
-            make_topics(server, [_LATENCY_TOPIC])
+            make_topics(server, [_LATENCY_TOPIC, _PROBED_TOPIC])
         # Both clients send for as long before, so that neither is the warmer one.
         rate_max = {name: _rate_max(load, sizes) for name, load in loads.items()}["apache"]
         sides: dict[str, Callable[[], Figures]] = {
-            f"{name}{pace.mark}": partial(_paced, load, rate_max * pace.share, sizes)
+            f"{name}{pace.mark}{mark}": partial(_paced, load, rate_max * pace.share, sizes, **more)
             for pace in _PACES
+            for mark, more in _WITH_AND_WITHOUT.items()
+            if not (mark and pace.mark)
             for name, load in loads.items()
         }
         taken = in_rounds(sizes.latency_round_count, sides)
-        # What of it is the sends' own, at the rate that targets are about.
-        alone = {
-            name: _paced(load, rate_max * _PACES[0].share, sizes, alone="true")
-            for name, load in loads.items()
-        }
     return [
         row
         for pace in _PACES
         for row in (
             *(_latency_row(at, pace, taken, rate_max) for at in ("p50", "p99", "p999")),
-            _tail_row(pace, taken, alone, rate_max),
+            _tail_row(pace, taken, rate_max),
         )
     ]
 
 
 def _rate_max(load: JavaLoad, sizes: Sizes) -> float:
     """What the Java client gets stored when 64 threads send as fast as they can."""
-    what = {"mode": "sync", "threads": 64, "bytes": 1024, "topic": _LATENCY_TOPIC}
+    what = {"mode": "sync", "threads": 64, "bytes": 1024, "topic": _PROBED_TOPIC}
     figures = load.run({"command": "send", **what, **sizes.probe})
     rate: float = figures["record_count"] / figures["wall_s"]
     return rate
 
 
 def _paced(load: JavaLoad, rate: float, sizes: Sizes, **more: str) -> Figures:
-    what = {"topic": _LATENCY_TOPIC, "group": "latency_readers", "bytes": 1024, "rate": round(rate)}
+    what = {"group": "latency_readers", "bytes": 1024, "rate": round(rate)}
     times = {"warm_up_s": sizes.latency_warm_up_s, "seconds": sizes.latency_s}
     return load.run({"command": "latency", **what, **times, **more})
 
@@ -417,7 +422,7 @@ def _latency_row(at: str, pace: Pace, taken: Taken, rate_max: float) -> Row:
     )
 
 
-def _tail_row(pace: Pace, taken: Taken, alone: Mapping[Name, Figures], rate_max: float) -> Row:
+def _tail_row(pace: Pace, taken: Taken, rate_max: float) -> Row:
     ours, theirs = taken[f"contrail{pace.mark}"], taken[f"apache{pace.mark}"]
     return Row(
         name=f"send and consume 1 KB at the end of queues, Java push consumer{pace.mark}",
@@ -426,24 +431,28 @@ def _tail_row(pace: Pace, taken: Taken, alone: Mapping[Name, Figures], rate_max:
         reference=_records_per_cpu_second(theirs),
         reference_name=apache_name(HEAP),
         limit=None if pace.mark else Limit(">=", 2),
-        details=_pace_details(pace, taken, rate_max) | ({} if pace.mark else _alone_details(alone)),
+        details=_pace_details(pace, taken, rate_max) | ({} if pace.mark else _alone(taken)),
     )
 
 
-def _alone_details(alone: Mapping[Name, Figures]) -> dict[str, object]:
-    cost = {name: round(cpu_us_per_record([run]).best, 1) for name, run in alone.items()}
+def _alone(taken: Taken) -> dict[str, object]:
+    """What of it is the sends' own."""
     return {
-        "us_broker_cpu_of_sends_alone": cost["contrail"],
-        "apache_us_broker_cpu_of_sends_alone": cost["apache"],
+        "us_broker_cpu_of_sends_alone": _us(taken[f"contrail{_ALONE}"]),
+        "apache_us_broker_cpu_of_sends_alone": _us(taken[f"apache{_ALONE}"]),
     }
+
+
+def _us(taken: list[Figures]) -> float:
+    return round(cpu_us_per_record(taken).best, 1)
 
 
 def _pace_details(pace: Pace, taken: Taken, rate_max: float) -> dict[str, object]:
     ours, theirs = taken[f"contrail{pace.mark}"], taken[f"apache{pace.mark}"]
     return {
         "rate": f"{rate_max * pace.share:,.0f}/s, {pace.words} of Apache's {rate_max:,.0f}/s",
-        "us_broker_cpu": round(cpu_us_per_record(ours).best, 1),
-        "apache_us_broker_cpu": round(cpu_us_per_record(theirs).best, 1),
+        "us_broker_cpu": _us(ours),
+        "apache_us_broker_cpu": _us(theirs),
         "broker_core_share": broker_share(ours),
         "apache_broker_core_share": broker_share(theirs),
         "client_cpu_share": client_share(ours),

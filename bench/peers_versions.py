@@ -9,14 +9,14 @@ from bench.client_peers import Absent
 from bench.peers_kafka import tools as kafka_tools
 from bench.peers_servers import apache_peer
 
+# What to ask, and where the version stands in the answer.
 _COMMANDS = {
-    "Redis": ["redis-server", "--version"],
-    "NATS": ["nats-server", "--version"],
-    "RabbitMQ": ["rabbitmqctl", "version"],
-    "Java": ["java", "-version"],
+    "Redis": ("redis-server --version", re.compile(r"\bv=(\S+)")),
+    "NATS": ("nats-server --version", re.compile(r"^nats-server: v(\S+)", re.MULTILINE)),
+    "RabbitMQ": ("rabbitmqctl version", re.compile(r"^(\d\S*)$", re.MULTILINE)),
+    "Java": ("java -version", re.compile(r'^\w+ version "([^"]+)"', re.MULTILINE)),
 }
 _PEERS = {"Apache RocketMQ": apache_peer, "Kafka": kafka_tools}
-_NUMBER = re.compile(r"\d+\.\d[\w.+-]*")
 _TIMEOUT_S = 30
 
 
@@ -29,19 +29,20 @@ def versions() -> str:
         except Absent:
             # The suite says elsewhere who is absent, and why.
             continue
-    for name, command in _COMMANDS.items():
-        told = _told(command)
-        if told is not None:
-            found[name] = told
+    for name, (command, place) in _COMMANDS.items():
+        version = told_version(command.split(), place)
+        if version is not None:
+            found[name] = version
     return ", ".join(f"{name} {version}" for name, version in found.items())
 
 
-def _told(command: list[str]) -> str | None:
+def told_version(command: list[str], place: re.Pattern[str]) -> str | None:
+    """What a program tells of itself; None when it cannot be asked or tells something else."""
     try:
         done = subprocess.run(
-            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=False
+            command, capture_output=True, text=True, timeout=_TIMEOUT_S, check=True
         )
-    except (FileNotFoundError, subprocess.TimeoutExpired):
+    except (OSError, subprocess.SubprocessError):
         return None
-    number = _NUMBER.search(done.stdout + done.stderr)
-    return number[0] if number is not None else None
+    found = place.search(done.stdout + done.stderr)
+    return found[1] if found is not None else None

@@ -61,6 +61,9 @@ final class Pacing {
             if (!isAlone) {
                 waitForAll(sent);
             }
+            // What is delivered last is paid for, too.
+            meter.end();
+            check();
             Figures figures = meter.figures(sent).put("received_count", received.get());
             latencies.report(figures);
             return figures;
@@ -99,7 +102,6 @@ final class Pacing {
             }
             sendAt(begun + (long) (number * intervalNanos));
         }
-        meter.end();
         return count;
     }
 
@@ -126,11 +128,15 @@ final class Pacing {
         while (received.get() < sent && problem.get() == null && System.nanoTime() < deadline) {
             TimeUnit.MILLISECONDS.sleep(10);
         }
-        if (problem.get() != null) {
-            throw new IllegalStateException(problem.get());
-        }
+        check();
         if (received.get() < sent) {
             throw new IllegalStateException(received.get() + " of " + sent + " messages came back");
+        }
+    }
+
+    private void check() {
+        if (problem.get() != null) {
+            throw new IllegalStateException(problem.get());
         }
     }
 

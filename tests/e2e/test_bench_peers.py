@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -14,6 +15,7 @@ import pytest
 
 from bench import peers, peers_others
 from bench.harness import REPOSITORY, BenchError, Limit, Row, Samples
+from bench.peers_versions import told_version
 from bench.plots import can_plot, plot_curves
 from bench.report import Result, publish
 
@@ -209,3 +211,16 @@ def _row(
         reference_name=reference_name,
         limit=limit,
     )
+
+
+def test_a_version_is_what_its_program_tells_and_nothing_else() -> None:
+    place = re.compile(r"^server: v(\S+)", re.MULTILINE)
+
+    def told(program: str) -> str | None:
+        return told_version([sys.executable, "-c", program], place)
+
+    assert told("print('10.1.2.3 listens'); print('server: v2.9.10')") == "2.9.10"
+    assert told("import sys; print('server: v1.0', file=sys.stderr)") == "1.0"
+    assert told("print('2.9.10')") is None
+    assert told("print('server: v1.0'); raise SystemExit(1)") is None
+    assert told_version(["no-such-program"], place) is None
