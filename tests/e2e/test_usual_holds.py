@@ -202,11 +202,12 @@ def test_several_of_one_read_are_answered_or_held(
 
 
 @pytest.fixture
-def hurried(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def hurried(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Whether queues were behind, for each time that somebody was said to wait for them.
 
-    What is stored while nobody does is put off for long.
+    What is stored while nobody does is put off for long. Periodic jobs, which derive too, rest.
     """
+    monkeypatch.setattr(reader.app, "run_due", lambda now_ms: None)
     monkeypatch.setattr(deriving, "_LATER_S", 600)
     told: list[bool] = []
     hurry = Deriving.hurry
