@@ -53,6 +53,13 @@ class Scene:
         self.deriving.after_tick()
 
 
+async def until_derived(scene: Scene) -> None:
+    """Timers are the loop's own, and run by the real clock."""
+    async with asyncio.timeout(WAIT_S):
+        while scene.deriving.is_behind:
+            await asyncio.sleep(0.001)
+
+
 @on_a_loop
 async def test_messages_of_several_ticks_are_derived_together_and_soon(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
@@ -61,9 +68,7 @@ async def test_messages_of_several_ticks_are_derived_together_and_soon(tmp_path:
             scene.store_one(number)
         assert scene.deriving.is_behind
         assert numbers_of(scene.store) == []
-        async with asyncio.timeout(WAIT_S):
-            while scene.deriving.is_behind:
-                await asyncio.sleep(0.001)
+        await until_derived(scene)
         assert numbers_of(scene.store) == [0, 1, 2]
 
 
@@ -84,12 +89,6 @@ async def test_nobody_waits_for_company_while_a_pull_waits(tmp_path: Path) -> No
         scene.waited_for[b"another", 3] = object()
         scene.store_one(0)
         assert numbers_of(scene.store) == [0]
-
-
-async def until_derived(scene: Scene) -> None:
-    async with asyncio.timeout(WAIT_S):
-        while scene.deriving.is_behind:
-            await asyncio.sleep(0.001)
 
 
 @on_a_loop

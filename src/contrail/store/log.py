@@ -426,10 +426,6 @@ class MessageStore:
         """From now on: what was stored since queues were derived may be what he waits for."""
         self._dispatcher.unawaited_end = 0
 
-    @property
-    def is_closed(self) -> bool:
-        return self._closed
-
     # Reading.
 
     def get(
