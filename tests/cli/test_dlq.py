@@ -248,3 +248,36 @@ def test_other_wrong_input_is_told_in_one_line(cluster: LocalCluster, group: str
     one_line(contrail("dlq", "show", group, "-f", "%z", *where), 2, "%z")
     one_line(contrail("dlq", "show", group, "--json", "-f", "%b", *where), 2, "--json and --format")
     one_line(contrail("dlq", "export", group, "/nowhere/x", *where), 2, "/nowhere/x")
+
+
+def test_closed_dead_letters_name_the_setting_and_the_command_that_opens_them(
+    cluster: LocalCluster, topic: str, tmp_path: Path
+) -> None:
+    group = make_group(cluster)
+    put(cluster, *(Message(topic, b"m%d" % number) for number in range(4)))
+    setting = ("broker", "config", "all", "--yes", "-n", cluster.namesrv, "--set")
+    done(*setting, "contrailDeadLetterPerm=2")
+    try:
+        with Admin(cluster.namesrv) as admin:
+            for message in stored(cluster, topic):
+                admin.send_back(group, message, delay_level=-1)
+            poll(lambda: admin.dead_letter_topic(group) is not None, "the dead letter topic")
+            poll(lambda: len(admin.topic_route(f"%DLQ%{group}").queues) == 2, "both brokers")
+    finally:
+        done(*setting, "contrailDeadLetterPerm=6")
+    words = (group, "contrailDeadLetterPerm", f"contrail dlq open {group}")
+    for command in (["show"], ["replay", "--yes"], ["export", str(tmp_path / "letters")]):
+        name, *rest = command
+        one_line(contrail("dlq", name, group, *rest, "-n", cluster.namesrv), 1, *words)
+    rows = valid_json("dlq-list", "dlq", "list", "-n", cluster.namesrv)
+    (row,) = [row for row in rows if row["group"] == group]
+    assert (row["count"], len(row["closed_on"])) == (4, 2)
+    opened = valid_json("dlq-open", "dlq", "open", group, "-n", cluster.namesrv)
+    assert opened["opened_on"] == row["closed_on"]
+    assert "already" in done("dlq", "open", group, "-n", cluster.namesrv).out
+    letters = valid_json("dlq-show", "dlq", "show", group, "-n", cluster.namesrv)
+    assert sorted(one["body"] for one in letters) == ["m0", "m1", "m2", "m3"]
+
+
+def test_a_group_without_dead_letters_cannot_open_them(cluster: LocalCluster) -> None:
+    one_line(contrail("dlq", "open", "nobody", "-n", cluster.namesrv), 5, "nobody")

@@ -207,6 +207,28 @@ def test_a_retry_that_a_client_sends_itself_ends_among_the_dead_letters_too(
     assert [message.body for message in consumer.wait_for(consumer.retry_topic, 1)] == [b"once"]
 
 
+@pytest.mark.parametrize("perm", [0, 2, 4])
+def test_closed_dead_letters_are_stored_whatever_way_they_come_and_read_once_opened(
+    cluster: LocalCluster, group: str, topic: str, perm: int
+) -> None:
+    consumer = Consumer(cluster, group)
+    consumer.make_group(group)
+    consumer.change_settings(f"contrailDeadLetterPerm={perm}")
+    try:
+        for body in (b"back", b"back again"):
+            consumer.fail(consumer.sent(topic, body), delayLevel="-1")
+        marks = {"RETRY_TOPIC": topic}
+        over = consumer.send(consumer.retry_topic, b"over", properties=marks, j="3", l="2")
+        assert over.code == ResponseCode.SUCCESS
+    finally:
+        consumer.change_settings("contrailDeadLetterPerm=6")
+    if not perm & 4:
+        assert consumer.pull(consumer.dead_topic, 0).code == ResponseCode.NO_PERMISSION
+    consumer.make_topic(consumer.dead_topic, read=1, write=1, perm=6)
+    found = [dead.body for dead in consumer.messages_of(consumer.dead_topic)]
+    assert found == [b"back", b"back again", b"over"]
+
+
 # What must not be had by sending it back.
 
 

@@ -31,6 +31,7 @@ class BrokerConfig:
     auto_topics_per_second_max: int = setting("contrailAutoTopicsPerSecond", 10, lowest=0)
     auto_group_count_max: int = setting("contrailAutoGroupsMax", 10_000, lowest=0)
     auto_groups_per_second_max: int = setting("contrailAutoGroupsPerSecond", 1000, lowest=0)
+    dead_letter_perm: int = setting("contrailDeadLetterPerm", 6, lowest=0, highest=6)
     cluster_topic_enabled: bool = setting("clusterTopicEnable", True)
     broker_topic_enabled: bool = setting("brokerTopicEnable", True)
     trace_topic_enabled: bool = setting("traceTopicEnable", False)
@@ -94,6 +95,11 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         require_sound(self)
         parse_labels("metricsLabel", self.metrics_labels)
+        if self.dead_letter_perm % 2:
+            raise ConfigError(
+                f"contrailDeadLetterPerm={self.dead_letter_perm} is refused: it must be 6 (read "
+                "and written), 4 (read), 2 (written) or 0 (neither)"
+            )
         names = {
             "brokerName": self.broker_name,
             "brokerClusterName": self.cluster_name,

@@ -42,7 +42,7 @@ SECTIONS = {
         "consume": _group("consume", "Receive messages as a member of a group."),
         "tail": _group("tail", "Show messages of a topic without touching any group."),
         "message": _group("message", "Get a message, find some by key, draw the trace of one."),
-        "dlq": _group("dlq", "Dead letters: list, show, replay, export."),
+        "dlq": _group("dlq", "Dead letters: list, show, replay, export, open."),
         "timer": _group("timer", "Messages that wait for their time: list, recall."),
         "tx": _group("tx", "Open transactions: list, commit, roll back."),
     },

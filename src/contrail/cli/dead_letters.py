@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from contrail.cli.exits import NotFound
+from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.message_format import message_fields
 from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.producer import Producer
@@ -94,6 +94,7 @@ def _summary(admin: Admin, topic: str) -> dict[str, object]:
         "group": topic.removeprefix(DLQ_PREFIX),
         "topic": topic,
         "count": stats.count,
+        "closed_on": admin.closed_dead_letters(topic.removeprefix(DLQ_PREFIX)),
         "oldest_timestamp_ms": min((ms for ms in oldest if ms > 0), default=None),
         "newest_timestamp_ms": max((ms for ms in newest if ms > 0), default=None),
     }
@@ -104,14 +105,28 @@ def letters_of(admin: Admin, group: str, wanted: Wanted) -> Iterator[ReceivedMes
 
     Raises:
         NotFound: the group never had any.
+        CommandFailed: a broker lets nobody read them.
     """
-    if admin.dead_letter_topic(group) is None:
-        raise NotFound(
-            f"group {group!r} has no dead letters here: `contrail dlq list` shows who has"
+    require_letters(admin, group)
+    closed = admin.closed_dead_letters(group)
+    if closed:
+        raise CommandFailed(
+            f"the dead letters of group {group!r} are closed on {', '.join(closed)}: new ones are "
+            "stored, but nobody may read them (contrailDeadLetterPerm, or the topic's perm); open "
+            f"them with `contrail dlq open {group}`"
         )
     for queue in admin.queues(dlq_topic(group)):
         start = None if wanted.since_ms is None else admin.search_offset(queue, wanted.since_ms)
         yield from (one for one in admin.browse(queue, start=start) if wanted.fits(one))
+
+
+def require_letters(admin: Admin, group: str) -> None:
+    """Raises ``NotFound`` for a group that never had a dead letter."""
+    if admin.dead_letter_topic(group) is None:
+        raise NotFound(
+            f"group {group!r} has no dead letters here: `contrail dlq list` shows the groups "
+            "that have"
+        )
 
 
 def letter_fields(letter: ReceivedMessage, retries_max: int) -> dict[str, object]:

@@ -23,6 +23,7 @@ from contrail.cli.dead_letters import (
     letters_of,
     reason_of,
     replay_plan,
+    require_letters,
     retries_max_of,
 )
 from contrail.cli.exits import CommandFailed
@@ -43,7 +44,7 @@ from contrail.client.blocking.producer import Producer
 from contrail.client.message import ReceivedMessage
 from contrail.clock import SystemClock
 from contrail.errors import ConfigError
-from contrail.model.topic import dlq_topic
+from contrail.model.topic import Perm, dlq_topic
 from contrail.pipeline.jobs.copies import origin_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -72,13 +73,14 @@ Until = Annotated[
 ]
 
 _GROUP = "contrail-cli"
+_OPEN = int(Perm.READ | Perm.WRITE)
 _BODY_SHOWN = 60
 _STANDARD_OUTPUT = Path("-")
 
 
 @app.callback()
 def dlq() -> None:
-    """Dead letters, which a group could not consume: list, show, replay, export."""
+    """Dead letters, which a group could not consume: list, show, replay, export, open."""
 
 
 @app.command("list")
@@ -94,12 +96,17 @@ def list_groups(
     shown = [
         {
             **row,
+            "may be read": "no: `contrail dlq open`" if row["closed_on"] else "yes",
             "oldest": time_text(_number(row["oldest_timestamp_ms"])),
             "newest": time_text(_number(row["newest_timestamp_ms"])),
         }
         for row in rows
     ]
-    print_rows(shown, ["group", "count", "oldest", "newest"], empty="no group has dead letters")
+    print_rows(
+        shown,
+        ["group", "count", "oldest", "newest", "may be read"],
+        empty="no group has dead letters",
+    )
 
 
 @app.command()
@@ -134,6 +141,26 @@ def show(
     else:
         rows = [_row(letter, retries_max) for letter in letters]
         print_rows(rows, list(rows[0]) if rows else [], empty="no dead letter fits")
+
+
+@app.command("open")
+def open_letters(
+    group: Group, as_json: AsJson = False, namesrv: NameServers = None, ctx: ContextName = None
+) -> None:
+    """Let a group's dead letters be read and written, where contrailDeadLetterPerm closed them."""
+    topic = dlq_topic(group)
+    with open_admin(namesrv, ctx) as admin:
+        require_letters(admin, group)
+        perms = {name: config.perm for name, config in admin.topic_config(topic).items()}
+        opened = sorted(name for name, perm in perms.items() if perm & _OPEN != _OPEN)
+        for name in opened:
+            admin.update_topic(topic, perm=perms[name] | _OPEN, broker=name)
+    if as_json:
+        print_json({"group": group, "topic": topic, "opened_on": opened})
+    elif opened:
+        print(f"dead letters of group {group} are open on {', '.join(opened)}")
+    else:
+        print(f"dead letters of group {group} were open already")
 
 
 @app.command()

@@ -17,7 +17,7 @@ from contrail.model.group import (
     is_system_group,
 )
 from contrail.model.subscription import SubscriptionData
-from contrail.model.topic import dlq_topic, retry_topic
+from contrail.model.topic import Perm, dlq_topic, retry_topic
 from contrail.protocol.bodies.connections import (
     Connection,
     ConsumerConnections,
@@ -301,6 +301,11 @@ class GroupAdmin(TopicAdmin):
         except RouteMissing:
             return None
         return topic
+
+    async def closed_dead_letters(self, group: str) -> list[str]:
+        """The brokers on which nobody may read a group's dead letters: see their topic's perm."""
+        route = await self.topic_route(dlq_topic(group))
+        return sorted(one.broker_name for one in route.queues if not one.perm & Perm.READ)
 
 
 def _with_settings(

@@ -89,3 +89,12 @@ def test_every_listed_setting_is_one_of_the_brokers_and_its_default_is_in_range(
         else:
             assert not isinstance(default, bool), name
             assert setting.lowest <= default <= setting.highest, name
+
+
+@pytest.mark.parametrize("value", ["1", "5", "7", "-2", "rw"])
+def test_a_permission_of_dead_letters_that_means_nothing_is_refused(value: str) -> None:
+    settings = RuntimeSettings(BrokerConfig())
+    refusal = refusal_of(settings, {"contrailDeadLetterPerm": value})
+    assert refusal.code == ResponseCode.SYSTEM_ERROR
+    assert "contrailDeadLetterPerm" in refusal.remark
+    assert settings.config == BrokerConfig()

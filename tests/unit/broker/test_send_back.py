@@ -173,6 +173,27 @@ def test_a_message_that_is_given_up_goes_to_the_dead_letters(
     assert broker.count(SNDBCK2DLQ_TIMES, "orders@g") == 1
 
 
+@pytest.mark.parametrize("perm", [0, 2, 4, 6])
+def test_a_new_dead_letter_topic_has_the_permission_of_the_setting_and_takes_letters(
+    perm: int,
+) -> None:
+    broker = _Broker(dead_letter_perm=perm)
+    for number in range(2):
+        draft = broker.stored(broker.log.add("orders"), delayLevel=-1)
+        assert (draft.topic, len(broker.log.appended)) == (b"%DLQ%g", number + 1)
+    dead = broker.topic_table.get("%DLQ%g")
+    assert dead is not None and dead.perm == perm
+
+
+def test_a_dead_letter_topic_that_an_operator_opened_stays_open() -> None:
+    broker = _Broker(dead_letter_perm=2)
+    broker.stored(broker.log.add("orders"), delayLevel=-1)
+    broker.topics.update([TopicConfig("%DLQ%g", 1, 1, 6)], 0)
+    broker.stored(broker.log.add("orders"), delayLevel=-1)
+    dead = broker.topic_table.get("%DLQ%g")
+    assert dead is not None and dead.perm == 6
+
+
 def test_a_timed_message_that_is_given_up_does_not_wait_again() -> None:
     broker = _Broker()
     properties = encode_properties({"TIMER_DELAY_SEC": "60"})

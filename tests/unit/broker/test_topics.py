@@ -191,6 +191,13 @@ def test_topics_that_a_crash_took_are_made_again_for_the_messages_they_have() ->
     assert room.table.get("known") == TopicConfig("known", 1, 1, 4)
 
 
+def test_a_dead_letter_topic_that_is_made_again_is_as_closed_as_a_new_one() -> None:
+    room = Room(dead_letter_perm=2)
+    room.topics.restore([(b"%DLQ%g", 0), (b"%RETRY%g", 0)], 0)
+    assert room.table.get("%DLQ%g") == TopicConfig("%DLQ%g", 1, 1, 2)
+    assert room.table.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1, 6)
+
+
 def test_a_retry_topic_follows_the_order_flag_of_its_group() -> None:
     room = Room()
     room.topics.ensure_retry_topic("billing", NOW_MS, queue_count=2)

@@ -180,8 +180,12 @@ class Topics:
         )
 
     def ensure_dlq_topic(self, group: str, now_ms: int) -> TopicConfig:
-        """The topic of messages a group has given up on."""
-        return self._ensure(dlq_topic(group), 1, now_ms)
+        """The topic of messages a group has given up on.
+
+        Its permissions bind clients: the broker itself stores dead letters whatever they say.
+        """
+        perm = self._settings.config.dead_letter_perm
+        return self._ensure(dlq_topic(group), 1, now_ms, perm=perm)
 
     def ensure_transaction_exhausted_topic(self, now_ms: int) -> TopicConfig:
         """The topic of half messages whose producer never decided."""
@@ -207,7 +211,11 @@ class Topics:
                 # Others of its queues may have been empty.
                 count = max(count, min(_CLIENT_QUEUE_COUNT, self._default_queue_count()))
             _log.warning("topic %r has messages but no settings: it is made again", topic)
-            self.table.put(TopicConfig(topic, count, count, _READ_WRITE), now_ms)
+            self.table.put(TopicConfig(topic, count, count, self._restored_perm(topic)), now_ms)
+
+    def _restored_perm(self, topic: str) -> int:
+        is_dead = topic.startswith(DLQ_PREFIX)
+        return self._settings.config.dead_letter_perm if is_dead else _READ_WRITE
 
     def _default_queue_count(self) -> int:
         return self._settings.config.default_topic_queue_count
@@ -218,6 +226,7 @@ class Topics:
         queue_count: int,
         now_ms: int,
         *,
+        perm: int = _READ_WRITE,
         order: bool = False,
         sys_flag: int = 0,
         level: int = logging.INFO,
@@ -227,7 +236,7 @@ class Topics:
             return config
         if config is None:
             check_name(topic)
-            config = TopicConfig(topic, queue_count, queue_count, _READ_WRITE, sys_flag=sys_flag)
+            config = TopicConfig(topic, queue_count, queue_count, perm, sys_flag=sys_flag)
         config = dataclasses.replace(config, order=order)
         self._put(config, now_ms, level=level)
         return config

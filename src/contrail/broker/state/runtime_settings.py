@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from contrail.broker.config import BrokerConfig
 from contrail.broker.state.watched import Watched
-from contrail.errors import RequestRejected
+from contrail.errors import ConfigError, RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.protocol.codes import ResponseCode
 
@@ -37,6 +37,7 @@ CHANGEABLE: Mapping[str, Changeable] = {
     "contrailAutoTopicsPerSecond": Changeable("auto_topics_per_second_max", 0, 1_000_000),
     "contrailAutoGroupsMax": Changeable("auto_group_count_max", 0, 1_000_000),
     "contrailAutoGroupsPerSecond": Changeable("auto_groups_per_second_max", 0, 1_000_000),
+    "contrailDeadLetterPerm": Changeable("dead_letter_perm", 0, 6),
     "traceOn": Changeable("trace_on"),
     "enablePropertyFilter": Changeable("property_filter"),
     "filterSupportRetry": Changeable("filter_support_retry"),
@@ -97,7 +98,10 @@ class RuntimeSettings(Watched):
         new = {CHANGEABLE[self._require(name)].field: name for name in properties}
         values = {field: self._parse(name, properties[name]) for field, name in new.items()}
         old = self.config
-        self.config = dataclasses.replace(old, **values)  # type: ignore[arg-type]
+        try:
+            self.config = dataclasses.replace(old, **values)  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
         self.changed = {**self.changed, **properties}
         self.data_version = self.data_version.bump(now_ms)
         self.moved()

@@ -533,6 +533,10 @@ class AdminCalls(BlockingClient[_Twin]):
         """The topic of a group's dead letters, if it ever had any."""
         return self._run(self._twin.dead_letter_topic(group))
 
+    def closed_dead_letters(self, group: str) -> list[str]:
+        """The brokers on which nobody may read a group's dead letters: see their topic's perm."""
+        return self._run(self._twin.closed_dead_letters(group))
+
     def topics(self, *, cluster: str | None = None, internal: bool = True) -> list[str]:
         """The names of all topics, or of those of one cluster.
 

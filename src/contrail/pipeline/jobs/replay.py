@@ -126,6 +126,13 @@ def replay(
     with open_admin(cluster) as admin, job_session(spark, "contrail replay") as session:
         if admin.dead_letter_topic(settings.group) is None:
             raise OptionInvalid(f"group {settings.group!r} has no dead letters on this cluster")
+        closed = admin.closed_dead_letters(settings.group)
+        if closed:
+            raise OptionInvalid(
+                f"the dead letters of group {settings.group!r} may not be read on "
+                f"{', '.join(closed)} (contrailDeadLetterPerm, or the topic's perm); open them "
+                f"with `contrail dlq open {settings.group}`"
+            )
         if settings.to_topic is not None:
             require_topic(admin, settings.to_topic)
         retries_max = _retries_max(settings, admin)
