@@ -22,6 +22,7 @@ from contrail.errors import FilterInvalid, RecordDamaged
 from contrail.model.message import StoredMessage
 from contrail.model.topic import TopicConfig
 from contrail.protocol.command import ANNOUNCED_VERSION, Request
+from contrail.store.services.reading import QueueRow
 
 BROKER = "broker-a"
 
@@ -84,6 +85,15 @@ class FakeQueues:
         if physical_offset not in self.records:
             raise RecordDamaged("no record there", physical_offset=physical_offset)
         return self.records[physical_offset]
+
+    def record(self, physical_offset: int) -> StoredMessage:
+        self.record_bytes(physical_offset)
+        return _message(b"orders", 0, physical_offset)
+
+    def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
+        """One row for each record, in the order they were added."""
+        places = list(self.records)[queue_offset : queue_offset + count]
+        return [QueueRow(queue_offset + at, place, 0, 0) for at, place in enumerate(places)]
 
 
 def _message(topic: bytes, queue_id: int, store_timestamp_ms: int) -> StoredMessage:

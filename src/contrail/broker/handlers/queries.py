@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
+from contrail.broker.services.stored_records import RecordStore, record_at
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.filter_data import FilterData, FilterTable
 from contrail.errors import RecordDamaged, RequestRejected
 from contrail.model.fastjson import dumps
 from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import TopicConfig
-from contrail.protocol.bodies.queue_rows import Row, encode_queue_rows
+from contrail.protocol.bodies.queue_rows import encode_queue_rows
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FRAME_BYTES_MAX, Request, Response
 from contrail.protocol.fields import HeaderFields
@@ -25,7 +25,7 @@ ROW_COUNT_MAX = 4096
 _BODY_BYTES_MAX = FRAME_BYTES_MAX - (1 << 20)
 
 
-class MessageLookup(Protocol):
+class MessageLookup(RecordStore, Protocol):
     """The part of the store that these requests need."""
 
     @property
@@ -38,7 +38,6 @@ class MessageLookup(Protocol):
     def has_queue(self, topic: bytes, queue_id: int) -> bool: ...
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
     def queue_offset_max(self, topic: bytes, queue_id: int) -> int: ...
-    def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> Sequence[Row]: ...
 
 
 class TopicSettings(Protocol):
@@ -111,6 +110,7 @@ class QueryHandlers:
         """The message at a physical offset."""
         physical_offset = HeaderFields(request).long("offset")
         try:
+            record_at(self._store, physical_offset)
             return Response(body=self._store.record_bytes(physical_offset))
         except RecordDamaged as error:
             raise RequestRejected(

@@ -12,6 +12,7 @@ from collections.abc import Coroutine
 from typing import Protocol
 
 from contrail.broker.handlers.offsets import GroupSettings, TopicSettings
+from contrail.broker.services.stored_records import RecordStore, record_at
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -34,7 +35,7 @@ RELAY_VERSION_MIN = 62
 STATUS_VERSION_MIN = 28
 
 
-class RecordStore(Protocol):
+class RelayStore(RecordStore, Protocol):
     """Where whole records are read."""
 
     def record_bytes(self, physical_offset: int) -> bytes:
@@ -51,7 +52,7 @@ class RelayHandlers:
         consumers: ConsumerTable,
         groups: GroupSettings,
         topics: TopicSettings,
-        store: RecordStore,
+        store: RelayStore,
         settings: RuntimeSettings,
     ) -> None:
         self._consumers = consumers
@@ -108,6 +109,7 @@ class RelayHandlers:
     def _record(self, message_id: str) -> bytes:
         try:
             place = decode_offset_message_id(message_id)
+            record_at(self._store, place.physical_offset)
             return self._store.record_bytes(place.physical_offset)
         except (MessageIllegal, RecordDamaged) as error:
             raise RequestRejected(

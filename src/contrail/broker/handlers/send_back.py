@@ -10,11 +10,12 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 from contrail.broker.services.acknowledgements import DurableAnswers
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.groups import Groups
+from contrail.broker.services.stored_records import RecordStore, record_at
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.placement import TimerRules, place
@@ -37,24 +38,11 @@ from contrail.model.topic import Perm, TopicConfig, retry_topic
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
-from contrail.store.services.reading import QueueRow
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
 
 _UNIT_SUB_FLAG = 2
-
-
-class RecordStore(Protocol):
-    """Where messages are looked up by their place in the log."""
-
-    def record(self, physical_offset: int) -> StoredMessage:
-        """Raises ``RecordDamaged`` if no whole record starts there."""
-        ...
-
-    def rows(
-        self, topic: bytes, queue_id: int, queue_offset: int, count: int
-    ) -> list[QueueRow]: ...
 
 
 class _SendBack(NamedTuple):
@@ -158,10 +146,10 @@ class SendBackHandlers:
     def _checked_message(self, asked: _SendBack) -> StoredMessage:
         """The message itself, if a consumer of the group can have got it."""
         try:
-            message = self._store.record(asked.physical_offset)
+            message = record_at(self._store, asked.physical_offset)
         except RecordDamaged as error:
             raise _not_found(asked.physical_offset) from error
-        if is_hidden(message) or not self._is_in_its_queue(message):
+        if is_hidden(message):
             raise _not_found(asked.physical_offset)
         if self._groups.is_read_forbidden(asked.group, message.topic) or (
             belongs_to_other_group(message.topic, asked.group)
@@ -173,11 +161,6 @@ class SendBackHandlers:
                 "nothing of it",
             )
         return message
-
-    def _is_in_its_queue(self, message: StoredMessage) -> bool:
-        """Whether the queue knows the record; bytes in a message's body may look like one."""
-        rows = self._store.rows(message.topic.encode(), message.queue_id, message.queue_offset, 1)
-        return [row.physical_offset for row in rows] == [message.physical_offset]
 
     # Storing.
 

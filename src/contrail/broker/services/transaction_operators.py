@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from contrail.broker.services.stored_records import RecordStore, record_at
 from contrail.broker.services.transaction_checks import TransactionChecks
-from contrail.broker.services.transaction_recovery import QueueLookup, is_in_its_queue
 from contrail.broker.services.transactions import Told, Transactions, decided_otherwise
 from contrail.broker.state.transaction_records import (
     EXHAUSTED,
@@ -35,10 +35,9 @@ _READ_MS_MAX = 20
 _RESUMABLE = frozenset({HALF_TOPIC, TRANSACTION_EXHAUSTED_TOPIC})
 
 
-class MessageLookup(QueueLookup, Protocol):
+class MessageLookup(RecordStore, Protocol):
     """Records by place, by queue and by key."""
 
-    def record(self, physical_offset: int) -> StoredMessage: ...
     def query(self, topic: bytes, key: bytes) -> list[StoredMessage]: ...
 
 
@@ -158,17 +157,13 @@ class TransactionOperators:
     def _resumable(self, message_id: str) -> StoredMessage:
         place = self._place(message_id)
         try:
-            message = self._store.record(place)
+            message = record_at(self._store, place)
         except RecordDamaged as damage:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(damage)) from damage
         if message.topic not in _RESUMABLE:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"{message_id} is no half message: it is in {message.topic}",
-            )
-        if not is_in_its_queue(self._store, message):
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR, f"no message of {message.topic} is at {message_id}"
             )
         return message
 

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
+from contrail.broker.services.stored_records import RecordStore
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.transaction_records import (
     FATES,
@@ -55,18 +56,9 @@ class Rebuilt(NamedTuple):
     shown_from: int | None
 
 
-class QueueLookup(Protocol):
-    """The rows of queues."""
-
-    def rows(
-        self, topic: bytes, queue_id: int, queue_offset: int, count: int
-    ) -> list[QueueRow]: ...
-
-
-class TransactionLog(QueueLookup, Protocol):
+class TransactionLog(RecordStore, Protocol):
     """What is read of the store."""
 
-    def record(self, physical_offset: int) -> StoredMessage: ...
     def messages_between(
         self, physical_start: int, physical_end: int
     ) -> Iterator[StoredMessage]: ...
@@ -115,12 +107,6 @@ def read_row(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessag
         _log.error("%s offset %d leads to no record of it", topic.decode(), row.queue_offset)
         return None
     return message
-
-
-def is_in_its_queue(store: QueueLookup, message: StoredMessage) -> bool:
-    """Whether the queue knows the record; bytes in a message's body may look like one."""
-    rows = store.rows(message.topic.encode(), message.queue_id, message.queue_offset, 1)
-    return [row.physical_offset for row in rows] == [message.physical_offset]
 
 
 def _rows(store: TransactionLog, topic: bytes, first: int, last: int) -> Iterator[QueueRow]:

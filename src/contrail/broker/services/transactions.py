@@ -16,10 +16,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
+from contrail.broker.services.stored_records import record_at
 from contrail.broker.services.transaction_recovery import (
     OpRow,
     TransactionLog,
-    is_in_its_queue,
     read_row,
     rebuild,
 )
@@ -212,10 +212,10 @@ class Transactions:
         if recent is not None:
             return recent, self._table.find(recent)
         try:
-            message = self._store.record(physical_offset)
+            message = record_at(self._store, physical_offset)
         except RecordDamaged as damage:
             raise _no_half(physical_offset) from damage
-        if message.topic != HALF_TOPIC or not is_in_its_queue(self._store, message):
+        if message.topic != HALF_TOPIC:
             raise _no_half(physical_offset)
         return message, self._table.find(message)
 

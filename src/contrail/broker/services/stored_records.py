@@ -1,0 +1,43 @@
+"""Records at places that a client named.
+
+A physical offset in a request is only a number: it may point into the body of a message, and a
+body may hold bytes that look like a whole record, with any topic, key and checksum. A place counts
+only if the queue that the record names has a row which leads there. Every request that takes a
+physical offset or an offset message id asks here.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from contrail.errors import RecordDamaged
+from contrail.model.message import StoredMessage
+from contrail.store.services.reading import QueueRow
+
+
+class RecordStore(Protocol):
+    """Where records and the rows of queues are read."""
+
+    def record(self, physical_offset: int) -> StoredMessage:
+        """Raises ``RecordDamaged`` if no whole record starts there."""
+        ...
+
+    def rows(
+        self, topic: bytes, queue_id: int, queue_offset: int, count: int
+    ) -> list[QueueRow]: ...
+
+
+def record_at(store: RecordStore, physical_offset: int) -> StoredMessage:
+    """The message whose record starts at a place that a client named.
+
+    Raises:
+        RecordDamaged: no whole record starts there, or none that its queue knows.
+    """
+    message = store.record(physical_offset)
+    rows = store.rows(message.topic.encode(), message.queue_id, message.queue_offset, 1)
+    if [row.physical_offset for row in rows] != [physical_offset]:
+        raise RecordDamaged(
+            f"no record of a queue starts at physical offset {physical_offset}",
+            physical_offset=physical_offset,
+        )
+    return message
