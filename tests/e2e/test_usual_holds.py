@@ -12,6 +12,7 @@ from contrail.broker.handlers.pull import PullHandler
 from contrail.broker.handlers.quick_pulls import QuickPulls
 from contrail.broker.services import deriving
 from contrail.broker.services.deriving import Deriving
+from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
@@ -160,10 +161,10 @@ def test_one_that_is_overdue_is_told_that_there_is_nothing(
     app = reader.app
     [pull] = list(app.pulls.parked)
 
-    async def sweep() -> None:
-        app.pulls.sweep(pull.deadline_ms)
+    async def expire() -> None:
+        app.pulls.expire(pull.deadline_ms + DEADLINE_GRAIN_MS)
 
-    reader.asker.run(sweep())
+    reader.asker.run(expire())
     answer = reader.answer()
     assert (answer.code, answer.fields["nextBeginOffset"]) == (ResponseCode.PULL_NOT_FOUND, "2")
     assert (usual, decoded) == ([True], [reader.opaque])

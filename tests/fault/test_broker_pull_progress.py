@@ -25,6 +25,7 @@ from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.store.log import MessageStore
+from tests.fakes.loops import FakeLoop
 from tests.fakes.peers import FakePeer
 from tests.fault.store_setup import append_numbers, small_config
 
@@ -48,7 +49,14 @@ class Room:
         )
         stats = BrokerStats("DefaultCluster", started_ms=clock.now_ms())
         self.pulls = PullHandler(
-            settings, admission, self.store, self.offsets, stats, clock, memory_bytes=1 << 30
+            settings,
+            admission,
+            self.store,
+            self.offsets,
+            stats,
+            clock,
+            FakeLoop(),
+            memory_bytes=1 << 30,
         )
         append_numbers(self.store, 0, 3)
 

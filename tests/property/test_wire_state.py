@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from contrail.broker.services.acknowledgements import Acknowledgements
-from contrail.broker.state.parked_pulls import ParkedPull, ParkedPulls
+from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS, ParkedPull, ParkedPulls
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.command import Request, encode_binary_request, encode_request
@@ -84,10 +84,16 @@ class ParkedPullsMachine(RuleBasedStateMachine):
     def open(self, count_max: int) -> None:
         self.parked = ParkedPulls()
         self.model: list[ParkedPull] = []
+        self.told: list[ParkedPull] = []
         self.count_max = count_max
 
-    @rule(target=pulls, topic=st.sampled_from([b"a", b"b"]), queue_id=st.integers(0, 1))
-    def park(self, topic: bytes, queue_id: int) -> ParkedPull:
+    @rule(
+        target=pulls,
+        topic=st.sampled_from([b"a", b"b"]),
+        queue_id=st.integers(0, 1),
+        deadline_ms=st.integers(0, 60),
+    )
+    def park(self, topic: bytes, queue_id: int, deadline_ms: int) -> ParkedPull:
         plan = PullPlan(
             group="g",
             topic_name=topic.decode(),
@@ -101,40 +107,50 @@ class ParkedPullsMachine(RuleBasedStateMachine):
             topic_sys_flag=0,
             group_sys_flag=0,
         )
-        pull = ParkedPull(Request(11, 1, {}), FakePeer(), plan, 0, 0)
+        pull = ParkedPull(Request(11, 1, {}), FakePeer(), plan, 0, deadline_ms)
         is_held = self.parked.park(pull, count_max=self.count_max)
         assert is_held == (len(self.model) < self.count_max)
         if is_held:
             self.model.append(pull)
         return pull
 
-    @rule(answered=st.lists(pulls, max_size=4))
-    def answer(self, answered: list[ParkedPull]) -> None:
-        """Some of them may have been answered before, or stand in the list twice."""
-        self.parked.done(answered)
-        self.model = [pull for pull in self.model if pull not in answered]
-
     @rule(pull=pulls)
-    def peer_goes_away(self, pull: ParkedPull) -> None:
-        assert isinstance(pull.peer, FakePeer)
-        pull.peer.is_closed = True
+    def answer(self, pull: ParkedPull) -> None:
+        """It may have been answered before."""
+        assert self.parked.take(pull) == (pull in self.model)
+        self.model = [one for one in self.model if one is not pull]
 
-    @rule()
-    def drop_closed(self) -> None:
-        open_ones = [pull for pull in self.model if not pull.peer.is_closed]
-        assert self.parked.drop_closed() == len(self.model) - len(open_ones)
-        self.model = open_ones
+    @rule(now_ms=st.integers(0, 80), takes=st.booleans())
+    def expire(self, now_ms: int, takes: bool) -> None:
+        """Every pull is told of once, when its time is over, and no sooner."""
+        overdue = self.parked.expire(now_ms, hold_ms_max=1000)
+        untold = [pull for pull in self.model if pull not in self.told]
+        assert all(pull.deadline_ms <= now_ms for pull in overdue)
+        due = [one for one in untold if one.deadline_ms + DEADLINE_GRAIN_MS <= now_ms]
+        assert set(due) <= set(overdue) <= set(untold)
+        self.told += overdue
+        if takes:
+            for pull in overdue:
+                self.answer(pull)
 
     @invariant()
     def every_view_agrees_with_the_model(self) -> None:
         if not hasattr(self, "parked"):
             return
         assert len(self.parked) == len(self.model) == len(list(self.parked))
+        ends_ms = [pull.deadline_ms for pull in self.model if pull not in self.told]
+        if not ends_ms:
+            assert self.parked.next_end_ms is None
+        else:
+            assert self.parked.next_end_ms is not None
+            assert 0 <= self.parked.next_end_ms - min(ends_ms) < DEADLINE_GRAIN_MS
+        held_queues = {(pull.plan.topic, pull.plan.queue_id) for pull in self.model}
+        assert set(self.parked.by_queue) == held_queues
         for topic in (b"a", b"b"):
-            of_topic = [pull for pull in self.model if pull.plan.topic == topic]
-            assert sorted(map(id, self.parked.of_topic(topic))) == sorted(map(id, of_topic))
             for queue_id in (0, 1):
-                held = [pull for pull in of_topic if pull.plan.queue_id == queue_id]
+                held = [
+                    p for p in self.model if (p.plan.topic, p.plan.queue_id) == (topic, queue_id)
+                ]
                 assert list(self.parked.waiting_at(topic, queue_id)) == held
 
 

@@ -195,7 +195,7 @@ class Broker:
         await asyncio.gather(ticker, return_exceptions=True)
         if self.metrics is not None:
             await self.metrics.stop()
-        self.pulls.release_all()
+        await self.pulls.release_all()
         self.far_reads.close()
         await self._relays.close()
         await self.kinds.close()
@@ -510,6 +510,7 @@ class Broker:
             tables.consumer_offsets,
             self.stats,
             self._clock,
+            self._loop,
             memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         )
 
@@ -554,6 +555,7 @@ class Broker:
             self.pulls.sweep,
             name="held pulls",
         )
+        schedule.at(self.pulls.end_ms, self.pulls.expire, name="held pulls that end")
         schedule.every(10_000, self.changes.expire, name="silent clients")
         schedule.every(10_000, self.tables.locks.expire, name="queue locks")
         schedule.every(

@@ -30,12 +30,20 @@ class _Job:
     ran_ms: int
 
 
+@dataclass(slots=True)
+class _Deadline:
+    name: str
+    next_ms: Callable[[], int | None]
+    run: Callable[[int], object]
+
+
 class Schedule:
     """Holds the jobs of one server. The owner calls ``run_due`` at least once a second."""
 
     def __init__(self, now_ms: int) -> None:
         self._started_ms = now_ms
         self._jobs: list[_Job] = []
+        self._deadlines: list[_Deadline] = []
 
     def every(
         self,
@@ -47,25 +55,40 @@ class Schedule:
         """Have ``run(now_ms)`` called each interval."""
         self._jobs.append(_Job(name, interval, run, self._started_ms))
 
+    def at(
+        self, next_ms: Callable[[], int | None], run: Callable[[int], object], *, name: str
+    ) -> None:
+        """Have ``run(now_ms)`` called when the time has come that ``next_ms`` says, if any."""
+        self._deadlines.append(_Deadline(name, next_ms, run))
+
     def run_due(self, now_ms: int) -> None:
         """Run what is due, once each, and with it what nearly is.
 
         A job that fails is logged and stays in the schedule.
         """
+        for deadline in self._deadlines:
+            due_ms = deadline.next_ms()
+            if due_ms is not None and due_ms <= now_ms:
+                self._run(deadline.name, deadline.run, now_ms)
         nearly = self._waiting(now_ms)
         if not any(wait_ms <= 0 for _, wait_ms, _ in nearly):
             return
         for job, wait_ms, interval_ms in nearly:
             if wait_ms <= min(interval_ms // _EARLY_PART, _EARLY_MS_MAX):
                 job.ran_ms = now_ms
-                try:
-                    job.run(now_ms)
-                except Exception:
-                    _log.exception("the periodic job %r failed; it will be tried again", job.name)
+                self._run(job.name, job.run, now_ms)
+
+    def _run(self, name: str, run: Callable[[int], object], now_ms: int) -> None:
+        try:
+            run(now_ms)
+        except Exception:
+            _log.exception("the periodic job %r failed; it will be tried again", name)
 
     def due_in_ms(self, now_ms: int) -> int:
         """How long until the next job is due; 0 when one is."""
         waits = [wait_ms for _, wait_ms, _ in self._waiting(now_ms)]
+        ends_ms = (deadline.next_ms() for deadline in self._deadlines)
+        waits += [end_ms - now_ms for end_ms in ends_ms if end_ms is not None]
         return max(0, min(waits, default=_IDLE_WAIT_MS))
 
     def _waiting(self, now_ms: int) -> list[tuple[_Job, int, int]]:

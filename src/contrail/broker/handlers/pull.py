@@ -6,8 +6,10 @@ until its time is over. Then it is executed again, and that answer is final.
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable, Iterator
 
 from contrail.broker.handlers.quick_pulls import QuickPulls
 from contrail.broker.services.cold_reads import ColdReads, FarPull, UsualPull
@@ -21,7 +23,7 @@ from contrail.broker.services.pull_admission import (
     PullForbidden,
 )
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
-from contrail.broker.state.parked_pulls import ParkedPull, ParkedPulls
+from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS, ParkedPull, ParkedPulls
 from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
@@ -32,6 +34,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.frames import pull_request
+from contrail.runtime.turns import STEPS_IN_A_ROW, STEPS_PER_TURN, LaterCalls, TurnWork
 from contrail.store.log import Arrival, MessageStore
 from contrail.store.services.reading import GetResult
 from contrail.store.state.reading import GetStatus
@@ -56,6 +59,8 @@ _OUTCOMES = {
 _MASTER_ID = "0"
 # Clients ask for 15 to 30 seconds; nobody needs to be held for longer than they stay connected.
 _HOLD_MS_MAX = 120_000
+# The periodic jobs look at deadlines once a second at least; sooner ones need a timer.
+_TIMER_MS_MAX = 1000
 # One connection serves all consumers of a process, each with a pull for every queue it reads.
 _PARKED_PER_PEER_MAX = 20_000
 
@@ -71,6 +76,7 @@ class PullHandler:
         consumer_offsets: ConsumerOffsets,
         stats: BrokerStats,
         clock: Clock,
+        loop: LaterCalls,
         *,
         memory_bytes: int,
     ) -> None:
@@ -88,6 +94,13 @@ class PullHandler:
         self.quick.log_fits_memory = self._fits_memory()
         self._filtered = FilteredReads(settings, store)
         self.parked = ParkedPulls()
+        self._loop = loop
+        # Held pulls are woken a bounded number in a turn of the loop.
+        self.waking = TurnWork(loop)
+        # When the timer for short holds rings; infinite while none is set.
+        self._timer_ms = math.inf
+        # Queues with news that their held pulls have not all been told of.
+        self._to_wake: dict[tuple[bytes, int], int] = {}
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -138,9 +151,12 @@ class PullHandler:
         pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms, usual)
         # Under synchronous flush a message for it may be written but not seen yet.
         self._store.somebody_waits()
-        return self.parked.park(
+        is_held = self.parked.park(
             pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
         )
+        if is_held and hold_ms < _TIMER_MS_MAX:
+            self._expire_at(deadline_ms + DEADLINE_GRAIN_MS)
+        return is_held
 
     def hold_usual(self, item: Item, peer: Connection) -> bool:
         """Hold a pull like one before, with little ado; False when it must take the long way."""
@@ -200,28 +216,59 @@ class PullHandler:
 
     def arrived(self, arrivals: list[Arrival]) -> None:
         """Messages became visible: answer the held pulls that want one of them."""
-        for arrival in arrivals:
-            held = self.parked.waiting_at(arrival.topic, arrival.queue_id)
-            if held:
-                # Pulls with the same filter that have looked equally far learn of it together.
+        room = STEPS_PER_TURN
+        for topic, queue_id, queue_offset_max, _ in arrivals:
+            held = self.parked.waiting_at(topic, queue_id)
+            if not held:
+                continue
+            room -= len(held)
+            if len(held) > STEPS_IN_A_ROW or room < 0 or self.waking:
+                self._wake_later((topic, queue_id), queue_offset_max)
+                continue
+            # Pulls with the same filter that have looked equally far learn of it together.
+            looked: dict[object, int | None] = {}
+            for pull in list(held):
+                if self._is_woken(pull, queue_offset_max, looked):
+                    self._finish(pull)
+
+    def _wake_later(self, queue: tuple[bytes, int], queue_offset_max: int) -> None:
+        """Tell all held pulls of a queue, a bounded number in a turn; one pass runs at a time."""
+        is_told_of = queue in self._to_wake
+        self._to_wake[queue] = queue_offset_max
+        if not is_told_of:
+            self.waking.add(self._woken(queue))
+
+    def _woken(self, queue: tuple[bytes, int]) -> Iterator[None]:
+        """Each step looks at one held pull. News that come during a pass are another pass."""
+        queue_offset_max = -1
+        try:
+            while self._to_wake[queue] != queue_offset_max:
+                queue_offset_max = self._to_wake[queue]
                 looked: dict[object, int | None] = {}
-                self._finish_all([p for p in list(held) if self._is_woken(p, arrival, looked)])
+                for pull in list(self.parked.waiting_at(*queue)):
+                    if self._is_woken(pull, queue_offset_max, looked):
+                        self._finish(pull)
+                    yield
+        finally:
+            del self._to_wake[queue]
 
     def _is_woken(
-        self, pull: ParkedPull, arrival: Arrival, looked: dict[object, int | None]
+        self, pull: ParkedPull, queue_offset_max: int, looked: dict[object, int | None]
     ) -> bool:
         """What goes wrong with one pull's filter must not keep the others asleep."""
         try:
-            return self._wants(pull, arrival, looked)
+            return self._wants(pull, queue_offset_max, looked)
         except Exception:
             _log.exception("a held pull of %s could not be looked at", pull.peer.address)
             return True
 
-    def _wants(self, pull: ParkedPull, arrival: Arrival, looked: dict[object, int | None]) -> bool:
+    def _wants(
+        self, pull: ParkedPull, queue_offset_max: int, looked: dict[object, int | None]
+    ) -> bool:
         """Whether the pull is to be answered, or its peer is gone."""
         if pull.peer.is_closed:
             return True
-        if arrival.queue_offset_max <= pull.plan.queue_offset:
+        if queue_offset_max <= pull.plan.queue_offset:
             return False
         plan = pull.plan
         if plan.tag_codes is None and plan.property_filter is None:
@@ -239,40 +286,81 @@ class PullHandler:
         pull.scanned_to = scanned_to
         return False
 
+    def end_ms(self) -> int | None:
+        """When the time of the first held pull is over; None while none is held."""
+        return self.parked.next_end_ms
+
+    def expire(self, now_ms: int) -> None:
+        """Answer the held pulls whose time is over."""
+        overdue = self.parked.expire(now_ms, hold_ms_max=_HOLD_MS_MAX)
+        if overdue:
+            self._finish_in_turns(overdue)
+
+    def _expire_at(self, end_ms: int) -> None:
+        if end_ms < self._timer_ms:
+            self._timer_ms = end_ms
+            delay_s = max(0, end_ms - self._clock.now_ms()) / 1000
+            self._loop.call_later(delay_s, self._timer_rings)
+
+    def _timer_rings(self) -> None:
+        self._timer_ms = math.inf
+        now_ms = self._clock.now_ms()
+        self.expire(now_ms)
+        end_ms = self.end_ms()
+        if end_ms is not None and end_ms < now_ms + _TIMER_MS_MAX:
+            self._expire_at(end_ms)
+
     def sweep(self, now_ms: int) -> None:
-        """Every few seconds: answer what is overdue, and filters that have fallen behind."""
+        """Every few seconds: forget peers that are gone; wake filters that have fallen behind."""
         self.quick.log_fits_memory = self._fits_memory()
         self.quick.note_given_again()
-        self.parked.drop_closed()
-        overdue = []
-        for pull in self.parked:
-            plan = pull.plan
-            queue_offset_max = self._store.queue_offset_max(plan.topic, plan.queue_id)
-            if queue_offset_max > plan.queue_offset or now_ms >= pull.deadline_ms:
-                overdue.append(pull)
-        self._finish_all(overdue)
+        if self.parked:
+            self.waking.add(self._swept())
+
+    def _swept(self) -> Iterator[None]:
+        for queue in list(self.parked.by_queue):
+            queue_offset_max = self._store.queue_offset_max(*queue)
+            for pull in list(self.parked.waiting_at(*queue)):
+                if pull.peer.is_closed or queue_offset_max > pull.plan.queue_offset:
+                    self._finish(pull)
+                yield
 
     def wake_topic(self, topic: bytes) -> None:
         """Answer everything that waits for a topic: it is gone or changed."""
-        self._finish_all(self.parked.of_topic(topic))
+        if self.parked:
+            self.waking.add(self._woken_of_topic(topic))
 
-    def release_all(self) -> None:
+    def _woken_of_topic(self, topic: bytes) -> Iterator[None]:
+        for queue in list(self.parked.by_queue):
+            if queue[0] == topic:
+                for pull in list(self.parked.waiting_at(*queue)):
+                    self._finish(pull)
+                    yield
+            yield
+
+    async def release_all(self) -> None:
         """Answer everything that waits: the broker stops."""
-        self._finish_all(list(self.parked))
-        for pull in self.cold_reads.close():
-            plan = pull.plan
+        while self.parked:
+            for count, pull in enumerate(list(self.parked), start=1):
+                self._finish(pull)
+                if count % STEPS_PER_TURN == 0:
+                    await asyncio.sleep(0)
+        for far in self.cold_reads.close():
+            plan = far.plan
             result = GetResult(GetStatus.NO_MATCHED_MESSAGE, plan.queue_offset, *self._ends(plan))
             fields = _fields(plan, result)
             remark = "the broker stops"
             response = Response(ResponseCode.PULL_RETRY_IMMEDIATELY, remark, fields, b"")
-            pull.peer.reply(pull.request, response)
+            far.peer.reply(far.request, response)
 
-    def _finish_all(self, pulls: list[ParkedPull]) -> None:
-        """Answer for good; first of all they are no longer held, so that none is answered twice."""
-        self.parked.done(pulls)
-        for pull in pulls:
-            if pull.peer.is_closed or (pull.usual is not None and self._answered_as_usual(pull)):
-                continue
+    def _finish_in_turns(self, pulls: Iterable[ParkedPull]) -> None:
+        self.waking.add(map(self._finish, pulls))
+
+    def _finish(self, pull: ParkedPull) -> None:
+        """Answer for good; first it is no longer held, so that it is answered once."""
+        if not self.parked.take(pull) or pull.peer.is_closed:
+            return
+        if pull.usual is None or not self._answered_as_usual(pull):
             pull.peer.reply(pull.request, self._final_answer(pull))
 
     def _answered_as_usual(self, pull: ParkedPull) -> bool:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from heapq import heappop, heappush
 
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.kernels.frame_scan import Item
 from contrail.protocol.command import Request
 from contrail.wire.peer import Peer
+
+# Deadlines are rounded up to this: a pull ends at most so much later than its client asked for,
+# and all pulls that end together are found by one look.
+DEADLINE_GRAIN_MS = 10
 
 
 @dataclass(slots=True, eq=False)
@@ -29,10 +34,14 @@ class ParkedPull:
 
 
 class ParkedPulls:
-    """Held pulls by queue, oldest first."""
+    """Held pulls by queue, oldest first, and by deadline. Each is taken out once."""
 
     def __init__(self) -> None:
-        self._queues: dict[tuple[bytes, int], list[ParkedPull]] = {}
+        # The inner dictionaries are ordered sets: a pull leaves in one step, however many wait.
+        self._queues: dict[tuple[bytes, int], dict[ParkedPull, None]] = {}
+        self._ending: dict[int, dict[ParkedPull, None]] = {}
+        # The keys of ``_ending``, each once.
+        self._ends_ms: list[int] = []
         self._per_peer: Counter[Peer] = Counter()
         self._count = 0
 
@@ -48,8 +57,39 @@ class ParkedPulls:
         if count_per_peer_max is not None and self._per_peer[pull.peer] >= count_per_peer_max:
             return False
         self._per_peer[pull.peer] += 1
-        self._queues.setdefault((pull.plan.topic, pull.plan.queue_id), []).append(pull)
+        key = (pull.plan.topic, pull.plan.queue_id)
+        held = self._queues.get(key)
+        if held is None:
+            self._queues[key] = {pull: None}
+        else:
+            held[pull] = None
+        end_ms = _end_ms(pull)
+        ending = self._ending.get(end_ms)
+        if ending is None:
+            self._ending[end_ms] = {pull: None}
+            heappush(self._ends_ms, end_ms)
+        else:
+            ending[pull] = None
         self._count += 1
+        return True
+
+    def take(self, pull: ParkedPull) -> bool:
+        """Hold the pull no longer; False when it is not held any more: another has answered it."""
+        key = (pull.plan.topic, pull.plan.queue_id)
+        held = self._queues.get(key)
+        if held is None or pull not in held:
+            return False
+        del held[pull]
+        if not held:
+            del self._queues[key]
+        ending = self._ending.get(_end_ms(pull))
+        if ending is not None:
+            # ``expire`` may have told of it before it was taken.
+            ending.pop(pull, None)
+        self._count -= 1
+        self._per_peer[pull.peer] -= 1
+        if not self._per_peer[pull.peer]:
+            del self._per_peer[pull.peer]
         return True
 
     def count_of(self, peer: Peer) -> int:
@@ -57,43 +97,38 @@ class ParkedPulls:
         return self._per_peer.get(peer, 0)
 
     @property
-    def by_queue(self) -> dict[tuple[bytes, int], list[ParkedPull]]:
+    def by_queue(self) -> dict[tuple[bytes, int], dict[ParkedPull, None]]:
         """By topic and queue id, live: who tells of arrivals looks here whether anybody waits."""
         return self._queues
 
-    def waiting_at(self, topic: bytes, queue_id: int) -> list[ParkedPull]:
-        """The pulls of one queue; the caller calls ``done`` for those it answers."""
-        return self._queues.get((topic, queue_id), [])
+    def waiting_at(self, topic: bytes, queue_id: int) -> Collection[ParkedPull]:
+        """The pulls of one queue, oldest first; live."""
+        return self._queues.get((topic, queue_id), ())
 
-    def done(self, answered: list[ParkedPull]) -> None:
-        """Forget these."""
-        # One pass over each queue: to take pulls out of a long list one by one takes seconds.
-        gone = set(answered)
-        for key in {(pull.plan.topic, pull.plan.queue_id) for pull in gone}:
-            held = self._queues.get(key, [])
-            kept = [pull for pull in held if pull not in gone]
-            self._count -= len(held) - len(kept)
-            self._leave(pull.peer for pull in held if pull in gone)
-            if kept:
-                self._queues[key] = kept
-            else:
-                self._queues.pop(key, None)
+    @property
+    def next_end_ms(self) -> int | None:
+        """When the time of the first held pull is over; None when none is held."""
+        while self._ends_ms and not self._ending[self._ends_ms[0]]:
+            del self._ending[heappop(self._ends_ms)]
+        return self._ends_ms[0] if self._ends_ms else None
 
-    def _leave(self, peers: Iterable[Peer]) -> None:
-        for peer in peers:
-            self._per_peer[peer] -= 1
-            if not self._per_peer[peer]:
-                del self._per_peer[peer]
+    def expire(self, now_ms: int, *, hold_ms_max: int) -> list[ParkedPull]:
+        """The pulls whose time is over, each told of once; they are held until they are taken.
 
-    def drop_closed(self) -> int:
-        """Forget pulls whose peer is gone; returns how many."""
-        gone = [pull for pull in self if pull.peer.is_closed]
-        self.done(gone)
-        return len(gone)
+        No pull is held for longer than ``hold_ms_max``: one that would be was parked before the
+        clock was set back.
+        """
+        overdue: list[ParkedPull] = []
+        while (end_ms := self.next_end_ms) is not None and (
+            end_ms <= now_ms or end_ms > now_ms + hold_ms_max + DEADLINE_GRAIN_MS
+        ):
+            overdue += self._ending.pop(heappop(self._ends_ms))
+        return overdue
 
     def __iter__(self) -> Iterator[ParkedPull]:
         for held in list(self._queues.values()):
             yield from list(held)
 
-    def of_topic(self, topic: bytes) -> list[ParkedPull]:
-        return [pull for pull in self if pull.plan.topic == topic]
+
+def _end_ms(pull: ParkedPull) -> int:
+    return -(-pull.deadline_ms // DEADLINE_GRAIN_MS) * DEADLINE_GRAIN_MS
