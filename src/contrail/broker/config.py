@@ -95,6 +95,11 @@ class BrokerConfig:
     def __post_init__(self) -> None:
         require_sound(self)
         parse_labels("metricsLabel", self.metrics_labels)
+        if self.broker_id > 0:
+            raise ConfigError(
+                f"brokerId={self.broker_id} with brokerRole=ASYNC_MASTER is refused: a master has "
+                "brokerId=0, and there is no replication for a slave to take part in"
+            )
         if self.dead_letter_perm % 2:
             raise ConfigError(
                 f"contrailDeadLetterPerm={self.dead_letter_perm} is refused: it must be 6 (read "

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from contrail.broker.config import BrokerConfig
 from contrail.errors import ConfigError
-from contrail.model.settings import names_of, read_settings
+from contrail.model.settings import moved_notes, names_of, read_settings
 from contrail.store.config import StoreConfig, apache_names
 from contrail.wire.addresses import require_addresses
 from contrail.wire.router import parse_networks
@@ -42,13 +42,18 @@ _KNOWN = names_of(BrokerConfig) | apache_names() | TLS_NAMES | frozenset(_REFUSE
 
 
 class BrokerSettings(NamedTuple):
-    """Everything a broker is started with; ``notes`` are for the operator to read."""
+    """Everything a broker is started with.
+
+    The operator reads ``notes``, about names that mean nothing here, and ``moved``, about numbers
+    that are taken as other ones.
+    """
 
     broker: BrokerConfig
     store: StoreConfig
     tls_mode: TlsMode
     tls_files: TlsFiles | None
     notes: list[str]
+    moved: list[str]
 
 
 def read_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
@@ -64,12 +69,14 @@ def read_broker_settings(properties: Mapping[str, str]) -> BrokerSettings:
     _require_fast_port(broker)
     require_addresses("namesrvAddr", broker.name_servers)
     parse_networks(broker.cluster_allow_list)
+    store = StoreConfig.from_properties(properties)
     return BrokerSettings(
         broker=broker,
-        store=StoreConfig.from_properties(properties),
+        store=store,
         tls_mode=mode,
         tls_files=files,
         notes=unknown_notes(properties, _KNOWN),
+        moved=[*moved_notes(broker, properties), *moved_notes(store, properties)],
     )
 
 

@@ -95,7 +95,7 @@ def broker(
     }
     read, advertised = read_with_address(found, outgoing_address)
     if print_config:
-        print_settings(all_properties(read), read.notes)
+        print_settings(all_properties(read), [*read.notes, *read.moved])
         return
     set_up_logs(style=log_format, level=log_level, path=log_file)
     for line in opening_lines(read, advertised, config):
@@ -212,7 +212,7 @@ _FLUSH_MEANING = {
 def warnings(read: BrokerSettings) -> list[str]:
     """What an operator should change, or at least know."""
     config = read.broker
-    found = list(read.notes)
+    found = [*read.notes, *read.moved]
     if not config.name_servers:
         found.append(
             "no NameServer is named: clients find this broker only after -n or namesrvAddr"

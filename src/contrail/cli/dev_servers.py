@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import os
 import shutil
 import signal
@@ -24,6 +25,8 @@ from contrail.nameserver.app import NameServer
 from contrail.nameserver.config import NameServerConfig
 from contrail.wire.limits import Limits
 from contrail.wire.server import FAST_PORT_DISTANCE, bind
+
+_log = logging.getLogger(__name__)
 
 _LOOPBACK = "127.0.0.1"
 _USUAL_BROKER_PORT = 10911
@@ -173,6 +176,8 @@ class DevServers:
         )
         if read.notes:
             raise ConfigError("; ".join(read.notes))
+        for note in read.moved:
+            _log.warning("%s", note)
         return read
 
     def _broker_port(self) -> int:

@@ -1,8 +1,10 @@
 """Settings under RocketMQ's property names: how a room declares, reads and checks its own.
 
 A room's settings are one frozen dataclass; ``setting`` gives each field its property name and, for
-a number, its range. Values come as text from a properties file, or typed from Python. The kinds
-are ``bool``, ``int``, ``str``, ``Path``, ``tuple[Path, ...]`` and enumerations of texts.
+a number, its range: a value out of ``lowest`` to ``highest`` is refused, one that is allowed but
+out of ``within`` is moved into it, as RocketMQ does, and ``moved_notes`` says so. Values come as
+text from a properties file, or typed from Python. The kinds are ``bool``, ``int``, ``str``,
+``Path``, ``tuple[Path, ...]`` and enumerations of texts.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ Field = dataclasses.Field[Any]
 
 _APACHE = "apache"
 _RANGE = "range"
+_WITHIN = "within"
 _NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
 _PATHS = "tuple[Path, ...]"
 
@@ -32,9 +35,10 @@ def setting(
     make_default: Callable[[], Any] | None = None,
     lowest: int | None = None,
     highest: int | None = None,
+    within: tuple[int, int] | None = None,
 ) -> Any:
     """A field of a settings dataclass; without a default it must be given."""
-    metadata = {_APACHE: apache_name, _RANGE: (lowest, highest)}
+    metadata = {_APACHE: apache_name, _RANGE: (lowest, highest), _WITHIN: within}
     if make_default is not None:
         return dataclasses.field(default_factory=make_default, metadata=metadata)
     return dataclasses.field(default=default, metadata=metadata)
@@ -102,6 +106,27 @@ def require_sound(settings: object) -> None:
         if (lowest is not None and value < lowest) or (highest is not None and value > highest):
             rule = f"at least {lowest}" if highest is None else f"from {lowest} to {highest}"
             raise _refusal(field, value, rule)
+        if field.metadata[_WITHIN] is not None:
+            object.__setattr__(settings, field.name, _moved(value, *field.metadata[_WITHIN]))
+
+
+def moved_notes(settings: object, properties: Mapping[str, str]) -> list[str]:
+    """A line for each number of ``properties`` that is another one in ``settings``."""
+    notes = []
+    for field in dataclasses.fields(settings):  # type: ignore[arg-type]
+        text = properties.get(str(field.metadata[_APACHE]), "").strip()
+        used = getattr(settings, field.name)
+        if field.type == "int" and text and int(text) != used:
+            note = f"{field.metadata[_APACHE]}={text} is taken as {used}"
+            if field.metadata[_WITHIN] is not None:
+                lowest, highest = field.metadata[_WITHIN]
+                note += f": RocketMQ's range is {lowest} to {highest}"
+            notes.append(note)
+    return notes
+
+
+def _moved(value: int, lowest: int, highest: int) -> int:
+    return max(lowest, min(value, highest))
 
 
 def _parsed(field: Field, text: str) -> Any:

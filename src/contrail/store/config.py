@@ -29,6 +29,8 @@ class FlushDiskType(StrEnum):
 
 
 _I32_MAX = (1 << 31) - 1
+# RocketMQ's wheel covers seven days of seconds and keeps a minute's slots free.
+_ROLL_WINDOW_SLOTS_MAX = 7 * 86_400 - 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +77,9 @@ class StoreConfig:
     timer_enabled: bool = setting("timerWheelEnable", True)
     timer_precision_ms: int = setting("timerPrecisionMs", 1000, lowest=1)
     timer_delay_s_max: int = setting("timerMaxDelaySec", 259_200, lowest=1)
-    timer_roll_window_slots: int = setting("timerRollWindowSlot", 172_800, lowest=3)
+    timer_roll_window_slots: int = setting(
+        "timerRollWindowSlot", 172_800, lowest=3, within=(3, _ROLL_WINDOW_SLOTS_MAX)
+    )
     timer_log_file_bytes: int = setting("mappedFileSizeTimerLog", 100 << 20, lowest=4096)
     timer_flush_interval_ms: int = setting("timerFlushIntervalMs", 1000, lowest=10)
 
@@ -85,11 +89,15 @@ class StoreConfig:
     delete_interval_ms: int = setting("deleteCommitLogFilesInterval", 100, lowest=0)
     clean_interval_ms: int = setting("cleanResourceInterval", 10_000, lowest=1)
     clean_forcibly: bool = setting("cleanFileForciblyEnable", True)
-    disk_used_ratio_max: int = setting("diskMaxUsedSpaceRatio", 75, lowest=0, highest=100)
-    disk_clean_forcibly_ratio: int = setting(
-        "diskSpaceCleanForciblyRatio", 85, lowest=0, highest=100
+    disk_used_ratio_max: int = setting(
+        "diskMaxUsedSpaceRatio", 75, lowest=0, highest=100, within=(10, 95)
     )
-    disk_warning_ratio: int = setting("diskSpaceWarningLevelRatio", 90, lowest=0, highest=100)
+    disk_clean_forcibly_ratio: int = setting(
+        "diskSpaceCleanForciblyRatio", 85, lowest=0, highest=100, within=(30, 85)
+    )
+    disk_warning_ratio: int = setting(
+        "diskSpaceWarningLevelRatio", 90, lowest=0, highest=100, within=(35, 90)
+    )
 
     sound_ms: int = setting("contrailSoundFor", 60_000, lowest=0)
     scrub_bytes_per_second: int = setting("contrailScrubBytesPerSecond", 8 << 20, lowest=0)

@@ -148,3 +148,41 @@ def test_a_port_without_room_for_the_fast_port_is_refused(port: str) -> None:
 def test_what_must_not_be_started_without_is_refused_by_name(name: str, value: str) -> None:
     with pytest.raises(ConfigError, match=name):
         read_broker_settings({**ROOT, name: value})
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"brokerId": "1"}, {"brokerId": "7", "brokerRole": "ASYNC_MASTER"}],
+)
+def test_a_master_with_the_id_of_a_slave_is_refused(asked: dict[str, str]) -> None:
+    with pytest.raises(ConfigError) as refusal:
+        read_broker_settings({**ROOT, **asked})
+    assert f"brokerId={asked['brokerId']} with brokerRole=ASYNC_MASTER" in str(refusal.value)
+    assert read_broker_settings({**ROOT, "brokerId": "0"}).broker.broker_id == 0
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "taken"),
+    [
+        ("diskMaxUsedSpaceRatio", "5", "10"),
+        ("diskMaxUsedSpaceRatio", "96", "95"),
+        ("diskSpaceCleanForciblyRatio", "29", "30"),
+        ("diskSpaceCleanForciblyRatio", "86", "85"),
+        ("diskSpaceWarningLevelRatio", "34", "35"),
+        ("diskSpaceWarningLevelRatio", "95", "90"),
+        ("timerRollWindowSlot", "700000", "604740"),
+        ("mappedFileSizeConsumeQueue", "6000001", "6000020"),
+    ],
+)
+def test_a_number_that_is_moved_says_so_and_is_shown_as_it_counts(
+    name: str, given: str, taken: str
+) -> None:
+    read, _ = read_with_address({**ROOT, name: given}, outgoing)
+    (note,) = [line for line in warnings(read) if name in line]
+    assert note.startswith(f"{name}={given} is taken as {taken}")
+    assert all_properties(read)[name] == taken
+
+
+def test_numbers_in_their_ranges_say_nothing() -> None:
+    asked = {"diskMaxUsedSpaceRatio": "95", "diskSpaceCleanForciblyRatio": "30", "listenPort": "9"}
+    assert read_broker_settings({**ROOT, **asked}).moved == []

@@ -53,6 +53,11 @@ def test_ratios_out_of_range_are_moved_into_it() -> None:
     assert (low.busy_percent, low.forced_percent, low.full_percent) == (10, 30, 35)
 
 
+def test_a_ratio_that_is_moved_is_the_same_wherever_it_counts() -> None:
+    config = StoreConfig(root=Path("somewhere"), disk_clean_forcibly_ratio=99)
+    assert config.disk_clean_forcibly_ratio == 85
+
+
 @pytest.mark.parametrize(
     ("text", "hours"), [("04", {4}), ("04;16", {4, 16}), (" 0 ; 23 ;", {0, 23})]
 )

@@ -378,4 +378,11 @@ def _roll_window_slots(config: StoreConfig) -> int:
             config.file_reserved_hours,
         )
         return slots if kept_ms == 0 else min(slots, _WINDOW_SLOTS_MIN)
+    if kept_slots < slots:
+        _log.info(
+            "timerRollWindowSlot=%d is taken as %d: at most two thirds of fileReservedTime=%d",
+            slots,
+            kept_slots,
+            config.file_reserved_hours,
+        )
     return min(slots, kept_slots)

@@ -42,16 +42,16 @@ class RetentionRules(NamedTuple):
 
     @classmethod
     def from_config(cls, config: StoreConfig) -> Self:
-        """Read the settings; ratios out of RocketMQ's ranges are moved into them, as it does."""
+        """Read the settings, which keep the ratios within RocketMQ's ranges."""
         return cls(
             reserved_ms=config.file_reserved_hours * _HOUR_MS,
             delete_hours=config.delete_hours,
             removals_max=config.delete_files_max,
             removal_interval_ms=config.delete_interval_ms,
             forced_enabled=config.clean_forcibly,
-            busy_percent=_within(config.disk_used_ratio_max, 10, 95),
-            forced_percent=_within(config.disk_clean_forcibly_ratio, 30, 85),
-            full_percent=_within(config.disk_warning_ratio, 35, 90),
+            busy_percent=config.disk_used_ratio_max,
+            forced_percent=config.disk_clean_forcibly_ratio,
+            full_percent=config.disk_warning_ratio,
         )
 
     def level(self, percent: int) -> DiskLevel:
@@ -141,7 +141,3 @@ class RetentionState:
         """Nothing more qualifies; the next round begins at its usual time."""
         self._left = 0
         self.due_again_ms = None
-
-
-def _within(percent: int, lowest: int, highest: int) -> int:
-    return max(lowest, min(percent, highest))
