@@ -12,6 +12,7 @@ import pytest
 
 from contrail.broker.config import BrokerConfig
 from contrail.broker.services import stored_tables
+from contrail.broker.services.groups import Groups
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -214,8 +215,9 @@ def test_every_table_comes_back_as_it_was(tmp_path: Path) -> None:
         stored_tables.keep_settings(persistence, settings)
         rules.update([TopicConfig("orders", 4, 4)], NOW_MS)
         rules.ensure_for_send(
-            "auto", default_topic="TBW102", queue_count=4, client="c", now_ms=NOW_MS
+            "auto", default_topic="TBW102", queue_count=4, client="10.0.0.9:1", now_ms=NOW_MS
         )
+        Groups(groups, settings).require("made", NOW_MS, client="10.0.0.9:2")
         groups.put(SubscriptionGroupConfig("billing", retry_count_max=3), NOW_MS)
         groups.set_forbidden("billing", "orders", 4, NOW_MS)
         offsets.commit("billing", "orders", 0, 7)
@@ -228,10 +230,13 @@ def test_every_table_comes_back_as_it_was(tmp_path: Path) -> None:
     loaded = stored_tables.load_topics(files, tmp_path)
     assert loaded.topics == topics.topics
     assert loaded.auto_created == {"auto"}
+    assert loaded.creators.by_address() == {"10.0.0.9": ["auto"]}
     assert loaded.data_version == topics.data_version
     assert loaded.unknown == {}
     loaded_groups = stored_tables.load_groups(files, tmp_path)
     assert loaded_groups.groups == groups.groups
+    assert loaded_groups.creators.by_address() == {"10.0.0.9": ["made"]}
+    assert loaded_groups.unknown == {}
     assert loaded_groups.forbidden("billing", "orders") == 4
     assert stored_tables.load_consumer_offsets(files, tmp_path).query("billing", "orders", 0) == 7
     again = FilterTable(lambda text: Never())

@@ -30,6 +30,7 @@ class BrokerConfig:
     auto_topic_count_max: int = setting("contrailAutoTopicsMax", 1000, lowest=0)
     auto_topics_per_second_max: int = setting("contrailAutoTopicsPerSecond", 10, lowest=0)
     auto_group_count_max: int = setting("contrailAutoGroupsMax", 10_000, lowest=0)
+    auto_create_share: int = setting("contrailAutoCreateShare", 25, lowest=1, highest=100)
     auto_groups_per_second_max: int = setting("contrailAutoGroupsPerSecond", 1000, lowest=0)
     dead_letter_perm: int = setting("contrailDeadLetterPerm", 6, lowest=0, highest=6)
     cluster_topic_enabled: bool = setting("clusterTopicEnable", True)

@@ -24,6 +24,32 @@ def is_loopback(address: str) -> bool:
         return address == "localhost"
 
 
+def is_this_host(address: str) -> bool:
+    """Whether ``address`` is one of this host's own: a loopback address, or one of an interface.
+
+    The system grants a socket no other address to be bound to.
+    """
+    if is_loopback(address):
+        return True
+    try:
+        known = ipaddress.ip_address(address)
+    except ValueError:
+        return False
+    family = socket.AF_INET6 if known.version == 6 else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return not known.is_unspecified
+
+
+def host_of(address: str) -> str:
+    """The host of ``host:port`` as peers are named; a text without a port is a host itself."""
+    host, separator, _ = address.rpartition(":")
+    return host.strip("[]") if separator else address
+
+
 def is_wildcard(address: str) -> bool:
     """Whether a socket that is bound to ``address`` is reached by all of this host's addresses."""
     try:

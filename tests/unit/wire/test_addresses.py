@@ -6,8 +6,11 @@ import pytest
 
 from contrail.errors import ConfigError
 from contrail.wire.addresses import (
+    host_of,
     is_loopback,
+    is_this_host,
     is_wildcard,
+    outgoing_address,
     require_addresses,
     split_address,
     split_addresses,
@@ -69,3 +72,19 @@ def test_a_list_is_separated_by_semicolons() -> None:
 def test_a_list_with_a_bad_piece_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"namesrvAddr=.*'b\.\.c:2'.*host:port;host:port"):
         require_addresses("namesrvAddr", "a:1;b..c:2")
+
+
+def test_this_host_is_loopback_and_what_its_interfaces_have() -> None:
+    assert all(map(is_this_host, ("127.0.0.1", "127.8.9.10", "::1", "localhost")))
+    own = outgoing_address()
+    assert own is None or is_this_host(own)
+    strangers = ("192.0.2.77", "2001:db8::77", "0.0.0.0", "::", "", "somewhere.example")
+    assert not any(map(is_this_host, strangers))
+
+
+@pytest.mark.parametrize(
+    ("address", "host"),
+    [("10.0.0.9:1", "10.0.0.9"), ("[::1]:5", "::1"), ("somewhere", "somewhere"), ("", "")],
+)
+def test_the_host_of_an_address(address: str, host: str) -> None:
+    assert host_of(address) == host

@@ -41,12 +41,19 @@ _log = logging.getLogger(__name__)
 _UNIT_SUBSCRIBED = 2
 
 
+class GroupSettings(Protocol):
+    """The groups there are."""
+
+    def get(self, group: str) -> SubscriptionGroupConfig | None: ...
+
+
 class GroupRules(Protocol):
     """Where a group's settings are found or made."""
 
-    def find(
-        self, group: str, now_ms: int, *, client: str = ""
-    ) -> SubscriptionGroupConfig | None: ...
+    @property
+    def table(self) -> GroupSettings: ...
+
+    def require(self, group: str, now_ms: int, *, client: str) -> SubscriptionGroupConfig: ...
 
 
 class TopicSettings(Protocol):
@@ -72,13 +79,18 @@ class _Taken:
     def __init__(self) -> None:
         self.changed: list[str] = []
         self.skipped: list[str] = []
+        self.reason = ""
         self.wants_full = False
+
+    def skip(self, group: str, reason: str) -> None:
+        self.skipped.append(group)
+        self.reason = self.reason or reason
 
     @property
     def remark(self) -> str | None:
         if not self.skipped:
             return None
-        return f"not taken: {some_names(self.skipped)}; create them with updateSubGroup"
+        return f"not taken: {some_names(self.skipped)}: {self.reason}"
 
 
 class ClientHandlers:
@@ -156,10 +168,12 @@ class ClientHandlers:
         taken: _Taken,
     ) -> None:
         """Take one group of a heartbeat; one that does not exist and may not be made is skipped."""
-        settings = self._groups.find(data.group, self._clock.now_ms(), client=peer.address)
-        if settings is None:
-            taken.skipped.append(data.group)
-        if settings is None or _class_filtered(data) is not None:
+        try:
+            settings = self._groups.require(data.group, self._clock.now_ms(), client=peer.address)
+        except RequestRejected as refusal:
+            taken.skip(data.group, refusal.remark)
+            return
+        if _class_filtered(data) is not None:
             return
         with_subscriptions = not (heartbeat.fingerprint and heartbeat.without_sub)
         self._ensure_retry_topic(data, settings, with_subscriptions)
@@ -208,7 +222,8 @@ class ClientHandlers:
         if producer_group is not None:
             self._changes.producer_left(producer_group, peer)
         if consumer_group is not None:
-            settings = self._groups.find(consumer_group, self._clock.now_ms())
+            # A goodbye makes no group.
+            settings = self._groups.table.get(consumer_group)
             notify = settings is None or settings.notify_consumer_ids_changed_enable
             self._changes.consumer_left(consumer_group, peer, notify=notify)
         return Response()

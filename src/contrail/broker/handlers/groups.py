@@ -9,7 +9,6 @@ from contrail.broker.services.groups import Groups
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
-from contrail.errors import RequestRejected
 from contrail.protocol.bodies.groups import (
     decode_group,
     decode_group_list,
@@ -17,7 +16,7 @@ from contrail.protocol.bodies.groups import (
     encode_group_readable,
     encode_group_table,
 )
-from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.wire.peer import Handler, Peer
@@ -74,12 +73,7 @@ class GroupHandlers:
 
     def handle_get(self, request: Request, peer: Peer) -> Response:
         group = HeaderFields(request).text("group")
-        found = self._groups.find(group, self._clock.now_ms())
-        if found is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"group {group!r} does not exist on this broker",
-            )
+        found = self._groups.require(group, self._clock.now_ms(), client=peer.address)
         return Response(body=encode_group(found))
 
     def handle_get_all(self, request: Request, peer: Peer) -> Response:

@@ -111,7 +111,7 @@ class PullHandler:
     def handle_pull(self, request: Request, peer: Peer) -> Answer:
         """The first execution: commits the offset that came along, and may be held."""
         try:
-            plan = self._admission.plan(request)
+            plan = self._admission.plan(request, peer.address)
         except PullForbidden as refusal:
             return _forbidden(refusal)
         if plan.sys_flag & FLAG_COMMIT:
@@ -207,7 +207,8 @@ class PullHandler:
         """What the pull reads is in memory now. Like a new one it may still be held."""
         request, peer = pull.request, pull.peer
         answer = self._attempted(
-            peer, lambda: self._served(request, peer, self._admission.plan(request))
+            peer,
+            lambda: self._served(request, peer, self._admission.plan(request, peer.address)),
         )
         if isinstance(answer, Response):
             peer.reply(request, answer)
@@ -382,7 +383,10 @@ class PullHandler:
     def _final_answer(self, pull: ParkedPull) -> Response:
         """Execute again, checks included."""
         request = pull.request if pull.usual is None else pull_request(pull.usual)
-        answer = self._attempted(pull.peer, lambda: self._execute(self._admission.plan(request))[0])
+        peer = pull.peer
+        answer = self._attempted(
+            peer, lambda: self._execute(self._admission.plan(request, peer.address))[0]
+        )
         assert isinstance(answer, Response), "nobody is held twice"
         return answer
 

@@ -26,9 +26,7 @@ class TopicSettings(Protocol):
 class GroupRules(Protocol):
     """Where a group's settings are found or made."""
 
-    def find(
-        self, group: str, now_ms: int, *, client: str = ""
-    ) -> SubscriptionGroupConfig | None: ...
+    def require(self, group: str, now_ms: int, *, client: str) -> SubscriptionGroupConfig: ...
 
 
 class RequestModeHandlers:
@@ -45,7 +43,7 @@ class RequestModeHandlers:
     def handle_set(self, request: Request, peer: Peer) -> Response:
         """Pulling is how every group consumes already; popping is refused."""
         wanted = decode_request_mode(request.body)
-        self._check(wanted)
+        self._check(wanted, peer.address)
         if wanted.mode == POP_MODE:
             raise RequestRejected(
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED,
@@ -55,13 +53,11 @@ class RequestModeHandlers:
         _log.info("group %r pulls %r, confirmed by %s", wanted.group, wanted.topic, peer.address)
         return Response()
 
-    def _check(self, wanted: RequestMode) -> None:
+    def _check(self, wanted: RequestMode, client: str) -> None:
         if wanted.topic.startswith(RETRY_PREFIX):
             remark = f"{wanted.topic!r} is a retry topic: those are always pulled"
             raise RequestRejected(ResponseCode.NO_PERMISSION, remark)
         if self._topics.get(wanted.topic) is None:
             remark = f"topic {wanted.topic!r} does not exist on this broker"
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, remark)
-        if self._groups.find(wanted.group, self._clock.now_ms()) is None:
-            remark = f"group {wanted.group!r} does not exist on this broker"
-            raise RequestRejected(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        self._groups.require(wanted.group, self._clock.now_ms(), client=client)

@@ -113,12 +113,7 @@ class SendBackHandlers:
     # Checking.
 
     def _checked_group(self, name: str, peer: Peer) -> SubscriptionGroupConfig:
-        group = self._groups.find(name, self._clock.now_ms(), client=peer.address)
-        if group is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"consumer group {name!r} does not exist; create it with updateSubGroup",
-            )
+        group = self._groups.require(name, self._clock.now_ms(), client=peer.address)
         config = self._settings.config
         if not config.permission & Perm.WRITE:
             raise RequestRejected(

@@ -6,10 +6,10 @@ import dataclasses
 import logging
 from collections.abc import Callable, Iterable
 
+from contrail.broker.services.auto_creation import AutoCreation, Kind
 from contrail.broker.state.attributes import GROUP_ATTRIBUTES, alter_attributes
 from contrail.broker.state.groups import FORBIDDEN_READ, GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
-from contrail.broker.state.topics import CreationRate
 from contrail.errors import ConfigError, RequestRejected
 from contrail.model.group import (
     BUILT_IN_GROUPS,
@@ -31,49 +31,53 @@ class Groups:
         self.table = table
         self.on_change: list[Callable[[str], None]] = []
         self._settings = settings
-        self._rate = CreationRate()
-        self._is_full = False
+        self._auto = AutoCreation(
+            Kind(
+                "groups",
+                "contrailAutoGroupsMax",
+                "contrailAutoGroupsPerSecond",
+                lambda: settings.config.auto_group_count_max,
+                lambda: settings.config.auto_groups_per_second_max,
+            ),
+            settings,
+            table.creators,
+            lambda: len(table.groups),
+        )
         for group in BUILT_IN_GROUPS:
             table.seed(SubscriptionGroupConfig(group))
 
     def find(self, group: str, now_ms: int, *, client: str = "") -> SubscriptionGroupConfig | None:
+        """As ``require``, with None for a group that does not exist and is not created."""
+        try:
+            return self.require(group, now_ms, client=client)
+        except RequestRejected:
+            return None
+
+    def require(self, group: str, now_ms: int, *, client: str) -> SubscriptionGroupConfig:
         """A group's settings; an unknown group is created with the defaults where that is allowed.
 
-        None for a group that may not be created, or whose name no group may have. Requests that
-        do not say for which client they ask share one client's rate.
+        Raises:
+            RequestRejected: SUBSCRIPTION_GROUP_NOT_EXIST for a group that may not be created; the
+                remark says why.
         """
         found = self.table.get(group)
         if found is not None:
             return found
         if not (self._settings.config.auto_create_group or is_system_group(group)):
-            return None
+            raise _no_such_group(group)
         try:
             check_group_name(group)
-        except ConfigError:
-            return None
-        if not self._may_create(client, now_ms):
-            return None
+        except ConfigError as error:
+            raise _no_such_group(group, f" and cannot: {error}") from error
+        refusal = self._auto.admit(group, client, now_ms)
+        if refusal is not None:
+            raise _no_such_group(group, f" and is not created: {refusal.reason}")
         created = SubscriptionGroupConfig(group)
-        self.table.put(created, now_ms)
+        self.table.put(created, now_ms, auto_created=True)
         # One request may make hundreds of groups; who made them says so in one line.
         _log.debug("created group %r for %s", group, client)
         self._tell(group)
         return created
-
-    def _may_create(self, client: str, now_ms: int) -> bool:
-        config = self._settings.config
-        was_full, self._is_full = self._is_full, self._is_at_limit()
-        if self._is_full and not was_full:
-            _log.warning(
-                "there are %d groups: no more are created automatically (contrailAutoGroupsMax); "
-                "create them with updateSubGroup, or delete some",
-                len(self.table.groups),
-            )
-        count_max = config.auto_groups_per_second_max
-        return not self._is_full and self._rate.admit(client, now_ms=now_ms, count_max=count_max)
-
-    def _is_at_limit(self) -> bool:
-        return len(self.table.groups) >= self._settings.config.auto_group_count_max
 
     def update(self, requested: Iterable[SubscriptionGroupConfig], now_ms: int) -> None:
         """Create or change groups: all of them or, if one is refused, none.
@@ -130,6 +134,13 @@ class Groups:
     def _tell(self, group: str) -> None:
         for listener in self.on_change:
             listener(group)
+
+
+def _no_such_group(group: str, why: str = "") -> RequestRejected:
+    return RequestRejected(
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        f"consumer group {group!r} does not exist{why}; create it with updateSubGroup",
+    )
 
 
 def check_name(group: str) -> None:

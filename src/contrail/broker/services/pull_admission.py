@@ -96,8 +96,8 @@ class PullAdmission:
             + self._forgotten_count
         )
 
-    def plan(self, request: Request) -> PullPlan:
-        """What to read for a pull.
+    def plan(self, request: Request, client: str) -> PullPlan:
+        """What to read for a pull of ``client``, an ``ip:port``.
 
         A pull like one that passed before takes its plan, as long as nothing that was checked has
         changed since.
@@ -112,7 +112,7 @@ class PullAdmission:
             if queue_offset is not None and count_max is not None and None not in others:
                 self.remember_given(passed)
                 return passed._replace(queue_offset=queue_offset, count_max=count_max)
-        plan = self._checked(request)
+        plan = self._checked(request, client)
         if len(request.fields.get("subscription", "")) <= 256:
             if len(self._passed) >= _PASSED_MAX:
                 self._passed.clear()
@@ -134,7 +134,7 @@ class PullAdmission:
             self._passed.clear()
         return self._passed.get(_checked_fields(request))
 
-    def _checked(self, request: Request) -> PullPlan:
+    def _checked(self, request: Request, client: str) -> PullPlan:
         fields = HeaderFields(request)
         group = fields.text("consumerGroup")
         topic = fields.text("topic")
@@ -153,7 +153,7 @@ class PullAdmission:
             )
         if request.code == RequestCode.LITE_PULL_MESSAGE and not config.lite_pull_enabled:
             raise PullForbidden(BROKER_FORBIDDEN, "lite pull is off: see litePullMessageEnable")
-        group_config = self._checked_group(group)
+        group_config = self._checked_group(group, client)
         topic_sys_flag = self._checked_topic(topic, queue_id)
         if sys_flag & FLAG_CLASS_FILTER:
             raise RequestRejected(
@@ -189,13 +189,8 @@ class PullAdmission:
             is_bulk=property_filter is None and request.fields.get(BULK_FIELD) == "true",
         )
 
-    def _checked_group(self, group: str) -> SubscriptionGroupConfig:
-        config = self._groups.find(group, self._clock.now_ms())
-        if config is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"consumer group {group!r} does not exist; create it with updateSubGroup",
-            )
+    def _checked_group(self, group: str, client: str) -> SubscriptionGroupConfig:
+        config = self._groups.require(group, self._clock.now_ms(), client=client)
         if not config.consume_enable:
             raise PullForbidden(GROUP_FORBIDDEN, f"group {group!r} may not consume (consumeEnable)")
         return config

@@ -175,7 +175,7 @@ class SendAdmission:
             queue_id = random.randrange(config.write_queue_count or 1)
         properties = decode_properties(send.draft.properties)
         if not send.is_batch:
-            config, queue_id = self._retry_or_dead(config, queue_id, send, properties)
+            config, queue_id = self._retry_or_dead(config, queue_id, send, properties, client)
         draft = send.draft
         topic, sys_flag = config.topic.encode(), _stored_flags(draft.sys_flag, config)
         if (topic, queue_id, sys_flag) != (draft.topic, draft.queue_id, draft.sys_flag):
@@ -248,19 +248,19 @@ class SendAdmission:
         topics[config.topic.encode()] = queue_count
 
     def _retry_or_dead(
-        self, config: TopicConfig, queue_id: int, send: SendRequest, properties: dict[str, str]
+        self,
+        config: TopicConfig,
+        queue_id: int,
+        send: SendRequest,
+        properties: dict[str, str],
+        client: str,
     ) -> tuple[TopicConfig, int]:
         """A message that failed too often, or of an orderly group, goes to the dead letters."""
         if not config.topic.startswith(RETRY_PREFIX):
             return config, queue_id
         group = config.topic.removeprefix(RETRY_PREFIX)
         now_ms = self._clock.now_ms()
-        found = self._groups.find(group, now_ms)
-        if found is None:
-            raise RequestRejected(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"consumer group {group!r} does not exist; create it with updateSubGroup",
-            )
+        found = self._groups.require(group, now_ms, client=client)
         count_max = found.retry_count_max
         if send.version >= _RECONSUME_MAX_VERSION and send.reconsume_max >= 0:
             count_max = send.reconsume_max

@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from contrail.broker.config import BrokerConfig
 from contrail.broker.services.persistence import Persistence, Render
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.creators import Creators
 from contrail.broker.state.delay_cursors import DelayCursors
 from contrail.broker.state.filter_data import FilterData, FilterTable
 from contrail.broker.state.groups import GroupTable
@@ -28,6 +29,9 @@ _log = logging.getLogger(__name__)
 SETTINGS_FILE = "broker.properties"
 # Beside RocketMQ's fields in topics.json, which ignores it: these topics count towards the limit.
 _AUTO_CREATED_FIELD = "contrailAutoTopics"
+# The names that were created for each address, which has a share of the limit.
+_TOPIC_CREATORS_FIELD = "contrailAutoTopicsByAddress"
+_GROUP_CREATORS_FIELD = "contrailAutoGroupsByAddress"
 
 T = TypeVar("T")
 
@@ -51,10 +55,12 @@ def load_topics(files: FileSystem, root: Path) -> TopicTable:
     unknown = dict(stored.unknown)
     auto_created = unknown.pop(_AUTO_CREATED_FIELD, None)
     names = auto_created if isinstance(auto_created, list) else []
+    creators = _read_creators(unknown.pop(_TOPIC_CREATORS_FIELD, None))
     return TopicTable(
         stored.topics,
         data_version=stored.data_version,
         auto_created=[name for name in names if isinstance(name, str)],
+        creators=creators,
         unknown=unknown,
     )
 
@@ -62,11 +68,14 @@ def load_topics(files: FileSystem, root: Path) -> TopicTable:
 def load_groups(files: FileSystem, root: Path) -> GroupTable:
     """The groups of the last run, or none; raises like ``load_topics``."""
     stored = _value(config_files.GROUPS.load(files, root), config_files.GroupTable())
+    unknown = dict(stored.unknown)
+    creators = _read_creators(unknown.pop(_GROUP_CREATORS_FIELD, None))
     return GroupTable(
         stored.groups,
         forbidden=stored.forbidden,
         data_version=stored.data_version,
-        unknown=stored.unknown,
+        creators=creators,
+        unknown=unknown,
     )
 
 
@@ -130,10 +139,31 @@ def _value(read: StateRead[T], default: T) -> T:
     return default if read.value is None else read.value
 
 
+def _read_creators(stored: JsonValue) -> Creators:
+    """What a file says of creators; anything else there only means that nobody is known."""
+    if not isinstance(stored, dict):
+        return Creators()
+    return Creators(
+        {
+            address: [name for name in names if isinstance(name, str)]
+            for address, names in stored.items()
+            if isinstance(names, list)
+        }
+    )
+
+
+def _written_creators(field: str, creators: Creators) -> dict[str, JsonValue]:
+    by_address = creators.by_address()
+    if not by_address:
+        return {}
+    return {field: {address: [*names] for address, names in by_address.items()}}
+
+
 def keep_topics(persistence: Persistence, table: TopicTable) -> None:
     def snapshot() -> Render:
-        auto_created: list[JsonValue] = [*sorted(table.auto_created)]
-        extra = {_AUTO_CREATED_FIELD: auto_created} if auto_created else {}
+        extra = _written_creators(_TOPIC_CREATORS_FIELD, table.creators)
+        if table.auto_created:
+            extra[_AUTO_CREATED_FIELD] = [*sorted(table.auto_created)]
         copy = config_files.TopicTable(
             topics=dict(table.topics),
             data_version=table.data_version,
@@ -152,7 +182,10 @@ def keep_groups(persistence: Persistence, table: GroupTable) -> None:
             groups=dict(table.groups),
             forbidden=table.forbidden_table(),
             data_version=table.data_version,
-            unknown=table.unknown,
+            unknown={
+                **table.unknown,
+                **_written_creators(_GROUP_CREATORS_FIELD, table.creators),
+            },
         )
         return lambda: config_files.GROUPS.render(copy)
 

@@ -8,13 +8,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 
 from contrail.broker.config import BrokerConfig
+from contrail.broker.services.auto_creation import AutoCreation, Kind
 from contrail.broker.state.attributes import (
     MIXED,
     TOPIC_ATTRIBUTES,
     alter_attributes,
 )
 from contrail.broker.state.runtime_settings import RuntimeSettings
-from contrail.broker.state.topics import CreationRate, TopicTable
+from contrail.broker.state.topics import TopicTable
 from contrail.errors import MessageIllegal, RequestRejected
 from contrail.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -80,7 +81,18 @@ class Topics:
         self._settings = settings
         self._add_batch_topic = add_batch_topic
         self._mixed_message_type = mixed_message_type
-        self._rate = CreationRate()
+        self._auto = AutoCreation(
+            Kind(
+                "topics",
+                "contrailAutoTopicsMax",
+                "contrailAutoTopicsPerSecond",
+                lambda: settings.config.auto_topic_count_max,
+                lambda: settings.config.auto_topics_per_second_max,
+            ),
+            settings,
+            table.creators,
+            lambda: len(table.auto_created),
+        )
         self._system_topics = set(SYSTEM_TOPICS)
         for config in _topics_of_every_broker(settings.config):
             self._system_topics.add(config.topic)
@@ -144,20 +156,14 @@ class Topics:
         )
 
     def _admit_creation(self, topic: str, client: str, now_ms: int) -> None:
-        config = self._settings.config
-        if len(self.table.auto_created) >= config.auto_topic_count_max:
-            raise RequestRejected(
-                ResponseCode.TOPIC_NOT_EXIST,
-                f"topic {topic!r} does not exist, and {config.auto_topic_count_max} topics were "
-                "created automatically already; create it with updateTopic",
-            )
-        count_max = config.auto_topics_per_second_max
-        if not self._rate.admit(client, now_ms=now_ms, count_max=count_max):
-            raise RequestRejected(
-                ResponseCode.SYSTEM_BUSY,
-                f"topic {topic!r} is not created now: a client may create {count_max} topics a "
-                "second; try again, or create it with updateTopic",
-            )
+        refusal = self._auto.admit(topic, client, now_ms)
+        if refusal is None:
+            return
+        raise RequestRejected(
+            ResponseCode.SYSTEM_BUSY if refusal.is_momentary else ResponseCode.TOPIC_NOT_EXIST,
+            f"topic {topic!r} does not exist and is not created: {refusal.reason}; "
+            f"{'try again, or ' if refusal.is_momentary else ''}create it with updateTopic",
+        )
 
     def ensure_retry_topic(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from contrail.broker.state.creators import Creators
 from contrail.broker.state.watched import Watched
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
@@ -23,6 +24,7 @@ class GroupTable(Watched):
         *,
         forbidden: Mapping[str, Mapping[str, int]] | None = None,
         data_version: DataVersion | None = None,
+        creators: Creators | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
     ) -> None:
         super().__init__()
@@ -30,6 +32,8 @@ class GroupTable(Watched):
         self.groups: Mapping[str, SubscriptionGroupConfig] = MappingProxyType(self._groups)
         self._forbidden = {group: dict(topics) for group, topics in (forbidden or {}).items()}
         self.data_version = data_version or DataVersion()
+        self.creators = creators or Creators()
+        self.creators.keep(self._groups)
         self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
 
     def get(self, group: str) -> SubscriptionGroupConfig | None:
@@ -41,14 +45,19 @@ class GroupTable(Watched):
             self._groups[config.group] = config
             self.moved()
 
-    def put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
+    def put(
+        self, config: SubscriptionGroupConfig, now_ms: int, *, auto_created: bool = False
+    ) -> None:
         self._groups[config.group] = config
+        if not auto_created:
+            self.creators.discard(config.group)
         self._touch(now_ms)
 
     def delete(self, group: str, now_ms: int) -> bool:
         """False when there was no such group; what was forbidden to it is forgotten either way."""
         forgotten = self._forbidden.pop(group, None)
         found = self._groups.pop(group, None)
+        self.creators.discard(group)
         if found is not None or forgotten is not None:
             self._touch(now_ms)
         return found is not None

@@ -36,6 +36,7 @@ CHANGEABLE: Mapping[str, Changeable] = {
     "contrailAutoTopicsMax": Changeable("auto_topic_count_max", 0, 1_000_000),
     "contrailAutoTopicsPerSecond": Changeable("auto_topics_per_second_max", 0, 1_000_000),
     "contrailAutoGroupsMax": Changeable("auto_group_count_max", 0, 1_000_000),
+    "contrailAutoCreateShare": Changeable("auto_create_share", 1, 100),
     "contrailAutoGroupsPerSecond": Changeable("auto_groups_per_second_max", 0, 1_000_000),
     "contrailDeadLetterPerm": Changeable("dead_letter_perm", 0, 6),
     "traceOn": Changeable("trace_on"),

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from contrail.broker.state.creators import Creators
 from contrail.broker.state.watched import Watched
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
 from contrail.model.topic import TopicConfig
-
-_SECOND_MS = 1000
 
 
 class TopicTable(Watched):
@@ -22,6 +21,7 @@ class TopicTable(Watched):
         *,
         data_version: DataVersion | None = None,
         auto_created: Iterable[str] = (),
+        creators: Creators | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
     ) -> None:
         super().__init__()
@@ -29,6 +29,8 @@ class TopicTable(Watched):
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = data_version or DataVersion()
         self.auto_created = {topic for topic in auto_created if topic in self._topics}
+        self.creators = creators or Creators()
+        self.creators.keep(self.auto_created)
         self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -46,6 +48,7 @@ class TopicTable(Watched):
             self.auto_created.add(config.topic)
         else:
             self.auto_created.discard(config.topic)
+            self.creators.discard(config.topic)
         self.touch(now_ms)
 
     def delete(self, topic: str, now_ms: int) -> bool:
@@ -53,6 +56,7 @@ class TopicTable(Watched):
         if self._topics.pop(topic, None) is None:
             return False
         self.auto_created.discard(topic)
+        self.creators.discard(topic)
         self.touch(now_ms)
         return True
 
@@ -66,23 +70,3 @@ class TopicTable(Watched):
         first = max(start, 0) if known == self.data_version else 0
         names = sorted(self._topics)[first : first + max(count, 0)]
         return {name: self._topics[name] for name in names}
-
-
-class CreationRate:
-    """How many topics, or groups, each client may have created in one second."""
-
-    def __init__(self) -> None:
-        self._second = -1
-        self._counts: dict[str, int] = {}
-
-    def admit(self, client: str, *, now_ms: int, count_max: int) -> bool:
-        """Count one more creation, or refuse it."""
-        second = now_ms // _SECOND_MS
-        if second != self._second:
-            self._second = second
-            self._counts.clear()
-        count = self._counts.get(client, 0)
-        if count >= count_max:
-            return False
-        self._counts[client] = count + 1
-        return True
