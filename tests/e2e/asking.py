@@ -65,6 +65,11 @@ class Asker:
         fields = pull_fields(topic, queue_offset, sysFlag="4")
         return self.ask(RequestCode.PULL_MESSAGE, {**fields, **changes})
 
+    def listed(self, topic: str, **changes: str) -> Sequence[StoredMessage]:
+        """What waits in a topic of the broker's own, as operators see it."""
+        fields = {"topic": topic, "maxMsgNums": "1000", **changes}
+        return messages(self.done(RequestCode.LIST_SYSTEM_MESSAGES, fields))
+
     def bodies(
         self, topic: str, queue_id: int = 0, changes: Mapping[str, str] | None = None
     ) -> list[bytes]:

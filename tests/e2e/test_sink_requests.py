@@ -174,7 +174,7 @@ def test_rows_that_are_wrong_are_refused_with_a_reason_and_nothing_is_stored(
     [
         ({"topic": "nowhere"}, ResponseCode.TOPIC_NOT_EXIST, "'nowhere' does not exist"),
         ({"topic": "no good"}, ResponseCode.INVALID_PARAMETER, "no good"),
-        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "system topic"),
+        ({"topic": "SCHEDULE_TOPIC_XXXX"}, ResponseCode.NO_PERMISSION, "the broker's own"),
         ({"queueId": "4"}, ResponseCode.INVALID_PARAMETER, "queue 4"),
         ({"queueId": "-1"}, ResponseCode.MESSAGE_ILLEGAL, "queueId=-1"),
         ({"queueId": "x"}, ResponseCode.SYSTEM_ERROR, "queueId='x'"),

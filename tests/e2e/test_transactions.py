@@ -26,6 +26,7 @@ from tests.e2e.raw_client import RawClient, poll, send_fields
 UNKNOWN, COMMIT, ROLLBACK = 0, 8, 12
 GROUP = "payers"
 TOPIC = "orders"
+EXHAUSTED = "TRANS_CHECK_MAX_TIME_TOPIC"
 
 
 class Producer:
@@ -204,7 +205,7 @@ def test_after_its_questions_a_transaction_is_given_up_and_can_be_resumed() -> N
             return not listed(asker)
 
         poll(given_up, "the message is given up")
-        assert asker.bodies("TRANS_CHECK_MAX_TIME_TOPIC") == [b"k1"]
+        assert [one.body for one in asker.listed(EXHAUSTED)] == [b"k1"]
         refused = producer.end(half, COMMIT)
         assert refused.code == ResponseCode.ILLEGAL_OPERATION
         place = exhausted_id(asker)
@@ -216,8 +217,7 @@ def test_after_its_questions_a_transaction_is_given_up_and_can_be_resumed() -> N
 
 def exhausted_id(asker: Asker) -> str:
     """The offset message id of the one message in the exhausted topic."""
-    answer = asker.pull("TRANS_CHECK_MAX_TIME_TOPIC", 0)
-    record = decode_record(answer.body)
+    (record,) = asker.listed(EXHAUSTED)
     return (record.store_host + record.physical_offset.to_bytes(8, "big")).hex().upper()
 
 
@@ -319,7 +319,7 @@ def test_a_restart_keeps_every_state() -> None:
             assert producer.end(committed, COMMIT).code == ResponseCode.SUCCESS
             assert producer.end(opened, COMMIT).code == ResponseCode.SUCCESS
         assert delivered(asker) == ["committed", "open"]
-        assert asker.bodies("TRANS_CHECK_MAX_TIME_TOPIC") == [b"given-up"]
+        assert [one.body for one in asker.listed(EXHAUSTED)] == [b"given-up"]
 
 
 def test_kills_forget_no_transaction_and_commit_none_twice(tmp_path: Path) -> None:

@@ -95,7 +95,11 @@ class Room:
             ).table(),
             **GroupHandlers(self.groups, self.offsets, self.stats, clock=self.clock).table(),
             **QueryHandlers(
-                self.store, self.topics.table, ConsumerTable(), FilterTable(no_sql)
+                self.store,
+                self.topics.table,
+                ConsumerTable(),
+                FilterTable(no_sql),
+                names=self.topics.names,
             ).table(),
             **BrokerAdminHandlers(
                 self.settings,

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from contrail.model.message import StoredMessage
 from contrail.model.properties import RETRY_TOPIC, UNIQ_KEY
 from contrail.model.record import split_record_run
+from contrail.model.topic import is_closed_topic
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
 from tests.e2e.raw_client import pull_fields
@@ -57,7 +58,10 @@ class Consumers:
         fields = pull_fields(
             topic, queue_offset, sysFlag="4", consumerGroup=group, queueId=str(queue_id)
         )
-        return self._ask(RequestCode.PULL_MESSAGE, fields)
+        # The broker's own topics are read by operators only.
+        is_closed = is_closed_topic(topic)
+        code = RequestCode.LIST_SYSTEM_MESSAGES if is_closed else RequestCode.PULL_MESSAGE
+        return self._ask(code, fields)
 
     def _ask(self, code: int, fields: Mapping[str, str]) -> ReceivedResponse:
         answer = self._campaign.client.call(code, fields)

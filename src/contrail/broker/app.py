@@ -28,6 +28,8 @@ from contrail.broker.handlers.relays import RelayHandlers
 from contrail.broker.handlers.request_modes import RequestModeHandlers
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.handlers.send_lane import SendLane
+from contrail.broker.handlers.system_guard import guarded
+from contrail.broker.handlers.system_messages import SystemMessageHandlers
 from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.message_kinds import MessageKinds
@@ -260,7 +262,8 @@ class Broker:
             self._times = RequestTimes(time.monotonic)
         self._wire_services()
         self._creations = CreationTimes(self.tables.topics.is_system)
-        self._wire_routers(self._creations.timed(self._handlers()))
+        handlers = guarded(self._handlers(), self.tables.topics.names)
+        self._wire_routers(self._creations.timed(handlers))
         self.server = Server(
             self,
             limits=self._limits,
@@ -428,6 +431,7 @@ class Broker:
                 settings=tables.settings,
                 compile_sql=compile_sql,
                 clock=clock,
+                names=tables.topics.names,
             ),
             OffsetHandlers(offsets=tables.consumer_offsets, clock=clock, **shared),  # type: ignore[arg-type]
             ResetHandlers(
@@ -444,7 +448,7 @@ class Broker:
                 clock=clock,
                 **shared,  # type: ignore[arg-type]
             ),
-            LockHandlers(locks=tables.locks, clock=clock),
+            LockHandlers(locks=tables.locks, clock=clock, names=tables.topics.names),
             self._relays,
             TopicHandlers(
                 tables.topics,
@@ -455,7 +459,14 @@ class Broker:
                 clock=clock,
             ),
             GroupHandlers(tables.groups, tables.consumer_offsets, self.stats, clock=clock),
-            QueryHandlers(store, tables.topics.table, tables.consumers, tables.filters),
+            QueryHandlers(
+                store,
+                tables.topics.table,
+                tables.consumers,
+                tables.filters,
+                names=tables.topics.names,
+            ),
+            SystemMessageHandlers(store, tables.topics.names),
             RequestModeHandlers(tables.topics.table, tables.groups, clock=clock),
             self._admin_handlers(),
             self.kinds,

@@ -55,6 +55,7 @@ class Sinks:
             need.store,
             clock,
             busy_reason=need.busy_reason,
+            names=tables.topics.names,
         )
 
     def register(self, schedule: Schedule) -> None:

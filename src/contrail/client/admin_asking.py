@@ -23,6 +23,7 @@ from contrail.errors import (
     RequestRejected,
     SomeFailed,
 )
+from contrail.model.topic import is_closed_topic
 from contrail.protocol.bodies.routes import BrokerData, ClusterInfo, TopicRouteData
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
@@ -210,6 +211,25 @@ class AdminAsking:
         except CallFailed as error:
             raise ClientError(f"{what}: {broker} did not answer: {error}") from error
         return _checked(answer, what, str(broker), accepted)
+
+    async def _list_system(
+        self, broker: BrokerAddress, topic: str, fields: Mapping[str, str], what: str
+    ) -> ReceivedResponse | None:
+        """A page of a topic that no client may read; None where the topic is read as others are.
+
+        Contrail's brokers list the messages of such topics on their own host. Apache's do not know
+        the request, and let everybody pull.
+        """
+        if not is_closed_topic(topic):
+            return None
+        answer = await self._ask(
+            broker,
+            RequestCode.LIST_SYSTEM_MESSAGES,
+            {"topic": topic, **fields},
+            what,
+            accepted=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        )
+        return answer if answer.code == ResponseCode.SUCCESS else None
 
     async def _ask_each(
         self,

@@ -34,6 +34,8 @@ from contrail.protocol.json_style import MessageQueue, body_errors, encode_body
 TOOLS_GROUP = "TOOLS_CONSUMER"
 # The most that brokers return for one key.
 KEY_COUNT_MAX = 64
+# The most that brokers list of their own topics at once.
+_PAGE_COUNT_MAX = 1_000
 _LONG_MAX = (1 << 63) - 1
 # The index rounds times down by up to this much.
 _INDEX_STEP_MS = 1_000
@@ -177,6 +179,9 @@ class MessageAdmin(OffsetAdmin):
         }
 
         async def ask(broker: BrokerAddress) -> list[ReceivedMessage]:
+            listed = await self._list_system(broker, topic, {"key": key}, what)
+            if listed is not None:
+                return _messages(listed, broker, what)
             answer = await self._ask(
                 broker,
                 RequestCode.QUERY_MESSAGE,
@@ -269,7 +274,14 @@ class MessageAdmin(OffsetAdmin):
         everything = parse_subscription(queue.topic, ALL_TAGS)
         what = f"messages of queue {queue.queue_id} of topic {queue.topic!r} from {queue_offset} on"
         broker = await self._broker_of(queue)
-        answer = await self._ask_for(broker, queue, queue_offset, count_max, everything, what)
+        page = {
+            "queueId": str(queue.queue_id),
+            "queueOffset": str(queue_offset),
+            "maxMsgNums": str(min(count_max, _PAGE_COUNT_MAX)),
+        }
+        answer = await self._list_system(broker, queue.topic, page, what) or await self._ask_for(
+            broker, queue, queue_offset, count_max, everything, what
+        )
         found = answer.code == ResponseCode.SUCCESS
         return _Pulled(
             messages=_messages(answer, broker, what) if found else [],

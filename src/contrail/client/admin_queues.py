@@ -15,6 +15,12 @@ from contrail.protocol.codes import RequestCode
 from contrail.protocol.json_style import MessageQueue
 
 _TIME_UNKNOWN_MS = -1
+# The field of a page of system messages that tells the same.
+_LISTED_AS = {
+    RequestCode.GET_MIN_OFFSET: "minOffset",
+    RequestCode.GET_MAX_OFFSET: "maxOffset",
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP: "nextBeginOffset",
+}
 
 
 class QueueAdmin(AdminAsking):
@@ -70,6 +76,10 @@ class QueueAdmin(AdminAsking):
         what = f"{code.name} of queue {queue.queue_id} of topic {queue.topic!r}"
         broker = await self._broker_of(queue)
         given = {"topic": queue.topic, "queueId": str(queue.queue_id), **fields}
+        page = {**given, "maxMsgNums": "0"}
+        listed = await self._list_system(broker, queue.topic, page, what)
+        if listed is not None and code in _LISTED_AS:
+            return number_field(listed, _LISTED_AS[code], what)
         return number_field(await self._ask(broker, code, given, what), name, what)
 
     async def _reach(self, queue: MessageQueue) -> QueueReach:

@@ -9,10 +9,9 @@ from typing import Self
 from contrail.errors import ConfigError
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.fastjson import Fields, JsonValue, whole_number
-from contrail.model.topic import NAME_PATTERN
+from contrail.model.topic import NAME_PATTERN, SYSTEM_GROUP_PREFIX
 
 GROUP_LENGTH_MAX = 120
-SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
 # Groups every broker has from the start.

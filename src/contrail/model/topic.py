@@ -32,6 +32,9 @@ TIMER_TOPIC = SYSTEM_TOPIC_PREFIX + "wheel_timer"
 SINK_TOPIC = SYSTEM_TOPIC_PREFIX + "CONTRAIL_SINKS"
 REVIVE_TOPIC_PREFIX = SYSTEM_TOPIC_PREFIX + "REVIVE_LOG_"
 SYNC_BROKER_MEMBER_PREFIX = SYSTEM_TOPIC_PREFIX + "SYNC_BROKER_MEMBER_"
+TRACE_DATA_PREFIX = SYSTEM_TOPIC_PREFIX + "TRACE_DATA_"
+
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -184,6 +187,18 @@ def topic_length_max(topic: str) -> int:
 
 def is_system_topic(topic: str) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX)
+
+
+def is_closed_topic(topic: str) -> bool:
+    """Whether a topic of the system holds what no client may see or write: see ``system_names``.
+
+    Settings of a broker open two more topics, its topic of traces and that of replies.
+    """
+    if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+        group = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+        return group.startswith(SYSTEM_GROUP_PREFIX)
+    is_open = topic in (BENCHMARK_TOPIC, TRACE_TOPIC) or topic.startswith(TRACE_DATA_PREFIX)
+    return is_system_topic(topic) and not is_open
 
 
 def retry_topic(group: str) -> str:

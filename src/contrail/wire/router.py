@@ -94,12 +94,7 @@ class RequestRouter:
         )
 
     def _is_of_the_cluster(self, peer: Connection) -> bool:
-        host = peer.address.rpartition(":")[0].strip("[]")
-        try:
-            address = ipaddress.ip_address(host)
-        except ValueError:
-            return False
-        return any(address in network for network in self._cluster_networks)
+        return is_within(self._cluster_networks, peer.address)
 
     def _code_of(self, error: ContrailError) -> int:
         for kind in type(error).__mro__:
@@ -107,6 +102,16 @@ class RequestRouter:
             if code is not None:
                 return code
         return ResponseCode.SYSTEM_ERROR
+
+
+def is_within(networks: Networks, peer_address: str) -> bool:
+    """Whether a peer's ``ip:port`` lies in one of the networks."""
+    host = peer_address.rpartition(":")[0].strip("[]")
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return any(address in network for network in networks)
 
 
 def code_class(code: int) -> CodeClass | None:

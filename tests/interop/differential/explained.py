@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from contrail.broker.state.system_names import NAMED
 from contrail.model.properties import decode_properties
 from tests.interop.differential.requests import Request
 from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, WRONG_BROKER
@@ -201,6 +202,27 @@ def _rocksdb_topic(request: Request, theirs: Any, ours: Any) -> bool:
     return ours == ABSENT and json.loads(theirs) in _ROCKSDB_TOPICS
 
 
+_CLOSED_NAMES = (
+    r"TBW102|SCHEDULE_TOPIC_XXXX|RMQ_SYS_TRANS_\w+|TRANS_CHECK_MAX_TIME_TOPIC|SELF_TEST_TOPIC"
+    r"|OFFSET_MOVED_EVENT|CHECKPOINT_TOPIC|rmq_sys_(?!TRACE_DATA_).*|CID_RMQ_SYS_.*"
+    r"|%(?:RETRY|DLQ)%CID_RMQ_SYS_.*"
+)
+
+
+def _names_the_system_at_all(request: Request, theirs: Any, ours: Any) -> bool:
+    """A data request whose header names a topic or a group of the system: ours is refused."""
+    names = NAMED.get(request.code)  # type: ignore[call-overload]
+    fields = request.fields or {}
+    return names is not None and any(
+        re.fullmatch(_CLOSED_NAMES, str(fields.get(name, "")))
+        for name in (*names.topics, *names.groups)
+    )
+
+
+def _names_the_system(request: Request, theirs: Any, ours: Any) -> bool:
+    return ours == 16 and _names_the_system_at_all(request, theirs, ours)
+
+
 _ROCKSDB_TOPICS = (
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
@@ -267,7 +289,8 @@ RULES: tuple[Rule, ...] = (
     _rule("delivered-cause", {11, 12}, _PREPARED_OFFSET, _names_its_cause),
     _rule("timer-horizons", {61}, r"body\.timingDistribution", _only_ours),
     _rule("recall-handles", {370}, "code", _what_is("story loose handle", _codes_are(0, 604))),
-    _rule("timer-topic-closed", {310}, "code", _what_is("story to the timer", _codes_are(0, 16))),
+    _rule("system-names-closed", set(), "code", _names_the_system),
+    _rule("system-names-closed", set(), r"(?:fields|body).*", _names_the_system_at_all),
     _rule("wrapped-times", {310}, "code", _what_is("story wrapped time", _codes_are(0, 13))),
     _rule("delayed-halves", {310}, "code", _what_is("story delayed half", _codes_are(0, 13))),
     _rule("batches-never-wait", {320}, "code", _what_is("story waiting batch", _codes_are(0, 13))),

@@ -15,6 +15,7 @@ from contrail.broker.services.sink_transactions import Ended, SinkTransactions
 from contrail.broker.state.causes import Delivered
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.half_messages import as_half, is_half
+from contrail.broker.state.system_names import SystemNames
 from contrail.clock import ManualClock
 from contrail.errors import StoreError
 from contrail.model.batch import BatchUnit, encode_batch
@@ -157,6 +158,7 @@ class SinkWorld(World):
             log,
             log.clock,
             busy_reason=lambda: None,
+            names=SystemNames(),
         )
 
     def note_position(self) -> None:

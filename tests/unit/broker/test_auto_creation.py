@@ -68,6 +68,7 @@ class _Broker(Setup):
             settings=self.settings,
             compile_sql=compile_sql,
             clock=self.clock,
+            names=self.topics.names,
         )
         self.sends = SendAdmission(
             self.settings,

@@ -41,6 +41,7 @@ class _Broker(Setup):
             settings=self.settings,
             compile_sql=compile_sql,
             clock=self.clock,
+            names=self.topics.names,
         )
 
     def beat(self, peer: FakePeer, heartbeat: Heartbeat, *, version: int = 479) -> Response:

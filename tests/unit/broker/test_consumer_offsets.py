@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
 
 
@@ -131,3 +134,26 @@ def test_what_was_pulled_is_shown_as_a_copy() -> None:
     offsets.commit_pulled("g", "orders", 1, 7)
     offsets.pulled()["orders@g"][1] = 9
     assert offsets.pulled() == {"orders@g": {1: 7}}
+
+
+def test_cursors_of_the_broker_are_moved_by_nothing_but_the_broker() -> None:
+    key, group, topic = "half@CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_TRANS", "half"
+    offsets = ConsumerOffsets({key: {0: 7}, "half@g": {0: 1}})
+    offsets.commit(group, topic, 0, 99)
+    offsets.read_on(key, 0, 99, 99)
+    offsets.remove_group(group)
+    offsets.remove_topic(topic)
+    for move in (
+        lambda: offsets.assign_reset(group, topic, 0, 99),
+        lambda: offsets.clone("g", group, topic),
+    ):
+        with pytest.raises(RequestRejected, match="the broker's own"):
+            move()
+    assert offsets.query(group, topic, 0) == 7
+    assert offsets.snapshot().offsets == {key: {0: 7}}
+    offsets.keep_own(group, topic, 0, 8)
+    assert (offsets.query(group, topic, 0), offsets.of_group(group, topic)) == (8, {0: 8})
+    assert offsets.snapshot().offsets == {key: {0: 8}}
+    assert offsets.topics_of(group) == {topic}
+    assert offsets.clone(group, "copy", topic)
+    assert offsets.query("copy", topic, 0) == 8

@@ -228,7 +228,7 @@ def test_an_unforeseen_failure_is_still_answered(caplog: pytest.LogCaptureFixtur
 
 def test_queues_are_locked_and_unlocked_over_the_wire() -> None:
     setup = Setup()
-    handlers = LockHandlers(locks=QueueLocks(), clock=setup.clock)
+    handlers = LockHandlers(locks=QueueLocks(), clock=setup.clock, names=setup.topics.names)
     queue = MessageQueue("orders", "broker-a", 0)
 
     def ask(code: int, client_id: str) -> Response:

@@ -11,6 +11,7 @@ from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.producers import ProducerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.system_names import SystemNames
 from contrail.clock import Clock
 from contrail.errors import FilterInvalid, RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
@@ -107,7 +108,9 @@ class ClientHandlers:
         settings: RuntimeSettings,
         compile_sql: Callable[[str], object],
         clock: Clock,
+        names: SystemNames,
     ) -> None:
+        self._names = names
         self._changes = changes
         self._producers = producers
         self._consumers = consumers
@@ -137,6 +140,8 @@ class ClientHandlers:
         if taken.changed:
             _log.info("consumer %s changed %s", heartbeat.client_id, some_names(taken.changed))
         _refuse_class_filters(heartbeat.consumers)
+        for data in heartbeat.consumers:
+            self._require_open(data)
         # The old form, which has no fingerprint, is always told that something changed.
         sub_changed = heartbeat.fingerprint == 0 or taken.wants_full
         return Response(
@@ -168,6 +173,8 @@ class ClientHandlers:
         taken: _Taken,
     ) -> None:
         """Take one group of a heartbeat; one that does not exist and may not be made is skipped."""
+        if not self._is_open(data):
+            return
         try:
             settings = self._groups.require(data.group, self._clock.now_ms(), client=peer.address)
         except RequestRejected as refusal:
@@ -189,6 +196,19 @@ class ClientHandlers:
         # A broker that was restarted has no subscriptions that a short heartbeat could rely on.
         if differs or not self._consumers.groups[data.group].subscriptions:
             taken.wants_full = True
+
+    def _require_open(self, data: ConsumerData) -> None:
+        """After everything else was taken: a client's other groups go on."""
+        self._names.require_group(data.group)
+        for subscription in data.subscriptions:
+            self._names.require_subscribable(subscription.topic)
+
+    def _is_open(self, data: ConsumerData) -> bool:
+        try:
+            self._require_open(data)
+        except RequestRejected:
+            return False
+        return True
 
     def _ensure_retry_topic(
         self, data: ConsumerData, settings: SubscriptionGroupConfig, with_subscriptions: bool
@@ -239,9 +259,12 @@ class ClientHandlers:
 
     def handle_check_config(self, request: Request, peer: Peer) -> Response:
         """Whether a subscription will work here; clients ask before they start."""
-        subscription = decode_client_check(request.body).subscription
+        check = decode_client_check(request.body)
+        self._names.require_group(check.group)
+        subscription = check.subscription
         if subscription is None:
             return Response()
+        self._names.require_subscribable(subscription.topic)
         if subscription.class_filter_mode:
             raise _class_filter_refusal(subscription)
         if not subscription.by_tag:

@@ -7,6 +7,7 @@ from typing import Protocol
 from contrail.broker.services.stored_records import RecordStore, record_at
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.filter_data import FilterData, FilterTable
+from contrail.broker.state.system_names import SystemNames
 from contrail.errors import RecordDamaged, RequestRejected
 from contrail.model.fastjson import dumps
 from contrail.model.subscription import SubscriptionData
@@ -55,7 +56,10 @@ class QueryHandlers:
         topics: TopicSettings,
         consumers: ConsumerTable,
         filters: FilterTable,
+        *,
+        names: SystemNames,
     ) -> None:
+        self._names = names
         self._store = store
         self._topics = topics
         self._consumers = consumers
@@ -110,7 +114,8 @@ class QueryHandlers:
         """The message at a physical offset."""
         physical_offset = HeaderFields(request).long("offset")
         try:
-            record_at(self._store, physical_offset)
+            message = record_at(self._store, physical_offset)
+            self._names.require_viewable(message.topic, by_operator=peer.is_loopback)
             return Response(body=self._store.record_bytes(physical_offset))
         except RecordDamaged as error:
             raise RequestRejected(

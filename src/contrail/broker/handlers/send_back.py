@@ -144,7 +144,7 @@ class SendBackHandlers:
             message = record_at(self._store, asked.physical_offset)
         except RecordDamaged as error:
             raise _not_found(asked.physical_offset) from error
-        if is_hidden(message):
+        if is_hidden(message) or self._topics.names.is_closed(message.topic):
             raise _not_found(asked.physical_offset)
         if self._groups.is_read_forbidden(asked.group, message.topic) or (
             belongs_to_other_group(message.topic, asked.group)

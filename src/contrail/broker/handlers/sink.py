@@ -16,6 +16,7 @@ from contrail.broker.services.sink_sends import SinkSend, SinkSends
 from contrail.broker.services.sink_transactions import Ended, SinkTransactions, Told
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.sink_ledger import SinkLedger
+from contrail.broker.state.system_names import SystemNames
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected, StoreError, StorePoisoned
 from contrail.protocol.bodies.sinks import (
@@ -55,7 +56,9 @@ class SinkHandlers:
         clock: Clock,
         *,
         busy_reason: Callable[[], str | None],
+        names: SystemNames,
     ) -> None:
+        self._names = names
         self._ledger = ledger
         self._sends = sends
         self._transactions = transactions
@@ -84,6 +87,8 @@ class SinkHandlers:
     def handle_begin(self, request: Request, peer: Peer) -> Answer:
         sink_id, batch_id = _batch_of(HeaderFields(request))
         begun = decode_begin(request.body)
+        for topic in begun.topics:
+            self._names.require_writable(topic, peer.address)
         status = self._ledger.plan_layout(sink_id, batch_id, begun.topics, begun.coordinator)
         if status is not None:
             with _refusals():

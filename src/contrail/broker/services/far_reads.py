@@ -53,6 +53,7 @@ _QUESTIONS = frozenset(
         RequestCode.GET_TOPIC_STATS_INFO,
         RequestCode.GET_BROKER_RUNTIME_INFO,
         RequestCode.LIST_TRANSACTIONS,
+        RequestCode.LIST_SYSTEM_MESSAGES,
     }
 )
 _CHANGES = frozenset(

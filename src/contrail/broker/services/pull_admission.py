@@ -145,6 +145,7 @@ class PullAdmission:
         count_max = fields.integer("maxMsgNums")
         for name in ("commitOffset", "suspendTimeoutMillis", "subVersion"):
             fields.optional_long(name)
+        self._require_open(group, topic)
         config = self._settings.config
         if not config.permission & Perm.READ:
             raise PullForbidden(
@@ -188,6 +189,18 @@ class PullAdmission:
             given=subscription if sys_flag & FLAG_SUBSCRIPTION else None,
             is_bulk=property_filter is None and request.fields.get(BULK_FIELD) == "true",
         )
+
+    def _require_open(self, group: str, topic: str) -> None:
+        """Refuse the broker's own groups and topics, before a group is made for the pull."""
+        names = self._topics.names
+        try:
+            names.require_group(group)
+        except RequestRejected as refusal:
+            raise PullForbidden(GROUP_FORBIDDEN, refusal.remark) from refusal
+        try:
+            names.require_readable(topic)
+        except RequestRejected as refusal:
+            raise PullForbidden(TOPIC_FORBIDDEN, refusal.remark) from refusal
 
     def _checked_group(self, group: str, client: str) -> SubscriptionGroupConfig:
         config = self._groups.require(group, self._clock.now_ms(), client=client)

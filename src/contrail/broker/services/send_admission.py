@@ -52,7 +52,6 @@ from contrail.model.record import (
 )
 from contrail.model.topic import (
     RETRY_PREFIX,
-    SEND_FORBIDDEN_TOPICS,
     TIMER_TOPIC,
     Perm,
     QueueType,
@@ -210,10 +209,7 @@ class SendAdmission:
                 f"broker {config.broker_name!r} takes no messages now (brokerPermission)",
             )
         check_name(topic)
-        if topic in SEND_FORBIDDEN_TOPICS or topic == TIMER_TOPIC:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION, f"nobody may send to the system topic {topic!r}"
-            )
+        self._topics.names.require_writable(topic, client)
         found = self._topics.ensure_for_send(
             topic,
             default_topic=send.default_topic.decode("utf-8", "replace"),
@@ -236,6 +232,8 @@ class SendAdmission:
         """Let tidy messages of this topic pass without a check from now on."""
         is_plain = (
             not config.topic.startswith(RETRY_PREFIX)
+            # Whether a closed topic may be written to depends on the peer: looked at each time.
+            and not self._topics.names.is_closed(config.topic)
             and config.filter_type == "SINGLE_TAG"
             and (not config.order or bool(self._settings.config.permission & Perm.WRITE))
             # A setting that stands in every message has changed since: the long way writes it.

@@ -15,6 +15,7 @@ from contrail.broker.state.attributes import (
     alter_attributes,
 )
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.system_names import SystemNames
 from contrail.broker.state.topics import TopicTable
 from contrail.errors import MessageIllegal, RequestRejected
 from contrail.model.topic import (
@@ -46,6 +47,7 @@ from contrail.model.topic import (
     retry_topic,
 )
 from contrail.protocol.codes import ResponseCode
+from contrail.wire.router import is_within, parse_networks
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +99,7 @@ class Topics:
         for config in _topics_of_every_broker(settings.config):
             self._system_topics.add(config.topic)
             table.seed(config)
+        self.names = _system_names(settings.config)
         for config in table.topics.values():
             self._note_queue_type(config)
 
@@ -408,12 +411,25 @@ def _topics_of_every_broker(config: BrokerConfig) -> Iterator[TopicConfig]:
     yield _fixed(SCHEDULE_TOPIC, SCHEDULE_QUEUE_COUNT)
     if config.trace_topic_enabled or config.broker_trace_enabled:
         yield _fixed(config.trace_topic, 1)
-    yield _fixed(f"{config.cluster_name}_REPLY_TOPIC", 1)
+    yield _fixed(_reply_topic(config), 1)
     yield _fixed(REVIVE_TOPIC_PREFIX + config.cluster_name, REVIVE_QUEUE_COUNT)
     yield _fixed(SYNC_BROKER_MEMBER_PREFIX + config.broker_name, 1, inherited)
     yield _fixed(HALF_TOPIC, 1)
     yield _fixed(OP_HALF_TOPIC, 1)
     yield _fixed(TIMER_TOPIC, 1)
+
+
+def _reply_topic(config: BrokerConfig) -> str:
+    return f"{config.cluster_name}_REPLY_TOPIC"
+
+
+def _system_names(config: BrokerConfig) -> SystemNames:
+    networks = parse_networks(config.cluster_allow_list)
+    return SystemNames(
+        open_topics=frozenset({config.trace_topic, _reply_topic(config)}),
+        write_only=frozenset({config.cluster_name, config.broker_name}),
+        is_of_the_cluster=lambda address: is_within(networks, address),
+    )
 
 
 def _fixed(topic: str, queue_count: int, perm: int = _READ_WRITE) -> TopicConfig:

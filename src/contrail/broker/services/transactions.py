@@ -323,7 +323,7 @@ class Transactions:
         cursor = self._offsets.query(GROUP, name, QUEUE_ID)
         if cursor > high:
             _log.warning("%s ends at %d, its cursor was at %d", name, high, cursor)
-            self._offsets.commit(GROUP, name, QUEUE_ID, high)
+            self._offsets.keep_own(GROUP, name, QUEUE_ID, high)
         return min(max(cursor, low), high)
 
     def keep_cursors(self) -> None:
@@ -338,8 +338,8 @@ class Transactions:
             self._marks.note(self._store.physical_end, cursors)
         newest = self._marks.take(self._deliveries.flushed_end)
         if newest is not None:
-            self._offsets.commit(GROUP, HALF_TOPIC, QUEUE_ID, newest[1][0])
-            self._offsets.commit(GROUP, OP_HALF_TOPIC, QUEUE_ID, newest[1][1])
+            self._offsets.keep_own(GROUP, HALF_TOPIC, QUEUE_ID, newest[1][0])
+            self._offsets.keep_own(GROUP, OP_HALF_TOPIC, QUEUE_ID, newest[1][1])
 
 
 def _committed(message: StoredMessage, half: Half, fate: Fate) -> MessageDraft | None:

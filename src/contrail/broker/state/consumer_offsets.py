@@ -4,6 +4,9 @@ Three tables, all by topic, group and queue: what was committed (persisted), wha
 shown to operators), and resets that an operator asked for and the group has not seen yet. While a
 reset is pending it is the answer to a query, and the group's own commits are ignored: they are
 older than the operator's wish.
+
+Groups of the system are in a table of their own (``own_cursors``): shown and persisted with the
+others, and changed by the broker alone.
 """
 
 from __future__ import annotations
@@ -11,8 +14,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from contrail.broker.state.own_cursors import OwnCursors, is_own_key
+from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
+from contrail.protocol.codes import ResponseCode
 
 UNKNOWN = -1
 SEPARATOR = "@"
@@ -46,7 +52,10 @@ class ConsumerOffsets:
         data_version: DataVersion | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
     ) -> None:
-        self._committed: _Offsets = {key: dict(queues) for key, queues in (offsets or {}).items()}
+        self._own = OwnCursors(offsets or {})
+        self._committed: _Offsets = {
+            key: dict(queues) for key, queues in (offsets or {}).items() if not is_own_key(key)
+        }
         self._pulled: _Offsets = {}
         self._resets: _Offsets = {}
         # The same object for good: who asks often keeps hold of it.
@@ -63,8 +72,17 @@ class ConsumerOffsets:
         pending = self.peek_reset(group, topic, queue_id)
         if pending is not None:
             return pending
-        queues = self._committed.get(offsets_key(group, topic))
+        queues = self._queues(offsets_key(group, topic))
         return UNKNOWN if queues is None else queues.get(queue_id, UNKNOWN)
+
+    def _queues(self, key: str) -> Mapping[int, int] | None:
+        own = self._own.get(key)
+        return self._committed.get(key) if own is None else own
+
+    def keep_own(self, group: str, topic: str, queue_id: int, queue_offset: int) -> None:
+        """Note a cursor of the broker's own, which no request can move."""
+        self._own.keep(offsets_key(group, topic), queue_id, queue_offset)
+        self.changed = True
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> bool:
         """Note a group's progress; False if a pending reset made it void."""
@@ -113,7 +131,7 @@ class ConsumerOffsets:
 
     def assign_reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
         """The group must go on from there; it learns so from its next pull."""
-        key = offsets_key(group, topic)
+        key = _moveable(group, topic)
         self._put(self._resets, key, queue_id, consumer_offset)
         self._put(self._committed, key, queue_id, consumer_offset)
         self.changed = True
@@ -137,7 +155,7 @@ class ConsumerOffsets:
 
     def of_group(self, group: str, topic: str) -> dict[int, int]:
         """What a group has committed on a topic, by queue."""
-        return dict(self._committed.get(offsets_key(group, topic), {}))
+        return dict(self._queues(offsets_key(group, topic)) or {})
 
     def queue_count(self, group: str, topic: str) -> int:
         """On how many queues of a topic a group has committed."""
@@ -151,10 +169,11 @@ class ConsumerOffsets:
 
     def clone(self, source: str, destination: str, topic: str) -> bool:
         """Copy a group's offsets on a topic to another group; False if there are none."""
-        queues = self._committed.get(f"{topic}{SEPARATOR}{source}")
+        key = _moveable(destination, topic)
+        queues = self._queues(offsets_key(source, topic))
         if queues is None:
             return False
-        self._committed[f"{topic}{SEPARATOR}{destination}"] = dict(queues)
+        self._committed[key] = dict(queues)
         self.changed = True
         return True
 
@@ -174,7 +193,7 @@ class ConsumerOffsets:
 
     def committed_keys(self) -> list[str]:
         """Under which keys there are offsets: topic and group, with ``SEPARATOR`` between them."""
-        return list(self._committed)
+        return [*self._committed, *self._own]
 
     def pulled(self) -> dict[str, dict[int, int]]:
         """A copy of where the groups' next pulls start, by topic, group and queue."""
@@ -183,11 +202,12 @@ class ConsumerOffsets:
     def snapshot(self) -> OffsetsSnapshot:
         """A copy for the one who persists it."""
         offsets = {key: dict(queues) for key, queues in self._committed.items()}
+        offsets |= self._own.snapshot()
         return OffsetsSnapshot(offsets, self.data_version, self.unknown)
 
     def _pairs(self) -> Iterator[tuple[str, str]]:
         """Topic and group of every key; one without both is kept in the file and otherwise idle."""
-        for key in self._committed:
+        for key in (*self._committed, *self._own):
             topic, found, group = key.partition(SEPARATOR)
             if found and SEPARATOR not in group:
                 yield topic, group
@@ -198,3 +218,14 @@ class ConsumerOffsets:
         if queues is None:
             queues = table[key] = {}
         queues[queue_id] = value
+
+
+def _moveable(group: str, topic: str) -> str:
+    """The key of a group's offsets; raises ``RequestRejected`` for a group of the system."""
+    key = offsets_key(group, topic)
+    if is_own_key(key):
+        raise RequestRejected(
+            ResponseCode.NO_PERMISSION,
+            f"consumer group {group!r} is the broker's own: its cursors are not moved",
+        )
+    return key
