@@ -20,6 +20,7 @@
  * Prints one line of JSON. An answer that does not report success is counted as an error, and the
  * first one is shown on stderr; the program then ends with 1. A broker that asks for patience
  * (SYSTEM_BUSY) has answered, but stored nothing: such answers are counted on their own.
+ * LOAD_ANSWER_CODE in the environment is the code that every answer must have instead of 0.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -84,6 +85,7 @@ static struct {
     pid_t server;
     uint32_t connections, depth;
     uint64_t warm, count;
+    long answer_code;
     double seconds;
     struct text frame, greeting;
     /* Where the frame of a walk names the offset and the queue, and how the offset goes on. */
@@ -348,7 +350,7 @@ static uint32_t remoting_slot(struct connection *peer, const char *data, size_t 
         fail("an answer without a JSON header");
     const char *header = data + 8;
     long code = header_number(header, header_bytes, "\"code\":");
-    if (code != 0 && code != SYSTEM_BUSY)
+    if (code != load.answer_code && code != SYSTEM_BUSY)
         count_error(header, header_bytes);
     long number = header_number(header, header_bytes, "\"opaque\":");
     uint32_t index = numbered_slot(peer, number, header, header_bytes);
@@ -631,6 +633,8 @@ int main(int argc, char **argv)
     load.warm = (uint64_t)number(argv[7], "WARM", 0);
     load.count = (uint64_t)number(argv[8], "COUNT", 1);
     load.seconds = (double)number(argv[9], "SECONDS", 1);
+    const char *answer_code = getenv("LOAD_ANSWER_CODE");
+    load.answer_code = answer_code ? number(answer_code, "LOAD_ANSWER_CODE", 0) : 0;
     read_texts(argv[10], argc == 12 ? argv[11] : NULL);
     if (is_walk)
         find_walk(argv[11], argv[12]);

@@ -14,6 +14,7 @@ from contrail.errors import RemoteProtocolError
 from contrail.model.fastjson import ObjectKey
 from contrail.protocol.command import (
     LANGUAGES,
+    ReadyAnswer,
     ReceivedResponse,
     Request,
     Response,
@@ -89,6 +90,19 @@ def test_a_response_is_received_as_it_was_sent(response: Response, opaque: int) 
     assert found == ReceivedResponse(
         response.code, opaque, response.remark, response.fields or {}, body, 479, "JAVA"
     )
+
+
+@given(
+    st.integers(-(1 << 15), 1 << 15),
+    st.none() | st.text(max_size=40) | st.just('"language":"JAVA","opaque":0'),
+    st.none() | st.dictionaries(st.text(max_size=8), st.text(max_size=30), max_size=3),
+    st.integers(-(1 << 31), (1 << 31) - 1),
+)
+def test_an_answer_kept_ready_is_the_one_that_is_encoded(
+    code: int, remark: str | None, fields: dict[str, str] | None, opaque: int
+) -> None:
+    response = Response(code, remark, fields)
+    assert ReadyAnswer(response).frame(opaque) == b"".join(encode_response(response, opaque))
 
 
 @given(st.lists(st.tuples(plain.map(without_references), st.booleans()), max_size=6))

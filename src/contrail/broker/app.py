@@ -680,12 +680,8 @@ class Broker:
             peer.reply(request, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
         elif code not in _PULLS:
             self.router.handle(request, peer)
-        elif peer.is_choked:
-            remark = "this connection has not read what it was sent: pull again later"
-            peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
-        elif self._pull_intake.wait_too_long():
-            remark = "pulls wait too long at this broker: flow control for a while"
-            peer.reply(request, Response(ResponseCode.SYSTEM_BUSY, remark))
+        elif (busy := self._pull_intake.busy(peer)) is not None:
+            peer.reply(request, busy.response)
         else:
             self.router.handle(request, peer)
 

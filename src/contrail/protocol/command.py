@@ -41,6 +41,8 @@ LANGUAGES = (
 
 _quote = json.encoder.encode_basestring
 _PREFIX = Struct(">iI")
+# A 32-bit number with its sign.
+_OPAQUE_CHARACTERS = 11
 _BINARY_HEAD = Struct(">hBhiii")
 _I16 = Struct(">H")
 _I32 = Struct(">i")
@@ -284,6 +286,33 @@ def encode_response(response: Response, opaque: int) -> list[bytes | memoryview]
     parts = [body] if isinstance(body, bytes) else list(body)
     body_bytes = sum(len(part) for part in parts)
     return [frame_prefix(len(header), body_bytes) + header, *parts]
+
+
+class ReadyAnswer:
+    """A response without a body, encoded once for every request that it answers."""
+
+    __slots__ = ("_after", "_begins", "code", "response")
+
+    def __init__(self, response: Response) -> None:
+        assert not response.body, "only a header is kept ready"
+        self.response = response
+        self.code = response.code
+        whole = _json_header(
+            response.code, 0, FLAG_RESPONSE, response.remark, response.fields, "JAVA"
+        )
+        # The remark comes behind the number, so the first one of these is it.
+        before, mark, self._after = whole.partition(b'"language":"JAVA","opaque":0')
+        before += mark[:-1]
+        fixed_bytes = len(before) + len(self._after)
+        # By how many characters the number has.
+        self._begins = [
+            frame_prefix(fixed_bytes + count, 0) + before for count in range(_OPAQUE_CHARACTERS + 1)
+        ]
+
+    def frame(self, opaque: int) -> bytes:
+        """The answer to the request with this number."""
+        digits = b"%d" % opaque
+        return self._begins[len(digits)] + digits + self._after
 
 
 def frame_prefix(header_bytes: int, body_bytes: int) -> bytes:

@@ -16,10 +16,14 @@ _INT_BITS = 32
 _LONG_BITS = 64
 
 
+class FieldInvalid(RequestRejected):
+    """A header field is missing or malformed."""
+
+
 class HeaderFields:
     """The header fields of one request.
 
-    Every reader raises ``RequestRejected`` with ``SYSTEM_ERROR`` for a field that is missing
+    Every reader raises ``FieldInvalid`` with ``SYSTEM_ERROR`` for a field that is missing
     without a default, or that does not parse; the remark names the request code and the field.
     """
 
@@ -74,4 +78,4 @@ class HeaderFields:
 
     def _refuse(self, problem: str) -> NoReturn:
         remark = f"request {describe_code(self._code)}: {problem}"
-        raise RequestRejected(ResponseCode.SYSTEM_ERROR, remark)
+        raise FieldInvalid(ResponseCode.SYSTEM_ERROR, remark)

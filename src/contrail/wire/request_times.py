@@ -78,6 +78,12 @@ class RequestTimes:
         for code, count in counts.items():
             self._note(_pulled(code), elapsed_ms, count)
 
+    def refused_pulls(self, counts: Mapping[tuple[int, int], int]) -> None:
+        """Pulls of this tick were refused, by request code and response code."""
+        elapsed_ms = (self._now_s() - self.arrived_s) * 1000
+        for (code, response_code), count in counts.items():
+            self._note(RequestKind(code, response_code, False, False), elapsed_ms, count)
+
     def row_of_pulls(self, code: int) -> list[float]:
         """Where pulls that find messages are counted, for who does so often.
 

@@ -47,6 +47,11 @@ class RequestRouter:
         else:
             peer.put_off(request)
 
+    def count_refused(self, counts: Mapping[tuple[int, int], int]) -> None:
+        """Count requests that were refused without a handler, by request and response code."""
+        for (_, response_code), count in counts.items():
+            self.counts[f"rejected_{response_code}"] += count
+
     def _response(self, request: Request, peer: Connection) -> Response | None:
         try:
             self._admit(request, peer)

@@ -21,6 +21,7 @@ from contrail.broker.services.filtered_reads import (
 from contrail.broker.services.pull_admission import (
     PullAdmission,
     PullForbidden,
+    refusal_answer,
 )
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS, ParkedPull, ParkedPulls
@@ -113,7 +114,7 @@ class PullHandler:
         try:
             plan = self._admission.plan(request, peer.address)
         except PullForbidden as refusal:
-            return _forbidden(refusal)
+            return refusal_answer(refusal)
         if plan.sys_flag & FLAG_COMMIT:
             # First of all: while an operator's reset is pending, a commit is ignored.
             self._commit(request, plan)
@@ -394,10 +395,8 @@ class PullHandler:
         """Whatever goes wrong stays with this pull."""
         try:
             return work()
-        except PullForbidden as refusal:
-            return _forbidden(refusal)
         except RequestRejected as refusal:
-            return Response(refusal.code, refusal.remark)
+            return refusal_answer(refusal)
         except Exception as error:
             _log.exception("a held pull of %s failed", peer.address)
             return Response(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
@@ -473,10 +472,6 @@ class PullHandler:
 
     def _fits_memory(self) -> bool:
         return self._store.physical_end - self._store.physical_min <= self._memory_max
-
-
-def _forbidden(refusal: PullForbidden) -> Response:
-    return Response(refusal.code, refusal.remark, {"forbiddenType": str(refusal.kind)})
 
 
 def _outcome(result: GetResult, plan: PullPlan) -> ResponseCode:

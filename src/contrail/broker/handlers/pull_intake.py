@@ -10,7 +10,8 @@ from contrail.broker.handlers.quick_pulls import Outcome
 from contrail.broker.services.deriving import Deriving
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.kernels.frame_scan import Item
-from contrail.protocol.command import Request
+from contrail.protocol.codes import ResponseCode
+from contrail.protocol.command import ReadyAnswer, Request, Response
 from contrail.protocol.frames import PULL_LENGTH, Frames, pull_request
 from contrail.wire.connection import Connection
 from contrail.wire.request_times import RequestTimes
@@ -21,6 +22,16 @@ from contrail.wire.server import Server
 _AT_ONCE = "pulls at once"
 # Members of an enumeration are looked up each time they are named.
 _ANSWERED, _UNUSUAL = Outcome.ANSWERED, Outcome.UNUSUAL
+_CHOKED = ReadyAnswer(
+    Response(
+        ResponseCode.SYSTEM_BUSY, "this connection has not read what it was sent: pull again later"
+    )
+)
+_WAITED_TOO_LONG = ReadyAnswer(
+    Response(
+        ResponseCode.SYSTEM_BUSY, "pulls wait too long at this broker: flow control for a while"
+    )
+)
 
 
 class PullIntake:
@@ -65,13 +76,13 @@ class PullIntake:
         end = len(frames)
         while at < end and len(frames[at]) == PULL_LENGTH:
             outcome = _UNUSUAL
-            if not (
-                peer.is_closed
-                or peer.is_fast_port
-                or peer.is_choked
-                or self._router.is_going_away
-                or self.wait_too_long()
-            ):
+            if not (peer.is_closed or peer.is_fast_port or self._router.is_going_away):
+                busy = self.busy(peer)
+                if busy is not None:
+                    opaque, code = frames[at][0], frames[at][3]
+                    peer.send_whole(self._quick.refusal(busy, opaque, code))  # type: ignore[arg-type]
+                    at += 1
+                    continue
                 at, outcome = self._quick.answer_run(frames, at, peer)
                 if (
                     outcome is _UNUSUAL
@@ -85,10 +96,14 @@ class PullIntake:
                 at += 1
         return at
 
-    def wait_too_long(self) -> bool:
-        """Whether what is read now has waited for longer than pulls may."""
+    def busy(self, peer: Connection) -> ReadyAnswer | None:
+        """The answer to pulls that the broker cannot serve now, whatever they ask for."""
+        if peer.is_choked:
+            return _CHOKED
         config = self._settings.config
-        return self._server.waited_s * 1000 > config.pull_wait_ms_max and config.fast_failure
+        if self._server.waited_s * 1000 > config.pull_wait_ms_max and config.fast_failure:
+            return _WAITED_TOO_LONG
+        return None
 
     def note_answered(self) -> None:
         """Tell of those that were answered since the last time."""
@@ -96,6 +111,11 @@ class PullIntake:
             counts = self._quick.take_counts()
             if self._times is not None:
                 self._times.answered_pulls(counts)
+        if self._quick.refused:
+            refused = self._quick.take_refused()
+            self._router.count_refused(refused)
+            if self._times is not None:
+                self._times.refused_pulls(refused)
 
     def _learn(self, peer: Connection, frames: Frames) -> None:
         """Pulls like these are answered as they are read from now on."""

@@ -13,7 +13,7 @@ from enum import Enum
 from contrail.broker.handlers.known_pulls import RECORD_BYTES_MAX, KnownPull, PullPattern
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.broker.services.filtered_reads import SCANNED_ROWS_MAX
-from contrail.broker.services.pull_admission import PullAdmission
+from contrail.broker.services.pull_admission import PullAdmission, refusal_answer
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.pull_plan import FLAG_SUSPEND, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -22,7 +22,7 @@ from contrail.clock import monotonic_ms
 from contrail.errors import RequestRejected
 from contrail.kernels.frame_scan import Item
 from contrail.kernels.pull_answer import found_answer
-from contrail.protocol.command import Request, frame_prefix
+from contrail.protocol.command import ReadyAnswer, Request, frame_prefix
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.frames import PULL_LENGTH, Frames
 from contrail.store.log import MessageStore
@@ -34,6 +34,9 @@ from contrail.wire.request_times import RequestTimes
 
 _KNOWN_MAX = 100_000
 _PATTERNS_MAX = 10_000
+_REFUSED_MAX = 5_000
+_REFUSED_KEY_BYTES_MAX = 2048
+_COUNT_MAX = 0x7FFFFFFF
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
     b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
@@ -80,6 +83,8 @@ class QuickPulls:
         self._read_filtered = read_filtered
         self.pending_resets = consumer_offsets.pending_resets
         self.known_pulls: dict[tuple[int, bytes], KnownPull] = {}
+        # Answers to pulls that may not be served, until a table changes.
+        self._refused: dict[tuple[int, bytes], ReadyAnswer] = {}
         self._patterns: dict[bytes, PullPattern] = {}
         admission.watch(self._forget)
         # Whether what the log holds is in memory, mostly; else its limits are others.
@@ -92,15 +97,23 @@ class QuickPulls:
         self.unsettled_gets = stats.unsettled_gets
         # How many since the last ``take_counts``, by request code.
         self.answered: dict[int, int] = {}
+        # The same for those that were refused, by request code and response code.
+        self.refused: dict[tuple[int, int], int] = {}
 
     def take_counts(self) -> dict[int, int]:
         """How many pulls were answered since the last time, by request code."""
         counts, self.answered = self.answered, {}
         return counts
 
+    def take_refused(self) -> dict[tuple[int, int], int]:
+        """How many pulls were refused since the last time, by request code and answer."""
+        counts, self.refused = self.refused, {}
+        return counts
+
     def _forget(self) -> None:
         """A table has changed: everything is to be checked again."""
         self.known_pulls.clear()
+        self._refused.clear()
         for pattern in self._patterns.values():
             pattern.knowns.clear()
 
@@ -148,8 +161,13 @@ class QuickPulls:
                 opaque, _, _, code, _, queue_offset, asked, consumer_offset, _ = item  # type: ignore[misc]
                 known = self._find(item)
                 if known is None:
-                    outcome = Outcome.UNUSUAL
-                    break
+                    refused = self._refused.get((code, item[4]))  # type: ignore[arg-type]
+                    if refused is None or asked > _COUNT_MAX:
+                        outcome = Outcome.UNUSUAL
+                        break
+                    parts.append(self.refusal(refused, opaque, code))
+                    at += 1
+                    continue
                 if known.is_filtered:
                     outcome = self._answer_filtered(item, peer, known)
                     if outcome is not _ANSWERED:
@@ -192,6 +210,12 @@ class QuickPulls:
             if parts:
                 peer.send_parts(parts)
         return at, outcome
+
+    def refusal(self, answer: ReadyAnswer, opaque: int, code: int) -> bytes:
+        """The frame that refuses a pull; it is counted."""
+        kind = (code, answer.code)
+        self.refused[kind] = self.refused.get(kind, 0) + 1
+        return answer.frame(opaque)
 
     def commit_far(self, item: Item) -> None:
         """Write the offset that a pull carries when it arrives, not when its turn comes.
@@ -300,6 +324,7 @@ class QuickPulls:
         """``request`` took the long way; from now on pulls like it need not, if it passed."""
         plan = self._admission.passed(request)
         if plan is None:
+            self._remember_refusal(item, request)
             return
         if len(self.known_pulls) >= _KNOWN_MAX:
             self._forget()
@@ -313,6 +338,13 @@ class QuickPulls:
         self.known_pulls[item[3], item[4]] = KnownPull(
             plan, runs, self._settings.config, tally, _hold_ms(plan, request), item[4]
         )
+
+    def _remember_refusal(self, item: Item, request: Request) -> None:
+        refusal = self._admission.refused(request)
+        if refusal is not None and len(item[4]) <= _REFUSED_KEY_BYTES_MAX:
+            if len(self._refused) >= _REFUSED_MAX:
+                self._refused.clear()
+            self._refused[item[3], item[4]] = ReadyAnswer(refusal_answer(refusal))
 
     # Those that have to wait.
 

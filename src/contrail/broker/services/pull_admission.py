@@ -23,8 +23,8 @@ from contrail.model.subscription import SQL92, SubscriptionData, parse_subscript
 from contrail.model.topic import RETRY_PREFIX, Perm
 from contrail.protocol.bulk_pulls import BULK_FIELD
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import Request
-from contrail.protocol.fields import HeaderFields
+from contrail.protocol.command import Request, Response
+from contrail.protocol.fields import FieldInvalid, HeaderFields
 
 # Why a pull was forbidden, as the response's forbiddenType says it.
 BROKER_FORBIDDEN = 1
@@ -35,8 +35,13 @@ SUBSCRIPTION_FORBIDDEN = 5
 
 
 _PASSED_MAX = 20_000
+# Refusals have a table of their own: pulls that are refused must not push out those that pass.
+_REFUSED_MAX = 5_000
+# Longer fields than a client's own are not worth the memory.
+_REMEMBERED_CHARACTERS_MAX = 1024
 _NUMBERS = ("queueOffset", "maxMsgNums", "commitOffset", "suspendTimeoutMillis")
 _DIGITS_MAX = 18
+_COUNT_MAX = 0x7FFFFFFF
 # Expressions that stand in the pulls themselves stay compiled: so many of at most so many
 # characters, with what they remember some twenty megabytes.
 _COMPILED_MAX = 64
@@ -49,6 +54,13 @@ class PullForbidden(RequestRejected):
     def __init__(self, kind: int, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
         self.kind = kind
+
+
+def refusal_answer(refusal: RequestRejected) -> Response:
+    """The answer to a pull that may not be served."""
+    if isinstance(refusal, PullForbidden):
+        return Response(refusal.code, refusal.remark, {"forbiddenType": str(refusal.kind)})
+    return Response(refusal.code, refusal.remark)
 
 
 class PullAdmission:
@@ -71,6 +83,7 @@ class PullAdmission:
         self._clock = clock
         self._epoch = -1
         self._passed: dict[tuple[object, ...], PullPlan] = {}
+        self._refused: dict[tuple[object, ...], RequestRejected] = {}
         self._compiled: dict[str, PropertyFilter] = {}
         self._forgotten_count = 0
         self._watchers: list[Callable[[], None]] = []
@@ -99,20 +112,33 @@ class PullAdmission:
     def plan(self, request: Request, client: str) -> PullPlan:
         """What to read for a pull of ``client``, an ``ip:port``.
 
-        A pull like one that passed before takes its plan, as long as nothing that was checked has
-        changed since.
+        A pull like one before gets the same plan or refusal, as long as nothing that was checked
+        has changed since.
 
         Raises:
             RequestRejected: it may not be served; code and remark say why.
         """
         passed = self.passed(request)
-        if passed is not None:
+        refused = self.refused(request) if passed is None else None
+        if passed is not None or refused is not None:
             numbers = [small_number(request.fields.get(name)) for name in _NUMBERS]
             queue_offset, count_max, *others = numbers
-            if queue_offset is not None and count_max is not None and None not in others:
+            if (
+                queue_offset is not None
+                and count_max is not None
+                and count_max <= _COUNT_MAX
+                and None not in others
+            ):
+                if refused is not None:
+                    raise refused.with_traceback(None)
+                assert passed is not None
                 self.remember_given(passed)
                 return passed._replace(queue_offset=queue_offset, count_max=count_max)
-        plan = self._checked(request, client)
+        try:
+            plan = self._checked(request, client)
+        except RequestRejected as refusal:
+            self._remember_refusal(request, refusal)
+            raise
         if len(request.fields.get("subscription", "")) <= 256:
             if len(self._passed) >= _PASSED_MAX:
                 self._passed.clear()
@@ -129,10 +155,32 @@ class PullAdmission:
 
     def passed(self, request: Request) -> PullPlan | None:
         """The plan of an earlier pull that differs in offset and count only, if it still holds."""
+        self._forget_if_changed()
+        return self._passed.get(_checked_fields(request))
+
+    def refused(self, request: Request) -> RequestRejected | None:
+        """Why an earlier pull that differs in numbers only was refused, if that still holds."""
+        self._forget_if_changed()
+        return self._refused.get(_checked_fields(request))
+
+    def _forget_if_changed(self) -> None:
         if self.epoch != self._epoch:
             self._epoch = self.epoch
             self._passed.clear()
-        return self._passed.get(_checked_fields(request))
+            self._refused.clear()
+
+    def _remember_refusal(self, request: Request, refusal: RequestRejected) -> None:
+        """Malformed numbers are another pull's own; a group may be made when its turn comes."""
+        if refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
+            lasts = not self._settings.config.auto_create_group
+        else:
+            lasts = not isinstance(refusal, FieldInvalid)
+        fields = _checked_fields(request)
+        size = sum(len(text) for text in fields if isinstance(text, str))
+        if lasts and size <= _REMEMBERED_CHARACTERS_MAX:
+            if len(self._refused) >= _REFUSED_MAX:
+                self._refused.clear()
+            self._refused[fields] = refusal.with_traceback(None)
 
     def _checked(self, request: Request, client: str) -> PullPlan:
         fields = HeaderFields(request)
