@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contrail import Admin, Message, Producer
+from contrail import Admin, Message, Producer, __version__
 from contrail.cli.broker_figures import figures_of, print_figures, totals_of
 from contrail.client.admin_values import BrokerAddress
 from contrail.testing import LocalCluster
@@ -25,8 +25,20 @@ def test_every_broker_is_shown_with_its_figures_and_there_are_totals(cluster: Lo
     assert 0 < rows["broker-a"]["disk_used_ratio"] < 1
     assert (told["totals"]["brokers"], told["totals"]["put_count_today"]) == (2, 4)
     assert told["name_servers"] == [cluster.namesrv]
+    versions = (rows["broker-a"]["contrail_version"], rows["broker-a"]["version"])
+    assert versions == (__version__, "V5_3_3")
     text = done("cluster", "status", "--cluster", "DefaultCluster", *at).out
     assert "broker-b" in text and "total" in text and "2 brokers" in text
+    assert f"contrail {__version__} (V5_3_3)" in text
+
+
+def test_a_broker_of_apaches_shows_its_own_version_alone(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Admin(cluster.namesrv) as admin:
+        row = figures_of(admin, admin.brokers()[0], 0)
+    print_figures([{**row, "contrail_version": None}])
+    assert "V5_3_3" in (out := capsys.readouterr().out) and "(V5_3_3)" not in out
 
 
 def test_a_broker_that_does_not_answer_is_shown_all_the_same(

@@ -343,6 +343,21 @@ def test_settings_kept_by_a_nameserver_are_read_at_its_next_start(
     assert "rocketmqHome is ignored" in names.stderr
 
 
+@pytest.mark.parametrize("server", ["namesrv", "broker", "dev"])
+def test_interpreted_kernels_are_warned_about_at_the_start(
+    started: Any, tmp_path: Path, server: str
+) -> None:
+    ports = ["--port", "0", *(["--broker-port", "0"] if server == "dev" else [])]
+    pure = {"CONTRAIL_KERNELS": "pure"}
+    process = started(server, "--folder", tmp_path / server, *ports, environment=pure)
+    deadline_s = time.monotonic() + PATIENCE_S
+    while "not compiled" not in process.stderr:
+        assert time.monotonic() < deadline_s, process.stderr
+        threading.Event().wait(0.02)
+    (line,) = [line for line in process.stderr.splitlines() if "not compiled" in line]
+    assert "WARNING" in line and "slower" in line and "contrail version" in line
+
+
 def test_a_log_file_takes_the_lines_of_standard_error(started: Any, tmp_path: Path) -> None:
     log = tmp_path / "names.log"
     names = started(

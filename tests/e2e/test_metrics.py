@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.samples import Sample
 
-from contrail import Admin, Message, Producer
+from contrail import Admin, Message, Producer, __version__
 from contrail.broker.app import Broker
 from contrail.broker.state.metric_table import METRICS, QUEUE_LAG
 from contrail.clock import SystemClock
@@ -29,6 +29,7 @@ from contrail.nameserver.metrics import METRICS as NAMESERVER_METRICS
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.prometheus_text import MetricKind
 from contrail.testing import LocalCluster
+from contrail.wire.process_metrics import METRICS as PROCESS_METRICS
 from tests.e2e.metrics_scene import (
     GROUP,
     LATER,
@@ -124,8 +125,9 @@ def test_every_metric_of_the_table_is_in_a_scrape_with_its_type_and_labels(
     texts: tuple[str, str], broker: list[Sample]
 ) -> None:
     types = dict(re.findall(r"^# TYPE (\S+) (\S+)$", texts[0], re.MULTILINE))
-    assert {m.name: m.kind.value for m in METRICS if m.name not in UNSEEN} == types
-    for metric in METRICS:
+    expected = (*METRICS, *PROCESS_METRICS)
+    assert {m.name: m.kind.value for m in expected if m.name not in UNSEEN} == types
+    for metric in expected:
         name = f"{metric.name}_count" if metric.kind is MetricKind.HISTOGRAM else metric.name
         shown = [one.labels for one in broker if one.name == name]
         own = {"cluster", "node_type", "node_id", "zone", *metric.labels}
@@ -201,6 +203,21 @@ def test_the_nameserver_shows_its_own_metrics(texts: tuple[str, str]) -> None:
     refused = "contrail_nameserver_requests_refused_total"
     assert value(found, refused, response_code="request_code_not_supported") == 1
     assert value(found, "contrail_nameserver_connections_opened_total") == 1
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_both_servers_tell_of_their_process(texts: tuple[str, str], number: int) -> None:
+    found = samples(texts[number])
+    assert {one.name for one in PROCESS_METRICS} <= {one.name for one in found}
+    assert value(found, "process_cpu_seconds_total") > 0
+    started_s = value(found, "process_start_time_seconds")
+    assert time.time() - 86_400 < started_s < time.time() + 1
+    resident = value(found, "process_resident_memory_bytes")
+    assert 1 << 20 < resident <= value(found, "process_virtual_memory_bytes")
+    assert 3 < value(found, "process_open_fds") <= value(found, "process_max_fds")
+    (build,) = [one for one in found if one.name == "contrail_build_info"]
+    assert build.labels["version"] == __version__
+    assert build.labels["kernels"] in ("compiled", "interpreted")
 
 
 def test_the_dashboard_asks_only_for_metrics_that_are_there(texts: tuple[str, str]) -> None:

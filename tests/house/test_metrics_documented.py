@@ -10,6 +10,7 @@ import pytest
 from contrail.broker.state.metric_table import METRICS
 from contrail.nameserver.metrics import METRICS as NAMESERVER_METRICS
 from contrail.protocol.prometheus_text import Metric
+from contrail.wire.process_metrics import METRICS as PROCESS_METRICS
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "metrics.md"
 ROW = re.compile(r"^\| `([a-z_]+)` \| (\w+) \| (.*?) \| (.+) \|$", re.MULTILINE)
@@ -21,7 +22,8 @@ def rows(heading: str) -> list[tuple[str, str, str, str]]:
 
 
 @pytest.mark.parametrize(
-    ("heading", "metrics"), [("Broker", METRICS), ("NameServer", NAMESERVER_METRICS)]
+    ("heading", "metrics"),
+    [("Broker", METRICS), ("NameServer", NAMESERVER_METRICS), ("Process", PROCESS_METRICS)],
 )
 def test_every_metric_is_documented_with_its_type_and_labels(
     heading: str, metrics: tuple[Metric, ...]

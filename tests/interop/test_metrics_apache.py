@@ -27,7 +27,8 @@ from tests.interop.apache_cluster import ApacheCluster
 # What this broker has no part for; and OpenTelemetry's word on its own library.
 OUT_OF_SCOPE = re.compile(r"rocketmq_(pop|rocksdb|tiered_store)_|target_info|otel_scope_info")
 OPEN_TELEMETRY = {"otel_scope_name", "otel_scope_version"}
-OURS = re.compile(r"contrail_")
+# Names that Contrail has beside Apache's: its own, and those that all programs use.
+OURS = re.compile(r"contrail_|process_")
 
 
 def properties(port: int) -> dict[str, str]:

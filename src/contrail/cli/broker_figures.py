@@ -48,6 +48,7 @@ def figures_of(client: Admin, broker: BrokerAddress, now_ms: int) -> dict[str, A
 
 _FIGURES = (
     "version",
+    "contrail_version",
     "put_per_second",
     "get_per_second",
     "put_count_today",
@@ -65,6 +66,7 @@ def _figures(runtime: BrokerRuntime, perm: int, now_ms: int) -> dict[str, Any]:
     boot_ms = int(text) if text.isdecimal() else None
     return {
         "version": runtime.version,
+        "contrail_version": runtime.contrail_version,
         "put_per_second": runtime.put_per_second,
         "get_per_second": runtime.get_per_second,
         "put_count_today": runtime.put_count_today,
@@ -123,12 +125,18 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         "broker": row["broker"],
         "id": str(row["broker_id"]),
         "address": row["address"],
-        "version": row["version"] if row["error"] is None else "does not answer",
+        "version": _version_text(row) if row["error"] is None else "does not answer",
         **_rates(row),
         "disk": None if row["disk_used_ratio"] is None else f"{row['disk_used_ratio']:.0%}",
         "up": duration_text(row["uptime_ms"]),
         "perm": f"{row['perm']}, drained" if drained else row["perm"],
     }
+
+
+def _version_text(row: dict[str, Any]) -> str:
+    """Contrail's own version, and the release of Apache's whose protocol it speaks."""
+    ours = row["contrail_version"]
+    return str(row["version"]) if ours is None else f"contrail {ours} ({row['version']})"
 
 
 def _rates(row: dict[str, Any]) -> dict[str, Any]:

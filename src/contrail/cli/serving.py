@@ -15,6 +15,7 @@ from collections.abc import Callable
 from typing import NoReturn, Protocol, TypeVar
 
 from contrail.errors import ConfigError
+from contrail.runtime.build import interpreted_warning
 from contrail.runtime.event_loop import (
     EventLoopChoice,
     choose_event_loop,
@@ -58,8 +59,9 @@ def serve(
 
 def _tell(choice: EventLoopChoice) -> None:
     _log.info("event loop: %s", choice.name)
-    if choice.note is not None:
-        _log.warning("%s", choice.note)
+    for note in (choice.note, interpreted_warning()):
+        if note is not None:
+            _log.warning("%s", note)
 
 
 async def _serve(

@@ -148,6 +148,11 @@ class BrokerRuntime:
         return self.values.get("brokerVersionDesc", "")
 
     @property
+    def contrail_version(self) -> str | None:
+        """The version of Contrail; None of a broker of another make."""
+        return self.values.get("contrailVersion")
+
+    @property
     def put_per_second(self) -> float:
         """Of the last ten seconds."""
         return self._first_figure("putTps")

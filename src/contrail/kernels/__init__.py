@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES, SOURCE_SUFFIXES, FileFinder, SourceFileLoader
+from importlib.util import find_spec
 from pkgutil import iter_modules
 
 if os.environ.get("CONTRAIL_KERNELS") == "pure":
@@ -28,6 +30,17 @@ def kernel_names() -> list[str]:
 def compiled_kernels() -> dict[str, bool]:
     """Load every kernel and say whether machine code runs (True) or the interpreter (False)."""
     return {name: _is_compiled(name) for name in kernel_names()}
+
+
+@cache
+def interpreted_kernels() -> tuple[str, ...]:
+    """The kernels of which only Python's source would be loaded, or was; loads none of them."""
+    return tuple(name for name in kernel_names() if not _has_machine_code(name))
+
+
+def _has_machine_code(name: str) -> bool:
+    found = find_spec(f"{__name__}.{name}")
+    return found is not None and (found.origin or "").endswith(tuple(EXTENSION_SUFFIXES))
 
 
 def _is_compiled(name: str) -> bool:

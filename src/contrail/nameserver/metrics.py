@@ -16,6 +16,7 @@ from contrail.protocol.prometheus_text import (
     sample_line,
 )
 from contrail.runtime.slices import Slices
+from contrail.wire.process_metrics import process_lines
 from contrail.wire.request_times import BOUNDS_MS, RequestTimes, request_name, response_name
 from contrail.wire.server import Server
 
@@ -81,6 +82,7 @@ class NameServerMetrics:
         for line in self._lines():
             yield line
             await slices.breathe()
+        yield await process_lines(self._labels)
 
     def _lines(self) -> Iterator[str]:
         counts = self._server.counts

@@ -45,6 +45,7 @@ from contrail.protocol.prometheus_text import (
 from contrail.runtime.slices import Slices
 from contrail.store.log import MessageStore
 from contrail.store.services.residency import NotInMemory
+from contrail.wire.process_metrics import process_lines
 from contrail.wire.request_times import RequestTimes, request_name, response_name
 
 _PROTOCOL = "remoting"
@@ -118,6 +119,7 @@ class BrokerMetrics:
                 lines.clear()
                 await slices.give_way()
         yield "".join(lines)
+        yield await process_lines(self._labels)
 
     def _lines(self) -> Iterator[str]:
         yield from self._broker_lines()

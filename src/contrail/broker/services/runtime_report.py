@@ -10,6 +10,7 @@ from typing import Protocol
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.errors import RecordDamaged
+from contrail.kernels import interpreted_kernels
 from contrail.model.message import StoredMessage
 from contrail.model.topic import SCHEDULE_TOPIC
 from contrail.protocol.bodies.runtime_info import (
@@ -19,6 +20,7 @@ from contrail.protocol.bodies.runtime_info import (
     runtime_text,
     work_values,
 )
+from contrail.runtime.build import contrail_version
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 
@@ -97,6 +99,8 @@ class RuntimeReport:
         return {
             "brokerActive": str(self._is_active()).lower(),
             "brokerVersionDesc": VERSION_TEXT,
+            "contrailVersion": contrail_version(),
+            "contrailKernels": "interpreted" if interpreted_kernels() else "compiled",
             "bootTimestamp": str(self._stats.started_ms),
             "runtime": runtime_text(now_ms - self._stats.started_ms),
             "startAcceptSendRequestTimeStamp": str(accept_ms),
