@@ -54,13 +54,22 @@ def _require_importable(python: str) -> None:
     path = shutil.which(python)
     if path is not None and os.path.abspath(path) == os.path.abspath(sys.executable):
         return
-    reason = _failure(path) if path is not None else "there is no such program on the PATH"
+    reason = _failure(path) if path is not None else _absence(python)
     if reason is not None:
         raise PipelineError(
             f"Spark starts {python!r} for format('rocketmq'), and that Python cannot import "
             f"pyspark_rocketmq: {reason}. Set PYSPARK_PYTHON={sys.executable} before the session "
             "is made (or activate the environment), or install contrail-mq[spark] for that Python"
         )
+
+
+def _absence(python: str) -> str:
+    if os.path.dirname(python) and not os.path.isabs(python):
+        return (
+            f"the driver has none in {os.getcwd()}, and Spark uses one name on the driver and on "
+            "the executors: start the driver where its own environment has that name"
+        )
+    return "there is no such program on the PATH"
 
 
 def _failure(path: str) -> str | None:

@@ -69,6 +69,9 @@ def test_an_interpreter_without_the_package_is_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(PipelineError, match="'python3'"):
         check(spark)
+    monkeypatch.setenv("PYSPARK_PYTHON", "./env/bin/python")
+    with pytest.raises(PipelineError, match="one name on the driver and on the executors"):
+        check(spark)
 
 
 def test_another_interpreter_that_has_the_package_is_as_good(

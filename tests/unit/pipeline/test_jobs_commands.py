@@ -145,6 +145,27 @@ def test_the_line_of_ours_in_a_page_of_sparks_is_found() -> None:
     assert shared.spark_line(page) == "orders broker-a:0 has lost 1 to 5"
 
 
+def test_a_failed_worker_of_spark_is_told_by_the_last_line_of_its_python() -> None:
+    page = (
+        "An error occurred while calling o165.collectToPython.\n"
+        ": org.apache.spark.SparkException: \nError from python worker:\n"
+        "  Traceback (most recent call last):\n"
+        "  ModuleNotFoundError: No module named 'contrail'\n"
+        "PYTHONPATH was:\n  /x\n\tat org.apache.spark\n"
+    )
+    assert shared.spark_line(page) == (
+        "Spark's Python failed: ModuleNotFoundError: No module named 'contrail'"
+    )
+
+
+def test_the_name_of_a_call_is_not_why_it_failed() -> None:
+    page = (
+        "An error occurred while calling o47.load.\n"
+        ": java.io.IOException: Cannot run program\n\tat x\n"
+    )
+    assert shared.spark_line(page) == "java.io.IOException: Cannot run program"
+
+
 @pytest.mark.usefixtures("spark")
 def test_a_setting_of_spark_must_have_a_name_and_a_value(
     capsys: pytest.CaptureFixture[str],

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -72,6 +75,50 @@ def test_a_master_is_taken_as_it_is(builder: Builder) -> None:
     opened("spark://there:7077")
     assert builder.place == "spark://there:7077"
     assert "spark.driver.host" not in builder.settings
+
+
+def test_executors_of_a_master_take_the_python_of_their_packed_environment(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    opened("spark://there:7077", {"spark.archives": "/x/contrail-env.tar.gz#env"})
+    name = os.environ["PYSPARK_PYTHON"]
+    assert name == os.path.basename(name)
+    assert Path(shutil.which(name) or "").samefile(sys.executable)
+    first = f"./env/bin:{Path(sys.executable).parent}:"
+    assert os.environ["PATH"] == f"{first}/usr/bin"
+    assert builder.settings["spark.executorEnv.PATH"].startswith(f"{first}/usr/local/")
+    assert builder.settings["spark.archives"] == "/x/contrail-env.tar.gz#env"
+
+
+def test_executors_without_a_packed_environment_keep_their_path(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYSPARK_PYTHON")
+    monkeypatch.setenv("PATH", "/usr/bin")
+    opened("spark://there:7077", {"spark.archives": "/x/words.zip"})
+    assert Path(shutil.which(os.environ["PYSPARK_PYTHON"]) or "").samefile(sys.executable)
+    assert "spark.executorEnv.PATH" not in builder.settings
+
+
+def test_a_python_that_is_named_is_used_on_both_sides(
+    builder: Builder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = os.environ["PATH"]
+    opened("spark://there:7077", {"spark.archives": "/x/contrail-env.tar.gz#env"})
+    assert os.environ["PYSPARK_PYTHON"] == "as-before"
+    assert os.environ["PATH"] == before
+    assert "spark.executorEnv.PATH" not in builder.settings
+
+
+def test_a_connect_session_is_given_no_settings_of_its_server(builder: Builder) -> None:
+    """Spark refuses each of them with a warning of three lines."""
+    opened("sc://there", {"spark.sql.shuffle.partitions": "8"})
+    assert builder.settings == {
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "8",
+    }
 
 
 def test_a_connect_address_needs_no_java_here(

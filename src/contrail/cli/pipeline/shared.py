@@ -32,6 +32,9 @@ _FAILED = 1
 _UNUSABLE = 2
 _SPARK_PARTS = ("pyspark", "pyarrow", "pandas", "numpy")
 _FACT_OF_OURS = re.compile(r"contrail\.errors\.\w+: (.+)")
+_FROM_A_WORKER = "Error from python worker:"
+_PYTHON_FACT = re.compile(r"^ *([\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
+_CALL_OF_PY4J = re.compile(r"An error occurred while calling \S+")
 
 NameServers = Annotated[
     str | None,
@@ -143,9 +146,20 @@ def failures() -> Iterator[None]:
 
 
 def spark_line(text: str) -> str:
-    """The one line of a Spark failure that says why: ours if there is one, else its first."""
+    """The one line of a Spark failure that says why: ours if there is one, else what failed.
+
+    That is the last line of a Python worker's traceback, else the first line of the failure that
+    is not Py4J's name of a call.
+    """
     ours = _FACT_OF_OURS.findall(text)
-    return ours[-1].strip() if ours else text.strip().partition("\n")[0]
+    if ours:
+        return str(ours[-1]).strip()
+    worker = _PYTHON_FACT.findall(text.partition(_FROM_A_WORKER)[2])
+    if worker:
+        return f"Spark's Python failed: {worker[-1].strip()}"
+    lines = [line.strip().removeprefix(": ") for line in text.strip().splitlines()]
+    told = [line for line in lines if line and not _CALL_OF_PY4J.match(line)]
+    return told[0] if told else text.strip()
 
 
 def print_summary(summary: Summary, as_json: bool) -> None:

@@ -18,11 +18,17 @@ EMBEDDED_MASTER = "local[*]"
 JAVA_VERSION_MIN = 17
 # Spark is started by spark-submit, or somewhere else: then it is not ours to choose where.
 _DECIDED_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
+_CONNECT = "sc://"
+_EMBEDDED = "local"
+_PYTHON_VARIABLE = "PYSPARK_PYTHON"
+_PYTHON = "python3"
+# Behind the folder of a packed environment: what a machine has, whose PATH the setting replaces.
+_EXECUTOR_PATH = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_SESSION_DEFAULTS = {"spark.sql.session.timeZone": "UTC"}
 _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.log.level": "ERROR",
-    "spark.sql.session.timeZone": "UTC",
 }
 # An embedded session needs no more shuffle tasks than cores, and is reached by nobody else.
 _EMBEDDED_DEFAULTS = {
@@ -39,18 +45,23 @@ def open_session(
 
     ``master`` is what Spark calls so, or a Spark Connect address (``sc://host``). Without it the
     session is embedded in this process, unless spark-submit or ``SPARK_REMOTE`` has chosen.
+    Executors of a master find their Python in the environment of ``spark.archives``, if ``conf``
+    names one, else by ``PYSPARK_PYTHON``, else on their PATH.
 
     Raises:
         PipelineError: there is no Java for an embedded Spark, or Spark does not start.
     """
     chosen = master if master or _is_decided_elsewhere() else EMBEDDED_MASTER
-    if chosen is not None and not chosen.startswith("sc://"):
+    settings = dict(conf or {})
+    if chosen is not None and not chosen.startswith(_CONNECT):
         require_java()
-    if chosen is not None and chosen.startswith("local"):
+    if chosen is not None and chosen.startswith(_EMBEDDED):
         use_this_interpreter()
         # Else Spark looks for an address that others would reach, and warns about what it finds.
         os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
-    spark = _started(name, chosen, dict(conf or {}))
+    elif chosen is not None and not chosen.startswith(_CONNECT):
+        settings = {**name_interpreters(settings), **settings}
+    spark = _started(name, chosen, settings)
     _register_source(spark)
     return spark
 
@@ -72,13 +83,43 @@ def job_session(spark: SparkSession | None, name: str) -> Iterator[SparkSession]
 
 def session_settings(master: str | None, conf: Mapping[str, str]) -> dict[str, str]:
     """All settings of a session at ``master``: ours, then the given ones."""
-    embedded = master is not None and master.startswith("local")
-    return {**_DEFAULTS, **(_EMBEDDED_DEFAULTS if embedded else {}), **conf}
+    if master is not None and master.startswith(_CONNECT):
+        # A server of Spark Connect has its own; a client may set those of its session alone.
+        return {**_SESSION_DEFAULTS, **conf}
+    embedded = master is not None and master.startswith(_EMBEDDED)
+    return {**_SESSION_DEFAULTS, **_DEFAULTS, **(_EMBEDDED_DEFAULTS if embedded else {}), **conf}
+
+
+def name_interpreters(conf: Mapping[str, str]) -> dict[str, str]:
+    """Have driver and executors of a cluster find each its own Python; the settings this takes.
+
+    Spark knows one name of a Python for both sides. A bare name means this interpreter on the
+    driver, whose folder is put first on the PATH of this process, and on the executors the one of
+    their PATH, on which a packed environment comes first. Where ``PYSPARK_PYTHON`` is set, that
+    name is used on both sides.
+    """
+    if os.environ.get(_PYTHON_VARIABLE):
+        return {}
+    here = Path(sys.executable)
+    usual = here.with_name(_PYTHON)
+    is_usual = usual.exists() and usual.samefile(here)
+    os.environ[_PYTHON_VARIABLE] = _PYTHON if is_usual else here.name
+    folders = [f"./{name}/bin" for name in _archive_names(conf.get("spark.archives", ""))]
+    first = [*folders, str(here.parent)]
+    os.environ["PATH"] = os.pathsep.join([*first, os.environ.get("PATH", os.defpath)])
+    # Spark hands this PATH to the driver's Python workers too, and a Python that is started by a
+    # bare name finds its own folder by its PATH: both sides must agree up to the driver's folder.
+    return {"spark.executorEnv.PATH": ":".join([*first, *_EXECUTOR_PATH])} if folders else {}
+
+
+def _archive_names(archives: str) -> list[str]:
+    """The folders in which executors unpack archives that are given as ``FILE#NAME``."""
+    return [name for one in archives.split(",") if (name := one.partition("#")[2].strip())]
 
 
 def use_this_interpreter() -> None:
     """Have Spark's Python workers be what runs this: Spark itself takes ``python3`` of the PATH."""
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    os.environ.setdefault(_PYTHON_VARIABLE, sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
@@ -128,7 +169,7 @@ def _is_decided_elsewhere() -> bool:
 def _started(name: str, master: str | None, conf: dict[str, str]) -> SparkSession:
     builder = SparkSession.builder.appName(name)
     if master is not None:
-        builder = builder.remote(master) if master.startswith("sc://") else builder.master(master)
+        builder = builder.remote(master) if master.startswith(_CONNECT) else builder.master(master)
     for key, value in session_settings(master, conf).items():
         builder = builder.config(key, value)
     try:
