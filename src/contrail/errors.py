@@ -197,6 +197,18 @@ class NoReply(ClientError):
     """A request-reply call got no reply in time."""
 
 
+class MessageUnreadable(ClientError):
+    """A message came whose bytes cannot be decoded; ``ReceivedMessage.decode_error`` holds this.
+
+    ``is_record_damaged`` tells a record that is not as it was stored from a body that is as its
+    producer made it and cannot be decompressed.
+    """
+
+    def __init__(self, message: str, *, is_record_damaged: bool = False) -> None:
+        super().__init__(message)
+        self.is_record_damaged = is_record_damaged
+
+
 class OffsetIllegal(ClientError, ValueError):
     """A place in a queue that does not exist was asked for."""
 

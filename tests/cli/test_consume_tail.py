@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 import subprocess
@@ -17,6 +18,8 @@ from contrail import Admin, Message
 from contrail.cli.consume import _GroupStarts, _Reading
 from contrail.cli.places import PlaceKind, StartPlace
 from contrail.client.message import MessageQueue
+from contrail.client.outgoing import Outgoing
+from contrail.client.producer import Producer
 from contrail.testing import LocalCluster
 from tests.cli.messages import fresh, make_group, make_topic, put, stored
 from tests.cli.running import Finished, check_json, contrail, done, one_line
@@ -350,3 +353,39 @@ def test_a_topic_that_may_not_be_read_is_told_in_one_line(cluster: LocalCluster)
         poll(lambda: not admin.queues(topic), "the route without readers")
     for arguments in (["tail"], ["consume", "-g", "someone"]):
         one_line(contrail(*arguments, topic, "-e", "-n", cluster.namesrv), 2, topic, "read")
+
+
+def test_what_cannot_be_decoded_is_shown_with_its_error_and_the_rest_too(
+    cluster: LocalCluster,
+) -> None:
+    topic, group = make_topic(cluster), make_group(cluster)
+    put(cluster, Message(topic, b"before"))
+    put_flagged(cluster, topic, b"not-compressed")
+    put(cluster, Message(topic, b"after"))
+    told = "cannot be decoded: a compressed body of 14 bytes"
+
+    shown = done("tail", topic, "-o", "earliest", "-e", "-f", "%b\\n", "-n", cluster.namesrv)
+    assert bodies(shown) == ["before", "not-compressed", "after"]
+    assert told in shown.err
+
+    as_json = done("tail", topic, "-o", "earliest", "-e", "--json", "-n", cluster.namesrv)
+    rows = [json.loads(line) for line in as_json.out.splitlines()]
+    assert ["decode_error" in row for row in rows] == [False, True, False]
+    assert told in rows[1]["decode_error"]
+
+    options = ("-g", group, "-e", "-f", "%b\\n", "-n", cluster.namesrv)
+    consumed = done("consume", topic, *options)
+    assert sorted(bodies(consumed)) == ["after", "before", "not-compressed"]
+    assert told in consumed.err
+    assert consume(cluster, topic, group, "-e") == []
+
+
+def put_flagged(cluster: LocalCluster, topic: str, body: bytes) -> None:
+    """A body that says it is compressed."""
+
+    async def send() -> None:
+        async with Producer(fresh("senders"), cluster.namesrv) as producer:
+            outgoing = Outgoing(topic, body, {}, sys_flag=0x301, unique_id="bad")
+            await producer._opened().sender.send(outgoing)
+
+    asyncio.run(send())

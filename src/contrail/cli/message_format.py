@@ -83,7 +83,11 @@ def _pairs(properties: dict[str, str]) -> str:
 
 
 def message_fields(message: ReceivedMessage) -> dict[str, object]:
-    """A message as JSON has it; the body is text, or base64 where it is no UTF-8."""
+    """A message as JSON has it; the body is text, or base64 where it is no UTF-8.
+
+    ``decode_error`` is there only where the message could not be decoded.
+    """
+    error = message.decode_error
     return {
         "topic": message.topic,
         "broker_name": message.queue.broker_name,
@@ -99,6 +103,7 @@ def message_fields(message: ReceivedMessage) -> dict[str, object]:
         "born_host": message.born_host,
         "reconsume_times": message.reconsume_times,
         "body_bytes": len(message.body),
+        **({} if error is None else {"decode_error": str(error)}),
         **body_field(message.body),
     }
 

@@ -18,6 +18,7 @@ from contrail.cli.message_format import (
     for_terminal,
     message_fields,
 )
+from contrail.cli.output import complain
 from contrail.client.message import ReceivedMessage
 from contrail.errors import ConfigError
 
@@ -49,6 +50,9 @@ class MessagePrinter:
         self.count = 0
 
     def print(self, message: ReceivedMessage) -> None:
+        """Print a message; one that cannot be decoded is printed as it is, after its error."""
+        if message.decode_error is not None:
+            complain(str(message.decode_error))
         data = self._show(message)
         data = for_terminal(data).encode() if self._is_tame else data
         if self.holds:

@@ -15,10 +15,10 @@ from contrail.client.admin_values import (
 )
 from contrail.client.decoding import received_messages
 from contrail.client.message import ReceivedMessage
-from contrail.client.pulling import SUBSCRIPTION_FLAG, SUSPEND_FLAG, PullResult, read_answer
+from contrail.client.pulling import SUBSCRIPTION_FLAG, SUSPEND_FLAG, Asked, PullResult, pulled
 from contrail.client.queue_places import epoch_ms
 from contrail.client.subscriptions import Sql92, check_subscription
-from contrail.errors import ClientError, MessageIllegal, OffsetIllegal, RecordDamaged
+from contrail.errors import ClientError, MessageIllegal, OffsetIllegal
 from contrail.model.fastjson import Fields, loads
 from contrail.model.host import unpack_host
 from contrail.model.message_id import decode_offset_message_id
@@ -105,7 +105,7 @@ class MessageAdmin(OffsetAdmin):
         what = f"message {offset_message_id}"
         fields = {"offset": str(place.physical_offset)}
         answer = await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, fields, what)
-        messages = _messages(answer, broker, what)
+        messages = _messages(answer, broker)
         if not messages:
             raise ClientError(f"{what}: the answer of {broker} is empty")
         return messages[0]
@@ -181,7 +181,7 @@ class MessageAdmin(OffsetAdmin):
         async def ask(broker: BrokerAddress) -> list[ReceivedMessage]:
             listed = await self._list_system(broker, topic, {"key": key}, what)
             if listed is not None:
-                return _messages(listed, broker, what)
+                return _messages(listed, broker)
             answer = await self._ask(
                 broker,
                 RequestCode.QUERY_MESSAGE,
@@ -189,7 +189,7 @@ class MessageAdmin(OffsetAdmin):
                 what,
                 accepted=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
             )
-            return _messages(answer, broker, what)
+            return _messages(answer, broker)
 
         brokers = await self._topic_brokers(topic)
         found = await self._ask_each(
@@ -274,19 +274,20 @@ class MessageAdmin(OffsetAdmin):
         everything = parse_subscription(queue.topic, ALL_TAGS)
         what = f"messages of queue {queue.queue_id} of topic {queue.topic!r} from {queue_offset} on"
         broker = await self._broker_of(queue)
-        page = {
-            "queueId": str(queue.queue_id),
-            "queueOffset": str(queue_offset),
-            "maxMsgNums": str(min(count_max, _PAGE_COUNT_MAX)),
-        }
-        answer = await self._list_system(broker, queue.topic, page, what) or await self._ask_for(
-            broker, queue, queue_offset, count_max, everything, what
-        )
-        found = answer.code == ResponseCode.SUCCESS
-        return _Pulled(
-            messages=_messages(answer, broker, what) if found else [],
-            next_queue_offset=number_field(answer, "nextBeginOffset", what),
-        )
+
+        async def ask(count: int) -> ReceivedResponse:
+            page = {
+                "queueId": str(queue.queue_id),
+                "queueOffset": str(queue_offset),
+                "maxMsgNums": str(min(count, _PAGE_COUNT_MAX)),
+            }
+            listed = await self._list_system(broker, queue.topic, page, what)
+            return listed or await self._ask_for(
+                broker, queue, queue_offset, count, everything, what
+            )
+
+        result = await pulled(ask, Asked(queue, queue_offset, count_max, None))
+        return _Pulled(list(result.messages), result.next_queue_offset)
 
     async def pull(
         self,
@@ -307,10 +308,13 @@ class MessageAdmin(OffsetAdmin):
         wanted = _subscription(queue.topic, expression)
         what = f"messages of queue {queue.queue_id} of topic {queue.topic!r} from {queue_offset} on"
         broker = await self._broker_of(queue)
-        answer = await self._ask_for(
-            broker, queue, queue_offset, count_max, wanted, what, wait_ms=wait_ms
-        )
-        return read_answer(answer, queue, wanted)
+
+        async def ask(count: int) -> ReceivedResponse:
+            return await self._ask_for(
+                broker, queue, queue_offset, count, wanted, what, wait_ms=wait_ms
+            )
+
+        return await pulled(ask, Asked(queue, queue_offset, count_max, wanted))
 
     async def _ask_for(
         self,
@@ -484,13 +488,10 @@ class MessageAdmin(OffsetAdmin):
         )
 
 
-def _messages(answer: ReceivedResponse, broker: BrokerAddress, what: str) -> list[ReceivedMessage]:
+def _messages(answer: ReceivedResponse, broker: BrokerAddress) -> list[ReceivedMessage]:
     if answer.code != ResponseCode.SUCCESS:
         return []
-    try:
-        return list(received_messages(answer.body, broker.broker_name))
-    except RecordDamaged as error:
-        raise ClientError(f"{what}: {broker} sent what is no message: {error}") from error
+    return received_messages(answer.body, broker.broker_name)
 
 
 def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:

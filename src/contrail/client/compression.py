@@ -67,6 +67,14 @@ def decompress(body: bytes, sys_flag: int) -> bytes:
     raise ClientError(f"a body is compressed in an unknown way: sysFlag {sys_flag:#x}")
 
 
+def readable(body: bytes, sys_flag: int) -> tuple[bytes, ClientError | None]:
+    """``decompress`` for readers of many records: the bytes as they are, and the error, if any."""
+    try:
+        return decompress(body, sys_flag), None
+    except ClientError as error:
+        return body, error
+
+
 def _inflate(body: bytes) -> bytes:
     inflating = zlib.decompressobj()
     plain = inflating.decompress(body, _BODY_BYTES_MAX)

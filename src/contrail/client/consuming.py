@@ -3,6 +3,9 @@
 What to handle next and what becomes of it is a supply's business: ``consuming_concurrent`` and
 ``consuming_orderly``. Handlers run in a fixed set of tasks, or of threads if they are plain
 functions; a task per message would cost more than most handlers do.
+
+A message that cannot be decoded is given to no handler. It counts as one that its handler failed
+at: hooks and figures hear of it, it is retried and in the end given up.
 """
 
 from __future__ import annotations
@@ -35,7 +38,10 @@ class Supply(Protocol):
     """Where messages come from, as those who handle them see it."""
 
     def take(self, count_max: int) -> Batch:
-        """What to handle now; empty when there is nothing."""
+        """What to handle now; empty when there is nothing.
+
+        A message that cannot be decoded comes alone: it fails, and others must not fail with it.
+        """
         ...
 
     def take_one(self) -> ConsumedMessage | None: ...
@@ -200,6 +206,14 @@ class Watch:
             self._tell_hooks(tokens, is_content, error, took_ms)
 
     def _log_failure(self, message: ConsumedMessage, error: BaseException | None) -> None:
+        if message.decode_error is not None:
+            _log.warning(
+                "group %s: %s; its handler is not called, it was tried %d times before",
+                self._group,
+                message.decode_error,
+                message.reconsume_times,
+            )
+            return
         _log.warning(
             "the handler of group %s failed: message %s of topic %r, handled %d times before",
             self._group,
@@ -324,6 +338,8 @@ class Workers:
                 self.call_one()
             message.started_ms = started_ms = ended_ms
             try:
+                if message.decode_error is not None:
+                    raise message.decode_error
                 result = await handle(message)
             except BaseException as error:
                 await self._failed([message], (started_ms, []), error)
@@ -376,6 +392,8 @@ class Workers:
             self.call_one()
         begun = self._watch.begin(batch)
         try:
+            if batch[0].decode_error is not None:
+                raise batch[0].decode_error
             result = await self._run.call(self._run.handler.arguments(batch))
         except BaseException as error:
             await self._failed(batch, begun, error)

@@ -62,7 +62,11 @@ class ConcurrentSupply:
         if message is None:
             return []
         batch, ready, reader = [message], self._ready, message.origin
+        if message.decode_error is not None:
+            return batch
         while len(batch) < count_max and ready and ready[0].origin is reader:
+            if ready[0].decode_error is not None:
+                break
             batch.append(ready.popleft())
         return batch
 

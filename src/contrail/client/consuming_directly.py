@@ -22,6 +22,8 @@ async def consume_directly(
     remark: str | None = None
     if run is None:
         result, remark = "CR_THROW_EXCEPTION", "this consumer has no handler: it loops"
+    elif message.decode_error is not None:
+        result, remark = "CR_THROW_EXCEPTION", str(message.decode_error)
     else:
         if message.topic.startswith(RETRY_PREFIX):
             restore_topic(message)

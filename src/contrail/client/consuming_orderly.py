@@ -110,7 +110,7 @@ class OrderlySupply:
             if not self._may_run(reader):
                 reader.turn = Turn.RESTING
                 continue
-            batch = reader.process_queue.first(count_max)
+            batch = _decoded_alike(reader.process_queue.first(count_max))
             if batch:
                 reader.turn = Turn.RUNNING
                 return batch
@@ -215,3 +215,11 @@ class OrderlySupply:
 
     async def expire(self, reader: Reader, now_ms: int, timeout_ms: int) -> None:
         """Order is worth waiting for: nothing expires."""
+
+
+def _decoded_alike(batch: Batch) -> Batch:
+    """Those up to the first message that cannot be decoded, or that one alone."""
+    for number, message in enumerate(batch):
+        if message.decode_error is not None:
+            return batch[: max(number, 1)]
+    return batch

@@ -2,23 +2,28 @@
 
 Nearly every record has two IPv4 hosts and is whole: those are read here with one unpacking. All
 others go through ``model.record``, which says what is wrong with a damaged one.
+
+One message that cannot be decoded keeps none of the others from arriving: it comes with its bytes
+as they are and with its ``decode_error``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TypeVar
+from typing import Generic, NamedTuple, TypeVar
 from zlib import crc32
 
-from contrail.client.compression import COMPRESSED_FLAG, decompress
+from contrail.client.compression import COMPRESSED_FLAG, readable
 from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.errors import BatchIllegal, MessageUnreadable, RecordDamaged
 from contrail.model.batch import expand_inner_batch, inner_batch_count
 from contrail.model.message import StoredMessage
 from contrail.model.record import (
     CRC_MASK,
     MAGIC_V1,
     MAGIC_V2,
+    RECORD_BYTES_MIN,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_NEED_UNWRAP,
     SYS_FLAG_STORE_HOST_V6,
@@ -33,14 +38,21 @@ _BODY_START = _HEAD.size
 _UNUSUAL_FLAGS = SYS_FLAG_BORN_HOST_V6 | SYS_FLAG_STORE_HOST_V6 | SYS_FLAG_NEED_UNWRAP
 
 
+class DecodedRun(NamedTuple, Generic[M]):
+    """The messages of a pull body. A message that cannot be decoded is there with its error."""
+
+    messages: list[M]
+    # Where the next record starts: the end, unless ``damage`` says what is wrong with that record.
+    end: int
+    damage: RecordDamaged | None
+
+
 def received_messages(
     body: bytes, broker_name: str, queue: MessageQueue | None = None
 ) -> list[ReceivedMessage]:
     """The messages of a pull body, in order; ``queue`` is where all of them come from, if known.
 
-    Raises:
-        RecordDamaged: from here on the bytes are no record.
-        ClientError: a body cannot be decompressed.
+    Never raises: a message that cannot be decoded comes with its ``decode_error``.
     """
     return decode_messages(body, broker_name, ReceivedMessage, queue)
 
@@ -48,7 +60,31 @@ def received_messages(
 def decode_messages(
     body: bytes, broker_name: str, kind: type[M], queue: MessageQueue | None = None
 ) -> list[M]:
-    """``received_messages`` as objects of ``kind``, which adds nothing to the constructor."""
+    """``received_messages`` as objects of ``kind``, which adds nothing to the constructor.
+
+    From a record on whose size is damaged, the rest of the body is one message that cannot be
+    decoded. Whoever can ask again for the rest uses ``decode_run``.
+    """
+    messages: list[M] = []
+    while True:
+        run = decode_run(body, broker_name, kind, queue)
+        messages += run.messages
+        if run.damage is None:
+            return messages
+        size = _framed_bytes(body, run.end)
+        record = body[run.end : run.end + size]
+        messages.append(undecoded(record, broker_name, kind, queue, run.damage))
+        body = body[run.end + size :]
+
+
+def decode_run(
+    body: bytes, broker_name: str, kind: type[M], queue: MessageQueue | None = None
+) -> DecodedRun[M]:
+    """The messages of a pull body up to the first record whose parts are not where they belong.
+
+    The size of such a record is not believed: it may lead into the body of a message, where a
+    producer can have put what looks like a record.
+    """
     messages: list[M] = []
     position = 0
     end = len(body)
@@ -58,14 +94,80 @@ def decode_messages(
             messages.append(message)
             position += message.record_bytes
             continue
-        stored = decode_record(body, position)
+        try:
+            stored = decode_record(body, position, check_body_crc=False)
+        except RecordDamaged as damage:
+            return DecodedRun(messages, position, damage)
+        source = queue or MessageQueue(stored.topic, broker_name, stored.queue_id)
+        messages += _of_record(stored, kind, source)
         position += stored.record_bytes
-        messages += (_of_stored(one, broker_name, kind) for one in _unwrapped(stored))
-    return messages
+    return DecodedRun(messages, end, None)
+
+
+def undecoded(
+    record: bytes,
+    broker_name: str,
+    kind: type[M],
+    queue: MessageQueue | None,
+    damage: RecordDamaged,
+) -> M:
+    """A damaged record as a message: all its bytes are the body, its fields are not certain."""
+    head = _HEAD.unpack(record[:_BODY_START].ljust(_BODY_START, b"\0"))
+    source = queue or MessageQueue("", broker_name, head[3])
+    return kind(
+        topic=source.topic,
+        body=record,
+        queue=source,
+        queue_offset=head[5],
+        message_id="",
+        offset_message_id="",
+        properties=b"",
+        reconsume_times=0,
+        born_timestamp_ms=head[8],
+        store_timestamp_ms=head[10],
+        flag=head[4],
+        sys_flag=0,
+        physical_offset=head[6],
+        packed_born_host=head[9],
+        packed_store_host=head[11],
+        body_crc=head[2],
+        record_bytes=len(record),
+        decode_error=MessageUnreadable(
+            f"a message of {_place(source)} cannot be decoded: {damage}",
+            is_record_damaged=True,
+        ),
+    )
 
 
 def received_message(stored: StoredMessage, broker_name: str) -> ReceivedMessage:
-    return _of_stored(stored, broker_name, ReceivedMessage)
+    queue = MessageQueue(stored.topic, broker_name, stored.queue_id)
+    return _of_stored(stored, ReceivedMessage, queue)
+
+
+def _framed_bytes(body: bytes, position: int) -> int:
+    """The size of a damaged record if a whole record, or the end, follows it; else all the rest."""
+    rest = len(body) - position
+    size = int.from_bytes(body[position : position + 4], "big", signed=True)
+    if not RECORD_BYTES_MIN <= size < rest:
+        return rest
+    try:
+        decode_record(body, position + size, check_body_crc=False)
+    except RecordDamaged:
+        return rest
+    return size
+
+
+def _of_record(stored: StoredMessage, kind: type[M], queue: MessageQueue) -> list[M]:
+    """The messages of a record whose parts are where they belong."""
+    if crc32(stored.body) & CRC_MASK != stored.body_crc:
+        problem = "the body does not match its CRC"
+    else:
+        try:
+            return [_of_stored(one, kind, queue) for one in _unwrapped(stored)]
+        except BatchIllegal as error:
+            problem = str(error)
+    damage = _unreadable(queue, stored.queue_offset, problem, is_record_damaged=True)
+    return [_with_body(stored, stored.body, damage, kind, queue)]
 
 
 def _unwrapped(stored: StoredMessage) -> Iterator[StoredMessage]:
@@ -124,9 +226,12 @@ def _usual_message(
     if crc32(payload) & CRC_MASK != body_crc:
         return None
     topic = body[topic_start : topic_start + topic_length].decode("utf-8", "replace")
-    return kind(
+    problem = None
+    if sys_flag & COMPRESSED_FLAG:
+        payload, problem = readable(payload, sys_flag)
+    message = kind(
         topic,
-        payload if not sys_flag & COMPRESSED_FLAG else decompress(payload, sys_flag),
+        payload,
         queue or MessageQueue(topic, broker_name, queue_id),
         queue_offset,
         "",
@@ -144,13 +249,28 @@ def _usual_message(
         record_bytes,
         prepared_transaction_offset,
     )
+    if problem is not None:
+        message.decode_error = _unreadable(message.queue, queue_offset, str(problem))
+    return message
 
 
-def _of_stored(stored: StoredMessage, broker_name: str, kind: type[M]) -> M:
+def _of_stored(stored: StoredMessage, kind: type[M], queue: MessageQueue) -> M:
+    body, problem = readable(stored.body, stored.sys_flag)
+    error = None if problem is None else _unreadable(queue, stored.queue_offset, str(problem))
+    return _with_body(stored, body, error, kind, queue)
+
+
+def _with_body(
+    stored: StoredMessage,
+    body: bytes,
+    decode_error: MessageUnreadable | None,
+    kind: type[M],
+    queue: MessageQueue,
+) -> M:
     return kind(
         topic=stored.topic,
-        body=decompress(stored.body, stored.sys_flag),
-        queue=MessageQueue(stored.topic, broker_name, stored.queue_id),
+        body=body,
+        queue=queue,
         queue_offset=stored.queue_offset,
         message_id="",
         offset_message_id="",
@@ -166,4 +286,18 @@ def _of_stored(stored: StoredMessage, broker_name: str, kind: type[M]) -> M:
         body_crc=stored.body_crc,
         record_bytes=stored.record_bytes,
         prepared_transaction_offset=stored.prepared_transaction_offset,
+        decode_error=decode_error,
     )
+
+
+def _unreadable(
+    queue: MessageQueue, queue_offset: int, problem: str, *, is_record_damaged: bool = False
+) -> MessageUnreadable:
+    return MessageUnreadable(
+        f"the message at offset {queue_offset} of {_place(queue)} cannot be decoded: {problem}",
+        is_record_damaged=is_record_damaged,
+    )
+
+
+def _place(queue: MessageQueue) -> str:
+    return f"queue {queue.queue_id} of topic {queue.topic!r} on broker {queue.broker_name!r}"

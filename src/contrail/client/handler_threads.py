@@ -68,6 +68,8 @@ class _Run:
         message.started_ms = started_ms = monotonic_ms()
         result, error = None, None
         try:
+            if message.decode_error is not None:
+                raise message.decode_error
             result = self._function(message)
         except BaseException as problem:
             error = problem

@@ -6,14 +6,14 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Protocol
 
-from contrail.client.compression import decompress
+from contrail.client.compression import readable
 from contrail.client.decoding import received_message
 from contrail.client.message import ReceivedMessage
 from contrail.client.name_servers import NameServers
 from contrail.client.sides import ConsumerSide, ProducerSide, TransactionCheck
 from contrail.client.thread_stacks import thread_stacks
 from contrail.clock import Clock
-from contrail.errors import ContrailError, RequestRejected
+from contrail.errors import ContrailError, MessageUnreadable, RequestRejected
 from contrail.model.properties import ARRIVE_TIME, CORRELATION_ID, PGROUP, decode_properties
 from contrail.model.record import decode_record
 from contrail.protocol.bodies.reset import decode_reset_offsets
@@ -39,12 +39,19 @@ class Host(Protocol):
 class Reply:
     """A reply to a request-reply call, as a broker pushed it."""
 
-    __slots__ = ("body", "properties", "topic")
+    __slots__ = ("body", "decode_error", "properties", "topic")
 
-    def __init__(self, topic: str, body: bytes, properties: dict[str, str]) -> None:
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        properties: dict[str, str],
+        decode_error: MessageUnreadable | None = None,
+    ) -> None:
         self.topic = topic
         self.body = body
         self.properties = properties
+        self.decode_error = decode_error
 
 
 class Inbound:
@@ -155,13 +162,17 @@ class Inbound:
         fields = request.fields
         properties = decode_properties(fields.get("properties", "").encode())
         properties[ARRIVE_TIME] = str(self._instance.clock.now_ms())
-        body = decompress(request.body, int(fields.get("sysFlag", "0")))
+        topic = fields.get("topic", "")
+        body, problem = readable(request.body, int(fields.get("sysFlag", "0")))
+        error = None
+        if problem is not None:
+            error = MessageUnreadable(f"a reply of topic {topic!r} cannot be decoded: {problem}")
         wake = self.waiting_replies.pop(properties.get(CORRELATION_ID, ""), None)
         connection.reply(request, Response())
         if wake is None:
             _log.info("a reply came that nobody waits for any more: %s", properties)
         else:
-            wake(Reply(fields.get("topic", ""), body, properties))
+            wake(Reply(topic, body, properties, error))
 
 
 def _number(request: Request, name: str) -> int:

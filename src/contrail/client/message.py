@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
 
+from contrail.errors import MessageUnreadable
 from contrail.model.host import unpack_host
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.properties import (
@@ -66,6 +67,10 @@ class SendReceipt:
 class ReceivedMessage:
     """A message as a consumer sees it; the body is decompressed.
 
+    ``decode_error`` is None, or says why the message could not be decoded: ``body`` then holds the
+    bytes as they came. Pull consumers and the admin client hand such a message out like any other;
+    a push consumer does not give it to its handler, it counts as failed.
+
     Properties and ids are read out of the record when somebody asks for them: most handlers look
     at the body only, and a consumer makes a hundred thousand of these a second.
     """
@@ -77,6 +82,7 @@ class ReceivedMessage:
         "body",
         "body_crc",
         "born_timestamp_ms",
+        "decode_error",
         "flag",
         "packed_born_host",
         "packed_store_host",
@@ -106,6 +112,7 @@ class ReceivedMessage:
     body_crc: int
     record_bytes: int
     prepared_transaction_offset: int
+    decode_error: MessageUnreadable | None
     # In stored form until the first look.
     _properties: dict[str, str] | bytes
     _message_id: str
@@ -131,6 +138,7 @@ class ReceivedMessage:
         body_crc: int = 0,
         record_bytes: int = 0,
         prepared_transaction_offset: int = 0,
+        decode_error: MessageUnreadable | None = None,
     ) -> None:
         """An empty ``message_id`` or ``offset_message_id`` is worked out when asked for."""
         self.topic = topic
@@ -151,12 +159,13 @@ class ReceivedMessage:
         self.body_crc = body_crc
         self.record_bytes = record_bytes
         self.prepared_transaction_offset = prepared_transaction_offset
+        self.decode_error = decode_error
 
     def __repr__(self) -> str:
         return (
             f"<{type(self).__name__} {self.message_id} of {self.topic!r}, "
             f"queue {self.queue.broker_name}:{self.queue.queue_id} at {self.queue_offset}, "
-            f"{len(self.body)} bytes>"
+            f"{len(self.body)} bytes{', not decoded' if self.decode_error else ''}>"
         )
 
     @property

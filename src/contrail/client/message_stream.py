@@ -70,11 +70,20 @@ class MessageStream:
             await asyncio.sleep(0)
         while not self._is_over():
             message = supply.take_one()
-            if message is not None:
+            if message is None:
+                await self._bell.wait()
+            elif message.decode_error is None:
                 self._hand_out(message)
                 return message
-            await self._bell.wait()
+            else:
+                await self._pass_over(message)
         raise StopAsyncIteration
+
+    async def _pass_over(self, message: ConsumedMessage) -> None:
+        """A message that cannot be decoded counts as one that the loop's body failed at."""
+        begun = self._watch.begin([message])
+        self._watch.end([message], begun, is_content=False, error=message.decode_error)
+        await self._supply.failed([message])
 
     def _hand_out(self, message: ConsumedMessage) -> None:
         if self._supply.has_more:

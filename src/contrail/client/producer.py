@@ -376,6 +376,7 @@ class Producer:
 
         Raises:
             NoReply: none came in time.
+            MessageUnreadable: it came, and cannot be decompressed.
             SendFailed: the request itself was not sent.
         """
         opened = self._opened()

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-from contrail.client.decoding import decode_messages
+from contrail.client.decoding import DecodedRun, decode_run, undecoded
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.refusals import refused
 from contrail.client.state.routes import MASTER_ID
-from contrail.errors import BrokerUnknown, CallFailed, ClientError, RecordDamaged
-from contrail.model.properties import RETRY_TOPIC, TAGS
+from contrail.errors import BrokerUnknown, CallFailed, ClientError, MessageUnreadable
+from contrail.model.properties import RETRY_TOPIC, TAGS, UNREADABLE
 from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -87,7 +87,9 @@ async def pull_once(
     Raises:
         BrokerUnknown: no route names the queue's broker.
         BrokerRefused: the broker answered with an error.
-        ClientError: it did not answer, or a record cannot be read.
+        ClientError: it did not answer, or its answer is none.
+
+    A message that cannot be decoded is there with its ``decode_error``, and keeps no other away.
     """
     address, from_master = _where_to_read(instance, queue, broker_id)
     fields = _pull_fields(
@@ -99,11 +101,47 @@ async def pull_once(
     fields["sysFlag"] = str(flags)
     fields["commitOffset"] = str(commit_offset or 0)
     limit_ms = timeout_ms or (TIMEOUT_MS_WHEN_SUSPENDED if suspend else TIMEOUT_MS)
-    try:
-        answer = await instance.call(address, code, fields, timeout_ms=limit_ms)
-    except CallFailed as error:
-        raise ClientError(f"pulling {_named(queue)} from {address}: {error}") from error
-    return read_answer(answer, queue, subscription, kind)
+
+    async def ask(count: int) -> ReceivedResponse:
+        fields["maxMsgNums"] = str(count)
+        try:
+            return await instance.call(address, code, fields, timeout_ms=limit_ms)
+        except CallFailed as error:
+            raise ClientError(f"pulling {_named(queue)} from {address}: {error}") from error
+
+    return await pulled(ask, Asked(queue, queue_offset, count_max, subscription), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """What a pull asked for; ``subscription`` is None where nothing is filtered or renamed."""
+
+    queue: MessageQueue
+    queue_offset: int
+    count_max: int
+    subscription: SubscriptionData | None
+
+
+async def pulled(
+    ask: Callable[[int], Awaitable[ReceivedResponse]],
+    asked: Asked,
+    kind: type[ReceivedMessage] = ReceivedMessage,
+) -> PullResult:
+    """Ask for so many messages and read the answer.
+
+    Where the first record is damaged nobody can tell where it ends: that one is asked for alone,
+    and is then all of the answer.
+
+    Raises:
+        BrokerRefused: the broker answered with an error.
+        ClientError: it did not answer, or its answer is none.
+    """
+    result = read_answer(await ask(asked.count_max), asked, kind)
+    if result is None:
+        asked = replace(asked, count_max=1)
+        result = read_answer(await ask(1), asked, kind)
+    assert result is not None, "of a single record the end is known"
+    return result
 
 
 def _where_to_read(
@@ -144,57 +182,102 @@ def _pull_fields(
 
 
 def read_answer(
-    answer: ReceivedResponse,
-    queue: MessageQueue,
-    subscription: SubscriptionData,
-    kind: type[ReceivedMessage] = ReceivedMessage,
-) -> PullResult:
-    """What the answer to a pull says.
+    answer: ReceivedResponse, asked: Asked, kind: type[ReceivedMessage] = ReceivedMessage
+) -> PullResult | None:
+    """What the answer to a pull says; None when it is to be asked again for a single message.
 
     Raises:
         BrokerRefused: it is an error.
         ClientError: it cannot be read.
     """
+    queue = asked.queue
     status = _STATUS_OF_CODE.get(answer.code)
     if status is None:
         raise refused(answer, f"a pull of {_named(queue)}", f"broker {queue.broker_name}")
     fields = answer.fields
     try:
-        messages = _wanted_messages(answer, queue, subscription, kind) if answer.body else []
+        messages: Sequence[ReceivedMessage] = []
+        next_queue_offset = int(fields["nextBeginOffset"])
+        if answer.body:
+            run = decode_run(answer.body, queue.broker_name, kind, queue)
+            moved_by = int(fields.get("offsetDelta") or 0)
+            if moved_by:
+                for message in run.messages:
+                    message.queue_offset += moved_by
+            if run.damage is not None:
+                if not run.messages and asked.count_max > 1:
+                    return None
+                run, next_queue_offset = _up_to_damage(
+                    run, answer.body, asked, kind, next_queue_offset
+                )
+            messages = _wanted_messages(run.messages, asked)
         return PullResult(
             status,
             messages,
-            next_queue_offset=int(fields["nextBeginOffset"]),
+            next_queue_offset=next_queue_offset,
             queue_offset_min=int(fields["minOffset"]),
             queue_offset_max=int(fields["maxOffset"]),
             suggested_broker_id=int(fields.get("suggestWhichBrokerId", MASTER_ID)),
         )
-    except (KeyError, ValueError, RecordDamaged) as error:
+    except (KeyError, ValueError) as error:
         raise ClientError(
             f"the answer of broker {queue.broker_name} to a pull of {_named(queue)} cannot be "
             f"read: {error}"
         ) from error
 
 
-def _wanted_messages(
-    answer: ReceivedResponse,
-    queue: MessageQueue,
-    subscription: SubscriptionData,
+def _up_to_damage(
+    run: DecodedRun[ReceivedMessage],
+    body: bytes,
+    asked: Asked,
     kind: type[ReceivedMessage],
-) -> Sequence[ReceivedMessage]:
-    messages = decode_messages(answer.body, queue.broker_name, kind, queue)
-    moved_by = int(answer.fields.get("offsetDelta") or 0)
-    if moved_by:
-        for message in messages:
-            message.queue_offset += moved_by
+    next_queue_offset: int,
+) -> tuple[DecodedRun[ReceivedMessage], int]:
+    """The messages up to a damaged record, and where to pull on.
+
+    Those before it are taken, and the next pull begins behind them. It is taken itself when it
+    was asked for alone. Either way the next pull begins further on than this one.
+    """
+    assert run.damage is not None
+    further = asked.queue_offset + 1
+    if run.messages:
+        behind = run.messages[-1].queue_offset + 1
+        return run, max(further, min(behind, next_queue_offset))
+    rest = undecoded(body[run.end :], asked.queue.broker_name, kind, asked.queue, run.damage)
+    rest.queue_offset = max(asked.queue_offset, next_queue_offset - 1)
+    return run._replace(messages=[rest]), max(further, next_queue_offset)
+
+
+def _wanted_messages(messages: list[ReceivedMessage], asked: Asked) -> Sequence[ReceivedMessage]:
+    subscription = asked.subscription
+    if subscription is None:
+        return messages
     if subscription.tags and not subscription.class_filter_mode:
         # Brokers compare hashes of tags, and different tags may have the same.
         tags = subscription.tags
-        messages = [message for message in messages if message.peek_property(TAGS) in tags]
-    if queue.topic.startswith(RETRY_PREFIX):
+        messages = [
+            message
+            for message in messages
+            if message.peek_property(TAGS) in tags or _has_no_tags_left(message)
+        ]
+    if asked.queue.topic.startswith(RETRY_PREFIX):
         for message in messages:
             restore_topic(message)
+            _restore_error(message)
     return messages
+
+
+def _has_no_tags_left(message: ReceivedMessage) -> bool:
+    """Whether a damaged record may have had tags that cannot be read any more."""
+    error = message.decode_error
+    return error is not None and error.is_record_damaged
+
+
+def _restore_error(message: ReceivedMessage) -> None:
+    """A message that could not be decoded stays so: sent back, it is an ordinary record."""
+    problem = message.peek_property(UNREADABLE)
+    if problem and message.decode_error is None:
+        message.decode_error = MessageUnreadable(problem)
 
 
 def restore_topic(message: ReceivedMessage) -> None:

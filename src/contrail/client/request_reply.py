@@ -57,6 +57,7 @@ class RequestReply:
         Raises:
             NoReply: none came within ``timeout_ms``, which counts from now.
             SendFailed: the request itself was not sent.
+            MessageUnreadable: the reply came, and cannot be decompressed.
         """
         outgoing = self._request(message, timeout_ms)
         waiting = self._instance.inbound.waiting_replies
@@ -70,7 +71,7 @@ class RequestReply:
                 queue = await choose_queue() if choose_queue is not None else None
                 await self._ask(outgoing, queue, timeout_ms, reply)
                 problem = "is a consumer of the topic running, and does it reply?"
-                return await reply
+                found = await reply
         except TimeoutError as error:
             raise NoReply(
                 f"no reply to request {correlation_id} on topic {message.topic!r} within "
@@ -78,6 +79,9 @@ class RequestReply:
             ) from error
         finally:
             waiting.pop(correlation_id, None)
+        if found.decode_error is not None:
+            raise found.decode_error
+        return found
 
     def _request(self, message: Message, timeout_ms: int) -> Outgoing:
         outgoing = self._prepare(message)

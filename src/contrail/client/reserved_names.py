@@ -34,6 +34,7 @@ RESERVED_NAMES = {
             names.MAX_RECONSUME_TIMES,
             names.DLQ_ORIGIN_TOPIC,
             names.DLQ_ORIGIN_MESSAGE_ID,
+            names.UNREADABLE,
             names.TRAN_PREPARED_QUEUE_OFFSET,
             names.INNER_MULTI_QUEUE_OFFSET,
             names.TIMER_DELAY_LEVEL,

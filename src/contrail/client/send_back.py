@@ -18,6 +18,7 @@ from contrail.model.properties import (
     RETRY_TOPIC,
     TRAN_MSG,
     UNIQ_KEY,
+    UNREADABLE,
 )
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.codes import RequestCode
@@ -26,6 +27,7 @@ _log = logging.getLogger(__name__)
 
 INNER_PRODUCER_GROUP = "CLIENT_INNER_PRODUCER"
 _TIMEOUT_MS = 5_000
+_REASON_LENGTH_MAX = 500
 
 
 class SendBack:
@@ -48,11 +50,16 @@ class SendBack:
         """Let the broker keep it for a retry; whether anybody did.
 
         Its own broker is asked first, by place; if that fails, any broker gets it as a new message.
+        So does a damaged record at once: its place may be wrong, and a copy of it that a broker
+        makes by itself would be taken for sound.
         """
+        error = message.decode_error
+        if error is not None and error.is_record_damaged:
+            return await self.send_anew(message, level)
         try:
             await self._ask_broker(message, level)
-        except ClientError as error:
-            _log.warning("message %s is sent back another way: %s", message.message_id, error)
+        except ClientError as problem:
+            _log.warning("message %s is sent back another way: %s", message.message_id, problem)
             return await self.send_anew(message, level)
         return True
 
@@ -93,6 +100,9 @@ class SendBack:
         properties[RETRY_TOPIC] = message.topic
         properties.setdefault(ORIGIN_MESSAGE_ID, message.message_id)
         properties[DELAY] = str(level if level > 0 else FIRST_RETRY_LEVEL + times - 1)
+        if message.decode_error is not None:
+            # Its flags go no further, and its bytes get a new checksum: this keeps it known.
+            properties[UNREADABLE] = _one_line(str(message.decode_error))
         if level == DEAD_LETTER:
             # What was retried more often than allowed is buried by the broker.
             times = self._retries_max + 1
@@ -105,3 +115,9 @@ class SendBack:
             reconsume_times=times,
             max_reconsume_times=self._retries_max,
         )
+
+
+def _one_line(reason: str) -> str:
+    """A reason as a property may hold it."""
+    printable = "".join(one if one.isprintable() else " " for one in reason)
+    return printable[:_REASON_LENGTH_MAX]

@@ -11,7 +11,7 @@ from contrail.client.outgoing import Outgoing
 from contrail.client.send_back import SendBack
 from contrail.client.sender import Sender
 from contrail.client.state.retry_delays import DEAD_LETTER
-from contrail.errors import ClientError, SendFailed
+from contrail.errors import ClientError, MessageUnreadable, SendFailed
 from contrail.protocol.codes import RequestCode
 from tests.unit.client.consuming_setup import FakeReader, made
 
@@ -54,8 +54,11 @@ class Setup:
             sender=cast(Sender, self.sender),
         )
 
-    def give_back(self, level: int = 0, **properties: str) -> bool:
+    def give_back(
+        self, level: int = 0, error: MessageUnreadable | None = None, **properties: str
+    ) -> bool:
         message = made(FakeReader(), 7)
+        message.decode_error = error
         message.reconsume_times = 2
         message.properties.update(properties)
         return asyncio.run(self.send_back.give_back(message, level))
@@ -106,3 +109,26 @@ def test_when_nobody_takes_it_the_caller_is_told() -> None:
     setup = Setup()
     setup.instance.is_down = setup.sender.is_down = True
     assert not setup.give_back()
+
+
+def test_a_body_that_cannot_be_decompressed_is_taken_back_by_place() -> None:
+    setup = Setup()
+    assert setup.give_back(error=MessageUnreadable("no zlib"))
+    assert len(setup.instance.asked) == 1
+    assert setup.sender.sent == []
+
+
+def test_sent_anew_it_says_why_it_could_not_be_decoded() -> None:
+    setup = Setup()
+    setup.instance.is_down = True
+    assert setup.give_back(error=MessageUnreadable("no\x02zlib\n" + "!" * 1000))
+    (sent,) = setup.sender.sent
+    assert sent.properties["CONTRAIL_UNREADABLE"] == "no zlib " + "!" * 492
+
+
+def test_a_damaged_record_is_sent_anew_at_once() -> None:
+    """A broker that copies it by its place would give the copy a sound checksum."""
+    setup = Setup()
+    assert setup.give_back(error=MessageUnreadable("wrong checksum", is_record_damaged=True))
+    assert setup.instance.asked == []
+    assert setup.sender.sent[0].properties["CONTRAIL_UNREADABLE"] == "wrong checksum"

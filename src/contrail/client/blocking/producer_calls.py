@@ -143,6 +143,7 @@ class ProducerCalls(BlockingClient[_Twin]):
 
         Raises:
             NoReply: none came in time.
+            MessageUnreadable: it came, and cannot be decompressed.
             SendFailed: the request itself was not sent.
         """
         return self._run(
