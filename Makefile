@@ -21,10 +21,10 @@ ALONE := $(wildcard tests/e2e/test_bench_*.py tests/e2e/test_cold_reads.py \
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench bench-quick torture docs clean
+.PHONY: help setup demo test check bench bench-compare bench-quick torture docs clean
 
 help: ## list the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(KERNELS) ## make .venv and build the kernels, when needed and only then
 
@@ -50,6 +50,10 @@ bench: setup ## one benchmark suite beside its references: make bench SUITE=stor
 	$(BIN)/python -c 'import matplotlib' 2>/dev/null || \
 		CONTRAIL_KERNELS=pure $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/python -m bench $(SUITE) $(ARGS)
+
+bench-compare: setup ## sends and pulls beside another commit, in turn: make bench-compare BASE=HEAD~1 [ARGS=--quick]
+	@test -n "$(BASE)" || { echo 'name the commit to compare with: make bench-compare BASE=<commit>' >&2; exit 2; }
+	$(BIN)/python -m bench.compare $(BASE) $(ARGS)
 
 bench-quick: setup ## every benchmark suite, small: five minutes in all
 	$(BIN)/python -m bench --quick $(ARGS)

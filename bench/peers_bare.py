@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from bench.harness import BenchError, Figures, Stopwatch, in_child
 from bench.wire_frames import NUMBER, sample_body
-from bench.wire_parts import _process_cpu_s as process_cpu_s
-from bench.wire_parts import pinned, settle
+from bench.wire_parts import pinned, process_cpu_s, settle
 from contrail.model.batch import BatchUnit, encode_batch
 
 if TYPE_CHECKING:

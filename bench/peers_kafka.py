@@ -15,7 +15,7 @@ from bench.harness import BenchError, Figures
 from bench.spark_peers import Absent as AbsentKafka
 from bench.spark_peers import running_kafka
 from bench.warm_pages import warm_pages
-from bench.wire_parts import _process_cpu_s, pinned
+from bench.wire_parts import pinned, process_cpu_s
 from bench.wire_peers import Sides
 from tests.interop.peers import JavaPeer, java_peer, own_environment
 
@@ -62,9 +62,9 @@ def _produced(
     # As much as the messages, in each of memory, log and what is derived of it.
     warm_pages(home, 3 * record_count * body_bytes)
     pid = _child_of_ours("kafka.Kafka")
-    cpu_before = _process_cpu_s(pid)
+    cpu_before = process_cpu_s(pid)
     printed = _producer_performance(peer, home, address, body_bytes, record_count)
-    cpu_s = _process_cpu_s(pid) - cpu_before
+    cpu_s = process_cpu_s(pid) - cpu_before
     totals = _TOTAL.findall(printed)
     if not totals or int(totals[-1][0]) != record_count:
         raise BenchError(f"Kafka's tool did not tell of {record_count} records:\n{printed[-2000:]}")

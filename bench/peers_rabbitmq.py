@@ -24,9 +24,9 @@ from bench.wire_parts import (
     HOST,
     Server,
     Shape,
-    _process_cpu_s,
     free_port,
     pinned,
+    process_cpu_s,
     running,
     settle,
     wait_until_listening,
@@ -72,9 +72,9 @@ def _published(
     # As much as the messages, in each of memory, log and what is derived of it.
     warm_pages(home, 3 * per_publisher * shape.connections * body_bytes)
     settle(server)
-    cpu_before = _process_cpu_s(server.pid)
+    cpu_before = process_cpu_s(server.pid)
     printed = _perf_test(peer, server, home, body_bytes, replace(shape, count=per_publisher))
-    cpu_s = _process_cpu_s(server.pid) - cpu_before
+    cpu_s = process_cpu_s(server.pid) - cpu_before
     found = _RATE.search(printed)
     if found is None or float(found[1]) <= 0:
         raise BenchError(f"PerfTest told no rate:\n{printed[-2000:]}")

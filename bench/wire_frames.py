@@ -31,10 +31,18 @@ _VERSION = 479
 _PULL_SYS_FLAG = 0x4
 
 
-def send_frame(body_bytes: int = BODY_BYTES) -> bytes:
-    """One message to queue 0, with the properties a Java producer gives it."""
-    fields = _send_fields(_properties(0))
-    return _frame(_SEND_MESSAGE_V2, fields, sample_body(body_bytes))
+def send_frame(
+    body_bytes: int = BODY_BYTES,
+    *,
+    topic: str = TOPIC,
+    sys_flag: int = 0,
+    tag: str = "TagA",
+    properties: str = "",
+) -> bytes:
+    """One message to queue 0, with the properties a Java producer gives it, and more."""
+    fields = _send_fields(_properties(0, tag) + properties)
+    fields |= {"b": topic, "f": str(sys_flag)}
+    return request_frame(_SEND_MESSAGE_V2, fields, sample_body(body_bytes))
 
 
 def batch_frame() -> bytes:
@@ -43,28 +51,35 @@ def batch_frame() -> bytes:
         BatchUnit(sample_body(), _properties(number).encode())
         for number in range(1, BATCH_MESSAGES + 1)
     ]
-    return _frame(
+    return request_frame(
         _SEND_BATCH_MESSAGE, {**_send_fields(_properties(0)), "m": "true"}, encode_batch(units)
     )
 
 
-def pull_frame() -> bytes:
+def pull_frame(
+    *,
+    topic: str = TOPIC,
+    queue_offset: int = 0,
+    sys_flag: int = _PULL_SYS_FLAG,
+    expression: str = "*",
+    expression_type: str = "TAG",
+) -> bytes:
     """The first 32 messages of queue 0, again and again."""
     fields = {
         "consumerGroup": "bench_consumer",
-        "topic": TOPIC,
+        "topic": topic,
         "queueId": "0",
-        "queueOffset": "0",
+        "queueOffset": str(queue_offset),
         "maxMsgNums": str(PULL_MESSAGES),
-        "sysFlag": str(_PULL_SYS_FLAG),
+        "sysFlag": str(sys_flag),
         "commitOffset": "0",
         "suspendTimeoutMillis": "15000",
-        "subscription": "*",
+        "subscription": expression,
         "subVersion": "0",
-        "expressionType": "TAG",
+        "expressionType": expression_type,
         "bname": BROKER_NAME,
     }
-    return _frame(_PULL_MESSAGE, fields, b"")
+    return request_frame(_PULL_MESSAGE, fields)
 
 
 def xadd_command() -> bytes:
@@ -133,13 +148,14 @@ def _send_fields(properties: str) -> dict[str, str]:
     }
 
 
-def _properties(number: int) -> str:
+def _properties(number: int, tag: str = "TagA") -> str:
     unique_key = f"7F0000010A2B18B4AAC20{number:02X}" + NUMBER.decode()
-    pairs = (("UNIQ_KEY", unique_key), ("WAIT", "true"), ("TAGS", "TagA"))
+    pairs = (("UNIQ_KEY", unique_key), ("WAIT", "true"), ("TAGS", tag))
     return "".join(f"{name}\x01{value}\x02" for name, value in pairs)
 
 
-def _frame(code: int, fields: dict[str, str], body: bytes) -> bytes:
+def request_frame(code: int, fields: dict[str, str], body: bytes = b"") -> bytes:
+    """A request as a Java client writes it, numbered ``NUMBER``."""
     header = {
         "code": code,
         "extFields": fields,

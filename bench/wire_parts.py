@@ -73,8 +73,11 @@ class Shape:
 
 
 @contextmanager
-def running_broker(folder: Path, flush: Flush) -> Iterator[Server]:
-    """A broker of its own on a free port, without NameServer, storing in ``folder``."""
+def running_broker(folder: Path, flush: Flush, *, source: Path | None = None) -> Iterator[Server]:
+    """A broker of its own on a free port, without NameServer, storing in ``folder``.
+
+    It is the product of this tree, or of another one whose ``source`` folder is given.
+    """
     folder.mkdir(parents=True)
     port = free_broker_port()
     conf, counts = folder / "broker.conf", folder / "sync-count"
@@ -82,7 +85,7 @@ def running_broker(folder: Path, flush: Flush) -> Iterator[Server]:
     counts.write_bytes(bytes(_COUNT_BYTES))
     command = [sys.executable, "-m", "bench.wire_parts", str(conf), str(counts)]
     log = folder / "broker.log"
-    with running(command, log) as process:
+    with running(command, log, source=source) as process:
         server = Server(port=port, process=process, log=log, sync_count_file=counts)
         wait_until_listening(server)
         yield server
@@ -144,11 +147,13 @@ def loaded(
     greeting_file: Path | None = None,
     *,
     walk: tuple[int, int] | None = None,
+    second_file: Path | None = None,
     idle_share_max: float = 0.05,
 ) -> Figures:
     """Put a quiet server under load and return what the load saw, with the server's CPU.
 
-    A ``walk`` is a pull that goes on by so many messages, until so many have been read.
+    A ``walk`` is a pull that goes on by so many messages, until so many have been read. The second
+    file is what a transaction or a wake sends after its first frame.
     ``idle_share_max`` of a core is what the server may use while it counts as quiet.
     """
     if walk is None:
@@ -159,7 +164,7 @@ def loaded(
     if walk is not None:
         protocol = "walk"
     command = [str(compiled("load", PROGRAMS)), protocol, HOST, str(server.port), str(server.pid)]
-    files = [str(frame_file), *([str(greeting_file)] if greeting_file else [])]
+    files = [str(path) for path in (frame_file, greeting_file, second_file) if path is not None]
     files += map(str, walk or ())
     with pinned("load"):
         figures = in_program(*command, *map(str, numbers), *files)
@@ -176,13 +181,13 @@ def settle(server: Server, busy_share_max: float = 0.05) -> None:
     deadline = time.monotonic() + _SETTLE_TIMEOUT_S
     quiet = threading.Event()  # Never set: its wait is a sleep that burns nothing.
     while time.monotonic() < deadline:
-        before = _process_cpu_s(server.pid)
+        before = process_cpu_s(server.pid)
         quiet.wait(0.1)
-        if _process_cpu_s(server.pid) - before < 0.1 * busy_share_max:
+        if process_cpu_s(server.pid) - before < 0.1 * busy_share_max:
             return
 
 
-def _process_cpu_s(pid: int) -> float:
+def process_cpu_s(pid: int) -> float:
     # The kernel's own way to name another process's CPU clock, as in clock_getcpuclockid(3).
     return time.clock_gettime(~pid << 3 | 2)
 
@@ -216,9 +221,15 @@ def pinned(side: Literal["server", "load"]) -> Iterator[None]:
 
 @contextmanager
 def running(
-    command: list[str], log: Path, *, piped: bool = False, is_pinned: bool = True
+    command: list[str],
+    log: Path,
+    *,
+    piped: bool = False,
+    is_pinned: bool = True,
+    source: Path | None = None,
 ) -> Iterator[subprocess.Popen[bytes]]:
-    path = os.pathsep.join(entry or "." for entry in sys.path)
+    entries = [entry or "." for entry in sys.path]
+    path = os.pathsep.join([*([str(source)] if source else []), *entries])
     with log.open("wb") as output, pinned("server") if is_pinned else nullcontext():
         process = subprocess.Popen(
             command,

@@ -3,6 +3,7 @@
  *
  *   load PROTOCOL ADDRESS PORT PID CONNECTIONS DEPTH WARM COUNT SECONDS FILE [GREETING]
  *   load walk ADDRESS PORT PID CONNECTIONS DEPTH WARM COUNT SECONDS FILE STEP SPAN
+ *   load transaction|wake ADDRESS PORT PID CONNECTIONS DEPTH WARM COUNT SECONDS FILE SECOND
  *
  * PROTOCOL  remoting: FILE is one frame; wherever the number 100000000 stands in it, each request
  *           gets a number of its own, and answers are matched by it in whatever order they come.
@@ -12,6 +13,13 @@
  *           walk: as remoting, with a pull of STEP messages in FILE. Each connection reads DEPTH
  *           queues, one pull in flight on each: 400000000 becomes the queue's number, 300000000
  *           the offset, which starts at 0 and after SPAN messages starts again.
+ *           transaction: as remoting, with a half message in FILE and its end in SECOND. The end
+ *           names the half message: 300000000 becomes its queue offset, 500000000000000000 its
+ *           place in the log. Both answers together count as one.
+ *           wake: as remoting, with a pull in FILE and a send in SECOND. CONNECTIONS pull and as
+ *           many others send; 400000000 becomes the queue's number, one for each pull in flight,
+ *           300000000 the offset at the queue's end. The send follows its pull, whose answer is
+ *           the one that counts.
  * GREETING  a file sent once on each connection before anything else
  * PID       the server's process, whose CPU over the window is reported
  * WARM      answers before the window opens; it closes COUNT answers later, still under load, and
@@ -45,6 +53,9 @@
 #define CONNECTION_FIRST 200000000u
 #define OFFSET_NUMBER "300000000"
 #define QUEUE_NUMBER "400000000"
+#define LOG_NUMBER "500000000000000000"
+#define LOG_DIGITS 18
+#define PULL_OFFSET_MOVED 21
 #define PLACES_MAX 64
 #define INPUT_BYTES (256 << 10)
 #define DRAIN_SECONDS 10.0
@@ -53,8 +64,8 @@
 #define SUB_BITS 5
 #define BUCKET_COUNT ((64 - SUB_BITS + 1) << SUB_BITS)
 
-enum protocol { REMOTING, RESP, NATS, WALK };
-static const char *const PROTOCOLS[] = {"remoting", "resp", "nats", "walk"};
+enum protocol { REMOTING, RESP, NATS, WALK, TRANSACTION, WAKE };
+static const char *const PROTOCOLS[] = {"remoting", "resp", "nats", "walk", "transaction", "wake"};
 
 /* Bytes to send, and where they hold a number to be replaced. */
 struct text {
@@ -69,6 +80,9 @@ struct slot {
     uint32_t number;
     uint32_t turn;
     int in_flight, refused;
+    /* Of a transaction or a wake: whether the second frame is out, and what the answer told. */
+    int is_second;
+    uint64_t queue_offset, log_offset;
 };
 
 struct connection {
@@ -77,7 +91,9 @@ struct connection {
     char *input, *output, *frame;
     size_t input_size, input_used, output_start, output_end;
     struct slot *slots;
-    uint32_t oldest;
+    uint32_t oldest, index;
+    /* Of a wake: who sends for the one who pulls, and the other way round. */
+    struct connection *partner;
 };
 
 static struct {
@@ -91,6 +107,8 @@ static struct {
     /* Where the frame of a walk names the offset and the queue, and how the offset goes on. */
     struct text offset, queue;
     uint32_t step, span;
+    /* What follows the first frame of a transaction or a wake. */
+    struct text second, second_offset, second_queue, second_log;
 } load;
 
 static struct {
@@ -206,30 +224,64 @@ static void find_places(struct text *text, const char *digits)
     }
 }
 
-static void put_number(char *data, const struct text *text, uint32_t number)
+static void put_digits(char *data, const struct text *text, uint64_t number, int digit_count)
 {
-    char digits[NUMBER_DIGITS];
-    for (int i = NUMBER_DIGITS - 1; i >= 0; i--, number /= 10)
+    char digits[LOG_DIGITS];
+    for (int i = digit_count - 1; i >= 0; i--, number /= 10)
         digits[i] = (char)('0' + number % 10);
     for (uint32_t i = 0; i < text->place_count; i++)
-        memcpy(data + text->places[i], digits, NUMBER_DIGITS);
+        memcpy(data + text->places[i], digits, (size_t)digit_count);
+}
+
+static void put_number(char *data, const struct text *text, uint32_t number)
+{
+    put_digits(data, text, number, NUMBER_DIGITS);
+}
+
+static uint32_t next_number(struct slot *slot, uint32_t index)
+{
+    /* The number names the slot; the turn makes it differ from the slot's earlier requests. */
+    uint32_t turns = NUMBER_COUNT / load.depth;
+    return slot->number = NUMBER_FIRST + index + load.depth * (slot->turn++ % turns);
+}
+
+static uint32_t queue_of(const struct connection *peer, uint32_t index)
+{
+    return peer->index * load.depth + index;
+}
+
+/* The end of a transaction, or the send that wakes a pull. */
+static void queue_second(struct connection *peer, uint32_t index, const struct slot *told)
+{
+    struct slot *slot = &peer->slots[index];
+    char *frame = peer->output + peer->output_end;
+    memcpy(frame, load.second.data, load.second.byte_count);
+    put_number(frame, &load.second, next_number(slot, index));
+    put_digits(frame, &load.second_offset, told->queue_offset, NUMBER_DIGITS);
+    put_digits(frame, &load.second_log, told->log_offset, LOG_DIGITS);
+    put_number(frame, &load.second_queue, queue_of(peer, index));
+    slot->in_flight = slot->is_second = 1;
+    peer->output_end += load.second.byte_count;
+    run.in_flight++;
 }
 
 static void queue_request(struct connection *peer, uint32_t index, double now)
 {
     struct slot *slot = &peer->slots[index];
     char *frame = peer->output + peer->output_end;
-    uint32_t turns = NUMBER_COUNT / load.depth;
     memcpy(frame, peer->frame, load.frame.byte_count);
-    /* The number names the slot; the turn makes it differ from the slot's earlier requests. */
-    slot->number = NUMBER_FIRST + index + load.depth * (slot->turn++ % turns);
-    put_number(frame, &load.frame, slot->number);
+    put_number(frame, &load.frame, next_number(slot, index));
+    if (load.protocol == WAKE) {
+        put_digits(frame, &load.offset, slot->queue_offset, NUMBER_DIGITS);
+        put_number(frame, &load.queue, queue_of(peer, index));
+    }
     if (load.protocol == WALK) {
         put_number(frame, &load.offset, (slot->turn - 1) % (load.span / load.step) * load.step);
         put_number(frame, &load.queue, index);
     }
     slot->sent_at = now;
     slot->in_flight = 1;
+    slot->is_second = 0;
     peer->output_end += load.frame.byte_count;
     run.in_flight++;
 }
@@ -342,6 +394,26 @@ static uint32_t numbered_slot(struct connection *peer, long number, const char *
     return index;
 }
 
+/* Where a half message lies: its queue offset, and the end of its id in hexadecimal digits. */
+static void note_half(struct slot *slot, const char *header, size_t byte_count)
+{
+    static const char key[] = "\"msgId\":\"";
+    const char *id = memmem(header, byte_count, key, sizeof key - 1);
+    long queue_offset = header_number(header, byte_count, "\"queueOffset\":\"");
+    if (slot->refused)
+        return;
+    if (id == NULL || queue_offset < 0)
+        fail("the answer to a half message without its place");
+    id += sizeof key - 1;
+    const char *end = memchr(id, '"', byte_count - (size_t)(id - header));
+    char digits[17] = {0};
+    if (end == NULL || end - id < 32)
+        fail("the id of a half message");
+    memcpy(digits, end - 16, 16);
+    slot->queue_offset = (uint64_t)queue_offset;
+    slot->log_offset = strtoull(digits, NULL, 16);
+}
+
 static uint32_t remoting_slot(struct connection *peer, const char *data, size_t byte_count)
 {
     size_t header_bytes = (size_t)(unsigned char)data[5] << 16 |
@@ -350,11 +422,18 @@ static uint32_t remoting_slot(struct connection *peer, const char *data, size_t 
         fail("an answer without a JSON header");
     const char *header = data + 8;
     long code = header_number(header, header_bytes, "\"code\":");
-    if (code != load.answer_code && code != SYSTEM_BUSY)
-        count_error(header, header_bytes);
     long number = header_number(header, header_bytes, "\"opaque\":");
     uint32_t index = numbered_slot(peer, number, header, header_bytes);
+    /* The first pull of a wake asks far behind the end, to be told where that is. */
+    int is_told = load.protocol == WAKE && code == PULL_OFFSET_MOVED && peer->slots[index].turn == 1;
+    if (code != load.answer_code && code != SYSTEM_BUSY && !is_told)
+        count_error(header, header_bytes);
     peer->slots[index].refused = code == SYSTEM_BUSY;
+    if (load.protocol == TRANSACTION && !peer->slots[index].is_second)
+        note_half(&peer->slots[index], header, header_bytes);
+    if (load.protocol == WAKE && peer->slots[index].is_second == 0)
+        peer->slots[index].queue_offset =
+            (uint64_t)header_number(header, header_bytes, "\"nextBeginOffset\":\"");
     return index;
 }
 
@@ -388,7 +467,31 @@ static int is_chatter(const char *data, size_t byte_count)
     return 1;
 }
 
-static void take_answer(struct connection *peer, const char *data, size_t byte_count, double now)
+/* Whether the answer was the one of two that does not count; the other frame is queued then. */
+static int was_first_of_two(struct connection *peer, uint32_t index)
+{
+    struct slot *slot = &peer->slots[index];
+    if (load.protocol != TRANSACTION || slot->is_second || slot->refused)
+        return 0;
+    queue_second(peer, index, slot);
+    return 1;
+}
+
+/* Both the pull and the send of a slot were answered: on with the next. The pull leaves first. */
+static void wake_again(int epoll, struct connection *peer, uint32_t index, double now)
+{
+    struct connection *puller = peer->slots[index].is_second ? peer->partner : peer;
+    struct connection *sender = puller->partner;
+    if (run.closed || puller->slots[index].in_flight || sender->slots[index].in_flight)
+        return;
+    queue_request(puller, index, now);
+    flush(epoll, puller);
+    queue_second(sender, index, &puller->slots[index]);
+    flush(epoll, sender);
+}
+
+static void take_answer(int epoll, struct connection *peer, const char *data, size_t byte_count,
+                        double now)
 {
     if (is_chatter(data, byte_count))
         return;
@@ -402,6 +505,12 @@ static void take_answer(struct connection *peer, const char *data, size_t byte_c
     run.in_flight--;
     run.answer_bytes += byte_count;
     run.busy += (uint64_t)slot->refused;
+    if (was_first_of_two(peer, index))
+        return;
+    if (load.protocol == WAKE && slot->is_second) {
+        wake_again(epoll, peer, index, now);
+        return;
+    }
     if (run.opened && !run.closed && !slot->refused)
         count_latency(now - slot->sent_at);
     run.answered++;
@@ -409,7 +518,9 @@ static void take_answer(struct connection *peer, const char *data, size_t byte_c
         open_window();
     else if (!run.closed && run.answered == load.warm + load.count)
         close_window();
-    if (!run.closed)
+    if (load.protocol == WAKE)
+        wake_again(epoll, peer, index, now);
+    else if (!run.closed)
         queue_request(peer, index, now);
 }
 
@@ -439,7 +550,7 @@ static void receive(int epoll, struct connection *peer)
         byte_count = answer_length(data, left);
         if (byte_count == 0)
             break;
-        take_answer(peer, data, byte_count, now);
+        take_answer(epoll, peer, data, byte_count, now);
         start += byte_count;
     }
     memmove(peer->input, peer->input + start, peer->input_used - start);
@@ -469,9 +580,16 @@ static void greet(struct connection *peer, uint32_t own_number)
     free(greeting);
 }
 
+static size_t longest_frame(void)
+{
+    size_t second = load.second.byte_count;
+    return second > load.frame.byte_count ? second : load.frame.byte_count;
+}
+
 static void connect_peer(struct connection *peer, uint32_t index, const struct sockaddr_in *address)
 {
     int yes = 1;
+    peer->index = index;
     uint32_t own_number = CONNECTION_FIRST + index;
     peer->fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (peer->fd < 0 || connect(peer->fd, (const struct sockaddr *)address, sizeof *address) != 0)
@@ -483,7 +601,7 @@ static void connect_peer(struct connection *peer, uint32_t index, const struct s
         fail("the options of a socket");
     peer->input_size = INPUT_BYTES;
     peer->input = allocated(peer->input_size);
-    peer->output = allocated(load.frame.byte_count * load.depth);
+    peer->output = allocated(longest_frame() * load.depth);
     peer->frame = allocated(load.frame.byte_count);
     memcpy(peer->frame, load.frame.data, load.frame.byte_count);
     if (load.protocol == NATS)
@@ -498,6 +616,8 @@ static void start(int epoll, struct connection *peers)
     for (uint32_t i = 0; i < load.connections; i++) {
         watch(epoll, &peers[i], EPOLL_CTL_ADD, 0);
         double now = seconds(CLOCK_MONOTONIC);
+        if (load.protocol == WAKE && i % 2 == 1)
+            continue;
         for (uint32_t index = 0; index < load.depth; index++)
             queue_request(&peers[i], index, now);
         flush(epoll, &peers[i]);
@@ -573,7 +693,7 @@ static long number(const char *text, const char *name, long least)
 
 static enum protocol protocol_named(const char *name)
 {
-    for (int protocol = REMOTING; protocol <= WALK; protocol++)
+    for (int protocol = REMOTING; protocol <= WAKE; protocol++)
         if (strcmp(name, PROTOCOLS[protocol]) == 0)
             return (enum protocol)protocol;
     fprintf(stderr, "load: no such protocol: '%s'\n", name);
@@ -590,6 +710,50 @@ static void find_walk(const char *step, const char *span)
     find_places(&load.queue, QUEUE_NUMBER);
     if (load.offset.place_count == 0 || load.queue.place_count == 0)
         fail("a pull without the numbers " OFFSET_NUMBER " and " QUEUE_NUMBER);
+}
+
+static struct text found_in(const struct text *text, const char *digits, size_t digit_count)
+{
+    struct text found = *text;
+    found.place_count = 0;
+    if (digit_count == NUMBER_DIGITS) {
+        find_places(&found, digits);
+        return found;
+    }
+    const char *place = memmem(text->data, text->byte_count, digits, digit_count);
+    if (place != NULL)
+        found.places[found.place_count++] = (size_t)(place - text->data);
+    return found;
+}
+
+static void read_second(const char *path)
+{
+    read_text(&load.second, path);
+    find_places(&load.second, NUMBER);
+    load.second_log = found_in(&load.second, LOG_NUMBER, LOG_DIGITS);
+    load.second_offset = found_in(&load.second, OFFSET_NUMBER, NUMBER_DIGITS);
+    load.second_queue = found_in(&load.second, QUEUE_NUMBER, NUMBER_DIGITS);
+    load.offset = found_in(&load.frame, OFFSET_NUMBER, NUMBER_DIGITS);
+    load.queue = found_in(&load.frame, QUEUE_NUMBER, NUMBER_DIGITS);
+    int is_whole = load.protocol == WAKE
+                       ? load.offset.place_count && load.queue.place_count &&
+                             load.second_queue.place_count
+                       : load.second_offset.place_count && load.second_log.place_count;
+    if (load.second.place_count == 0 || !is_whole)
+        fail("a second frame, or a first, without its numbers");
+}
+
+/* Connections of a wake come in pairs: one pulls, the next one sends for it. */
+static void pair_up(struct connection *peers)
+{
+    for (uint32_t i = 0; i < load.connections; i++) {
+        peers[i].partner = &peers[i ^ 1];
+        peers[i].index = i / 2;
+        for (uint32_t index = 0; index < load.depth; index++) {
+            peers[i].slots[index].is_second = i % 2;
+            peers[i].slots[index].queue_offset = NUMBER_COUNT;
+        }
+    }
 }
 
 static void read_texts(const char *frame, const char *greeting)
@@ -617,12 +781,16 @@ int main(int argc, char **argv)
 {
     struct sockaddr_in address = {.sin_family = AF_INET};
     int is_walk = argc > 1 && strcmp(argv[1], PROTOCOLS[WALK]) == 0;
+    int has_second = argc == 12 && (strcmp(argv[1], PROTOCOLS[TRANSACTION]) == 0 ||
+                                    strcmp(argv[1], PROTOCOLS[WAKE]) == 0);
     if (argc < (is_walk ? 13 : 11) || argc > (is_walk ? 13 : 12) ||
         inet_pton(AF_INET, argv[2], &address.sin_addr) != 1) {
         fprintf(stderr, "usage: load remoting|resp|nats ADDRESS PORT PID CONNECTIONS DEPTH WARM "
                         "COUNT SECONDS FILE [GREETING]\n"
                         "       load walk ADDRESS PORT PID CONNECTIONS DEPTH WARM "
-                        "COUNT SECONDS FILE STEP SPAN\n");
+                        "COUNT SECONDS FILE STEP SPAN\n"
+                        "       load transaction|wake ADDRESS PORT PID CONNECTIONS DEPTH WARM "
+                        "COUNT SECONDS FILE SECOND\n");
         return 2;
     }
     load.protocol = protocol_named(argv[1]);
@@ -635,13 +803,19 @@ int main(int argc, char **argv)
     load.seconds = (double)number(argv[9], "SECONDS", 1);
     const char *answer_code = getenv("LOAD_ANSWER_CODE");
     load.answer_code = answer_code ? number(answer_code, "LOAD_ANSWER_CODE", 0) : 0;
-    read_texts(argv[10], argc == 12 ? argv[11] : NULL);
+    read_texts(argv[10], argc == 12 && !has_second ? argv[11] : NULL);
     if (is_walk)
         find_walk(argv[11], argv[12]);
+    if (has_second)
+        read_second(argv[11]);
+    if (load.protocol == WAKE)
+        load.connections *= 2;
 
     struct connection *peers = allocated(sizeof(struct connection) * load.connections);
     for (uint32_t i = 0; i < load.connections; i++)
         connect_peer(&peers[i], i, &address);
+    if (load.protocol == WAKE)
+        pair_up(peers);
     report(drive(peers));
     for (uint32_t i = 0; i < load.connections; i++)
         disconnect_peer(&peers[i]);

@@ -1,0 +1,210 @@
+"""Feeds fixed byte streams to a broker of this process, for callgrind to count instructions.
+
+``python -m bench.compare_feed FOLDER MARKS_LIBRARY CHUNKS`` runs under
+``valgrind --tool=callgrind`` with the source of one tree first on the path. Clients and broker
+share one event loop and one standing clock, and each chunk is answered before the next one is
+sent, so that neither time nor a neighbour decides how requests are grouped. Prints the cases as
+JSON.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ctypes
+import json
+import re
+import socket
+import sys
+from pathlib import Path
+
+import bench.steady_time  # noqa: F401  (it must come before the product)
+from bench.compare_cases import (
+    LOG_NUMBER,
+    OFFSET_NUMBER,
+    QUEUE_NUMBER,
+    Case,
+    cases,
+    put_number,
+)
+from bench.wire_frames import BROKER_NAME, NUMBER
+from contrail.broker.app import Broker
+from contrail.broker.settings import read_broker_settings
+from contrail.clock import ManualClock
+from contrail.runtime.event_loop import choose_event_loop, set_collector_for_serving
+from contrail.runtime.schedule import Schedule
+
+_WARM_CHUNKS = 12
+_FIRST_NUMBER = 100_000_000
+# A chunk fits into a socket's buffer, so that the broker finds it whole.
+_CHUNK_BYTES_MAX = 48 << 10
+_READ_BYTES = 256 << 10
+_NEVER_MS = 10**9
+_PLACE = rb'"msgId":"[0-9A-F]{16}([0-9A-F]{16})"'
+_OFFSET = rb'"queueOffset":"([0-9]+)"'
+_NEXT_OFFSET = re.compile(rb'"nextBeginOffset":"([0-9]+)"')
+
+
+class Client:
+    """One connection; sends what it is given and reads so many answers."""
+
+    def __init__(self, port: int) -> None:
+        self._socket = socket.create_connection(("127.0.0.1", port))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket.setblocking(False)
+        self._loop = asyncio.get_running_loop()
+
+    def send(self, data: bytes) -> None:
+        """All of it at once: the buffers are larger."""
+        sent = self._socket.send(data)
+        assert sent == len(data), f"{sent} of {len(data)} bytes fit into the socket"
+
+    async def answers(self, count: int) -> bytes:
+        """So many whole answers, as they came."""
+        data, end = b"", 0
+        while count:
+            data += await self._loop.sock_recv(self._socket, _READ_BYTES)
+            while count and len(data) >= end + 4:
+                next_end = end + 4 + int.from_bytes(data[end : end + 4], "big")
+                if next_end > len(data):
+                    break
+                end = next_end
+                count -= 1
+        assert end == len(data), "more was answered than was asked"
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+class Feed:
+    """Sends the frames of one case, chunk by chunk.
+
+    Frames are numbered before anything is counted, so that next to nothing but the broker's work
+    is counted.
+    """
+
+    def __init__(self, case: Case, port: int, chunk_count: int) -> None:
+        self._case = case
+        self._number = _FIRST_NUMBER
+        count = case.connections * (2 if case.protocol == "wake" else 1)
+        self._clients = [Client(port) for _ in range(count)]
+        self._depth = max(1, min(case.depth, _CHUNK_BYTES_MAX // len(case.frame)))
+        self._offsets = [0] * case.connections
+        frames = [self._frames(number) for _ in range(chunk_count) for number in range(count)]
+        self._frames_left = iter(frames)
+
+    @property
+    def records_per_chunk(self) -> int:
+        return self._case.connections * self._depth * self._case.records
+
+    async def chunk(self) -> None:
+        """Send one chunk on every connection and take the answers."""
+        if self._case.protocol == "wake":
+            await self._wake()
+            return
+        for client in self._clients:
+            client.send(next(self._frames_left))
+        for client in self._clients:
+            answers = await client.answers(self._depth)
+            if self._case.protocol == "transaction":
+                client.send(self._ends_of(answers))
+                answers = await client.answers(self._depth)
+            assert answers.count(b'"code":0,') == self._depth, answers[:600]
+
+    async def _wake(self) -> None:
+        """Every pull is held, then every send goes out, then each pull is answered."""
+        half = self._case.connections
+        for index in range(half):
+            pull = put_number(next(self._frames_left), OFFSET_NUMBER, self._offsets[index])
+            self._clients[index].send(pull)
+        # The broker reads the pulls before anything is sent: two turns of the loop, one to spare.
+        for _ in range(3):
+            await asyncio.sleep(0)
+        for index in range(half):
+            self._clients[half + index].send(next(self._frames_left))
+        for index in range(half):
+            await self._clients[half + index].answers(1)
+            answer = await self._clients[index].answers(1)
+            if found := _NEXT_OFFSET.search(answer):
+                self._offsets[index] = int(found[1])
+
+    def _frames(self, client_number: int) -> bytes:
+        case = self._case
+        if case.protocol == "wake":
+            is_sender = client_number >= case.connections
+            frame = self._numbered(case.second if is_sender else case.frame)
+            return put_number(frame, QUEUE_NUMBER, client_number % case.connections)
+        return b"".join(self._numbered(case.frame) for _ in range(self._depth))
+
+    def _numbered(self, frame: bytes) -> bytes:
+        self._number += 1
+        return frame.replace(NUMBER, b"%d" % self._number)
+
+    def _ends_of(self, answers: bytes) -> bytes:
+        """The ends of half messages, whose answers tell where each lies."""
+        frames = []
+        places = zip(re.findall(_OFFSET, answers), re.findall(_PLACE, answers), strict=True)
+        for queue_offset, place in places:
+            frame = put_number(self._numbered(self._case.second), OFFSET_NUMBER, int(queue_offset))
+            frames.append(put_number(frame, LOG_NUMBER, int(place, 16)))
+        assert len(frames) == self._depth, answers[:600]
+        return b"".join(frames)
+
+    def close(self) -> None:
+        for client in self._clients:
+            client.close()
+
+
+async def _fed(case: Case, folder: Path, marks: ctypes.CDLL, chunk_count: int) -> int:
+    """Run one case on a broker of its own; returns how many messages were counted."""
+    settings = read_broker_settings(
+        {
+            "brokerName": BROKER_NAME,
+            "brokerIP1": "127.0.0.1",
+            "listenAddress": "127.0.0.1",
+            "listenPort": "0",
+            "storePathRootDir": str(folder),
+            "flushDiskType": case.flush,
+            "mappedFileSizeCommitLog": str(64 << 20),
+            "contrailPrepareSegments": "false",
+            "metricsExporterType": "DISABLE",
+            "brokerFastFailureEnable": "false",
+        }
+    )
+    broker = Broker(settings.broker, settings.store, clock=ManualClock())
+    await broker.start()
+    try:
+        for frame, count in case.before:
+            before = Client(broker.port)
+            for _ in range(count):
+                before.send(frame)
+                await before.answers(1)
+            before.close()
+        feed = Feed(case, broker.port, _WARM_CHUNKS + chunk_count)
+        for _ in range(_WARM_CHUNKS):
+            await feed.chunk()
+        marks.marks_begin()
+        for _ in range(chunk_count):
+            await feed.chunk()
+        marks.marks_end(case.name.encode())
+        feed.close()
+        return feed.records_per_chunk * chunk_count
+    finally:
+        await broker.stop()
+
+
+async def _main(folder: Path, library: str, chunk_count: int) -> None:
+    marks = ctypes.CDLL(library)
+    # The broker's clock stands, so that no periodic job is due: looking for one costs by real time.
+    Schedule.due_in_ms = lambda self, now_ms: _NEVER_MS  # type: ignore[method-assign]
+    set_collector_for_serving()
+    counted = {
+        case.name: await _fed(case, folder / f"case-{number}", marks, chunk_count)
+        for number, case in enumerate(cases())
+    }
+    print(json.dumps(counted))
+
+
+if __name__ == "__main__":
+    with asyncio.Runner(loop_factory=choose_event_loop().new_loop) as runner:
+        runner.run(_main(Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])))
