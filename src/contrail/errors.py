@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+# The response code for it; the table of codes stands above this room.
+_INVALID_PARAMETER = 29
+
 
 class ContrailError(Exception):
     """The root of everything Contrail raises on purpose."""
@@ -113,6 +116,16 @@ class RequestRejected(ContrailError):
         super().__init__(remark)
         self.code = code
         self.remark = remark
+
+
+class EntryIllegal(RequestRejected, ValueError):
+    """An entry of a persisted table breaks the rule of its file's reader; the message names it.
+
+    A reader takes it as bad content, a request that brought the entry is refused with it.
+    """
+
+    def __init__(self, problem: str) -> None:
+        super().__init__(_INVALID_PARAMETER, problem)
 
 
 class CallFailed(ContrailError):

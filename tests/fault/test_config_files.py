@@ -197,12 +197,9 @@ def test_a_file_that_was_overwritten_is_refused_when_there_is_no_backup(
     "content",
     [
         b'{"offsetTable":[]}',
-        b'{"offsetTable":{"a@b":7}}',
-        b'{"offsetTable":{"a@b":{"x":7}}}',
-        b'{"offsetTable":{"a@b":{-1:7}}}',
-        b'{"offsetTable":{"a@b":{0:"x"}}}',
-        b'{"offsetTable":{"a@b":{0:9223372036854775808}}}',
-        b'{"dataVersion":7}',
+        b'{"offsetTable":7}',
+        b'["offsetTable"]',
+        b'{"offsetTable":{"a@b":{0:7}}',
     ],
     ids=repr,
 )

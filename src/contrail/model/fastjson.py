@@ -42,7 +42,8 @@ _SURROGATE = re.compile("[\ud800-\udfff]")
 _QUOTED_BYTES = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
 _quote = json.encoder.encode_basestring
 _LITERALS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
-_REFERENCE = "$ref"
+REFERENCE_KEY = "$ref"
+_REFERENCE = REFERENCE_KEY
 _REFERENCE_COST = 4
 _PATH_CHARACTERS_MAX = 1024
 _PATH_STEP = re.compile(r"\.((?:[^\\.\[]|\\.)+)|\[([0-9]{1,9})\]", re.DOTALL)
@@ -148,7 +149,7 @@ class Fields:
         if table is None:
             return {}
         return {
-            key: table._as_text(key) for key, value in table._values.items() if value is not None
+            key: table.as_text(key) for key, value in table._values.items() if value is not None
         }
 
     def integers(self, name: str) -> dict[str, int]:
@@ -160,7 +161,7 @@ class Fields:
         """This object's fields, all of them whole numbers."""
         # Tables of offsets have many entries: the place of one is named only if it is refused.
         return {
-            key: value if _is_long(value) else whole_number(value, f"{self._place}.{key}")
+            key: value if is_long(value) else whole_number(value, f"{self._place}.{key}")
             for key, value in self._values.items()
             if value is not None
         }
@@ -169,7 +170,8 @@ class Fields:
         """What a newer writer added, so that rewriting the document does not lose it."""
         return {key: value for key, value in self._values.items() if key not in known}
 
-    def _as_text(self, name: str) -> str:
+    def as_text(self, name: str) -> str:
+        """A text; a number or a boolean is taken as it would be written."""
         value = self._values[name]
         if isinstance(value, (list, dict)):
             self._refuse(name, "text")
@@ -184,12 +186,12 @@ def whole_number(value: JsonValue, place: str) -> int:
     """``value`` as a 64-bit integer; ``place`` is named if it is none."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
-    if not _is_long(value):
+    if not is_long(value):
         raise FastJsonError(f"{place} must be a 64-bit whole number, it is {_describe(value)}")
     return value
 
 
-def _is_long(value: object) -> TypeGuard[int]:
+def is_long(value: object) -> TypeGuard[int]:
     """Whether ``value`` is a Java ``long``; a boolean is none."""
     return type(value) is int and _LONG_MIN <= value <= _LONG_MAX
 
@@ -445,7 +447,7 @@ def _render(value: object, indent: int | None, depth: int) -> str:
     """One value as text; ``indent`` is None for the compact form."""
     if isinstance(value, str):
         return _quote(value)
-    if _is_long(value):
+    if is_long(value):
         return repr(value)
     if value is None or isinstance(value, (bool, int, float)):
         return _render_scalar(value)

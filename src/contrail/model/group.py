@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Self
 
-from contrail.errors import ConfigError
+from contrail.errors import ConfigError, EntryIllegal
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from contrail.model.fastjson import Fields, JsonValue, whole_number
+from contrail.model.fastjson import FastJsonError, Fields, JsonValue, whole_number
 from contrail.model.topic import NAME_PATTERN, SYSTEM_GROUP_PREFIX
 
 GROUP_LENGTH_MAX = 120
+SUBSCRIPTIONS_MAX = 1000
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 
 # Groups every broker has from the start.
@@ -188,6 +189,37 @@ def check_group_name(group: str) -> None:
         raise ConfigError(
             f"group {group!r} has {len(group)} characters, at most {GROUP_LENGTH_MAX} are allowed"
         )
+
+
+def checked_subscriptions(
+    group: str, subscriptions: Sequence[JsonValue] | None
+) -> tuple[JsonValue, ...] | None:
+    """A group's ``subscriptionDataSet`` as RocketMQ keeps it: known fields alone, no nulls.
+
+    Raises:
+        EntryIllegal: there are too many, or one has another shape.
+    """
+    if subscriptions is None:
+        return None
+    if len(subscriptions) > SUBSCRIPTIONS_MAX:
+        raise EntryIllegal(
+            f"group {group!r}: subscriptionDataSet has {len(subscriptions)} entries, "
+            f"at most {SUBSCRIPTIONS_MAX} are kept"
+        )
+    return tuple(_subscription(group, entry) for entry in subscriptions)
+
+
+def _subscription(group: str, value: JsonValue) -> JsonValue:
+    try:
+        fields = Fields(value, "subscriptionDataSet")
+        kept: dict[str, JsonValue] = {
+            name: fields.text(name, "") for name in ("topic", "expressionType", "expression")
+        }
+        kept["version"] = fields.integer("version", 0)
+    except FastJsonError as error:
+        raise EntryIllegal(f"group {group!r}: {error}") from error
+    given = fields.unknown(frozenset())
+    return {name: item for name, item in kept.items() if given.get(name) is not None}
 
 
 def is_system_group(group: str) -> bool:

@@ -13,6 +13,7 @@ from contrail.model.fastjson import Fields, JsonValue
 
 TOPIC_LENGTH_MAX = 127
 RETRY_TOPIC_LENGTH_MAX = 255
+QUEUE_COUNT_MAX = 65_535
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 LMQ_PREFIX = "%LMQ%"

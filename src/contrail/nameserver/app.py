@@ -24,6 +24,7 @@ from contrail.protocol.command import ReceivedResponse, Request
 from contrail.protocol.frames import Frames
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
+from contrail.runtime.quarantine import quarantine
 from contrail.runtime.schedule import Schedule
 from contrail.runtime.state_file import read_state
 from contrail.wire.connection import Connection
@@ -201,7 +202,9 @@ class NameServer:
         )
         if found.problem is not None:
             _log.warning("%s", found.problem)
-        self._kv.fill(found.value or {})
+        if found.value is not None:
+            await asyncio.to_thread(quarantine, self._files, path, found.value.refused)
+            self._kv.fill(found.value.namespaces)
 
     async def _run_schedule(self) -> None:
         while True:

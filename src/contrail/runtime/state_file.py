@@ -34,6 +34,8 @@ from contrail.runtime.files import FileSystem, opened, write_fully
 
 T = TypeVar("T")
 
+BACKUP_SUFFIX = ".bak"
+
 _SEAL = re.compile(rb"\n#sealed bytes=([0-9]{20}) crc32=([0-9a-f]{8})\n\Z")
 _SEAL_BYTES = 51
 
@@ -62,7 +64,7 @@ def write_state(files: FileSystem, path: Path, data: bytes, *, sealed: bool) -> 
         files.fsync(fd)
     crashpoint("state_file.tmp_synced")
     if _worth_keeping(files, path, sealed):
-        files.rename(path, _beside(path, ".bak"))
+        files.rename(path, _beside(path, BACKUP_SUFFIX))
     crashpoint("state_file.backup_made")
     files.rename(temporary, path)
     crashpoint("state_file.renamed")
@@ -90,7 +92,7 @@ def read_state(
     main = _read_copy(files, path, sealed, parse)
     if main.outcome == "good":
         return StateRead(main.value, "main")
-    backup = _read_copy(files, _beside(path, ".bak"), sealed, parse)
+    backup = _read_copy(files, _beside(path, BACKUP_SUFFIX), sealed, parse)
     if backup.outcome == "good":
         if main.outcome == "damaged" and set_aside:
             files.rename(path, _beside(path, ".damaged"))

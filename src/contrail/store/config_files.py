@@ -2,7 +2,8 @@
 
 Each file is read in RocketMQ's own shape, whichever way its keys are quoted, and written back with
 the fields of newer writers kept. Fields come out sorted; tables are plain mappings, so that the
-caller replaces a table rather than a part of it.
+caller replaces a table rather than a part of it. An entry that breaks its rule
+(``model.stored_entries``) is left out of the table and handed back among ``refused``.
 
     ==========================  ==========================================================
     file                        holds
@@ -19,23 +20,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
+from contrail.errors import StoreError
 from contrail.model.data_version import DataVersion
-from contrail.model.fastjson import FastJsonError, Fields, JsonValue, dumps, loads, whole_number
+from contrail.model.entry_sieve import EntrySieve, Refused, mended
+from contrail.model.fastjson import (
+    DOCUMENT_BYTES_MAX,
+    Fields,
+    JsonValue,
+    dumps,
+    loads,
+    whole_number,
+)
 from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.stored_entries import (
+    check_delay_entry,
+    check_filter_entry,
+    check_forbidden_entry,
+    check_group_entry,
+    check_offset_entry,
+    check_topic_entry,
+)
 from contrail.model.topic import TopicConfig
 from contrail.runtime.files import FileSystem
-from contrail.runtime.state_file import StateRead, read_state, write_state
+from contrail.runtime.state_file import BACKUP_SUFFIX, StateRead, read_state, write_state
 
 CONFIG_FOLDER = "config"
 OFFSET_KEY_SEPARATOR = "@"
 
 _SMALL_NUMBER = re.compile(r"[0-9]{1,9}")
 
-T = TypeVar("T")
 Unknown = Mapping[str, JsonValue]
 
 
@@ -46,6 +63,7 @@ class TopicTable:
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     unknown: Unknown = field(default_factory=dict)
+    refused: Refused = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +74,7 @@ class GroupTable:
     forbidden: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     unknown: Unknown = field(default_factory=dict)
+    refused: Refused = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +84,7 @@ class ConsumerOffsetTable:
     offsets: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     unknown: Unknown = field(default_factory=dict)
+    refused: Refused = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +94,7 @@ class DelayOffsetTable:
     queue_offsets: Mapping[int, int] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
     unknown: Unknown = field(default_factory=dict)
+    refused: Refused = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +123,15 @@ class ConsumerFilterTable:
 
     filters: Mapping[str, Mapping[str, ConsumerFilter]] = field(default_factory=dict)
     unknown: Unknown = field(default_factory=dict)
+    refused: Refused = ()
+
+
+class _Table(Protocol):
+    @property
+    def refused(self) -> Refused: ...
+
+
+T = TypeVar("T", bound=_Table)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,11 +145,26 @@ class ConfigFile(Generic[T]):
     def load(self, files: FileSystem, root: Path, *, set_aside: bool = True) -> StateRead[T]:
         """Read the file below ``root``, or its backup; the answer says which and why.
 
+        Entries that break their rule are taken from the backup where they are sound there, else
+        left out; the table names them in ``refused``.
+
         Raises:
             StateFileDamaged: neither can be read.
         """
         path = root / CONFIG_FOLDER / self.name
-        return read_state(files, path, sealed=False, parse=self.parse, set_aside=set_aside)
+        read = read_state(files, path, sealed=False, parse=self.parse, set_aside=set_aside)
+        if read.value is None or not read.value.refused or read.source != "main":
+            return read
+        return replace(read, value=self._mended(files, path, read.value))
+
+    def _mended(self, files: FileSystem, path: Path, table: T) -> T:
+        try:
+            backup = loads(files.read_bytes(path.with_name(path.name + BACKUP_SUFFIX)))
+        except (OSError, ValueError):
+            return table
+        document = mended(loads(files.read_bytes(path)), backup, table.refused)
+        found = self.decode(Fields(document, self.name))
+        return replace(found, refused=table.refused)  # type: ignore[type-var]
 
     def save(self, files: FileSystem, root: Path, table: T) -> None:
         """Replace the file below ``root``, keeping the old one as its backup."""
@@ -130,7 +175,22 @@ class ConfigFile(Generic[T]):
         return self.decode(Fields(loads(data), self.name))
 
     def render(self, table: T) -> bytes:
-        return dumps(self.encode(table))
+        """Raises ``StoreError`` for a table that ``parse`` would find too long."""
+        return checked_length(self.name, dumps(self.encode(table)))
+
+
+def checked_length(name: str, document: bytes) -> bytes:
+    """``document``, unless its reader would refuse it for its length.
+
+    Raises:
+        StoreError: it is longer than a reader takes.
+    """
+    if len(document) > DOCUMENT_BYTES_MAX:
+        raise StoreError(
+            f"{name} would have {len(document)} bytes, its reader takes {DOCUMENT_BYTES_MAX}; "
+            "delete entries that are not used any more"
+        )
+    return document
 
 
 def offset_key(topic: str, group: str) -> str:
@@ -139,12 +199,19 @@ def offset_key(topic: str, group: str) -> str:
 
 
 def _decode_topics(fields: Fields) -> TopicTable:
-    table = fields.children("topicConfigTable")
+    sieve = EntrySieve(fields)
     return TopicTable(
-        topics={name: TopicConfig.from_fields(entry, name) for name, entry in table.items()},
-        data_version=_data_version(fields),
+        topics=sieve.entries("topicConfigTable", _read_topic),
+        data_version=_data_version(sieve),
         unknown=fields.unknown(frozenset({"dataVersion", "topicConfigTable"})),
+        refused=sieve.refused,
     )
+
+
+def _read_topic(name: str, value: JsonValue) -> TopicConfig:
+    config = TopicConfig.from_fields(Fields(value, f"topic {name!r}"), name)
+    check_topic_entry(name, config)
+    return config
 
 
 def _encode_topics(table: TopicTable) -> dict[str, object]:
@@ -156,18 +223,37 @@ def _encode_topics(table: TopicTable) -> dict[str, object]:
 
 
 def _decode_groups(fields: Fields) -> GroupTable:
-    groups = fields.children("subscriptionGroupTable")
-    forbidden = fields.children("forbiddenTable")
+    sieve = EntrySieve(fields)
+
+    def forbidden_to(group: str, value: JsonValue) -> dict[str, int]:
+        place = f"forbiddenTable.{group}"
+        return sieve.items(
+            ("forbiddenTable", group),
+            Fields(value, place),
+            lambda topic, bits: _read_forbidden(group, topic, bits),
+        )
+
     return GroupTable(
-        groups={
-            name: SubscriptionGroupConfig.from_fields(entry, name) for name, entry in groups.items()
-        },
-        forbidden={group: topics.as_integers() for group, topics in forbidden.items()},
-        data_version=_data_version(fields),
+        groups=sieve.entries("subscriptionGroupTable", _read_group),
+        forbidden=sieve.entries("forbiddenTable", forbidden_to),
+        data_version=_data_version(sieve),
         unknown=fields.unknown(
             frozenset({"dataVersion", "forbiddenTable", "subscriptionGroupTable"})
         ),
+        refused=sieve.refused,
     )
+
+
+def _read_group(name: str, value: JsonValue) -> SubscriptionGroupConfig:
+    config = SubscriptionGroupConfig.from_fields(Fields(value, f"group {name!r}"), name)
+    check_group_entry(name, config)
+    return config
+
+
+def _read_forbidden(group: str, topic: str, value: JsonValue) -> int:
+    bits = whole_number(value, f"forbiddenTable.{group}.{topic}")
+    check_forbidden_entry(group, topic, bits)
+    return bits
 
 
 def _encode_groups(table: GroupTable) -> dict[str, object]:
@@ -180,11 +266,24 @@ def _encode_groups(table: GroupTable) -> dict[str, object]:
 
 
 def _decode_consumer_offsets(fields: Fields) -> ConsumerOffsetTable:
-    table = fields.children("offsetTable")
+    sieve = EntrySieve(fields)
+
+    def queues_of(key: str, value: JsonValue) -> dict[int, int]:
+        def read(queue: str, offset: JsonValue) -> tuple[int, int]:
+            entry = _numbered(queue, key), whole_number(offset, f"{key}.{queue}")
+            check_offset_entry(key, *entry)
+            return entry
+
+        # A key that may not stand there takes all its queues with it.
+        check_offset_entry(key, 0, 0)
+        found = sieve.items(("offsetTable", key), Fields(value, key), read)
+        return dict(found.values())
+
     return ConsumerOffsetTable(
-        offsets={key: _by_number(queues, key) for key, queues in table.items()},
-        data_version=_data_version(fields),
+        offsets=sieve.entries("offsetTable", queues_of),
+        data_version=_data_version(sieve),
         unknown=fields.unknown(frozenset({"dataVersion", "groupTopicMap", "offsetTable"})),
+        refused=sieve.refused,
     )
 
 
@@ -208,12 +307,19 @@ def _topics_by_group(offset_keys: Mapping[str, object]) -> dict[str, list[str]]:
 
 
 def _decode_delay_offsets(fields: Fields) -> DelayOffsetTable:
-    table = fields.child("offsetTable")
+    sieve = EntrySieve(fields)
     return DelayOffsetTable(
-        queue_offsets={} if table is None else _by_number(table, "offsetTable"),
-        data_version=_data_version(fields),
+        queue_offsets=dict(sieve.entries("offsetTable", _read_delay).values()),
+        data_version=_data_version(sieve),
         unknown=fields.unknown(frozenset({"dataVersion", "offsetTable"})),
+        refused=sieve.refused,
     )
+
+
+def _read_delay(level: str, value: JsonValue) -> tuple[int, int]:
+    entry = _numbered(level, "offsetTable"), whole_number(value, f"offsetTable.{level}")
+    check_delay_entry(*entry)
+    return entry
 
 
 def _encode_delay_offsets(table: DelayOffsetTable) -> dict[str, object]:
@@ -225,20 +331,41 @@ def _encode_delay_offsets(table: DelayOffsetTable) -> dict[str, object]:
 
 
 def _decode_filters(fields: Fields) -> ConsumerFilterTable:
-    topics = fields.children("filterDataByTopic")
+    sieve = EntrySieve(fields)
+
+    def groups_of(topic: str, value: JsonValue) -> dict[str, ConsumerFilter]:
+        name = "groupFilterData"
+        return sieve.items(
+            ("filterDataByTopic", topic, name),
+            Fields(value, topic).child(name),
+            lambda group, entry: _decode_filter(Fields(entry, f"{topic}.{group}"), topic, group),
+        )
+
     return ConsumerFilterTable(
-        filters={
-            topic: {
-                group: _decode_filter(entry, topic, group)
-                for group, entry in groups.children("groupFilterData").items()
-            }
-            for topic, groups in topics.items()
-        },
+        filters=sieve.entries("filterDataByTopic", groups_of),
         unknown=fields.unknown(frozenset({"filterDataByTopic"})),
+        refused=sieve.refused,
     )
 
 
 def _decode_filter(fields: Fields, topic: str, group: str) -> ConsumerFilter:
+    entry = _read_filter(fields, topic, group)
+    check_filter_entry(entry.topic, entry.group, filter_numbers(entry))
+    return entry
+
+
+def filter_numbers(entry: ConsumerFilter) -> tuple[int, ...]:
+    """Everything in a filter that must be a 64-bit number."""
+    return (
+        entry.born_time_ms,
+        entry.dead_time_ms,
+        entry.client_version,
+        entry.bloom_bit_count,
+        *entry.bloom_bit_positions,
+    )
+
+
+def _read_filter(fields: Fields, topic: str, group: str) -> ConsumerFilter:
     bloom = fields.child("bloomFilterData") or Fields({}, "bloomFilterData")
     return ConsumerFilter(
         topic=fields.text("topic", topic),
@@ -286,21 +413,16 @@ def _encode_filter(entry: ConsumerFilter) -> dict[str, object]:
 _FILTER_FIELDS = frozenset(_encode_filter(ConsumerFilter("", "", "")))
 
 
-def _data_version(fields: Fields) -> DataVersion:
-    found = fields.child("dataVersion")
-    return DataVersion() if found is None else DataVersion.from_fields(found)
+def _data_version(sieve: EntrySieve) -> DataVersion:
+    name = "dataVersion"
+    return sieve.value(
+        name, lambda found: DataVersion.from_fields(Fields(found, name)), DataVersion()
+    )
 
 
-def _by_number(fields: Fields, place: str) -> dict[int, int]:
-    """A table whose keys are numbers: queue ids or delay levels."""
-    return {_key_number(key, place): value for key, value in fields.as_integers().items()}
-
-
-def _key_number(key: str, place: str) -> int:
-    number = int(key) if _SMALL_NUMBER.fullmatch(key) else whole_number(key, f"a key of {place}")
-    if not 0 <= number < 2**31:
-        raise FastJsonError(f"a key of {place} must be a number from 0 to 2147483647, it is {key}")
-    return number
+def _numbered(key: str, place: str) -> int:
+    """A key that is a number: a queue id or a delay level."""
+    return int(key) if _SMALL_NUMBER.fullmatch(key) else whole_number(key, f"a key of {place}")
 
 
 TOPICS = ConfigFile("topics.json", _decode_topics, _encode_topics)

@@ -28,7 +28,7 @@ def test_a_listed_setting_changes_and_says_what_it_was() -> None:
     assert settings.config.trace_on is False
     assert settings.epoch == 1
     assert settings.data_version.counter == 1
-    assert settings.changed == {"brokerPermission": "4", "traceOn": "FALSE"}
+    assert settings.changed == {"brokerPermission": "4", "traceOn": "false"}
 
 
 def test_one_refused_setting_leaves_all_as_they_were() -> None:

@@ -103,9 +103,40 @@ def test_a_topic_is_created_after_its_template_on_the_first_send() -> None:
     assert room.table.data_version == DataVersion(0, 1, NOW_MS)
 
 
-@pytest.mark.parametrize(("asked", "given_count"), [(100, 8), (8, 8), (0, 0), (-3, 0)])
+@pytest.mark.parametrize(("asked", "given_count"), [(100, 8), (8, 8), (1, 1)])
 def test_the_template_bounds_the_queues_of_what_is_created(asked: int, given_count: int) -> None:
     assert Room().send("orders", queue_count=asked).write_queue_count == given_count
+
+
+@pytest.mark.parametrize("asked", [0, -3, -(1 << 31)])
+def test_a_send_makes_no_topic_without_queues(asked: int) -> None:
+    room = Room()
+    with pytest.raises(RequestRejected, match=r"'orders' .* no queue: .* ask for at least 1"):
+        room.send("orders", queue_count=asked)
+    assert room.table.get("orders") is None
+
+
+@pytest.mark.parametrize(("read", "write"), [(0, 4), (4, 0), (0, 0)])
+def test_an_operator_makes_no_topic_without_queues(read: int, write: int) -> None:
+    room = Room()
+    with pytest.raises(RequestRejected, match=r"topic 'orders': .*QueueNums 0 must be from 1 to"):
+        room.topics.update([TopicConfig("orders", read, write)], NOW_MS)
+    assert room.table.get("orders") is None
+
+
+def test_producers_of_a_topic_may_be_stopped_by_no_write_queues() -> None:
+    room = Room()
+    room.topics.update([TopicConfig("orders", 4, 4)], NOW_MS)
+    room.topics.update([TopicConfig("orders", 4, 0)], NOW_MS)
+    with pytest.raises(RequestRejected, match="readQueueNums 0"):
+        room.topics.update([TopicConfig("orders", 0, 4)], NOW_MS)
+    assert room.table.topics["orders"].write_queue_count == 0
+
+
+def test_a_group_without_retries_has_a_retry_topic_with_a_queue() -> None:
+    room = Room()
+    made = room.topics.ensure_retry_topic("g", NOW_MS, queue_count=0)
+    assert (made.read_queue_count, made.write_queue_count) == (1, 1)
 
 
 def test_nothing_is_created_without_a_template_that_can_be_inherited() -> None:

@@ -8,6 +8,7 @@ from contrail.errors import RequestRejected
 from contrail.model.fastjson import FastJsonError
 from contrail.nameserver.state import kv
 from contrail.nameserver.state.kv import KvTable, decode_kv
+from contrail.protocol.codes import ResponseCode
 
 
 def test_values_are_kept_by_namespace_and_key() -> None:
@@ -47,11 +48,42 @@ def test_the_file_is_rocketmqs_and_reads_back() -> None:
     lines = ["{", '\t"configTable":{', '\t\t"ORDER_TOPIC_CONFIG":{', '\t\t\t"t":"broker-a:4"']
     assert document.decode() == "\n".join([*lines, "\t\t}", "\t}", "}"])
     again = KvTable()
-    again.fill(decode_kv(document))
+    again.fill(decode_kv(document).namespaces)
     assert again.get("ORDER_TOPIC_CONFIG", "t") == "broker-a:4"
-    assert decode_kv(b"{}") == {}
+    assert decode_kv(b"{}") == ({}, ())
 
 
 def test_a_file_of_another_shape_is_refused() -> None:
     with pytest.raises(FastJsonError):
-        decode_kv(b'{"configTable":{"n":1}}')
+        decode_kv(b'{"configTable":[]}')
+
+
+def test_entries_that_break_their_rule_are_handed_back_and_the_others_read() -> None:
+    stored = decode_kv(b'{"configTable":{"n":{"a":"1","b":{},"\\u0001":"2"},"m":1,"o":{"k":true}}}')
+    assert stored.namespaces == {"n": {"a": "1"}, "o": {"k": "true"}}
+    places = [entry.place for entry in stored.refused]
+    assert places == [
+        ("configTable", "n", "b"),
+        ("configTable", "n", "\x01"),
+        ("configTable", "m"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("namespace", "key", "value"),
+    [
+        ("", "k", "v"),
+        ("n", " ", "v"),
+        ("n", "$ref", "$.x"),
+        ("n", "k\n", "v"),
+        ("n", "k", "\ud800"),
+    ],
+)
+def test_an_entry_that_the_files_reader_would_refuse_is_not_taken(
+    namespace: str, key: str, value: str
+) -> None:
+    table = KvTable()
+    with pytest.raises(RequestRejected) as refusal:
+        table.put(namespace, key, value)
+    assert refusal.value.code == ResponseCode.INVALID_PARAMETER
+    assert table.namespace(namespace) is None

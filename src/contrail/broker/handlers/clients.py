@@ -15,6 +15,7 @@ from contrail.broker.state.system_names import SystemNames
 from contrail.clock import Clock
 from contrail.errors import FilterInvalid, RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.stored_entries import check_filter_entry
 from contrail.model.subscription import SQL92, SubscriptionData
 from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.connections import (
@@ -142,6 +143,7 @@ class ClientHandlers:
         _refuse_class_filters(heartbeat.consumers)
         for data in heartbeat.consumers:
             self._require_open(data)
+        _refuse_illegal_filters(heartbeat.consumers)
         # The old form, which has no fingerprint, is always told that something changed.
         sub_changed = heartbeat.fingerprint == 0 or taken.wants_full
         return Response(
@@ -339,6 +341,14 @@ def _refuse_class_filters(consumers: Iterable[ConsumerData]) -> None:
         subscription = _class_filtered(data)
         if subscription is not None:
             raise _class_filter_refusal(subscription)
+
+
+def _refuse_illegal_filters(consumers: Iterable[ConsumerData]) -> None:
+    """Expressions are kept in a file: no topic may be named that the file's reader refuses."""
+    for data in consumers:
+        for entry in data.subscriptions:
+            if not entry.by_tag:
+                check_filter_entry(entry.topic, data.group, (entry.sub_version,))
 
 
 def _class_filter_refusal(subscription: SubscriptionData) -> RequestRejected:

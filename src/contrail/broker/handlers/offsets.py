@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from contrail.broker.services.groups import check_name
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.clock import Clock
@@ -187,6 +188,7 @@ class OffsetHandlers:
         """Copy a group's progress to another group, on one topic or on all of them."""
         fields = HeaderFields(request)
         source, destination = fields.text("srcGroup"), fields.text("destGroup")
+        check_name(destination)
         wanted = fields.text("topic", "")
         offline = fields.boolean("offline")
         for topic in [wanted] if wanted.strip() else sorted(self._offsets.topics_of(source)):

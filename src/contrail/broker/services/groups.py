@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from contrail.broker.services.auto_creation import AutoCreation, Kind
+from contrail.broker.services.topics import check_name as check_topic
 from contrail.broker.state.attributes import GROUP_ATTRIBUTES, alter_attributes
 from contrail.broker.state.groups import FORBIDDEN_READ, GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -15,8 +16,10 @@ from contrail.model.group import (
     BUILT_IN_GROUPS,
     SubscriptionGroupConfig,
     check_group_name,
+    checked_subscriptions,
     is_system_group,
 )
+from contrail.model.stored_entries import check_group_entry
 from contrail.protocol.codes import ResponseCode
 
 _log = logging.getLogger(__name__)
@@ -103,7 +106,16 @@ class Groups:
         attributes = alter_attributes(
             None if current is None else current.attributes, requested.attributes, GROUP_ATTRIBUTES
         )
-        return dataclasses.replace(requested, attributes=attributes)
+        # Fields that a request brings and RocketMQ does not know are left out, as by RocketMQ.
+        unknown = {} if current is None else current.unknown
+        planned = dataclasses.replace(
+            requested,
+            subscriptions=checked_subscriptions(requested.group, requested.subscriptions),
+            attributes=attributes,
+            unknown=unknown,
+        )
+        check_group_entry(planned.group, planned)
+        return planned
 
     def delete(self, group: str, now_ms: int) -> bool:
         """False when there was no such group."""
@@ -117,7 +129,13 @@ class Groups:
         return bool(self.table.forbidden(group, topic) & FORBIDDEN_READ)
 
     def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
-        """Allow or forbid a group to read a topic."""
+        """Allow or forbid a group to read a topic.
+
+        Raises:
+            RequestRejected: INVALID_PARAMETER for a name that no group or topic may have.
+        """
+        check_name(group)
+        check_topic(topic)
         bits = self.table.forbidden(group, topic)
         changed = bits & ~FORBIDDEN_READ if readable else bits | FORBIDDEN_READ
         if changed != bits:

@@ -165,7 +165,7 @@ class Persistence:
             try:
                 path = self._folder / table.name
                 write_state(self._files, path, render(), sealed=table.sealed)
-            except (OSError, ValueError):
+            except (OSError, ValueError, StoreError):
                 _log.exception("%s could not be written; it will be tried again", table.name)
                 failed.append(table)
         return failed

@@ -15,7 +15,7 @@ from heapq import merge
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
-from contrail.broker.services.topics import QUEUE_COUNT_MAX, Topics
+from contrail.broker.services.topics import Topics
 from contrail.broker.state.send_memory import Claim, FirstSend, SendMemory, Window
 from contrail.broker.state.sent_record import SentRecord, read_sent
 from contrail.clock import Clock
@@ -38,6 +38,7 @@ from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from contrail.model.topic import (
     DLQ_PREFIX,
     HALF_TOPIC,
+    QUEUE_COUNT_MAX,
     RETRY_PREFIX,
     SCHEDULE_TOPIC,
     TIMER_TOPIC,

@@ -32,7 +32,7 @@ from contrail.model.topic import HALF_TOPIC, SINK_TOPIC
 from contrail.protocol.bodies.sinks import SINK_KEY, SinkStatus, read_status, status_as_json
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import read_state
-from contrail.store.config_files import CONFIG_FOLDER
+from contrail.store.config_files import CONFIG_FOLDER, checked_length
 
 _log = logging.getLogger(__name__)
 
@@ -136,10 +136,21 @@ class SinkLedgerFile:
 
     def _take_marked(self, message: StoredMessage) -> None:
         if message.topic == SINK_TOPIC:
-            sink_id, status = read_note(message.body)
-            self.ledger.told(sink_id, status, message.store_timestamp_ms)
+            self._take_note(message)
         elif message.topic != HALF_TOPIC:
             self._take_row(message)
+
+    def _take_note(self, message: StoredMessage) -> None:
+        try:
+            sink_id, status = read_note(message.body)
+        except (ValueError, RequestRejected) as error:
+            _log.error(
+                "the note of a sink at %d cannot be read and is passed over: %s",
+                message.physical_offset,
+                error,
+            )
+            return
+        self.ledger.told(sink_id, status, message.store_timestamp_ms)
 
     def _take_row(self, message: StoredMessage) -> None:
         row, target = read_row(message.raw_properties), target_of(message)
@@ -251,7 +262,8 @@ def _render(copy: _Copy) -> bytes:
             for sink_id, sink in copy.ledger.sinks.items()
         },
     }
-    return json.dumps(document, separators=(",", ":"), default=dict).encode()
+    text = json.dumps(document, separators=(",", ":"), default=dict)
+    return checked_length(FILE_NAME, text.encode())
 
 
 def _parse(data: bytes) -> _Copy:

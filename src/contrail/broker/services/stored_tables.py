@@ -17,12 +17,14 @@ from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.topics import TopicTable
 from contrail.errors import RequestRejected
+from contrail.model.entry_sieve import Refused, RefusedEntry
 from contrail.model.fastjson import JsonValue
 from contrail.protocol.bodies.properties_text import parse_properties, render_properties
 from contrail.runtime.files import FileSystem
+from contrail.runtime.quarantine import quarantine
 from contrail.runtime.state_file import StateRead, read_state
 from contrail.store import config_files
-from contrail.store.config_files import CONFIG_FOLDER
+from contrail.store.config_files import CONFIG_FOLDER, ConfigFile
 
 _log = logging.getLogger(__name__)
 
@@ -34,6 +36,12 @@ _TOPIC_CREATORS_FIELD = "contrailAutoTopicsByAddress"
 _GROUP_CREATORS_FIELD = "contrailAutoGroupsByAddress"
 
 T = TypeVar("T")
+E = TypeVar("E", bound="_WithRefused")
+
+
+class _WithRefused(Protocol):
+    @property
+    def refused(self) -> Refused: ...
 
 
 class _WithEpoch(Protocol):
@@ -51,7 +59,7 @@ def load_topics(files: FileSystem, root: Path) -> TopicTable:
     Raises:
         StateFileDamaged: neither the file nor its backup can be read.
     """
-    stored = _value(config_files.TOPICS.load(files, root), config_files.TopicTable())
+    stored = _load(config_files.TOPICS, files, root, config_files.TopicTable())
     unknown = dict(stored.unknown)
     auto_created = unknown.pop(_AUTO_CREATED_FIELD, None)
     names = auto_created if isinstance(auto_created, list) else []
@@ -67,7 +75,7 @@ def load_topics(files: FileSystem, root: Path) -> TopicTable:
 
 def load_groups(files: FileSystem, root: Path) -> GroupTable:
     """The groups of the last run, or none; raises like ``load_topics``."""
-    stored = _value(config_files.GROUPS.load(files, root), config_files.GroupTable())
+    stored = _load(config_files.GROUPS, files, root, config_files.GroupTable())
     unknown = dict(stored.unknown)
     creators = _read_creators(unknown.pop(_GROUP_CREATORS_FIELD, None))
     return GroupTable(
@@ -81,9 +89,7 @@ def load_groups(files: FileSystem, root: Path) -> GroupTable:
 
 def load_consumer_offsets(files: FileSystem, root: Path) -> ConsumerOffsets:
     """The consumer offsets of the last run, or none; raises like ``load_topics``."""
-    stored = _value(
-        config_files.CONSUMER_OFFSETS.load(files, root), config_files.ConsumerOffsetTable()
-    )
+    stored = _load(config_files.CONSUMER_OFFSETS, files, root, config_files.ConsumerOffsetTable())
     return ConsumerOffsets(stored.offsets, data_version=stored.data_version, unknown=stored.unknown)
 
 
@@ -94,20 +100,19 @@ def load_delay_cursors(files: FileSystem, root: Path, delay_table: Sequence[int]
     """
     read = config_files.DELAY_OFFSETS.load(files, root)
     stored = _value(read, config_files.DelayOffsetTable())
+    _quarantine(files, root, config_files.DELAY_OFFSETS.name, stored.refused)
     return DelayCursors(
         delay_table,
         stored.queue_offsets,
         data_version=stored.data_version,
         unknown=stored.unknown,
-        are_newest=read.source == "main",
+        are_newest=read.source == "main" and not stored.refused,
     )
 
 
 def load_filters(files: FileSystem, root: Path, filters: FilterTable, now_ms: int) -> None:
     """Give ``filters`` the expressions of the last run; raises like ``load_topics``."""
-    stored = _value(
-        config_files.CONSUMER_FILTERS.load(files, root), config_files.ConsumerFilterTable()
-    )
+    stored = _load(config_files.CONSUMER_FILTERS, files, root, config_files.ConsumerFilterTable())
     entries = [entry for groups in stored.filters.values() for entry in groups.values()]
     filters.load(entries, now_ms, unknown=stored.unknown)
 
@@ -124,13 +129,25 @@ def load_settings(
     settings = RuntimeSettings(config, fixed_names=fixed_names)
     path = root / CONFIG_FOLDER / SETTINGS_FILE
     read = read_state(files, path, sealed=False, parse=lambda data: parse_properties(data.decode()))
+    refused = []
     for name, text in _value(read, {}).items():
         try:
             settings.change({name: text}, now_ms)
             _log.info("%s=%s, as changed at run time (%s)", name, text, path)
         except RequestRejected as error:
-            _log.warning("%s is ignored: %s", path, error.remark)
+            refused.append(RefusedEntry((name,), text, error.remark))
+    _quarantine(files, root, SETTINGS_FILE, tuple(refused))
     return settings
+
+
+def _load(file: ConfigFile[E], files: FileSystem, root: Path, default: E) -> E:
+    stored = _value(file.load(files, root), default)
+    _quarantine(files, root, file.name, stored.refused)
+    return stored
+
+
+def _quarantine(files: FileSystem, root: Path, name: str, refused: Refused) -> None:
+    quarantine(files, root / CONFIG_FOLDER / name, refused)
 
 
 def _value(read: StateRead[T], default: T) -> T:

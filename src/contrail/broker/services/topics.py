@@ -18,6 +18,7 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.system_names import SystemNames
 from contrail.broker.state.topics import TopicTable
 from contrail.errors import MessageIllegal, RequestRejected
+from contrail.model.stored_entries import check_entry_name, check_topic_entry
 from contrail.model.topic import (
     AUTO_CREATE_TOPIC,
     BENCHMARK_TOPIC,
@@ -26,6 +27,7 @@ from contrail.model.topic import (
     MESSAGE_TYPE_ATTRIBUTE,
     OFFSET_MOVED_TOPIC,
     OP_HALF_TOPIC,
+    QUEUE_COUNT_MAX,
     QUEUE_TYPE_ATTRIBUTE,
     RESERVE_TIME_ATTRIBUTE,
     RETRY_PREFIX,
@@ -51,7 +53,6 @@ from contrail.wire.router import is_within, parse_networks
 
 _log = logging.getLogger(__name__)
 
-QUEUE_COUNT_MAX = 65_535
 PERM_MAX = 7
 FILTER_TYPES = ("SINGLE_TAG", "MULTI_TAG")
 REVIVE_QUEUE_COUNT = 8
@@ -148,7 +149,14 @@ class Topics:
             return None
         if default_topic == AUTO_CREATE_TOPIC and not self._settings.config.auto_create_topic:
             return None
-        count = max(0, min(queue_count, template.write_queue_count))
+        count = min(queue_count, template.write_queue_count)
+        if count <= 0:
+            raise RequestRejected(
+                ResponseCode.INVALID_PARAMETER,
+                f"topic {topic!r} would be made with no queue: defaultTopicQueueNums is "
+                f"{queue_count}, template {default_topic!r} has {template.write_queue_count}; "
+                "ask for at least 1",
+            )
         return TopicConfig(
             topic=topic,
             read_queue_count=count,
@@ -245,6 +253,8 @@ class Topics:
             return config
         if config is None:
             check_name(topic)
+            # A group without retries has a retry topic all the same, for its consumers' routes.
+            queue_count = max(queue_count, 1)
             config = TopicConfig(topic, queue_count, queue_count, perm, sys_flag=sys_flag)
         config = dataclasses.replace(config, order=order)
         self._put(config, now_ms, level=level)
@@ -266,9 +276,9 @@ class Topics:
 
     def _plan_update(self, requested: TopicConfig) -> TopicConfig:
         self.check_changeable(requested.topic)
-        _check_settings(requested)
-        self._check_message_type(requested)
         current = self.table.get(requested.topic)
+        _check_settings(requested, is_new=current is None)
+        self._check_message_type(requested)
         attributes = alter_attributes(
             None if current is None else current.attributes, requested.attributes, TOPIC_ATTRIBUTES
         )
@@ -278,7 +288,9 @@ class Topics:
                 f"attribute {RESERVE_TIME_ATTRIBUTE!r} needs tiered storage, which is not here",
             )
         unknown = {} if current is None else current.unknown
-        return dataclasses.replace(requested, attributes=attributes, unknown=unknown)
+        planned = dataclasses.replace(requested, attributes=attributes, unknown=unknown)
+        check_topic_entry(planned.topic, planned)
+        return planned
 
     def check_changeable(self, topic: str) -> None:
         """Refuse what administrators may not create or change."""
@@ -289,6 +301,7 @@ class Topics:
         """Refuse what administrators may not delete; odd names that the broker made may go."""
         if not topic.strip():
             check_name(topic)
+        check_entry_name("topic", topic)
         with _refused_names():
             check_topic_folder(topic)
         self._check_not_system(topic)
@@ -376,22 +389,25 @@ def _no_such_topic(topic: str) -> RequestRejected:
     )
 
 
-def _check_settings(config: TopicConfig) -> None:
-    problem = _settings_problem(config)
+def _check_settings(config: TopicConfig, *, is_new: bool) -> None:
+    problem = _settings_problem(config, is_new)
     if problem is not None:
         raise RequestRejected(ResponseCode.INVALID_PARAMETER, f"topic {config.topic!r}: {problem}")
 
 
-def _settings_problem(config: TopicConfig) -> str | None:
+def _settings_problem(config: TopicConfig, is_new: bool) -> str | None:
     if not 0 <= config.perm <= PERM_MAX:
         return f"perm {config.perm} must be from 0 to {PERM_MAX}"
     counts: Mapping[str, int] = {
         "readQueueNums": config.read_queue_count,
         "writeQueueNums": config.write_queue_count,
     }
+    # Nobody could write to a new topic without queues, or read it. The write queues of one that
+    # exists may go down to 0: producers stop, consumers read what is left.
+    lowest = {"readQueueNums": 1, "writeQueueNums": 1 if is_new else 0}
     for name, count in counts.items():
-        if not 0 <= count <= QUEUE_COUNT_MAX:
-            return f"{name} {count} must be from 0 to {QUEUE_COUNT_MAX}"
+        if not lowest[name] <= count <= QUEUE_COUNT_MAX:
+            return f"{name} {count} must be from {lowest[name]} to {QUEUE_COUNT_MAX}"
     if config.filter_type not in FILTER_TYPES:
         return f"topicFilterType {config.filter_type!r} must be {' or '.join(FILTER_TYPES)}"
     return None

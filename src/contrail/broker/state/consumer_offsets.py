@@ -18,6 +18,7 @@ from contrail.broker.state.own_cursors import OwnCursors, is_own_key
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
+from contrail.model.stored_entries import check_offset_entry
 from contrail.protocol.codes import ResponseCode
 
 UNKNOWN = -1
@@ -85,9 +86,13 @@ class ConsumerOffsets:
         self.changed = True
 
     def commit(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> bool:
-        """Note a group's progress; False if a pending reset made it void."""
-        assert -(1 << 63) <= consumer_offset < 1 << 63, "no file could hold it"
+        """Note a group's progress; False if a pending reset made it void.
+
+        Raises:
+            EntryIllegal: the reader of the table's file would refuse it.
+        """
         key = offsets_key(group, topic)
+        check_offset_entry(key, queue_id, consumer_offset)
         if self._resets and queue_id in self._resets.get(key, ()):
             return False
         self._put(self._committed, key, queue_id, consumer_offset)
@@ -102,7 +107,8 @@ class ConsumerOffsets:
     def read_on(self, key: str, queue_id: int, consumer_offset: int, queue_offset: int) -> None:
         """What one pull tells, when no reset is pending: how far its group has come and reads.
 
-        ``key`` is an ``offsets_key``; a ``consumer_offset`` below 0 tells nothing.
+        ``key`` is an ``offsets_key``; a ``consumer_offset`` below 0 tells nothing. Its caller
+        has had the key and the queue admitted, and takes numbers of 18 digits at most.
         """
         if consumer_offset >= 0:
             committed = self._committed.get(key)
@@ -130,8 +136,13 @@ class ConsumerOffsets:
     # Resets by an operator.
 
     def assign_reset(self, group: str, topic: str, queue_id: int, consumer_offset: int) -> None:
-        """The group must go on from there; it learns so from its next pull."""
+        """The group must go on from there; it learns so from its next pull.
+
+        Raises:
+            EntryIllegal: the reader of the table's file would refuse it.
+        """
         key = _moveable(group, topic)
+        check_offset_entry(key, queue_id, consumer_offset)
         self._put(self._resets, key, queue_id, consumer_offset)
         self._put(self._committed, key, queue_id, consumer_offset)
         self.changed = True
@@ -168,8 +179,13 @@ class ConsumerOffsets:
         return {group for name, group in self._pairs() if name == topic}
 
     def clone(self, source: str, destination: str, topic: str) -> bool:
-        """Copy a group's offsets on a topic to another group; False if there are none."""
+        """Copy a group's offsets on a topic to another group; False if there are none.
+
+        Raises:
+            EntryIllegal: no group can have the name ``destination``.
+        """
         key = _moveable(destination, topic)
+        check_offset_entry(key, 0, 0)
         queues = self._queues(offsets_key(source, topic))
         if queues is None:
             return False

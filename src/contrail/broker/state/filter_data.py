@@ -12,9 +12,10 @@ from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
 from contrail.broker.state.watched import Watched
-from contrail.errors import FilterInvalid
+from contrail.errors import EntryIllegal, FilterInvalid
 from contrail.model.fastjson import JsonValue
 from contrail.model.property_sieve import PropertySieve
+from contrail.model.stored_entries import check_filter_entry
 from contrail.model.subscription import SQL92, SubscriptionData
 
 REMOVED_AFTER_MS = 24 * 3600 * 1000
@@ -153,6 +154,10 @@ class FilterTable(Watched):
         return None
 
     def _compile(self, group: str, subscription: SubscriptionData, now_ms: int) -> FilterData:
+        try:
+            check_filter_entry(subscription.topic, group, (subscription.sub_version, now_ms))
+        except EntryIllegal as error:
+            raise FilterInvalid(str(error)) from error
         if subscription.expression_type != SQL92:
             raise FilterInvalid(
                 f"expression type {subscription.expression_type!r} is unknown; use TAG or SQL92"

@@ -10,6 +10,7 @@ from contrail.broker.state.watched import Watched
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
 from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.stored_entries import check_forbidden_entry, check_group_entry
 
 FORBIDDEN_READ = 1 << 2
 """The bit of a group's forbidden set that stops it from reading a topic."""
@@ -48,6 +49,8 @@ class GroupTable(Watched):
     def put(
         self, config: SubscriptionGroupConfig, now_ms: int, *, auto_created: bool = False
     ) -> None:
+        """Raises ``EntryIllegal`` for settings that the reader of the table's file refuses."""
+        check_group_entry(config.group, config)
         self._groups[config.group] = config
         if not auto_created:
             self.creators.discard(config.group)
@@ -67,6 +70,8 @@ class GroupTable(Watched):
         return max(0, self._forbidden.get(group, {}).get(topic, 0))
 
     def set_forbidden(self, group: str, topic: str, bits: int, now_ms: int) -> None:
+        """Raises ``EntryIllegal`` for what the reader of the table's file refuses."""
+        check_forbidden_entry(group, topic, bits)
         if bits == self.forbidden(group, topic):
             return
         topics = self._forbidden.setdefault(group, {})

@@ -103,7 +103,9 @@ class RuntimeSettings(Watched):
             self.config = dataclasses.replace(old, **values)  # type: ignore[arg-type]
         except ConfigError as error:
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        self.changed = {**self.changed, **properties}
+        # As texts of our own: what a request wrote around a number must not reach the file.
+        texts = {name: setting_text(values[field]) for field, name in new.items()}
+        self.changed = {**self.changed, **texts}
         self.data_version = self.data_version.bump(now_ms)
         self.moved()
         return {

@@ -9,6 +9,7 @@ from contrail.broker.state.creators import Creators
 from contrail.broker.state.watched import Watched
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
+from contrail.model.stored_entries import check_topic_entry
 from contrail.model.topic import TopicConfig
 
 
@@ -43,6 +44,8 @@ class TopicTable(Watched):
             self.moved()
 
     def put(self, config: TopicConfig, now_ms: int, *, auto_created: bool = False) -> None:
+        """Raises ``EntryIllegal`` for settings that the reader of the table's file refuses."""
+        check_topic_entry(config.topic, config)
         self._topics[config.topic] = config
         if auto_created:
             self.auto_created.add(config.topic)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 from contrail.errors import RequestRejected
-from contrail.model.fastjson import Fields, dumps, loads
+from contrail.model.entry_sieve import EntrySieve, Refused
+from contrail.model.fastjson import Fields, JsonValue, dumps, loads
+from contrail.model.stored_entries import check_kv_entry
 from contrail.protocol.codes import ResponseCode
 
 ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
@@ -16,11 +19,16 @@ ENTRY_COUNT_MAX = 10_000
 class KvTable:
     """Namespaces stay once they were made, also when their last key is deleted."""
 
-    def __init__(self) -> None:
-        self._namespaces: dict[str, dict[str, str]] = {}
+    def __init__(self, namespaces: Mapping[str, Mapping[str, str]] | None = None) -> None:
+        self._namespaces = {name: dict(table) for name, table in (namespaces or {}).items()}
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Raises ``RequestRejected`` when the table is full."""
+        """Take a value.
+
+        Raises:
+            RequestRejected: the table is full, or the reader of its file would refuse the entry.
+        """
+        check_kv_entry(namespace, key, value)
         known = self.get(namespace, key) is not None
         if not known and sum(map(len, self._namespaces.values())) >= ENTRY_COUNT_MAX:
             raise RequestRejected(
@@ -48,9 +56,25 @@ class KvTable:
         return dumps({"configTable": self._namespaces})
 
 
-def decode_kv(document: bytes) -> dict[str, dict[str, str]]:
-    """The namespaces in a ``kvConfig.json``; raises ``FastJsonError`` for another shape."""
-    table = Fields(loads(document), "kvConfig.json").child("configTable")
-    if table is None:
-        return {}
-    return {name: table.texts(name) for name in table.unknown(frozenset())}
+class StoredKv(NamedTuple):
+    """What a ``kvConfig.json`` holds: the namespaces, and the entries that break their rule."""
+
+    namespaces: dict[str, dict[str, str]]
+    refused: Refused = ()
+
+
+def decode_kv(document: bytes) -> StoredKv:
+    """Read a ``kvConfig.json``; raises ``FastJsonError`` for another shape."""
+    sieve = EntrySieve(Fields(loads(document), "kvConfig.json"))
+
+    def read_namespace(name: str, value: JsonValue) -> dict[str, str]:
+        fields = Fields(value, name)
+
+        def read_entry(key: str, value: JsonValue) -> str:
+            text = Fields({key: value}, name).as_text(key)
+            check_kv_entry(name, key, text)
+            return text
+
+        return sieve.items(("configTable", name), fields, read_entry)
+
+    return StoredKv(sieve.entries("configTable", read_namespace), sieve.refused)

@@ -1,0 +1,261 @@
+"""A bad entry of a state file is kept aside; the rest is read, and the server starts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+from pathlib import Path
+
+import pytest
+
+from contrail.broker.config import BrokerConfig
+from contrail.broker.services import stored_tables
+from contrail.broker.state.filter_data import FilterTable
+from contrail.broker.state.sql92 import compile_sql
+from contrail.clock import ManualClock
+from contrail.errors import StateFileDamaged
+from contrail.model.fastjson import dumps
+from contrail.nameserver.app import NameServer
+from contrail.nameserver.config import NameServerConfig
+from contrail.protocol.prometheus_text import MetricsExporter
+from contrail.runtime.files import FileSystem
+from contrail.testing import LocalCluster
+
+FILES = FileSystem()
+BAD_OFFSETS = (
+    b'{"dataVersion":{"counter":7},"offsetTable":{"orders@billing":{-1:5,0:42},"a@b":{1:2}}}'
+)
+
+
+def config(root: Path, name: str, content: bytes, backup: bytes | None = None) -> Path:
+    folder = root / "config"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / name).write_bytes(content)
+    if backup is not None:
+        (folder / f"{name}.bak").write_bytes(backup)
+    return folder
+
+
+def kept_aside(path: Path) -> list[tuple[list[str], object]]:
+    lines = [json.loads(line) for line in path.read_bytes().splitlines()]
+    assert all(line["problem"] for line in lines)
+    return [(line["place"], line["value"]) for line in lines]
+
+
+def test_a_recorded_folder_with_a_negative_queue_id_in_file_and_backup_starts(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "broker-a" / "store"
+    folder = config(root, "consumerOffset.json", BAD_OFFSETS, BAD_OFFSETS)
+    with LocalCluster(folder=tmp_path) as cluster:
+        app = cluster.brokers[0].app
+        assert app is not None
+        offsets = app.tables.consumer_offsets
+        assert offsets.of_group("billing", "orders") == {0: 42}
+        assert offsets.of_group("b", "a") == {1: 2}
+    assert kept_aside(folder / "consumerOffset.json.quarantine") == [
+        (["offsetTable", "orders@billing", "-1"], 5)
+    ]
+    said = [
+        record for record in caplog.records if "offsetTable.orders@billing.-1" in record.message
+    ]
+    assert [record.levelno for record in said] == [logging.ERROR]
+
+
+ENTRIES: list[tuple[str, dict[str, object], list[list[str]]]] = [
+    (
+        "topics.json",
+        {
+            "topicConfigTable": {
+                "good": {"topicName": "good", "readQueueNums": 3},
+                "other-name": {"topicName": "good"},
+                "a/b": {},
+                "\ud800": {},
+                "": {},
+                "few": {"readQueueNums": -1},
+                "many": {"writeQueueNums": 65_536},
+                "text": {"perm": "rw"},
+                "odd": 7,
+                "long": {"topicSysFlag": 1 << 31},
+            },
+            "dataVersion": 7,
+        },
+        [
+            ["topicConfigTable", name]
+            for name in ("", "a/b", "few", "long", "many", "odd", "other-name", "text", "\ud800")
+        ]
+        + [["dataVersion"]],
+    ),
+    (
+        "subscriptionGroup.json",
+        {
+            "subscriptionGroupTable": {
+                "good": {"groupName": "good", "retryMaxTimes": 3},
+                "wrong": {"groupName": "good"},
+                "a\nb": {},
+                "list": [],
+                "int": {"retryMaxTimes": 1 << 31},
+                "many": {"groupRetryPolicy": {"customizedRetryPolicy": {"next": [1] * 1025}}},
+            },
+            "forbiddenTable": {"good": {"t": 4, "u": "x", "v": 1 << 40}, "odd": 1},
+        },
+        [
+            ["subscriptionGroupTable", name] for name in ("a\nb", "int", "list", "many", "wrong")
+        ]
+        + [["forbiddenTable", "good", "u"], ["forbiddenTable", "good", "v"]]
+        + [["forbiddenTable", "odd"]],
+    ),
+    (
+        "consumerOffset.json",
+        {
+            "offsetTable": {
+                "t@good": {"0": 1, "x": 2, "1": "y", "2147483648": 3, "2": 1 << 63},
+                "odd": 7,
+                "a\x00@b": {"0": 1},
+            }
+        },
+        [["offsetTable", "a\x00@b"]]
+        + [["offsetTable", "odd"]]
+        + [["offsetTable", "t@good", queue] for queue in ("1", "2", "2147483648", "x")],
+    ),
+    (
+        "consumerFilter.json",
+        {
+            "filterDataByTopic": {
+                "t": {
+                    "groupFilterData": {
+                        "good": {"expression": "a > 1", "bornTime": 1},
+                        "late": {"bornTime": "x"},
+                        "list": [],
+                        "\x01": {},
+                    }
+                },
+                "odd": 1,
+            }
+        },
+        [["filterDataByTopic", "odd"]]
+        + [
+            ["filterDataByTopic", "t", "groupFilterData", name]
+            for name in ("\x01", "late", "list")
+        ],
+    ),
+    (
+        "delayOffset.json",
+        {"offsetTable": {"1": 5, "-1": 5, "x": 1, "2": [], "3": 1 << 63}},
+        [["offsetTable", level] for level in ("-1", "2", "3", "x")],
+    ),
+]  # fmt: skip
+
+
+def loaded(name: str, root: Path) -> object:
+    """What a start makes of one file, as far as its sound entry is concerned."""
+    if name == "topics.json":
+        topics = stored_tables.load_topics(FILES, root)
+        return {topic: config.read_queue_count for topic, config in topics.topics.items()}
+    if name == "subscriptionGroup.json":
+        groups = stored_tables.load_groups(FILES, root)
+        counts = {group: config.retry_count_max for group, config in groups.groups.items()}
+        return counts, groups.forbidden_table()
+    if name == "consumerOffset.json":
+        return stored_tables.load_consumer_offsets(FILES, root).snapshot().offsets
+    if name == "delayOffset.json":
+        return dict(stored_tables.load_delay_cursors(FILES, root, (0, 1)).snapshot().queue_offsets)
+    filters = stored_tables.config_files.CONSUMER_FILTERS.load(FILES, root).value
+    assert filters is not None
+    return {topic: list(groups) for topic, groups in filters.filters.items()}
+
+
+SOUND: dict[str, object] = {
+    "topics.json": {"good": 3},
+    "subscriptionGroup.json": ({"good": 3}, {"good": {"t": 4}}),
+    "consumerOffset.json": {"t@good": {0: 1}},
+    "consumerFilter.json": {"t": ["good"]},
+    "delayOffset.json": {1: 5},
+}
+
+
+@pytest.mark.parametrize(("name", "content", "bad"), ENTRIES, ids=[e[0] for e in ENTRIES])
+def test_bad_entries_of_a_file_are_kept_aside_once_and_the_others_read(
+    name: str, content: dict[str, object], bad: list[list[str]], tmp_path: Path
+) -> None:
+    folder = config(tmp_path, name, dumps(content))
+    for _ in range(2):
+        if name == "consumerFilter.json":
+            stored_tables.load_filters(FILES, tmp_path, FilterTable(compile_sql), 0)
+        assert loaded(name, tmp_path) == SOUND[name]
+    places = [place for place, _ in kept_aside(folder / f"{name}.quarantine")]
+    assert sorted(places) == sorted(bad)
+
+
+def test_settings_that_are_refused_are_kept_aside(tmp_path: Path) -> None:
+    folder = config(tmp_path, "broker.properties", b"brokerPermission=9\ntraceOn=false\nx\n")
+    settings = stored_tables.load_settings(FILES, tmp_path, BrokerConfig(), now_ms=0)
+    assert settings.changed == {"traceOn": "false"}
+    assert kept_aside(folder / "broker.properties.quarantine") == [
+        (["brokerPermission"], "9"),
+        (["x"], ""),
+    ]
+
+
+def test_an_entry_that_is_sound_in_the_backup_is_taken_from_there(tmp_path: Path) -> None:
+    main = b'{"offsetTable":{"t@g":{"0":"?","1":8},"u@g":{"5":6}}}'
+    backup = b'{"offsetTable":{"t@g":{"0":3,"1":7},"u@g":{"5":5}}}'
+    config(tmp_path, "consumerOffset.json", main, backup)
+    offsets = stored_tables.load_consumer_offsets(FILES, tmp_path)
+    assert offsets.snapshot().offsets == {"t@g": {0: 3, 1: 8}, "u@g": {5: 6}}
+
+
+def test_an_entry_whose_key_is_damaged_is_taken_from_the_backup(tmp_path: Path) -> None:
+    main = b'{"topicConfigTable":{"orderz":{"topicName":"orders","perm":4},"new":{}}}'
+    backup = b'{"topicConfigTable":{"orders":{"topicName":"orders","perm":4}}}'
+    config(tmp_path, "topics.json", main, backup)
+    topics = stored_tables.load_topics(FILES, tmp_path).topics
+    assert sorted(topics) == ["new", "orders"]
+    assert topics["orders"].perm == 4
+
+
+def test_what_does_not_parse_at_all_is_still_refused(tmp_path: Path) -> None:
+    config(tmp_path, "topics.json", b'{"topicConfigTable":{', b"[]")
+    with pytest.raises(StateFileDamaged):
+        stored_tables.load_topics(FILES, tmp_path)
+
+
+def test_a_start_that_cannot_keep_an_entry_aside_leaves_the_file_alone(tmp_path: Path) -> None:
+    folder = config(tmp_path, "consumerOffset.json", BAD_OFFSETS)
+
+    class Full(FileSystem):
+        def fsync(self, fd: int) -> None:
+            raise OSError(28, "No space left on device")
+
+    with pytest.raises(OSError, match="No space"):
+        stored_tables.load_consumer_offsets(Full(), tmp_path)
+    assert (folder / "consumerOffset.json").read_bytes() == BAD_OFFSETS
+
+
+def test_a_nameserver_starts_with_a_bad_entry_in_its_kv_table(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "kvConfig.json"
+    path.write_bytes(b'{"configTable":{"n":{"k":"v","x":[]},"m":7}}')
+    settings = NameServerConfig(
+        listen_port=0,
+        kv_config_path=path,
+        config_store_path=tmp_path / "namesrv.properties",
+        metrics_exporter=MetricsExporter.DISABLE,
+    )
+
+    async def scenario() -> dict[str, str]:
+        server = NameServer(settings, clock=ManualClock())
+        await server.start()
+        try:
+            return dict(server._kv.namespace("n") or {})
+        finally:
+            await server.stop()
+
+    assert asyncio.run(scenario()) == {"k": "v"}
+    assert kept_aside(tmp_path / "kvConfig.json.quarantine") == [
+        (["configTable", "n", "x"], []),
+        (["configTable", "m"], 7),
+    ]
+    assert "configTable.n.x" in caplog.text
