@@ -54,11 +54,15 @@ class DiskFull(StoreReadOnly):
 
 
 class RecordDamaged(StoreError):
-    """The record at a physical offset is not what was written there."""
+    """The record at a physical offset is not what was written there.
 
-    def __init__(self, message: str, *, physical_offset: int) -> None:
+    ``is_record`` says that a record surely begins there; without it nothing may have been there.
+    """
+
+    def __init__(self, message: str, *, physical_offset: int, is_record: bool = False) -> None:
         super().__init__(message)
         self.physical_offset = physical_offset
+        self.is_record = is_record
 
 
 class StateFileDamaged(StoreError):

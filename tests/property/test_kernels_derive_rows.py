@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrail.model.message import MessageDraft
+from contrail.model.replaced_record import LostPlace, encode_replacement
 from tests.unit.kernels.material import (
     IPV4,
     IPV6,
@@ -189,6 +190,38 @@ def test_the_rows_of_a_log_are_those_of_the_model(
     arguments = (log, 0, len(log), base_offset, *choices)
     assert KERNEL.derive_rows(*arguments) == expected
     assert PURE.derive_rows(*arguments) == expected
+
+
+replaced_places = st.builds(
+    LostPlace,
+    st.sampled_from([b"T", b"TopicTest", b""]) | st.binary(max_size=40),
+    st.integers(0, 3),
+    st.integers(0, 5) | i64,
+    st.integers(0, 2**16 - 1),
+    i64,
+)
+
+
+@given(
+    st.lists(st.tuples(replaced_places, st.integers(91, 260), st.binary(max_size=20)), max_size=4),
+    st.tuples(delay_tables, batch_topics, st.booleans(), st.booleans()),
+)
+def test_compiled_and_pure_agree_on_records_that_replace_damaged_ones(
+    lost: list[tuple[LostPlace, int, bytes]],
+    choices: tuple[list[int], frozenset[bytes], bool, bool],
+) -> None:
+    log = b""
+    for place, record_bytes, patch in lost:
+        keys = {"KEYS": "a b", "UNIQ_KEY": "ID"}
+        record = bytearray(
+            encode_replacement(record_bytes, physical_offset=0, place=place, properties=keys)
+        )
+        # Whatever the body says, both read it alike.
+        body_bytes = int.from_bytes(record[84:88], "big")
+        record[88 : 88 + min(len(patch), body_bytes)] = patch[:body_bytes]
+        log += record
+    arguments = (log, 0, len(log), 4096, *choices)
+    assert outcome(KERNEL.derive_rows, *arguments) == outcome(PURE.derive_rows, *arguments)
 
 
 @given(

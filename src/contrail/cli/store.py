@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from contrail.model.message import StoredMessage
     from contrail.store.reader import StoreReader
+    from contrail.store.replace import ReplaceReport
     from contrail.store.verify import VerifyReport
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -162,6 +163,14 @@ def recover(
             help="Go on without messages that are damaged or missing; what is cut off is kept.",
         ),
     ] = False,
+    replace: Annotated[
+        bool,
+        typer.Option(
+            "--replace-damaged",
+            help="First check every record, and replace each damaged one by a record of its "
+            "length: what is behind it stays. Its bytes are kept in DIR/contrail.lost.",
+        ),
+    ] = False,
     as_json: AsJson = False,
     log_path: LogPaths = None,
     segment_bytes: SegmentBytes = None,
@@ -172,6 +181,7 @@ def recover(
     from contrail.store.log import MessageStore
 
     with _refusals():
+        replaced = _replaced(folder, log_path, segment_bytes, index_slots) if replace else None
         reader = _opened(folder, log_path, segment_bytes, index_slots)
         config = inferred_config(reader, log_folders=tuple(log_path or ()))
         try:
@@ -183,10 +193,42 @@ def recover(
             raise typer.Exit(_DAMAGE) from None
         with store:
             report = {**asdict(store.recovery), "physical_end": store.physical_end}
+    if replaced is not None:
+        report |= {"replaced": replaced.as_dict()}
     if as_json:
         typer.echo(json.dumps(report, indent=2))
     else:
-        _print_recovery(report)
+        _print_recovery(report, folder)
+    raise typer.Exit(_DAMAGE if replaced is not None and replaced.left else 0)
+
+
+def _replaced(
+    folder: Path, log_path: list[Path] | None, segment_bytes: int | None, index_slots: int | None
+) -> ReplaceReport:
+    """Replace what is damaged, then put right what is derived from it."""
+    from contrail.store.replace import replace_damaged
+    from contrail.store.verify import verify_store
+
+    folders = tuple(log_path or ())
+    _require_at_least(1, {"--segment-bytes": segment_bytes, "--index-slots": index_slots})
+    with _progress("checking") as progress:
+        report = replace_damaged(
+            folder,
+            log_folders=folders,
+            segment_bytes=segment_bytes,
+            index_slot_count=index_slots,
+            progress=progress,
+        )
+        if report.replaced:
+            verify_store(
+                folder,
+                repair=True,
+                progress=progress,
+                log_folders=folders,
+                segment_bytes=segment_bytes,
+                index_slot_count=index_slots,
+            )
+    return report
 
 
 @app.command()
@@ -434,18 +476,46 @@ def _queue_cells(found: Inspection) -> Iterator[tuple[str, ...]]:
 # Recovering.
 
 
-def _print_recovery(report: dict[str, Any]) -> None:
+def _print_recovery(report: dict[str, Any], folder: Path) -> None:
     console = _console()
     exit_words = "closed in order" if report["was_clean"] else "not closed in order"
-    console.print(
-        f"The store was {exit_words}. {report['record_count']:,} records "
-        f"({_size(report['scanned_bytes'])}) were verified in {report['elapsed_ms']:,} ms; "
-        f"the log ends at byte {report['physical_end']:,}."
+    if "replaced" in report:
+        _print_replaced(console, report["replaced"])
+    looked_at = (
+        f"{report['record_count']:,} records ({_size(report['scanned_bytes'])}) were verified in "
+        f"{report['elapsed_ms']:,} ms"
     )
+    if not report["record_count"]:
+        looked_at = "Opening it looked at no record, and says nothing of what is in the log"
+    console.print(
+        f"The store was {exit_words}. {looked_at}; the log ends at byte {report['physical_end']:,}."
+    )
+    if not report["record_count"] and report["physical_end"] and "replaced" not in report:
+        command = f"contrail store verify {folder}"
+        console.print(f"Run `{_shown(command)}` to check every record.", style="yellow")
     if report["cut_at"] is not None:
         console.print(f"Cut off behind byte {report['cut_at']:,}: {report['cut_bytes']:,} bytes.")
     for problem in report["problems"]:
         console.print(f"note: {_shown(problem)}", style="yellow")
+
+
+def _print_replaced(console: Console, found: dict[str, Any]) -> None:
+    console.print(
+        f"{found['record_count']:,} sound records ({_size(found['bytes_checked'])} of the log) "
+        f"were checked; {len(found['replaced'])} damaged ones were replaced."
+    )
+    for one in found["replaced"][:_FINDINGS_SHOWN_MAX]:
+        whose = "nobody knows which message was there"
+        if one["topic"] is not None:
+            whose = f"message {one['queue_offset']} of queue {one['queue_id']} of {one['topic']}"
+        place = f"bytes {one['physical_start']} to {one['physical_end']}"
+        console.print(_shown(f"replaced: {place}: {whose}"), style="yellow")
+    if len(found["replaced"]) > _FINDINGS_SHOWN_MAX:
+        console.print(f"... and {len(found['replaced']) - _FINDINGS_SHOWN_MAX} more")
+    for path in found["kept_files"][:_FINDINGS_SHOWN_MAX]:
+        console.print(_shown(f"kept: {path}"))
+    for line in found["left"]:
+        console.print(_shown(f"still damaged: {line}"), style="red")
 
 
 # Verifying.
@@ -504,7 +574,11 @@ def _verdict(report: VerifyReport, found: bool) -> str:
     if report.is_sound:
         return "All damage was repaired." if found else "The store is sound."
     if report.log:
-        return "Damage in the log cannot be rebuilt: restore those segments from a copy."
+        return (
+            "Damage in the log cannot be rebuilt: restore those segments from a copy, or stop the "
+            f"broker and run `contrail store recover {report.root} --replace-damaged` to go on "
+            "without these messages."
+        )
     if report.queues or report.index:
         return (
             "Stop the broker and run `contrail store verify --repair` to rebuild what is damaged."

@@ -14,6 +14,9 @@ cdef long long _U32_SPAN
 cdef long long _I16_MAX
 cdef long long _QUEUE_OFFSET_MAX
 cdef bytes _SCHEDULE_TOPIC
+cdef int _ROLLBACK
+cdef long long _REPLACED_MARK
+cdef Py_ssize_t _PLACE_BYTES
 
 
 cdef class _Record:
@@ -25,6 +28,9 @@ cdef class _Record:
     cdef long long queue_id
     cdef long long queue_offset
     cdef long long message_count
+    cdef bint is_replaced
+    cdef long long replaced_count
+    cdef long long tags_code
     cdef long long store_timestamp_ms
     cdef Py_ssize_t topic_at
     cdef Py_ssize_t topic_end
@@ -63,6 +69,9 @@ cpdef tuple derive_rows(
 @cython.locals(
     magic=cython.longlong, sys_flag=cython.int, timestamp_at=Py_ssize_t, body_at=Py_ssize_t)
 cdef int _read_record(_Record record, Py_ssize_t position, Py_ssize_t end) except -1
+
+@cython.locals(body_bytes=Py_ssize_t, topic_bytes=Py_ssize_t)
+cdef bint _read_replaced(_Record record, Py_ssize_t body_at) noexcept
 
 @cython.locals(
     left=Py_ssize_t, body_bytes=Py_ssize_t, topic_at=Py_ssize_t, topic_bytes=Py_ssize_t,

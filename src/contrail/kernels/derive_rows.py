@@ -22,6 +22,9 @@ The record's layout is tabled in ``record_build``. Rows, all integers big-endian
 Properties are pairs ``name 0x01 value 0x02``; as RocketMQ's decoder does, pairs with an empty name
 or value are skipped, the last 0x02 may be missing, and the last of several pairs of a name wins.
 A DELAY, INNER_NUM or INNER_BASE that is no number counts as absent.
+
+A record that replaces a damaged one (``model.replaced_record``) gives the row and the keys that the
+lost message had, so that its queue keeps its place.
 """
 
 from __future__ import annotations
@@ -52,6 +55,10 @@ _I16_MAX = 32767
 # Far above any queue offset, and ten times this still fits 64 bits.
 _QUEUE_OFFSET_MAX = 0x7FFFFFFFFFFFFFFF // 10 - 1
 _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+_ROLLBACK = 12
+# What ``model.replaced_record`` puts where RocketMQ keeps the offset of a prepared message.
+_REPLACED_MARK = 0x434F4E544C4F5354
+_PLACE_BYTES = 12
 
 
 def derive_rows(
@@ -101,7 +108,7 @@ def derive_rows(
         if record.transaction == 0 or record.transaction == 8:
             _fill_row(row, record, base_offset, _tags_code(record, topic, delay_table))
             _add_row(topic_queues, record, base_offset, row)
-        if with_index and record.transaction != 12:
+        if with_index and record.transaction != _ROLLBACK:
             index_bytes = _add_keys(index_rows, index_bytes, record, base_offset, topic, topic_seed)
         record_count += 1
         position = record.limit
@@ -161,6 +168,9 @@ class _Record:
         self.queue_id = 0
         self.queue_offset = 0
         self.message_count = 0
+        self.is_replaced = False
+        self.replaced_count = 0
+        self.tags_code = 0
         self.store_timestamp_ms = 0
         self.topic_at = 0
         self.topic_end = 0
@@ -196,9 +206,31 @@ def _read_record(record: _Record, position: int, end: int) -> None:
     record.queue_id = raw_bytes.i32(record.data, position + 12)
     record.queue_offset = raw_bytes.i64(record.data, position + 20)
     record.message_count = 1
+    record.is_replaced = False
     record.store_timestamp_ms = raw_bytes.i64(record.data, timestamp_at)
     _read_topic(record, body_at, 1 if magic == _MAGIC_V1 else 2)
     _find_properties(record, record.topic_end + 2, record.limit)
+    if record.transaction == _ROLLBACK:
+        _read_replaced(record, body_at)
+
+
+def _read_replaced(record: _Record, body_at: int) -> bool:
+    """Take a record that names the message it replaces for that message; whether it does."""
+    if raw_bytes.i64(record.data, body_at - 12) != _REPLACED_MARK:
+        return False
+    body_bytes = raw_bytes.i32(record.data, body_at - 4)
+    if body_bytes < _PLACE_BYTES:
+        return False
+    topic_bytes = record.data[body_at + 10] * 256 + record.data[body_at + 11]
+    if topic_bytes == 0 or topic_bytes > body_bytes - _PLACE_BYTES:
+        return False
+    record.transaction = 0
+    record.is_replaced = True
+    record.tags_code = raw_bytes.i64(record.data, body_at)
+    record.replaced_count = record.data[body_at + 8] * 256 + record.data[body_at + 9]
+    record.topic_at = body_at + _PLACE_BYTES
+    record.topic_end = record.topic_at + topic_bytes
+    return True
 
 
 def _read_topic(record: _Record, body_at: int, topic_length_bytes: int) -> None:
@@ -270,6 +302,8 @@ def _note_property(record: _Record, name_at: int, name_end: int, value_end: int)
 
 
 def _tags_code(record: _Record, topic: bytes, delay_table: list[int]) -> int:
+    if record.is_replaced:
+        return record.tags_code
     if record.delay_at and topic == _SCHEDULE_TOPIC:
         level = _number(record, record.delay_at, record.delay_end, _I32_MAX)
         if level >= len(delay_table):
@@ -290,7 +324,10 @@ def _fill_row(row: bytearray, record: _Record, base_offset: int, tags_code: int)
     if len(row) > 20:
         raw_bytes.put_i64(target, 20, record.store_timestamp_ms)
     if len(row) == _BATCH_ROW_BYTES:
-        _take_inner_batch(record)
+        if record.is_replaced and 0 < record.replaced_count <= _I16_MAX:
+            record.message_count = record.replaced_count
+        elif not record.is_replaced:
+            _take_inner_batch(record)
         raw_bytes.put_i64(target, 28, record.queue_offset)
         target[36] = record.message_count >> 8
         target[37] = record.message_count & 0xFF

@@ -32,6 +32,7 @@ from contrail.store.services.append import (
     Appender,
 )
 from contrail.store.services.checkpoint import CheckpointFiles
+from contrail.store.services.damage import DamageWatch
 from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
 from contrail.store.services.lookup import Lookup
@@ -234,6 +235,13 @@ class MessageStore:
         )
 
     def _wire_reading(self, recovered: RecoveredLog) -> None:
+        self.damage = DamageWatch(
+            self._config.root,
+            self._files,
+            self._segments,
+            crc_rule=recovered.crc_rule,
+            readable_end=lambda: self.readable_end,
+        )
         self._reading = QueueReading(
             self._config,
             self._segments,
@@ -241,11 +249,12 @@ class MessageStore:
             crc_rule=recovered.crc_rule,
             readable_end=lambda: self.readable_end,
             waits=self.disk_waits,
+            damage=self.damage,
         )
         self._sifting = Sifting(
             self._segments, self._queues, crc_rule=recovered.crc_rule, waits=self.disk_waits
         )
-        self._lookup = Lookup(self._segments, self._queues, self._index, self._reading)
+        self._lookup = Lookup(self._segments, self._queues, self._index, self._reading, self.damage)
 
     def _wire_upkeep(self, recovered: RecoveredLog, apache: ApacheCheckpoint) -> None:
         self._disk_full: str | None = None
@@ -268,6 +277,7 @@ class MessageStore:
             dispatched_end=lambda: self.dispatched_end,
             crc_rule=recovered.crc_rule,
             clock=self._clock,
+            on_damage=self.damage.came_across,
         )
         self._upkeep = Upkeep(
             self._config,

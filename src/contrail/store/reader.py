@@ -26,6 +26,7 @@ from contrail.model.record import (
     decode_record,
     transaction_type,
 )
+from contrail.model.replaced_record import REPLACED_MARK, LostPlace, read_replacement
 from contrail.model.topic import QUEUE_TYPE_ATTRIBUTE, QueueType, is_system_topic
 from contrail.runtime.files import FileSystem, opened
 from contrail.store.config_files import load_topics
@@ -263,6 +264,13 @@ class StoreReader:
                 found.append(message)
         return found
 
+    def replaced(self, chunk: LogChunk) -> list[LostPlace]:
+        """The messages that records of a chunk replace because they were damaged."""
+        if REPLACED_MARK.to_bytes(8, "big") not in chunk.data:
+            return []
+        places = (read_replacement(message) for message in messages_of(chunk))
+        return [place for place in places if place is not None]
+
     def _scan_for(self, key_hash: int) -> set[int]:
         """Without an index: every key of the log is looked at."""
         found: set[int] = set()
@@ -480,6 +488,9 @@ class StoreReader:
                 self._note(DamagedRange(start, end, str(damage)))
                 continue
             if (message.topic.encode(), message.queue_id) != key:
+                lost = read_replacement(message)
+                if lost is not None and lost[:3] == (*key, place.queue_offset):
+                    continue
                 reason = f"row {place.queue_offset} of queue {key[1]} leads to another queue's"
                 self._note(DamagedRange(start, end, f"{reason} record"))
                 continue

@@ -16,6 +16,7 @@ from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.record import decode_record
+from contrail.model.replaced_record import LostPlace
 from contrail.model.topic import LMQ_PREFIX
 from contrail.runtime.files import FileSystem
 from contrail.store.inferred_config import inferred_config
@@ -28,6 +29,7 @@ from contrail.store.services.queue_check import ExtFiles, QueueCheck
 from contrail.store.services.repair import Repair
 
 _GATHERED_BYTES_MAX = 32 << 20
+_NAMED_MAX = 5
 
 Progress = Callable[[int, int], None]
 
@@ -169,6 +171,7 @@ class _Verification:
         # Topics without a queue yet: what holds their batches matters only once it is rebuilt.
         self._batch_topics = reader.known_batch_topics
         self._learned_batch_topics: set[bytes] = set()
+        self._replaced: list[LostPlace] = []
         self._index = IndexCheck(
             reader.index_files, physical_start=reader.physical_min, required_end=self._required_end
         )
@@ -192,6 +195,7 @@ class _Verification:
         self._finish_queues()
         self._finish_index()
         self._check_last_record()
+        self._note_replaced()
         if not report.was_clean:
             report.notes.append(
                 "the store is in use, or was not closed in order: queues and index are held to "
@@ -210,6 +214,7 @@ class _Verification:
         else:
             report.bytes_checked += found.end - found.start
             report.record_count += found.record_count
+            self._replaced += self._reader.replaced(found)
             self._learned_batch_topics |= self._reader.learned_batch_topics(found)
             if derive:
                 self._compare(found)
@@ -229,6 +234,16 @@ class _Verification:
         finding.topic, finding.queue_id = message.topic, message.queue_id
         finding.queue_offset = message.queue_offset
         return finding
+
+    def _note_replaced(self) -> None:
+        """Holes that an operator made are no damage any more, but worth a word."""
+        named = [str(place) for place in self._replaced if place.topic]
+        if self._replaced:
+            more = f", and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+            self._report.notes.append(
+                f"{len(self._replaced)} records stand for messages that were damaged and were "
+                f"replaced: {', '.join(named[:_NAMED_MAX]) or 'nobody knows which'}{more}"
+            )
 
     def _check_last_record(self) -> None:
         """The record the checkpoint names as last must end where it says the log was durable."""

@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from contrail.kernels.record_scan import (
+    REASON_BAD_BODY_CRC,
+    REASON_BAD_RECORD_CRC,
     REASON_BAD_SIZE,
     REASON_BLANK,
     REASON_CUT_SHORT,
@@ -37,7 +40,10 @@ REASONS = (
     "a record whose checksum is wrong",
     "a record that is cut short",
 )
+MISSING = REASONS[0]
 UNREADABLE = "the disk cannot read it"
+# All lengths of such a record add up, so the next one begins where it says.
+_OF_KNOWN_SIZE = frozenset({REASON_BAD_BODY_CRC, REASON_BAD_RECORD_CRC})
 
 # The magic of either record version, or of the blank record, four bytes into it.
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
@@ -112,12 +118,12 @@ class LogWalk:
             if self._is_over():
                 return
             if piece.start > self.position:
-                yield self._damage(piece.start, REASONS[0])
+                yield self._damage(piece.start, MISSING)
             yield from self._walk_file(piece)
             if self.end_reason != REASON_END:
                 return
         if self.position < self._lasting_end():
-            yield self._damage(self._lasting_end(), REASONS[0])
+            yield self._damage(self._lasting_end(), MISSING)
 
     def _lasting_end(self) -> int:
         return self._durable_end if self._limit is None else min(self._durable_end, self._limit)
@@ -143,7 +149,7 @@ class LogWalk:
         wanted = self._chunk_bytes
         while self.position < end and self.end_reason == REASON_END:
             base = self.position
-            data, reason, count = window.read(base, min(wanted, end - base)), UNREADABLE, 0
+            data, reason, code = window.read(base, min(wanted, end - base)), UNREADABLE, -1
             wanted = self._chunk_bytes
             if data:
                 position, code, count, _, timestamp_ms = scan_records(
@@ -170,12 +176,39 @@ class LogWalk:
             elif base >= self._durable_end:
                 self.end_reason = REASON_EMPTY
                 return
-            yield self._damage(self._next_sound(window, end), reason)
+            yield self._damage(self._next_sound(window, end, code), reason)
 
-    def _next_sound(self, window: _Window, end: int) -> int:
+    def _next_sound(self, window: _Window, end: int, code: int) -> int:
         """Where the log can be read again; the durable end, or the file's, when nowhere."""
+        if code in _OF_KNOWN_SIZE:
+            return min(self.position + window.record_bytes(self.position), end)
         found = window.next_sound(self.position + 1, end)
         return found if found is not None else max(min(end, self._durable_end), self.position + 1)
+
+
+def damaged_range(
+    files: FileSystem,
+    pieces: Sequence[LogPiece],
+    physical_offset: int,
+    *,
+    durable_end: int,
+    record_crc: int = 0,
+) -> DamagedRange | None:
+    """The damage that begins at ``physical_offset``, as every walk over it names it.
+
+    None when a whole record begins there.
+    """
+    walk = LogWalk(
+        files,
+        pieces,
+        physical_start=physical_offset,
+        durable_end=durable_end,
+        physical_limit=durable_end,
+        record_crc=record_crc,
+    )
+    with closing(walk.steps()) as steps:
+        found = next(steps, None)
+    return found if isinstance(found, DamagedRange) else None
 
 
 class _Window:

@@ -6,11 +6,13 @@ from contrail.errors import RecordDamaged
 from contrail.model.message import StoredMessage
 from contrail.model.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
 from contrail.model.record import SYS_FLAG_BORN_HOST_V6
+from contrail.model.replaced_record import read_replacement
 from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
+from contrail.store.services.damage import DamageWatch
 from contrail.store.services.reading import QueueReading
 from contrail.store.services.residency import AbsentParts
 from contrail.store.state.time_search import Boundary, search
@@ -30,7 +32,9 @@ class Lookup:
         queues: QueueTable,
         index: KeyIndex | None,
         reading: QueueReading,
+        damage: DamageWatch,
     ) -> None:
+        self._damage = damage
         self._segments = segments
         self._queues = queues
         self._index = index
@@ -62,12 +66,16 @@ class Lookup:
     ) -> dict[int, StoredMessage]:
         """The index answers by hash and second; every candidate is read and compared whole,
         until enough were found or there are no more.
+
+        Raises:
+            RecordDamaged: there is none, but one that had the key is damaged or was replaced.
         """
         if self._index is None or count_max <= 0:
             return {}
         wanted, text = topic.decode("utf-8", "replace"), key.decode("utf-8", "replace")
         candidates = self._index.candidates(topic, key, begin_ms=begin_ms, end_ms=end_ms)
         found: dict[int, StoredMessage] = {}
+        problem: tuple[int, str] | None = None
         absent = AbsentParts()
         with absent:
             for physical_offset in candidates:
@@ -77,10 +85,34 @@ class Lookup:
                     message = self._candidate(physical_offset, begin_ms, end_ms)
                     if message is not None and _has_key(message, wanted, text):
                         found[physical_offset] = message
+                    elif told := self._problem(message, physical_offset, wanted, text):
+                        problem = physical_offset, told
                 if len(found) + len(absent.parts) >= count_max:
                     break
         absent.require_none()
+        if problem is not None and not found:
+            raise RecordDamaged(
+                f"the message with key {text!r} of topic {wanted!r} {problem[1]}",
+                physical_offset=problem[0],
+                is_record=True,
+            )
         return found
+
+    def _problem(
+        self, message: StoredMessage | None, physical_offset: int, topic: str, key: str
+    ) -> str | None:
+        """What became of a candidate that had the key; None for another's, and for what is gone."""
+        if message is not None:
+            lost = read_replacement(message)
+            if lost is None or lost.topic.decode("utf-8", "replace") != topic:
+                return None
+            return f"was damaged, and was replaced: {lost}" if _keeps(message, key) else None
+        damaged = self._damage.message_at(physical_offset)
+        if damaged is not None and not _has_key(damaged, topic, key):
+            return None
+        if physical_offset >= self._segments.physical_min:
+            self._damage.look_at(physical_offset)
+        return self._damage.problem_at(physical_offset)
 
     def by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
         """A queue offset by store time; 0 for a queue that does not exist."""
@@ -112,13 +144,15 @@ class Lookup:
         try:
             message = self._reading.record(physical_offset)
         except RecordDamaged:
-            # Retention took it, or the scrubber will report it; the index entry is only a hint.
+            # Retention took it, or it is damaged; the index entry is only a hint.
             return None
         return message if begin_ms <= message.store_timestamp_ms <= end_ms else None
 
 
 def _has_key(message: StoredMessage, topic: str, key: str) -> bool:
-    if message.topic != topic:
-        return False
+    return message.topic == topic and _keeps(message, key)
+
+
+def _keeps(message: StoredMessage, key: str) -> bool:
     properties = message.properties
     return properties.get(UNIQ_KEY) == key or key in properties.get(KEYS, "").split(KEY_SEPARATOR)

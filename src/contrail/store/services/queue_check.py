@@ -22,6 +22,7 @@ _BASE = Struct(">q")
 _BASE_PLACE = 28
 _BLANK = _PLACE.pack(0, BLANK_SIZE)
 _EXT_BASE = -(1 << 63)
+_UNIT = Struct(">qq")
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
 
 
@@ -189,14 +190,22 @@ class ExtFiles:
         lengths = [entry.stat().st_size for entry in files.entries(folder)]
         self._file_bytes = max(lengths, default=0)
 
+    def tags_and_time(self, address: int) -> tuple[int, int] | None:
+        """The tags code and store time of a unit; None when there is no such unit."""
+        found = self._read(address, _UNIT.size)
+        return _UNIT.unpack(found) if len(found) == _UNIT.size else None
+
     def tags_code(self, address: int) -> bytes:
         """The tags code of a unit as it is stored; empty when there is no such unit."""
+        return self._read(address, 8)
+
+    def _read(self, address: int, byte_count: int) -> bytes:
         position = address - _EXT_BASE
         if not self._file_bytes:
             return b""
         file_start = position - position % self._file_bytes
         try:
             with opened(self._files, self._folder / f"{file_start:020d}", writable=False) as fd:
-                return self._files.pread(fd, 8, position - file_start + 2)
+                return self._files.pread(fd, byte_count, position - file_start + 2)
         except FileNotFoundError:
             return b""

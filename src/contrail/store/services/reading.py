@@ -24,9 +24,11 @@ from contrail.kernels.record_scan import (
 )
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, decode_record
+from contrail.model.replaced_record import read_replacement
 from contrail.store.config import StoreConfig
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
+from contrail.store.services.damage import DamageWatch
 from contrail.store.services.queue_runs import FAR, QueueRuns, Reach, RunSources, of_segment
 from contrail.store.services.residency import DiskWaits, NotInMemory, Residency
 from contrail.store.services.row_window import (
@@ -98,8 +100,10 @@ class QueueReading:
         crc_rule: RecordCrcRule,
         readable_end: Callable[[], int],
         waits: DiskWaits,
+        damage: DamageWatch,
     ) -> None:
         self._waits = waits
+        self._damage = damage
         self._segments = segments
         self._queues = queues
         self._crc_rule = crc_rule
@@ -214,6 +218,7 @@ class QueueReading:
             result.next_queue_offset = max(offsets[selected[2] + 1], result.queue_offset_min)
         if result.status is GetStatus.MESSAGE_DAMAGED:
             result.damaged.append(selected[0])
+            self._damage.passed_over(topic, queue_id, offsets[selected[2]], selected[0])
 
     def _count_sound(
         self, selected: list[int], offsets: range | list[int], topic: bytes, queue_id: int
@@ -234,7 +239,8 @@ class QueueReading:
                 return sound, (GetStatus.MESSAGE_DAMAGED, True)
             if mismatch >= 0:
                 position, size = flat[mismatch * 2 : mismatch * 2 + 2]
-                return sound, self._mismatch(segment, segment.start + position, size)
+                lost = (topic, queue_id, wanted[mismatch])
+                return sound, self._mismatch(segment, segment.start + position, size, lost)
         return sound, None
 
     def _gone(self, physical_offset: int) -> tuple[GetStatus, bool]:
@@ -243,17 +249,23 @@ class QueueReading:
         return GetStatus.QUEUE_ENTRY_DAMAGED, False
 
     def _mismatch(
-        self, segment: Segment, physical_offset: int, size: int
+        self, segment: Segment, physical_offset: int, size: int, lost: tuple[bytes, int, int]
     ) -> tuple[GetStatus, bool]:
         """A row and a record disagree: whose fault is it?
 
-        A sound record clears itself, so the row is wrong. Where no sound record is but the next
+        A sound record clears itself, so the row is wrong, unless the record replaces the row's
+        damaged message. Where no sound record is but the next
         one begins exactly where the row says this one ends, the row is right and the message is
         lost: a reader may go on behind it. Otherwise nothing is proven and nobody moves until the
         scrubber has derived the row again.
         """
-        reason, _ = self._check(segment, physical_offset)
-        if reason != REASON_END and self._is_boundary(segment, physical_offset + size):
+        reason, record_bytes = self._check(segment, physical_offset)
+        if reason == REASON_END:
+            record = segment.view(physical_offset, record_bytes)
+            replaced = read_replacement(decode_record(record, 0, check_body_crc=False))
+            if replaced is not None and replaced[:3] == lost:
+                return GetStatus.MESSAGE_REPLACED, True
+        elif self._is_boundary(segment, physical_offset + size):
             return GetStatus.MESSAGE_DAMAGED, True
         return GetStatus.QUEUE_ENTRY_DAMAGED, False
 
@@ -314,10 +326,29 @@ class QueueReading:
             reason, size = self._check(segment, physical_offset)
             if reason == REASON_END:
                 return segment.view(physical_offset, size)
+        self._look_for_damage(physical_offset)
+        problem = self._damage.problem_at(physical_offset)
         raise RecordDamaged(
-            f"no whole record starts at physical offset {physical_offset}",
+            f"the record at physical offset {physical_offset} {problem}"
+            if problem
+            else f"no whole record starts at physical offset {physical_offset}",
             physical_offset=physical_offset,
+            is_record=problem is not None,
         )
+
+    def _look_for_damage(self, physical_offset: int) -> None:
+        """Note a damaged record if its queue leads there: bytes in a body may look like one."""
+        message = self._damage.message_at(physical_offset)
+        if message is None:
+            return
+        topic, queue_id, queue_offset = (
+            message.topic.encode(),
+            message.queue_id,
+            message.queue_offset,
+        )
+        rows = self.rows(topic, queue_id, queue_offset, 1)
+        if [row.physical_offset for row in rows] == [physical_offset]:
+            self._damage.look_at(physical_offset)
 
     def messages_between(self, physical_start: int, physical_end: int) -> Iterator[StoredMessage]:
         """The records of a stretch of the log in their order; it begins at a record.

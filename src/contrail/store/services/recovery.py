@@ -17,7 +17,6 @@ from contrail.errors import StoreCorrupt
 from contrail.kernels.record_scan import (
     REASON_BLANK,
     REASON_CUT_SHORT,
-    REASON_EMPTY,
     REASON_END,
     check_record,
     scan_records,
@@ -36,21 +35,11 @@ from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.checkpoint import Known, LogMark
 from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
+from contrail.store.services.log_walk import DamagedRange, damaged_range
 from contrail.store.state.record_crc import RecordCrcRule
 
 _ZERO_CHUNK = bytes(1 << 20)
 _STORE_TIME_POSITION = 56
-_REASONS = {
-    0: "the log ends there",
-    1: "a blank record of the wrong length",
-    2: "nothing was written there",
-    3: "an unknown magic number",
-    4: "lengths that do not add up",
-    5: "a record that belongs elsewhere",
-    6: "a body whose checksum is wrong",
-    7: "a record whose checksum is wrong",
-    8: "a record that is cut short",
-}
 
 
 @dataclass
@@ -113,7 +102,6 @@ class Recovery:
         self._accept_loss = accept_loss
         self._last_record: int | None = None
         self._last_timestamp_ms = 0
-        self._bad_reason = REASON_EMPTY
         self._crc_rule = RecordCrcRule(config.record_crc_check)
 
     def run(self, known: Known, *, was_clean: bool) -> tuple[RecoveredLog, RecoveryReport]:
@@ -251,7 +239,7 @@ class Recovery:
         reason, size = self._check(segment, last_record - segment.start)
         sound = reason == REASON_END and last_record + size == durable_end
         if not sound and not self._accept_loss:
-            raise _corrupt(last_record, durable_end, reason)
+            raise self._corrupt(last_record, durable_end)
         return durable_end if sound else last_record
 
     # Walking the log.
@@ -277,7 +265,6 @@ class Recovery:
             elif reason == REASON_BLANK and self._blank_is_sound(segment, position):
                 physical_offset = segment.end
             elif reason != REASON_END:
-                self._bad_reason = reason
                 break
             crashpoint("recovery.chunk_scanned")
         return physical_offset
@@ -321,13 +308,34 @@ class Recovery:
     def _judge(self, physical_end: int, plan: _Plan, report: RecoveryReport) -> int:
         if physical_end < plan.durable_end:
             if not self._accept_loss:
-                raise _corrupt(physical_end, plan.durable_end, self._bad_reason)
+                raise self._corrupt(physical_end, plan.durable_end)
             report.problems.append(
                 f"cut at {physical_end} on request: bytes up to {plan.durable_end} are lost"
             )
         elif report.foreign and not self._accept_loss and self._continues_after(physical_end):
-            raise _corrupt(physical_end, self._segments.physical_limit, self._bad_reason)
+            raise self._corrupt(physical_end, self._segments.physical_limit)
         return physical_end
+
+    def _corrupt(self, physical_start: int, durable_end: int) -> StoreCorrupt:
+        """Names the bytes as ``contrail store verify`` does."""
+        found = damaged_range(
+            self._files,
+            self._segments.snapshot(),
+            physical_start,
+            durable_end=durable_end,
+            record_crc=self._crc_rule.mode(physical_start),
+        )
+        # A whole record that does not end where the checkpoint says: what follows it is lost.
+        found = found or DamagedRange(physical_start, durable_end, "another record than was there")
+        return StoreCorrupt(
+            f"the commit log is damaged from byte {found.physical_start} to {found.physical_end} "
+            f"({found.reason}), where acknowledged messages are: restore the segment from a copy; "
+            f"or run `contrail store recover {self._config.root} --replace-damaged` to go on "
+            f"without the messages in these bytes, or with --accept-loss to cut the log there and "
+            f"keep the rest aside",
+            physical_start=found.physical_start,
+            physical_end=found.physical_end,
+        )
 
     def _continues_after(self, physical_end: int) -> bool:
         """Whether a later segment begins with a sound record: then the end found is a hole."""
@@ -409,17 +417,6 @@ class Recovery:
         finally:
             self._files.close(fd)
         report.problems.append(f"{len(data)} bytes were set aside in {path}")
-
-
-def _corrupt(physical_start: int, physical_end: int, reason: int) -> StoreCorrupt:
-    return StoreCorrupt(
-        f"the commit log is damaged from byte {physical_start} to {physical_end} "
-        f"({_REASONS[reason]}), where acknowledged messages are: restore the segment from a copy, "
-        f"or run `contrail store recover --accept-loss` to cut the log there and keep the rest "
-        f"aside",
-        physical_start=physical_start,
-        physical_end=physical_end,
-    )
 
 
 def _missing_segments(physical_start: int, physical_end: int) -> StoreCorrupt:

@@ -118,8 +118,10 @@ class Scrubber:
         dispatched_end: Callable[[], int],
         crc_rule: RecordCrcRule,
         clock: Clock,
+        on_damage: Callable[[DamagedRange], None] = lambda found: None,
     ) -> None:
         self._config = config
+        self._on_damage = on_damage
         self._crc_rule = crc_rule
         self._files = files
         self._segments = segments
@@ -224,6 +226,7 @@ class Scrubber:
     def _check(self, found: LogChunk | DamagedRange, report: ScrubReport) -> None:
         if isinstance(found, DamagedRange):
             report.damaged.append(found)
+            self._on_damage(found)
             report.bytes_checked += found.physical_end - found.physical_start
             self._passed_damage = True
             # Its keys cannot be known, so the index cannot be judged in this pass.

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class GetStatus(Enum):
-    """How a read ended; RocketMQ's own outcomes and two for damage it does not look for."""
+    """How a read ended; RocketMQ's own outcomes and three for damage it does not look for."""
 
     FOUND = "FOUND"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
@@ -19,6 +19,7 @@ class GetStatus(Enum):
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
     QUEUE_ENTRY_DAMAGED = "QUEUE_ENTRY_DAMAGED"
     MESSAGE_DAMAGED = "MESSAGE_DAMAGED"
+    MESSAGE_REPLACED = "MESSAGE_REPLACED"
 
 
 def place_of(queue_offset: int, *, minimum: int, maximum: int) -> tuple[GetStatus, int] | None:

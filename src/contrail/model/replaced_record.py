@@ -1,0 +1,143 @@
+"""The record that stands where a damaged one was: the same bytes long, in a system topic.
+
+``contrail store recover --replace-damaged`` writes it, so that every reader of the log gets past
+the place. Its head holds the queue id and queue offset of the message that was lost; its body says
+the rest, and is filled up with zeros. Integers are big-endian.
+
+    place  bytes  field
+    0      8      tagsCode of the lost message's queue row
+    8      2      messages that the record held: 1, or those of an inner batch
+    10     2      n, bytes of the topic; 0 if nobody knows which message was here
+    12     n      topic of the lost message
+
+Its transaction type is ROLLBACK, so RocketMQ's brokers derive neither queue row nor key from it.
+``REPLACED_MARK`` stands where RocketMQ keeps the offset of a prepared message, a header field that
+no client can set. A record that had no room for all of this says less: first its keys are left
+out, then the end of the system topic's name, then whose message it was.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from struct import Struct
+from typing import NamedTuple
+
+from contrail.model.message import LOOPBACK_HOST, StoredMessage
+from contrail.model.properties import KEYS, UNIQ_KEY, encode_properties
+from contrail.model.record import CRC_MASK, MAGIC_V1, RECORD_BYTES_MIN, TRANSACTION_ROLLBACK
+from contrail.model.topic import REPLACED_TOPIC
+
+REPLACED_MARK = int.from_bytes(b"CONTLOST", "big")
+
+_HEAD = Struct(">iIiiiqqiq")
+_TAIL_OF_HEAD = Struct(">iqi")
+_PLACE = Struct(">qHH")
+_LONG = Struct(">q")
+_SHORT = Struct(">h")
+_CRC_BYTES = 20
+_PROPERTIES_BYTES_MAX = 32_767 - _CRC_BYTES
+_TOPIC = REPLACED_TOPIC.encode()
+
+
+class LostPlace(NamedTuple):
+    """Which message a replaced record was; ``topic`` is empty if nobody knows."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    message_count: int = 1
+    tags_code: int = 0
+
+    def __str__(self) -> str:
+        name = self.topic.decode("utf-8", "replace")
+        return f"message {self.queue_offset} of queue {self.queue_id} of {name}"
+
+
+NOBODY = LostPlace(b"", 0, 0)
+
+
+def encode_replacement(
+    record_bytes: int,
+    *,
+    physical_offset: int,
+    place: LostPlace = NOBODY,
+    store_timestamp_ms: int = 0,
+    properties: Mapping[str, str] | None = None,
+    with_crc: bool = False,
+) -> bytes:
+    """A whole record of exactly ``record_bytes``; of ``properties`` the keys are kept.
+
+    Raises:
+        ValueError: no record is that small.
+    """
+    room = record_bytes - RECORD_BYTES_MIN - (_CRC_BYTES if with_crc else 0)
+    if room < 0:
+        raise ValueError(f"no record fits into {record_bytes} bytes")
+    topic, body, kept = _parts(room, place, _kept_keys(properties or {}))
+    body = body.ljust(room - len(topic) - len(kept), b"\0")
+    head = _HEAD.pack(
+        record_bytes,
+        MAGIC_V1,
+        zlib.crc32(body) & CRC_MASK,
+        place.queue_id,
+        0,
+        place.queue_offset,
+        physical_offset,
+        TRANSACTION_ROLLBACK,
+        store_timestamp_ms,
+    )
+    record = b"".join(
+        (
+            head,
+            LOOPBACK_HOST,
+            _LONG.pack(store_timestamp_ms),
+            LOOPBACK_HOST,
+            _TAIL_OF_HEAD.pack(0, REPLACED_MARK, len(body)),
+            body,
+            bytes([len(topic)]),
+            topic,
+            _SHORT.pack(len(kept) + (_CRC_BYTES if with_crc else 0)),
+            kept,
+        )
+    )
+    return record + _crc_property(record) if with_crc else record
+
+
+def read_replacement(message: StoredMessage) -> LostPlace | None:
+    """Which message a record replaces; None for every other record."""
+    if message.prepared_transaction_offset != REPLACED_MARK:
+        return None
+    if message.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
+        return None
+    if len(message.body) < _PLACE.size:
+        return NOBODY
+    tags_code, message_count, topic_bytes = _PLACE.unpack_from(message.body)
+    topic = message.body[_PLACE.size : _PLACE.size + topic_bytes]
+    if not topic_bytes or len(topic) < topic_bytes:
+        return NOBODY
+    return LostPlace(topic, message.queue_id, message.queue_offset, message_count, tags_code)
+
+
+def _parts(room: int, place: LostPlace, keys: bytes) -> tuple[bytes, bytes, bytes]:
+    """System topic, body and properties, as much of them as there is room for."""
+    named = b""
+    if place.topic:
+        named = _PLACE.pack(place.tags_code, place.message_count, len(place.topic)) + place.topic
+    if len(named) > room:
+        named = b""
+    if len(_TOPIC) + len(named) + len(keys) > room:
+        keys = b""
+    return _TOPIC[: room - len(named)], named, keys
+
+
+def _kept_keys(properties: Mapping[str, str]) -> bytes:
+    kept = {name: properties[name] for name in (UNIQ_KEY, KEYS) if properties.get(name)}
+    encoded = encode_properties(kept) if kept else b""
+    return encoded if len(encoded) <= _PROPERTIES_BYTES_MAX else b""
+
+
+def _crc_property(record: bytes) -> bytes:
+    """The record's own checksum, its digits in reverse, as RocketMQ writes it."""
+    digits = f"{zlib.crc32(record) & CRC_MASK:010d}"[::-1]
+    return f"__CRC32#\x01{digits}\x02".encode()

@@ -1,0 +1,113 @@
+"""Tells of damaged records once each: in the log of the process, and to those who ask.
+
+Readers report what they pass over, the scrubber what it comes across. The bytes are named by
+``damaged_range``, as ``contrail store verify`` and a refused start name them.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from pathlib import Path
+
+from contrail.errors import RecordDamaged
+from contrail.kernels.record_scan import REASON_END, check_record
+from contrail.model.message import StoredMessage
+from contrail.model.record import decode_record
+from contrail.runtime.files import FileSystem
+from contrail.store.disk.segments import SegmentList
+from contrail.store.services.log_walk import DamagedRange, damaged_range
+from contrail.store.state.damaged_records import DamagedRecord, DamagedRecords
+from contrail.store.state.record_crc import RecordCrcRule
+
+_log = logging.getLogger(__name__)
+
+
+class DamageWatch:
+    """What is known of damage in the log; belongs to the store's owner thread."""
+
+    def __init__(
+        self,
+        root: Path,
+        files: FileSystem,
+        segments: SegmentList,
+        *,
+        crc_rule: RecordCrcRule,
+        readable_end: Callable[[], int],
+    ) -> None:
+        self._root = root
+        self._files = files
+        self._segments = segments
+        self._crc_rule = crc_rule
+        self._readable_end = readable_end
+        self.records = DamagedRecords()
+
+    def passed_over(
+        self, topic: bytes, queue_id: int, queue_offset: int, physical_offset: int
+    ) -> None:
+        """A read goes on behind a message that is not what was written."""
+        self.records.passed_over_count += 1
+        known = self.records.at(physical_offset)
+        if known is not None and known.topic is not None:
+            return
+        found = self.range_at(physical_offset)
+        if found is not None:
+            place = (topic.decode("utf-8", "replace"), queue_id, queue_offset)
+            self._note(DamagedRecord(*found, *place))
+
+    def came_across(self, found: DamagedRange) -> None:
+        """The scrubber met damage; whose message it was, the damaged record may still tell."""
+        if self.records.at(found.physical_start) is not None:
+            return
+        message = self.message_at(found.physical_start)
+        if message is None:
+            self._note(DamagedRecord(*found))
+        else:
+            place = (message.topic, message.queue_id, message.queue_offset)
+            self._note(DamagedRecord(*found, *place))
+
+    def look_at(self, physical_offset: int) -> None:
+        """A queue or the index leads there: if no whole record begins there, it is damaged."""
+        found = self.range_at(physical_offset)
+        if found is not None:
+            self.came_across(found)
+
+    def range_at(self, physical_offset: int) -> DamagedRange | None:
+        """The damage that begins there; None where a whole record begins."""
+        return damaged_range(
+            self._files,
+            self._segments.snapshot(),
+            physical_offset,
+            durable_end=self._readable_end(),
+            record_crc=self._crc_rule.mode(physical_offset),
+        )
+
+    def message_at(self, physical_offset: int) -> StoredMessage | None:
+        """What a damaged record still says, if all its lengths add up; its body is not whole."""
+        segment = self._segments.at(physical_offset)
+        if segment is None or physical_offset >= self._readable_end():
+            return None
+        position = physical_offset - segment.start
+        reason, size = check_record(
+            segment.map, position, segment.byte_count, segment.start, False, 0
+        )
+        if reason != REASON_END:
+            return None
+        try:
+            return decode_record(segment.view(physical_offset, size), 0, check_body_crc=False)
+        except RecordDamaged:
+            return None
+
+    def problem_at(self, physical_offset: int) -> str | None:
+        """Words for the damage that begins there, if it is known."""
+        known = self.records.at(physical_offset)
+        return None if known is None else f"is damaged: {known}"
+
+    def _note(self, record: DamagedRecord) -> None:
+        if self.records.note(record):
+            _log.error(
+                "damaged: %s; readers pass over it. Restore the segment from a copy, or stop the "
+                "broker and run `contrail store recover %s --replace-damaged`",
+                record,
+                self._root,
+            )
