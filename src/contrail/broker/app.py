@@ -539,6 +539,7 @@ class Broker:
             },
             is_active=lambda: self.store.poisoned is None,
             delay_queue_offsets=self.kinds.delays.queue_offsets,
+            damaged=self.store.damage.known,
         )
         return BrokerAdminHandlers(
             tables.settings,

@@ -54,6 +54,7 @@ class _Pulled:
 
     messages: list[ReceivedMessage]
     next_queue_offset: int
+    remark: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,12 +213,17 @@ class MessageAdmin(OffsetAdmin):
         """The message at a place in a queue.
 
         Raises:
-            OffsetIllegal: no message is there.
+            OffsetIllegal: no message is there, or it is damaged.
         """
         pulled = await self._pull(queue, queue_offset, 1)
         for one in pulled.messages:
             if one.queue_offset == queue_offset:
                 return one
+        if says_damaged(pulled.remark):
+            raise OffsetIllegal(
+                f"message {queue_offset} of queue {queue.queue_id} of topic {queue.topic!r} on "
+                f"broker {queue.broker_name!r} {pulled.remark.partition(': it ')[2]}"
+            )
         low = await self.queue_offset_min(queue)
         high = await self.queue_offset_max(queue)
         raise OffsetIllegal(
@@ -287,7 +293,7 @@ class MessageAdmin(OffsetAdmin):
             )
 
         result = await pulled(ask, Asked(queue, queue_offset, count_max, None))
-        return _Pulled(list(result.messages), result.next_queue_offset)
+        return _Pulled(list(result.messages), result.next_queue_offset, result.remark)
 
     async def pull(
         self,
@@ -492,6 +498,11 @@ def _messages(answer: ReceivedResponse, broker: BrokerAddress) -> list[ReceivedM
     if answer.code != ResponseCode.SUCCESS:
         return []
     return received_messages(answer.body, broker.broker_name)
+
+
+def says_damaged(remark: str | None) -> bool:
+    """Whether a broker's remark is about a message that is damaged, or was and was replaced."""
+    return remark is not None and ("is damaged" in remark or "was damaged" in remark)
 
 
 def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:

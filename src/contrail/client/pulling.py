@@ -58,6 +58,8 @@ class PullResult:
     queue_offset_min: int
     queue_offset_max: int
     suggested_broker_id: int = MASTER_ID
+    # What the broker says beside the code, such as that a message is damaged.
+    remark: str = ""
 
 
 async def pull_once(
@@ -218,6 +220,7 @@ def read_answer(
             queue_offset_min=int(fields["minOffset"]),
             queue_offset_max=int(fields["maxOffset"]),
             suggested_broker_id=int(fields.get("suggestWhichBrokerId", MASTER_ID)),
+            remark=answer.remark or "",
         )
     except (KeyError, ValueError) as error:
         raise ClientError(

@@ -134,6 +134,18 @@ FAULTS: dict[str, Any] = {
     "disk-nearly-full": cluster(
         broker(runtime=BrokerRuntime(BROKER, {"commitLogDiskRatio": "0.92"}))
     ),
+    "log-damaged": cluster(
+        broker(
+            runtime=BrokerRuntime(
+                BROKER,
+                {
+                    "contrailDamagedRecords": "1",
+                    "contrailDamaged": "message 7 of queue 0 of orders, bytes 10 to 90 of the log",
+                    "contrailStoreFolder": "/var/store",
+                },
+            )
+        )
+    ),
     "clock-skew": cluster(broker(started_ago_ms=40_000)),
     "write-drained": cluster(broker(routed_perm=4)),
     "transactions-stuck": cluster(broker(transactions=(TRANSACTION,))),

@@ -50,6 +50,7 @@ _OUTCOMES = {
     GetStatus.NO_MATCHED_MESSAGE: ResponseCode.PULL_RETRY_IMMEDIATELY,
     # A damaged message cannot be handed out; the reader goes on behind it.
     GetStatus.MESSAGE_DAMAGED: ResponseCode.PULL_RETRY_IMMEDIATELY,
+    GetStatus.MESSAGE_REPLACED: ResponseCode.PULL_RETRY_IMMEDIATELY,
     GetStatus.OFFSET_FOUND_NULL: ResponseCode.PULL_NOT_FOUND,
     GetStatus.OFFSET_OVERFLOW_ONE: ResponseCode.PULL_NOT_FOUND,
     # Nothing is proven about this place: wait, the scrubber derives it again.
@@ -417,7 +418,10 @@ class PullHandler:
             self._stats.pulled(names, result.message_count, result.byte_count)
         else:
             self._stats.pull_missed()
-        response = Response(code, result.status.value, _fields(plan, result), body)
+        remark = result.status.value
+        if result.problem:
+            remark = f"{remark}: it {result.problem}"
+        response = Response(code, remark, _fields(plan, result), body)
         return response, code == ResponseCode.PULL_NOT_FOUND
 
     def _commit_pulled(self, plan: PullPlan, queue_offset: int) -> None:

@@ -118,10 +118,10 @@ class QueryHandlers:
             self._names.require_viewable(message.topic, by_operator=peer.is_loopback)
             return Response(body=self._store.record_bytes(physical_offset))
         except RecordDamaged as error:
-            raise RequestRejected(
-                ResponseCode.SYSTEM_ERROR,
-                f"no message starts at physical offset {physical_offset}; check the message id",
-            ) from error
+            remark = f"no message starts at physical offset {physical_offset}; check the message id"
+            if error.is_record:
+                remark = str(error)
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, remark) from error
 
     def handle_rows(self, request: Request, peer: Peer) -> Response:
         """A queue's rows, and what a group's filter on the topic is."""

@@ -248,6 +248,11 @@ class BrokerMetrics:
         yield from self._of_store(table.STORAGE_SIZE, usage.total - usage.free)
         yield from self._of_store(table.FLUSH_BEHIND, store.physical_end - store.flushed_end)
         yield from self._of_store(table.DISPATCH_BEHIND, store.physical_end - store.dispatched_end)
+        damaged, scrubbed = store.damage.records, store.scrubber.counters
+        yield from self._gauges(table.DAMAGED_RECORDS, [((), damaged.found_count)])
+        yield from self._gauges(table.DAMAGED_SKIPS, [((), damaged.passed_over_count)])
+        yield from self._gauges(table.SCRUBBED_BYTES, [((), scrubbed.bytes_checked)])
+        yield from self._gauges(table.REPAIRED_ROWS, [((), scrubbed.repaired_rows)])
         if store.physical_end > store.physical_min:
             yield from self._of_store(table.RESERVE_TIME, self._age_ms(store.physical_min))
 

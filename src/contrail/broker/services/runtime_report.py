@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -27,6 +27,7 @@ from contrail.store.config import StoreConfig
 VERSION_TEXT = "V5_3_3"
 IN_FLIGHT_MAX = 1024
 _INT_MAX = (1 << 31) - 1
+_DAMAGE_NAMED_MAX = 5
 # A message timer is not part of this broker yet: nothing is behind.
 _TIMER_VALUES = {
     "timerReadBehind": "0",
@@ -67,8 +68,13 @@ class RuntimeReport:
         delay_queue_offsets: Callable[[], Mapping[int, int]] = dict,
         work_sizes: Callable[[], Mapping[str, int]] = dict,
         is_active: Callable[[], bool] = lambda: True,
+        damaged: Callable[[], Sequence[object]] = tuple,
     ) -> None:
-        """``work_sizes`` says how many requests wait, by ``send``, ``pull`` and so on."""
+        """``work_sizes`` says how many requests wait, by ``send``, ``pull`` and so on.
+
+        ``damaged`` lists the records of the log that are known to be damaged.
+        """
+        self._damaged = damaged
         self._settings = settings
         self._stats = stats
         self._store = store
@@ -87,6 +93,7 @@ class RuntimeReport:
             **self._log_values(),
             **self._disk_values(),
             **self._delay_values(),
+            **self._damage_values(),
             **_TIMER_VALUES,
             **work_values(
                 self._work_sizes(),
@@ -167,6 +174,17 @@ class RuntimeReport:
             "commitLogDiskRatio": str(min(ratios.values())),
             "consumeQueueDiskRatio": str(self._ratio(self._store_config.root / "consumequeue")),
             "commitLogDirCapacity": capacity_text(usage.total, usage.free),
+        }
+
+    def _damage_values(self) -> dict[str, str]:
+        """Keys of our own, and only while there is damage."""
+        damaged = self._damaged()
+        if not damaged:
+            return {}
+        return {
+            "contrailDamagedRecords": str(len(damaged)),
+            "contrailDamaged": "; ".join(map(str, damaged[:_DAMAGE_NAMED_MAX])),
+            "contrailStoreFolder": str(self._store_config.root),
         }
 
     def _ratio(self, folder: Path) -> float:

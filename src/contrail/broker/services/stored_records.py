@@ -12,6 +12,7 @@ from typing import Protocol
 
 from contrail.errors import RecordDamaged
 from contrail.model.message import StoredMessage
+from contrail.model.replaced_record import read_replacement
 from contrail.store.services.reading import QueueRow
 
 
@@ -31,13 +32,23 @@ def record_at(store: RecordStore, physical_offset: int) -> StoredMessage:
     """The message whose record starts at a place that a client named.
 
     Raises:
-        RecordDamaged: no whole record starts there, or none that its queue knows.
+        RecordDamaged: no whole record starts there, or none that its queue knows, or one that
+            replaces a damaged message.
     """
     message = store.record(physical_offset)
-    rows = store.rows(message.topic.encode(), message.queue_id, message.queue_offset, 1)
+    lost = read_replacement(message)
+    topic = message.topic.encode() if lost is None else lost.topic
+    rows = store.rows(topic, message.queue_id, message.queue_offset, 1)
     if [row.physical_offset for row in rows] != [physical_offset]:
         raise RecordDamaged(
             f"no record of a queue starts at physical offset {physical_offset}",
             physical_offset=physical_offset,
+        )
+    if lost is not None:
+        raise RecordDamaged(
+            f"the record at physical offset {physical_offset} was damaged, and was replaced: "
+            f"{lost}",
+            physical_offset=physical_offset,
+            is_record=True,
         )
     return message

@@ -124,6 +124,20 @@ FLUSH_BEHIND = Metric(
 DISPATCH_BEHIND = Metric(
     "rocketmq_storage_dispatch_behind_bytes", _GAUGE, "Bytes of the log not yet in queues", _STORE
 )
+DAMAGED_RECORDS = Metric(
+    "contrail_store_damaged_records_total", _COUNTER, "Records of the log that were found damaged"
+)
+DAMAGED_SKIPS = Metric(
+    "contrail_store_damaged_skips_total", _COUNTER, "Reads that passed over a damaged message"
+)
+SCRUBBED_BYTES = Metric(
+    "contrail_store_scrubbed_bytes_total", _COUNTER, "Bytes of the log that the scrubber checked"
+)
+REPAIRED_ROWS = Metric(
+    "contrail_store_repaired_rows_total",
+    _COUNTER,
+    "Queue rows derived from the log again",
+)
 RESERVE_TIME = Metric(
     "rocketmq_storage_message_reserve_time_milliseconds",
     _GAUGE,
@@ -170,7 +184,8 @@ METRICS: tuple[Metric, ...] = (
     WATERMARK, PERMISSION, TOPICS, GROUPS, MESSAGES_IN, BYTES_IN, SIZES, MESSAGES_OUT, BYTES_OUT,
     TOPIC_CREATION, GROUP_CREATION, PRODUCERS, CONSUMERS, LAG, LAG_LATENCY, IN_FLIGHT,
     QUEUEING_LATENCY, READY, QUEUE_LAG, DEAD_LETTERS, COMMITS, ROLLBACKS, FINISH_LATENCY,
-    HALF_MESSAGES, REQUESTS, STORAGE_SIZE, FLUSH_BEHIND, DISPATCH_BEHIND, RESERVE_TIME,
+    HALF_MESSAGES, REQUESTS, STORAGE_SIZE, FLUSH_BEHIND, DISPATCH_BEHIND, DAMAGED_RECORDS,
+    DAMAGED_SKIPS, SCRUBBED_BYTES, REPAIRED_ROWS, RESERVE_TIME,
     TIMER_ENQUEUE_LAG, TIMER_ENQUEUE_LATENCY, TIMER_DEQUEUE_LAG, TIMER_DEQUEUE_LATENCY, TIMING,
     TIMER_ENQUEUED, TIMER_DEQUEUED, TIMER_SNAPSHOT, DELAYS,
 )  # fmt: skip

@@ -65,6 +65,10 @@ class Commands:
     def start_name_server(self, port: int) -> str:
         return shlex.join(["contrail", "namesrv", "--port", str(port)])
 
+    def replace_damaged(self, folder: str) -> str:
+        """On the machine of the broker, which must be stopped."""
+        return shlex.join(["contrail", "store", "recover", folder, "--replace-damaged"])
+
     def broker_status(self, broker: str) -> str:
         return self._contrail("broker", "status", broker)
 

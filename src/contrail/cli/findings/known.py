@@ -20,6 +20,7 @@ CLUSTER_FINDINGS: Mapping[str, Callable[[ClusterFacts, Commands], Iterator[Findi
     "address-unreachable": servers.address_unreachable,
     "address-loopback": servers.address_loopback,
     "disk-nearly-full": servers.disk_full,
+    "log-damaged": servers.log_damaged,
     "clock-skew": servers.clock_skew,
     "write-drained": servers.write_drained,
     "transactions-stuck": servers.transactions_stuck,

@@ -150,6 +150,27 @@ def disk_full(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
         )
 
 
+def log_damaged(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
+    """A broker found damaged records in its log; consumers do not get those messages."""
+    for one in facts.brokers:
+        values = {} if one.runtime is None else one.runtime.values
+        count = values.get("contrailDamagedRecords", "")
+        if not count.isdecimal() or not int(count):
+            continue
+        name = one.broker.broker_name
+        yield Finding(
+            "log-damaged",
+            Severity.ERROR,
+            f"broker {name}",
+            f"Broker {name} has {count} damaged records in its log; consumers pass over them.",
+            "The disk changed bytes after they were written. Restore the segments from a copy; or "
+            "stop the broker and replace the damaged records, on its machine: what is behind them "
+            "stays, and their bytes are kept. Then check the disk.",
+            commands.replace_damaged(values.get("contrailStoreFolder", "DIR")),
+            tuple(filter(None, values.get("contrailDamaged", "").split("; "))),
+        )
+
+
 def clock_skew(facts: ClusterFacts, commands: Commands) -> Iterator[Finding]:
     """A broker's clock is not this machine's."""
     for one in facts.brokers:

@@ -11,6 +11,7 @@ from contrail.cli.mqadmin.message_facts import print_message
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.cli.mqadmin.running_info import is_push
 from contrail.cli.mqadmin.sending import open_producer
+from contrail.client.admin_messages import says_damaged
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import Message, ReceivedMessage
 from contrail.client.reserved_names import RESERVED_NAMES
@@ -52,6 +53,8 @@ def _message(admin: Admin, topic: str, message_id: str) -> ReceivedMessage:
     try:
         found = admin.message(topic, message_id)
     except BrokerRefused as error:
+        if says_damaged(error.remark):
+            raise
         raise NotFound(f"topic {topic!r} has no message {message_id}: {error}") from error
     if found is None:
         raise NotFound(f"topic {topic!r} has no message {message_id}: correct the id")

@@ -224,7 +224,7 @@ class AdminCalls(BlockingClient[_Twin]):
         """The message at a place in a queue.
 
         Raises:
-            OffsetIllegal: no message is there.
+            OffsetIllegal: no message is there, or it is damaged.
         """
         return self._run(self._twin.message_at(queue, queue_offset))
 

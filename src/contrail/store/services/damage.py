@@ -72,6 +72,11 @@ class DamageWatch:
         if found is not None:
             self.came_across(found)
 
+    def known(self) -> list[DamagedRecord]:
+        """What is damaged in the log as it is now, as far as it is known."""
+        self.records.drop_before(self._segments.physical_min)
+        return self.records.newest(len(self.records))
+
     def range_at(self, physical_offset: int) -> DamagedRange | None:
         """The damage that begins there; None where a whole record begins."""
         return damaged_range(

@@ -24,7 +24,7 @@ from contrail.kernels.record_scan import (
 )
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, decode_record
-from contrail.model.replaced_record import read_replacement
+from contrail.model.replaced_record import LostPlace, read_replacement
 from contrail.store.config import StoreConfig
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
@@ -59,6 +59,8 @@ class GetResult:
     message_count: int = 0
     byte_count: int = 0
     damaged: list[int] = field(default_factory=list)
+    # Words about a message that is passed over because it is damaged, or was.
+    problem: str = ""
 
     @property
     def records(self) -> list[memoryview]:
@@ -219,6 +221,10 @@ class QueueReading:
         if result.status is GetStatus.MESSAGE_DAMAGED:
             result.damaged.append(selected[0])
             self._damage.passed_over(topic, queue_id, offsets[selected[2]], selected[0])
+            result.problem = self._damage.problem_at(selected[0]) or "is damaged"
+        elif result.status is GetStatus.MESSAGE_REPLACED:
+            lost = LostPlace(topic, queue_id, offsets[selected[2]])
+            result.problem = f"was damaged, and was replaced: {lost}"
 
     def _count_sound(
         self, selected: list[int], offsets: range | list[int], topic: bytes, queue_id: int

@@ -1,0 +1,112 @@
+"""A damaged message from its first skip to its replacement, as an operator meets it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from contrail import Admin, Message, Producer
+from contrail.protocol.json_style import MessageQueue
+from contrail.runtime.files import FileSystem
+from contrail.testing import LocalCluster
+from tests.cli.diagnosed import diagnosed
+from tests.cli.running import check_json, contrail, done
+
+COUNT = 20
+LOST = 7
+
+
+@pytest.fixture(autouse=True)
+def half_empty_disks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(FileSystem, "usage_ratio", lambda self, folder: 0.5)
+
+
+@pytest.fixture
+def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
+    """A broker that verifies what it wrote a moment ago, too."""
+    properties = {"contrailSoundFor": "0", "mappedFileSizeCommitLog": "1048576"}
+    with LocalCluster(folder=tmp_path, properties=properties) as running:
+        yield running
+
+
+def all_bodies(cluster: LocalCluster, queue: MessageQueue) -> list[bytes]:
+    with Admin(cluster.namesrv) as admin:
+        return [one.body for one in admin.browse(queue)]
+
+
+def damage(root: Path, body: bytes) -> tuple[int, int]:
+    """Turn a bit of the body; where the record is."""
+    (path,) = sorted((root / "commitlog").glob("0*"))[:1]
+    data = path.read_bytes()
+    at = data.index(body)
+    with path.open("r+b") as file:
+        file.seek(at)
+        file.write(bytes([data[at] ^ 1]))
+    start = at - 88
+    return start, start + int.from_bytes(data[start : start + 4], "big")
+
+
+def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    broker = cluster.brokers[0]
+    root, where = Path(broker.properties()["storePathRootDir"]), ("-n", cluster.namesrv)
+    done("topic", "create", "orders", "--queues", "1", *where)
+    bodies = [f"order {number:04}".encode() for number in range(COUNT)]
+    with Producer("makers", cluster.namesrv) as producer:
+        receipts = [
+            producer.send(Message("orders", body, keys=[f"k-{number}"]))
+            for number, body in enumerate(bodies)
+        ]
+    queue, lost = receipts[LOST].queue, receipts[LOST]
+    start, end = damage(root, bodies[LOST])
+    place = f"message {LOST} of queue 0 of orders, bytes {start} to {end} of the log"
+
+    # The first skip is an error in the broker's log; each of the others is there.
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2):
+            assert all_bodies(cluster, queue) == [b for b in bodies if b != bodies[LOST]]
+    (told,) = [one.getMessage() for one in caplog.records if "damaged" in one.getMessage()]
+    assert place in told
+    # Queries by place, by both ids and by key.
+    offset = ("queryMsgByOffset", "-t", "orders", "-b", broker.name, "-i", "0", "-o", str(LOST))
+    asked = (
+        ("mqadmin", *offset, "-n", cluster.namesrv),
+        ("mqadmin", "queryMsgById", "-t", "orders", "-i", lost.offset_message_id, *where),
+        ("message", "get", lost.offset_message_id, *where),
+        ("message", "get", lost.message_id, "--topic", "orders", *where),
+        ("mqadmin", "queryMsgByKey", "-t", "orders", "-k", f"k-{LOST}", *where),
+    )
+    for command in asked:
+        failed = contrail(*command)
+        assert failed.code != 0 and "is damaged" in failed.err + failed.out, (command, failed)
+        assert "has no message" not in failed.err + failed.out
+    # The doctor, with the command that mends it.
+    found = diagnosed(cluster)["log-damaged"]
+    assert found["fix"] == f"contrail store recover {root} --replace-damaged"
+    assert any(place in one for one in found["evidence"])
+    # What verifies offline names the same bytes.
+    verified = contrail("store", "verify", str(root))
+    assert verified.code == 1 and f"bytes {start} to {end}" in verified.out
+
+    broker.stop()
+    # The store was closed in order, so nothing was looked at: that is not "fine".
+    recovered = done("store", "recover", str(root)).out
+    assert "looked at no record" in recovered and f"contrail store verify {root}" in recovered
+    mended = done(*found["fix"].split()[1:], "--json").json
+    check_json("store-recover", mended)
+    (one,) = mended["replaced"]["replaced"]
+    assert (one["physical_start"], one["physical_end"], one["queue_offset"]) == (start, end, LOST)
+    assert Path(mended["replaced"]["kept_files"][0]).parent == root / "contrail.lost"
+    assert "The store is sound" in done("store", "verify", str(root)).out
+    broker.start()
+
+    assert all_bodies(cluster, queue) == [b for b in bodies if b != bodies[LOST]]
+    assert "log-damaged" not in diagnosed(cluster)
+    for command in asked:
+        failed = contrail(*command)
+        assert failed.code != 0, (command, failed)
+        assert "was damaged, and was replaced" in failed.err + failed.out, (command, failed)
