@@ -88,11 +88,11 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
     found = diagnosed(cluster)["log-damaged"]
     assert found["fix"] == f"contrail store recover {root} --replace-damaged"
     assert any(place in one for one in found["evidence"])
+
+    broker.stop()
     # What verifies offline names the same bytes.
     verified = contrail("store", "verify", str(root))
     assert verified.code == 1 and f"bytes {start} to {end}" in verified.out
-
-    broker.stop()
     # The store was closed in order, so nothing was looked at: that is not "fine".
     recovered = done("store", "recover", str(root)).out
     assert "looked at no record" in recovered and f"contrail store verify {root}" in recovered
