@@ -201,13 +201,7 @@ class SendAdmission:
 
     def _checked_topic(self, send: SendRequest, client: str, is_unit: bool) -> TopicConfig:
         topic = send.draft.topic.decode("utf-8", "replace")
-        config = self._settings.config
-        known = self._topics.table.get(topic)
-        if not config.permission & Perm.WRITE and known is not None and known.order:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"broker {config.broker_name!r} takes no messages now (brokerPermission)",
-            )
+        self._require_writable_broker()
         check_name(topic)
         self._topics.names.require_writable(topic, client)
         found = self._topics.ensure_for_send(
@@ -218,6 +212,12 @@ class SendAdmission:
             now_ms=self._clock.now_ms(),
             sys_flag=_unit_flag(topic) if is_unit else 0,
         )
+        if not found.writable:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"topic {topic!r} takes no messages: its perm {found.perm} has no write bit; set "
+                "it with updateTopicPerm",
+            )
         queue_count = max(found.read_queue_count, found.write_queue_count)
         if send.draft.queue_id >= queue_count:
             raise RequestRejected(
@@ -228,6 +228,14 @@ class SendAdmission:
         self._remember(found, queue_count)
         return found
 
+    def _require_writable_broker(self) -> None:
+        config = self._settings.config
+        if not config.permission & Perm.WRITE:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"broker {config.broker_name!r} takes no messages now (brokerPermission)",
+            )
+
     def _remember(self, config: TopicConfig, queue_count: int) -> None:
         """Let tidy messages of this topic pass without a check from now on."""
         is_plain = (
@@ -235,7 +243,6 @@ class SendAdmission:
             # Whether a closed topic may be written to depends on the peer: looked at each time.
             and not self._topics.names.is_closed(config.topic)
             and config.filter_type == "SINGLE_TAG"
-            and (not config.order or bool(self._settings.config.permission & Perm.WRITE))
             # A setting that stands in every message has changed since: the long way writes it.
             and self._is_suffix_true
         )
