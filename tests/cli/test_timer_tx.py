@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from contrail import Admin, Message, Producer
-from contrail.cli.pending_timers import delays_by_level
+from contrail.cli.output import time_text
+from contrail.cli.pending_timers import delays_by_level, due_in_slot_ms
 from contrail.client.blocking.admin import Admin as BlockingAdmin
 from contrail.clock import SystemClock
 from contrail.errors import BrokerRefused
@@ -54,8 +55,29 @@ def test_messages_that_wait_are_listed_by_their_time(cluster: LocalCluster, topi
     assert [one["recall_handle"] for one in (first, second, third)] == [
         *(soon.recall_handle, None, late.recall_handle),
     ]
+    assert third["due_timestamp_ms"] == now_ms + 2 * HOUR_MS
     text = done("timer", "list", "--topic", topic, "-n", cluster.namesrv).out
+    assert time_text(now_ms + 2 * HOUR_MS) in text
     assert "level 17" in text and "its time" in text and over.message_id not in text
+
+
+@pytest.mark.parametrize(
+    ("properties", "due_ms"),
+    [
+        ({"TIMER_DELIVER_MS": "60345"}, 60_345),
+        ({"TIMER_DELAY_MS": "1345"}, 60_345),
+        ({"TIMER_DELAY_SEC": "2"}, 61_000),
+        # Stored again on the way: the store time is not the producer's any more.
+        ({"TIMER_DELAY_SEC": "9", "TIMER_DELIVER_MS": "60345", "TIMER_ROLL_TIMES": "1"}, 60_345),
+        ({"TIMER_DELAY_SEC": "900", "TIMER_ROLL_TIMES": "1"}, 60_001),
+        ({"TIMER_DELIVER_MS": "soon"}, 60_001),
+        ({}, 60_001),
+    ],
+)
+def test_a_timed_message_is_due_at_the_millisecond_it_asked_for(
+    properties: dict[str, str], due_ms: int
+) -> None:
+    assert due_in_slot_ms(properties, 59_000, 60_000) == due_ms
 
 
 def test_brokers_tell_how_many_wait_for_each_topic(cluster: LocalCluster, topic: str) -> None:

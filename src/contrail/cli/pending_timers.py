@@ -15,12 +15,18 @@ from contrail.errors import RouteMissing
 from contrail.model.properties import (
     REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
     TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
 )
 from contrail.model.recall_handle import RecallHandle
 from contrail.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC
 
 _LEVELS_SETTING = "messageDelayLevel"
+# Slots are a second long unless timerPrecisionMs says otherwise.
+_SLOT_MS_MAX = 60_000
 _UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -31,6 +37,8 @@ class PendingMessage:
     message: ReceivedMessage
     due_timestamp_ms: int
     delay_level: int = 0
+    # Of a message with a time of its own: the second in which it waits, by which brokers know it.
+    slot_ms: int = 0
 
     @property
     def topic(self) -> str:
@@ -43,7 +51,7 @@ class PendingMessage:
             return None
         broker_name, key = self.message.queue.broker_name, self.message.message_id
         # As brokers make it: one more than the start of the message's slot.
-        return RecallHandle(self.topic, broker_name, self.due_timestamp_ms + 1, key).encode()
+        return RecallHandle(self.topic, broker_name, self.slot_ms + 1, key).encode()
 
     def fields(self) -> dict[str, object]:
         return {
@@ -74,14 +82,26 @@ def _timed(admin: Admin, now_ms: int, scan_max: int) -> Iterator[PendingMessage]
         recalled: set[str] = set()
         for message in _newest(admin, queue, scan_max):
             deletion = message.properties.get(TIMER_DEL_UNIQKEY)
-            due_ms = _whole(message.properties.get(TIMER_OUT_MS))
+            slot_ms = _whole(message.properties.get(TIMER_OUT_MS))
+            due_ms = due_in_slot_ms(message.properties, message.store_timestamp_ms, slot_ms)
             if deletion is not None:
                 # With the topic in front, or without it, by a setting of the broker.
                 recalled.add(deletion.rpartition("+")[2])
             elif due_ms > now_ms:
                 # One that waits for long is stored again under its id.
-                waiting[message.message_id] = PendingMessage(message, due_ms)
+                waiting[message.message_id] = PendingMessage(message, due_ms, slot_ms=slot_ms)
         yield from (one for key, one in waiting.items() if key not in recalled)
+
+
+def due_in_slot_ms(asked: Mapping[str, str], store_timestamp_ms: int, slot_ms: int) -> int:
+    """The millisecond for which the producer asked, within the slot that begins at ``slot_ms``."""
+    # A message that waits for long is stored again, with another store time and this property.
+    due_ms = _whole(asked.get(TIMER_DELIVER_MS))
+    if TIMER_ROLL_TIMES not in asked and TIMER_DELAY_SEC in asked:
+        due_ms = store_timestamp_ms + _whole(asked[TIMER_DELAY_SEC]) * 1000
+    elif TIMER_ROLL_TIMES not in asked and TIMER_DELAY_MS in asked:
+        due_ms = store_timestamp_ms + _whole(asked[TIMER_DELAY_MS])
+    return due_ms if slot_ms < due_ms <= slot_ms + _SLOT_MS_MAX else slot_ms + 1
 
 
 def _newest(admin: Admin, queue: MessageQueue, count_max: int) -> Iterator[ReceivedMessage]:

@@ -223,6 +223,20 @@ def _names_the_system(request: Request, theirs: Any, ours: Any) -> bool:
     return ours == 16 and _names_the_system_at_all(request, theirs, ours)
 
 
+_SENDS = {10, 310, 320, 324, 325}
+_UNWRITABLE_TOPICS = ("ReadOnly", "Closed", "ShutBroker")
+
+
+def _of_unwritable_topic(request: Request, theirs: Any, ours: Any) -> bool:
+    """About a topic without the write bit, or one that a broker without it was sent to."""
+    fields = request.fields or {}
+    return fields.get("topic", fields.get("b")) in _UNWRITABLE_TOPICS
+
+
+def _sent_without_permission(request: Request, theirs: Any, ours: Any) -> bool:
+    return ours == 16 and theirs in (0, 1) and _of_unwritable_topic(request, theirs, ours)
+
+
 _ROCKSDB_TOPICS = (
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
@@ -291,6 +305,9 @@ RULES: tuple[Rule, ...] = (
     _rule("recall-handles", {370}, "code", _what_is("story loose handle", _codes_are(0, 604))),
     _rule("system-names-closed", set(), "code", _names_the_system),
     _rule("system-names-closed", set(), r"(?:fields|body).*", _names_the_system_at_all),
+    _rule("write-permission", _SENDS, "code", _sent_without_permission),
+    _rule("write-permission", set(), r"(?:fields|body|pushed).*", _of_unwritable_topic),
+    _rule("write-permission", {21, 202}, r"body\..*(?:ReadOnly|Closed|ShutBroker).*", _any),
     _rule("wrapped-times", {310}, "code", _what_is("story wrapped time", _codes_are(0, 13))),
     _rule("delayed-halves", {310}, "code", _what_is("story delayed half", _codes_are(0, 13))),
     _rule("batches-never-wait", {320}, "code", _what_is("story waiting batch", _codes_are(0, 13))),

@@ -55,9 +55,10 @@ def _pull(topic: str, queue_offset: int, *, queue_id: int = 0) -> Request:
 
 
 def _a_read_only_broker() -> Iterator[Request]:
-    for permission in ("4", "2", "6"):
+    # The first send makes the topic; the second is refused by ours alone.
+    for permission in ("6", "4", "2", "6"):
         yield Request(BROKER, 25, None, f"brokerPermission={permission}\n".encode(), "story")
-        yield _send("SendHere")
+        yield _send("ShutBroker")
         yield _send("Ordered")
         yield _pull("Alpha", 0)
         yield Request(NAMESRV, 105, {"topic": "Alpha"}, what="story")
