@@ -16,6 +16,7 @@ from contrail.protocol.command import (
     Request,
     decode_frame,
 )
+from contrail.protocol.fields import FieldInvalid
 from contrail.protocol.frames import FrameDecoder, SendRequest, pull_request
 from contrail.protocol.sends import as_send_request, read_send
 from tests.unit.kernels.frame_material import (
@@ -179,7 +180,22 @@ def test_a_send_that_the_kernel_leaves_alone_is_read_or_refused_by_the_tolerant_
     kind, found = outcome(decode_frame, 0, header, body)
     assert kind in ("returned", RemoteProtocolError.__name__)
     if isinstance(found, Request):
-        assert outcome(read_send, found, BORN_HOST)[0] in ("returned", RequestRejected.__name__)
+        refusals = (RequestRejected.__name__, FieldInvalid.__name__)
+        assert outcome(read_send, found, BORN_HOST)[0] in ("returned", *refusals)
+
+
+@given(streams, sizes, st.integers(0, 6))
+def test_a_bounded_number_of_frames_is_scanned_and_the_rest_from_where_they_end(
+    data: bytes, frame_bytes_max: int, count_max: int
+) -> None:
+    limits = (frame_bytes_max, 256 << 10, BORN_HOST, SUFFIX)
+    first = outcome(KERNEL.scan_frames, data, 0, *limits, count_max)
+    assert first == outcome(PURE.scan_frames, data, 0, *limits, count_max)
+    items, end, problem, _ = KERNEL.scan_frames(data, 0, *limits, count_max)
+    assert len(items) <= count_max
+    if not problem:
+        rest = KERNEL.scan_frames(data, end, *limits)
+        assert (items + rest[0], *rest[1:3]) == KERNEL.scan_frames(data, 0, *limits)[:3]
 
 
 def decoded_in_pieces(data: bytes, cuts: list[int]) -> tuple[list[Any], str | None, int]:

@@ -41,6 +41,7 @@ FEATURE_NO_UNIQUE_KEY = 2
 FEATURE_SPECIAL = 4
 
 KIND_OTHER = 2
+COUNT_MAX = 0x7FFFFFFF
 _PULL_SEEN = 1
 _OTHER_SEEN = KIND_OTHER
 
@@ -95,8 +96,11 @@ def scan_frames(
     header_bytes_max: int,
     born_host: bytes,
     suffix: bytes,
+    count_max: int = COUNT_MAX,
 ) -> tuple[list[Item], int, int, int]:
-    """The items of all whole frames, where they end, a problem, and which other kinds there are.
+    """The items of whole frames, where they end, a problem, and which other kinds there are.
+
+    There are no more than ``count_max`` items.
 
     0 says that all items are sends; ``KIND_OTHER`` is a bit that is set when some are neither
     sends nor pulls.
@@ -107,7 +111,9 @@ def scan_frames(
     items: list[Item] = []
     kinds = 0
     send = Send()
-    while available - position >= 8:
+    left = count_max
+    while available - position >= 8 and left > 0:
+        left -= 1
         total = u32(view, position)
         if total < 4 or total + 4 > frame_bytes_max:
             return items, position, PROBLEM_TOTAL, kinds

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from contrail.errors import RemoteProtocolError
 from contrail.kernels.frame_scan import (
+    COUNT_MAX,
     KIND_OTHER,
     PROBLEM_HEADER_LENGTH,
     PROBLEM_HEADER_TOO_LONG,
@@ -74,12 +75,20 @@ class PlainSends:
     senders' hosts, and their topics.
     """
 
-    __slots__ = ("_suffix", "chunk", "send_count")
+    __slots__ = ("_end", "_suffix", "chunk", "send_count")
 
-    def __init__(self, chunk: Chunk, suffix: bytes) -> None:
+    def __init__(self, chunk: Chunk, suffix: bytes, end: int = -1) -> None:
+        """``end`` is where the sends end in the received bytes, if not with them."""
+        self._end = end
         self.chunk = chunk
         self.send_count = chunk[1]
         self._suffix = suffix
+
+    @property
+    def data(self) -> bytes:
+        """The sends as they were received."""
+        data = self.chunk[0]
+        return data if self._end < 0 or self._end == len(data) else data[: self._end]
 
     def items(self) -> list[Item]:
         """The same sends as tuples, for whoever has to look twice."""
@@ -115,6 +124,9 @@ class FrameDecoder:
         self._header_bytes_max = header_bytes_max
         self._value_bytes_max = value_bytes_max
         self._takes_plain_sends = takes_plain_sends
+        # Frames that were not looked at yet begin here in what was received; see ``more``.
+        self._rest = b""
+        self._rest_at = 0
         # What is held of an unfinished frame.
         self.pending = bytearray()
         self._wanted_bytes = 0
@@ -124,8 +136,8 @@ class FrameDecoder:
 
     @property
     def pending_bytes(self) -> int:
-        """How much of an unfinished frame is held."""
-        return len(self.pending)
+        """How much is held: an unfinished frame, and those that wait."""
+        return len(self.pending) + len(self._rest) - self._rest_at
 
     def feed(self, data: bytes) -> Frames:
         """The frames that ``data`` completes, in order; sends as tuples of the kernel.
@@ -133,10 +145,13 @@ class FrameDecoder:
         After bytes that are no frame ``failure`` is set: nothing more can be read.
         """
         whole = self._joined(data)
-        return self._frames_of(whole) if whole else []
+        return self._frames_of(whole, 0, COUNT_MAX) if whole else []
 
-    def feed_runs(self, data: bytes) -> Frames | PlainSends:
-        """As ``feed``; where that is wanted, nothing but tidy sends are left as rows."""
+    def feed_runs(self, data: bytes, count_max: int = COUNT_MAX) -> Frames | PlainSends:
+        """As ``feed``; where that is wanted, nothing but tidy sends are left as rows.
+
+        Of anything else no more than ``count_max`` frames come out; ``more`` gives the others.
+        """
         if self.pending:
             data = self._joined(data)
             if not data:
@@ -152,12 +167,41 @@ class FrameDecoder:
                     self.keep(data, consumed)
                 self.only_sends = True
                 hosts = [self._born_host] * count
-                return PlainSends((data, count, rows, texts, hosts, topics), suffix)
-        return self._frames_of(data)
+                return PlainSends((data, count, rows, texts, hosts, topics), suffix, consumed)
+        return self._frames_of(data, 0, count_max)
+
+    # Frames that wait.
+
+    @property
+    def has_rest(self) -> bool:
+        """Whether frames may have been received that did not come out yet."""
+        return bool(self._rest)
+
+    def put_back(self, data: bytes) -> None:
+        """Let these bytes wait, behind those that wait already; they begin with a frame."""
+        self._rest = self._rest[self._rest_at :] + data if self._rest else data
+        self._rest_at = 0
+
+    def put_behind(self, data: bytes) -> None:
+        """As ``put_back``, for bytes that were received after everything that is held."""
+        if self.pending:
+            data = bytes(self.pending) + data
+            self.pending = bytearray()
+        self.put_back(data)
+
+    def more(self, count_max: int) -> Frames:
+        """The next frames of those that wait, at most so many."""
+        rest, at = self._rest, self._rest_at
+        self._rest, self._rest_at = b"", 0
+        return self._frames_of(rest, at, count_max)
+
+    def forget_rest(self) -> None:
+        """Nothing of what waits is wanted any more."""
+        self._rest, self._rest_at = b"", 0
 
     def whole(self, data: bytes) -> Frames:
         """The frames of bytes that are whole frames; what is pending stays out of it."""
-        return self._frames_of(data)
+        return self._frames_of(data, 0, COUNT_MAX)
 
     def join(self, sends: list[bytes], hosts: list[bytes]) -> PlainSends | None:
         """One send each of several connections as rows; None when one needs a second look."""
@@ -180,17 +224,21 @@ class FrameDecoder:
         self.pending = bytearray()
         return data
 
-    def _frames_of(self, data: bytes) -> Frames:
+    def _frames_of(self, data: bytes, start: int, count_max: int) -> Frames:
         items, consumed, problem, kinds = scan_frames(
             data,
-            0,
+            start,
             self._frame_bytes_max,
             self._header_bytes_max,
             self._born_host,
             self._property_suffix,
+            count_max,
         )
         if consumed < len(data) and not problem:
-            self.keep(data, consumed)
+            if len(items) == count_max:
+                self._rest, self._rest_at = data, consumed
+            else:
+                self.keep(data, consumed)
         if problem:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
         self.only_sends = not kinds
@@ -219,6 +267,7 @@ class FrameDecoder:
                 # A new one: the caught error's traceback would keep this decoder, and every byte
                 # it was given, until the collector comes by.
                 self.failure = RemoteProtocolError(error.reason, str(error))
+                self.forget_rest()
                 return frames
         return frames
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
+import sys
 from collections.abc import Callable, Mapping
 
 from contrail.errors import CallFailed
@@ -39,6 +40,9 @@ class Caller:
         self.takes_plain_sends = False
         self.sends_at_once: TakeSends | None = None
         self.last_sender: Connection | None = None
+        # A caller asked for all that it reads.
+        self.request_room = self.read_bytes_max = sys.maxsize
+        self.tick_is_due = False
         self._client_tls = tls
         self._on_lost = on_lost
         # Of connections that peers make to us; those we make are encrypted by the event loop.
@@ -144,6 +148,12 @@ class Caller:
                 connection.answered(frame)
             elif isinstance(frame, Request) and self._on_request is not None:
                 self._on_request(connection, frame)
+
+    def waits(self, connection: Connection) -> None:
+        raise AssertionError("a caller takes everything that it reads")
+
+    def read_enough(self, connection: Connection) -> None:
+        raise AssertionError("a caller reads as much as there is")
 
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)

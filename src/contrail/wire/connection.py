@@ -74,12 +74,21 @@ class Hub(Protocol):
     # sends: those of several are cheaper to store together, which takes a tick.
     sends_at_once: TakeSends | None
     last_sender: Connection | None
+    # How many requests may be taken from a read now; the others wait for the turn of this
+    # connection. See ``wire.turns``.
+    request_room: int
+    # A connection that gave as much is not read again before the next turn.
+    read_bytes_max: int
+    # Whether a tick follows what is ready now.
+    tick_is_due: bool
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
     def arrived(
         self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
     ) -> None: ...
+    def waits(self, connection: Connection) -> None: ...
+    def read_enough(self, connection: Connection) -> None: ...
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
 
@@ -130,6 +139,11 @@ class Connection(asyncio.Protocol):
         self._until_writable: asyncio.Future[None] | None = None
         self._reading_paused = False
         self._is_held = False
+        # Whether requests of this peer wait for their turn, and since when.
+        self._is_in_line = False
+        self.in_line_since_s = 0.0
+        # Whether the event loop has read as much as it may in this turn.
+        self._has_read_enough = False
         self.times: RequestTimes | None = None
         # When requests came in that are not answered yet, by their numbers; only if timed.
         self._put_off_s: dict[int, float] = {}
@@ -161,6 +175,8 @@ class Connection(asyncio.Protocol):
             return
         hub = self._hub
         self.received_s = now_s = hub.now_s
+        if len(data) >= hub.read_bytes_max:
+            self._read_enough()
         if not self._first_byte_seen:
             self._first_byte_seen = True
             if not self._choose_tls(data[0]):
@@ -172,6 +188,10 @@ class Connection(asyncio.Protocol):
             data = plain
         decoder = self._decoder
         assert decoder is not None
+        if self._is_in_line:
+            # It is not read meanwhile, but for what the event loop had read already.
+            decoder.put_behind(data)
+            return
         starts_a_frame = not decoder.pending
         if (
             self.at_once is not None
@@ -194,6 +214,10 @@ class Connection(asyncio.Protocol):
                 if answered[1] == len(data):
                     return
                 data = data[answered[1] :]
+                if hub.tick_is_due:
+                    # It has had its share, or others wait already.
+                    self._wait_in_line(data)
+                    return
         if (
             starts_a_frame
             and hub.takes_plain_sends
@@ -219,7 +243,7 @@ class Connection(asyncio.Protocol):
                 self.has_sent_a_frame = True
                 hub.arrived(self, data, True)
                 return
-        frames = decoder.feed_runs(data)
+        frames = decoder.feed_runs(data, hub.request_room)
         if frames:
             # What is pending now, if anything, has just begun.
             self.frame_s = now_s
@@ -227,8 +251,70 @@ class Connection(asyncio.Protocol):
             hub.arrived(self, frames, decoder.only_sends)
         elif starts_a_frame:
             self.frame_s = now_s
+        if decoder.has_rest:
+            self._wait_in_line(b"")
         if decoder.failure is not None:
             self.close(decoder.failure.reason)
+
+    # Taking turns with other connections.
+
+    @property
+    def is_in_line(self) -> bool:
+        """Whether requests that were received wait for the turn of this connection."""
+        return self._is_in_line
+
+    def _wait_in_line(self, data: bytes) -> None:
+        """Let ``data`` wait, and read no more meanwhile."""
+        assert self._decoder is not None
+        if data:
+            self._decoder.put_back(data)
+        if not self._is_in_line:
+            self._is_in_line = True
+            self._pause_reading()
+            self._hub.waits(self)
+
+    def wait_again(self, data: bytes) -> None:
+        """Let requests that were handed over wait for another turn; what was read later follows."""
+        self._wait_in_line(data)
+
+    def take_turn(self, count_max: int) -> Frames:
+        """The next requests of those that wait, at most so many.
+
+        Also of a peer that is gone: what it sent last counts.
+        """
+        decoder = self._decoder
+        assert decoder is not None
+        frames = decoder.more(count_max)
+        if frames:
+            self.frame_s = self._hub.now_s
+            self.has_sent_a_frame = True
+        if decoder.failure is not None:
+            self.close(decoder.failure.reason)
+        return frames
+
+    def end_turn(self) -> bool:
+        """Whether more waits; otherwise the peer is read again."""
+        assert self._decoder is not None
+        self._is_in_line = self._decoder.has_rest
+        if not self._is_in_line:
+            self._resume_reading()
+        return self._is_in_line
+
+    def leave_line(self) -> None:
+        """Nothing of what waits is served."""
+        assert self._decoder is not None
+        self._decoder.forget_rest()
+
+    def _read_enough(self) -> None:
+        if not self._has_read_enough:
+            self._has_read_enough = True
+            self._pause_reading()
+            self._hub.read_enough(self)
+
+    def read_on(self) -> None:
+        """A new turn has begun."""
+        self._has_read_enough = False
+        self._resume_reading()
 
     def decoded(self, send: bytes) -> tuple[Frames, bool]:
         """A single send that was handed over as it came, and whether it really is one."""
@@ -255,8 +341,7 @@ class Connection(asyncio.Protocol):
     def resume_writing(self) -> None:
         self.slow_since_s = None
         self._wake_writers()
-        if not self._is_held:
-            self._resume_reading()
+        self._resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         was_open = not self.is_closed
@@ -571,6 +656,10 @@ class Connection(asyncio.Protocol):
             self._transport.pause_reading()
 
     def _resume_reading(self) -> None:
+        """Read again, unless there is another reason not to."""
+        is_slow = self.slow_since_s is not None and self._hub.pauses_slow_peers
+        if self._is_held or self._is_in_line or self._has_read_enough or is_slow:
+            return
         if self._transport is not None and self._reading_paused and not self.is_closed:
             self._reading_paused = False
             self._transport.resume_reading()
@@ -582,8 +671,7 @@ class Connection(asyncio.Protocol):
 
     def release(self) -> None:
         self._is_held = False
-        if self.slow_since_s is None:
-            self._resume_reading()
+        self._resume_reading()
 
     def close(self, reason: str) -> None:
         if self.is_closed:

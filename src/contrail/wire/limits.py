@@ -19,6 +19,13 @@ class Limits:
     # Of all connections together: unfinished frames beyond it are not read on.
     pending_bytes_max: int = 1 << 30
     write_bytes_max: int = 8 << 20
+    # Of one turn of the event loop: requests of one connection, and of all that wait for it.
+    # Each costs some 3 to 40 µs, so a turn of all takes some 3 to 40 ms.
+    turn_requests_of_one_max: int = 64
+    turn_requests_max: int = 1024
+    # A connection that gave as much is not read again in the same turn. It is what the event loop
+    # reads at once; unbounded, it reads a busy connection 32 times before it looks at another.
+    turn_bytes_max: int = 256_000
 
     first_frame_s: float = 10.0
     partial_frame_s: float = 30.0

@@ -20,6 +20,7 @@ from contrail.wire.connection import Connection, TakeSends
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import TlsFiles, TlsMode
+from contrail.wire.turns import Turns
 
 _log = logging.getLogger(__name__)
 
@@ -100,6 +101,12 @@ class Server:
         self.last_sender: Connection | None = None
         # Set by a service that takes sends as they are read; see ``Hub``.
         self.sends_at_once: TakeSends | None = None
+        # Connections with requests that wait for their turn.
+        self._turns: Turns[Connection] = Turns(self.limits)
+        self.request_room = self._turns.begin()
+        # Connections that are not read again in this turn.
+        self.read_bytes_max = self.limits.turn_bytes_max
+        self._to_read_on: list[Connection] = []
         self._to_flush: list[Connection] = []
         # Whether something waits for the next tick, or may do so.
         self.tick_is_due = False
@@ -171,6 +178,8 @@ class Server:
     def arrived(
         self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
     ) -> None:
+        if isinstance(frames, list):
+            self.request_room = self._turns.took(len(frames))
         if not self.arrivals:
             # When this was sent: if a tick has just ended, half way through it on average.
             now_s = self.monotonic_s()
@@ -200,6 +209,17 @@ class Server:
             _log.exception("the frames of %s were not served", connection.address)
             connection.close("internal_error")
             return []
+
+    def waits(self, connection: Connection) -> None:
+        """Requests of a connection wait for its turn."""
+        connection.in_line_since_s = self.monotonic_s()
+        self._turns.wait(connection)
+        self.schedule_tick()
+
+    def read_enough(self, connection: Connection) -> None:
+        """A connection is read on in the next turn."""
+        self._to_read_on.append(connection)
+        self.schedule_tick()
 
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)
@@ -235,10 +255,17 @@ class Server:
             # Also of a peer that has gone meanwhile: what it sent last may be one-way.
             if arrived:
                 self._hand_over(arrived)
+            if self._turns:
+                self._serve_waiting(began_s)
             self._service.end_of_tick()
         finally:
             # Whatever went wrong, answers that are ready must leave.
             self.tick_is_due = False
+            self.request_room = self._turns.begin()
+            if self._to_read_on:
+                self._read_on()
+            if self._turns:
+                self.schedule_tick()
             if self._to_flush:
                 to_flush, self._to_flush = self._to_flush, []
                 self._flush(to_flush)
@@ -269,11 +296,57 @@ class Server:
                 if isinstance(frames, bytes):
                     frames = connection.decoded(frames)[0]
                 elif isinstance(frames, PlainSends):
+                    if self._wait_again(connection, frames.data, arrived, at):
+                        continue
                     frames = frames.items()
                 service.received(connection, frames)
             except Exception:
                 _log.exception("the frames of %s were not served", connection.address)
                 connection.close("internal_error")
+
+    def _wait_again(
+        self, connection: Connection, data: bytes, arrived: list[Arrived], at: int
+    ) -> bool:
+        """Let a run of sends that is not stored as rows wait for turns, each a bounded number.
+
+        What was read of this connection later, from ``at`` on, waits behind it. False when that
+        was decoded already.
+        """
+        if connection.is_in_line:
+            return False
+        later = [index for index in range(at, len(arrived)) if arrived[index][0] is connection]
+        for index in later:
+            frames = arrived[index][1]
+            if isinstance(frames, list):
+                return False
+            data += frames.data if isinstance(frames, PlainSends) else frames
+        for index in later:
+            arrived[index] = (connection, [], False)
+        connection.wait_again(data)
+        return True
+
+    def _serve_waiting(self, began_s: float) -> None:
+        """A bounded number of requests of each connection that waits, in order."""
+        for connection, request_count in self._turns.take():
+            self.waited_s = began_s - connection.in_line_since_s
+            if self.times is not None:
+                self.times.arrived_s = connection.in_line_since_s
+            try:
+                frames = connection.take_turn(request_count)
+                if frames:
+                    self._service.received(connection, frames)
+            except Exception:
+                _log.exception("the frames of %s were not served", connection.address)
+                connection.leave_line()
+                connection.close("internal_error")
+            if connection.end_turn():
+                self._turns.wait_on(connection)
+        self.waited_s = 0.0
+
+    def _read_on(self) -> None:
+        to_read_on, self._to_read_on = self._to_read_on, []
+        for connection in to_read_on:
+            connection.read_on()
 
     def _flush(self, connections: list[Connection]) -> None:
         """One connection that cannot be written to must not keep the others waiting for ever."""
@@ -309,6 +382,9 @@ class Server:
             return "slow_reader" if now_s - connection.slow_since_s > limits.slow_write_s else None
         if connection.is_shaking_hands and now_s - connection.opened_s > limits.tls_handshake_s:
             return "tls_handshake_timeout"
+        if connection.is_in_line:
+            # It is not read until its requests were served.
+            return None
         if connection.pending_bytes and now_s - connection.frame_s > limits.partial_frame_s:
             return "partial_frame_timeout"
         if not connection.has_sent_a_frame and now_s - connection.opened_s > limits.first_frame_s:
@@ -340,6 +416,8 @@ class Server:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
         self._tick()
+        while self._turns:
+            self._tick()
         for connection in list(self.connections):
             connection.close("stopping")
         deadline = asyncio.get_running_loop().time() + grace_s

@@ -64,6 +64,7 @@ class PullsAtOnce:
         "_peer",
         "_pulls",
         "_quick",
+        "_request_count_max",
         "_room_bytes",
         "_server",
         "_tries",
@@ -80,6 +81,7 @@ class PullsAtOnce:
         self._server = server
         self._deriving = deriving
         self._in_flight_count_max = server.limits.in_flight_count_max
+        self._request_count_max = server.limits.turn_requests_of_one_max
         self._room_bytes = server.limits.write_bytes_max
         # The one that was met last comes first.
         self._patterns: list[PullPattern] = []
@@ -120,10 +122,14 @@ class PullsAtOnce:
         reach = _NEAR if cold_reads.lines or at_once_bytes >= AT_ONCE_BYTES_MAX else _WARM
         parts: list[bytes | memoryview] = []
         at, end, out_bytes, room_bytes, count = 0, len(data), 0, self._room_bytes, 0
-        held_count = 0
+        held_count, count_max = 0, self._request_count_max
         pattern = self._patterns[0]
         try:
             while at < end and out_bytes <= room_bytes:
+                if count + held_count >= count_max:
+                    # The rest waits for another turn of this connection.
+                    server.schedule_tick()
+                    break
                 found = match_pull(data, at, pattern.template)
                 if found is None:
                     other = self._other(data, at)
