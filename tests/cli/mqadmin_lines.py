@@ -214,7 +214,7 @@ WRONG = [
     ("queryMsgByKey -t Nowhere -k key-3", 5, "Nowhere"),
     ("queryMsgByKey -t Orders -k key-3 -p T", 2, "-p T"),
     ("queryMsgByUniqueKey -t Orders -i 00000000000000000000000000000000", 5, "0000"),
-    ("queryMsgByOffset -t Orders -b broker-a -i 0 -o 99", 2, "99"),
+    ("queryMsgByOffset -t Orders -b broker-a -i 0 -o 99", 5, "99"),
     ("queryMsgTraceById -i 00000000000000000000000000000000", 5, "0000"),
     ("printMsg -t Nowhere", 5, "Nowhere"),
     ("printMsg -t Orders -b yesterday", 2, "yesterday"),

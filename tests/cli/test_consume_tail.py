@@ -315,7 +315,7 @@ def test_a_queue_that_came_meanwhile_is_not_committed_where_it_was_read_from() -
         (["-o", "@noon"], ["-o 'noon'", "2026-11-16"]),
         (["--tags", "a", "--sql", "n > 1"], ["--tags and --sql"]),
         (["--tags", " "], ["--tags is blank"]),
-        (["--sql", "n >> 1"], ["--sql 'n >> 1'", "not taken"]),
+        (["--sql", "n >> 1"], ["--sql 'n >> 1'", "column 4"]),
         (["--json", "-f", "%b"], ["--json and --format"]),
     ],
 )

@@ -90,6 +90,15 @@ def test_messages_are_found_by_key_and_time(cluster: LocalCluster, topic: str) -
     assert len(valid_json("message-find", *find, "--since", "2020-01-01")) == 2
 
 
+def test_the_key_may_stand_behind_the_topic(cluster: LocalCluster, topic: str) -> None:
+    sent(cluster, topic, b"one")
+    at = ("-f", "%b\\n", "-n", cluster.namesrv)
+    assert done("message", "find", topic, "o-2", *at).out == "one\n"
+    assert done("message", "find", topic, "--key", "o-2", *at).out == "one\n"
+    for key in ([], ["o-2", "--key", "o-2"]):
+        one_line(contrail("message", "find", topic, *key, *at), 2, f"message find {topic} KEY")
+
+
 def test_wrong_finds_are_told_in_one_line(cluster: LocalCluster, topic: str) -> None:
     find = ("message", "find", "--key", "k")
     where = ("-n", cluster.namesrv)

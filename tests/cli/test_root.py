@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from contrail import Admin
+from contrail import Admin, __version__
 from contrail.cli import app as program
 from contrail.cli.exits import CommandFailed, ExitCode, NotFound, exit_code_of
 from contrail.errors import (
@@ -106,6 +106,30 @@ def test_topics_and_groups_are_completed(cluster: LocalCluster) -> None:
     poll(lambda: offers(f"contrail group seek {at} compl", "completed-group"), "the group")
     assert completed("contrail topic describe -n 127.0.0.1:1 compl") == []
     assert completed("contrail topic describe -n nowhere compl") == []
+
+
+def test_the_version_is_one_line() -> None:
+    finished = contrail("--version")
+    assert (finished.code, finished.out) == (0, f"contrail {__version__}\n")
+
+
+@pytest.mark.parametrize("words", ["", "topic", "topic create", "store dump", "broker drain"])
+def test_help_is_what_the_flag_shows(words: str) -> None:
+    by_flag = contrail(*words.split(), "--help")
+    by_word = contrail("help", *words.split())
+    assert by_flag.code == by_word.code == 0
+    assert by_flag.out == by_word.out and "Usage: " in by_word.out
+
+
+def test_help_of_what_is_not_there_is_one_line() -> None:
+    one_line(contrail("help", "tpoic"), 2, "'tpoic'", "did you mean topic?")
+    one_line(contrail("help", "topic", "craete"), 2, "craete")
+
+
+def test_the_root_tells_of_help_and_version() -> None:
+    text = contrail("--help").out
+    assert "\n  help " in text and "--version" in text
+    assert "Usage: contrail mqadmin topicRoute" in contrail("help", "mqadmin", "topicRoute").out
 
 
 def test_an_unknown_command_names_the_nearest() -> None:

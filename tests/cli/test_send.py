@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -160,7 +162,7 @@ def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent(
         (["x", "--rate", "nan"], 2, ["--rate nan"]),
         (["x", "--rate", "inf"], 2, ["--rate inf"]),
         (["x", "--delay-level", "99"], 2, ["--delay-level", "99"]),
-        ([""], 2, ["empty body"]),
+        ([""], 2, ["BODY 1 is empty"]),
         (["--file", "/nowhere/x"], 2, ["--file /nowhere/x", "No such file"]),
         (["--lines", "/nowhere/x"], 2, ["--lines /nowhere/x", "No such file"]),
     ],
@@ -170,6 +172,43 @@ def test_wrong_input_is_told_in_one_line(
 ) -> None:
     topic = make_topic(cluster)
     one_line(contrail("send", topic, *arguments, "-n", cluster.namesrv), code, *words)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["x", "--file", "nope"], ["--file nope", "No such file"]),
+        (["x", "--lines", "nope"], ["--lines nope", "No such file"]),
+        (["x", "--file", "FOLDER"], ["--file", "it is a folder"]),
+        (["x", "--lines", "FOLDER"], ["--lines", "it is a folder"]),
+        (["x", "--file", "FOLDER/small", "--file", "FOLDER/empty"], ["empty", "needs a body"]),
+        (["x", "--file", "FOLDER/large"], ["large", "4,194,304 at most"]),
+        (["x", ""], ["BODY 2 is empty"]),
+        (["x", "--lines", "FOLDER/small", "--file", "nope"], ["--file nope"]),
+    ],
+)
+def test_nothing_is_sent_when_something_cannot_be(
+    cluster: LocalCluster, tmp_path: Path, arguments: list[str], words: list[str]
+) -> None:
+    topic = make_topic(cluster)
+    (tmp_path / "small").write_bytes(b"small")
+    (tmp_path / "empty").write_bytes(b"")
+    (tmp_path / "large").write_bytes(b"x" * ((4 << 20) + 1))
+    words_typed = [one.replace("FOLDER", str(tmp_path)) for one in arguments]
+    one_line(contrail("send", topic, *words_typed, "-n", cluster.namesrv), 2, *words)
+    assert stored(cluster, topic) == []
+
+
+def test_a_body_may_come_through_a_pipe_that_has_a_name(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    topic, pipe = make_topic(cluster), tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = threading.Thread(target=pipe.write_bytes, args=(b"through",))
+    writer.start()
+    done("send", topic, "--file", str(pipe), "-n", cluster.namesrv)
+    writer.join()
+    assert [one.body for one in stored(cluster, topic)] == [b"through"]
 
 
 def test_a_bad_topic_and_an_unreachable_name_server_are_told_in_one_line(

@@ -248,7 +248,9 @@ def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
         ["shrink", "nowhere", "--queues", "1", "--yes"],
         ["delete", "nowhere", "--yes"],
     ):
-        one_line(contrail("topic", *command, *at), 5, "'nowhere'", "contrail topic create nowhere")
+        is_taken_away = command[0] in ("shrink", "delete")
+        hint = "contrail topic list" if is_taken_away else "contrail topic create nowhere"
+        one_line(contrail("topic", *command, *at), 5, "'nowhere'", hint)
         one_line(contrail("topic", *command, "-n", "127.0.0.1:1"), 4, "127.0.0.1:1")
     one_line(contrail("topic", "list", "-n", "127.0.0.1:1"), 4, "127.0.0.1:1")
     one_line(contrail("topic", "list", "--cluster", "none", *at), 5, "'none'", "DefaultCluster")

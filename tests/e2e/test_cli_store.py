@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -344,3 +345,23 @@ def test_recover_refuses_damage_and_accepts_it_on_request(root: Path) -> None:
     assert accepted.returncode == 0, accepted.stderr
     assert "contrail.lost" in accepted.stdout
     assert contrail("verify", root, *SLOTS).returncode == 0
+
+
+def _without_times(text: str) -> str:
+    return re.sub(r"[\d,.]+ m?s\b", "", text)
+
+
+@pytest.mark.parametrize("command", ["inspect", "verify", "recover", "dump"])
+def test_the_folder_around_a_store_will_do(root: Path, command: str) -> None:
+    inner, outer = contrail(command, root, *SLOTS), contrail(command, root.parent, *SLOTS)
+    assert (outer.returncode, outer.stderr) == (inner.returncode, inner.stderr) == (0, "")
+    # How long it took is not the same twice.
+    assert _without_times(outer.stdout) == _without_times(inner.stdout)
+    named = contrail(command, root.parent.parent, *SLOTS)
+    assert named.returncode == 2 and str(root.parent.parent) in named.stderr
+
+
+def test_a_folder_that_is_a_store_is_meant_though_another_is_inside(root: Path) -> None:
+    shutil.copytree(root, root / "store")
+    shutil.rmtree(root / "store" / "commitlog")
+    assert contrail("inspect", root, *SLOTS).returncode == 0

@@ -11,9 +11,13 @@ import sys
 from importlib import import_module
 from typing import NamedTuple
 
+from contrail import __version__
+
 _COMPLETION_VARIABLE = "_CONTRAIL_COMPLETE"
 _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 _HELP_FLAGS = ("--help", "-h")
+_VERSION_FLAG = "--version"
+_HELP_WORD = "help"
 _COMMAND_UNKNOWN = 2
 _INTERRUPTED = 130
 
@@ -86,8 +90,14 @@ def main() -> None:
 def run(arguments: list[str]) -> int:
     """Run one command line; the exit code. What is raised on purpose becomes one line."""
     if not os.environ.get(_COMPLETION_VARIABLE):
+        if arguments[:1] == [_HELP_WORD]:
+            # `help topic create` is what `topic create --help` is.
+            arguments = [*arguments[1:], _HELP_FLAGS[0]]
         if not arguments or arguments[0] in _HELP_FLAGS:
             print(help_text())
+            return 0
+        if arguments[0] == _VERSION_FLAG:
+            print(f"contrail {__version__}")
             return 0
         if arguments[0] not in COMMANDS and arguments[0] not in _COMPLETION_FLAGS:
             print(_unknown(arguments[0]), file=sys.stderr)
@@ -106,11 +116,13 @@ def help_text() -> str:
     for heading, rows in SECTIONS.items():
         lines += ["", heading]
         lines += [f"  {name:<10} {row.help}" for name, row in rows.items()]
+    lines.append(f"  {_HELP_WORD:<10} Show the help of a command, as `contrail help topic create`.")
     lines += [
         "",
         "Options",
         "  --install-completion   Install completion for the current shell.",
         "  --show-completion      Print the completion script of the current shell.",
+        "  --version              Show the version of Contrail; `contrail version` tells more.",
         "  --help                 Show this; every command has it, with its options.",
         "",
         "New here? `contrail dev` starts everything on this machine and says what to try.",
@@ -122,7 +134,8 @@ def _unknown(name: str) -> str:
     from difflib import get_close_matches
 
     is_option = name.startswith("-")
-    near = get_close_matches(name, [*COMMANDS, *_COMPLETION_FLAGS, *_HELP_FLAGS], n=1, cutoff=0.7)
+    flags = (*_COMPLETION_FLAGS, *_HELP_FLAGS, _VERSION_FLAG)
+    near = get_close_matches(name, [*COMMANDS, _HELP_WORD, *flags], n=1, cutoff=0.7)
     meant = f"; did you mean {near[0]}? See" if near else "; see"
     what = f"option {name}" if is_option else f"command {name!r}"
     line = " ".join(f"there is no {what}{meant}".split())

@@ -9,6 +9,7 @@ import typer
 from contrail.cli.client_facts import CONSUMER, PRODUCER, Client, clients, running_facts
 from contrail.cli.completion import group_names
 from contrail.cli.exits import CommandFailed, NotFound
+from contrail.cli.group_facts import require_group
 from contrail.cli.output import AsJson, print_facts, print_json, print_rows, time_text
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.client.blocking.admin import Admin
@@ -39,6 +40,9 @@ def list_clients(
     """List all producers and consumers with their groups."""
     with open_admin(namesrv, ctx) as admin:
         rows = [one.row() for one in clients(admin, group)]
+        if group is not None and not rows:
+            # A producer group is known by its members alone, a consumer group also without any.
+            require_group(admin, group, may_be_made=False)
     if as_json:
         print_json(rows)
         return

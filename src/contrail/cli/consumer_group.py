@@ -228,7 +228,7 @@ def delete(
 ) -> None:
     """Delete a group's settings and offsets, after a look at what is lost."""
     with open_admin(namesrv, ctx) as client:
-        require_group(client, group)
+        require_group(client, group, may_be_made=False)
         agree(
             _deletion(client, group, keep_offsets, topics),
             yes=yes,

@@ -40,21 +40,19 @@ class Contexts:
     by_name: Mapping[str, Context] = field(default_factory=dict)
     current: str | None = None
 
-    def named(self, name: str) -> Context:
+    def named(self, name: str, *, may_be_added: bool = True) -> Context:
         """Raises ``NotFound`` for a name that none has."""
         if name not in self.by_name:
             known = ", ".join(sorted(self.by_name)) or "none yet"
-            raise NotFound(
-                f"there is no context {name!r}: there are {known}; "
-                f"add it with: contrail ctx add {name} HOST:9876"
-            )
+            hint = f"; add it with: contrail ctx add {name} HOST:9876" if may_be_added else ""
+            raise NotFound(f"there is no context {name!r}: there are {known}{hint}")
         return self.by_name[name]
 
     def with_context(self, name: str, context: Context) -> Contexts:
         return replace(self, by_name={**self.by_name, name: context}, current=self.current or name)
 
     def without(self, name: str) -> Contexts:
-        self.named(name)
+        self.named(name, may_be_added=False)
         kept = {other: one for other, one in self.by_name.items() if other != name}
         return Contexts(kept, None if self.current == name else self.current)
 

@@ -64,9 +64,17 @@ def exit_code_of(error: ContrailError) -> ExitCode:
         return ExitCode.NOT_FOUND if error.code in _MISSING else ExitCode.FAILED
     if isinstance(error, NameServerUnreachable | CallFailed):
         return ExitCode.UNREACHABLE
+    if isinstance(error, SomeFailed) and _nobody_has_it(error):
+        return ExitCode.NOT_FOUND
     if isinstance(error, CommandFailed | SendFailed | SomeFailed | NoReply):
         return ExitCode.FAILED
     # The client says in its own words which server could not be reached, and why.
     if isinstance(error.__cause__, CallFailed):
         return ExitCode.UNREACHABLE
     return ExitCode.UNUSABLE
+
+
+def _nobody_has_it(error: SomeFailed) -> bool:
+    """Whether each of several servers said that the thing does not exist."""
+    codes = {exit_code_of(one) for one in error.failures.values()}
+    return not error.partial and codes == {ExitCode.NOT_FOUND}

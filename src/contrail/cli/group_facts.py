@@ -15,15 +15,18 @@ from contrail.protocol.bodies.running_info import ConsumerRunningInfo
 from contrail.protocol.json_style import MessageQueue
 
 
-def require_group(client: Admin, group: str) -> None:
-    """Raises ``NotFound`` for a group without settings, offsets and members."""
+def require_group(client: Admin, group: str, *, may_be_made: bool = True) -> None:
+    """Raises ``NotFound`` for a group without settings, offsets and members.
+
+    ``may_be_made`` tells that a new group would do; to one that is deleted or read it would not.
+    """
     if group in client.groups(internal=True) or client.group_topics(group):
         return
     if client.group_connections(group).is_online:
         return
+    hint = f", `contrail group create {group}` makes it" if may_be_made else ""
     raise NotFound(
-        f"there is no consumer group {group!r}: `contrail group list` shows those that are, "
-        f"`contrail group create {group}` makes it"
+        f"there is no consumer group {group!r}: `contrail group list` shows those that are{hint}"
     )
 
 

@@ -254,7 +254,7 @@ def clone(
     if source == destination:
         raise ConfigError(f"source and destination are both {source!r}: name another group")
     with open_admin(namesrv, ctx) as client:
-        require_group(client, source)
+        require_group(client, source, may_be_made=False)
         topics = consumed_topics(client, source, topic)
         members = client.group_connections(destination)
         if members.is_online:

@@ -14,7 +14,7 @@ from contrail.cli.completion import topic_names
 from contrail.cli.exits import NotFound
 from contrail.cli.message_facts import ids_by_key, names_a_broker, story_of
 from contrail.cli.message_format import for_terminal, message_fields
-from contrail.cli.message_output import Format, open_printer
+from contrail.cli.message_output import Format, MessagePrinter, open_printer
 from contrail.cli.message_story import Step, Story
 from contrail.cli.output import AsJson, print_facts, print_json, print_rich, time_text
 from contrail.cli.target import ContextName, NameServers, open_admin
@@ -56,13 +56,13 @@ def get(
     ctx: ContextName = None,
 ) -> None:
     """Show a message by its id: the producer's, or the one that tells where it is stored."""
+    printer = _printer(format, as_json=as_json)
     with open_admin(namesrv, ctx) as admin:
         found = _get(admin, message_id, topic)
     if as_json:
-        _refuse_both(format)
         print_json(message_fields(found))
     elif format is not None:
-        open_printer(format, as_json=False).print(found)
+        printer.print(found)
     else:
         _show(found)
 
@@ -72,7 +72,12 @@ def find(
     topic: Annotated[
         str, typer.Argument(metavar="TOPIC", autocompletion=topic_names, help="Where to look.")
     ],
-    key: Annotated[str, typer.Option("--key", metavar="KEY", help="The key they carry.")],
+    key: Annotated[
+        str | None, typer.Argument(metavar="KEY", show_default=False, help="The key they carry.")
+    ] = None,
+    key_option: Annotated[
+        str | None, typer.Option("--key", metavar="KEY", help="The key, if it is not behind TOPIC.")
+    ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Stored then or later.")
     ] = None,
@@ -89,25 +94,27 @@ def find(
     ctx: ContextName = None,
 ) -> None:
     """Show the newest messages with a key, the oldest of them first."""
+    wanted = _one_key(topic, key, key_option)
+    printer = _printer(format, as_json=as_json)
     begin_ms = parse_time("--since", since) or 0
     end_ms = parse_time("--until", until)
     with open_admin(namesrv, ctx) as admin:
         found = admin.messages_by_key(
             topic,
-            key,
+            wanted,
             count_max=count,
             begin=begin_ms,
             end=_END_OF_TIME_MS if end_ms is None else end_ms,
         )
+    if not found and since is None and until is None:
+        raise NotFound(f"no message of topic {topic!r} has the key {wanted!r}")
     if as_json:
-        _refuse_both(format)
         print_json([message_fields(one) for one in found])
         return
-    printer = open_printer(format, as_json=False)
     for one in found:
         printer.print(one)
     if not found:
-        print(f"no message of topic {topic} has key {key}", file=sys.stderr)
+        print(f"no message of topic {topic} has key {wanted} and that time", file=sys.stderr)
 
 
 @app.command()
@@ -150,9 +157,17 @@ def trace(
         print_rich(_drawn(story))
 
 
-def _refuse_both(format: str | None) -> None:
-    if format is not None:
+def _one_key(topic: str, key: str | None, option: str | None) -> str:
+    if (key is None) == (option is None):
+        raise ConfigError(f"give one key: `contrail message find {topic} KEY`")
+    return key or option or ""
+
+
+def _printer(format: str | None, *, as_json: bool) -> MessagePrinter:
+    """Made before anything is asked for, so that a wrong format is told at once."""
+    if as_json and format is not None:
         raise ConfigError("--json and --format: give one of the two")
+    return open_printer(format, as_json=False)
 
 
 def _get(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +11,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import BinaryIO
 
+from contrail.client.outgoing import MESSAGE_BYTES_MAX
 from contrail.errors import ConfigError
 
 STANDARD_INPUT = "-"
@@ -54,8 +57,11 @@ def gather(
 ) -> Bodies:
     """What the options name; lines of standard input where they name nothing.
 
+    Everything that can be looked at is, so that nothing is sent when something is wrong with it.
+
     Raises:
-        ConfigError: nothing is named, and a person sits at standard input.
+        ConfigError: nothing is named, and a person sits at standard input; or a body is empty or
+            too long, or a file cannot be read.
     """
     if not (texts or files or line_files):
         if sys.stdin.isatty():
@@ -63,7 +69,34 @@ def gather(
                 "nothing to send: give bodies, --file or --lines, or - for lines of standard input"
             )
         texts = [STANDARD_INPUT]
+    for number, text in enumerate(texts, 1):
+        _require_length(f"BODY {number}", len(text.encode("utf-8", "surrogateescape")))
+    for path in files:
+        _require_readable("--file", path)
+        if path.is_file():
+            _require_length(f"--file {path}", path.stat().st_size)
+    for path in line_files:
+        _require_readable("--lines", path)
     return Bodies(texts, files, line_files, repeat_count)
+
+
+def _require_readable(option: str, path: Path) -> None:
+    """Raises ``ConfigError``. Nothing is opened: the writer of a pipe would notice."""
+    try:
+        path.stat()
+    except OSError as error:
+        raise _unreadable(option, path, error) from error
+    if path.is_dir():
+        raise ConfigError(f"{option} {path}: it is a folder")
+    if not os.access(path, os.R_OK):
+        raise ConfigError(f"{option} {path}: {os.strerror(errno.EACCES)}")
+
+
+def _require_length(what: str, length: int) -> None:
+    if length == 0:
+        raise ConfigError(f"{what} is empty: a message needs a body")
+    if length > MESSAGE_BYTES_MAX:
+        raise ConfigError(f"{what} has {length:,} bytes: a body has {MESSAGE_BYTES_MAX:,} at most")
 
 
 def _line_chunks(stream: BinaryIO) -> Iterator[list[bytes]]:

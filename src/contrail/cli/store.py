@@ -1,6 +1,7 @@
 """``contrail store``: look into a store folder, check and repair it, print its messages.
 
-Exit codes: 0 all is well or was repaired, 1 damage was found, 2 the input cannot be used.
+Exit codes: 0 all is well or was repaired, 1 damage was found, 2 the input cannot be used, 5 the
+folder has no such topic, queue or key.
 """
 
 from __future__ import annotations
@@ -20,6 +21,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from contrail.cli.exits import ExitCode
+from contrail.cli.store_folder import store_folder
 from contrail.errors import ContrailError, StoreCorrupt
 
 if TYPE_CHECKING:
@@ -39,7 +42,14 @@ _BODY_SHOWN_MAX = 60
 _TABLE_ROWS_MAX = 1000
 _FOREVER_MS = (1 << 63) - 1
 
-Folder = Annotated[Path, typer.Argument(metavar="DIR", help="The folder of the store.")]
+Folder = Annotated[
+    Path,
+    typer.Argument(
+        metavar="DIR",
+        callback=store_folder,
+        help="The folder of the store, or one that has it as `store`.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of tables.")]
 LogPaths = Annotated[
     list[Path] | None,
@@ -264,9 +274,12 @@ def dump(
     with _refusals():
         reader = _opened(folder, log_path, segment_bytes, index_slots)
         begin_ms, end_ms = _moment(begin, 0, "--begin"), _moment(end, _FOREVER_MS, "--end")
+        _require_there(reader, topic, queue)
         messages: Iterator[StoredMessage]
         if key is not None and topic is not None:
             found = reader.by_key(topic, key)
+            if not found and not reader.damaged:
+                _not_found(f"no message of topic {topic!r} has the key {key!r}")
             messages = (m for m in found if begin_ms <= m.store_timestamp_ms <= end_ms)
         else:
             messages = reader.messages(
@@ -319,6 +332,25 @@ def _refusals() -> Iterator[None]:
 def _refuse(message: str) -> NoReturn:
     _complain(message)
     raise typer.Exit(_UNUSABLE)
+
+
+def _require_there(reader: StoreReader, topic: str | None, queue: int | None) -> None:
+    if topic is None:
+        return
+    if not reader.has_topic(topic):
+        _not_found(
+            f"{reader.root} has no topic {topic!r}: `contrail store inspect {reader.root}` shows "
+            "those that it has"
+        )
+    there = sorted(reader.queue_ids(topic))
+    if queue is not None and queue not in there:
+        ids = ", ".join(map(str, there)) or "none"
+        _not_found(f"topic {topic!r} has no messages in queue {queue}: it has queues {ids}")
+
+
+def _not_found(message: str) -> NoReturn:
+    _complain(message)
+    raise typer.Exit(ExitCode.NOT_FOUND)
 
 
 def _complain(message: str) -> None:

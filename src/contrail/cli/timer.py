@@ -21,6 +21,7 @@ from contrail.cli.output import (
 )
 from contrail.cli.pending_timers import PendingMessage, pending_messages
 from contrail.cli.target import ContextName, NameServers, Target, open_admin, target
+from contrail.cli.topic_facts import require_topic
 from contrail.client.admin_messages import TimerCounts
 from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.producer import Producer
@@ -68,7 +69,9 @@ def list_timers(
     with open_admin(namesrv, ctx) as admin:
         counts = _counts(admin)
         waiting = pending_messages(admin, SystemClock().now_ms(), scan_max=scan)
-    wanted = [one for one in waiting if topic is None or one.topic == topic]
+        wanted = [one for one in waiting if topic is None or one.topic == topic]
+        if topic is not None and not wanted:
+            require_topic(admin, topic)
     if as_json:
         print_json(_fields(wanted[:count], len(wanted), counts))
         return

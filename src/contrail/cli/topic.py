@@ -24,6 +24,7 @@ from contrail.cli.topic_facts import (
     described,
     listed,
     queue_rows,
+    require_topic,
     route_rows,
     with_stats,
 )
@@ -283,6 +284,7 @@ def delete(
 ) -> None:
     """Delete a topic with all its messages, after a look at what is lost."""
     with open_admin(namesrv, ctx) as client:
+        require_topic(client, topic)
         agree(_deletion(client, topic), yes=yes, dry_run=dry_run, as_json=as_json)
         brokers = _holders(client, topic, cluster)
         client.delete_topic(topic, cluster=cluster)

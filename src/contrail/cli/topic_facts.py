@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+from contrail.cli.exits import NotFound
 from contrail.cli.perms import perm_text
 from contrail.client.admin_values import QueueStats
 from contrail.client.blocking.admin import Admin
+from contrail.errors import RouteMissing
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.protocol.bodies.routes import TopicRouteData
 
@@ -41,6 +43,17 @@ def with_stats(client: Admin, row: dict[str, Any]) -> dict[str, Any]:
 
 def _newest(queues: tuple[QueueStats, ...]) -> int | None:
     return max((one.last_store_timestamp_ms for one in queues), default=0) or None
+
+
+def require_topic(client: Admin, topic: str) -> None:
+    """Raises ``NotFound`` for a topic without a route; where a new topic would be of no use."""
+    try:
+        client.topic_route(topic)
+    except RouteMissing as error:
+        raise NotFound(
+            f"there is no topic {topic!r}, or no broker that has it is registered: `contrail topic "
+            "list` shows those that are"
+        ) from error
 
 
 def queue_rows(client: Admin, topic: str) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from contrail.cli.exits import NotFound
 from contrail.cli.output import AsJson, DryRun, Yes, agree, complain, print_json
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.cli.times import parse_duration
+from contrail.cli.topic_facts import require_topic
 from contrail.cli.waiting import wait_until_at_rest
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError
@@ -119,6 +120,7 @@ def shrink(
     timeout_span = parse_duration("--timeout", timeout)
     quiet_span = parse_duration("--quiet", quiet)
     with open_admin(namesrv, ctx) as client:
+        require_topic(client, topic)
         configs = chosen_configs(client, topic, cluster, broker)
         too_wide = {name: one for name, one in configs.items() if _is_wider(one, queues)}
         if not too_wide:

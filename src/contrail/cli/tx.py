@@ -21,6 +21,7 @@ from contrail.cli.output import (
     time_text,
 )
 from contrail.cli.target import ContextName, NameServers, open_admin
+from contrail.cli.topic_facts import require_topic
 from contrail.client.admin_values import OpenTransaction, TransactionPage
 from contrail.client.blocking.admin import Admin
 from contrail.errors import BrokerRefused
@@ -61,10 +62,12 @@ def list_transactions(
     """List half messages whose producer has not decided, the oldest first."""
     with open_admin(namesrv, ctx) as admin:
         every = list(_open(admin, count))
-    found = sorted(
-        (one for one in every if topic is None or one.topic == topic),
-        key=lambda one: one.born_ms,
-    )
+        found = sorted(
+            (one for one in every if topic is None or one.topic == topic),
+            key=lambda one: one.born_ms,
+        )
+        if topic is not None and not found:
+            require_topic(admin, topic)
     if as_json:
         print_json([_fields(one) for one in found])
         return

@@ -212,6 +212,18 @@ class StoreReader:
             found.setdefault(topic.decode("utf-8", "replace"), []).append(summary)
         return found
 
+    def has_topic(self, topic: str) -> bool:
+        """Whether the folder has messages of a topic, or its settings."""
+        name = topic.encode()
+        return name in self._configured or bool(self.queue_ids(topic))
+
+    def queue_ids(self, topic: str) -> set[int]:
+        """The queues of a topic that were ever written."""
+        name = topic.encode()
+        return {
+            queue_id for found, queue_id in {*self.queues, *self._the_tail().runs} if found == name
+        }
+
     def messages(
         self,
         *,

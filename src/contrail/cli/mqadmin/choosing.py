@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from contrail.cli.exits import CommandFailed, NotFound
+from contrail.cli.exits import CommandFailed, ExitCode, NotFound, exit_code_of
 from contrail.cli.mqadmin.options import Call
 from contrail.client.admin_values import BrokerAddress
 from contrail.client.blocking.admin import Admin
@@ -28,7 +28,7 @@ def on_each(addresses: list[str], work: Callable[[str], None]) -> None:
 
     Raises:
         CommandFailed: several were to do it and not all did.
-        ClientError: the only one did not.
+        ClientError: the only one did not, or all say that the thing does not exist.
     """
     failures: list[ClientError] = []
     for address in addresses:
@@ -38,7 +38,9 @@ def on_each(addresses: list[str], work: Callable[[str], None]) -> None:
             failures.append(error)
     if not failures:
         return
-    if len(addresses) == 1:
+    is_absent = all(exit_code_of(error) is ExitCode.NOT_FOUND for error in failures)
+    if len(addresses) == 1 or (is_absent and len(failures) == len(addresses)):
+        # None of them has it, in the same words.
         raise failures[0]
     told = "; ".join(str(error) for error in failures)
     raise CommandFailed(f"{len(failures)} of {len(addresses)} brokers failed: {told}")

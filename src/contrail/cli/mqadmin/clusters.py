@@ -43,9 +43,10 @@ def cluster_list(call: Call, admin: Admin) -> None:
 
 def _print_cluster(call: Call, admin: Admin) -> None:
     with_totals = call.has("m")
+    brokers = admin.brokers(cluster=call.maybe("c") or None)
     print(_MORE.format(*_MORE_HEADS) if with_totals else _BASE.format(*_BASE_HEADS))
     silent: list[str] = []
-    for broker in admin.brokers(cluster=call.maybe("c") or None):
+    for broker in brokers:
         try:
             values = admin.broker_runtime(broker.address).values
         except ClientError:

@@ -146,11 +146,12 @@ def consumer_status(call: Call, admin: Admin) -> None:
     if client_id is not None:
         print(running_text(admin.running_info(group, client_id, jstack=with_jstack)), end="")
         return
+    members = _members(call, admin).connections
     folder = Path(str(_now_ms()))
     line = "{:<10} {:<40} {:<20} {}"
     print(line.format("#Index", "#ClientId", "#Version", "#ConsumerRunningInfoFile"))
     infos: dict[str, ConsumerRunningInfo] = {}
-    for index, one in enumerate(_members(call, admin).connections, 1):
+    for index, one in enumerate(members, 1):
         info = infos[one.client_id] = admin.running_info(group, one.client_id, jstack=with_jstack)
         folder.mkdir(exist_ok=True)
         path = folder / one.client_id.replace("/", "_")

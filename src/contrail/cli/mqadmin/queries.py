@@ -15,7 +15,13 @@ from contrail.client.admin_messages import says_damaged
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import Message, ReceivedMessage
 from contrail.client.reserved_names import RESERVED_NAMES
-from contrail.errors import BrokerRefused, ConfigError, OptionInvalid, RemoteProtocolError
+from contrail.errors import (
+    BrokerRefused,
+    ConfigError,
+    OffsetIllegal,
+    OptionInvalid,
+    RemoteProtocolError,
+)
 from contrail.model.topic import TRACE_TOPIC
 from contrail.protocol.bodies.trace import PubTrace, SubAfterTrace, decode_traces
 from contrail.protocol.json_style import MessageQueue
@@ -123,7 +129,11 @@ def query_msg_by_unique_key(call: Call, admin: Admin) -> None:
 
 def query_msg_by_offset(call: Call, admin: Admin) -> None:
     queue = MessageQueue(call.text("t"), call.text("b"), call.number("i"))
-    print_message(admin, admin.message_at(queue, call.number("o")), charset=call.maybe("f"))
+    try:
+        found = admin.message_at(queue, call.number("o"))
+    except OffsetIllegal as error:
+        raise NotFound(str(error)) from error
+    print_message(admin, found, charset=call.maybe("f"))
 
 
 class _Seen(NamedTuple):

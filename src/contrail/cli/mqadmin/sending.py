@@ -6,6 +6,7 @@ from time import perf_counter
 
 from contrail.cli.mqadmin.java_text import receipt_text, truth
 from contrail.cli.mqadmin.options import Call, Command, may, need
+from contrail.cli.topic_reading import queues_named
 from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.producer import Producer
 from contrail.client.message import Message
@@ -48,6 +49,8 @@ def send_message(call: Call, admin: Admin) -> None:
     queue = None
     if call.has("i") and broker is not None:
         queue = MessageQueue(topic, broker, call.number("i"))
+        if topic in admin.topics():
+            queues_named(admin.queues(topic), [f"{broker}:{queue.queue_id}"])
     message = Message(
         topic,
         call.text("p").encode(),

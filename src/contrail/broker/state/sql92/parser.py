@@ -36,7 +36,7 @@ from contrail.broker.state.sql92.expressions import (
     string_literal,
     string_test,
 )
-from contrail.broker.state.sql92.lexer import Kind, Token, Tokens, utf16_text
+from contrail.broker.state.sql92.lexer import Kind, Token, Tokens, utf16_text, utf16_units
 from contrail.broker.state.sql92.lookahead import signed_operand_end
 from contrail.broker.state.sql92.syntax_remark import (
     PARSE_EXCEPTION,
@@ -85,6 +85,19 @@ def parse_selector(text: str) -> tuple[Expression, tuple[str, ...]]:
     return expression, tuple(parser.names)
 
 
+def unread_rest(text: str) -> str:
+    """What stands behind the expression that ``text`` starts with: RocketMQ does not look at it.
+
+    Raises:
+        FilterInvalid: the text starts with no expression.
+    """
+    tokens = Tokens(text)
+    parser = _Parser(tokens)
+    parser.disjunction()
+    token = tokens[parser.index]
+    return "" if token.kind is Kind.END else utf16_text(utf16_units(text)[token.start :])
+
+
 class _Parser:
     """Recursive descent over lazily read tokens.
 
@@ -93,7 +106,7 @@ class _Parser:
 
     def __init__(self, tokens: Tokens) -> None:
         self._tokens = tokens
-        self._index = 0
+        self.index = 0
         self._wanted: set[Kind] = set()
         self._nesting = 0
         self._looked_ahead_to = 0
@@ -126,7 +139,7 @@ class _Parser:
         return left
 
     def _null_test(self, operand: Expression) -> Expression:
-        ahead = PairAhead(self._index, Kind.IS, Kind.NULL)
+        ahead = PairAhead(self.index, Kind.IS, Kind.NULL)
         self._take(Kind.IS)
         if self._kind() is Kind.NULL:
             self._take(Kind.NULL)
@@ -160,8 +173,8 @@ class _Parser:
         return string_test(left, _STRING_TESTS[word], search, word=word.name, negated=negated)
 
     def _take_not(self) -> None:
-        if self._tokens[self._index + 1].kind not in _NEGATABLE:
-            aheads = [PairAhead(self._index, Kind.NOT, word) for word in _NEGATABLE]
+        if self._tokens[self.index + 1].kind not in _NEGATABLE:
+            aheads = [PairAhead(self.index, Kind.NOT, word) for word in _NEGATABLE]
             raise self._unfit((*_NEGATABLE, *_ORDERS), *aheads)
         self._take(Kind.NOT)
 
@@ -189,11 +202,11 @@ class _Parser:
     def _operand_starts(self) -> Kind:
         """The kind of the next token, which must be able to start an operand."""
         kind = self._kind()
-        if kind is Kind.PLUS and self._index >= self._looked_ahead_to:
-            self._looked_ahead_to = signed_operand_end(self._tokens, self._index)
-        if kind in _OPERAND_STARTS or (kind is Kind.PLUS and self._index < self._looked_ahead_to):
+        if kind is Kind.PLUS and self.index >= self._looked_ahead_to:
+            self._looked_ahead_to = signed_operand_end(self._tokens, self.index)
+        if kind in _OPERAND_STARTS or (kind is Kind.PLUS and self.index < self._looked_ahead_to):
             return kind
-        raise self._unfit(_OPERAND_STARTS, SignedOperandAhead(self._index))
+        raise self._unfit(_OPERAND_STARTS, SignedOperandAhead(self.index))
 
     def _primary(self) -> Expression:
         if (leaf := _LEAVES.get(self._kind())) is not None:
@@ -211,7 +224,7 @@ class _Parser:
         return inner
 
     def _kind(self) -> Kind:
-        return self._tokens[self._index].kind
+        return self._tokens[self.index].kind
 
     def _next_in(self, kinds: frozenset[Kind]) -> bool:
         if self._kind() in kinds:
@@ -220,17 +233,17 @@ class _Parser:
         return False
 
     def _take(self, kind: Kind, *lookaheads: PairAhead) -> Token:
-        token = self._tokens[self._index]
+        token = self._tokens[self.index]
         if token.kind is not kind:
             raise self._unfit((kind,), *lookaheads)
-        self._index += 1
+        self.index += 1
         self._wanted.clear()
         return token
 
     def _unfit(
         self, kinds: Iterable[Kind], *lookaheads: PairAhead | SignedOperandAhead
     ) -> FilterInvalid:
-        return syntax_error(self._tokens, self._index, self._wanted.union(kinds), lookaheads)
+        return syntax_error(self._tokens, self.index, self._wanted.union(kinds), lookaheads)
 
 
 def _join(operands: list[Expression], right: Expression) -> None:

@@ -1,0 +1,27 @@
+"""Where the store is, if the folder around it was named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+# What a broker makes in its folder, whatever it keeps elsewhere.
+_SIGNS = ("commitlog", "consumequeue", "config", "checkpoint", "abort", "lock")
+_USUAL_NAME = "store"
+
+
+def store_folder(folder: Path) -> Path:
+    """The folder itself, or its ``store`` if only that one looks like a store's.
+
+    `contrail dev --folder DIR` keeps the store in ``DIR/store``, and a broker by default in
+    ``~/store``.
+    """
+    inner = folder / _USUAL_NAME
+    return inner if not _is_store(folder) and _is_store(inner) else folder
+
+
+def _is_store(folder: Path) -> bool:
+    try:
+        return any((folder / name).exists() for name in _SIGNS)
+    except OSError:
+        # What may not be looked into is refused by name when it is opened.
+        return False
