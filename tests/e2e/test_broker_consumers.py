@@ -160,6 +160,8 @@ def _heartbeat(group: str, subscription: dict[str, object]) -> bytes:
 def test_a_lock_is_free_for_others_a_minute_after_its_owner_fell_silent(
     cluster: LocalCluster, broker: Asker
 ) -> None:
+    broker.make_topic("ordered")
+    broker.make_group("orderly")
     queue = MessageQueue("ordered", broker.broker.name, 0)
 
     def lock(client: str) -> bool:

@@ -448,7 +448,14 @@ class Broker:
                 clock=clock,
                 **shared,  # type: ignore[arg-type]
             ),
-            LockHandlers(locks=tables.locks, clock=clock, names=tables.topics.names),
+            LockHandlers(
+                locks=tables.locks,
+                groups=tables.groups.table,
+                topics=tables.topics.table,
+                broker_name=self._config.broker_name,
+                clock=clock,
+                names=tables.topics.names,
+            ),
             self._relays,
             TopicHandlers(
                 tables.topics,
@@ -513,6 +520,7 @@ class Broker:
             tables.consumers,
             tables.filters,
             self._clock,
+            offsets=tables.consumer_offsets,
         )
         return PullHandler(
             tables.settings,

@@ -12,6 +12,8 @@ from contrail.model.fastjson import FastJsonError, Fields, JsonValue, whole_numb
 from contrail.model.topic import NAME_PATTERN, SYSTEM_GROUP_PREFIX
 
 GROUP_LENGTH_MAX = 120
+# Clients allow producers longer names, which nobody makes a topic of.
+PRODUCER_GROUP_LENGTH_MAX = 255
 SUBSCRIPTIONS_MAX = 1000
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 

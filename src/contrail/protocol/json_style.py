@@ -22,6 +22,8 @@ from contrail.protocol.codes import ResponseCode
 BODY_BYTES_MAX = 512 << 10
 BODY_TOKENS_MAX = 50_000
 
+CLIENT_ID_CHARACTERS_MAX = 1024
+
 _quote = json.encoder.encode_basestring
 _quote_ascii = json.encoder.encode_basestring_ascii
 
@@ -80,6 +82,20 @@ def body_errors(what: str) -> Iterator[None]:
     except FastJsonError as error:
         remark = f"the body is not {what}: {error}"
         raise RequestRejected(ResponseCode.SYSTEM_ERROR, remark) from error
+
+
+def client_id_of(fields: Fields, name: str) -> str:
+    """What a client calls itself; it is kept for as long as the client is known.
+
+    Raises:
+        FastJsonError: it is no text, or a longer one than any client writes.
+    """
+    client_id = fields.text(name, "")
+    if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
+        raise FastJsonError(
+            f"{name} has {len(client_id)} characters, at most {CLIENT_ID_CHARACTERS_MAX} are taken"
+        )
+    return client_id
 
 
 def decode_message_queue(key: str) -> MessageQueue:

@@ -271,6 +271,7 @@ RULES: tuple[Rule, ...] = (
     _rule("settings-changed", {25, 318}, "code", _unchangeable),
     _rule("system-topics", {21}, rf"body\.topicConfigTable\.(?:{_ROCKSDB_NAMES})", _only_theirs),
     _rule("system-topics", {206, 224, 305}, r"body\.topicList\[\]", _rocksdb_topic),
+    _rule("locks-of-what-is-there", {41}, r"body\.lockOKMQSet.*", _only_theirs),
     _rule("unseen-queues", {321}, "code", _nothing_stored),
     _rule("wrapped-index", {321}, "body", _field_is("index", r"-?\d{19,}", _ours_is_empty)),
     _rule("marks-without-meaning", {10, 310}, "code", _marked),

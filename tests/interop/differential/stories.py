@@ -75,6 +75,7 @@ def _a_queue_taken_away() -> Iterator[Request]:
 
 def _locks_of_two_clients() -> Iterator[Request]:
     queues = [{"brokerName": "broker-a", "queueId": number, "topic": "Beta"} for number in (0, 1)]
+    yield Request(BROKER, 200, None, encode_json(group_config("Lockers")), "story")
     for client, code, count in (("1", 41, 1), ("2", 41, 2), ("1", 42, 2), ("2", 41, 2)):
         whole = {"clientId": f"client-{client}", "consumerGroup": "Lockers"}
         body = encode_json(whole | {"mqSet": queues[:count]})

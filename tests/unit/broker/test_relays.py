@@ -228,7 +228,15 @@ def test_an_unforeseen_failure_is_still_answered(caplog: pytest.LogCaptureFixtur
 
 def test_queues_are_locked_and_unlocked_over_the_wire() -> None:
     setup = Setup()
-    handlers = LockHandlers(locks=QueueLocks(), clock=setup.clock, names=setup.topics.names)
+    setup.group_table.put(SubscriptionGroupConfig("g"), 1)
+    handlers = LockHandlers(
+        locks=QueueLocks(),
+        groups=setup.group_table,
+        topics=setup.topic_table,
+        broker_name="broker-a",
+        clock=setup.clock,
+        names=setup.topics.names,
+    )
     queue = MessageQueue("orders", "broker-a", 0)
 
     def ask(code: int, client_id: str) -> Response:

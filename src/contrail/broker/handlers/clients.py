@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
+from contrail.broker.services.address_shares import owner_of
 from contrail.broker.services.group_changes import GroupChanges, some_names
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerTable
@@ -27,7 +28,6 @@ from contrail.protocol.bodies.connections import (
     encode_producer_table,
 )
 from contrail.protocol.bodies.heartbeat import (
-    GROUPS_MAX,
     ConsumerData,
     Heartbeat,
     decode_heartbeat,
@@ -158,10 +158,10 @@ class ClientHandlers:
         """A connection that stands for as many groups as it may keeps those and gets no others."""
         joined = []
         for group in heartbeat.producer_groups:
-            is_full = self._producers.group_count_of(peer) >= GROUPS_MAX
-            if is_full and peer not in self._producers.groups.get(group, ()):
+            channel = self._channel(heartbeat, request, peer)
+            if not self._producers.has_room(group, channel):
                 continue
-            if self._changes.producer_seen(group, self._channel(heartbeat, request, peer)):
+            if self._changes.producer_seen(group, channel):
                 joined.append(group)
         if joined:
             _log.info("producer %s joined %s", heartbeat.client_id, some_names(joined))
@@ -185,10 +185,15 @@ class ClientHandlers:
         if _class_filtered(data) is not None:
             return
         with_subscriptions = not (heartbeat.fingerprint and heartbeat.without_sub)
+        channel = self._channel(heartbeat, request, peer)
+        problem = self._consumers.refusal(data, channel, with_subscriptions=with_subscriptions)
+        if problem is not None:
+            taken.skip(data.group, problem)
+            return
         self._ensure_retry_topic(data, settings, with_subscriptions)
         changed = self._changes.consumer_seen(
             data,
-            self._channel(heartbeat, request, peer),
+            channel,
             with_subscriptions=with_subscriptions,
             notify=settings.notify_consumer_ids_changed_enable,
         )
@@ -234,7 +239,12 @@ class ClientHandlers:
     def _channel(self, heartbeat: Heartbeat, request: Request, peer: Peer) -> ClientChannel:
         """Each group has its own, because a client may leave one group and stay in another."""
         return ClientChannel(
-            peer, heartbeat.client_id, request.language, request.version, self._clock.now_ms()
+            peer,
+            heartbeat.client_id,
+            request.language,
+            request.version,
+            self._clock.now_ms(),
+            owner_of(peer),
         )
 
     def handle_unregister(self, request: Request, peer: Peer) -> Response:

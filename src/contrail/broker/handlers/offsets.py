@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal, Protocol
 
+from contrail.broker.services.address_shares import owner_of
 from contrail.broker.services.groups import check_name
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
@@ -136,6 +137,7 @@ class OffsetHandlers:
         queue_id = _required(fields.optional_integer("queueId"), "queueId", topic)
         consumer_offset = _required(fields.optional_long("commitOffset"), "commitOffset", topic)
         self._check_queue(group, settings, queue_id)
+        self._offsets.admit(group, topic, owner_of(peer))
         if not self._offsets.commit(group, topic, queue_id, consumer_offset):
             # Not an error: the client goes on, and its next pull tells it where.
             return Response(remark="ignored: the offset was reset and the group does not know yet")

@@ -21,10 +21,17 @@ from contrail.broker.services.filtered_reads import (
 from contrail.broker.services.pull_admission import (
     PullAdmission,
     PullForbidden,
+    is_long,
+    kept_form,
     refusal_answer,
 )
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
-from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS, ParkedPull, ParkedPulls
+from contrail.broker.state.parked_pulls import (
+    DEADLINE_GRAIN_MS,
+    LONG_PULLS_MAX,
+    ParkedPull,
+    ParkedPulls,
+)
 from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
@@ -141,7 +148,7 @@ class PullHandler:
 
     def _hold(self, request: Request, peer: Peer, plan: PullPlan) -> bool:
         hold_ms = HeaderFields(request).long("suspendTimeoutMillis", 0)
-        return self._park(request, peer, plan, hold_ms)
+        return self._park(kept_form(request), peer, plan, hold_ms)
 
     def _park(
         self, request: Request, peer: Peer, plan: PullPlan, hold_ms: int, usual: Item | None = None
@@ -150,7 +157,8 @@ class PullHandler:
         if not config.long_polling:
             hold_ms = config.short_polling_ms
         deadline_ms = self._clock.now_ms() + min(max(hold_ms, 0), _HOLD_MS_MAX)
-        pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms, usual)
+        is_big = usual is None and is_long(request)
+        pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms, usual, is_big)
         # Under synchronous flush a message for it may be written but not seen yet.
         self._store.somebody_waits()
         is_held = self.parked.park(
@@ -185,9 +193,13 @@ class PullHandler:
         if plan.property_filter is not None:
             count_max = SCANNED_ROWS_MAX + config.transfer_count_in_memory_max
             bytes_max += SCANNED_BYTES_MAX
-        pull = FarPull(request, peer, plan, count_max, bytes_max)
+        kept = kept_form(request)
+        pull = FarPull(kept, peer, plan, count_max, bytes_max)
+        waiting_max = config.parked_pulls_max
         if self.cold_reads.take(
-            pull, count_max=config.parked_pulls_max, count_per_peer_max=_PARKED_PER_PEER_MAX
+            pull,
+            count_max=min(waiting_max, LONG_PULLS_MAX) if is_long(kept) else waiting_max,
+            count_per_peer_max=_PARKED_PER_PEER_MAX,
         ):
             return LATER
         raise RequestRejected(ResponseCode.SYSTEM_BUSY, "too many pulls wait already")

@@ -33,6 +33,8 @@ from contrail.wire.connection import Connection
 from contrail.wire.request_times import RequestTimes
 
 _KNOWN_MAX = 100_000
+# What is known of a pull is kept under its fields; clients' headers have less than a kilobyte.
+_HEADER_BYTES_MAX = 2048
 _PATTERNS_MAX = 10_000
 _REFUSED_MAX = 5_000
 _REFUSED_KEY_BYTES_MAX = 2048
@@ -325,6 +327,8 @@ class QuickPulls:
         plan = self._admission.passed(request)
         if plan is None:
             self._remember_refusal(item, request)
+            return
+        if len(item[8]) > _HEADER_BYTES_MAX:
             return
         if len(self.known_pulls) >= _KNOWN_MAX:
             self._forget()

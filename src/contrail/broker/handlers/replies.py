@@ -42,6 +42,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.frames import SendRequest
 from contrail.protocol.sends import is_unit_send, read_send
+from contrail.runtime.sparse_log import SparseLog
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
@@ -82,6 +83,7 @@ class ReplyHandlers:
         self._clock = clock
         self._address = address
         self._store_host = store_host
+        self._problems, self._unkept = SparseLog(_log), SparseLog(_log)
         self._pushes: set[asyncio.Task[None]] = set()
         self._pushes_to: Counter[Peer] = Counter()
         self._push_bytes = 0
@@ -250,7 +252,8 @@ class ReplyHandlers:
         return Response(fields=self._region_fields() | place)
 
     def _not_pushed(self, problem: str) -> Response:
-        _log.warning("%s", problem)
+        # A stranger may send replies to nobody as fast as it likes.
+        self._problems.warning(self._clock.now_ms(), "%s", problem)
         return Response(ResponseCode.SYSTEM_ERROR, problem, self._region_fields())
 
     def _keep(self, admitted: Admitted, response: Response) -> int | None:
@@ -260,7 +263,9 @@ class ReplyHandlers:
         try:
             run = self._deliveries.append([_without_cluster(admitted.draft)])
         except StoreError as error:
-            _log.warning("reply %r could not be kept: %s", admitted.unique_key, error)
+            self._unkept.warning(
+                self._clock.now_ms(), "reply %r could not be kept: %s", admitted.unique_key, error
+            )
             return None
         response.fields = {
             **(response.fields or {}),

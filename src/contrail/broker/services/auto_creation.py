@@ -11,21 +11,19 @@ everything comes from there, and nothing else on such a host is kept from the br
 
 from __future__ import annotations
 
-import ipaddress
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import NamedTuple
 
+from contrail.broker.services.address_shares import network_of
 from contrail.broker.state.creators import CreationRate, Creators
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.runtime.sparse_log import SparseLog
-from contrail.wire.addresses import host_of, is_this_host
+from contrail.wire.addresses import host_of
 
 _log = logging.getLogger(__name__)
 
-_IPV6_PREFIX = 64
 SHARE_SETTING = "contrailAutoCreateShare"
 
 
@@ -127,19 +125,5 @@ class AutoCreation:
 def creator_of(client: str) -> Creator:
     """What creations of a client are counted by."""
     host = host_of(client)
-    network = _network_of(host)
+    network = network_of(host)
     return Creator(client, True) if network is None else Creator(network, False)
-
-
-@lru_cache(maxsize=1024)
-def _network_of(host: str) -> str | None:
-    """The address, or of IPv6 the network, that shares a limit; None for this host."""
-    if is_this_host(host):
-        return None
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return host
-    if address.version == 4:
-        return host
-    return str(ipaddress.ip_network((address, _IPV6_PREFIX), strict=False))

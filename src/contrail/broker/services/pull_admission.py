@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from contrail.broker.services.address_shares import owner_at
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.topics import Topics
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.filter_data import FilterTable
 from contrail.broker.state.pull_plan import (
@@ -34,6 +36,7 @@ BROADCASTING_FORBIDDEN = 4
 SUBSCRIPTION_FORBIDDEN = 5
 
 
+SUBSCRIPTION_CHARACTERS_MAX = 16_384
 _PASSED_MAX = 20_000
 # Refusals have a table of their own: pulls that are refused must not push out those that pass.
 _REFUSED_MAX = 5_000
@@ -74,7 +77,11 @@ class PullAdmission:
         consumers: ConsumerTable,
         filters: FilterTable,
         clock: Clock,
+        *,
+        offsets: ConsumerOffsets | None = None,
     ) -> None:
+        """``offsets`` bounds for how many topics groups may read; without it nothing does."""
+        self._offsets = offsets
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -139,10 +146,11 @@ class PullAdmission:
         except RequestRejected as refusal:
             self._remember_refusal(request, refusal)
             raise
-        if len(request.fields.get("subscription", "")) <= 256:
+        checked = _checked_fields(request)
+        if _characters(checked) <= _REMEMBERED_CHARACTERS_MAX:
             if len(self._passed) >= _PASSED_MAX:
                 self._passed.clear()
-            self._passed[_checked_fields(request)] = plan
+            self._passed[checked] = plan
         self.remember_given(plan)
         return plan
 
@@ -174,10 +182,11 @@ class PullAdmission:
         if refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             lasts = not self._settings.config.auto_create_group
         else:
-            lasts = not isinstance(refusal, FieldInvalid)
+            # Which address is too many may be another one the next time.
+            is_busy = refusal.code == ResponseCode.SYSTEM_BUSY
+            lasts = not is_busy and not isinstance(refusal, FieldInvalid)
         fields = _checked_fields(request)
-        size = sum(len(text) for text in fields if isinstance(text, str))
-        if lasts and size <= _REMEMBERED_CHARACTERS_MAX:
+        if lasts and _characters(fields) <= _REMEMBERED_CHARACTERS_MAX:
             if len(self._refused) >= _REFUSED_MAX:
                 self._refused.clear()
             self._refused[fields] = refusal.with_traceback(None)
@@ -220,6 +229,9 @@ class PullAdmission:
             )
         if topic.startswith(RETRY_PREFIX) and not config.filter_support_retry:
             property_filter = None
+        if self._offsets is not None:
+            # Whatever way later pulls like it take, the first one is checked here.
+            self._offsets.admit(group, topic, owner_at(client))
         return PullPlan(
             group=group,
             topic_name=topic,
@@ -276,6 +288,13 @@ class PullAdmission:
         self, fields: HeaderFields, topic: str
     ) -> tuple[SubscriptionData, PropertyFilter | None]:
         """The subscription stands in the request itself."""
+        text = fields.optional_text("subscription") or ""
+        if len(text) > SUBSCRIPTION_CHARACTERS_MAX:
+            raise RequestRejected(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED,
+                f"the subscription has {len(text)} characters, at most "
+                f"{SUBSCRIPTION_CHARACTERS_MAX} are taken",
+            )
         try:
             subscription = parse_subscription(
                 topic, fields.optional_text("subscription"), fields.optional_text("expressionType")
@@ -358,6 +377,31 @@ class PullAdmission:
         return data.sql
 
 
+_KEPT_FIELDS = (
+    "consumerGroup",
+    "topic",
+    "queueId",
+    "sysFlag",
+    "subscription",
+    "expressionType",
+    "subVersion",
+    BULK_FIELD,
+    *_NUMBERS,
+)
+_LONG_CHARACTERS = 2048
+
+
+def kept_form(request: Request) -> Request:
+    """A pull as it is held: without a body, and without fields that no check looks at."""
+    fields = {name: request.fields[name] for name in _KEPT_FIELDS if name in request.fields}
+    return request._replace(fields=fields, body=b"", remark=None)
+
+
+def is_long(kept: Request) -> bool:
+    """Whether a pull takes so much memory while it waits that few like it may."""
+    return sum(map(len, kept.fields.values())) > _LONG_CHARACTERS
+
+
 def _checked_fields(request: Request) -> tuple[object, ...]:
     """All that a check looks at; what they say together may be remembered."""
     get = request.fields.get
@@ -372,6 +416,10 @@ def _checked_fields(request: Request) -> tuple[object, ...]:
         get("subVersion"),
         get(BULK_FIELD),
     )
+
+
+def _characters(fields: tuple[object, ...]) -> int:
+    return sum(len(text) for text in fields if isinstance(text, str))
 
 
 def small_number(text: str | None) -> int | None:

@@ -29,7 +29,13 @@ from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import TAGS, encode_properties
 from contrail.model.record import TRANSACTION_COMMIT, TRANSACTION_MASK
 from contrail.model.topic import HALF_TOPIC, SINK_TOPIC
-from contrail.protocol.bodies.sinks import SINK_KEY, SinkStatus, read_status, status_as_json
+from contrail.protocol.bodies.sinks import (
+    SINK_KEY,
+    SinkStatus,
+    encode_status,
+    read_status,
+    status_as_json,
+)
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import read_state
 from contrail.store.config_files import CONFIG_FOLDER, checked_length
@@ -275,6 +281,7 @@ def _parse(data: bytes) -> _Copy:
     for sink_id, sink in fields.children("sinks").items():
         ledger.sinks[sink_id] = _read_sink(sink)
         ledger.entry_count += len(ledger.sinks[sink_id].reached)
+        ledger.byte_count += ledger.sinks[sink_id].byte_count
     return _Copy(fields.integer("position", 0), ledger)
 
 
@@ -282,6 +289,7 @@ def _read_sink(fields: Fields) -> SinkMemory:
     memory = SinkMemory(fields.integer("heardMs", 0))
     try:
         memory.status = read_status(fields)
+        memory.byte_count = len(encode_status(memory.status))
     except RequestRejected as error:
         raise ValueError(error.remark) from error
     for row in fields.array("rows"):

@@ -139,6 +139,7 @@ class SinkSends:
             StoreError: the store takes nothing now.
         """
         self._ledger.require_room(sink_id)
+        self._ledger.require_bytes(sink_id, status)
         now_ms = self._clock.now_ms()
         self._ensure_topic(now_ms)
         draft = note_draft(sink_id, status, now_ms=now_ms, store_host=self._store_host)

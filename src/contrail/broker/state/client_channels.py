@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from contrail.broker.state.shares import THIS_HOST
 from contrail.wire.peer import Peer
 
 EXPIRED_AFTER_MS = 120_000
+MEMBERS_MAX = 200_000
+"""How many connections there may be, each counted for each of its groups; a quarter of one address.
+
+This holds for producers and for consumers.
+"""
 
 
 @dataclass(slots=True)
@@ -18,6 +24,8 @@ class ClientChannel:
     language: str
     version: int
     last_heartbeat_ms: int
+    # The address that it counts for where tables are shared by addresses.
+    owner: str = THIS_HOST
 
     def refresh(self, newer: ClientChannel) -> None:
         """Take what a later heartbeat on the same connection says."""

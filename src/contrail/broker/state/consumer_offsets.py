@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from contrail.broker.state.own_cursors import OwnCursors, is_own_key
+from contrail.broker.state.shares import THIS_HOST, Shares
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import JsonValue
@@ -26,6 +27,9 @@ SEPARATOR = "@"
 
 # RocketMQ gives the table a new version once in so many commits; slaves poll it.
 _COMMITS_PER_VERSION = 500
+
+PAIRS_MAX = 250_000
+"""How many groups with a topic each may be read or committed for; a quarter of one address."""
 
 _Offsets = dict[str, dict[int, int]]
 
@@ -52,6 +56,7 @@ class ConsumerOffsets:
         *,
         data_version: DataVersion | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
+        pairs_max: int = PAIRS_MAX,
     ) -> None:
         self._own = OwnCursors(offsets or {})
         self._committed: _Offsets = {
@@ -62,9 +67,39 @@ class ConsumerOffsets:
         # The same object for good: who asks often keeps hold of it.
         self.pending_resets: Mapping[str, Mapping[int, int]] = self._resets
         self._commits = 0
+        # For which address each group reads each topic. Beside this there are tables by group and
+        # topic for statistics and operators: nothing is in one of them that is not admitted here.
+        self._owners = dict.fromkeys(self._committed, THIS_HOST)
+        self.shares = Shares(pairs_max, pairs_max // 4)
+        self.shares.add(THIS_HOST, len(self._owners))
         self.data_version = data_version or DataVersion()
         self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
         self.changed = False
+
+    def admit(self, group: str, topic: str, owner: str) -> None:
+        """Let a group read a topic, and commit there; ``owner`` is the address that asks.
+
+        Raises:
+            RequestRejected: SYSTEM_BUSY if there are too many groups and topics already.
+        """
+        key = offsets_key(group, topic)
+        if key in self._owners:
+            return
+        shares = self.shares
+        if shares.room(owner) <= 0:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"group {group!r} cannot begin with topic {topic!r}: {shares.total} groups with a "
+                f"topic each are known here, at most {shares.total_max} are in all and "
+                f"{shares.share_max} of one address; delete groups with their offsets",
+            )
+        self._owners[key] = owner
+        shares.add(owner)
+
+    def _disown(self, key: str) -> None:
+        owner = self._owners.pop(key, None)
+        if owner is not None:
+            self.shares.remove(owner)
 
     # One queue.
 
@@ -195,6 +230,8 @@ class ConsumerOffsets:
 
     def remove_group(self, group: str) -> None:
         suffix = SEPARATOR + group
+        for key in [key for key in self._owners if key.endswith(suffix)]:
+            self._disown(key)
         for table in (self._committed, self._pulled, self._resets):
             for key in [key for key in table if key.endswith(suffix)]:
                 del table[key]
@@ -202,6 +239,8 @@ class ConsumerOffsets:
 
     def remove_topic(self, topic: str) -> None:
         prefix = topic + SEPARATOR
+        for key in [key for key in self._owners if key.startswith(prefix)]:
+            self._disown(key)
         for table in (self._committed, self._pulled, self._resets):
             for key in [key for key in table if key.startswith(prefix)]:
                 del table[key]

@@ -13,10 +13,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
-from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, ClientChannel
+from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, MEMBERS_MAX, ClientChannel
+from contrail.broker.state.shares import THIS_HOST, Shares
 from contrail.broker.state.watched import Watched
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.heartbeat import (
+    GROUPS_MAX,
     ConsumeFromWhere,
     ConsumerData,
     ConsumeType,
@@ -25,6 +27,15 @@ from contrail.protocol.bodies.heartbeat import (
 from contrail.wire.peer import Peer
 
 PULLED_EXPIRED_AFTER_MS = 600_000
+FINGERPRINTS_MAX = 20_000
+PULLED_MAX = 20_000
+PULLED_CHARACTERS_MAX = 1024
+"""How many subscriptions of pulls are remembered, and how long one of them may be."""
+SUBSCRIBED_BYTES_MAX = 64 << 20
+"""What the subscriptions of all groups may take together; a quarter of it from one address."""
+_SUBSCRIPTION_BYTES = 256
+# An expression is kept compiled.
+_EXPRESSION_BYTES = 4096
 
 
 class ConsumerGroup:
@@ -36,6 +47,9 @@ class ConsumerGroup:
         self.message_model: MessageModel = data.message_model
         self.consume_from_where: ConsumeFromWhere = data.consume_from_where
         self.channels: dict[Peer, ClientChannel] = {}
+        # What its subscriptions take, and the address that they count for.
+        self.byte_count = 0
+        self.owner = THIS_HOST
         self._subscriptions: dict[str, SubscriptionData] = {}
         self.subscriptions: Mapping[str, SubscriptionData] = MappingProxyType(self._subscriptions)
 
@@ -87,8 +101,12 @@ class ConsumerGroup:
 class ConsumerTable(Watched):
     """The groups that have connected clients. ``epoch`` grows whenever one may have changed."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self, *, members_max: int = MEMBERS_MAX, bytes_max: int = SUBSCRIBED_BYTES_MAX
+    ) -> None:
         super().__init__()
+        self.shares = Shares(members_max, members_max // 4)
+        self.bytes = Shares(bytes_max, bytes_max // 4)
         self._groups: dict[str, ConsumerGroup] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         self._fingerprints: dict[str, int] = {}
@@ -107,7 +125,11 @@ class ConsumerTable(Watched):
     def remember_pulled(
         self, group: str, topic: str, subscription: SubscriptionData, now_ms: int
     ) -> None:
-        """Note the subscription that came with a pull."""
+        """Note the subscription that came with a pull; the oldest one makes room."""
+        if len(subscription.sub_string) > PULLED_CHARACTERS_MAX:
+            return
+        if len(self._pulled) >= PULLED_MAX and (group, topic) not in self._pulled:
+            del self._pulled[next(iter(self._pulled))]
         self._pulled[group, topic] = (subscription, now_ms)
 
     def _pulled_subscription(self, group: str, topic: str) -> SubscriptionData | None:
@@ -130,6 +152,31 @@ class ConsumerTable(Watched):
         found = self._groups.get(group)
         return None if found is None else found.channel_of(client_id)
 
+    def refusal(
+        self, data: ConsumerData, channel: ClientChannel, *, with_subscriptions: bool
+    ) -> str | None:
+        """Why one group of a heartbeat is not taken; None if there is room for it."""
+        group, owner = self._groups.get(data.group), channel.owner
+        if group is None or channel.peer not in group.channels:
+            if len(self._groups_of.get(channel.peer, ())) >= GROUPS_MAX:
+                return f"a connection consumes for at most {GROUPS_MAX} groups"
+            if self.shares.room(owner) <= 0:
+                return (
+                    f"{self.shares.total} consumers are connected, each counted for each of its "
+                    f"groups: at most {self.shares.total_max}, {self.shares.share_max} of one "
+                    "address"
+                )
+        if not with_subscriptions:
+            return None
+        before = group.byte_count if group is not None and group.owner == owner else 0
+        byte_count = _byte_count(data.subscriptions)
+        if byte_count - before > self.bytes.room(owner):
+            return (
+                f"its subscriptions take {byte_count} bytes, and those of all groups may take "
+                f"{self.bytes.total_max}, those of one address {self.bytes.share_max}"
+            )
+        return None
+
     def register(
         self, data: ConsumerData, channel: ClientChannel, *, with_subscriptions: bool = True
     ) -> bool:
@@ -139,8 +186,12 @@ class ConsumerTable(Watched):
             group = self._groups[data.group] = ConsumerGroup(data)
         before = (group.message_model, dict(group.subscriptions))
         joined = group.take_channel(channel, data)
+        if joined:
+            self.shares.add(channel.owner)
         self._groups_of.setdefault(channel.peer, set()).add(data.group)
         changed = with_subscriptions and group.take_subscriptions(data.subscriptions)
+        if with_subscriptions:
+            self._count_bytes(group, _byte_count(group.subscriptions.values()), channel.owner)
         # A heartbeat that only says "still here" must not cost every pull its checked plan.
         if joined or before != (group.message_model, dict(group.subscriptions)):
             self.moved()
@@ -148,15 +199,20 @@ class ConsumerTable(Watched):
 
     def take_fingerprint(self, group: str, fingerprint: int) -> bool:
         """Note the fingerprint of a group's subscriptions; True if another one was known."""
-        known = self._fingerprints.get(group)
+        known = self._fingerprints.pop(group, None)
         self._fingerprints[group] = fingerprint
+        if len(self._fingerprints) > FINGERPRINTS_MAX:
+            # Also groups whose clients are gone have one; the one that was told longest ago goes.
+            del self._fingerprints[next(iter(self._fingerprints))]
         return known is not None and known != fingerprint
 
     def unregister(self, group: str, peer: Peer) -> ConsumerGroup | None:
         """Remove a client and return its group as it is now, or None if it was not in it."""
         found = self._groups.get(group)
-        if found is None or found.channels.pop(peer, None) is None:
+        channel = None if found is None else found.channels.pop(peer, None)
+        if found is None or channel is None:
             return None
+        self.shares.remove(channel.owner)
         self.moved()
         groups = self._groups_of[peer]
         groups.discard(group)
@@ -164,7 +220,13 @@ class ConsumerTable(Watched):
             del self._groups_of[peer]
         if not found.channels:
             del self._groups[group]
+            self._count_bytes(found, 0, found.owner)
         return found
+
+    def _count_bytes(self, group: ConsumerGroup, byte_count: int, owner: str) -> None:
+        self.bytes.remove(group.owner, group.byte_count)
+        group.byte_count, group.owner = byte_count, owner
+        self.bytes.add(owner, byte_count)
 
     def close(self, peer: Peer) -> list[ConsumerGroup]:
         """The connection is gone; returns the groups it left, as they are now."""
@@ -188,3 +250,15 @@ class ConsumerTable(Watched):
         for group, channel in overdue:
             self.unregister(group.name, channel.peer)
         return overdue
+
+
+def _byte_count(subscriptions: Iterable[SubscriptionData]) -> int:
+    """About what a group's subscriptions take in memory."""
+    return sum(
+        _SUBSCRIPTION_BYTES
+        + len(entry.topic)
+        + 2 * len(entry.sub_string)
+        + 64 * (len(entry.tags) + len(entry.codes))
+        + (0 if entry.by_tag else _EXPRESSION_BYTES)
+        for entry in subscriptions
+    )

@@ -19,6 +19,8 @@ from contrail.model.stored_entries import check_filter_entry
 from contrail.model.subscription import SQL92, SubscriptionData
 
 REMOVED_AFTER_MS = 24 * 3600 * 1000
+FILTERS_MAX = 20_000
+"""How many expressions are kept; those of groups that are gone make room, the oldest first."""
 # After a restart nobody is connected: every expression counts as dead since shortly before.
 _DEAD_BEFORE_LOAD_MS = 30_000
 
@@ -99,8 +101,14 @@ class FilterTable(Watched):
     ``epoch`` grows with every change, for those who remember what an expression was.
     """
 
-    def __init__(self, compile_sql: Callable[[str], Matcher]) -> None:
+    def __init__(
+        self, compile_sql: Callable[[str], Matcher], *, count_max: int = FILTERS_MAX
+    ) -> None:
         super().__init__()
+        self._count_max = count_max
+        self._count = 0
+        # Those whose groups are gone, in the order they went.
+        self._dead: dict[tuple[str, str], None] = {}
         self._compile_sql = compile_sql
         self._filters: dict[str, dict[str, FilterData]] = {}
         self._topics_of: dict[str, set[str]] = {}
@@ -122,15 +130,15 @@ class FilterTable(Watched):
     ) -> list[Refusal]:
         """Take the expressions of a heartbeat; returns those that do not compile."""
         refused = []
-        topics = set()
-        for subscription in subscriptions:
-            topics.add(subscription.topic)
-            if not subscription.by_tag and subscription.sub_string:
-                refusal = self._register_one(group, subscription, now_ms)
-                refused += [] if refusal is None else [refusal]
+        wanted = list(subscriptions)
+        topics = {subscription.topic for subscription in wanted}
         for entry in self.of_group(group):
             if entry.topic not in topics:
                 self._mark_dead(entry, now_ms)
+        for subscription in wanted:
+            if not subscription.by_tag and subscription.sub_string:
+                refusal = self._register_one(group, subscription, now_ms)
+                refused += [] if refusal is None else [refusal]
         return refused
 
     def _register_one(
@@ -146,12 +154,21 @@ class FilterTable(Watched):
             self._put(replace(old, version=version, dead_ms=0))
             return None
         try:
+            if old is None:
+                self._make_room()
             self._put(self._compile(group, subscription, now_ms))
         except FilterInvalid as error:
             # The old expression is no longer what the group wants: pulls must learn of the error.
             self._drop(subscription.topic, group)
             return Refusal(subscription.topic, subscription.sub_string, str(error))
         return None
+
+    def _make_room(self) -> None:
+        if self._count < self._count_max:
+            return
+        if not self._dead:
+            raise FilterInvalid(f"{self._count_max} filters are in use, and no more are kept")
+        self._drop(*next(iter(self._dead)))
 
     def _compile(self, group: str, subscription: SubscriptionData, now_ms: int) -> FilterData:
         try:
@@ -231,7 +248,12 @@ class FilterTable(Watched):
 
     def _keep(self, entry: FilterData) -> None:
         self.moved()
-        self._filters.setdefault(entry.topic, {})[entry.group] = entry
+        key, groups = (entry.topic, entry.group), self._filters.setdefault(entry.topic, {})
+        self._count += entry.group not in groups
+        groups[entry.group] = entry
+        self._dead.pop(key, None)
+        if entry.is_dead:
+            self._dead[key] = None
         self._topics_of.setdefault(entry.group, set()).add(entry.topic)
 
     def _mark_dead(self, entry: FilterData, now_ms: int) -> None:
@@ -242,6 +264,8 @@ class FilterTable(Watched):
         groups = self._filters.get(topic, {})
         if groups.pop(group, None) is None:
             return
+        self._count -= 1
+        self._dead.pop((topic, group), None)
         self.changed = True
         self.moved()
         if not groups:

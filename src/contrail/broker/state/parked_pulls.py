@@ -15,6 +15,8 @@ from contrail.wire.peer import Peer
 # Deadlines are rounded up to this: a pull ends at most so much later than its client asked for,
 # and all pulls that end together are found by one look.
 DEADLINE_GRAIN_MS = 10
+LONG_PULLS_MAX = 4096
+"""How many pulls with long subscriptions are held."""
 
 
 @dataclass(slots=True, eq=False)
@@ -31,6 +33,7 @@ class ParkedPull:
     scanned_to: int
     deadline_ms: int
     usual: Item | None = None
+    is_long: bool = False
 
 
 class ParkedPulls:
@@ -44,6 +47,7 @@ class ParkedPulls:
         self._ends_ms: list[int] = []
         self._per_peer: Counter[Peer] = Counter()
         self._count = 0
+        self._long_count = 0
 
     def __len__(self) -> int:
         return self._count
@@ -56,6 +60,10 @@ class ParkedPulls:
             return False
         if count_per_peer_max is not None and self._per_peer[pull.peer] >= count_per_peer_max:
             return False
+        if pull.is_long:
+            if self._long_count >= LONG_PULLS_MAX:
+                return False
+            self._long_count += 1
         self._per_peer[pull.peer] += 1
         key = (pull.plan.topic, pull.plan.queue_id)
         held = self._queues.get(key)
@@ -87,6 +95,7 @@ class ParkedPulls:
             # ``expire`` may have told of it before it was taken.
             ending.pop(pull, None)
         self._count -= 1
+        self._long_count -= pull.is_long
         self._per_peer[pull.peer] -= 1
         if not self._per_peer[pull.peer]:
             del self._per_peer[pull.peer]

@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, ClientChannel
+from contrail.broker.state.client_channels import EXPIRED_AFTER_MS, MEMBERS_MAX, ClientChannel
+from contrail.broker.state.shares import Shares
+from contrail.model.group import PRODUCER_GROUP_LENGTH_MAX
+from contrail.protocol.bodies.heartbeat import GROUPS_MAX
 from contrail.wire.peer import Peer
 
 
 class ProducerTable:
     """The connected producers, by group and connection."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, members_max: int = MEMBERS_MAX) -> None:
+        self.shares = Shares(members_max, members_max // 4)
         self._groups: dict[str, dict[Peer, ClientChannel]] = {}
         self._groups_of: dict[Peer, set[str]] = {}
         # In the order they came: of a client that came back, the last connection is the live one.
@@ -29,6 +33,7 @@ class ProducerTable:
             self._note_client(group, known)
             return False
         channels[channel.peer] = channel
+        self.shares.add(channel.owner)
         self._groups_of.setdefault(channel.peer, set()).add(group)
         self._note_client(group, channel)
         return True
@@ -40,6 +45,14 @@ class ProducerTable:
         """Where a client that produces for any group was heard from last."""
         return next(reversed(self._channels_of.get(client_id, {}).values()), None)
 
+    def has_room(self, group: str, channel: ClientChannel) -> bool:
+        """Whether a connection may stand for one more group, or does so for this one already."""
+        if channel.peer in self._groups.get(group, ()):
+            return True
+        if len(group) > PRODUCER_GROUP_LENGTH_MAX or self.shares.room(channel.owner) <= 0:
+            return False
+        return self.group_count_of(channel.peer) < GROUPS_MAX
+
     def group_count_of(self, peer: Peer) -> int:
         """For how many groups a connection produces."""
         return len(self._groups_of.get(peer, ()))
@@ -50,6 +63,7 @@ class ProducerTable:
         channel = channels.pop(peer, None)
         if channel is None:
             return False
+        self.shares.remove(channel.owner)
         self._forget_client(group, channel)
         if not channels:
             del self._groups[group]

@@ -28,6 +28,7 @@ from contrail.protocol.bodies.sinks import (
     SinkKey,
     SinkLayout,
     SinkStatus,
+    encode_status,
 )
 from contrail.protocol.codes import ResponseCode
 
@@ -36,6 +37,8 @@ SINK_MARK = int.from_bytes(b"CONTSINK", "big")
 
 SINK_COUNT_MAX = 10_000
 ENTRY_COUNT_MAX = 1_000_000
+STATUS_BYTES_MAX = 64 << 20
+"""What the layouts and decisions of all sinks may take, as they are written."""
 _I64_MAX = (1 << 63) - 1
 _WAITING_TOPICS = frozenset({SCHEDULE_TOPIC, TIMER_TOPIC})
 
@@ -66,6 +69,8 @@ class SinkMemory:
     reached: dict[Target, Reached] = field(default_factory=dict)
     # How far the log must be durable for all of this to hold.
     appended_end: int = 0
+    # What its status takes.
+    byte_count: int = 0
 
 
 class SinkLedger:
@@ -74,6 +79,7 @@ class SinkLedger:
     def __init__(self) -> None:
         self.sinks: dict[str, SinkMemory] = {}
         self.entry_count = 0
+        self.byte_count = 0
         self.changed = False
 
     # Asking.
@@ -101,6 +107,13 @@ class SinkLedger:
         is_new = sink is None or target not in sink.reached
         if target is not None and is_new and self.entry_count >= ENTRY_COUNT_MAX:
             raise _full(f"{ENTRY_COUNT_MAX} queues and partitions of sinks")
+
+    def require_bytes(self, sink_id: str, status: SinkStatus) -> None:
+        """Raises ``RequestRejected`` if a sink's new layout or decision would take too much."""
+        sink = self.sinks.get(sink_id)
+        known = 0 if sink is None else sink.byte_count
+        if self.byte_count - known + len(encode_status(status)) > STATUS_BYTES_MAX:
+            raise _full(f"layouts and decisions of sinks in {self.byte_count} bytes")
 
     # Planning.
 
@@ -184,7 +197,10 @@ class SinkLedger:
 
     def told(self, sink_id: str, status: SinkStatus, now_ms: int) -> None:
         """The sink has this layout and decision."""
-        self.heard(sink_id, now_ms).status = status
+        sink = self.heard(sink_id, now_ms)
+        self.byte_count -= sink.byte_count
+        sink.status, sink.byte_count = status, len(encode_status(status))
+        self.byte_count += sink.byte_count
         self.changed = True
 
     # Forgetting.
@@ -195,7 +211,9 @@ class SinkLedger:
 
     def forget(self, sink_ids: Iterable[str]) -> None:
         for sink_id in sink_ids:
-            self.entry_count -= len(self.sinks.pop(sink_id).reached)
+            sink = self.sinks.pop(sink_id)
+            self.entry_count -= len(sink.reached)
+            self.byte_count -= sink.byte_count
             self.changed = True
 
     def forget_topic(self, topic: str) -> None:

@@ -52,6 +52,8 @@ BROKER_GET_NUMS = "BROKER_GET_NUMS"
 BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_PUT_NUMS_WITHOUT_SYSTEM_TOPIC"
 BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC = "BROKER_GET_NUMS_WITHOUT_SYSTEM_TOPIC"
 
+ITEMS_MAX = 250_000
+"""How many keys one stat has; what comes under a new one beyond it is not counted."""
 RATE_SPANS_S = (10, 60, 600)
 _SECOND_MS = 1000
 _MINUTE_MS = 60 * _SECOND_MS
@@ -318,7 +320,9 @@ class BrokerStats:
         items = self._items.setdefault(name, {})
         found = items.get(key)
         if found is None:
-            found = items[key] = StatItem()
+            found = StatItem()
+            if len(items) < ITEMS_MAX:
+                items[key] = found
         return found
 
     def _items_of_put(self, topic: str) -> tuple[StatItem, ...]:

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from contrail.model.fastjson import FastJsonError, Fields, JsonValue
 from contrail.model.subscription import SubscriptionData
-from contrail.protocol.json_style import body_errors, decode_body, encode_body
+from contrail.protocol.json_style import body_errors, client_id_of, decode_body, encode_body
 
 E = TypeVar("E", bound=Enum)
 
@@ -96,7 +96,7 @@ def decode_heartbeat(body: bytes, *, now_ms: int) -> Heartbeat:
         consumers = _objects(fields, "consumerDataSet", GROUPS_MAX)
         _check_subscription_count(consumers)
         return Heartbeat(
-            client_id=fields.text("clientID", ""),
+            client_id=client_id_of(fields, "clientID"),
             producer_groups=tuple(entry.text("groupName", "") for entry in producers),
             consumers=tuple(_decode_consumer(entry, now_ms) for entry in consumers),
             fingerprint=fields.integer("heartbeatFingerprint", 0),

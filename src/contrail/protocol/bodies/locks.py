@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from contrail.model.fastjson import Fields
-from contrail.protocol.json_style import MessageQueue, body_errors, decode_body, encode_body
+from contrail.model.fastjson import FastJsonError, Fields
+from contrail.protocol.json_style import (
+    MessageQueue,
+    body_errors,
+    client_id_of,
+    decode_body,
+    encode_body,
+)
+
+QUEUES_MAX = 4096
+"""Most queues of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +38,7 @@ def decode_lock_request(body: bytes) -> LockRequest:
     with body_errors(what):
         return LockRequest(
             group=fields.text("consumerGroup", ""),
-            client_id=fields.text("clientId", ""),
+            client_id=client_id_of(fields, "clientId"),
             queues=_queues(fields, "mqSet"),
             only_this_broker=fields.boolean("onlyThisBroker", False),
         )
@@ -61,6 +70,8 @@ def decode_locked_queues(body: bytes) -> tuple[MessageQueue, ...]:
 
 def _queues(fields: Fields, name: str) -> tuple[MessageQueue, ...]:
     entries = fields.array(name)
+    if len(entries) > QUEUES_MAX:
+        raise FastJsonError(f"{name} has {len(entries)} entries, at most {QUEUES_MAX} are taken")
     return tuple(
         MessageQueue.from_fields(Fields(entry, f"an entry of {name}")) for entry in entries
     )
