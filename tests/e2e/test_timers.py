@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from contrail.broker.services.recall_key import KEY_FILE
 from contrail.clock import ManualClock, SharedClock
 from contrail.model.message import StoredMessage
 from contrail.model.recall_handle import RecallHandle
@@ -51,9 +52,11 @@ class TimerAsker(Asker):
     def wait_for(self, keys: list[str]) -> None:
         poll(lambda: self.keys() == keys, f"{keys} are delivered")
 
-    def recall(self, handle: str, topic: str = TOPIC) -> tuple[int, str | None, str | None]:
+    def recall(
+        self, handle: str, topic: str = TOPIC, *, code: int = RequestCode.RECALL_MESSAGE
+    ) -> tuple[int, str | None, str | None]:
         fields = {"producerGroup": "p", "topic": topic, "recallHandle": handle}
-        answer = self.ask(RequestCode.RECALL_MESSAGE, fields)
+        answer = self.ask(code, fields)
         return answer.code, answer.fields.get("msgId"), answer.remark
 
 
@@ -127,8 +130,90 @@ def test_a_recall_is_refused_for_what_is_wrong_with_it(
     assert broker.recall(handle_of("broker-z", start_ms + 9000))[0] == illegal
     assert broker.recall(handle_of(name, start_ms))[0] == illegal
     assert broker.recall(handle_of(name, start_ms + 3 * DAY_MS))[0] == illegal
+    # Nobody was given such a handle; operators need none.
+    made_up = handle_of(name, start_ms + 9000)
+    assert broker.recall(made_up)[0] == illegal
     # That nothing is there to be called back is not reported.
-    assert broker.recall(handle_of(name, start_ms + 9000))[0] == ResponseCode.SUCCESS
+    assert broker.recall(made_up, code=RequestCode.RECALL_TIMER)[0] == ResponseCode.SUCCESS
+
+
+def test_a_handle_made_by_hand_takes_nobodys_message_back(
+    cluster: LocalCluster, broker: TimerAsker
+) -> None:
+    start_ms = broker.now_ms()
+    own = RecallHandle.decode(broker.send_at("own", start_ms + 60_000))
+    others = RecallHandle.decode(broker.send_at("others", start_ms + 60_000))
+    by_hand = [
+        others._replace(seal=""),
+        others._replace(seal=own.seal),
+        others._replace(seal="x" * 22),
+        own._replace(unique_key="others"),
+    ]
+    for handle in by_hand:
+        code, _, remark = broker.recall(handle.encode())
+        assert code == ResponseCode.ILLEGAL_OPERATION and "has not given the handle" in str(remark)
+    poll(lambda: taken(cluster), "the timers are enqueued")
+    cluster.advance(ms=61_000)
+    broker.wait_for(["own", "others"])
+
+
+def test_operators_take_messages_back_without_a_handle_of_the_broker(
+    cluster: LocalCluster, broker: TimerAsker
+) -> None:
+    start_ms = broker.now_ms()
+    handle = RecallHandle.decode(broker.send_at("gone", start_ms + 60_000))
+    broker.send_at("kept", start_ms + 60_000)
+    by_hand = handle._replace(seal="").encode()
+    code, key, _ = broker.recall(by_hand, code=RequestCode.RECALL_TIMER)
+    assert (code, key) == (ResponseCode.SUCCESS, "gone")
+    poll(lambda: taken(cluster), "the recall is enqueued")
+    cluster.advance(ms=61_000)
+    broker.wait_for(["kept"])
+    for topic in ("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"):
+        of_system = handle._replace(topic=topic, seal="").encode()
+        refused = broker.recall(of_system, topic, code=RequestCode.RECALL_TIMER)
+        assert refused[0] == ResponseCode.NO_PERMISSION
+
+
+def test_a_handle_without_a_seal_is_taken_for_messages_of_before_the_key(tmp_path: Path) -> None:
+    with LocalCluster(clock=ManualClock(), folder=tmp_path) as cluster:
+        broker = TimerAsker(cluster)
+        broker.make_topic(TOPIC)
+        due_ms = broker.now_ms() + 3_600_000
+        before = RecallHandle.decode(broker.send_at("before", due_ms))._replace(seal="")
+        cluster.brokers[0].stop()
+        # As the folder of a release without a key: its handles had five words.
+        (cluster.brokers[0].folder / "store" / "config" / KEY_FILE).unlink()
+        cluster.advance(ms=1000)
+        cluster.brokers[0].start()
+        after = RecallHandle.decode(broker.send_at("after", due_ms))._replace(seal="")
+        illegal = ResponseCode.ILLEGAL_OPERATION
+        assert broker.recall(after.encode())[0] == illegal
+        assert broker.recall(before._replace(topic="other").encode(), "other")[0] != 0
+        assert broker.recall(before._replace(deliver_ms=due_ms - 1).encode())[0] == illegal
+        assert broker.recall(before._replace(unique_key="never").encode())[0] == illegal
+        assert broker.recall(before.encode()) == (ResponseCode.SUCCESS, "before", None)
+        poll(lambda: taken(cluster), "the recall is enqueued")
+        cluster.advance(ms=3_601_000)
+        broker.wait_for(["after"])
+
+
+def test_a_producers_own_deletion_takes_nothing_back(
+    cluster: LocalCluster, broker: TimerAsker
+) -> None:
+    due_ms = broker.now_ms() + 60_000
+    broker.send_at("kept", due_ms)
+    properties = {"TIMER_DELIVER_MS": str(due_ms), "UNIQ_KEY": "kept"}
+    for deleted in (f"{TOPIC}+kept", "kept"):
+        forged = {**properties, "TIMER_DEL_UNIQKEY": deleted}
+        answer = broker.send(TOPIC, b"0", properties=forged)
+        assert answer.code == ResponseCode.MESSAGE_ILLEGAL
+        assert "TIMER_DEL_UNIQKEY" in str(answer.remark) and "recall" in str(answer.remark)
+    # It means nothing in a message that does not wait.
+    assert broker.send(TOPIC, b"0", properties={"TIMER_DEL_UNIQKEY": "kept"}).code == 0
+    poll(lambda: taken(cluster), "the timer is enqueued")
+    cluster.advance(ms=61_000)
+    poll(lambda: broker.keys().count("kept") == 1, "the message is delivered")
 
 
 def test_recalls_can_be_switched_off() -> None:

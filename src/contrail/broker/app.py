@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
+import secrets
 import socket
 import sys
 import time
@@ -41,6 +42,7 @@ from contrail.broker.services.deriving import Deriving
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.group_changes import GroupChanges
 from contrail.broker.services.pull_admission import PullAdmission
+from contrail.broker.services.recall_key import load_recall_key
 from contrail.broker.services.registration import Registration
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
@@ -49,6 +51,7 @@ from contrail.broker.services.topics import batch_topics
 from contrail.broker.services.trace_records import TraceRecords
 from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.placement import TimerRules
+from contrail.broker.state.recall_seal import KEY_BYTES, RecallKey, RecallSeal
 from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
@@ -242,6 +245,7 @@ class Broker:
     def _open(self) -> None:
         """Load the tables and recover the store; runs off the loop, for it may take long."""
         self.tables = Tables.load(self._config, self._store_config, self._files, self._clock)
+        self._recall_seal = RecallSeal(self._recall_key())
         self._store_host = pack_host(self._config.broker_ip, self.port)
         self.store = MessageStore.open(
             self._store_config,
@@ -254,6 +258,14 @@ class Broker:
             batch_topics=batch_topics(self.tables.topics.table.topics),
         )
         self.tables.batch_topics.sink = self.store.add_batch_topic
+
+    def _recall_key(self) -> RecallKey:
+        return load_recall_key(
+            self._files,
+            self._store_config.root,
+            now_ms=self._clock.now_ms(),
+            new_secret=secrets.token_bytes(KEY_BYTES),
+        )
 
     # Wiring.
 
@@ -322,6 +334,7 @@ class Broker:
             clock,
             level_max=len(self._store_config.delay_table) - 1,
             timers=self._timer_rules(),
+            seal=self._recall_seal,
             memories=self._dedupe.memories,
         )
         self._acknowledgements = Acknowledgements(
@@ -376,6 +389,7 @@ class Broker:
                 address=self.address,
                 store_host=self._store_host,
                 timer_rules=self._timer_rules(),
+                recall_seal=self._recall_seal,
                 busy_reason=lambda: self.sends.busy_reason(self.server.waited_s * 1000),
                 # What is asked for during a tick is part of it: the next one comes after.
                 wake=lambda: self._loop.call_soon(self._flush_tick),

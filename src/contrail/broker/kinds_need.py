@@ -10,6 +10,7 @@ from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.state.placement import TimerRules
+from contrail.broker.state.recall_seal import RecallSeal
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
@@ -35,6 +36,7 @@ class KindsNeed:
     address: str
     store_host: bytes
     timer_rules: TimerRules
+    recall_seal: RecallSeal
     # Why sends are turned away now, if they are.
     busy_reason: Callable[[], str | None]
     # Has another tick come soon.

@@ -77,6 +77,8 @@ class MessageKinds:
             need.answers,
             need.clock,
             rules=need.timer_rules,
+            seal=need.recall_seal,
+            store=need.store,
         )
         self.open_transactions = OpenTransactions()
         self._wire_transactions(self.open_transactions)

@@ -23,6 +23,7 @@ from contrail.model.fastjson import Fields, loads
 from contrail.model.host import unpack_host
 from contrail.model.message_id import decode_offset_message_id
 from contrail.model.properties import UNIQ_KEY
+from contrail.model.recall_handle import RecallHandle
 from contrail.model.subscription import ALL_TAGS, SQL92, SubscriptionData, parse_subscription
 from contrail.protocol.bodies.running_info import ConsumedDirectly, decode_consumed_directly
 from contrail.protocol.bodies.transactions import ListedTransaction, decode_transactions
@@ -443,6 +444,27 @@ class MessageAdmin(OffsetAdmin):
         return await self._ask_each(
             masters, ask, lambda answers: answers, what, allow_partial=allow_partial
         )
+
+    async def recall_timer(self, recall_handle: str) -> bool:
+        """Have a broker drop a message that waits for its time, by a handle of any origin.
+
+        A producer needs the handle that the broker gave it; operators may put one together. False
+        where the broker, as Apache's, recalls by ``Producer.recall`` only.
+
+        Raises:
+            MessageIllegal: it is no handle.
+            BrokerRefused: too late, or the broker recalls nothing; the message tells.
+        """
+        handle = RecallHandle.decode(recall_handle)
+        (broker,) = await self._masters(broker=handle.broker_name)
+        answer = await self._ask(
+            broker,
+            RequestCode.RECALL_TIMER,
+            {"topic": handle.topic, "recallHandle": recall_handle},
+            f"the recall of message {handle.unique_key} of topic {handle.topic!r}",
+            accepted=(ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED),
+        )
+        return answer.code == ResponseCode.SUCCESS
 
     # Transactions.
 

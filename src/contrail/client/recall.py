@@ -108,8 +108,11 @@ def _explained(refusal: BrokerRefused, place: RecallHandle) -> BrokerRefused:
     elif refusal.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED:
         reason = "it is too old to recall messages: RocketMQ does so from 5.3.2 on"
     elif refusal.code == ResponseCode.ILLEGAL_OPERATION:
-        # Topic and broker fit, so it is the time; what counts is the broker's clock.
-        reason = "too late, it is due or delivered (or due later than timerMaxDelaySec allows)"
+        # Topic and broker fit, so it is the time, by the broker's clock, or a handle of nobody's.
+        reason = (
+            "too late, it is due or delivered (or due later than timerMaxDelaySec allows), or the "
+            "broker has not given the handle"
+        )
     else:
         return refusal
     return BrokerRefused(

@@ -117,6 +117,10 @@ class FileSystem:
     def truncate(self, fd: int, byte_count: int) -> None:
         os.ftruncate(fd, byte_count)
 
+    def set_mode(self, fd: int, mode: int) -> None:
+        """Who may read and write a file, as ``chmod`` has it."""
+        os.fchmod(fd, mode)
+
     def allocate(self, fd: int, byte_count: int) -> None:
         """Reserve disk blocks now, so that a later write cannot run out of space."""
         os.posix_fallocate(fd, 0, byte_count)

@@ -49,8 +49,12 @@ class StateRead(Generic[T]):
     problem: str | None = None
 
 
-def write_state(files: FileSystem, path: Path, data: bytes, *, sealed: bool) -> None:
+def write_state(
+    files: FileSystem, path: Path, data: bytes, *, sealed: bool, mode: int | None = None
+) -> None:
     """Replace the content of ``path``; on return it is durable, and the old one is the backup.
+
+    With ``mode`` nobody else can read it at any moment.
 
     An ``OSError`` passes through; the old content, the new, or both are then readable.
     """
@@ -58,6 +62,8 @@ def write_state(files: FileSystem, path: Path, data: bytes, *, sealed: bool) -> 
     _make_folder(files, path.parent)
     with opened(files, temporary, create=True) as fd:
         files.truncate(fd, 0)
+        if mode is not None:
+            files.set_mode(fd, mode)
         crashpoint("state_file.tmp_created")
         write_fully(files, fd, _seal(data) if sealed else data, 0)
         crashpoint("state_file.tmp_written")

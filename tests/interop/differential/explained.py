@@ -10,7 +10,7 @@ from typing import Any
 
 from contrail.broker.state.system_names import NAMED
 from contrail.model.properties import decode_properties
-from tests.interop.differential.requests import Request
+from tests.interop.differential.requests import Reference, Request
 from tests.interop.differential.specs import QUEUES_WITH_MESSAGES, WRONG_BROKER
 from tests.interop.differential.specs_kinds import kind_of_field
 
@@ -223,6 +223,17 @@ def _names_the_system(request: Request, theirs: Any, ours: Any) -> bool:
     return ours == 16 and _names_the_system_at_all(request, theirs, ours)
 
 
+def _made_by_hand(request: Request, theirs: Any, ours: Any) -> bool:
+    """A handle that no send of the run was answered with."""
+    is_given = isinstance((request.fields or {}).get("recallHandle"), Reference)
+    return not is_given and (theirs, ours) == (0, 604)
+
+
+def _deletes_another(request: Request, theirs: Any, ours: Any) -> bool:
+    properties = decode_properties(str((request.fields or {}).get("i", "")).encode())
+    return (theirs, ours) == (0, 13) and "TIMER_DEL_UNIQKEY" in properties
+
+
 _SENDS = {10, 310, 320, 324, 325}
 _UNWRITABLE_TOPICS = ("ReadOnly", "Closed", "ShutBroker")
 
@@ -306,6 +317,10 @@ RULES: tuple[Rule, ...] = (
     _rule("recall-handles", {370}, "code", _what_is("story loose handle", _codes_are(0, 604))),
     _rule("system-names-closed", set(), "code", _names_the_system),
     _rule("system-names-closed", set(), r"(?:fields|body).*", _names_the_system_at_all),
+    _rule("recall-sealed", {370}, "code", _made_by_hand),
+    _rule("recall-sealed", {370}, r"fields\.msgId", _only_theirs),
+    _rule("recall-sealed", {310}, r"fields\.recallHandle\[\]", _only_ours),
+    _rule("producers-deletions", {310}, "code", _deletes_another),
     _rule("write-permission", _SENDS, "code", _sent_without_permission),
     _rule("write-permission", set(), r"(?:fields|body|pushed).*", _of_unwritable_topic),
     _rule("write-permission", {21, 202}, r"body\..*(?:ReadOnly|Closed|ShutBroker).*", _any),

@@ -23,6 +23,7 @@ from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.queue_locks import QueueLocks
+from contrail.broker.state.recall_seal import KEY_BYTES, RecallKey, RecallSeal
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.topics import TopicTable
@@ -79,6 +80,7 @@ class _Broker(Setup):
             self.clock,
             level_max=18,
             timers=TimerRules(),
+            seal=RecallSeal(RecallKey(b"k" * KEY_BYTES, 0)),
         )
         self.pulls = PullAdmission(
             self.settings, self.topics, self.groups, self.consumers, self.filters, self.clock

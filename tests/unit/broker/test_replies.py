@@ -16,6 +16,7 @@ from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.queue_locks import QueueLocks
+from contrail.broker.state.recall_seal import KEY_BYTES, RecallKey, RecallSeal
 from contrail.broker.state.stats import BrokerStats
 from contrail.errors import CallFailed, DiskFull, RequestRejected
 from contrail.model.message import MessageDraft
@@ -79,6 +80,7 @@ class _Broker(Setup):
             self.clock,
             level_max=18,
             timers=TimerRules(),
+            seal=RecallSeal(RecallKey(b"k" * KEY_BYTES, 0)),
         )
         self.handlers = ReplyHandlers(
             settings=self.settings,

@@ -3,26 +3,32 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
+from typing import Protocol
 
 from contrail.broker.services.acknowledgements import DurableAnswers
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.timers import Timers
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.placement import TimerRules, place
+from contrail.broker.state.recall_seal import RecallSeal
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected, StoreError
-from contrail.model.message import MessageDraft
+from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import (
     BORN_TIMESTAMP,
     PGROUP,
+    REAL_TOPIC,
     TAGS,
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
+    TIMER_OUT_MS,
     UNIQ_KEY,
     encode_properties,
 )
 from contrail.model.recall_handle import RecallHandle
+from contrail.model.topic import TIMER_TOPIC
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
@@ -30,6 +36,13 @@ from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _RECALL_TAG = "_RECALL_TAG_"
 _RECALL_BODY = b"0"
+_TIMER_TOPIC = TIMER_TOPIC.encode()
+
+
+class TimerStore(Protocol):
+    """Where messages that wait are found by their keys."""
+
+    def query(self, topic: bytes, key: bytes) -> list[StoredMessage]: ...
 
 
 class TimerHandlers:
@@ -45,7 +58,11 @@ class TimerHandlers:
         clock: Clock,
         *,
         rules: TimerRules,
+        seal: RecallSeal,
+        store: TimerStore,
     ) -> None:
+        self._seal = seal
+        self._store = store
         self._timers = timers
         self._topics = topics
         self._settings = settings
@@ -57,6 +74,7 @@ class TimerHandlers:
     def table(self) -> dict[int, Handler]:
         return {
             RequestCode.RECALL_MESSAGE: self.handle_recall,
+            RequestCode.RECALL_TIMER: self.handle_operators_recall,
             RequestCode.GET_TIMER_CHECK_POINT: self.handle_check_point,
             RequestCode.GET_TIMER_METRICS: self.handle_metrics,
         }
@@ -75,11 +93,22 @@ class TimerHandlers:
 
     def handle_recall(self, request: Request, peer: Peer) -> Answer:
         """Have a pending message deleted; success says only that the deletion is stored."""
+        return self._recall(request, peer, self._require_given)
+
+    def handle_operators_recall(self, request: Request, peer: Peer) -> Answer:
+        """The same for operators, who name a message by a handle that nobody was given."""
+        self._topics.names.require_writable(HeaderFields(request).text("topic"), peer.address)
+        return self._recall(request, peer, lambda handle: None)
+
+    def _recall(
+        self, request: Request, peer: Peer, require: Callable[[RecallHandle], None]
+    ) -> Answer:
         fields = HeaderFields(request)
         topic, handle_text = fields.text("topic"), fields.text("recallHandle")
         try:
             self._check_open(topic)
             handle = self._checked_handle(topic, handle_text)
+            require(handle)
             draft = self._deletion(handle, fields.optional_text("producerGroup"), peer)
             run = self._deliveries.append([draft])
             self._timers.recall(
@@ -136,6 +165,30 @@ class TimerHandlers:
                 f"than {self._rules.delay_s_max} s (timerMaxDelaySec)"
             )
         return handle
+
+    def _require_given(self, handle: RecallHandle) -> None:
+        """Refuse a handle that no send was answered with.
+
+        Handles had no seal before the folder had a key: such a one is taken for a message that
+        was stored before.
+        """
+        if self._seal.is_own(handle) or (not handle.seal and self._is_of_before(handle)):
+            return
+        raise _illegal(
+            "this broker has not given the handle; recall with the one the send was answered with, "
+            "or on the broker's host with `contrail timer recall`"
+        )
+
+    def _is_of_before(self, handle: RecallHandle) -> bool:
+        """Whether the message was stored before there was a key to seal its handle with."""
+        found = self._store.query(_TIMER_TOPIC, handle.unique_key.encode())
+        return any(
+            message.store_timestamp_ms < self._seal.made_ms
+            and message.properties.get(REAL_TOPIC) == handle.topic
+            and message.properties.get(TIMER_OUT_MS) == str(handle.deliver_ms - 1)
+            and TIMER_DEL_UNIQKEY not in message.properties
+            for message in found
+        )
 
     def _deletion(self, handle: RecallHandle, group: str | None, peer: Peer) -> MessageDraft:
         """The message that deletes another one; it waits in the same slot."""

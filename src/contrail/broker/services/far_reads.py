@@ -64,6 +64,7 @@ _CHANGES = frozenset(
         RequestCode.RESUME_CHECK_HALF_MESSAGE,
         RequestCode.DECIDE_TRANSACTION,
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        RequestCode.RECALL_MESSAGE,
     }
 )
 

@@ -17,6 +17,7 @@ from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.half_messages import as_half, is_half
 from contrail.broker.state.placement import TimerRules, place
 from contrail.broker.state.queue_locks import QueueLocks
+from contrail.broker.state.recall_seal import RecallSeal
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.send_memory import Claim, FirstSend, SendMemory
 from contrail.clock import Clock
@@ -28,6 +29,7 @@ from contrail.model.properties import (
     INNER_NUM,
     MSG_REGION,
     POP_CK,
+    TIMER_DEL_UNIQKEY,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
     TIMER_OUT_MS,
@@ -111,6 +113,7 @@ class SendAdmission:
         *,
         level_max: int,
         timers: TimerRules,
+        seal: RecallSeal,
         memories: Mapping[str, SendMemory] = _NO_MEMORIES,
     ) -> None:
         self._settings = settings
@@ -121,6 +124,7 @@ class SendAdmission:
         self._clock = clock
         self._level_max = level_max
         self._timers = timers
+        self._seal = seal
         self._memories = memories
         # Topic -> queue count, for topics whose tidy messages may be stored as they are.
         self.plain_topics: dict[bytes, int] = {}
@@ -212,18 +216,18 @@ class SendAdmission:
             now_ms=self._clock.now_ms(),
             sys_flag=_unit_flag(topic) if is_unit else 0,
         )
-        if not found.writable:
-            raise RequestRejected(
-                ResponseCode.NO_PERMISSION,
-                f"topic {topic!r} takes no messages: its perm {found.perm} has no write bit; set "
-                "it with updateTopicPerm",
-            )
         queue_count = max(found.read_queue_count, found.write_queue_count)
         if send.draft.queue_id >= queue_count:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
                 f"queue {send.draft.queue_id} of topic {topic!r} does not exist: "
                 f"it has {queue_count}",
+            )
+        if not found.writable:
+            raise RequestRejected(
+                ResponseCode.NO_PERMISSION,
+                f"topic {topic!r} takes no messages: its perm {found.perm} has no write bit; set "
+                "it with updateTopicPerm",
             )
         self._remember(found, queue_count)
         return found
@@ -289,7 +293,10 @@ class SendAdmission:
         properties[UNIQ_KEY] = key
         properties |= self._broker_properties
         placed = self._placed(draft, properties)
-        timer_out_ms = int(properties[TIMER_OUT_MS]) if placed.topic == _TIMER_TOPIC else 0
+        timer_out_ms = 0
+        if placed.topic == _TIMER_TOPIC and draft.topic != _TIMER_TOPIC:
+            _refuse_deletion(properties)
+            timer_out_ms = int(properties[TIMER_OUT_MS])
         return Admitted(
             placed._replace(properties=_encoded(properties)),
             key,
@@ -338,7 +345,8 @@ class SendAdmission:
         if not timer_out_ms or topic.startswith(RETRY_PREFIX):
             return None
         broker_name = self._settings.config.broker_name
-        return RecallHandle(topic, broker_name, timer_out_ms + 1, key).encode()
+        handle = RecallHandle(topic, broker_name, timer_out_ms + 1, key)
+        return self._seal.sealed(handle).encode()
 
     def _admit_batch(
         self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]
@@ -390,6 +398,16 @@ def _check_inner(draft: MessageDraft, config: TopicConfig, properties: dict[str,
         raise RequestRejected(
             ResponseCode.MESSAGE_ILLEGAL,
             "sysFlag says half message but the property TRAN_MSG is missing; send both or none",
+        )
+
+
+def _refuse_deletion(properties: dict[str, str]) -> None:
+    """A timer that deletes another one is the broker's: it writes one for a recall."""
+    if TIMER_DEL_UNIQKEY in properties:
+        raise RequestRejected(
+            ResponseCode.MESSAGE_ILLEGAL,
+            f"the property {TIMER_DEL_UNIQKEY} is not taken from a producer: recall the message "
+            "with the handle that its send was answered with",
         )
 
 

@@ -306,6 +306,18 @@ class AdminCalls(BlockingClient[_Twin]):
         """
         return self._run(self._twin.timer_counts(cluster=cluster, allow_partial=allow_partial))
 
+    def recall_timer(self, recall_handle: str) -> bool:
+        """Have a broker drop a message that waits for its time, by a handle of any origin.
+
+        A producer needs the handle that the broker gave it; operators may put one together. False
+        where the broker, as Apache's, recalls by ``Producer.recall`` only.
+
+        Raises:
+            MessageIllegal: it is no handle.
+            BrokerRefused: too late, or the broker recalls nothing; the message tells.
+        """
+        return self._run(self._twin.recall_timer(recall_handle))
+
     def resume_check_half(self, topic: str, offset_message_id: str) -> None:
         """Have a half message checked again that was given up after too many checks.
 
