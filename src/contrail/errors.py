@@ -252,8 +252,20 @@ class OptionInvalid(PipelineError, ValueError):
     """An option, a column or a job's setting is unknown, malformed or contradicts another."""
 
 
+class NotThere(OptionInvalid):
+    """What an option or a query names, such as a topic or a group, does not exist."""
+
+
 class DataLost(PipelineError):
     """Messages that a read was promised are gone, or a queue is not the one it was."""
+
+
+class RecordUndecodable(PipelineError):
+    """The body or the batch of one whole record cannot be read: its sender made it so."""
+
+    def __init__(self, message: str, *, physical_offset: int) -> None:
+        super().__init__(message)
+        self.physical_offset = physical_offset
 
 
 class SinkRefused(PipelineError):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import closing
 from datetime import UTC, datetime
@@ -14,9 +15,11 @@ from contrail import Admin, Message
 from contrail.errors import DataLost, OptionInvalid, PipelineError
 from contrail.pipeline.batch_reader import plan_batch
 from contrail.pipeline.cluster import ClusterView
+from contrail.pipeline.columns import default_schema
 from contrail.pipeline.options import SourceSettings
 from contrail.pipeline.partitions import QueueSlice
 from contrail.pipeline.pushed_filters import NOTHING_PUSHED
+from contrail.pipeline.stream_reader import StreamReader
 from contrail.testing import LocalCluster
 from tests.spark.traffic import make_topic, orders, send_rows
 
@@ -164,6 +167,62 @@ def test_an_error_reaches_the_user_with_its_reason(
         read(spark, cluster, startingOffset="earliest")
     with pytest.raises(Exception, match=r"startingOffsets: it lacks orders broker-a:1, .*:2"):
         read(spark, cluster, startingOffsets=all_queues(q0=1)).collect()
+
+
+def test_an_error_of_an_option_says_first_what_is_wrong(
+    spark: SparkSession, cluster: LocalCluster, landed: Landed
+) -> None:
+    """Spark shows tracebacks of its Python processes before what they come to."""
+    for attempt, told in (
+        (lambda: read(spark, cluster, startingOffset="x"), "startingoffset: there is no such"),
+        (
+            lambda: read(spark, cluster, startingOffsets=all_queues(q0=1)).collect(),
+            "startingOffsets: it lacks orders",
+        ),
+        (
+            lambda: (
+                spark.range(1)
+                .selectExpr("'x' as bodyy")
+                .write.format("rocketmq")
+                .options(namesrvAddr=cluster.namesrv, topic=TOPIC)
+                .mode("append")
+                .save()
+            ),
+            "column bodyy: the sink does not take it",
+        ),
+    ):
+        with pytest.raises(Exception, match=re.escape(told)) as raised:
+            attempt()
+        first = str(raised.value).splitlines()[0]
+        assert f"contrail.errors.OptionInvalid: {told}" in first
+        assert "Traceback" not in str(raised.value)
+
+
+@pytest.mark.parametrize("expression", ["region = = 'eu'", "region = ", "1 +"])
+def test_an_sql_filter_is_checked_at_planning(
+    spark: SparkSession, cluster: LocalCluster, landed: Landed, expression: str
+) -> None:
+    with pytest.raises(OptionInvalid, match=r"^sqlFilter: "):
+        plan(cluster, sqlFilter=expression)
+    settings = SourceSettings.of(
+        {"namesrvAddr": cluster.namesrv, "subscribe": TOPIC, "sqlFilter": expression},
+        streaming=True,
+    )
+    stream = StreamReader(settings, default_schema(include_properties=False))
+    with pytest.raises(OptionInvalid, match=r"^sqlFilter: "):
+        stream.initialOffset()
+    stream.stop()
+    assert plan(cluster, sqlFilter="region = 'eu'")
+
+
+def test_an_end_before_the_start_names_both_options_and_the_queue(
+    cluster: LocalCluster, landed: Landed
+) -> None:
+    times = all_queues(q0=0, q1=0, q2=0, q3=0)
+    start = all_queues(q0=0, q1=7, q2=0, q3=0)
+    told = "endingOffsetsByTimestamp: orders broker-a:1 would end at 0, before 7, where starting"
+    with pytest.raises(OptionInvalid, match=told):
+        plan(cluster, startingOffsets=start, endingOffsetsByTimestamp=times)
 
 
 def test_a_batch_begins_and_ends_where_it_is_told(cluster: LocalCluster, landed: Landed) -> None:

@@ -20,7 +20,7 @@ from contrail import Admin, MessageQueue
 from contrail.clock import SharedClock
 from contrail.errors import DataLost, JobFailed, OptionInvalid
 from contrail.model.topic import Perm
-from contrail.pipeline.columns import MESSAGE_COLUMNS
+from contrail.pipeline.columns import ARCHIVED_COLUMNS, MESSAGE_COLUMNS
 from contrail.pipeline.jobs import archive_folder
 from contrail.pipeline.jobs.archive import ArchiveSettings, archive
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
@@ -122,13 +122,14 @@ def test_nothing_of_a_message_is_lost(
 ) -> None:
     live = (
         spark.read.format("rocketmq")
-        .schema(", ".join(f"{name} {kind}" for name, kind in MESSAGE_COLUMNS.items()))
+        .schema(", ".join(f"{name} {MESSAGE_COLUMNS[name]}" for name in ARCHIVED_COLUMNS))
         .options(namesrvAddr=cluster.namesrv, subscribe=SUBJECT)
         .load()
     )
     columns = [
         f"to_json(map_entries({name}))" if "map" in kind else name
         for name, kind in MESSAGE_COLUMNS.items()
+        if name in ARCHIVED_COLUMNS
     ]
     kept = spark.read.parquet(str(archived)).selectExpr(*columns)
     assert kept.exceptAll(live.selectExpr(*columns)).count() == 0

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from contrail.errors import PipelineError, RecordDamaged
+from contrail.errors import PipelineError, RecordDamaged, RecordUndecodable
 from contrail.kernels import arrow_columns as kernel
 from contrail.model.host import unpack_host
 from contrail.model.record import (
@@ -220,8 +220,10 @@ def first_bad_body(buffer: Buffer, positions: Positions) -> int:
 def unwrapped(buffer: Buffer, positions: Positions) -> tuple[bytes, Positions]:
     """The records with every inner batch expanded; call it before rows are cut by queue offset.
 
+    A record that says it holds a batch and does not is kept as it is.
+
     Raises:
-        RecordDamaged: a record is not whole, or says it holds a batch and does not.
+        RecordDamaged: a record is not whole.
     """
     data = _as_bytes(buffer)
     stretch = _measured(data, positions, [], wants_spans=False)
@@ -237,18 +239,18 @@ def decode(
     *,
     broker_name: str,
     raw_body: bool = False,
+    undecodable: Undecodable | None = None,
 ) -> pa.RecordBatch:
     """One batch of all these records, inner batches expanded and bodies inflated.
 
     Raises:
-        RecordDamaged: a record is not whole, or its body cannot be inflated.
+        RecordDamaged: a record is not whole.
+        RecordUndecodable: a body or a batch cannot be read, and ``undecodable`` refuses that.
         PipelineError: a column would exceed the 2 GiB that a batch can hold.
     """
     stretch = _planned(_as_bytes(buffer), positions, plan)
-    bodies: dict[int, bytes] = {}
-    if not raw_body and _has_compressed_bodies(stretch, plan):
-        bodies = dict(_inflated(stretch, 0, len(stretch.rows)))
-    return _batch(stretch, plan, broker_name, bodies)
+    rows = _decoded_rows(stretch, plan, 0, len(stretch.rows), raw_body, undecodable)
+    return _batch(stretch, plan, broker_name, dict(rows))
 
 
 def batches(
@@ -260,26 +262,47 @@ def batches(
     raw_body: bool = False,
     rows_max: int = BATCH_ROWS_MAX,
     bytes_max: int = BATCH_BYTES_MAX,
+    undecodable: Undecodable | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """``decode`` in batches that are bounded by rows and by bytes of records and inflated bodies.
 
     Raises:
-        RecordDamaged: as ``decode``.
+        RecordDamaged, RecordUndecodable: as ``decode``.
     """
     stretch = _planned(_as_bytes(buffer), positions, plan)
-    inflates = not raw_body and _has_compressed_bodies(stretch, plan)
     for start, stop in _cuts(stretch.numbers["storeSize"], rows_max, bytes_max):
-        if not inflates:
-            yield _batch(stretch.cut(start, stop), plan, broker_name, {})
-            continue
-        first, held, bodies = start, 0, dict[int, bytes]()
-        for row, body in _inflated(stretch, start, stop):
-            if held and held + len(body) > bytes_max:
-                yield _batch(stretch.cut(first, row), plan, broker_name, bodies)
-                first, held, bodies = row, 0, {}
-            bodies[row - first] = body
-            held += len(body)
-        yield _batch(stretch.cut(first, stop), plan, broker_name, bodies)
+        first, held, decoded = start, 0, dict[int, _Decoded]()
+        for row, found in _decoded_rows(stretch, plan, start, stop, raw_body, undecodable):
+            if held and held + len(found.body or b"") > bytes_max:
+                yield _batch(stretch.cut(first, row), plan, broker_name, decoded)
+                first, held, decoded = row, 0, {}
+            decoded[row - first] = found
+            held += len(found.body or b"")
+        yield _batch(stretch.cut(first, stop), plan, broker_name, decoded)
+
+
+class Undecodable:
+    """What becomes of records whose body or batch cannot be read: refused, or told and kept."""
+
+    def __init__(self, *, refuses: bool = False, where: str = "") -> None:
+        self._refuses = refuses
+        self._where = where
+        self.count = 0
+
+    def meet(self, error: RecordUndecodable) -> None:
+        """Raise ``error`` if such records are refused; the first that is kept is logged."""
+        if self._refuses:
+            raise RecordUndecodable(
+                f"{self._where}{error}. To read it as it is stored, set failOnDecodeError=false",
+                physical_offset=error.physical_offset,
+            )
+        if not self.count:
+            _LOG.warning(
+                "%s%s; its row has the body as it is stored (column decodeError says which rows)",
+                self._where,
+                error,
+            )
+        self.count += 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -344,19 +367,44 @@ def _cuts(sizes: Positions, rows_max: int, bytes_max: int) -> Iterator[tuple[int
         start = stop
 
 
-def _has_compressed_bodies(stretch: _Stretch, plan: ColumnPlan) -> bool:
-    return bool(stretch.flags & SYS_FLAG_COMPRESSED and plan.names(ColumnKind.BODY))
+class _Decoded(NamedTuple):
+    """A row that is not taken as it is: its inflated body, or why it has none."""
+
+    body: bytes | None
+    error: str | None = None
 
 
-def _inflated(stretch: _Stretch, start: int, stop: int) -> Iterator[tuple[int, bytes]]:
+def _decoded_rows(
+    stretch: _Stretch,
+    plan: ColumnPlan,
+    start: int,
+    stop: int,
+    raw_body: bool,
+    undecodable: Undecodable | None,
+) -> Iterator[tuple[int, _Decoded]]:
+    """The rows with compressed bodies, and with batches that cannot be opened."""
+    wanted = SYS_FLAG_NEED_UNWRAP if raw_body else SYS_FLAG_NEED_UNWRAP | SYS_FLAG_COMPRESSED
+    if not (stretch.flags & wanted and plan.names(ColumnKind.BODY, ColumnKind.DECODE_ERROR)):
+        return
+    policy = undecodable or Undecodable()
     rows = stretch.rows[start:stop]
     flags = _measured(stretch.data, rows, ["sysFlag"], wants_spans=False).numbers["sysFlag"]
-    for row in np.flatnonzero(flags & SYS_FLAG_COMPRESSED).tolist():
-        yield start + row, arrow_row_wise.inflated(stretch.data, int(rows[row]))
+    for row in np.flatnonzero(flags & wanted).tolist():
+        place = int(rows[row])
+        error = arrow_row_wise.batch_error(stretch.data, place)
+        body = None
+        if error is None and not raw_body:
+            try:
+                body = arrow_row_wise.inflated(stretch.data, place)
+            except RecordUndecodable as failure:
+                error = failure
+        if error is not None:
+            policy.meet(error)
+        yield start + row, _Decoded(body, None if error is None else str(error))
 
 
 def _batch(
-    stretch: _Stretch, plan: ColumnPlan, broker_name: str, bodies: dict[int, bytes]
+    stretch: _Stretch, plan: ColumnPlan, broker_name: str, decoded: dict[int, _Decoded]
 ) -> pa.RecordBatch:
     names = plan.property_names
     values: dict[str, Positions] = {}
@@ -369,7 +417,9 @@ def _batch(
         if column.kind is ColumnKind.BROKER:
             array = _repeated(broker_name, len(stretch.rows))
         elif column.kind is ColumnKind.BODY:
-            array = _bodies(stretch, bodies)
+            array = _bodies(stretch, decoded)
+        elif column.kind is ColumnKind.DECODE_ERROR:
+            array = _errors(len(stretch.rows), decoded)
         elif column.kind is ColumnKind.PROPERTIES:
             array = _maps(stretch, field.type)
         else:
@@ -434,8 +484,16 @@ def _repeated(text: str, count: int) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), count, buffers)
 
 
-def _bodies(stretch: _Stretch, bodies: dict[int, bytes]) -> pa.Array:
+def _errors(count: int, decoded: dict[int, _Decoded]) -> pa.Array:
+    if not decoded:
+        return pa.nulls(count, pa.string())
+    errors = (decoded[row].error if row in decoded else None for row in range(count))
+    return pa.array(errors, pa.string(), size=count)
+
+
+def _bodies(stretch: _Stretch, decoded: dict[int, _Decoded]) -> pa.Array:
     starts, sizes = stretch.spans[0], stretch.spans[1]
+    bodies = {row: one.body for row, one in decoded.items() if one.body is not None}
     if not bodies:
         return _spanned(stretch, starts, sizes, pa.binary())
     starts, sizes = starts.copy(), sizes.copy()

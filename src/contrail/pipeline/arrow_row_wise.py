@@ -15,8 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from contrail.client.compression import decompress
-from contrail.errors import BatchIllegal, ClientError, RecordDamaged
+from contrail.errors import BatchIllegal, ClientError, RecordUndecodable
 from contrail.model.batch import expand_inner_batch, inner_batch_count
 from contrail.model.host import unpack_host
 from contrail.model.message import StoredMessage
@@ -33,6 +32,7 @@ from contrail.model.record import (
     SYS_FLAG_STORE_HOST_V6,
     decode_record,
 )
+from contrail.pipeline.bodies import inflated_body
 
 Positions: TypeAlias = npt.NDArray[np.int64]
 
@@ -47,17 +47,18 @@ def expanded(data: bytes, rows: Positions) -> tuple[bytes, Positions]:
     """The records with each inner batch replaced by a record for each message in it.
 
     Such a record says what the client says about the message; its flags are those of a message
-    that is no batch, and its size is its own.
-
-    Raises:
-        RecordDamaged: a record that says it holds a batch holds none.
+    that is no batch, and its size is its own. A record that says it holds a batch and does not
+    stays as it is, and ``batch_error`` says why.
     """
     parts, places, end = [data], [], len(data)
     for position in rows.tolist():
         if not _sys_flag(data, position) & SYS_FLAG_NEED_UNWRAP:
             places.append(position)
             continue
-        units = _units(data, position)
+        try:
+            units = _units(data, position)
+        except RecordUndecodable:
+            units = None
         if units is None:
             places.append(position)
         for unit in units or ():
@@ -71,16 +72,37 @@ def inflated(data: bytes, position: int) -> bytes:
     """The body of one record as it was sent.
 
     Raises:
-        RecordDamaged: it cannot be decompressed.
-        ClientError: the library for it is not installed.
+        RecordUndecodable: it cannot be decompressed.
     """
     message = decode_record(data, position, check_body_crc=False)
     try:
-        return decompress(message.body, message.sys_flag)
+        return inflated_body(message.body, message.sys_flag)
     except ClientError as error:
-        if isinstance(error.__cause__, ImportError):
-            raise
-        raise _damaged(message, str(error)) from error
+        raise _undecodable(message, str(error)) from error
+
+
+def batch_error(data: bytes, position: int) -> RecordUndecodable | None:
+    """Why the batch of a record cannot be opened; None when it can, or the record holds none."""
+    if _sys_flag(data, position) & SYS_FLAG_NEED_UNWRAP:
+        try:
+            _units(data, position)
+        except RecordUndecodable as error:
+            return error
+    return None
+
+
+def offsets_of_closed_batches(data: bytes, rows: Positions) -> Positions:
+    """The queue offsets that are taken by batches which cannot be opened."""
+    ranges = [np.empty(0, np.int64)]
+    for position in rows.tolist():
+        if batch_error(data, position) is not None:
+            message = decode_record(data, position, check_body_crc=False)
+            try:
+                count = inner_batch_count(message.raw_properties)
+            except BatchIllegal:
+                count = 1
+            ranges.append(np.arange(message.queue_offset, message.queue_offset + count))
+    return np.concatenate(ranges)
 
 
 def host_texts(data: bytes, rows: Positions, *, is_store_host: bool) -> pa.Array:
@@ -135,7 +157,7 @@ def _units(data: bytes, position: int) -> list[bytes] | None:
             return None
         return list(_unit_records(data, position, message))
     except BatchIllegal as error:
-        raise _damaged(message, str(error)) from error
+        raise _undecodable(message, str(error)) from error
 
 
 def _unit_records(data: bytes, position: int, message: StoredMessage) -> Iterator[bytes]:
@@ -157,9 +179,9 @@ def _unit_records(data: bytes, position: int, message: StoredMessage) -> Iterato
         yield b"".join((head, lengths[0], unit.body, topic, lengths[1], properties))
 
 
-def _damaged(message: StoredMessage, problem: str) -> RecordDamaged:
-    return RecordDamaged(
-        f"record at physical offset {message.physical_offset} is damaged: {problem}",
+def _undecodable(message: StoredMessage, problem: str) -> RecordUndecodable:
+    return RecordUndecodable(
+        f"record at physical offset {message.physical_offset} cannot be decoded: {problem}",
         physical_offset=message.physical_offset,
     )
 

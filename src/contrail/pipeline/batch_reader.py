@@ -11,9 +11,17 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from contrail.errors import DataLost, PipelineError
-from contrail.pipeline.arrow import batches
-from contrail.pipeline.cluster import ClusterView
+from contrail.client.raw_pulls import BUSY_CODES, RawPulls
+from contrail.errors import (
+    BrokerRefused,
+    CallFailed,
+    ClientError,
+    DataLost,
+    OptionInvalid,
+    PipelineError,
+)
+from contrail.pipeline.arrow import Undecodable, batches
+from contrail.pipeline.cluster import ClusterView, client_settings
 from contrail.pipeline.columns import ColumnPlan, plan_columns
 from contrail.pipeline.offsets import (
     QueueKey,
@@ -22,12 +30,14 @@ from contrail.pipeline.offsets import (
     asked_times,
     check_place,
     end_of,
+    queue_name,
     ranges_to_read,
+    require_order,
     start_of,
 )
 from contrail.pipeline.options import Place, SourceSettings
 from contrail.pipeline.partitions import QueueSlice, plan_partitions
-from contrail.pipeline.pulls import read_slice
+from contrail.pipeline.pulls import read_slice, subscription_of
 from contrail.pipeline.pushed_filters import (
     NOTHING_PUSHED,
     Pushed,
@@ -36,6 +46,8 @@ from contrail.pipeline.pushed_filters import (
     narrow_slices,
     push,
 )
+from contrail.pipeline.source import spoken
+from contrail.protocol.json_style import MessageQueue
 
 log = logging.getLogger(__name__)
 
@@ -48,6 +60,7 @@ class BatchReader(DataSourceReader):
         self._plan = plan_columns(schema)
         self._pushed = NOTHING_PUSHED
 
+    @spoken
     def partitions(self) -> list[InputPartition]:
         with closing(ClusterView(self._settings)) as view:
             return list(plan_batch(self._settings, view, self._pushed))
@@ -77,6 +90,7 @@ class OfflineReader(DataSourceReader):
         self._settings = settings
         self._plan = plan_columns(schema)
 
+    @spoken
     def partitions(self) -> list[InputPartition]:
         from contrail.pipeline.offline import plan_offline
 
@@ -94,9 +108,18 @@ def read_queue(
     settings: SourceSettings, piece: QueueSlice, plan: ColumnPlan
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a slice; runs on an executor."""
+    undecodable = Undecodable(
+        refuses=settings.fail_on_decode_error,
+        where=f"{queue_name(QueueKey(piece.topic, piece.broker_name, piece.queue_id))}: ",
+    )
     for buffer, positions in read_slice(settings, piece):
         yield from batches(
-            buffer, positions, plan, broker_name=piece.broker_name, raw_body=settings.raw_body
+            buffer,
+            positions,
+            plan,
+            broker_name=piece.broker_name,
+            raw_body=settings.raw_body,
+            undecodable=undecodable,
         )
 
 
@@ -108,9 +131,11 @@ def plan_batch(settings: SourceSettings, view: ClusterView, pushed: Pushed) -> l
         PipelineError: a broker does not answer, so that its rows would be missing.
     """
     ranges = all_ranges(settings, view)
+    check_filter(settings, ranges)
     starts = starting_offsets(settings, view, ranges)
     check_place(settings.ending, ranges)
     ends = end_of(settings.ending, ranges, offsets_of_times(view, settings.ending, ranges))
+    require_order(settings.starting, settings.ending, starts, ends)
     slices, losses = ranges_to_read(starts, ends, ranges)
     report_losses(settings, losses)
     return plan_partitions(
@@ -146,6 +171,34 @@ def _require_all(asked: Collection[QueueKey], answered: Collection[QueueKey]) ->
             f"no answer from {', '.join(away)}: its queues cannot be left out, so see that it runs "
             "and can be reached from the driver"
         )
+
+
+def check_filter(settings: SourceSettings, keys: Iterable[QueueKey]) -> None:
+    """Have one broker of each name look at ``sqlFilter``, before any task starts.
+
+    Raises:
+        OptionInvalid: a broker does not take the expression.
+    """
+    if settings.sql_filter is None:
+        return
+    for key in {key.broker_name: key for key in keys}.values():
+        queue = MessageQueue(key.topic, key.broker_name, key.queue_id)
+        pulls = RawPulls(
+            client_settings(settings.cluster),
+            queue,
+            subscription_of(settings, key.topic),
+            timeout_ms=settings.pull_timeout_ms,
+        )
+        try:
+            pulls.connect(0)
+        except BrokerRefused as error:
+            if error.code not in BUSY_CODES:
+                raise OptionInvalid(f"sqlFilter: {error}") from error
+        except (CallFailed, ClientError) as error:
+            # One that cannot be reached now is asked again by the task that reads it.
+            log.info("sqlFilter is not checked at %s: %s", key.broker_name, error)
+        finally:
+            pulls.close()
 
 
 def starting_offsets(

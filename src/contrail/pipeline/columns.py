@@ -52,10 +52,14 @@ MESSAGE_COLUMNS: Mapping[str, str] = MappingProxyType(
         "physicalOffset": "bigint",
         "storeSize": "int",
         "properties": "map<string,string>",
+        "decodeError": "string",
     }
 )
 DEFAULT_COLUMNS = tuple(MESSAGE_COLUMNS)[:9]
 PROPERTIES_COLUMN = "properties"
+DECODE_ERROR_COLUMN = "decodeError"
+# What an archive holds of a message; files of all ages have these, so that they can be merged.
+ARCHIVED_COLUMNS = tuple(name for name in MESSAGE_COLUMNS if name != DECODE_ERROR_COLUMN)
 
 # Spark's own parser of these words needs a session, and planning must not.
 _TYPES: Mapping[str, DataType] = {
@@ -80,6 +84,7 @@ class ColumnKind(Enum):
     PROPERTIES = "properties"
     HOST = "host"
     MESSAGE_ID = "message id"
+    DECODE_ERROR = "decode error"
 
 
 _KINDS: Mapping[str, ColumnKind] = {
@@ -94,6 +99,7 @@ _KINDS: Mapping[str, ColumnKind] = {
     "keys": ColumnKind.PROPERTY,
     "tags": ColumnKind.PROPERTY,
     "properties": ColumnKind.PROPERTIES,
+    "decodeError": ColumnKind.DECODE_ERROR,
 }
 _PROPERTY_NAMES = {"keys": KEYS, "tags": TAGS, "msgId": UNIQ_KEY}
 
@@ -169,6 +175,10 @@ def _column(field: StructField) -> Column:
         raise OptionInvalid(
             f"column {field.name!r} is null where a message has no such property: "
             f"leave out `NOT NULL`"
+        )
+    if column.kind is ColumnKind.DECODE_ERROR and not field.nullable:
+        raise OptionInvalid(
+            f"column {field.name!r} is null where a message was decoded: leave out `NOT NULL`"
         )
     return column
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from contrail.model.record import SYS_FLAG_NEED_UNWRAP
-from contrail.pipeline.arrow import Positions, batches, glance, unwrapped
+from contrail.pipeline.arrow import Positions, Undecodable, batches, glance, unwrapped
 from contrail.pipeline.columns import ColumnKind, ColumnPlan
 from contrail.pipeline.offline_files import Chunk, LogFiles, Losses
 from contrail.pipeline.offline_plan import OfflinePlan
@@ -48,8 +48,16 @@ def read_offline(piece: OfflineSlice, plan: ColumnPlan) -> Iterator[pa.RecordBat
         DataLost: bytes of the log are damaged or gone, and ``failOnDataLoss`` is true.
     """
     reading = _Reading(piece, checks_bodies=bool(plan.names(ColumnKind.BODY)))
+    undecodable = Undecodable(refuses=piece.fail_on_decode_error, where=f"{piece.store_path}: ")
     for data, rows in reading.stretches():
-        yield from batches(data, rows, plan, broker_name=piece.broker_name, raw_body=piece.raw_body)
+        yield from batches(
+            data,
+            rows,
+            plan,
+            broker_name=piece.broker_name,
+            raw_body=piece.raw_body,
+            undecodable=undecodable,
+        )
 
 
 class _Reading:

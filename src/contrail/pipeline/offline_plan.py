@@ -224,6 +224,7 @@ class OfflinePlan:
             queue=rows,
             broker_name=_broker_name(settings),
             raw_body=settings.raw_body,
+            fail_on_decode_error=settings.fail_on_decode_error,
             fail_on_data_loss=settings.fail_on_data_loss,
             record_crc=log is not None and log.record_crc_from is not None,
         )

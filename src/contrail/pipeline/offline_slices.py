@@ -70,6 +70,7 @@ class OfflineSlice(InputPartition):
     queue: QueueRows | None = None
     broker_name: str = ""
     raw_body: bool = False
+    fail_on_decode_error: bool = False
     fail_on_data_loss: bool = True
     record_crc: bool = False
 

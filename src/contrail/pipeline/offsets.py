@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from contrail.errors import OptionInvalid
-from contrail.pipeline.options import EARLIEST_OFFSET, Place, PlaceKind, parse_queue
+from contrail.pipeline.options import EARLIEST_OFFSET, LATEST_OFFSET, Place, PlaceKind, parse_queue
 from contrail.protocol.json_style import MessageQueue
 
 QueueKey = MessageQueue
@@ -215,6 +215,32 @@ def ranges_to_read(
         if first < last:
             slices.append(Slice(key, first, last))
     return slices, losses
+
+
+def require_order(
+    starting: Place,
+    ending: Place,
+    start: Mapping[QueueKey, int],
+    end: Mapping[QueueKey, int],
+) -> None:
+    """Raises ``OptionInvalid`` when a queue would end before the place where it begins.
+
+    A queue that begins with what is left of it, or ends where it ends, contradicts nothing: what
+    is missing there is lost, which is told by another error.
+    """
+    for key in sorted(end):
+        is_open = (
+            starting.kind is PlaceKind.EARLIEST
+            or ending.kind is PlaceKind.LATEST
+            or starting.by_queue.get(key) == EARLIEST_OFFSET
+            or ending.by_queue.get(key) == LATEST_OFFSET
+        )
+        if end[key] < start[key] and not is_open:
+            raise OptionInvalid(
+                f"{ending.option or 'endingOffsets'}: {queue_name(key)} would end at {end[key]}, "
+                f"before {start[key]}, where {starting.option or 'startingOffsets'} begins: give "
+                "an end that is not before the start"
+            )
 
 
 def lag_by_queue(

@@ -51,6 +51,7 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "minPartitions": "",
     "maxRecordsPerPartition": "",
     "failOnDataLoss": "true",
+    "failOnDecodeError": "false",
     "includeProperties": "false",
     "rawBody": "false",
     "pushdown": "false",
@@ -185,6 +186,7 @@ class SourceSettings:
     min_partitions: int | None = None
     max_records_per_partition: int | None = None
     fail_on_data_loss: bool = True
+    fail_on_decode_error: bool = False
     include_properties: bool = False
     raw_body: bool = False
     pushdown: bool = False
@@ -222,6 +224,8 @@ class SourceSettings:
         pattern = given.text("subscribePattern")
         if pattern is not None:
             _check_pattern(pattern)
+        starting, ending = _starting(given, streaming=streaming), _ending(given)
+        _check_order(starting, ending)
         return cls(
             cluster=_cluster_settings(given),
             streaming=streaming,
@@ -230,8 +234,8 @@ class SourceSettings:
             assigned=_assigned(given),
             tags=given.text("tags"),
             sql_filter=given.text("sqlFilter"),
-            starting=_starting(given, streaming=streaming),
-            ending=_ending(given),
+            starting=starting,
+            ending=ending,
             latest_if_none_is_so_new=given.choice(
                 "startingOffsetsByTimestampStrategy", "error", "latest"
             )
@@ -243,6 +247,7 @@ class SourceSettings:
             min_partitions=given.number("minPartitions"),
             max_records_per_partition=given.number("maxRecordsPerPartition"),
             fail_on_data_loss=given.flag("failOnDataLoss"),
+            fail_on_decode_error=given.flag("failOnDecodeError"),
             include_properties=given.flag("includeProperties"),
             raw_body=given.flag("rawBody"),
             pushdown=given.flag("pushdown"),
@@ -542,6 +547,27 @@ def _ending(given: _Given) -> Place:
             f"{place.option}: a batch cannot end at earliest (-2): give another place"
         )
     return place
+
+
+def _check_order(starting: Place, ending: Place) -> None:
+    """Refuse an end before its start where the options alone say so; others are found later."""
+    if starting.kind is ending.kind is PlaceKind.TIMESTAMP:
+        if ending.timestamp_ms < starting.timestamp_ms:
+            raise OptionInvalid(
+                f"{ending.option}: {ending.timestamp_ms} is before {starting.option}, "
+                f"{starting.timestamp_ms}: give an end that is not before the start"
+            )
+        return
+    if starting.kind is not ending.kind:
+        return
+    for queue, start in starting.by_queue.items():
+        end = ending.by_queue.get(queue, LATEST_OFFSET)
+        if 0 <= end < start:
+            topic, broker_name, queue_id = queue
+            raise OptionInvalid(
+                f"{ending.option}: {topic} {broker_name}:{queue_id} would end at {end}, before "
+                f"{start}, where {starting.option} begins: give an end that is not before the start"
+            )
 
 
 def _names(place: Place, kind: PlaceKind, mark: int) -> bool:

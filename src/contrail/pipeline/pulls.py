@@ -21,6 +21,7 @@ from contrail.clock import monotonic_ms
 from contrail.errors import BrokerRefused, CallFailed, ClientError, ContrailError, DataLost
 from contrail.model.subscription import SQL92, SubscriptionData, parse_subscription
 from contrail.pipeline.arrow import decode, numbers, unwrapped, walk
+from contrail.pipeline.arrow_row_wise import offsets_of_closed_batches
 from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.columns import plan_columns, schema_of
 from contrail.pipeline.options import SourceSettings
@@ -156,7 +157,9 @@ class _Reading:
             # Batches that are one record, or a hole.
             buffer, positions = unwrapped(buffer, positions)
             positions = gathered.inside(buffer, positions)
-            self._require_whole(numbers(buffer, positions, "queueOffset"), gathered.wanted())
+            found = numbers(buffer, positions, "queueOffset")
+            closed = offsets_of_closed_batches(buffer, positions)
+            self._require_whole(np.union1d(found, closed), gathered.wanted())
         if len(positions):
             yield buffer, positions
 

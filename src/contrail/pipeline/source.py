@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import os
+from collections.abc import Callable
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
 
 from pyspark.sql.datasource import DataSource
 
-from contrail.errors import OptionInvalid
+from contrail.errors import ContrailError, OptionInvalid
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -18,6 +21,32 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMAT = "rocketmq"
+# Spark's Python processes leave the traceback out of a failure when this is set.
+_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
+# Set in every Python process that Spark starts, and in no program of a user's.
+_WORKER_MARK = "SPARK_AUTH_SOCKET_TIMEOUT"
+
+P = ParamSpec("P")
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+def spoken(work: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
+    """Have Spark show what an error of ours says first, without the frames that led to it.
+
+    The process ends with the failure, so the setting lasts no longer than that.
+    """
+
+    @wraps(work)
+    def speaking(self: S, /, *arguments: P.args, **named: P.kwargs) -> R:
+        try:
+            return work(self, *arguments, **named)
+        except ContrailError:
+            if _WORKER_MARK in os.environ:
+                os.environ[_HIDE_TRACEBACK] = "1"
+            raise
+
+    return speaking
 
 
 class RocketMqSource(DataSource):
@@ -27,12 +56,14 @@ class RocketMqSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
+    @spoken
     def schema(self) -> StructType:
         from contrail.pipeline.columns import default_schema
         from contrail.pipeline.options import wants_properties
 
         return default_schema(wants_properties(self.options))
 
+    @spoken
     def reader(self, schema: StructType) -> DataSourceReader:
         from contrail.pipeline.batch_reader import (
             BatchReader,
@@ -46,12 +77,14 @@ class RocketMqSource(DataSource):
             return OfflineReader(settings, schema)
         return (FilteringBatchReader if settings.pushdown else BatchReader)(settings, schema)
 
+    @spoken
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from contrail.pipeline.options import SourceSettings
         from contrail.pipeline.stream_reader import StreamReader
 
         return StreamReader(SourceSettings.of(self.options, streaming=True), schema)
 
+    @spoken
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         from contrail.pipeline.options import SinkSettings
         from contrail.pipeline.writers import batch_writer
@@ -59,6 +92,7 @@ class RocketMqSource(DataSource):
         _refuse_overwrite(overwrite)
         return batch_writer(schema, SinkSettings.of(self.options))
 
+    @spoken
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
         from contrail.pipeline.options import SinkSettings
         from contrail.pipeline.writers import stream_writer

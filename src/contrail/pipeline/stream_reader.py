@@ -27,7 +27,13 @@ from pyspark.sql.types import StructType
 from contrail.client.blocking.admin import Admin
 from contrail.clock import monotonic_ms
 from contrail.errors import ClientError, ContrailError
-from contrail.pipeline.batch_reader import all_ranges, read_queue, report_losses, starting_offsets
+from contrail.pipeline.batch_reader import (
+    all_ranges,
+    check_filter,
+    read_queue,
+    report_losses,
+    starting_offsets,
+)
 from contrail.pipeline.cluster import ClusterView, client_settings
 from contrail.pipeline.columns import plan_columns
 from contrail.pipeline.offsets import (
@@ -121,6 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def initialOffset(self) -> OffsetJson:
         ranges = all_ranges(self._settings, self._opened())
+        check_filter(self._settings, ranges)
         return to_json(starting_offsets(self._settings, self._opened(), ranges))
 
     def getDefaultReadLimit(self) -> ReadLimit:

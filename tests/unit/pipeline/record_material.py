@@ -9,7 +9,7 @@ from unittest import mock
 import pyarrow as pa
 
 from contrail.client.compression import decompress
-from contrail.errors import BatchIllegal, ClientError, RecordDamaged
+from contrail.errors import BatchIllegal, ClientError
 from contrail.model.batch import expand_inner_batch, inner_batch_count
 from contrail.model.host import unpack_host
 from contrail.model.message import StoredMessage
@@ -78,24 +78,31 @@ def decoded(
         return found
 
     rows: list[dict[str, Any]] = with_engine(name, work)
-    return rows
+    # The words are those of the library that failed.
+    return [
+        {**row, "decodeError": row["decodeError"] is not None} if "decodeError" in row else row
+        for row in rows
+    ]
 
 
 def expected_rows(log: bytes, *, raw_body: bool = False) -> list[dict[str, Any]]:
     """A log's rows as the record model and the client say, one field at a time."""
-    return [
-        expected_row(message, raw_body=raw_body)
-        for stored in split_record_run(log)
-        for message in _unwrapped(stored)
-    ]
+    rows = []
+    for stored in split_record_run(log):
+        units = _unwrapped(stored)
+        if units is None:
+            rows.append({**expected_row(stored, raw_body=True), "decodeError": True})
+        rows += [expected_row(message, raw_body=raw_body) for message in units or ()]
+    return rows
 
 
-def _unwrapped(stored: StoredMessage) -> list[StoredMessage]:
+def _unwrapped(stored: StoredMessage) -> list[StoredMessage] | None:
+    """The messages of a record; None when it says it holds a batch and does not."""
     try:
         if stored.sys_flag & SYS_FLAG_NEED_UNWRAP and inner_batch_count(stored.raw_properties) > 1:
             return [_as_record(unit, stored) for unit in expand_inner_batch(stored)]
-    except BatchIllegal as error:
-        raise RecordDamaged(str(error), physical_offset=stored.physical_offset) from error
+    except BatchIllegal:
+        return None
     return [stored]
 
 
@@ -109,10 +116,11 @@ def _as_record(unit: StoredMessage, stored: StoredMessage) -> StoredMessage:
 
 def expected_row(message: StoredMessage, *, raw_body: bool = False) -> dict[str, Any]:
     raw = message.raw_properties
+    body, is_undecodable = message.body, False
     try:
         body = message.body if raw_body else decompress(message.body, message.sys_flag)
-    except ClientError as error:
-        raise RecordDamaged(str(error), physical_offset=message.physical_offset) from error
+    except ClientError:
+        is_undecodable = True
     offset_id = encode_offset_message_id(message.store_host, message.physical_offset)
     return {
         "topic": message.topic,
@@ -133,6 +141,7 @@ def expected_row(message: StoredMessage, *, raw_body: bool = False) -> dict[str,
         "physicalOffset": message.physical_offset,
         "storeSize": message.record_bytes,
         "properties": decode_properties(raw),
+        "decodeError": is_undecodable,
     }
 
 

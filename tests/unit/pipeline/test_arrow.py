@@ -10,11 +10,12 @@ import pyarrow as pa
 import pytest
 
 from contrail.client.compression import Compression, compress
-from contrail.errors import ClientError, PipelineError, RecordDamaged
+from contrail.errors import PipelineError, RecordDamaged, RecordUndecodable
 from contrail.model.batch import BatchUnit, encode_batch, mark_inner_batch
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
 from contrail.pipeline import arrow, arrow_row_wise
+from contrail.pipeline.bodies import BODY_BYTES_MAX
 from contrail.pipeline.columns import MESSAGE_COLUMNS, default_schema, plan_columns, schema_of
 from tests.unit.kernels.material import IPV6, log_of
 from tests.unit.pipeline.record_material import (
@@ -75,30 +76,95 @@ def test_bodies_are_inflated_unless_they_are_wanted_raw(engine: str, kind: Compr
     assert [row["body"] for row in decoded(engine, log, raw_body=True)][1] == body
 
 
+UNDECODABLE = [
+    draft(body=b"no zlib", sys_flag=0x1),
+    draft(body=b"no zlib", sys_flag=0x301),
+    draft(body=b"no lz4", sys_flag=0x101),
+    draft(body=b"no zstd", sys_flag=0x201),
+    draft(body=b"no such way", sys_flag=0x701),
+    draft(body=b"", sys_flag=0x101),
+    draft(body=b"", sys_flag=0x301),
+    draft(body=compress(bytes(1000), Compression.LZ4)[0][:-5], sys_flag=0x101),
+    draft(body=compress(bytes(1000), Compression.ZSTD)[0][:-5], sys_flag=0x201),
+    draft(body=compress(bytes(1000), Compression.ZLIB)[0][:-5], sys_flag=0x301),
+    *(
+        draft(body=compress(bytes(BODY_BYTES_MAX + 1), kind)[0], sys_flag=0x1 | kind.value)
+        for kind in Compression
+    ),
+    draft(body=b"no batch", sys_flag=0xC0, properties=b"INNER_NUM\x013\x02"),
+    draft(body=b"no batch", sys_flag=0xC0, properties=b"INNER_NUM\x01many\x02"),
+    draft(body=b"no batch", sys_flag=0xC1, properties=b"INNER_NUM\x013\x02"),
+]
+
+
 @engines
-def test_a_body_that_cannot_be_inflated_names_its_place(engine: str) -> None:
-    log = log_of([draft(), draft(body=b"no zlib", sys_flag=1)])
-    with pytest.raises(RecordDamaged, match=r"physical offset 1\d\d is damaged") as raised:
-        decoded(engine, log)
+@pytest.mark.parametrize("message", UNDECODABLE)
+def test_a_record_that_cannot_be_decoded_is_a_row_with_its_body_as_stored(
+    engine: str, message: MessageDraft, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = log_of([draft(1), message, draft(2)])
+    plan = plan_columns(schema_of(["body", "decodeError"]))
+
+    def work() -> list[dict[str, object]]:
+        return rows_of([arrow.decode(log, arrow.walk(log), plan, broker_name="")])
+
+    first, bad, last = with_engine(engine, work)
+    assert first == {"body": b"body 1", "decodeError": None}
+    assert last == {"body": b"body 2", "decodeError": None}
+    assert bad["body"] == message.body
+    place = int(arrow.walk(log)[1])
+    assert bad["decodeError"].startswith(f"record at physical offset {place} cannot be decoded: ")
+    assert bad["decodeError"] in caplog.text
+    # Nobody pays for bodies that are not asked for.
+    assert decoded(engine, log, plan_columns(schema_of(["flag"]))) == [{"flag": 0}] * 3
+    (alone,) = with_engine(
+        engine,
+        lambda: rows_of(
+            arrow.batches(
+                log, arrow.walk(log)[1:2], plan_columns(schema_of(["decodeError"])), broker_name=""
+            )
+        ),
+    )
+    assert alone["decodeError"] == bad["decodeError"]
+
+
+@engines
+@pytest.mark.parametrize("message", UNDECODABLE)
+def test_a_record_that_cannot_be_decoded_is_refused_where_that_is_asked(
+    engine: str, message: MessageDraft
+) -> None:
+    log = log_of([draft(), message])
+    plan = plan_columns(schema_of(["body"]))
+    refusing = arrow.Undecodable(refuses=True, where="orders broker-a:0: ")
+
+    def work() -> None:
+        list(arrow.batches(log, arrow.walk(log), plan, broker_name="", undecodable=refusing))
+
+    with pytest.raises(
+        RecordUndecodable, match=r"^orders broker-a:0: record at .*=false"
+    ) as raised:
+        with_engine(engine, work)
     assert raised.value.physical_offset == arrow.walk(log)[1]
-    assert decoded(engine, log, plan_columns(schema_of(["tags"]))) == [{"tags": "t"}] * 2
 
 
-def test_a_library_that_is_missing_is_no_damage(monkeypatch: pytest.MonkeyPatch) -> None:
-    def missing(body: bytes, sys_flag: int) -> bytes:
-        raise ClientError("pip install it") from ImportError("lz4")
+def test_the_first_record_of_a_task_that_cannot_be_decoded_is_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    log = log_of([draft(number, body=b"no zlib", sys_flag=1) for number in range(5)])
+    kept = arrow.Undecodable(where="orders broker-a:0: ")
+    plan = plan_columns(schema_of(["body"]))
+    list(arrow.batches(log, arrow.walk(log), plan, broker_name="", rows_max=2, undecodable=kept))
+    assert kept.count == 5
+    assert len(caplog.records) == 1
+    assert caplog.messages[0].startswith("orders broker-a:0: record at physical offset 0 cannot")
 
-    monkeypatch.setattr(arrow_row_wise, "decompress", missing)
-    log = log_of([draft(sys_flag=1)])
-    with pytest.raises(ClientError, match="pip install it"):
-        decoded("kernel", log)
 
-
-@engines
-def test_a_batch_that_holds_none_names_its_place(engine: str) -> None:
-    log = log_of([draft(), draft(sys_flag=0xC0, properties=b"INNER_NUM\x013\x02")])
-    with pytest.raises(RecordDamaged, match=r"physical offset 1\d\d is damaged"):
-        decoded(engine, log)
+def test_a_batch_that_cannot_be_opened_keeps_its_queue_offsets() -> None:
+    closed = draft(body=b"no batch", sys_flag=0xC0, properties=b"INNER_NUM\x013\x02")
+    log = log_of([draft(), closed, inner_batch(b"a", b"b")], queue_offsets=[4, 5, 8])
+    data, rows = arrow.unwrapped(log, arrow.walk(log))
+    assert arrow.numbers(data, rows, "queueOffset").tolist() == [4, 5, 8, 9]
+    assert arrow_row_wise.offsets_of_closed_batches(data, rows).tolist() == [5, 6, 7]
 
 
 def test_the_messages_of_an_inner_batch_can_be_cut_by_offset() -> None:
@@ -175,7 +241,7 @@ def test_any_buffer_will_do() -> None:
     plan = plan_columns(schema_of(list(MESSAGE_COLUMNS)))
     for buffer in (bytearray(log), memoryview(log)):
         batch = arrow.decode(buffer, arrow.walk(buffer), plan, broker_name="broker-a")
-        assert rows_of([batch]) == expected_rows(log)
+        assert [{**row, "decodeError": False} for row in rows_of([batch])] == expected_rows(log)
 
 
 def test_topics_are_read_for_choosing_rows() -> None:

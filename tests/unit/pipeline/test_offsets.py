@@ -20,6 +20,7 @@ from contrail.pipeline.offsets import (
     lag_by_queue,
     ranges_to_read,
     reachable,
+    require_order,
     share_by_lag,
     start_of,
     to_json,
@@ -176,3 +177,24 @@ def test_what_is_gone_is_cut_off_and_told(
 
 def test_lag_is_what_comes_after_the_place() -> None:
     assert lag_by_queue({A0: 90, A1: 50}, RANGES) == {A0: 10, A1: 0, B0: 0}
+
+
+@pytest.mark.parametrize(
+    ("starting", "refused"),
+    [
+        (Place(PlaceKind.OFFSETS, by_queue={A0: 9}, option="startingOffsets"), True),
+        (Place(PlaceKind.TIMESTAMP, timestamp_ms=5, option="startingTimestamp"), True),
+        (Place(PlaceKind.OFFSETS, by_queue={A0: -2}, option="startingOffsets"), False),
+        (Place(PlaceKind.EARLIEST, option="startingOffsets"), False),
+    ],
+)
+def test_a_queue_that_would_end_before_its_start_is_named(starting: Place, refused: bool) -> None:
+    """What is left of a queue may begin behind the end that was asked for."""
+    ending = Place(PlaceKind.OFFSETS, by_queue={A0: 7}, option="endingOffsets")
+    require_order(starting, ending, {A0: 7}, {A0: 7})
+    if not refused:
+        require_order(starting, ending, {A0: 9}, {A0: 7})
+        return
+    told = f"endingOffsets: orders broker-a:0 would end at 7, before 9, where {starting.option}"
+    with pytest.raises(OptionInvalid, match=told):
+        require_order(starting, ending, {A0: 9}, {A0: 7})

@@ -263,3 +263,38 @@ def test_async_progress_goes_with_a_sink_that_promises_nothing() -> None:
 def test_the_tables_share_no_name() -> None:
     names = [*CLUSTER_OPTIONS, *SOURCE_OPTIONS, *SINK_OPTIONS]
     assert len({name.lower() for name in names}) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        (
+            {
+                "startingOffsets": '{"orders": {"broker-a:0": 12}}',
+                "endingOffsets": '{"orders": {"broker-a:0": 11}}',
+            },
+            "endingOffsets: orders broker-a:0 would end at 11, before 12, where startingOffsets",
+        ),
+        (
+            {"startingTimestamp": "2000", "endingTimestamp": "1999"},
+            "endingTimestamp: 1999 is before startingTimestamp, 2000",
+        ),
+        (
+            {
+                "startingOffsetsByTimestamp": '{"orders": {"broker-a:0": 12}}',
+                "endingOffsetsByTimestamp": '{"orders": {"broker-a:0": 11}}',
+            },
+            "endingOffsetsByTimestamp: orders broker-a:0 would end at 11, before 12",
+        ),
+    ],
+)
+def test_an_end_before_the_start_is_refused_with_both_names(
+    given: dict[str, str], told: str
+) -> None:
+    for place in ({"namesrvAddr": "a:1", "subscribe": "orders"}, {"storePath": "/x"}):
+        with pytest.raises(OptionInvalid, match=re.escape(told)):
+            SourceSettings.of({**place, **given}, streaming=False)
+        same = {
+            name: text.replace("11", "12").replace("1999", "2000") for name, text in given.items()
+        }
+        SourceSettings.of({**place, **same}, streaming=False)

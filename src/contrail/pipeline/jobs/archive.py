@@ -41,10 +41,11 @@ from contrail.pipeline.jobs.archive_layout import (
     without_lost,
 )
 from contrail.pipeline.jobs.copying import open_admin
+from contrail.pipeline.jobs.decode_errors import with_errors_as_properties
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
 from contrail.pipeline.jobs.row_groups import ROW_GROUPS
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Outcome, Summary
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import SourceSettings
@@ -111,7 +112,7 @@ class ArchiveSettings:
 def archive(
     settings: ArchiveSettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress = SILENT,
     stop: Callable[[], bool] | None = None,
 ) -> Summary:
@@ -128,6 +129,8 @@ def archive(
         if settings.dry_run:
             folder.require_free()
             return _planned(settings, folder, ranges)
+        # Before Spark is started: that the NameServer answers, and that the topics are there.
+        ranges.now()
         folder.create()
         with folder.lock("archive", wait=False), job_session(spark, "contrail archive") as session:
             folder.finish()
@@ -312,10 +315,12 @@ def span_options(spans: Mapping[QueueKey, Range]) -> dict[str, str]:
 def read_messages(
     session: SparkSession, options: Mapping[str, str], schema: StructType | None = None
 ) -> DataFrame:
-    """The messages that ``options`` choose, with all columns unless a schema names others."""
+    """The messages that ``options`` choose, as they are archived unless a schema names columns."""
     given = {name: value for name, value in options.items() if value}
-    columns = schema or schema_of(tuple(MESSAGE_COLUMNS))
-    return session.read.format("rocketmq").schema(columns).options(**given).load()
+    source = session.read.format("rocketmq").options(**given)
+    if schema is not None:
+        return source.schema(schema).load()
+    return with_errors_as_properties(source.schema(schema_of(tuple(MESSAGE_COLUMNS))).load())
 
 
 def write_hours(messages: DataFrame, folder: Path, compression: str) -> None:

@@ -28,7 +28,7 @@ from contrail.pipeline.jobs.archive_layout import Hour, Sized, is_closed, plan_m
 from contrail.pipeline.jobs.folder_swap import swap_folders
 from contrail.pipeline.jobs.merged_files import merge_files
 from contrail.pipeline.jobs.progress import SILENT, Progress
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.runtime.crashpoints import crashpoint
 
@@ -75,7 +75,7 @@ class HourPlan(NamedTuple):
 def compact(
     settings: CompactSettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress = SILENT,
     now: datetime | None = None,
 ) -> Summary:

@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import OptionInvalid, RouteMissing
+from contrail.errors import NotThere, OptionInvalid, RouteMissing
 from contrail.model.topic import Perm
 from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.jobs.checkpoints import Checkpoint
@@ -117,16 +117,15 @@ def require_topic(admin: Admin, topic: str) -> None:
     """Refuse a target that takes no messages.
 
     Raises:
-        OptionInvalid: nobody has the topic, or nobody lets it be written.
+        NotThere: no broker has the topic.
+        OptionInvalid: no broker lets it be written.
     """
     if _writable_queues(admin, topic):
         return
     try:
         perms = sorted({queue.perm for queue in admin.topic_route(topic).queues})
     except RouteMissing:
-        raise OptionInvalid(
-            f"topic {topic!r} does not exist on the target: create it first"
-        ) from None
+        raise NotThere(f"topic {topic!r} does not exist on the target: create it first") from None
     raise OptionInvalid(
         f"topic {topic!r} may not be written on the target "
         f"(perm={','.join(map(str, perms))}): give it the permission 6 first"

@@ -27,6 +27,7 @@ from contrail.clock import SystemClock
 from contrail.errors import JobFailed, OptionInvalid, RouteMissing
 from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.pipeline.jobs.copying import admin_of, cluster_options
+from contrail.pipeline.jobs.decode_errors import with_errors_as_properties
 from contrail.pipeline.jobs.dedupe_memory import (
     HAS_KEY,
     IS_REPEAT,
@@ -39,7 +40,7 @@ from contrail.pipeline.jobs.dedupe_memory import (
 from contrail.pipeline.jobs.migrate_copy import key_column, user_properties
 from contrail.pipeline.jobs.migrate_plan import KEY_AUTO, QueueRange, committed_offsets, ranges
 from contrail.pipeline.jobs.progress import SILENT, BatchSum, Progress, run_query
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.jobs.targets import offers_idempotence
 from contrail.pipeline.options import CLUSTER_OPTIONS
@@ -69,7 +70,7 @@ _QUERY_SETTINGS = {
 }
 _COLUMNS = (
     "brokerName string, queueId int, queueOffset bigint, keys string, tags string, body binary, "
-    "{time} timestamp, properties map<string,string>"
+    "{time} timestamp, properties map<string,string>, decodeError string"
 )
 
 
@@ -140,7 +141,7 @@ def length_ms(window: str) -> int:
 def dedupe(
     settings: DedupeSettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress = SILENT,
     stop: Callable[[], bool] | None = None,
 ) -> Summary:
@@ -247,7 +248,7 @@ def _started(
         .load()
     )
     writer = (
-        first_ones(messages, settings, lag_ms)
+        first_ones(with_errors_as_properties(messages), settings, lag_ms)
         .writeStream.format("rocketmq")
         .options(**settings.options)
         .option("namesrvAddr", settings.target_namesrv)

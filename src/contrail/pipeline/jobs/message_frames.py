@@ -9,9 +9,10 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as f
 
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
-from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
+from contrail.pipeline.columns import DECODE_ERROR_COLUMN, MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
 from contrail.pipeline.jobs.copying import admin_of
+from contrail.pipeline.jobs.decode_errors import DECODE_ERROR_PROPERTY
 from contrail.store.reader import StoreReader
 
 # What a scan reads when it needs no column at all, only to know that there was a message.
@@ -71,6 +72,8 @@ def archive_frame(
 def _archived(column: str, there: set[str], has_properties: bool) -> Column:
     if column in there:
         return f.col(column)
+    if column == DECODE_ERROR_COLUMN and has_properties:
+        return f.col("properties")[DECODE_ERROR_PROPERTY].alias(column)
     if column not in MESSAGE_COLUMNS and has_properties:
         return f.col("properties")[column].alias(column)
     return f.lit(None).cast(MESSAGE_COLUMNS.get(column, "string")).alias(column)

@@ -51,7 +51,7 @@ from contrail.pipeline.jobs.migrate_plan import (
 )
 from contrail.pipeline.jobs.migrate_verify import Stretch, checked_queues
 from contrail.pipeline.jobs.progress import SILENT, Progress, lag_of, run_query
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.jobs.targets import offers_idempotence
 
@@ -70,7 +70,7 @@ _MODES = {
 def migrate(
     settings: MigrateSettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress = SILENT,
     cut_over: Callable[[], bool] | None = None,
 ) -> Summary:
@@ -333,20 +333,16 @@ class _Run:
 
     def _moved_groups(self, spark: SparkSession) -> list[str]:
         """Set the groups that no run before has set: those may have gone on since."""
-        already = set(self.checkpoint.notes["groups_set"])
         self.progress.begin("moving groups", None)
         mover = GroupMover(
             self.source,
             self.target,
             self.settings.topic,
             self.checkpoint.notes["migration"],
+            self.checkpoint,
             self._older(),
         )
-        moves = mover.move(
-            spark, [one for one in self.groups if one not in already], self._target_stretch()
-        )
-        already.update(one.group for one in moves if one.places)
-        self.checkpoint.note(groups_set=sorted(already))
+        moves = mover.move(spark, list(self.groups), self._target_stretch())
         self.progress.end()
         before = [one for one in self.groups if one not in {move.group for move in moves}]
         return [

@@ -6,6 +6,7 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
 from contrail.model.properties import KEY_SEPARATOR, SHARDING_KEY, TRANSIENT_PREFIX
+from contrail.pipeline.jobs.decode_errors import DECODE_ERROR_PROPERTY, decode_error_property
 from contrail.pipeline.jobs.migrate_plan import (
     KEY_AUTO,
     KEY_KEYS,
@@ -19,11 +20,12 @@ from contrail.pipeline.sink_rows import RESERVED_PROPERTIES
 # What the source must give for ``copies_of``.
 COLUMNS = (
     "brokerName string, queueId int, queueOffset bigint, keys string, tags string, flag int, "
-    "body binary, bornTimestamp timestamp, properties map<string,string>"
+    "body binary, bornTimestamp timestamp, properties map<string,string>, decodeError string"
 )
 # What the sink sets from a column of its own, the broker by itself, or we do.
 _NOT_COPIED = sorted(
-    RESERVED_PROPERTIES | {ORIGIN_PROPERTY, ORIGIN_BORN_PROPERTY, MIGRATION_PROPERTY}
+    RESERVED_PROPERTIES
+    | {ORIGIN_PROPERTY, ORIGIN_BORN_PROPERTY, MIGRATION_PROPERTY, DECODE_ERROR_PROPERTY}
 )
 
 
@@ -40,7 +42,9 @@ def copies_of(messages: DataFrame, key: str, migration: str, target_queues: list
         "shardingKey",
         F.regexp_extract("target", r"^(.*):\d+$", 1).alias("brokerName"),
         F.regexp_extract("target", r":(\d+)$", 1).cast("int").alias("queueId"),
-        F.map_concat(user_properties(), _origin(origin_queue, migration)).alias("properties"),
+        F.map_concat(
+            user_properties(), _origin(origin_queue, migration), decode_error_property()
+        ).alias("properties"),
         "flag",
     )
 

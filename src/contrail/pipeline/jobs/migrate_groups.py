@@ -9,8 +9,9 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import ClientError
+from contrail.errors import ClientError, JobFailed
 from contrail.model.group import SubscriptionGroupConfig
+from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.pipeline.jobs.migrate_plan import group_place, queue_of
 from contrail.pipeline.jobs.migrate_verify import FirstPlaces, Stretch, first_places
 
@@ -31,32 +32,89 @@ class GroupMove:
 
 @dataclass(frozen=True)
 class GroupMover:
-    """Maps the offsets of groups from a source topic to the copies in a target."""
+    """Maps the offsets of groups from a source topic to the copies in a target, each once.
+
+    A run may end between any two steps. They leave in the checkpoint:
+
+        1  every group is known to every broker of the target
+        2  ``group_places``: where each queue of a group is to begin, and where it was before
+        3  the offsets are set
+        4  ``groups_set``: the group is done, and no later run looks at it
+
+    A run that finds a group between 2 and 4 sets only the queues that are still where they were,
+    or behind: whatever moved past its place since was consumed.
+    """
 
     source: Admin
     target: Admin
     source_topic: str
     migration: str
+    checkpoint: Checkpoint
 
     # The first message of each target queue that is older than the migration.
     older: Mapping[str, int] = field(default_factory=dict)
 
     def move(self, spark: SparkSession, groups: list[str], copied: Stretch) -> list[GroupMove]:
-        """Set each group's offsets on every queue of the target; one that is busy there is left."""
-        if not groups:
-            return []
-        busy = {group for group in groups if self._consumes(group, copied.topic)}
-        idle = [group for group in groups if group not in busy]
-        moves = [
-            GroupMove(group, {}, reason="not set: its members already consume the target")
-            for group in sorted(busy)
-        ]
-        return moves + (self._moved(spark, idle, copied) if idle else [])
+        """Set each group's offsets on every queue of the target; one that is busy there is left.
 
-    def _moved(self, spark: SparkSession, groups: list[str], copied: Stretch) -> list[GroupMove]:
+        Raises:
+            JobFailed: a broker did not take an offset; what is set stays set.
+        """
+        already = set(self.checkpoint.notes["groups_set"])
+        waiting = [group for group in groups if group not in already]
+        if not waiting:
+            return []
+        busy = {group for group in waiting if self._consumes(group, copied.topic)}
+        idle = [group for group in waiting if group not in busy]
+        moves = [GroupMove(group, {}, reason=self._why_left(group)) for group in sorted(busy)]
+        if idle:
+            self._make_known(idle, {queue_of("", name).broker_name for name in copied.end})
+            self._plan(spark, [one for one in idle if one not in self._noted()], copied)
+        return moves + [self._moved(group, copied) for group in idle]
+
+    def _noted(self) -> dict[str, dict[str, Any]]:
+        """What runs before planned and did not finish: by group and queue, [place, was at]."""
+        return dict(self.checkpoint.notes.get("group_places", {}))
+
+    def _why_left(self, group: str) -> str:
+        if group in self._noted():
+            return (
+                "set in part by a run before, and its members already consume the target: stop "
+                "them and run again"
+            )
+        return "not set: its members already consume the target"
+
+    def _make_known(self, groups: list[str], brokers: set[str]) -> None:
+        """Have every broker of the target know every group: others refuse its offsets."""
+        known = self.target.group_configs()
+        for group in groups:
+            missing = sorted(one for one in brokers if group not in known.get(one, {}))
+            if missing:
+                settings = self._settings_of(group, known)
+                for broker in missing:
+                    self.target.create_group(group, broker=broker, **settings)
+
+    def _settings_of(
+        self, group: str, known: Mapping[str, Mapping[str, SubscriptionGroupConfig]]
+    ) -> dict[str, Any]:
+        """The settings that the group has in the target, else in the source, else the usual."""
+        there = [configs[group] for _, configs in sorted(known.items()) if group in configs]
+        if there:
+            return _settings(there[0])
+        try:
+            return _settings(next(iter(self.source.group_config(group).values())))
+        except ClientError:
+            # It committed offsets without ever having settings.
+            return {}
+
+    def _plan(self, spark: SparkSession, groups: list[str], copied: Stretch) -> None:
+        """Note where each group begins on each queue."""
+        if not groups:
+            return
         consumed = {group: self._consumed(group) for group in groups}
         firsts = first_places(spark, copied, self.migration, consumed)
-        return [self._set(group, copied, firsts) for group in groups]
+        planned = {group: self._places(group, copied, firsts) for group in groups}
+        self.checkpoint.note(group_places={**self._noted(), **planned})
 
     def _consumed(self, group: str) -> dict[str, int]:
         """A queue on which the group never committed has all of its messages before it."""
@@ -66,36 +124,50 @@ class GroupMover:
             for queue, place in found.items()
         }
 
-    def _set(self, group: str, copied: Stretch, firsts: FirstPlaces) -> GroupMove:
-        self._make(group)
+    def _places(
+        self, group: str, copied: Stretch, firsts: FirstPlaces
+    ) -> dict[str, tuple[int, int | None]]:
         places = {}
         for name, end in copied.end.items():
-            queue = queue_of(copied.topic, name)
-            places[name] = group_place(
+            known = self.target.committed(group, queue_of(copied.topic, name))
+            place = group_place(
                 unconsumed=firsts.unconsumed.get((group, name)),
                 foreign=self.older.get(name, firsts.foreign.get(name)),
                 queue_offset_max=end,
-                known=self.target.committed(group, queue),
+                known=known,
             )
-            self.target.commit_offset(group, queue, places[name])
-        return GroupMove(
-            group, places, left=sum(copied.end[name] - place for name, place in places.items())
-        )
+            places[name] = (place, known)
+        return places
+
+    def _moved(self, group: str, copied: Stretch) -> GroupMove:
+        places: dict[str, int] = {}
+        planned = self._noted()[group]
+        for name, (place, before) in planned.items():
+            queue = queue_of(copied.topic, name)
+            try:
+                known = self.target.committed(group, queue)
+                if known is None or known == before or known < place:
+                    self.target.commit_offset(group, queue, place)
+                    known = place
+            except ClientError as error:
+                raise JobFailed(
+                    f"group {group!r} is set on {len(places)} of {len(planned)} queues of "
+                    f"{copied.topic!r}: {error}. Run the same command again when that is mended: "
+                    "what is set stays"
+                ) from error
+            places[name] = known
+        self._note_set(group)
+        left = sum(max(0, copied.end[name] - place) for name, place in places.items())
+        return GroupMove(group, places, left=left)
+
+    def _note_set(self, group: str) -> None:
+        unfinished = {name: places for name, places in self._noted().items() if name != group}
+        done = sorted({*self.checkpoint.notes["groups_set"], group})
+        self.checkpoint.note(groups_set=done, group_places=unfinished)
 
     def _consumes(self, group: str, topic: str) -> bool:
         connections = self.target.group_connections(group)
         return connections.is_online and topic in connections.subscriptions
-
-    def _make(self, group: str) -> None:
-        """Another cluster may not know the group: it gets the settings that it has here."""
-        if group in self.target.groups(internal=True):
-            return
-        try:
-            config = next(iter(self.source.group_config(group).values()))
-        except ClientError:
-            # It committed offsets without ever having settings; brokers make it when it comes.
-            return
-        self.target.create_group(group, **_settings(config))
 
 
 def _settings(config: SubscriptionGroupConfig) -> dict[str, Any]:

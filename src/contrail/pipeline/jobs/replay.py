@@ -18,10 +18,10 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import ClientError, JobFailed, OptionInvalid
+from contrail.errors import ClientError, JobFailed, NotThere, OptionInvalid
 from contrail.model.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
 from contrail.model.topic import RETRY_PREFIX, dlq_topic
-from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
+from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import read_messages, span_options
 from contrail.pipeline.jobs.archive_layout import Range, next_round_spans, without_lost
 from contrail.pipeline.jobs.checkpoints import Checkpoint
@@ -46,7 +46,7 @@ from contrail.pipeline.jobs.copying import (
 )
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.offsets import QueueKey, from_json, to_json
 
@@ -113,7 +113,7 @@ class ReplaySettings:
 def replay(
     settings: ReplaySettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress = SILENT,
 ) -> Summary:
     """Send dead letters back; what became of each is in the checkpoint, in ``outcomes``.
@@ -123,9 +123,9 @@ def replay(
         JobFailed: a broker did not take what it was sent.
     """
     cluster = cluster_settings(settings.namesrv, settings.options)
-    with open_admin(cluster) as admin, job_session(spark, "contrail replay") as session:
+    with open_admin(cluster) as admin:
         if admin.dead_letter_topic(settings.group) is None:
-            raise OptionInvalid(f"group {settings.group!r} has no dead letters on this cluster")
+            raise NotThere(f"group {settings.group!r} has no dead letters on this cluster")
         closed = admin.closed_dead_letters(settings.group)
         if closed:
             raise OptionInvalid(
@@ -136,9 +136,10 @@ def replay(
         if settings.to_topic is not None:
             require_topic(admin, settings.to_topic)
         retries_max = _retries_max(settings, admin)
-        if settings.dry_run:
-            return _planned(settings, session, retries_max)
-        return _Run(settings, session, admin, progress, retries_max).all()
+        with job_session(spark, "contrail replay") as session:
+            if settings.dry_run:
+                return _planned(settings, session, retries_max)
+            return _Run(settings, session, admin, progress, retries_max).all()
 
 
 class _Run:
@@ -219,7 +220,7 @@ class _Run:
         there = self._still_there(spans)
         if there:
             return read_letters(self._settings, self._session, there, self._retries_max)
-        schema = StructType(schema_of(tuple(MESSAGE_COLUMNS)).fields)
+        schema = StructType(schema_of(ARCHIVED_COLUMNS).fields)
         return self._session.createDataFrame([], schema.add("skipped", StringType()))
 
     def _still_there(self, spans: Mapping[QueueKey, Range]) -> dict[QueueKey, Range]:

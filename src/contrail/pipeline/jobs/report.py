@@ -43,7 +43,7 @@ from contrail.pipeline.jobs.report_sources import (
     read_messages,
     read_traces,
 )
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
 
 PAGE_FILE = "report.html"
@@ -55,7 +55,7 @@ _TOPICS_SHOWN = 20
 def report(
     settings: ReportSettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress | None = None,
 ) -> Summary:
     """Write ``report.html``, ``report.json`` and a CSV file for each table to ``settings.out``.

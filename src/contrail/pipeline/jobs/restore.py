@@ -21,7 +21,7 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, StringType, StructType
 
 from contrail.errors import JobFailed, OptionInvalid
-from contrail.pipeline.columns import MESSAGE_COLUMNS, schema_of
+from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
 from contrail.pipeline.jobs.archive_layout import Hour, Sized
@@ -45,7 +45,7 @@ from contrail.pipeline.jobs.copying import (
     total,
 )
 from contrail.pipeline.jobs.progress import SILENT, Progress
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.offsets import QueueKey, from_json, to_json
 
@@ -102,7 +102,7 @@ class RestoreSettings:
 def restore(
     settings: RestoreSettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress = SILENT,
 ) -> Summary:
     """Send what the settings choose; a run after a kill sends the rest.
@@ -113,6 +113,10 @@ def restore(
     """
     folder = ArchiveFolder(settings.archive)
     folder.require()
+    # Before Spark is started, and before a checkpoint is taken: a wrong name does not spoil it.
+    chosen_hours(settings, folder)
+    if not settings.dry_run:
+        _require_targets(settings)
     with (
         job_session(spark, "contrail restore") as session,
         spark_settings(session, _SPARK_SETTINGS),
@@ -128,9 +132,6 @@ def _run(
     settings: RestoreSettings, folder: ArchiveFolder, session: SparkSession, progress: Progress
 ) -> Summary:
     assert settings.checkpoint
-    # Before the checkpoint is taken, so that a wrong name does not spoil it.
-    chosen_hours(settings, folder)
-    _require_targets(settings)
     checkpoint = Checkpoint(settings.checkpoint)
     checkpoint.claim("restore", settings.fixed())
     bounds, steps = _settled(settings, checkpoint, folder, session)
@@ -330,7 +331,7 @@ def archive_rows(folder: ArchiveFolder, session: SparkSession, hours: Sequence[H
     """The messages of some hours, with all their columns."""
     there = folder.hours()
     paths = [str(there[hour]) for hour in hours if hour in there]
-    schema = StructType(schema_of(tuple(MESSAGE_COLUMNS)).fields)
+    schema = StructType(schema_of(ARCHIVED_COLUMNS).fields)
     schema = schema.add("date", StringType()).add("hour", IntegerType())
     return session.read.schema(schema).option("basePath", str(folder.path)).parquet(*paths)
 

@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
@@ -66,9 +67,42 @@ def open_session(
     return spark
 
 
+class SessionToOpen:
+    """A session that is opened when a job needs it: what can be refused without Spark comes first.
+
+    Whoever made it stops it.
+    """
+
+    def __init__(
+        self, name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
+    ) -> None:
+        self._name = name
+        self._master = master
+        self._conf = conf
+        self._opened: SparkSession | None = None
+
+    def opened(self) -> SparkSession:
+        """The session, the same each time."""
+        if self._opened is None:
+            self._opened = open_session(self._name, master=self._master, conf=self._conf)
+        return self._opened
+
+    def stop(self) -> None:
+        """Stop the session if it was opened."""
+        if self._opened is not None:
+            self._opened.stop()
+            self._opened = None
+
+
+Spark: TypeAlias = SparkSession | SessionToOpen
+
+
 @contextmanager
-def job_session(spark: SparkSession | None, name: str) -> Iterator[SparkSession]:
+def job_session(spark: Spark | None, name: str) -> Iterator[SparkSession]:
     """The given session or the one that is there, left open; else one that ends with the job."""
+    if isinstance(spark, SessionToOpen):
+        yield spark.opened()
+        return
     spark = spark or SparkSession.getActiveSession()
     if spark is not None:
         _register_source(spark)

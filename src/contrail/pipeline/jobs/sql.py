@@ -21,7 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 from pyspark.sql.utils import is_remote
 
-from contrail.errors import OptionInvalid
+from contrail.errors import NotThere, OptionInvalid
 from contrail.pipeline.columns import DEFAULT_COLUMNS, MESSAGE_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
@@ -36,7 +36,7 @@ from contrail.pipeline.jobs.message_frames import (
     stored_topics,
 )
 from contrail.pipeline.jobs.progress import Progress, Silent
-from contrail.pipeline.jobs.session import job_session
+from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.sql_output import (
     Output,
     is_one_file,
@@ -50,6 +50,7 @@ from contrail.pipeline.jobs.sql_views import (
     Relation,
     name_views,
     named_columns,
+    named_relations,
     parse_relation,
     quote,
     rewrite,
@@ -105,7 +106,7 @@ class View:
 def sql(
     settings: SqlSettings,
     *,
-    spark: SparkSession | None = None,
+    spark: Spark | None = None,
     progress: Progress | None = None,
     emit: Callable[[str], object] = print,
 ) -> Summary:
@@ -116,6 +117,8 @@ def sql(
         OptionInvalid: Spark refuses the query, or something it names is not there.
     """
     check(settings)
+    for relation in named_relations(settings.query):
+        _require_there(relation, settings)
     progress = progress or Silent()
     with (
         job_session(spark, "contrail sql") as session,
@@ -240,7 +243,7 @@ def _require_there(relation: Relation, settings: SqlSettings) -> None:
     if relation.topic not in there:
         near = get_close_matches(relation.topic, there, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
-        raise OptionInvalid(f"{relation}: {where} has no topic {relation.topic!r}{hint}")
+        raise NotThere(f"{relation}: {where} has no topic {relation.topic!r}{hint}")
 
 
 def _topics_at(place: Place, settings: SqlSettings) -> tuple[list[str], str]:

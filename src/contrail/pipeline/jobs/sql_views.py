@@ -123,6 +123,19 @@ def _relation(place: str, topic: str) -> Relation | None:
     return Relation(Place(place.lower()), topic) if place.lower() in _PLACES else None
 
 
+def named_relations(query: str) -> list[Relation]:
+    """What follows FROM and JOIN directly, as far as words tell; Spark finds the others."""
+    found = words(query)
+    relations = []
+    for before, place, dot, topic in zip(found, found[1:], found[2:], found[3:], strict=False):
+        is_name = place.kind is topic.kind is WordKind.NAME and dot.text == "."
+        if before.text.lower() in ("from", "join") and is_name:
+            relation = _relation(place.text, topic.text)
+            if relation is not None:
+                relations.append(relation)
+    return list(dict.fromkeys(relations))
+
+
 def name_views(
     query: str, relations: Iterable[Relation], taken_already: Iterable[str] = ()
 ) -> dict[Relation, str]:
