@@ -46,6 +46,7 @@ def test_the_door_is_light() -> None:
         "contrail.errors",
         "contrail.pipeline",
         "contrail.pipeline.source",
+        "contrail.pipeline.spoken_errors",
         "pyspark_rocketmq",
     ]
 

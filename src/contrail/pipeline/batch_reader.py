@@ -46,7 +46,7 @@ from contrail.pipeline.pushed_filters import (
     narrow_slices,
     push,
 )
-from contrail.pipeline.source import spoken
+from contrail.pipeline.spoken_errors import spoken
 from contrail.protocol.json_style import MessageQueue
 
 log = logging.getLogger(__name__)

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, ParamSpec, TypeVar
+from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from contrail.errors import ContrailError, OptionInvalid
+from contrail.errors import OptionInvalid
+from contrail.pipeline.spoken_errors import spoken
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import (
@@ -21,32 +19,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 FORMAT = "rocketmq"
-# Spark's Python processes leave the traceback out of a failure when this is set.
-_HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
-# Set in every Python process that Spark starts, and in no program of a user's.
-_WORKER_MARK = "SPARK_AUTH_SOCKET_TIMEOUT"
-
-P = ParamSpec("P")
-R = TypeVar("R")
-S = TypeVar("S")
-
-
-def spoken(work: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Have Spark show what an error of ours says first, without the frames that led to it.
-
-    The process ends with the failure, so the setting lasts no longer than that.
-    """
-
-    @wraps(work)
-    def speaking(self: S, /, *arguments: P.args, **named: P.kwargs) -> R:
-        try:
-            return work(self, *arguments, **named)
-        except ContrailError:
-            if _WORKER_MARK in os.environ:
-                os.environ[_HIDE_TRACEBACK] = "1"
-            raise
-
-    return speaking
 
 
 class RocketMqSource(DataSource):
