@@ -349,7 +349,7 @@ class Stranger:
         self.client = RawClient(port)
         poll(lambda: set(app.server.connections) - known, "the server has the connection")
         (self.connection,) = set(app.server.connections) - known
-        self.connection.is_loopback = False
+        self.connection.is_this_host = False
         self.connection.address = f"10.0.0.9:{self.client.local_port}"
 
     def __enter__(self) -> Self:

@@ -61,7 +61,7 @@ def server_side(server: Server, client: RawClient) -> Connection:
 def pretend_to_be(address: str, server: Server, client: RawClient) -> None:
     peer = server_side(server, client)
     peer.address = f"{address}:{client.local_port}"
-    peer.is_loopback = False
+    peer.is_this_host = False
 
 
 def test_a_one_way_send_is_stored_and_not_answered(client: RawClient) -> None:

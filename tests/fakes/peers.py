@@ -24,7 +24,7 @@ class FakePeer:
 
     def __init__(self, address: str = "127.0.0.1:50001") -> None:
         self.address = address
-        self.is_loopback = True
+        self.is_this_host = True
         self.is_closed = False
         self.close_reasons: list[str] = []
         self.replies: list[tuple[Request, Response]] = []

@@ -14,8 +14,12 @@ from contrail.wire.server import Arrived, Server
 class FakeTransport(asyncio.Transport):
     """Remembers what was written; who closes it sees the connection lost at once."""
 
-    def __init__(self, peer: tuple[str, int] | None = ("127.0.0.1", 50_001)) -> None:
-        super().__init__({"peername": peer})
+    def __init__(
+        self,
+        peer: tuple[str, int] | None = ("127.0.0.1", 50_001),
+        local: tuple[str, int] = ("203.0.113.1", 10_911),
+    ) -> None:
+        super().__init__({"peername": peer, "sockname": local})
         self.written: list[bytes] = []
         self.is_reading_paused = False
         self.was_aborted = False

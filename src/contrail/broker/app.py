@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import secrets
 import socket
 import sys
@@ -65,6 +64,7 @@ from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Req
 from contrail.protocol.frames import PULL_LENGTH, Frames
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
+from contrail.runtime.memory import memory_bytes
 from contrail.runtime.schedule import Schedule
 from contrail.store.config import StoreConfig
 from contrail.store.log import Arrival, MessageStore
@@ -544,7 +544,7 @@ class Broker:
             self.stats,
             self._clock,
             self._loop,
-            memory_bytes=os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+            memory_bytes=memory_bytes(),
         )
 
     def _admin_handlers(self) -> BrokerAdminHandlers:

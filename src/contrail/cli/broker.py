@@ -18,7 +18,7 @@ from contrail.cli.broker_admin import config as config_command
 from contrail.cli.broker_admin import status
 from contrail.cli.broker_drain import drain, undrain
 from contrail.cli.logs import LogFormat, LogLevel, set_up_logs
-from contrail.cli.open_files import limits_within, raise_open_files_limit
+from contrail.cli.open_files import limits_within, raise_open_files_limit, store_within
 from contrail.cli.server_options import (
     ConfigFile,
     ListenAddress,
@@ -237,11 +237,12 @@ def all_properties(read: BrokerSettings) -> dict[str, str]:
 
 def _broker(read: BrokerSettings) -> Broker:
     open_files = raise_open_files_limit()
+    store = store_within(read.store, open_files)
     return Broker(
         read.broker,
-        read.store,
+        store,
         clock=clock_for(os.environ),
-        limits=limits_within(open_files, store_open_files_max=read.store.open_files_max),
+        limits=limits_within(open_files, store_open_files_max=store.open_files_max),
         tls_mode=read.tls_mode,
         tls_files=read.tls_files,
     )

@@ -6,12 +6,16 @@ import dataclasses
 import logging
 import resource
 
+from contrail.errors import ConfigError
+from contrail.store.config import StoreConfig
 from contrail.wire.limits import Limits
 
 _log = logging.getLogger(__name__)
 
 # Log segments, the tables, the event loop, outgoing connections, and what Python itself opens.
 RESERVE = 200
+# The lowest value of contrailOpenFilesMax.
+STORE_OPEN_FILES_MIN = 8
 # Fewer would not even serve the administrator who comes to look.
 CONNECTION_COUNT_MIN = 16
 
@@ -28,6 +32,35 @@ def raise_open_files_limit() -> int:
         _log.info("the limit of %d open files cannot be raised: %s", soft, error)
         return soft
     return hard
+
+
+def store_within(store: StoreConfig, open_files: int) -> StoreConfig:
+    """The store's settings, with ``contrailOpenFilesMax`` as high as the process can have it.
+
+    Raises:
+        ConfigError: the process may not even open what a broker needs to start.
+    """
+    if open_files == resource.RLIM_INFINITY:
+        return store
+    room = open_files - RESERVE - CONNECTION_COUNT_MIN
+    if store.open_files_max <= room:
+        return store
+    if room < STORE_OPEN_FILES_MIN:
+        raise ConfigError(
+            f"contrailOpenFilesMax={store.open_files_max}, but the process may open {open_files} "
+            f"files, and a broker needs {RESERVE + CONNECTION_COUNT_MIN + STORE_OPEN_FILES_MIN}: "
+            "raise the hard limit (ulimit -Hn)"
+        )
+    # Connections want as much.
+    lowered = min(room, (open_files - RESERVE) // 2)
+    _log.warning(
+        "contrailOpenFilesMax is %d, not %d: the process may open %d files; raise the hard limit "
+        "(ulimit -Hn) or lower contrailOpenFilesMax",
+        lowered,
+        store.open_files_max,
+        open_files,
+    )
+    return dataclasses.replace(store, open_files_max=lowered)
 
 
 def limits_within(open_files: int, *, store_open_files_max: int = 0) -> Limits:

@@ -155,6 +155,9 @@ class Caller:
     def read_enough(self, connection: Connection) -> None:
         raise AssertionError("a caller reads as much as there is")
 
+    def grows(self, connection: Connection, byte_count: int) -> None:
+        """Whom we ask may answer as much as a frame holds."""
+
     def wants_flush(self, connection: Connection) -> None:
         self._to_flush.append(connection)
         if not self._flush_scheduled:

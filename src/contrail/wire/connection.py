@@ -89,6 +89,10 @@ class Hub(Protocol):
     ) -> None: ...
     def waits(self, connection: Connection) -> None: ...
     def read_enough(self, connection: Connection) -> None: ...
+    def grows(self, connection: Connection, byte_count: int) -> None:
+        """So many bytes came that complete no frame."""
+        ...
+
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
 
@@ -116,7 +120,7 @@ class Connection(asyncio.Protocol):
         self.is_fast_port = is_fast_port
         self.address = "?"
         self.packed_host = b""
-        self.is_loopback = False
+        self.is_this_host = False
         self.is_closed = True
         self.close_reason = ""
         self.in_flight_count = 0
@@ -161,10 +165,10 @@ class Connection(asyncio.Protocol):
         self._transport = transport = cast(asyncio.Transport, transport)
         self.is_closed = False
         transport.set_write_buffer_limits(self._hub.limits.write_bytes_max)
-        host = _peer_host(transport)
+        host = _end(transport, "peername")
         self.address = str(host)
         self.packed_host = _packed(host)
-        self.is_loopback = host.address in ("::1", "") or host.address.startswith("127.")
+        self.is_this_host = _is_this_host(host.address, _end(transport, "sockname").address)
         self._decoder = self._hub.decoder_for(self.packed_host)
         refusal = self._hub.admit(self)
         if refusal is not None:
@@ -249,8 +253,10 @@ class Connection(asyncio.Protocol):
             self.frame_s = now_s
             self.has_sent_a_frame = True
             hub.arrived(self, frames, decoder.only_sends)
-        elif starts_a_frame:
-            self.frame_s = now_s
+        else:
+            if starts_a_frame:
+                self.frame_s = now_s
+            hub.grows(self, len(data))
         if decoder.has_rest:
             self._wait_in_line(b"")
         if decoder.failure is not None:
@@ -690,8 +696,17 @@ class Connection(asyncio.Protocol):
             self._transport.abort()
 
 
-def _peer_host(transport: asyncio.BaseTransport) -> Host:
-    name = transport.get_extra_info("peername")
+def _is_this_host(address: str, local: str) -> bool:
+    """Whether the peer is on this host.
+
+    Two ends of one address are: the system takes no packet from outside that comes from an address
+    of its own.
+    """
+    return address in ("::1", "") or address.startswith("127.") or address == local
+
+
+def _end(transport: asyncio.BaseTransport, which: str) -> Host:
+    name = transport.get_extra_info(which)
     if isinstance(name, tuple) and len(name) >= 2:
         return Host(str(name[0]).removeprefix("::ffff:"), int(name[1]))
     return Host("", 0)

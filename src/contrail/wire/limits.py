@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from contrail.protocol.command import FRAME_BYTES_MAX, HEADER_BYTES_MAX
+from contrail.runtime.memory import memory_bytes
+
+_PENDING_BYTES_MAX = 1 << 30
+_PENDING_PART = 8
+
+
+def pending_share() -> int:
+    """What unfinished frames may take: an eighth of our memory, at most a gigabyte."""
+    return min(_PENDING_BYTES_MAX, memory_bytes() // _PENDING_PART)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -17,7 +26,7 @@ class Limits:
     connections_per_address_max: int = 2_000
     in_flight_count_max: int = 1_024
     # Of all connections together: unfinished frames beyond it are not read on.
-    pending_bytes_max: int = 1 << 30
+    pending_bytes_max: int = field(default_factory=pending_share)
     write_bytes_max: int = 8 << 20
     # Of one turn of the event loop: requests of one connection, and of all that wait for it.
     # Each costs some 3 to 40 µs, so a turn of all takes some 3 to 40 ms.

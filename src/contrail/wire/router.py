@@ -82,7 +82,7 @@ class RequestRouter:
                 f"{peer.in_flight_count} requests of this connection are unanswered: "
                 f"at most {self._in_flight_count_max} are taken",
             )
-        if not peer.is_loopback:
+        if not peer.is_this_host:
             self._admit_stranger(request, peer)
 
     def _admit_stranger(self, request: Request, peer: Connection) -> None:

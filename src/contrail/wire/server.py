@@ -118,6 +118,8 @@ class Server:
         self.waited_s = 0.0
         self._is_stopping = False
         self._holding = False
+        # What unfinished frames have, or more: it is counted anew when this says too much.
+        self._pending_bytes = 0
         self._listeners: list[asyncio.Server] = []
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeper: asyncio.Task[None] | None = None
@@ -166,7 +168,7 @@ class Server:
         if len(self.connections) > self.limits.connection_count_max:
             return "too_many_connections"
         if (
-            not connection.is_loopback
+            not connection.is_this_host
             and self._per_address[host] > self.limits.connections_per_address_max
         ):
             return "too_many_connections_of_one_address"
@@ -374,7 +376,21 @@ class Server:
             reason = self._overdue(connection)
             if reason is not None:
                 connection.abort(reason)
+        self._pending_bytes = pending
         self._hold_back(pending > self.limits.pending_bytes_max)
+
+    def grows(self, connection: Connection, byte_count: int) -> None:
+        """An unfinished frame has grown: nothing more is read if all of them have too much.
+
+        The next sweep looks whether there is less.
+        """
+        self._pending_bytes += byte_count
+        if self._holding:
+            connection.hold()
+        elif self._pending_bytes > self.limits.pending_bytes_max:
+            self._pending_bytes = sum(one.pending_bytes for one in self.connections)
+            if self._pending_bytes > self.limits.pending_bytes_max:
+                self._hold_back(True)
 
     def _overdue(self, connection: Connection) -> str | None:
         limits, now_s = self.limits, self.now_s

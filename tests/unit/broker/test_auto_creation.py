@@ -273,14 +273,15 @@ def test_the_rate_counts_by_address_and_of_this_host_by_connection() -> None:
         groups.require("b", NOW_MS, client="10.0.0.9:2")
 
 
-def test_a_goodbye_makes_no_group() -> None:
+def test_the_group_of_a_goodbye_counts_too() -> None:
     broker = _Broker()
-    before = dict(broker.group_table.groups)
-    broker.clients.handle_unregister(
-        request(RequestCode.UNREGISTER_CLIENT, {"consumerGroup": "nobody", "clientID": "c"}),
-        peer_at("10.0.0.9"),
-    )
-    assert broker.group_table.groups == before
+    before = len(broker.group_table.groups)
+    for number in range(SHARE + 5):
+        broker.clients.handle_unregister(
+            request(RequestCode.UNREGISTER_CLIENT, {"consumerGroup": f"g{number}"}),
+            peer_at("10.0.0.9", 40_000 + number),
+        )
+    assert len(broker.group_table.groups) == before + SHARE
 
 
 @pytest.mark.parametrize(

@@ -201,6 +201,19 @@ def test_a_reply_to_nobody_is_kept_but_fails() -> None:
     assert broker.kept().body == b"the reply"
 
 
+def test_replies_to_unknown_clients_are_told_in_few_lines(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    broker = _Broker()
+    for number in range(100):
+        response = broker.answer(_reply({"REPLY_TO_CLIENT": f"nobody@{number}"}))
+        assert f"nobody@{number}" in (response.remark or "")
+    assert caplog.text.count("is not connected") == 1
+    broker.clock.advance(ms=60_000)
+    broker.answer(_reply({"REPLY_TO_CLIENT": "nobody@again"}))
+    assert "and 99 like it" in caplog.text
+
+
 def test_a_requester_that_has_gone_is_named() -> None:
     broker = _Broker()
     peer = broker.connect()

@@ -46,7 +46,7 @@ NOW_MS = 1_000_000
 
 def stranger(number: int = 0, host: str = "10.0.0.9") -> FakePeer:
     peer = FakePeer(f"{host}:{40_000 + number}")
-    peer.is_loopback = False
+    peer.is_this_host = False
     return peer
 
 

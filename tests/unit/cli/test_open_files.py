@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import resource
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,10 @@ from contrail.cli.open_files import (
     RESERVE,
     limits_within,
     raise_open_files_limit,
+    store_within,
 )
+from contrail.errors import ConfigError
+from contrail.store.config import StoreConfig
 from contrail.wire.limits import Limits
 
 
@@ -73,3 +77,28 @@ def test_a_name_server_has_no_store_to_keep_files_for(caplog: pytest.LogCaptureF
 def test_a_few_connections_are_accepted_however_few_files_there_are() -> None:
     limits = limits_within(1000, store_open_files_max=800)
     assert limits.connection_count_max == CONNECTION_COUNT_MIN
+
+
+@pytest.mark.parametrize("open_files", [resource.RLIM_INFINITY, 1_000_000, 1016])
+def test_a_store_that_fits_keeps_its_files(open_files: int, tmp_path: Path) -> None:
+    store = StoreConfig(root=tmp_path)
+    assert store.open_files_max == 800
+    assert store_within(store, open_files) is store
+
+
+def test_more_files_of_the_store_than_the_process_may_open_are_told_and_lowered(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    store = StoreConfig(root=tmp_path, open_files_max=100_000)
+    found = store_within(store, 1024)
+    assert found.open_files_max == (1024 - RESERVE) // 2
+    assert "contrailOpenFilesMax is 412, not 100000: the process may open 1024 files" in caplog.text
+    limits = limits_within(1024, store_open_files_max=found.open_files_max)
+    assert limits.connection_count_max == 412
+
+
+def test_a_process_that_may_open_next_to_nothing_is_refused(tmp_path: Path) -> None:
+    store = StoreConfig(root=tmp_path)
+    with pytest.raises(ConfigError, match="contrailOpenFilesMax=800, but the process may open 223"):
+        store_within(store, 223)
+    assert store_within(store, 224).open_files_max == 8

@@ -306,7 +306,7 @@ def test_strangers_are_capped_by_address_and_this_host_is_not(bench: Bench) -> N
 
 
 @pytest.mark.parametrize(
-    ("address", "is_loopback"),
+    ("address", "is_this_host"),
     [
         ("127.0.0.1", True),
         ("127.9.9.9", True),
@@ -315,10 +315,14 @@ def test_strangers_are_capped_by_address_and_this_host_is_not(bench: Bench) -> N
         ("192.0.2.1", False),
         ("::ffff:192.0.2.1", False),
         ("2001:db8::1", False),
+        # Our own end of the connection has this address, too.
+        ("203.0.113.1", True),
+        ("::ffff:203.0.113.1", True),
+        ("203.0.113.11", False),
     ],
 )
-def test_who_is_of_this_host(bench: Bench, address: str, is_loopback: bool) -> None:
-    assert bench.connected(address)[0].is_loopback is is_loopback
+def test_who_is_of_this_host(bench: Bench, address: str, is_this_host: bool) -> None:
+    assert bench.connected(address)[0].is_this_host is is_this_host
 
 
 # Time.
@@ -407,6 +411,38 @@ def test_reading_stops_while_unfinished_frames_hold_too_much(bench: Bench) -> No
     opened[0][1].close()
     bench.at(3)
     assert not opened[1][1].is_reading_paused
+
+
+def test_reading_stops_before_the_next_sweep(bench: Bench) -> None:
+    """A fast peer sends a gigabyte from one sweep to the next."""
+    large = frame(b"{}", bytes(5000))
+    opened = [bench.connected(port=number) for number in range(1, 4)]
+    for connection, transport in opened[:2]:
+        connection.data_received(PING)
+        for at in range(0, 1000, 200):
+            if not transport.is_reading_paused:
+                connection.data_received(large[at : at + 200])
+    assert [transport.is_reading_paused for _, transport in opened] == [True, True, False]
+    assert sum(connection.pending_bytes for connection, _ in opened) <= 1000 + 200
+    # Also frames that begin now; whole ones are read on.
+    opened[2][0].data_received(PING)
+    assert not opened[2][1].is_reading_paused
+    opened[2][0].data_received(large[:10])
+    assert opened[2][1].is_reading_paused
+    for _, transport in opened[:2]:
+        transport.close()
+    bench.at(1)
+    assert not opened[2][1].is_reading_paused
+
+
+def test_frames_that_come_in_pieces_and_end_do_not_count(bench: Bench) -> None:
+    connection, transport = bench.connected()
+    large = frame(b"{}", bytes(600))
+    for _ in range(20):
+        connection.data_received(large[:500])
+        connection.data_received(large[500:])
+    assert not transport.is_reading_paused
+    assert bench.server.counts["held_back"] == 0
 
 
 def test_a_slow_reader_that_is_held_back_is_read_again_only_after_both(bench: Bench) -> None:

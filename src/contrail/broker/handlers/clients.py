@@ -43,17 +43,12 @@ _log = logging.getLogger(__name__)
 _UNIT_SUBSCRIBED = 2
 
 
-class GroupSettings(Protocol):
-    """The groups there are."""
-
-    def get(self, group: str) -> SubscriptionGroupConfig | None: ...
-
-
 class GroupRules(Protocol):
     """Where a group's settings are found or made."""
 
-    @property
-    def table(self) -> GroupSettings: ...
+    def find(
+        self, group: str, now_ms: int, *, client: str = ""
+    ) -> SubscriptionGroupConfig | None: ...
 
     def require(self, group: str, now_ms: int, *, client: str) -> SubscriptionGroupConfig: ...
 
@@ -254,8 +249,8 @@ class ClientHandlers:
         if producer_group is not None:
             self._changes.producer_left(producer_group, peer)
         if consumer_group is not None:
-            # A goodbye makes no group.
-            settings = self._groups.table.get(consumer_group)
+            # RocketMQ makes the group of a goodbye, too, if there is none.
+            settings = self._groups.find(consumer_group, self._clock.now_ms(), client=peer.address)
             notify = settings is None or settings.notify_consumer_ids_changed_enable
             self._changes.consumer_left(consumer_group, peer, notify=notify)
         return Response()

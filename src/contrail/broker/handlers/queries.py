@@ -115,7 +115,7 @@ class QueryHandlers:
         physical_offset = HeaderFields(request).long("offset")
         try:
             message = record_at(self._store, physical_offset)
-            self._names.require_viewable(message.topic, by_operator=peer.is_loopback)
+            self._names.require_viewable(message.topic, by_operator=peer.is_this_host)
             return Response(body=self._store.record_bytes(physical_offset))
         except RecordDamaged as error:
             remark = f"no message starts at physical offset {physical_offset}; check the message id"

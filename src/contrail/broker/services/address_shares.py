@@ -17,7 +17,7 @@ def owner_of(peer: Peer) -> str:
 
     One host has all addresses of such a network.
     """
-    return THIS_HOST if peer.is_loopback else owner_at(peer.address)
+    return THIS_HOST if peer.is_this_host else owner_at(peer.address)
 
 
 def owner_at(address: str) -> str:
