@@ -48,6 +48,12 @@ class MemoryLog:
 
     # Writing.
 
+    def row_is_damaged(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        return False
+
+    def repair_row(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        return True
+
     def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         if self.refusal is not None:
             raise self.refusal

@@ -42,10 +42,12 @@ from contrail.store.services.reading import GetResult, QueueReading, QueueRow
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
+from contrail.store.services.row_repair import RowRepair
 from contrail.store.services.scrub import Scrubber
 from contrail.store.services.sifting import Sifted, Sifting, SiftLimits
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
+from contrail.store.state.reading import GetStatus
 from contrail.store.state.time_search import Boundary
 
 if TYPE_CHECKING:
@@ -279,6 +281,13 @@ class MessageStore:
             clock=self._clock,
             on_damage=self.damage.came_across,
         )
+        self._row_repair = RowRepair(
+            self._segments,
+            self._queues,
+            self.scrubber,
+            dispatched_end=lambda: self.dispatched_end,
+        )
+        self._reading.ask_for_row = self._row_repair.ask
         self._upkeep = Upkeep(
             self._config,
             self._state,
@@ -490,10 +499,9 @@ class MessageStore:
         return bytes(self._reading.record_view(physical_offset))
 
     def messages_between(self, physical_start: int, physical_end: int) -> Iterator[StoredMessage]:
-        """The messages of a stretch of the log in their order; it begins at a record.
+        """The sound messages of a stretch of the log in their order; it begins at a record.
 
-        Raises:
-            RecordDamaged: something in it is no whole record.
+        What is damaged is told of and passed over.
         """
         return self._reading.messages_between(physical_start, physical_end)
 
@@ -550,6 +558,15 @@ class MessageStore:
     def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
         """A queue's rows as they stand in its files, for those who look into them."""
         return self._reading.rows(topic, queue_id, queue_offset, count)
+
+    def row_is_damaged(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Whether a row leads to no record of its queue; it is derived again soon, if it can be."""
+        found = self.get(topic, queue_id, queue_offset, count_max=1)
+        return found.status is GetStatus.QUEUE_ENTRY_DAMAGED
+
+    def repair_row(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
+        """Derive a row from the log now, which may take long; whether it is sound then."""
+        return self._row_repair.repair(topic, queue_id, queue_offset)
 
     def query(
         self,
@@ -642,6 +659,7 @@ class MessageStore:
         """Do the periodic duties that are due."""
         self._require_open()
         self._reading.observe_end()
+        self._row_repair.run_once()
         if self.poisoned is None:
             self._upkeep.tick(self._clock.now_ms() if now_ms is None else now_ms)
 

@@ -91,10 +91,13 @@ class DelayLevels:
         waited_max = max(delivered.waited, default=-1)
         moved = False
         self._take_up_unconfigured()
+        told = self._told_by_records(delivered.waited)
         for level in self._levels:
             before = self._cursors.at(level)
             self._correct(level)
             self._pass_delivered(level, delivered.waited, waited_max)
+            if told.get(level, 0) > self._cursors.at(level):
+                self._cursors.put(level, told[level])
             moved |= self._cursors.at(level) != before
         if moved:
             self._file.note(self._deliveries.flushed_end, self._cursors.snapshot())
@@ -357,6 +360,20 @@ class DelayLevels:
             if rows[-1].physical_offset > waited_max:
                 return
             queue_offset += len(rows)
+
+    def _told_by_records(self, waited: set[int]) -> dict[int, int]:
+        """By level, what follows the last message delivered; rows may be damaged, or missing."""
+        told: dict[int, int] = {}
+        for place in waited:
+            try:
+                message = self._store.record(place)
+            except RecordDamaged:
+                # Gone, or damaged since it was delivered: its row tells.
+                continue
+            if message.topic == SCHEDULE_TOPIC:
+                level = message.queue_id + 1
+                told[level] = max(told.get(level, 0), message.queue_offset + 1)
+        return told
 
     def _queue_end(self, level: int) -> int:
         return self._store.queue_offset_max(_TOPIC, level - 1)

@@ -54,8 +54,12 @@ class TimerIntake:
     @property
     def can_go_on(self) -> bool:
         """Whether another step has something to do."""
-        is_stuck = self.waits_for_room or self._stuck_at == self.queue_offset
-        return self.behind_count > 0 and not is_stuck
+        return self.behind_count > 0 and not (self.waits_for_room or self.is_stuck)
+
+    @property
+    def is_stuck(self) -> bool:
+        """Whether the next row must be derived from the log again."""
+        return self._stuck_at == self.queue_offset
 
     @property
     def held_from(self) -> int | None:

@@ -142,6 +142,8 @@ class TimerRecovery:
 
     def _first_unread(self, found: FoundCheck) -> int:
         """The physical offset of the first message the check does not know."""
+        if self._store.row_is_damaged(TOPIC, QUEUE_ID, found.check.queue_offset):
+            self._store.repair_row(TOPIC, QUEUE_ID, found.check.queue_offset)
         first = self._store.rows(TOPIC, QUEUE_ID, found.check.queue_offset, 1)
         return first[0].physical_offset if first else self._store.readable_end
 
@@ -172,6 +174,8 @@ class TimerRecovery:
 
     def _read_history(self, queue_offset: int) -> _History:
         history = _History()
+        if self._store.row_is_damaged(TOPIC, QUEUE_ID, queue_offset):
+            self._store.repair_row(TOPIC, QUEUE_ID, queue_offset)
         first = self._store.rows(TOPIC, QUEUE_ID, queue_offset, 1)
         if not first:
             return history
@@ -188,11 +192,17 @@ class TimerRecovery:
 
     def _take_topic(self, now_ms: int) -> None:
         """Enqueue what is left of the topic, writing it down from time to time."""
-        while self._intake.step(now_ms, _NEVER_MS, _STEP_COUNT):
+        while self._intake.step(now_ms, _NEVER_MS, _STEP_COUNT) or self._repaired():
             if self._filing.unfiled_count >= _ROWS_PER_WRITE:
                 self._write([], now_ms)
         if self._intake.waits_for_room:
             self._intake.learn_deletions()
+
+    def _repaired(self) -> bool:
+        """Whether the intake waits for a row that could be derived from the log again."""
+        if not self._intake.is_stuck:
+            return False
+        return self._store.repair_row(TOPIC, QUEUE_ID, self._intake.queue_offset)
 
     def _finish(self, now_ms: int) -> None:
         self._write([], now_ms, last=True)

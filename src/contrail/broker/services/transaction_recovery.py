@@ -64,6 +64,8 @@ class TransactionLog(RecordStore, Protocol):
     ) -> Iterator[StoredMessage]: ...
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
     def queue_offset_max(self, topic: bytes, queue_id: int) -> int: ...
+    def row_is_damaged(self, topic: bytes, queue_id: int, queue_offset: int) -> bool: ...
+    def repair_row(self, topic: bytes, queue_id: int, queue_offset: int) -> bool: ...
     @property
     def physical_min(self) -> int: ...
     @property
@@ -85,7 +87,7 @@ def rebuild(
     ops = _read_ops(store, table, takeover, op_cursor)
     queue_offset_max = store.queue_offset_max(HALF, QUEUE_ID)
     for row in _rows(store, HALF, half_cursor, queue_offset_max):
-        message = read_row(store, HALF, row) if takeover.needs(row.queue_offset) else None
+        message = read_sound(store, HALF, row) if takeover.needs(row.queue_offset) else None
         if message is not None:
             takeover.half(message)
     table.next_queue_offset = max(half_cursor, queue_offset_max)
@@ -109,6 +111,16 @@ def read_row(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessag
     return message
 
 
+def read_sound(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessage | None:
+    """As ``read_row``, at the start: a row that is wrong is derived again from the log first."""
+    queue_offset = row.queue_offset
+    if store.row_is_damaged(topic, QUEUE_ID, queue_offset):
+        store.repair_row(topic, QUEUE_ID, queue_offset)
+        for repaired in store.rows(topic, QUEUE_ID, queue_offset, 1):
+            row = repaired
+    return read_row(store, topic, row)
+
+
 def _rows(store: TransactionLog, topic: bytes, first: int, last: int) -> Iterator[QueueRow]:
     while first < last:
         rows = store.rows(topic, QUEUE_ID, first, min(_ROWS, last - first))
@@ -125,7 +137,7 @@ def _read_ops(
     op_max = store.queue_offset_max(OP, QUEUE_ID)
     first = min(op_cursor, max(store.queue_offset_min(OP, QUEUE_ID), op_max - _OPS_REMEMBERED))
     for row in _rows(store, OP, first, op_max):
-        message = read_row(store, OP, row)
+        message = read_sound(store, OP, row)
         marks = [] if message is None else read_op(message)
         table.remember(marks)
         if row.queue_offset >= op_cursor:
@@ -140,7 +152,7 @@ def _settle_passed(
 ) -> None:
     """A half message before the cursor was decided: does a copy of it stand behind the cursor?"""
     for row in store.rows(HALF, QUEUE_ID, queue_offset, 1):
-        message = read_row(store, HALF, row)
+        message = read_sound(store, HALF, row)
         if message is not None:
             takeover.settle(table.owner(message), Fate.DECIDED)
 
@@ -236,6 +248,6 @@ def _ops_backwards(store: TransactionLog) -> Iterator[StoredMessage]:
     first, last = store.queue_offset_min(OP, QUEUE_ID), store.queue_offset_max(OP, QUEUE_ID)
     for queue_offset in range(last - 1, first - 1, -1):
         for row in store.rows(OP, QUEUE_ID, queue_offset, 1):
-            message = read_row(store, OP, row)
+            message = read_sound(store, OP, row)
             if message is not None:
                 yield message

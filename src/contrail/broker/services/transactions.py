@@ -195,6 +195,11 @@ class Transactions:
             message = read_row(store, HALF, row) if table.needs(row.queue_offset) else None
             if message is not None:
                 table.take(message)
+            elif table.needs(row.queue_offset) and store.row_is_damaged(
+                HALF, QUEUE_ID, row.queue_offset
+            ):
+                # The row is wrong, not the message: it is derived again from the log.
+                return False
             table.pass_to(row.queue_offset + 1)
         return bool(rows)
 

@@ -26,6 +26,7 @@ from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, decode_record
 from contrail.model.replaced_record import LostPlace, read_replacement
 from contrail.store.config import StoreConfig
+from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.damage import DamageWatch
@@ -119,6 +120,8 @@ class QueueReading:
             waits=waits,
             on_absent=self._sound.left_memory,
         )
+        # Has a row derived again; False if that was done, and there is no record for it.
+        self.ask_for_row: Callable[[bytes, int, int], bool] = lambda *place: True
         self._sources = RunSources(
             segments, queues, self.residency, self._sound, crc_rule, readable_end
         )
@@ -216,6 +219,10 @@ class QueueReading:
         if sound:
             return
         result.status, skip = bad
+        if result.status is GetStatus.QUEUE_ENTRY_DAMAGED and not self.ask_for_row(
+            topic, queue_id, offsets[selected[2]]
+        ):
+            result.status, skip = GetStatus.MESSAGE_DAMAGED, True
         if skip:
             result.next_queue_offset = max(offsets[selected[2] + 1], result.queue_offset_min)
         if result.status is GetStatus.MESSAGE_DAMAGED:
@@ -234,7 +241,8 @@ class QueueReading:
         while sound < total:
             segment = self._segments.at(selected[sound * 3])
             if segment is None:
-                return sound, self._gone(selected[sound * 3])
+                queue_offset = offsets[selected[sound * 3 + 2]]
+                return sound, self._gone(selected[sound * 3], topic, queue_id, queue_offset)
             flat, wanted = of_segment(selected, sound, segment, offsets)
             mismatch = match_records(segment.map, flat, segment.start, queue_id, topic, wanted)
             good = len(wanted) if mismatch < 0 else mismatch
@@ -249,8 +257,18 @@ class QueueReading:
                 return sound, self._mismatch(segment, segment.start + position, size, lost)
         return sound, None
 
-    def _gone(self, physical_offset: int) -> tuple[GetStatus, bool]:
-        if physical_offset < self._segments.physical_min:
+    def _gone(
+        self, physical_offset: int, topic: bytes, queue_id: int, queue_offset: int
+    ) -> tuple[GetStatus, bool]:
+        """No segment has it: retention took it, unless it still has the message before it."""
+        queue = self._queues.get(topic, queue_id)
+        before = b""
+        if isinstance(queue, ConsumeQueue) and queue_offset > queue.queue_offset_min:
+            before = queue.raw_rows(queue_offset - 1, 1)
+        is_kept = before != b"" and (
+            int.from_bytes(before[:8], "big", signed=True) >= self._segments.physical_min
+        )
+        if 0 <= physical_offset < self._segments.physical_min and not is_kept:
             return GetStatus.MESSAGE_WAS_REMOVING, True
         return GetStatus.QUEUE_ENTRY_DAMAGED, False
 
@@ -357,10 +375,9 @@ class QueueReading:
             self._damage.look_at(physical_offset)
 
     def messages_between(self, physical_start: int, physical_end: int) -> Iterator[StoredMessage]:
-        """The records of a stretch of the log in their order; it begins at a record.
+        """The sound records of a stretch of the log in their order; it begins at a record.
 
-        Raises:
-            RecordDamaged: something in it is no whole record.
+        What is damaged is told of and passed over.
         """
         at = physical_start
         while at < min(physical_end, self._readable_end()):
@@ -368,7 +385,15 @@ class QueueReading:
             if segment is not None and self._check(segment, at)[0] == REASON_BLANK:
                 at = segment.end
                 continue
-            view = self.record_view(at)
+            try:
+                view = self.record_view(at)
+            except RecordDamaged:
+                damage = self._damage.range_at(at)
+                if damage is None:
+                    raise
+                self._damage.came_across(damage)
+                at = damage.physical_end
+                continue
             yield decode_record(view, 0, check_body_crc=False)
             at += len(view)
 

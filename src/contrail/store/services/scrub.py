@@ -156,7 +156,7 @@ class Scrubber:
 
     def _advance(self, end: int, bytes_max: int, report: ScrubReport) -> None:
         chunk_bytes = max(min(bytes_max, WALK_BYTES), CHUNK_BYTES_MIN)
-        walk = self._walk(self._position, end, chunk_bytes)
+        walk = self.walk(self._position, end, chunk_bytes)
         with closing(walk.steps()) as steps:
             for found in steps:
                 self._check(found, report)
@@ -212,7 +212,10 @@ class Scrubber:
             _log.debug("the index is left out of this scrub pass: %s", error)
             self._index_check = None
 
-    def _walk(self, physical_start: int, physical_end: int, chunk_bytes: int) -> LogWalk:
+    def walk(
+        self, physical_start: int, physical_end: int, chunk_bytes: int = WALK_BYTES
+    ) -> LogWalk:
+        """A pass over some of the log, from a record on."""
         return LogWalk(
             self._files,
             self._segments.snapshot(),
@@ -235,12 +238,22 @@ class Scrubber:
         report.bytes_checked += found.end - found.start
         report.records_checked += found.record_count
         queues, index_rows = self._derive(found)
-        for topic, by_queue in queues.items():
-            for queue_id, runs in by_queue.items():
-                for run in runs:
-                    report.repaired_rows += self._repair(found, topic, queue_id, run)
+        report.repaired_rows += self._repair_all(found, queues)
         if self._index_check is not None:
             self._feed_check(self._index_check, index_rows)
+
+    def repair_rows(self, chunk: LogChunk) -> None:
+        """Compare rows with what their records say, outside of a pass, and write wrong ones."""
+        queues, _ = self._derive(chunk)
+        self.counters.repaired_rows += self._repair_all(chunk, queues)
+
+    def _repair_all(self, chunk: LogChunk, queues: dict[bytes, dict[int, list[list]]]) -> int:  # type: ignore[type-arg]
+        return sum(
+            self._repair(chunk, topic, queue_id, run)
+            for topic, by_queue in queues.items()
+            for queue_id, runs in by_queue.items()
+            for run in runs
+        )
 
     def _derive(self, chunk: LogChunk) -> tuple[dict[bytes, dict[int, list[list]]], bytearray]:  # type: ignore[type-arg]
         queues, index_rows, _, _ = derive_rows(
@@ -340,7 +353,7 @@ class Scrubber:
         )
         start = max(index.drop_from(first), self._segments.physical_min)
         crashpoint("scrub.index_dropped")
-        for found in self._walk(start, end, WALK_BYTES):
+        for found in self.walk(start, end):
             if isinstance(found, LogChunk):
                 index.put(self._derive(found)[1])
         index.write_pending()
