@@ -100,25 +100,36 @@ def read_row(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessag
     """The record behind a row; None, and a line in the log, if there is no such record."""
     if row.byte_count == _BLANK_ROW_BYTES:
         return None
-    try:
-        message = store.record(row.physical_offset)
-    except RecordDamaged as damage:
-        _log.error("%s offset %d is passed over: %s", topic.decode(), row.queue_offset, damage)
-        return None
-    if (message.topic.encode(), message.queue_offset) != (topic, row.queue_offset):
-        _log.error("%s offset %d leads to no record of it", topic.decode(), row.queue_offset)
-        return None
+    message, problem = _behind(store, topic, row)
+    if problem is not None:
+        _log.error("%s offset %d is passed over: %s", topic.decode(), row.queue_offset, problem)
     return message
 
 
 def read_sound(store: TransactionLog, topic: bytes, row: QueueRow) -> StoredMessage | None:
     """As ``read_row``, at the start: a row that is wrong is derived again from the log first."""
-    queue_offset = row.queue_offset
-    if store.row_is_damaged(topic, QUEUE_ID, queue_offset):
-        store.repair_row(topic, QUEUE_ID, queue_offset)
-        for repaired in store.rows(topic, QUEUE_ID, queue_offset, 1):
-            row = repaired
+    message, problem = _behind(store, topic, row)
+    if problem is None:
+        return message
+    if store.row_is_damaged(topic, QUEUE_ID, row.queue_offset):
+        store.repair_row(topic, QUEUE_ID, row.queue_offset)
+    # Rows are derived again in runs: this one may have been since it was read.
+    for repaired in store.rows(topic, QUEUE_ID, row.queue_offset, 1):
+        row = repaired
     return read_row(store, topic, row)
+
+
+def _behind(
+    store: TransactionLog, topic: bytes, row: QueueRow
+) -> tuple[StoredMessage | None, str | None]:
+    """The record that a row leads to, or what is wrong with it."""
+    try:
+        message = store.record(row.physical_offset)
+    except RecordDamaged as damage:
+        return None, str(damage)
+    if (message.topic.encode(), message.queue_offset) != (topic, row.queue_offset):
+        return None, "its row leads to another record"
+    return message, None
 
 
 def _rows(store: TransactionLog, topic: bytes, first: int, last: int) -> Iterator[QueueRow]:

@@ -198,7 +198,7 @@ class Transactions:
             elif table.needs(row.queue_offset) and store.row_is_damaged(
                 HALF, QUEUE_ID, row.queue_offset
             ):
-                # The row is wrong, not the message: it is derived again from the log.
+                # The row is wrong, not the message: it is waited for until it is derived again.
                 return False
             table.pass_to(row.queue_offset + 1)
         return bool(rows)

@@ -34,6 +34,7 @@ GAP_FILES_MAX = 64
 _FIRST_READ_BYTES = 4000
 _SCAN_BYTES = 60_000
 _BLANKS_PER_WRITE = 50_000
+_LOOKED_BACK_ROWS = 50
 
 _ROW = struct.Struct(">qiq")
 _TIMED_ROW = struct.Struct(">qiqq")
@@ -230,7 +231,7 @@ class ConsumeQueue(RowQueue):
             physical_offset, size, _ = self._row(low)
             if physical_offset >= physical_min and size != BLANK_SIZE:
                 return
-            self.queue_offset_min = self._first_at_or_above(physical_min, low, high)
+            self.queue_offset_min = self._first_live(physical_min, low, high)
             self._drop_ext_before(self.queue_offset_min)
         self._mark = self._mark._replace(
             queue_offset_min=min(self.queue_offset_min, self._mark.queue_offset_max)
@@ -426,6 +427,21 @@ class ConsumeQueue(RowQueue):
             else:
                 low = probe + 1
         return answer
+
+    def _first_live(self, physical_min: int, low: int, high: int) -> int:
+        """As above; a damaged row sends the search too far, so it looks back a little."""
+        answer = self._first_at_or_above(physical_min, low, high)
+        while answer > low:
+            before = range(answer - 1, max(low, answer - _LOOKED_BACK_ROWS) - 1, -1)
+            live = next((at for at in before if self._is_live(at, physical_min)), None)
+            if live is None:
+                break
+            answer = self._first_at_or_above(physical_min, low, live + 1)
+        return answer
+
+    def _is_live(self, queue_offset: int, physical_min: int) -> bool:
+        physical_offset, size, _ = self._row(queue_offset)
+        return 0 < size < BLANK_SIZE and physical_min <= physical_offset < self.physical_end
 
     def _last_physical_end(self) -> int:
         first = self._rows.start // ROW_BYTES

@@ -17,13 +17,12 @@ from contrail.errors import RecordDamaged
 from contrail.kernels.queue_select import coalesce, match_records, select_rows
 from contrail.kernels.record_scan import (
     REASON_BLANK,
-    REASON_EMPTY,
     REASON_END,
     check_record,
     count_whole,
 )
 from contrail.model.message import StoredMessage
-from contrail.model.record import BLANK_RECORD_BYTES, decode_record
+from contrail.model.record import BLANK_RECORD_BYTES, RECORD_BYTES_MIN, decode_record
 from contrail.model.replaced_record import LostPlace, read_replacement
 from contrail.store.config import StoreConfig
 from contrail.store.disk.consume_queue import ConsumeQueue
@@ -289,15 +288,18 @@ class QueueReading:
             replaced = read_replacement(decode_record(record, 0, check_body_crc=False))
             if replaced is not None and replaced[:3] == lost:
                 return GetStatus.MESSAGE_REPLACED, True
-        elif self._is_boundary(segment, physical_offset + size):
+        elif size >= RECORD_BYTES_MIN and self._is_boundary(segment, physical_offset + size):
             return GetStatus.MESSAGE_DAMAGED, True
         return GetStatus.QUEUE_ENTRY_DAMAGED, False
 
     def _is_boundary(self, segment: Segment, physical_offset: int) -> bool:
+        """Whether a record ends there: another begins, or the segment's blank one, or nothing."""
         if not segment.start < physical_offset <= segment.end - BLANK_RECORD_BYTES:
             return False
-        reason, _ = self._check(segment, physical_offset)
-        return reason in (REASON_END, REASON_BLANK, REASON_EMPTY)
+        reason, size = self._check(segment, physical_offset)
+        if reason == REASON_BLANK:
+            return size == segment.end - physical_offset
+        return reason == REASON_END or physical_offset == self._readable_end()
 
     def _check(self, segment: Segment, physical_offset: int) -> tuple[int, int]:
         position = physical_offset - segment.start
