@@ -26,6 +26,7 @@ class FakePeer:
         self.address = address
         self.is_this_host = True
         self.is_closed = False
+        self.in_flight_count = 0
         self.close_reasons: list[str] = []
         self.replies: list[tuple[Request, Response]] = []
         self.notified: list[Sent] = []

@@ -46,6 +46,7 @@ from contrail.broker.services.registration import Registration
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.send_dedupe import SendDedupe
+from contrail.broker.services.sliced_requests import SlicedRequests
 from contrail.broker.services.topics import batch_topics
 from contrail.broker.services.trace_records import TraceRecords
 from contrail.broker.services.unique_ids import UniqueIds
@@ -201,6 +202,7 @@ class Broker:
         if self.metrics is not None:
             await self.metrics.stop()
         await self.pulls.release_all()
+        self._sliced.close()
         self.far_reads.close()
         await self._relays.close()
         await self.kinds.close()
@@ -315,6 +317,7 @@ class Broker:
         )
         again.counts = self.router.counts
         self.far_reads.begin(again.handle, self._loop)
+        self._sliced.replies_by(self.router.finish)
 
     def _wire_services(self) -> None:
         tables, clock = self.tables, self._clock
@@ -432,6 +435,8 @@ class Broker:
             "topics": tables.topics.table,
             "store": store,
         }
+        self._sliced = SlicedRequests(self._loop, store.disk_waits, self.far_reads)
+        in_slices = self._sliced.handler
         self._relays = RelayHandlers(settings=tables.settings, **shared)  # type: ignore[arg-type]
         families = (
             self.sends,
@@ -447,7 +452,12 @@ class Broker:
                 clock=clock,
                 names=tables.topics.names,
             ),
-            OffsetHandlers(offsets=tables.consumer_offsets, clock=clock, **shared),  # type: ignore[arg-type]
+            OffsetHandlers(
+                offsets=tables.consumer_offsets,
+                clock=clock,
+                in_slices=in_slices,
+                **shared,  # type: ignore[arg-type]
+            ),
             ResetHandlers(
                 offsets=tables.consumer_offsets,
                 settings=tables.settings,
@@ -460,6 +470,7 @@ class Broker:
                 settings=tables.settings,
                 broker_address=self.address,
                 clock=clock,
+                in_slices=in_slices,
                 **shared,  # type: ignore[arg-type]
             ),
             LockHandlers(
@@ -478,8 +489,15 @@ class Broker:
                 store,
                 broker_name=self._config.broker_name,
                 clock=clock,
+                in_slices=in_slices,
             ),
-            GroupHandlers(tables.groups, tables.consumer_offsets, self.stats, clock=clock),
+            GroupHandlers(
+                tables.groups,
+                tables.consumer_offsets,
+                self.stats,
+                clock=clock,
+                in_slices=in_slices,
+            ),
             QueryHandlers(
                 store,
                 tables.topics.table,
@@ -572,6 +590,7 @@ class Broker:
             clock=self._clock,
             delay_offsets=self.kinds.delays.offset_table,
             on_permission_changed=self._permission_changed,
+            in_slices=self._sliced.handler,
         )
 
     def _permission_changed(self, now_ms: int) -> None:

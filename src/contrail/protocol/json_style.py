@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from contrail.errors import RequestRejected
 from contrail.model.fastjson import DEPTH_MAX, FastJsonError, Fields, loads
@@ -23,6 +23,8 @@ BODY_BYTES_MAX = 512 << 10
 BODY_TOKENS_MAX = 50_000
 
 CLIENT_ID_CHARACTERS_MAX = 1024
+
+_V = TypeVar("_V")
 
 _quote = json.encoder.encode_basestring
 _quote_ascii = json.encoder.encode_basestring_ascii
@@ -109,8 +111,35 @@ def decode_message_queue(key: str) -> MessageQueue:
         return MessageQueue.from_fields(Fields(document, "the key"))
 
 
+class Rendered(str):
+    """A part of a body that was rendered before."""
+
+    __slots__ = ()
+
+
+def rendered_object(
+    entries: Mapping[Any, _V], to_value: Callable[[_V], object] | None = None, depth: int = 1
+) -> Generator[None, None, Rendered]:
+    """An object in steps, one for each entry, whose value ``to_value`` makes if it is given."""
+    pieces = []
+    for key, entry in sorted(entries.items(), key=_order):
+        value = entry if to_value is None else to_value(entry)
+        if value is not None:
+            shown = _render(value, False, depth + 1)
+            pieces.append(f"{_render_key(key, False, depth)}:{shown}")
+        yield
+    return Rendered("{" + ",".join(pieces) + "}")
+
+
+def rendered(value: object, depth: int = 1) -> Rendered:
+    """A part of a body, to be put in its place later."""
+    return Rendered(_render(value, False, depth))
+
+
 def _render(value: object, strict: bool, depth: int) -> str:
     if isinstance(value, str):
+        if isinstance(value, Rendered):
+            return value
         return _quote_ascii(value) if strict else _quote(value)
     if value is None or isinstance(value, bool | int | float):
         return _render_scalar(value)

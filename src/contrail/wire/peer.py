@@ -42,6 +42,9 @@ class Peer(Protocol):
     @property
     def is_closed(self) -> bool: ...
 
+    in_flight_count: int
+    """How many of its requests will be answered later."""
+
     @property
     def is_choked(self) -> bool:
         """Whether so much is on its way to the peer that it should get no more now."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import ipaddress
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from contrail.errors import ConfigError, ContrailError, RequestRejected
 from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.wire.connection import Connection
-from contrail.wire.peer import LATER, Handler
+from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
 # Clients newer than this reconnect elsewhere when they are told that a server goes away.
@@ -41,7 +41,7 @@ class RequestRouter:
     def handle(self, request: Request, peer: Connection) -> None:
         """Answer one request, now or later; whatever happens, the peer learns of it."""
         peer.in_hand = request.opaque
-        response = self._response(request, peer)
+        response = self._outcome(request, peer, None)
         if response is not None:
             peer.reply(request, response)
         else:
@@ -52,13 +52,24 @@ class RequestRouter:
         for (_, response_code), count in counts.items():
             self.counts[f"rejected_{response_code}"] += count
 
-    def _response(self, request: Request, peer: Connection) -> Response | None:
+    def finish(self, request: Request, peer: Peer, work: Callable[[], Answer]) -> None:
+        """Answer a request that was put off with what ``work`` returns, or with its error."""
+        response = self._outcome(request, peer, work)
+        if response is not None:
+            peer.reply(request, response)
+
+    def _served(self, request: Request, peer: Connection) -> Answer:
+        self._admit(request, peer)
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _unknown(request))
+        return handler(request, peer)
+
+    def _outcome(
+        self, request: Request, peer: Peer, work: Callable[[], Answer] | None
+    ) -> Response | None:
         try:
-            self._admit(request, peer)
-            handler = self._handlers.get(request.code)
-            if handler is None:
-                raise RequestRejected(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, _unknown(request))
-            answer = handler(request, peer)
+            answer = self._served(request, peer) if work is None else work()  # type: ignore[arg-type]
         except RequestRejected as refusal:
             self.counts[f"rejected_{refusal.code}"] += 1
             return Response(refusal.code, refusal.remark)

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable
 
 from contrail.broker.services.runtime_report import RuntimeReport
+from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.stored_tables import consumer_offset_table
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.runtime_settings import RuntimeSettings, setting_text
@@ -20,7 +21,7 @@ from contrail.protocol.bodies.stats import encode_stats
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
-from contrail.protocol.json_style import encode_body
+from contrail.protocol.json_style import encode_body, rendered_object
 from contrail.store.config import StoreConfig
 from contrail.store.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, DelayOffsetTable
 from contrail.wire.peer import Handler, Peer
@@ -46,6 +47,7 @@ class BrokerAdminHandlers:
         clock: Clock,
         delay_offsets: Callable[[], DelayOffsetTable] = DelayOffsetTable,
         on_permission_changed: Callable[[int], None] = lambda now_ms: None,
+        in_slices: InSlices = in_one_go,
     ) -> None:
         """``on_permission_changed`` must give the topics a new version and register the broker."""
         self._settings = settings
@@ -56,6 +58,7 @@ class BrokerAdminHandlers:
         self._clock = clock
         self._delay_offsets = delay_offsets
         self._on_permission_changed = on_permission_changed
+        self._in_slices = in_slices
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -63,7 +66,7 @@ class BrokerAdminHandlers:
             RequestCode.GET_BROKER_CONFIG: self.handle_get_settings,
             RequestCode.GET_BROKER_RUNTIME_INFO: self.handle_runtime_info,
             RequestCode.VIEW_BROKER_STATS_DATA: self.handle_stats,
-            RequestCode.GET_ALL_CONSUMER_OFFSET: self.handle_consumer_offsets,
+            RequestCode.GET_ALL_CONSUMER_OFFSET: self._in_slices(self._consumer_offsets),
             RequestCode.GET_ALL_DELAY_OFFSET: self.handle_delay_offsets,
         }
 
@@ -110,10 +113,15 @@ class BrokerAdminHandlers:
             )
         return Response(body=encode_stats(item.window(MINUTE), item.window(HOUR), item.window(DAY)))
 
-    def handle_consumer_offsets(self, request: Request, peer: Peer) -> Response:
+    def _consumer_offsets(self, request: Request, peer: Peer) -> Steps:
         """The table of committed offsets as its file has it, and what is only in memory."""
-        table = CONSUMER_OFFSETS.encode(consumer_offset_table(self._offsets))
-        return Response(body=encode_body(table | {"pullOffsetTable": self._offsets.pulled()}))
+        copy, pulled = consumer_offset_table(self._offsets), self._offsets.pulled()
+        yield
+        table = CONSUMER_OFFSETS.encode(copy)
+        for name, value in [*table.items(), ("pullOffsetTable", pulled)]:
+            if isinstance(value, dict):
+                table[name] = yield from rendered_object(value)
+        return Response(body=encode_body(table))
 
     def handle_delay_offsets(self, request: Request, peer: Peer) -> Response:
         return Response(body=encode_body(DELAY_OFFSETS.encode(self._delay_offsets())))

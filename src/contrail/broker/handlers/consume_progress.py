@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from typing import Protocol
 
 from contrail.broker.handlers.offsets import (
@@ -11,6 +11,7 @@ from contrail.broker.handlers.offsets import (
     earliest_store_time,
     store_time_at,
 )
+from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -19,10 +20,10 @@ from contrail.errors import RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.protocol.bodies.consume_stats import (
     ConsumeStats,
+    ConsumeStatsList,
     QueueProgress,
     QueueTimeSpan,
-    encode_consume_stats,
-    encode_consume_stats_list,
+    consume_stats_steps,
     encode_group_list,
     encode_group_subscription,
     encode_time_spans,
@@ -64,7 +65,11 @@ class ProgressHandlers:
         settings: RuntimeSettings,
         broker_address: str,
         clock: Clock,
+        in_slices: InSlices = in_one_go,
     ) -> None:
+        self.handle_consume_stats = in_slices(self._consume_stats)
+        self.handle_broker_consume_stats = in_slices(self._broker_consume_stats)
+        self.handle_time_span = in_slices(self._time_spans)
         self._offsets = offsets
         self._consumers = consumers
         self._groups = groups
@@ -85,7 +90,7 @@ class ProgressHandlers:
             RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER: self.handle_subscription,
         }
 
-    def handle_consume_stats(self, request: Request, peer: Peer) -> Response:
+    def _consume_stats(self, request: Request, peer: Peer) -> Steps:
         fields = HeaderFields(request)
         group = fields.text("consumerGroup")
         progress: dict[MessageQueue, QueueProgress] = {}
@@ -95,10 +100,10 @@ class ProgressHandlers:
             config = self._topics.get(topic)
             if config is not None:
                 queues = range(config.read_queue_count)
-                progress |= self._progress(group, topic, queues, absent, pulled=True)
+                progress |= yield from self._progress(group, topic, queues, absent, pulled=True)
                 tps += self._rates.group_get_per_second(topic, group)
         absent.require_none()
-        return Response(body=encode_consume_stats(ConsumeStats(progress, tps)))
+        return Response(body=(yield from consume_stats_steps(ConsumeStats(progress, tps))))
 
     def _stats_topics(self, group: str, fields: HeaderFields) -> list[str]:
         """A list of topics is taken as it is; else only what the group subscribes to counts."""
@@ -111,13 +116,15 @@ class ProgressHandlers:
 
     def _progress(
         self, group: str, topic: str, queues: range, absent: AbsentParts, *, pulled: bool
-    ) -> dict[MessageQueue, QueueProgress]:
+    ) -> Generator[None, None, dict[MessageQueue, QueueProgress]]:
+        """One step for each queue."""
         broker_name = self._settings.config.broker_name
         found: dict[MessageQueue, QueueProgress] = {}
         for queue_id in queues:
             with absent:
                 queue = MessageQueue(topic, broker_name, queue_id)
                 found[queue] = self._queue_progress(group, topic, queue_id, pulled)
+            yield
         return found
 
     def _queue_progress(self, group: str, topic: str, queue_id: int, pulled: bool) -> QueueProgress:
@@ -130,19 +137,22 @@ class ProgressHandlers:
             last_ms=max(0, store_time_at(self._store, topic, queue_id, consumer_offset - 1)),
         )
 
-    def handle_broker_consume_stats(self, request: Request, peer: Peer) -> Response:
+    def _broker_consume_stats(self, request: Request, peer: Peer) -> Steps:
+        """Each queue is told of as it was when its row was looked at."""
         ordered_only = HeaderFields(request).boolean("isOrder")
         absent = AbsentParts()
-        by_group = {
-            group: list(self._stats_by_topic(group, ordered_only, absent))
-            for group in self._groups.groups
-        }
+        answer = ConsumeStatsList(self._broker_address)
+        for group in list(self._groups.groups):
+            entries = yield from self._stats_by_topic(group, ordered_only, absent)
+            yield from answer.add(group, entries)
+            yield
         absent.require_none()
-        return Response(body=encode_consume_stats_list(self._broker_address, by_group))
+        return Response(body=answer.encode())
 
     def _stats_by_topic(
         self, group: str, ordered_only: bool, absent: AbsentParts
-    ) -> Iterable[ConsumeStats]:
+    ) -> Generator[None, None, list[ConsumeStats]]:
+        entries = []
         for topic in sorted(self._offsets.topics_of(group)):
             config = self._topics.get(topic)
             if config is None or (ordered_only and not config.order):
@@ -150,10 +160,13 @@ class ProgressHandlers:
             if self._consumers.subscribes(group, topic):
                 # RocketMQ counts write queues here, and does not look at what was pulled.
                 queues = range(config.write_queue_count)
-                progress = self._progress(group, topic, queues, absent, pulled=False)
-                yield ConsumeStats(progress, self._rates.group_get_per_second(topic, group))
+                progress = yield from self._progress(group, topic, queues, absent, pulled=False)
+                entries.append(
+                    ConsumeStats(progress, self._rates.group_get_per_second(topic, group))
+                )
+        return entries
 
-    def handle_time_span(self, request: Request, peer: Peer) -> Response:
+    def _time_spans(self, request: Request, peer: Peer) -> Steps:
         fields = HeaderFields(request)
         topic, group = fields.text("topic"), fields.text("group")
         config = self._topics.get(topic)
@@ -164,6 +177,7 @@ class ProgressHandlers:
         for queue_id in range(config.write_queue_count):
             with absent:
                 spans.append(self._time_span(group, topic, queue_id))
+            yield
         absent.require_none()
         return Response(body=encode_time_spans(spans))
 

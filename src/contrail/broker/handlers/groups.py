@@ -6,6 +6,7 @@ import logging
 
 from contrail.broker.handlers.topics import fitted, read_page
 from contrail.broker.services.groups import Groups
+from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
@@ -14,7 +15,7 @@ from contrail.protocol.bodies.groups import (
     decode_group_list,
     encode_group,
     encode_group_readable,
-    encode_group_table,
+    group_table_steps,
 )
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request, Response
@@ -28,8 +29,15 @@ class GroupHandlers:
     """Answers the requests of administrators about groups."""
 
     def __init__(
-        self, groups: Groups, offsets: ConsumerOffsets, stats: BrokerStats, *, clock: Clock
+        self,
+        groups: Groups,
+        offsets: ConsumerOffsets,
+        stats: BrokerStats,
+        *,
+        clock: Clock,
+        in_slices: InSlices = in_one_go,
     ) -> None:
+        self._in_slices = in_slices
         self._groups = groups
         self._offsets = offsets
         self._stats = stats
@@ -41,7 +49,7 @@ class GroupHandlers:
             RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST: self.handle_update_list,
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.handle_delete,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.handle_get,
-            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.handle_get_all,
+            RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self._in_slices(self._all_groups),
             RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.handle_forbidden,
         }
 
@@ -76,20 +84,19 @@ class GroupHandlers:
         found = self._groups.require(group, self._clock.now_ms(), client=peer.address)
         return Response(body=encode_group(found))
 
-    def handle_get_all(self, request: Request, peer: Peer) -> Response:
-        """All groups; some of them for a caller who knows how to ask for pieces."""
+    def _all_groups(self, request: Request, peer: Peer) -> Steps:
+        """All groups as they are now; some of them for a caller who asks for pieces."""
         table = self._groups.table
         page = read_page(request, "groupSeq", "maxGroupNum")
         forbidden = table.forbidden_table()
         if page is None:
-            chosen = table.groups
+            chosen = dict(table.groups)
         else:
             chosen = table.page(*fitted(page, table.data_version, len(table.groups)))
             forbidden = {group: topics for group, topics in forbidden.items() if group in chosen}
-        return Response(
-            fields={"totalGroupNum": str(len(table.groups))},
-            body=encode_group_table(chosen, forbidden, table.data_version),
-        )
+        total = len(table.groups)
+        body = yield from group_table_steps(chosen, forbidden, table.data_version)
+        return Response(fields={"totalGroupNum": str(total)}, body=body)
 
     def handle_forbidden(self, request: Request, peer: Peer) -> Response:
         """Allow or forbid a group to read a topic, or only say which it is."""

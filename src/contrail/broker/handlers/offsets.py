@@ -6,6 +6,7 @@ from typing import Literal, Protocol
 
 from contrail.broker.services.address_shares import owner_of
 from contrail.broker.services.groups import check_name
+from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.clock import Clock
@@ -76,7 +77,9 @@ class OffsetHandlers:
         topics: TopicSettings,
         store: QueueStore,
         clock: Clock,
+        in_slices: InSlices = in_one_go,
     ) -> None:
+        self._in_slices = in_slices
         self._offsets = offsets
         self._consumers = consumers
         self._groups = groups
@@ -93,7 +96,7 @@ class OffsetHandlers:
             RequestCode.GET_MIN_OFFSET: self.handle_min,
             RequestCode.GET_EARLIEST_MSG_STORETIME: self.handle_earliest_time,
             RequestCode.CLONE_GROUP_OFFSET: self.handle_clone,
-            RequestCode.QUERY_CORRECTION_OFFSET: self.handle_correction,
+            RequestCode.QUERY_CORRECTION_OFFSET: self._in_slices(self._corrections),
         }
 
     def handle_query(self, request: Request, peer: Peer) -> Response:
@@ -199,8 +202,8 @@ class OffsetHandlers:
                 self._offsets.clone(source, destination, topic)
         return Response()
 
-    def handle_correction(self, request: Request, peer: Peer) -> Response:
-        """The lowest offset of any group, by queue.
+    def _corrections(self, request: Request, peer: Peer) -> Steps:
+        """The lowest offset of any group, by queue; a group is a step.
 
         Where the compared group is behind all others, the answer is the largest number there is:
         nothing to correct. The groups to leave out are left out, and nothing else happens to them.
@@ -214,6 +217,7 @@ class OffsetHandlers:
                 if consumer_offset >= self._store.queue_offset_min(topic.encode(), queue_id):
                     known = lowest.get(queue_id, consumer_offset)
                     lowest[queue_id] = min(known, consumer_offset)
+            yield
         for queue_id, consumer_offset in self._offsets.of_group(compared, topic).items():
             if lowest.get(queue_id, consumer_offset) > consumer_offset:
                 lowest[queue_id] = _LONG_MAX

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.attributes import parse_changes
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -20,7 +21,7 @@ from contrail.protocol.bodies.topics import (
     decode_topic_list,
     encode_topic,
     encode_topic_stats,
-    encode_topic_table,
+    topic_table_steps,
 )
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
@@ -66,6 +67,7 @@ class TopicHandlers:
         *,
         broker_name: str,
         clock: Clock,
+        in_slices: InSlices = in_one_go,
     ) -> None:
         self._topics = topics
         self._offsets = offsets
@@ -73,6 +75,7 @@ class TopicHandlers:
         self._store = store
         self._broker_name = broker_name
         self._clock = clock
+        self._in_slices = in_slices
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -80,10 +83,10 @@ class TopicHandlers:
             RequestCode.UPDATE_AND_CREATE_TOPIC_LIST: self.handle_update_list,
             RequestCode.DELETE_TOPIC_IN_BROKER: self.handle_delete,
             RequestCode.GET_TOPIC_CONFIG: self.handle_get,
-            RequestCode.GET_ALL_TOPIC_CONFIG: self.handle_get_all,
-            RequestCode.GET_TOPIC_STATS_INFO: self.handle_stats,
+            RequestCode.GET_ALL_TOPIC_CONFIG: self._in_slices(self._all_topics),
+            RequestCode.GET_TOPIC_STATS_INFO: self._in_slices(self._queue_reaches),
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_BROKER: self.handle_system_topics,
-            RequestCode.CLEAN_UNUSED_TOPIC: self.handle_clean_unused,
+            RequestCode.CLEAN_UNUSED_TOPIC: self._in_slices(self._clean_unused),
             RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.handle_clean_expired_queues,
             RequestCode.DELETE_EXPIRED_COMMITLOG: self.handle_delete_expired_segments,
         }
@@ -144,14 +147,15 @@ class TopicHandlers:
         if existed or topic.encode() in {name for name, _ in self._store.queues()}:
             self._store.delete_topic(topic.encode())
 
-    def handle_clean_unused(self, request: Request, peer: Peer) -> Response:
-        """Delete the data of topics that no longer have settings."""
+    def _clean_unused(self, request: Request, peer: Peer) -> Steps:
+        """Delete the data of topics that no longer have settings; a topic is a step."""
         for encoded in sorted({topic for topic, _ in self._store.queues()}):
             topic = encoded.decode("utf-8", "replace")
             known = self._topics.table.get(topic) is not None or self._topics.is_system(topic)
             if not known and not topic.startswith(LMQ_PREFIX):
                 self._store.delete_topic(encoded)
                 _log.info("the data of unused topic %r was deleted by %s", topic, peer.address)
+            yield
         return Response()
 
     def handle_clean_expired_queues(self, request: Request, peer: Peer) -> Response:
@@ -171,20 +175,21 @@ class TopicHandlers:
     def handle_get(self, request: Request, peer: Peer) -> Response:
         return Response(body=encode_topic(self._require(HeaderFields(request).text("topic"))))
 
-    def handle_get_all(self, request: Request, peer: Peer) -> Response:
-        """All topics; some of them for a caller who knows how to ask for pieces."""
+    def _all_topics(self, request: Request, peer: Peer) -> Steps:
+        """All topics as they are now; some of them for a caller who asks for pieces."""
         table = self._topics.table
         page = read_page(request, "topicSeq", "maxTopicNum")
         total = len(table.topics)
         chosen = (
-            table.topics if page is None else table.page(*fitted(page, table.data_version, total))
+            dict(table.topics)
+            if page is None
+            else table.page(*fitted(page, table.data_version, total))
         )
-        return Response(
-            fields={"totalTopicNum": str(total)},
-            body=encode_topic_table(chosen, table.data_version),
-        )
+        body = yield from topic_table_steps(chosen, table.data_version)
+        return Response(fields={"totalTopicNum": str(total)}, body=body)
 
-    def handle_stats(self, request: Request, peer: Peer) -> Response:
+    def _queue_reaches(self, request: Request, peer: Peer) -> Steps:
+        """How far the queues of a topic reach; a queue is a step."""
         topic = HeaderFields(request).text("topic")
         config = self._require(topic)
         queue_count = max(config.read_queue_count, config.write_queue_count)
@@ -194,6 +199,7 @@ class TopicHandlers:
             queue = MessageQueue(topic, self._broker_name, queue_id)
             with absent:
                 reaches[queue] = self._reach(topic.encode(), queue_id)
+            yield
         absent.require_none()
         return Response(body=encode_topic_stats(reaches, self._stats.topic_put_per_second(topic)))
 

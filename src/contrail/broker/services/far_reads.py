@@ -242,6 +242,11 @@ class FarReads:
             self._fetched.update(parts)
             self._submit(parts, lambda failure: self._fetched.difference_update(parts))
 
+    def fetch(self, parts: list[FilePart], then: Callable[[Exception | None], None]) -> None:
+        """Bring parts in by a thread, and call ``then`` on the loop, with what went wrong."""
+        if not self._is_closed:
+            self._submit(parts, then)
+
     # Threads.
 
     def _submit(self, parts: list[FilePart], then: Callable[[Exception | None], None]) -> None:

@@ -47,6 +47,37 @@ def offsets_key(group: str, topic: str) -> str:
     return f"{topic}{SEPARATOR}{group}"
 
 
+class _Keys:
+    """The keys of all tables, by group and by topic: asking for one group looks at no other.
+
+    A key whose offsets are gone may stay until its group or topic is removed.
+    """
+
+    def __init__(self) -> None:
+        self._by_group: dict[str, dict[str, None]] = {}
+        self._by_topic: dict[str, dict[str, None]] = {}
+
+    def add(self, key: str) -> None:
+        self._by_group.setdefault(key.rpartition(SEPARATOR)[2], {})[key] = None
+        self._by_topic.setdefault(key.partition(SEPARATOR)[0], {})[key] = None
+
+    def of_group(self, group: str) -> list[str]:
+        return [key for key in self._by_group.get(group, ()) if SEPARATOR in key]
+
+    def of_topic(self, topic: str) -> list[str]:
+        return [key for key in self._by_topic.get(topic, ()) if SEPARATOR in key]
+
+    def remove(self, key: str) -> None:
+        for table, name in (
+            (self._by_group, key.rpartition(SEPARATOR)[2]),
+            (self._by_topic, key.partition(SEPARATOR)[0]),
+        ):
+            keys = table[name]
+            del keys[key]
+            if not keys:
+                del table[name]
+
+
 class ConsumerOffsets:
     """The offsets of all groups. ``changed`` is set by every change; who persists clears it."""
 
@@ -62,6 +93,9 @@ class ConsumerOffsets:
         self._committed: _Offsets = {
             key: dict(queues) for key, queues in (offsets or {}).items() if not is_own_key(key)
         }
+        self._keys = _Keys()
+        for key in self._committed:
+            self._keys.add(key)
         self._pulled: _Offsets = {}
         self._resets: _Offsets = {}
         # The same object for good: who asks often keeps hold of it.
@@ -94,6 +128,7 @@ class ConsumerOffsets:
                 f"{shares.share_max} of one address; delete groups with their offsets",
             )
         self._owners[key] = owner
+        self._keys.add(key)
         shares.add(owner)
 
     def _disown(self, key: str) -> None:
@@ -149,12 +184,14 @@ class ConsumerOffsets:
             committed = self._committed.get(key)
             if committed is None:
                 committed = self._committed[key] = {}
+                self._keys.add(key)
             committed[queue_id] = consumer_offset
             self._commits += 1
             self.changed = True
         queues = self._pulled.get(key)
         if queues is None:
             queues = self._pulled[key] = {}
+            self._keys.add(key)
         queues[queue_id] = queue_offset
 
     def query_pulled(self, group: str, topic: str, queue_id: int) -> int:
@@ -208,10 +245,12 @@ class ConsumerOffsets:
         return len(self._committed.get(offsets_key(group, topic), ()))
 
     def topics_of(self, group: str) -> set[str]:
-        return {topic for topic, owner in self._pairs() if owner == group}
+        keys = [key for key in self._keys.of_group(group) if key in self._committed]
+        return {topic for topic, owner in self._pairs(keys) if owner == group}
 
     def groups_of(self, topic: str) -> set[str]:
-        return {group for name, group in self._pairs() if name == topic}
+        keys = [key for key in self._keys.of_topic(topic) if key in self._committed]
+        return {group for name, group in self._pairs(keys) if name == topic}
 
     def clone(self, source: str, destination: str, topic: str) -> bool:
         """Copy a group's offsets on a topic to another group; False if there are none.
@@ -225,26 +264,23 @@ class ConsumerOffsets:
         if queues is None:
             return False
         self._committed[key] = dict(queues)
+        self._keys.add(key)
         self.changed = True
         return True
 
     def remove_group(self, group: str) -> None:
-        suffix = SEPARATOR + group
-        for key in [key for key in self._owners if key.endswith(suffix)]:
-            self._disown(key)
-        for table in (self._committed, self._pulled, self._resets):
-            for key in [key for key in table if key.endswith(suffix)]:
-                del table[key]
-                self.changed = True
+        self._remove(self._keys.of_group(group))
 
     def remove_topic(self, topic: str) -> None:
-        prefix = topic + SEPARATOR
-        for key in [key for key in self._owners if key.startswith(prefix)]:
+        self._remove(self._keys.of_topic(topic))
+
+    def _remove(self, keys: list[str]) -> None:
+        for key in keys:
+            self._keys.remove(key)
             self._disown(key)
-        for table in (self._committed, self._pulled, self._resets):
-            for key in [key for key in table if key.startswith(prefix)]:
-                del table[key]
-                self.changed = True
+            for table in (self._committed, self._pulled, self._resets):
+                if table.pop(key, None) is not None:
+                    self.changed = True
 
     def committed_keys(self) -> list[str]:
         """Under which keys there are offsets: topic and group, with ``SEPARATOR`` between them."""
@@ -260,18 +296,21 @@ class ConsumerOffsets:
         offsets |= self._own.snapshot()
         return OffsetsSnapshot(offsets, self.data_version, self.unknown)
 
-    def _pairs(self) -> Iterator[tuple[str, str]]:
-        """Topic and group of every key; one without both is kept in the file and otherwise idle."""
-        for key in (*self._committed, *self._own):
+    def _pairs(self, keys: list[str]) -> Iterator[tuple[str, str]]:
+        """Topic and group of keys and of the broker's own cursors.
+
+        A key without both is kept in the file and otherwise idle.
+        """
+        for key in (*keys, *self._own):
             topic, found, group = key.partition(SEPARATOR)
             if found and SEPARATOR not in group:
                 yield topic, group
 
-    @staticmethod
-    def _put(table: _Offsets, key: str, queue_id: int, value: int) -> None:
+    def _put(self, table: _Offsets, key: str, queue_id: int, value: int) -> None:
         queues = table.get(key)
         if queues is None:
             queues = table[key] = {}
+            self._keys.add(key)
         queues[queue_id] = value
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 
@@ -11,10 +11,13 @@ from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.rates import read_rate
 from contrail.protocol.json_style import (
     MessageQueue,
+    Rendered,
     body_errors,
     decode_body,
     decode_message_queue,
     encode_body,
+    rendered,
+    rendered_object,
 )
 
 
@@ -152,23 +155,50 @@ def decode_consume_stats_list(body: bytes) -> dict[str, list[ConsumeStats]]:
     return by_group
 
 
+def consume_stats_steps(stats: ConsumeStats) -> Generator[None, None, bytes]:
+    """As ``encode_consume_stats``, with a step for each queue."""
+    table = yield from rendered_object(stats.progress, QueueProgress.to_fields)
+    return encode_body({"consumeTps": stats.tps, "offsetTable": table})
+
+
+class ConsumeStatsList:
+    """All groups of a broker, with one entry for each of a group's topics."""
+
+    def __init__(self, broker_address: str) -> None:
+        self._broker_address = broker_address
+        self._groups: list[Rendered] = []
+        self._behind_count = self._in_flight_count = 0
+
+    def add(self, group: str, entries: Iterable[ConsumeStats]) -> Generator[None, None, None]:
+        """Take a group in, with a step for each of its topics."""
+        shown = []
+        for stats in entries:
+            shown.append(rendered(stats.to_fields()))
+            self._behind_count += stats.behind_count
+            self._in_flight_count += stats.in_flight_count
+            yield
+        self._groups.append(rendered({group: shown}))
+
+    def encode(self) -> bytes:
+        return encode_body(
+            {
+                "brokerAddr": self._broker_address,
+                "consumeStatsList": self._groups,
+                "totalDiff": self._behind_count,
+                "totalInflightDiff": self._in_flight_count,
+            }
+        )
+
+
 def encode_consume_stats_list(
     broker_address: str, by_group: Mapping[str, Iterable[ConsumeStats]]
 ) -> bytes:
-    """All groups of a broker, with one entry for each of a group's topics."""
-    lists = {group: list(entries) for group, entries in by_group.items()}
-    every = [stats for entries in lists.values() for stats in entries]
-    return encode_body(
-        {
-            "brokerAddr": broker_address,
-            "consumeStatsList": [
-                {group: [stats.to_fields() for stats in entries]}
-                for group, entries in lists.items()
-            ],
-            "totalDiff": sum(stats.behind_count for stats in every),
-            "totalInflightDiff": sum(stats.in_flight_count for stats in every),
-        }
-    )
+    """The whole list at once."""
+    answer = ConsumeStatsList(broker_address)
+    for group, entries in by_group.items():
+        for _ in answer.add(group, entries):
+            pass
+    return answer.encode()
 
 
 def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:

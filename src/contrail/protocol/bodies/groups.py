@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import FastJsonError, Fields
 from contrail.model.group import SubscriptionGroupConfig
-from contrail.protocol.json_style import body_errors, decode_body, encode_body
+from contrail.protocol.json_style import body_errors, decode_body, encode_body, rendered_object
 
 PULL_MODE = "PULL"
 POP_MODE = "POP"
@@ -33,11 +33,27 @@ def encode_group_table(
     data_version: DataVersion,
 ) -> bytes:
     """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
+    steps = group_table_steps(groups, forbidden, data_version)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+
+def group_table_steps(
+    groups: Mapping[str, SubscriptionGroupConfig],
+    forbidden: Mapping[str, Mapping[str, int]],
+    data_version: DataVersion,
+) -> Generator[None, None, bytes]:
+    """The same, with a step for each group."""
+    table = yield from rendered_object(groups, SubscriptionGroupConfig.to_fields)
+    closed = yield from rendered_object(forbidden)
     return encode_body(
         {
             "dataVersion": data_version.to_fields(),
-            "forbiddenTable": forbidden,
-            "subscriptionGroupTable": {name: config.to_fields() for name, config in groups.items()},
+            "forbiddenTable": closed,
+            "subscriptionGroupTable": table,
         }
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 from typing import NamedTuple
 
 from contrail.model.data_version import DataVersion
@@ -15,6 +15,7 @@ from contrail.protocol.json_style import (
     decode_body,
     decode_message_queue,
     encode_body,
+    rendered_object,
 )
 
 
@@ -33,11 +34,24 @@ def encode_topic(config: TopicConfig) -> bytes:
 
 def encode_topic_table(topics: Mapping[str, TopicConfig], data_version: DataVersion) -> bytes:
     """The answer to GET_ALL_TOPIC_CONFIG; the tables of queue mappings are empty."""
+    steps = topic_table_steps(topics, data_version)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+
+def topic_table_steps(
+    topics: Mapping[str, TopicConfig], data_version: DataVersion
+) -> Generator[None, None, bytes]:
+    """The same, with a step for each topic."""
+    table = yield from rendered_object(topics, TopicConfig.to_fields)
     return encode_body(
         {
             "dataVersion": data_version.to_fields(),
             "mappingDataVersion": DataVersion().to_fields(),
-            "topicConfigTable": {name: config.to_fields() for name, config in topics.items()},
+            "topicConfigTable": table,
             "topicQueueMappingDetailMap": {},
             "topicQueueMappingInfoMap": {},
         }

@@ -1,0 +1,323 @@
+"""Requests about whole tables over a real store: a bounded number of rows in a turn of the loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from contrail.broker.config import BrokerConfig
+from contrail.broker.handlers.broker_admin import BrokerAdminHandlers
+from contrail.broker.handlers.consume_progress import ProgressHandlers
+from contrail.broker.handlers.groups import GroupHandlers
+from contrail.broker.handlers.offsets import OffsetHandlers
+from contrail.broker.handlers.topics import TopicHandlers
+from contrail.broker.services.groups import Groups
+from contrail.broker.services.runtime_report import RuntimeReport
+from contrail.broker.services.sliced_requests import (
+    ROWS_PER_TURN,
+    RUNNING_MAX,
+    InSlices,
+    SlicedRequests,
+    Steps,
+    in_one_go,
+)
+from contrail.broker.services.topics import Topics
+from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.consumers import ConsumerTable
+from contrail.broker.state.groups import GroupTable
+from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.topics import TopicTable
+from contrail.clock import ManualClock
+from contrail.errors import RequestRejected
+from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.topic import TopicConfig
+from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.command import Request, Response
+from contrail.runtime.files import FilePart, FileSystem
+from contrail.store.log import MessageStore
+from contrail.store.services.residency import NotInMemory
+from contrail.wire.peer import LATER, Answer, Handler, Peer
+from contrail.wire.router import RequestRouter
+from tests.fakes.loops import FakeLoop
+from tests.fakes.peers import FakePeer
+from tests.fault.store_setup import append_numbers, small_config
+
+TOPICS, QUEUES, GROUPS = 90, 4, 80
+WIDE, UNUSED = 300, 80
+
+
+class Fetching:
+    """Brings parts in when the test says so."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[list[FilePart], Callable[[Exception | None], None]]] = []
+
+    def fetch(self, parts: list[FilePart], then: Callable[[Exception | None], None]) -> None:
+        self.asked.append((parts, then))
+
+
+class Room:
+    """The handlers of such requests, over tables of some hundred rows."""
+
+    def __init__(self, root: Path) -> None:
+        self.clock = ManualClock()
+        self.loop = FakeLoop()
+        config = small_config(root)
+        self.store = MessageStore.open(config, clock=self.clock)
+        settings = RuntimeSettings(BrokerConfig())
+        topics = {f"t{n:03}": TopicConfig(f"t{n:03}", QUEUES, QUEUES) for n in range(TOPICS)}
+        topics["wide"] = TopicConfig("wide", WIDE, WIDE)
+        self.topics = Topics(TopicTable(topics), settings)
+        groups = {f"g{n:03}": SubscriptionGroupConfig(f"g{n:03}") for n in range(GROUPS)}
+        self.groups = Groups(GroupTable(groups), settings)
+        self.offsets = ConsumerOffsets()
+        for number in range(GROUPS):
+            for topic in (f"t{number % TOPICS:03}", "t000", "wide"):
+                self.offsets.commit(f"g{number:03}", topic, 0, number)
+                self.offsets.commit_pulled(f"g{number:03}", topic, 0, number)
+        for number in range(TOPICS):
+            self.offsets.commit("g000", f"t{number:03}", 1, 1)
+        append_numbers(self.store, 0, 3, topic="t000")
+        append_numbers(self.store, 3, 5, topic="wide", queue_id=7)
+        for number in range(WIDE):
+            append_numbers(
+                self.store, number, number + 1, topic=f"unused{number % 80}", body_bytes=8
+            )
+        self.stats = BrokerStats("DefaultCluster", started_ms=self.clock.now_ms())
+        self._settings, self._config = settings, config
+        self.fetching = Fetching()
+        self.sliced = SlicedRequests(self.loop, self.store.disk_waits, self.fetching)
+        self.handlers = self.made(self.sliced.handler)
+        self.router = RequestRouter(self.handlers)
+        self.sliced.replies_by(self.router.finish)
+
+    def made(self, in_slices: InSlices) -> dict[int, Handler]:
+        clock, consumers = self.clock, ConsumerTable()
+        report = RuntimeReport(
+            self._settings, self.stats, self.store, self._config, files=FileSystem()
+        )
+        shared: dict[str, Any] = {
+            "offsets": self.offsets,
+            "consumers": consumers,
+            "groups": self.groups.table,
+            "topics": self.topics.table,
+            "store": self.store,
+            "clock": clock,
+            "in_slices": in_slices,
+        }
+        families = (
+            TopicHandlers(
+                self.topics,
+                self.offsets,
+                self.stats,
+                self.store,
+                broker_name="broker-a",
+                clock=clock,
+                in_slices=in_slices,
+            ),
+            GroupHandlers(self.groups, self.offsets, self.stats, clock=clock, in_slices=in_slices),
+            ProgressHandlers(
+                rates=self.stats,
+                settings=self._settings,
+                broker_address="10.0.0.1:10911",
+                **shared,
+            ),
+            OffsetHandlers(**shared),
+            BrokerAdminHandlers(
+                self._settings,
+                self.stats,
+                self.offsets,
+                report,
+                self._config,
+                clock=clock,
+                in_slices=in_slices,
+            ),
+        )
+        return {code: handler for family in families for code, handler in family.table().items()}
+
+
+@pytest.fixture
+def room(tmp_path: Path) -> Iterator[Room]:
+    room = Room(tmp_path)
+    yield room
+    room.store.close()
+
+
+# Every request of the broker whose work grows with tables, and of how many rows it is here.
+ASKED: list[tuple[int, dict[str, str], int]] = [
+    (RequestCode.GET_BROKER_CONSUME_STATS, {}, GROUPS * (QUEUES + WIDE)),
+    (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g000"}, TOPICS * QUEUES + WIDE),
+    (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "wide", "group": "g000"}, WIDE),
+    (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "wide"}, WIDE),
+    (RequestCode.GET_ALL_TOPIC_CONFIG, {}, TOPICS),
+    (RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, {}, GROUPS),
+    (RequestCode.GET_ALL_CONSUMER_OFFSET, {}, GROUPS * 2),
+    (RequestCode.QUERY_CORRECTION_OFFSET, {"topic": "t000", "compareGroup": "g001"}, GROUPS),
+    (RequestCode.CLEAN_UNUSED_TOPIC, {}, UNUSED),
+]
+
+
+@pytest.mark.parametrize(("code", "fields", "row_count"), ASKED)
+def test_a_turn_handles_a_bounded_number_of_rows(
+    room: Room, code: int, fields: dict[str, str], row_count: int
+) -> None:
+    whole = None
+    if code != RequestCode.CLEAN_UNUSED_TOPIC:
+        whole = room.made(in_one_go)[code](Request(code, 1, fields), FakePeer())
+    peer = FakePeer()
+    assert room.handlers[code](Request(code, 1, fields), peer) is LATER
+    assert peer.in_flight_count == 1
+    turn_count = 0
+    while not peer.replies:
+        assert room.loop.turn(), "nothing is due and nothing was answered"
+        turn_count += 1
+    assert (turn_count + 1) * ROWS_PER_TURN >= row_count
+    assert turn_count >= row_count // ROWS_PER_TURN - 1
+    [(_, answer)] = peer.replies
+    assert answer.code == ResponseCode.SUCCESS
+    assert peer.in_flight_count == 0
+    if whole is not None:
+        assert answer == whole
+    else:
+        assert not any(topic.startswith(b"unused") for topic, _ in room.store.queues())
+
+
+def test_a_small_table_is_answered_at_once(room: Room) -> None:
+    code, fields = RequestCode.GET_TOPIC_STATS_INFO, {"topic": "t000"}
+    assert isinstance(room.handlers[code](Request(code, 1, fields), FakePeer()), Response)
+    assert not room.loop.soon
+
+
+def test_rows_are_looked_at_no_faster_than_a_slice_in_a_turn(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked = 0
+    progress = ProgressHandlers._queue_progress
+
+    def counted(self: ProgressHandlers, *given: Any) -> Any:
+        nonlocal looked
+        looked += 1
+        return progress(self, *given)
+
+    monkeypatch.setattr(ProgressHandlers, "_queue_progress", counted)
+    peer = FakePeer()
+    room.handlers[RequestCode.GET_BROKER_CONSUME_STATS](_all_lags(), peer)
+    while not peer.replies:
+        assert looked <= ROWS_PER_TURN
+        looked = 0
+        room.loop.turn()
+
+
+def test_a_request_for_the_same_thing_meanwhile_gets_the_same_answer(room: Room) -> None:
+    handle = room.handlers[RequestCode.GET_BROKER_CONSUME_STATS]
+    peers = [FakePeer() for _ in range(3)]
+    for peer in peers:
+        assert handle(_all_lags(), peer) is LATER
+        room.loop.turn()
+    assert len(room.sliced) == 1
+    room.loop.settle()
+    bodies = [peer.replies[0][1].body for peer in peers]
+    assert bodies[0] == bodies[1] == bodies[2]
+    assert [peer.in_flight_count for peer in peers] == [0, 0, 0]
+    assert len(room.sliced) == 0
+
+
+def test_nothing_more_is_looked_at_for_peers_that_are_gone(room: Room) -> None:
+    peer = FakePeer()
+    room.handlers[RequestCode.GET_BROKER_CONSUME_STATS](_all_lags(), peer)
+    room.loop.turn()
+    peer.is_closed = True
+    assert room.loop.settle() <= 2
+    assert len(room.sliced) == 0 and peer.in_flight_count == 0
+
+
+def test_too_many_at_once_are_refused(room: Room) -> None:
+    def begin(request: Request, peer: Peer) -> Steps:
+        for _ in range(10 * ROWS_PER_TURN):
+            yield
+        return Response()
+
+    handle = room.sliced.handler(begin)
+    for number in range(RUNNING_MAX):
+        assert handle(Request(1, 1, {"n": str(number)}), FakePeer()) is LATER
+    with pytest.raises(RequestRejected) as refusal:
+        handle(Request(1, 1, {"n": "more"}), FakePeer())
+    assert refusal.value.code == ResponseCode.SYSTEM_BUSY
+
+
+def test_rows_on_the_disk_are_brought_in_and_the_request_carried_out_again(room: Room) -> None:
+    part = FilePart(Path("/log"), 0, 4096)
+    missing = [part]
+
+    def begin(request: Request, peer: Peer) -> Steps:
+        for _ in range(2 * ROWS_PER_TURN):
+            yield
+        if missing:
+            raise NotInMemory(list(missing))
+        return Response(remark="all of it")
+
+    peer = FakePeer()
+    with room.store.disk_waits:
+        assert room.sliced.handler(begin)(Request(1, 1, {}), peer) is LATER
+    room.loop.settle()
+    assert not peer.replies
+    [(parts, then)] = room.fetching.asked
+    assert parts == [part]
+    missing.clear()
+    then(None)
+    room.loop.settle()
+    assert [response.remark for _, response in peer.replies] == ["all of it"]
+
+
+def test_what_a_row_raises_is_the_answer(room: Room) -> None:
+    def begin(request: Request, peer: Peer) -> Steps:
+        for _ in range(2 * ROWS_PER_TURN):
+            yield
+        raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, "it is gone")
+
+    peer = FakePeer()
+    answer: Answer = room.sliced.handler(begin)(Request(1, 1, {}), peer)
+    assert answer is LATER
+    room.loop.settle()
+    [(_, response)] = peer.replies
+    assert (response.code, response.remark) == (ResponseCode.TOPIC_NOT_EXIST, "it is gone")
+
+
+def test_a_broker_that_stops_answers_what_is_under_way(room: Room) -> None:
+    peer = FakePeer()
+    room.handlers[RequestCode.GET_BROKER_CONSUME_STATS](_all_lags(), peer)
+    room.loop.turn()
+    room.sliced.close()
+    room.loop.settle()
+    [(_, response)] = peer.replies
+    assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_asking_for_one_group_looks_at_no_other(room: Room) -> None:
+    """The cost of the table's questions by group and by topic does not grow with the others."""
+    keys: list[str] = []
+
+    class Watched(dict[str, dict[int, int]]):
+        def __contains__(self, key: object) -> bool:
+            keys.append(str(key))
+            return super().__contains__(key)
+
+        def __iter__(self) -> Iterator[str]:
+            raise AssertionError("all keys are looked at")
+
+    room.offsets._committed = Watched(room.offsets._committed)
+    assert room.offsets.topics_of("g001") == {"t001", "t000", "wide"}
+    assert len(keys) == 3
+    assert "g001" in room.offsets.groups_of("t001")
+    room.offsets.remove_group("g001")
+    room.offsets.remove_topic("t002")
+    assert room.offsets.topics_of("g001") == set()
+    assert room.offsets.groups_of("t002") == set()
+
+
+def _all_lags() -> Request:
+    return Request(RequestCode.GET_BROKER_CONSUME_STATS, 1, {})
