@@ -8,7 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from contrail import Admin, Message, Producer, PushConsumer
+from contrail.client.admin_asking import AdminAsking
 from contrail.client.message import SendReceipt
+from contrail.errors import BrokerRefused
+from contrail.protocol.codes import ResponseCode
 from contrail.testing import LocalCluster
 from tests.cli.messages import fresh, make_group, make_topic, put, stored
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
@@ -215,6 +218,22 @@ def test_a_message_that_waits_shows_until_when(cluster: LocalCluster, topic: str
     (receipt,) = put(cluster, Message(topic, b"later", delay=3600.0))
     shown = done("message", "trace", receipt.message_id, "-n", cluster.namesrv).out
     assert " wait " in shown and f"for {topic} until " in shown
+
+
+def test_what_waits_is_left_out_of_a_story_told_from_another_host(
+    cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (receipt,) = put(cluster, Message(topic, b"now"))
+
+    async def refused(self: AdminAsking, broker: object, name: str, *_: object) -> None:
+        if name in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"):
+            remark = "taken from this host only"
+            raise BrokerRefused(remark, code=ResponseCode.NO_PERMISSION, remark=remark)
+
+    monkeypatch.setattr(AdminAsking, "_list_system", refused)
+    told = done("message", "trace", receipt.message_id, "--topic", topic, "-n", cluster.namesrv)
+    assert "store" in told.out
+    assert "what waits in rmq_sys_wheel_timer is not told from here" in told.err
 
 
 def test_wrong_traces_are_told_in_one_line(cluster: LocalCluster, topic: str) -> None:

@@ -12,7 +12,7 @@ import json
 import socket
 import struct
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import NamedTuple
 
 import pytest
@@ -21,6 +21,8 @@ from contrail.broker.state.system_names import NAMED
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
 from contrail.model.topic import is_closed_topic
+from contrail.pipeline.cluster import ClusterView
+from contrail.pipeline.options import SourceSettings
 from contrail.protocol.bodies.sinks import encode_begin
 from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode, ResponseCode
 from contrail.protocol.command import Request, encode_request
@@ -451,3 +453,12 @@ def test_operators_list_what_waits_page_by_page(room: Room) -> None:
     for wrong in ({"topic": TOPIC}, {"topic": CLOSED_TOPICS[0], "maxMsgNums": "1001"}):
         answer = room.asker.ask(RequestCode.LIST_SYSTEM_MESSAGES, wrong)
         assert answer.code == ResponseCode.INVALID_PARAMETER
+
+
+def test_patterns_of_spark_choose_what_clients_may_read(room: Room) -> None:
+    options = {"namesrvAddr": room.cluster.namesrv, "subscribePattern": ".*"}
+    settings = SourceSettings.of(options | {"internalTopics": "true"}, streaming=False)
+    with closing(ClusterView(settings)) as view:
+        found = {queue.topic for queue in view.queues()}
+    assert TOPIC in found and "BenchmarkTest" in found
+    assert not found & {*CLOSED_TOPICS, *WRITE_ONLY_TOPICS}

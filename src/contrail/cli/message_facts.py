@@ -14,9 +14,10 @@ from contrail.cli.message_story import (
     Traced,
     tell,
 )
+from contrail.cli.output import complain
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
-from contrail.errors import MessageIllegal, RemoteProtocolError, RouteMissing
+from contrail.errors import BrokerRefused, MessageIllegal, RemoteProtocolError, RouteMissing
 from contrail.model.host import unpack_host
 from contrail.model.message_id import decode_offset_message_id
 from contrail.model.properties import KEY_SEPARATOR, UNIQ_KEY
@@ -27,6 +28,7 @@ from contrail.protocol.bodies.trace import (
     SubBeforeTrace,
     decode_traces,
 )
+from contrail.protocol.codes import ResponseCode
 
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
@@ -56,9 +58,10 @@ def story_of(admin: Admin, message_id: str, topic: str | None, trace_topic: str)
     groups = _groups(admin, topic, traced)
     copies = [
         copy
-        for name in (*([topic] if topic else []), *_WAITING_TOPICS, *_group_topics(groups))
+        for name in (*([topic] if topic else []), *_group_topics(groups))
         for copy in copies_in(admin, name, message_id)
     ]
+    copies += [copy for name in _WAITING_TOPICS for copy in _waiting(admin, name, message_id)]
     if not traced and not copies:
         where = f"topic {topic}" if topic else "no topic is known: give --topic"
         raise NotFound(f"there is no trace and no copy of message {message_id!r} ({where})")
@@ -83,6 +86,17 @@ def copies_in(admin: Admin, topic: str, message_id: str) -> list[ReceivedMessage
     try:
         return admin.messages_by_unique_key(topic, message_id)
     except RouteMissing:
+        return []
+
+
+def _waiting(admin: Admin, topic: str, message_id: str) -> list[ReceivedMessage]:
+    """What waits of a message, which Contrail's brokers tell on their own host only."""
+    try:
+        return copies_in(admin, topic, message_id)
+    except BrokerRefused as refusal:
+        if refusal.code != ResponseCode.NO_PERMISSION:
+            raise
+        complain(f"what waits in {topic} is not told from here: ask on the broker's host")
         return []
 
 

@@ -23,6 +23,7 @@ from contrail.errors import (
     RouteMissing,
     SomeFailed,
 )
+from contrail.model.topic import is_closed_topic
 from contrail.pipeline.offsets import QueueKey, Range
 from contrail.pipeline.options import ClusterSettings, SourceSettings
 from contrail.protocol.codes import ResponseCode
@@ -114,7 +115,13 @@ class ClusterView:
     def _matching(self, pattern: str) -> list[QueueKey]:
         internal = self._settings.internal_topics
         topics = self._retried(lambda admin: admin.topics(internal=internal))
-        matching = [topic for topic in topics if re.fullmatch(pattern, topic)]
+        # Brokers let no client pull these; whoever wants them names them, or reads a store folder.
+        closed = self._named_like_servers() if internal else frozenset()
+        matching = [
+            topic
+            for topic in topics
+            if re.fullmatch(pattern, topic) and topic not in closed and not is_closed_topic(topic)
+        ]
         found: list[QueueKey] = []
         for topic in matching:
             try:
@@ -123,6 +130,10 @@ class ClusterView:
                 # Deleted since it was listed, or its brokers are away.
                 _log.info("topic %s matches the pattern, but nobody has it now", topic)
         return found
+
+    def _named_like_servers(self) -> frozenset[str]:
+        info = self._retried(lambda admin: admin.cluster_info())
+        return frozenset({*info.clusters, *info.brokers})
 
     def _queues_of(self, topic: str) -> list[QueueKey]:
         if topic not in self._seen:
