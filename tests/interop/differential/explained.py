@@ -229,11 +229,6 @@ def _made_by_hand(request: Request, theirs: Any, ours: Any) -> bool:
     return not is_given and (theirs, ours) == (0, 604)
 
 
-def _deletes_another(request: Request, theirs: Any, ours: Any) -> bool:
-    properties = decode_properties(str((request.fields or {}).get("i", "")).encode())
-    return (theirs, ours) == (0, 13) and "TIMER_DEL_UNIQKEY" in properties
-
-
 _SENDS = {10, 310, 320, 324, 325}
 _UNWRITABLE_TOPICS = ("ReadOnly", "Closed", "ShutBroker")
 
@@ -320,7 +315,6 @@ RULES: tuple[Rule, ...] = (
     _rule("recall-sealed", {370}, "code", _made_by_hand),
     _rule("recall-sealed", {370}, r"fields\.msgId", _only_theirs),
     _rule("recall-sealed", {310}, r"fields\.recallHandle\[\]", _only_ours),
-    _rule("producers-deletions", {310}, "code", _deletes_another),
     _rule("write-permission", _SENDS, "code", _sent_without_permission),
     _rule("write-permission", set(), r"(?:fields|body|pushed).*", _of_unwritable_topic),
     _rule("write-permission", {21, 202}, r"body\..*(?:ReadOnly|Closed|ShutBroker).*", _any),

@@ -140,7 +140,6 @@ def _several_times() -> Iterator[Mapping[str, FieldValue]]:
     yield far | {"TIMER_OUT_MS": "1"}
     yield {"TIMER_DELAY_SEC": "3600", "TIMER_OUT_MS": "nonsense"}
     yield {"TIMER_DEL_UNIQKEY": "Waits+nobody"}
-    yield {"TIMER_DEL_UNIQKEY": "Waits+nobody", "TIMER_DELAY_SEC": "3600"}
     yield {"TIMER_DEL_UNIQKEY": "Waits+nobody", "TIMER_DELAY_SEC": "0"}
     yield {"TIMER_DEL_UNIQKEY": "Waits+nobody", "TIMER_DELIVER_MS": "5"}
     yield {"TIMER_DELAY_LEVEL": "3"}
