@@ -359,6 +359,7 @@ class Broker:
             producers=tables.producers,
             consumers=tables.consumers,
             filters=tables.filters,
+            locks=tables.locks,
             settings=tables.settings,
             clock=clock,
         )
@@ -611,6 +612,7 @@ class Broker:
         schedule.at(self.pulls.end_ms, self.pulls.expire, name="held pulls that end")
         schedule.every(10_000, self.changes.expire, name="silent clients")
         schedule.every(10_000, self.tables.locks.expire, name="queue locks")
+        schedule.every(1_000, self.changes.end_locks_of_gone, name="locks of gone clients")
         schedule.every(
             lambda: self._config_now.register_interval_ms,
             lambda now_ms: self.registration.register_soon(is_change=False),

@@ -77,6 +77,7 @@ class Tables:
         batch_topics = BatchTopics()
         filters = FilterTable(compile_sql)
         load_filters(files, root, filters, clock.now_ms())
+        consumers = ConsumerTable()
         tables = cls(
             settings=settings,
             topics=Topics(load_topics(files, root), settings, add_batch_topic=batch_topics.add),
@@ -85,8 +86,8 @@ class Tables:
             filters=filters,
             persistence=Persistence(root, files),
             producers=ProducerTable(),
-            consumers=ConsumerTable(),
-            locks=QueueLocks(),
+            consumers=consumers,
+            locks=QueueLocks(consumers),
             batch_topics=batch_topics,
         )
         tables._keep()

@@ -10,7 +10,7 @@ from typing import Protocol
 from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.message import MessageQueue
 from contrail.client.offset_stores import OffsetStore
-from contrail.client.queue_locks import RENEW_INTERVAL_MS, QueueLocks
+from contrail.client.queue_locks import QueueLocks
 from contrail.client.queue_reader import QueueReader, ReaderOwner
 from contrail.client.start_places import start_place
 from contrail.client.state.process_queue import ProcessQueue
@@ -22,6 +22,8 @@ _log = logging.getLogger(__name__)
 
 # How long sharing waits for a handler of a queue that goes; after that it is waited for beside.
 _RELEASE_S = 0.5
+# How often locks are looked at; when one is renewed says its lease.
+_LOCKS_S = 0.5
 
 
 class Supply(Protocol):
@@ -56,6 +58,8 @@ class AssignedQueues:
         # Queues that are given up, while a handler still has something of them or their broker has
         # not heard of it.
         self._leaving: dict[MessageQueue, asyncio.Task[None]] = {}
+        # Those of them with a handler at work: their locks are kept until it is done.
+        self._busy: dict[MessageQueue, QueueReader] = {}
         # Queues whose locks are asked for, and that are not read yet.
         self._locking: set[MessageQueue] = set()
         self._is_closed = False
@@ -84,13 +88,14 @@ class AssignedQueues:
             return all(await asyncio.gather(*map(self._take_one, queues)))
         self._locking.update(queues)
         try:
+            asked_ms = monotonic_ms()
             held = await self._locks.lock(queues)
-            self._locking.difference_update(queue for queue in held if not held[queue])
-            locked = [queue for queue in queues if held.get(queue)]
-            results = await asyncio.gather(*map(self._take_one, locked))
+            self._locking.difference_update(queue for queue in held if held[queue] is None)
+            locks = {queue: (asked_ms, grant) for queue, grant in held.items() if grant is not None}
+            results = await asyncio.gather(*(self._take_one(*one) for one in locks.items()))
         finally:
             self._unlock_unused(self._locks, self._locking.intersection(queues))
-        return all(results) and len(locked) == len(queues)
+        return all(results) and len(locks) == len(queues)
 
     def _unlock_unused(self, locks: QueueLocks, queues: set[MessageQueue]) -> None:
         """Others need not wait for the lock of a queue that is not read here after all."""
@@ -108,7 +113,8 @@ class AssignedQueues:
             for queue in queues:
                 del self._leaving[queue]
 
-    async def _take_one(self, queue: MessageQueue) -> bool:
+    async def _take_one(self, queue: MessageQueue, lock: tuple[int, int] | None = None) -> bool:
+        """Read a queue; ``lock`` is when its lock was asked for, and its grant."""
         owner = self._owner
         try:
             await self._offsets.remove(queue)
@@ -122,14 +128,19 @@ class AssignedQueues:
         except ClientError as error:
             _log.warning("group %s cannot read %s yet: %s", owner.group, queue, error)
             return False
+        process_queue: ProcessQueue[ConsumedMessage] = ProcessQueue(place)
+        if self._locks is not None and lock is not None:
+            asked_ms, grant = lock
+            process_queue.lock(asked_ms, self._locks.lease(queue.broker_name).lasts_ms, grant)
+            if not process_queue.holds_lock(monotonic_ms()):
+                # Somebody else may have gone on from that place meanwhile.
+                return False
         if not self._is_closed and queue not in self.readers:
-            self._add(queue, place)
+            self._add(queue, process_queue)
         return True
 
-    def _add(self, queue: MessageQueue, place: int) -> None:
-        process_queue: ProcessQueue[ConsumedMessage] = ProcessQueue(place)
-        if self._locks is not None:
-            process_queue.lock(monotonic_ms())
+    def _add(self, queue: MessageQueue, process_queue: ProcessQueue[ConsumedMessage]) -> None:
+        place = process_queue.next_queue_offset
         process_queue.last_pull_ms = monotonic_ms()
         reader = self.readers[queue] = QueueReader(self._owner, queue, process_queue)
         reader.start()
@@ -139,27 +150,59 @@ class AssignedQueues:
 
     async def _give_up(self, queue: MessageQueue, *, place: int | None = None) -> None:
         """Let go of a queue; ``place`` is where the group goes on, if not where it is."""
+        task = self._begin_to_give_up(queue, place)
+        if task is not None:
+            await asyncio.wait({task}, timeout=_RELEASE_S)
+
+    def _begin_to_give_up(
+        self, queue: MessageQueue, place: int | None = None
+    ) -> asyncio.Task[None] | None:
         reader = self.readers.pop(queue, None)
         if reader is None:
-            return
+            return None
         _log.info("group %s gives up %s", self._owner.group, queue)
         reader.drop()
         self._supply.dropped(reader)
+        self._busy[queue] = reader
         task = self._owner.instance.spawn(self._let_go(reader, place), f"give up {queue}")
         self._leaving[queue] = task
-        await asyncio.wait({task}, timeout=_RELEASE_S)
+        return task
 
     async def _let_go(self, reader: QueueReader, place: int | None) -> None:
         queue = reader.queue
         try:
             await self._supply.released(reader)
-            self._note(reader, place)
-            await self._offsets.persist({queue})
+            if place is not None or self._is_ours(reader):
+                self._note(reader, place)
+                await self._offsets.persist({queue})
             await self._offsets.remove(queue)
+            del self._busy[queue]
             if self._locks is not None:
                 await self._locks.unlock({queue})
         finally:
+            self._busy.pop(queue, None)
             del self._leaving[queue]
+
+    def _is_ours(self, reader: QueueReader) -> bool:
+        """Whether nobody else can have this queue now."""
+        return self._locks is None or reader.process_queue.holds_lock(monotonic_ms())
+
+    def _fence(self, reader: QueueReader) -> None:
+        """Somebody else may have the queue, or have had it: nothing that was done here is noted.
+
+        No handler of it starts any more. It is taken again, if it is to be, with another lock and
+        from where the group is then.
+        """
+        reader.process_queue.is_locked = False
+        self._offsets.forget(reader.queue)
+        if self.readers.get(reader.queue) is reader:
+            _log.warning(
+                "group %s stops with %s: its lock is not ours any more, or was not for a while",
+                self._owner.group,
+                reader.queue,
+            )
+            self._begin_to_give_up(reader.queue)
+            self._share_again()
 
     def _note(self, reader: QueueReader, place: int | None = None) -> None:
         progress = reader.process_queue.consumer_offset
@@ -177,9 +220,11 @@ class AssignedQueues:
     # Progress.
 
     async def persist(self) -> None:
-        for reader in self.readers.values():
+        """Of queues that are ours for certain."""
+        ours = {queue: one for queue, one in self.readers.items() if self._is_ours(one)}
+        for reader in ours.values():
             self._note(reader)
-        await self._offsets.persist()
+        await self._offsets.persist(ours if self._locks is not None else None)
 
     def progress(self, topic: str) -> dict[MessageQueue, int]:
         """How far this member is in a topic."""
@@ -197,22 +242,33 @@ class AssignedQueues:
 
     async def renew_locks_forever(self, locks: QueueLocks) -> None:
         while True:
-            await asyncio.sleep(RENEW_INTERVAL_MS / 1000)
-            await self.renew_locks(locks, list(self.readers))
+            await asyncio.sleep(_LOCKS_S)
+            await self.renew_locks(locks, self._due_locks(locks))
+
+    def _due_locks(self, locks: QueueLocks) -> list[MessageQueue]:
+        now_ms = monotonic_ms()
+        return [
+            queue
+            for queue, reader in [*self.readers.items(), *self._busy.items()]
+            if now_ms - reader.process_queue.locked_ms >= locks.lease(queue.broker_name).renew_ms
+        ]
 
     async def renew_locks(self, locks: QueueLocks, queues: Collection[MessageQueue]) -> None:
         """Of brokers that do not answer the locks stay as they are, until they expire."""
+        if not queues:
+            return
         asked_ms = monotonic_ms()
-        for queue, is_held in (await locks.lock(queues)).items():
-            reader = self.readers.get(queue)
+        for queue, grant in (await locks.lock(queues)).items():
+            reader = self.readers.get(queue) or self._busy.get(queue)
             if reader is None:
                 continue
-            if is_held:
-                reader.process_queue.lock(asked_ms)
+            lasts_ms = locks.lease(queue.broker_name).lasts_ms
+            if grant is not None and reader.process_queue.renew(
+                asked_ms=asked_ms, answered_ms=monotonic_ms(), lasts_ms=lasts_ms, grant=grant
+            ):
                 reader.wake()
             else:
-                reader.process_queue.is_locked = False
-                _log.warning("the lock of %s is somebody else's", queue)
+                self._fence(reader)
 
     # The end.
 

@@ -1,6 +1,10 @@
 """Messages in order: one handler per queue at a time, and a failed message is tried again in place.
 
 A queue has its turns: it is ready, runs, rests after a failure or without a lock, or is idle.
+
+A handler may end after its queue's lock has run out, when another member may have the queue. What
+it did counts only if the broker then says that nobody else had the lock in between. Otherwise
+nothing of it is noted, and the message comes again to whoever has the queue.
 """
 
 from __future__ import annotations
@@ -8,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from enum import Enum
 
@@ -44,6 +48,8 @@ class OrderlySupply:
         rest_ms: int,
         call_one: Callable[[], None],
         may_run: Callable[[Reader], bool],
+        is_ours: Callable[[Reader], bool] = lambda reader: True,
+        prove: Callable[[Reader], Awaitable[bool]] | None = None,
     ) -> None:
         self._send_back = send_back
         self._is_broadcasting = is_broadcasting
@@ -52,6 +58,11 @@ class OrderlySupply:
         self._call_one = call_one
         # Whether the queue's lock is held; one that is not will be told to ``resume``.
         self._may_run = may_run
+        # Whether nobody else can have the queue now; and asks its broker whether anybody had it.
+        self._is_ours = is_ours
+        self._prove = prove or _always
+        # Handlers of these have ended well, and their queues' locks had run out by then.
+        self._unproven: set[Reader] = set()
         self._ready: deque[Reader] = deque()
         self._leaving: dict[Reader, asyncio.Future[None]] = {}
 
@@ -134,6 +145,10 @@ class OrderlySupply:
         return self.succeeded([message])
 
     def succeeded(self, batch: Batch) -> bool:
+        reader = batch[0].origin
+        if not self._is_ours(reader):
+            self._unproven.add(reader)
+            return False
         is_content = True
         for message in batch:
             if message.suspend_ms is not None:
@@ -143,7 +158,7 @@ class OrderlySupply:
             if lease is not None:
                 lease.acknowledge(message)
         if is_content:
-            self._end_turn(batch[0].origin)
+            self._end_turn(reader)
         return is_content
 
     def _end_turn(self, reader: Reader) -> None:
@@ -155,7 +170,14 @@ class OrderlySupply:
     async def failed(self, batch: Batch) -> None:
         reader = batch[0].origin
         rest_ms: int | None = None
+        is_done = reader in self._unproven
+        self._unproven.discard(reader)
         try:
+            if not await self._is_still_ours(reader):
+                self._make_idle(reader)
+                return
+            if is_done and self.succeeded(batch):
+                return
             for message in batch:
                 if not message.is_settled and not await self._is_given_up(reader, message):
                     rest_ms = max(rest_ms or 0, self._rest_of(message))
@@ -166,6 +188,9 @@ class OrderlySupply:
             self._end_turn(reader)
         else:
             self._rest(reader, rest_ms)
+
+    async def _is_still_ours(self, reader: Reader) -> bool:
+        return self._is_ours(reader) or await self._prove(reader)
 
     def abandoned(self, batch: Batch) -> None:
         if batch:
@@ -207,6 +232,8 @@ class OrderlySupply:
         message.suspend_ms = self._rest_ms if delay is None else delay_ms(delay)
 
     async def bury(self, reader: Reader, message: ConsumedMessage) -> None:
+        if not await self._is_still_ours(reader):
+            return
         if self._is_broadcasting or await self._send_back.give_back(message, DEAD_LETTER):
             if message.take_lease() is not None:
                 reader.acknowledge(message)
@@ -223,3 +250,7 @@ def _decoded_alike(batch: Batch) -> Batch:
         if message.decode_error is not None:
             return batch[: max(number, 1)]
     return batch
+
+
+async def _always(reader: Reader) -> bool:
+    return True

@@ -32,7 +32,7 @@ from contrail.errors import (
     RouteMissing,
 )
 from contrail.model.host import pack_host
-from contrail.protocol.bodies.heartbeat import Heartbeat, encode_heartbeat
+from contrail.protocol.bodies.heartbeat import GOES_ON_FIELD, Heartbeat, encode_heartbeat
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
 from contrail.wire.caller import Caller
@@ -44,6 +44,8 @@ TEMPLATE_QUEUES = 4
 # A broker that went away is tried again after so long, twice that, and so on.
 _RECONNECT_S_FIRST = 0.2
 _RECONNECT_S_MAX = 10.0
+GOES_ON_MS = 5_000
+"""How long handlers of ordered queues go on without their broker, as heartbeats announce it."""
 
 
 class ClientInstance:
@@ -74,6 +76,8 @@ class ClientInstance:
         self.templates: dict[str, tuple[str, int]] = {}
         # What each broker called itself in its last answer to a heartbeat.
         self.broker_versions: dict[str, int] = {}
+        # Brokers that do not tell locks of clients that are gone from others, as Apache's do not.
+        self.plain_brokers: set[str] = set()
         self.user_count = 0
         self.is_closed = False
         self._tasks: set[asyncio.Task[Any]] = set()
@@ -326,14 +330,16 @@ class ClientInstance:
         heartbeat = self._heartbeat()
         if not heartbeat.producer_groups and not heartbeat.consumers:
             return
-        body = encode_heartbeat(heartbeat)
-        await asyncio.gather(*(self._beat(address, body) for address in self._beaten_addresses()))
+        await asyncio.gather(
+            *(self._beat(address, heartbeat) for address in self._beaten_addresses())
+        )
 
     def _heartbeat(self) -> Heartbeat:
         return Heartbeat(
             client_id=self.client_id,
             producer_groups=tuple(sorted(self.producers)),
             consumers=tuple(consumer.heartbeat_data() for consumer in self.consumers.values()),
+            goes_on_ms=GOES_ON_MS if self.consumers else 0,
         )
 
     def _beaten_addresses(self) -> list[str]:
@@ -347,7 +353,8 @@ class ClientInstance:
     def _unbeaten_addresses(self) -> set[str]:
         return set(self._beaten_addresses()) - self._beat_addresses
 
-    async def _beat(self, address: str, body: bytes) -> bool:
+    async def _beat(self, address: str, heartbeat: Heartbeat) -> bool:
+        body, says_goes_on = encode_heartbeat(heartbeat), heartbeat.goes_on_ms > 0
         try:
             answer = await self.call(address, RequestCode.HEART_BEAT, {}, body)
         except CallFailed as error:
@@ -358,6 +365,10 @@ class ClientInstance:
             return False
         self._beat_addresses.add(address)
         self.broker_versions[address] = answer.version
+        if GOES_ON_FIELD in answer.fields:
+            self.plain_brokers.discard(address)
+        elif says_goes_on:
+            self.plain_brokers.add(address)
         return True
 
     async def _beat_forever(self) -> None:
@@ -372,6 +383,8 @@ class ClientInstance:
         known = {address for _, _, address in self.routes.all_addresses()}
         if address in known and address not in self._reconnecting and not self.is_closed:
             self._beat_addresses.discard(address)
+            # Another broker may come back in its place.
+            self.plain_brokers.discard(address)
             self._reconnecting.add(address)
             self.spawn(self._reconnect(address), f"reconnect to {address}")
 
@@ -380,7 +393,7 @@ class ClientInstance:
         try:
             while address in self._beaten_addresses():
                 await asyncio.sleep(reconnect_delay_s(failure_count, random.random()))
-                if await self._beat(address, encode_heartbeat(self._heartbeat())):
+                if await self._beat(address, self._heartbeat()):
                     self._members_may_have_changed()
                     return
                 failure_count += 1

@@ -78,6 +78,10 @@ class OffsetStore(Protocol):
         """Forget what is in memory of a queue; what is stored stays."""
         ...
 
+    def forget(self, queue: MessageQueue) -> None:
+        """Write nothing more of a queue that somebody else may have, but an operator's reset."""
+        ...
+
     def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
         """What is in memory, of one topic or of all."""
         ...
@@ -116,6 +120,9 @@ class _InMemory(ABC):
 
     async def remove(self, queue: MessageQueue) -> None:
         self._progress.remove(queue)
+
+    def forget(self, queue: MessageQueue) -> None:
+        self._progress.forget(queue)
 
     def snapshot(self, topic: str | None = None) -> dict[MessageQueue, int]:
         return self._progress.snapshot(topic)

@@ -39,7 +39,7 @@ from contrail.protocol.bodies.heartbeat import MessageModel
 
 _log = logging.getLogger(__name__)
 
-_UNLOCKED_REST_S = 3.0
+_UNLOCKED_REST_S = 1.0
 _EXPIRE_INTERVAL_S_MAX = 60.0
 
 
@@ -148,6 +148,8 @@ class PushWork:
             rest_ms=settings.suspend_current_queue_time_ms,
             call_one=self._call_one,
             may_run=self._may_run,
+            is_ours=self._is_ours,
+            prove=self._prove,
         )
 
     # The beginning.
@@ -250,18 +252,30 @@ class PushWork:
 
     # Locks.
 
+    def _is_ours(self, reader: Reader) -> bool:
+        return not self.needs_locks or reader.process_queue.holds_lock(monotonic_ms())
+
     def _may_run(self, reader: Reader) -> bool:
-        if not self.needs_locks or reader.process_queue.holds_lock(monotonic_ms()):
+        if self._is_ours(reader):
             return True
         self.instance.spawn(self._lock_again(reader), f"lock {reader.queue}")
         return False
 
     async def _lock_again(self, reader: Reader) -> None:
-        assert self._locks is not None and isinstance(self.supply, OrderlySupply)
-        await self.queues.renew_locks(self._locks, [reader.queue])
-        if not reader.process_queue.is_locked:
+        assert isinstance(self.supply, OrderlySupply)
+        if await self._prove(reader):
+            self.supply.resume(reader)
+
+    async def _prove(self, reader: Reader) -> bool:
+        """Ask until the broker has answered; whether the queue was ours all the time."""
+        assert self._locks is not None
+        while True:
+            await self.queues.renew_locks(self._locks, [reader.queue])
+            if self._is_ours(reader):
+                return True
+            if reader.process_queue.is_dropped or self._is_over:
+                return False
             await asyncio.sleep(_UNLOCKED_REST_S)
-        self.supply.resume(reader)
 
     # What readers ask, see ``ReaderOwner``.
 

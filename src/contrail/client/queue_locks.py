@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Collection
+from typing import NamedTuple
 
-from contrail.client.instance import ClientInstance
+from contrail.client.instance import GOES_ON_MS, ClientInstance
 from contrail.client.message import MessageQueue
+from contrail.client.state.process_queue import LOCK_EXPIRES_MS
 from contrail.errors import ClientError, RequestRejected
 from contrail.protocol.bodies.locks import (
     LockRequest,
@@ -18,11 +20,25 @@ from contrail.protocol.codes import RequestCode
 
 _log = logging.getLogger(__name__)
 
-RENEW_INTERVAL_MS = 20_000
 _TIMEOUT_MS = 1_000
 
-Held = dict[MessageQueue, bool]
-"""Whether a queue's lock is held; queues whose broker did not answer are left out."""
+Held = dict[MessageQueue, int | None]
+"""The grant of a lock that is held, 0 if the broker tells none; None for one that is not.
+
+Queues whose broker did not answer are left out.
+"""
+
+
+class Lease(NamedTuple):
+    """How long a lock is good after it was asked for, and when it is asked for again."""
+
+    lasts_ms: int
+    renew_ms: int
+
+
+# Handlers start a little less long than announced, so that one that has just begun can end.
+SHORT_LEASE = Lease(GOES_ON_MS - 500, 1_500)
+LONG_LEASE = Lease(LOCK_EXPIRES_MS, 19_000)
 
 
 class QueueLocks:
@@ -31,6 +47,11 @@ class QueueLocks:
     def __init__(self, instance: ClientInstance, group: str) -> None:
         self._instance = instance
         self._group = group
+
+    def lease(self, broker_name: str) -> Lease:
+        """Short, unless the broker is known to keep the locks of clients that are gone."""
+        address = self._instance.routes.master_of(broker_name)
+        return LONG_LEASE if address in self._instance.plain_brokers else SHORT_LEASE
 
     async def lock(self, queues: Collection[MessageQueue]) -> Held:
         """Take or renew locks."""
@@ -49,11 +70,11 @@ class QueueLocks:
                 what=f"locks for group {self._group!r}",
                 timeout_ms=_TIMEOUT_MS,
             )
-            held = set(decode_locked_queues(answer.body))
+            held = decode_locked_queues(answer.body)
         except (ClientError, RequestRejected) as error:
             _log.warning("queues of %s were not locked: %s", broker_name, error)
             return {}
-        return {queue: queue in held for queue in queues}
+        return {queue: held.get(queue) for queue in queues}
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
         """Give locks back; a broker that does not hear of it lets them expire."""

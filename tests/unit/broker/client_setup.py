@@ -15,6 +15,7 @@ from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.filter_data import FilterTable
 from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.producers import ProducerTable
+from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.topics import TopicTable
 from contrail.clock import ManualClock
@@ -131,6 +132,7 @@ class Setup:
         self.groups = Groups(self.group_table, self.settings)
         self.producers = ProducerTable()
         self.consumers = ConsumerTable()
+        self.locks = QueueLocks(self.consumers)
         self.filters = FilterTable(compile_sql)
         self.offsets = ConsumerOffsets()
         self.store = FakeQueues()
@@ -138,6 +140,7 @@ class Setup:
             producers=self.producers,
             consumers=self.consumers,
             filters=self.filters,
+            locks=self.locks,
             settings=self.settings,
             clock=self.clock,
         )

@@ -18,11 +18,12 @@ from contrail.protocol.bodies.heartbeat import (
     ConsumerData,
     Heartbeat,
     MessageModel,
+    decode_heartbeat,
     encode_heartbeat,
 )
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Response
-from contrail.protocol.json_style import encode_body
+from contrail.protocol.json_style import MessageQueue, encode_body
 from tests.fakes.peers import FakePeer
 from tests.unit.broker.client_setup import Setup, compile_sql, request
 
@@ -375,3 +376,35 @@ def test_a_connection_keeps_its_producer_groups_but_gets_no_more_than_it_may() -
     assert "another" not in broker.producers.groups
     (channel,) = broker.producers.channels("p0")
     assert channel.last_heartbeat_ms == broker.clock.now_ms()
+
+
+# Locks of clients that are gone.
+
+
+def test_the_members_are_told_when_a_lock_of_one_that_is_gone_ends() -> None:
+    broker, gone, stays = _Broker(), FakePeer(), FakePeer("10.0.0.2:5000")
+    queue = MessageQueue("orders", "broker-a", 0)
+    answer = broker.beat(gone, dataclasses.replace(_consumer("c1", "orders"), goes_on_ms=5_000))
+    assert answer.fields["contrailGoesOnMs"] == "5000"
+    broker.join(stays, "c2", "orders")
+    start_ms = broker.clock.now_ms()
+    assert broker.locks.lock("g", [queue], "c1", start_ms) == [queue]
+    broker.changes.connection_closed(gone)
+    told = len(stays.notified)
+    broker.changes.end_locks_of_gone(start_ms + 5_000)
+    assert len(stays.notified) == told
+    broker.changes.end_locks_of_gone(start_ms + 5_001)
+    assert stays.notified[told:] == [NOTICE]
+    broker.changes.end_locks_of_gone(start_ms + 6_000)
+    assert len(stays.notified) == told + 1
+
+
+def test_an_answer_says_nothing_of_what_was_not_announced() -> None:
+    assert "contrailGoesOnMs" not in _Broker().join(FakePeer(), "c1", "orders").fields
+
+
+@pytest.mark.parametrize("given", [-1, 1, 999, 60_001, 1 << 40, "soon", [5_000]])
+def test_a_time_that_no_client_may_announce_is_refused_by_name(given: object) -> None:
+    body = encode_body({"clientID": "c1", "contrailGoesOnMs": given})
+    with pytest.raises(RequestRejected, match="contrailGoesOnMs"):
+        decode_heartbeat(body, now_ms=0)

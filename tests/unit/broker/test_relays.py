@@ -248,7 +248,7 @@ def test_queues_are_locked_and_unlocked_over_the_wire() -> None:
     def locked(client_id: str) -> tuple[MessageQueue, ...]:
         body = ask(RequestCode.LOCK_BATCH_MQ, client_id).body
         assert isinstance(body, bytes)
-        return decode_locked_queues(body)
+        return tuple(decode_locked_queues(body))
 
     assert locked("c1") == (queue,)
     assert locked("c2") == ()

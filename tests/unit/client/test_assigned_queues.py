@@ -10,8 +10,11 @@ import pytest
 
 from contrail.client import assigned_queues
 from contrail.client.assigned_queues import AssignedQueues
+from contrail.client.consumer_settings import ConsumerSettings
 from contrail.client.message import MessageQueue
-from contrail.client.queue_locks import QueueLocks
+from contrail.client.queue_locks import SHORT_LEASE, Held, Lease, QueueLocks
+from contrail.client.queue_reader import QueueReader
+from contrail.client.state.consume_figures import TopicFigures
 from contrail.errors import ClientError
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
 
@@ -45,11 +48,17 @@ class World:
             share_again=lambda: None,
         )
 
-    async def lock(self, queues: Collection[MessageQueue]) -> dict[MessageQueue, bool]:
+    async def lock(self, queues: Collection[MessageQueue]) -> Held:
         mine = {queue for queue in queues if queue != OTHERS}
         self.held |= mine
         await self._lock()
-        return {queue: queue in mine for queue in queues}
+        return {queue: 7 if queue in mine else None for queue in queues}
+
+    def lease(self, broker_name: str) -> Lease:
+        return SHORT_LEASE
+
+    def forget(self, queue: MessageQueue) -> None:
+        """There is no progress to forget."""
 
     async def unlock(self, queues: Collection[MessageQueue]) -> None:
         self.unlocked.append(set(queues))
@@ -58,7 +67,7 @@ class World:
     async def remove(self, queue: MessageQueue) -> None:
         """There is no progress to forget."""
 
-    async def persist(self) -> None:
+    async def persist(self, queues: Collection[MessageQueue] | None = None) -> None:
         """There is none to keep."""
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
@@ -133,3 +142,150 @@ def test_a_queue_that_cannot_be_read_is_unlocked_and_those_of_others_are_left_al
         assert world.unlocked == [{QUEUE}]
 
     asyncio.run(main())
+
+
+# Locks that run out.
+
+
+class Hands(World):
+    """Queues that are read, on a clock that stands still; a handler may be at work."""
+
+    needs_locks = True
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        super().__init__()
+        placing(monkeypatch, _open)
+        self.now_ms = 1_000
+        self.grant: int | None = 7
+        self.is_answering = True
+        self.is_busy = False
+        self.written: list[int] = []
+        self.noted: dict[MessageQueue, int] = {}
+        self.settings = ConsumerSettings()
+        monkeypatch.setattr(assigned_queues, "monotonic_ms", lambda: self.now_ms)
+        monkeypatch.setattr(QueueReader, "start", lambda reader: None)
+
+    async def lock(self, queues: Collection[MessageQueue]) -> Held:
+        return dict.fromkeys(queues, self.grant) if self.is_answering else {}
+
+    def figures_of(self, topic: str) -> TopicFigures:
+        return TopicFigures()
+
+    def dropped(self, reader: QueueReader) -> None:
+        """No handler starts."""
+
+    async def released(self, reader: QueueReader) -> None:
+        await until(lambda: not self.is_busy)
+
+    def update(self, queue: MessageQueue, place: int, *, increase_only: bool = False) -> None:
+        self.noted[queue] = place
+
+    def forget(self, queue: MessageQueue) -> None:
+        self.noted.pop(queue, None)
+
+    async def persist(self, queues: Collection[MessageQueue] | None = None) -> None:
+        self.written += [
+            place for queue, place in self.noted.items() if queues is None or queue in queues
+        ]
+
+    async def taken(self) -> QueueReader:
+        assert await self.queues.take_share("orders", {QUEUE})
+        reader = self.queues.readers[QUEUE]
+        reader.process_queue.pulled([], 42)
+        return reader
+
+    async def renew(self) -> None:
+        await self.queues.renew_locks(cast(QueueLocks, self), [QUEUE])
+
+
+def hands(test: Callable[[Hands], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    def run(monkeypatch: pytest.MonkeyPatch) -> None:
+        async def main() -> None:
+            await test(Hands(monkeypatch))
+
+        asyncio.run(main())
+
+    run.__name__ = test.__name__
+    return run
+
+
+@hands
+async def test_progress_is_written_while_the_lock_is_good(world: Hands) -> None:
+    await world.taken()
+    world.now_ms += 4_500
+    await world.queues.persist()
+    assert world.written == [42]
+
+
+@hands
+async def test_nothing_is_written_once_the_lock_may_be_somebody_elses(world: Hands) -> None:
+    await world.taken()
+    world.now_ms += 4_501
+    await world.queues.persist()
+    assert world.written == []
+    world.queues.stop_reading()
+    await world.queues.close()
+    assert world.written == []
+
+
+@hands
+async def test_a_lock_that_ran_out_and_was_nobody_elses_is_good_again(world: Hands) -> None:
+    reader = await world.taken()
+    world.now_ms += 20_000
+    await world.renew()
+    assert world.queues.readers == {QUEUE: reader}
+    await world.queues.persist()
+    assert world.written == [42]
+
+
+@hands
+async def test_a_queue_that_somebody_else_had_is_taken_anew(world: Hands) -> None:
+    for grant in (None, 8):
+        reader = await world.taken()
+        world.grant, world.is_busy = grant, True
+        await world.renew()
+        assert reader.process_queue.is_dropped
+        assert QUEUE not in world.queues.readers
+        world.grant = 9
+        assert not await world.queues.take_share("orders", {QUEUE}), "its handler is still at work"
+        world.is_busy = False
+        await until(lambda: world.unlocked)
+        world.unlocked.clear()
+        await asyncio.sleep(0)
+        assert world.written == []
+    await world.taken()
+
+
+@hands
+async def test_the_lock_of_a_queue_that_goes_is_kept_while_a_handler_has_something_of_it(
+    world: Hands,
+) -> None:
+    await world.taken()
+    world.is_busy = True
+    await world.queues.take_share("orders", set())
+    world.now_ms += 4_000
+    assert world.queues._due_locks(cast(QueueLocks, world)) == [QUEUE]
+    await world.renew()
+    world.now_ms += 4_000
+    world.is_busy = False
+    await until(lambda: world.unlocked)
+    assert world.written == [42]
+
+
+@hands
+async def test_a_lock_is_good_from_when_it_was_asked_for(world: Hands) -> None:
+    async def late(queues: Collection[MessageQueue]) -> Held:
+        world.now_ms += 4_501
+        return dict.fromkeys(queues, 7)
+
+    world.lock = late  # type: ignore[method-assign]
+    assert not await world.queues.take_share("orders", {QUEUE})
+    assert QUEUE not in world.queues.readers
+
+
+@hands
+async def test_a_broker_that_does_not_answer_changes_nothing(world: Hands) -> None:
+    reader = await world.taken()
+    world.is_answering = False
+    await world.renew()
+    assert world.queues.readers == {QUEUE: reader}

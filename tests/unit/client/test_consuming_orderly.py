@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from contrail.client.consumed_message import Reader
 from contrail.client.consuming_orderly import OrderlySupply, Turn
 from tests.unit.client.consuming_setup import FakeReader, FakeSendBack, offsets
 
@@ -15,6 +16,9 @@ class Setup:
         self.send_back = FakeSendBack()
         self.reader = FakeReader()
         self.may_run = True
+        # Whether the lock is good at the moment, and what its broker says if it is not.
+        self.is_ours = True
+        self.is_proven = True
         self.supply = OrderlySupply(
             self.send_back.real,
             is_broadcasting=False,
@@ -22,7 +26,13 @@ class Setup:
             rest_ms=rest_ms,
             call_one=lambda: None,
             may_run=lambda reader: self.may_run,
+            is_ours=lambda reader: self.is_ours,
+            prove=self.prove,
         )
+
+    async def prove(self, reader: Reader) -> bool:
+        self.is_ours = self.is_proven
+        return self.is_proven
 
     def pull(self, count: int, reader: FakeReader | None = None) -> None:
         reader = reader or self.reader
@@ -180,5 +190,71 @@ def test_an_abandoned_message_keeps_its_place() -> None:
         setup.supply.abandoned(setup.supply.take(1))
         await setup.rested()
         assert offsets(setup.supply.take(2)) == [0, 1]
+
+    run(main)
+
+
+# Handlers that end after their queue's lock has run out.
+
+
+def test_what_a_handler_did_counts_if_nobody_else_had_the_queue() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(2)
+        batch = setup.supply.take(1)
+        setup.is_ours = False
+        assert not setup.supply.succeeded(batch)
+        assert setup.reader.held == [0, 1]
+        await setup.supply.failed(batch)
+        assert setup.reader.held == [1]
+        assert offsets(setup.supply.take(1)) == [1]
+        assert batch[0].reconsume_times == 0
+
+    run(main)
+
+
+def test_nothing_that_a_handler_did_counts_if_somebody_else_may_have_the_queue() -> None:
+    async def main() -> None:
+        setup = Setup(retries_max=0)
+        setup.pull(2)
+        setup.is_proven = False
+        batch = setup.supply.take(1)
+        setup.is_ours = False
+        assert not setup.supply.succeeded(batch)
+        await setup.supply.failed(batch)
+        assert (setup.reader.held, setup.reader.turn) == ([0, 1], Turn.IDLE)
+        assert setup.supply.take(1) == []
+
+    run(main)
+
+
+def test_a_failure_after_the_lock_ran_out_is_nobodys_business() -> None:
+    async def main() -> None:
+        setup = Setup(retries_max=0)
+        setup.pull(1)
+        setup.is_ours = setup.is_proven = False
+        batch = setup.supply.take(1)
+        await batch[0].dead_letter()
+        await setup.supply.failed(batch)
+        assert setup.send_back.returned == []
+        assert setup.reader.held == [0]
+
+    run(main)
+
+
+def test_who_waits_for_a_queue_to_be_free_hears_of_a_handler_that_does_not_count() -> None:
+    async def main() -> None:
+        setup = Setup()
+        setup.pull(1)
+        setup.is_proven = False
+        batch = setup.supply.take(1)
+        setup.reader.process_queue.is_dropped = True
+        setup.supply.dropped(setup.reader.real)
+        waiting = asyncio.create_task(setup.supply.released(setup.reader.real))
+        await asyncio.sleep(0)
+        setup.is_ours = False
+        assert not setup.supply.succeeded(batch)
+        await setup.supply.failed(batch)
+        await asyncio.wait_for(waiting, 5)
 
     run(main)

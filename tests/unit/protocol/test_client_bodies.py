@@ -88,7 +88,10 @@ def test_lock_bodies_go_both_ways() -> None:
     )
     assert decode_lock_request(body) == lock
     assert encode_locked_queues([QUEUE]) == b'{"lockOKMQSet":[' + QUEUE_TEXT + b"]}"
-    assert decode_locked_queues(encode_locked_queues([QUEUE])) == (QUEUE,)
+    assert decode_locked_queues(encode_locked_queues([QUEUE])) == {QUEUE: 0}
+    assert decode_locked_queues(encode_locked_queues([QUEUE], [77])) == {QUEUE: 77}
+    other = encode_locked_queues([QUEUE], [1, 2])
+    assert decode_locked_queues(other) == {QUEUE: 0}, "numbers that belong to no queue"
     with pytest.raises(RequestRejected, match="queues to lock"):
         decode_lock_request(b'{"mqSet":[1]}')
 

@@ -28,6 +28,7 @@ from contrail.protocol.bodies.connections import (
     encode_producer_table,
 )
 from contrail.protocol.bodies.heartbeat import (
+    GOES_ON_FIELD,
     ConsumerData,
     Heartbeat,
     decode_heartbeat,
@@ -146,6 +147,7 @@ class ClientHandlers:
             fields={
                 "IS_SUPPORT_HEART_BEAT_V2": "true",
                 "IS_SUB_CHANGE": "true" if sub_changed else "false",
+                **({GOES_ON_FIELD: str(heartbeat.goes_on_ms)} if heartbeat.goes_on_ms else {}),
             },
         )
 
@@ -240,6 +242,7 @@ class ClientHandlers:
             request.version,
             self._clock.now_ms(),
             owner_of(peer),
+            heartbeat.goes_on_ms,
         )
 
     def handle_unregister(self, request: Request, peer: Peer) -> Response:

@@ -58,7 +58,9 @@ class LockHandlers:
         held = self._locks.lock(wanted.group, present, wanted.client_id, now_ms, owner=owner)
         return Response(
             remark=self._remark(len(wanted.queues) - len(present), len(held) < len(present), owner),
-            body=encode_locked_queues(held),
+            body=encode_locked_queues(
+                held, self._locks.grants(wanted.group, held, wanted.client_id)
+            ),
         )
 
     def _is_there(self, queue: MessageQueue) -> bool:

@@ -14,6 +14,7 @@ from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerGroup, ConsumerTable
 from contrail.broker.state.filter_data import FilterTable
 from contrail.broker.state.producers import ProducerTable
+from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.protocol.bodies.heartbeat import ConsumerData
@@ -35,12 +36,14 @@ class GroupChanges:
         producers: ProducerTable,
         consumers: ConsumerTable,
         filters: FilterTable,
+        locks: QueueLocks,
         settings: RuntimeSettings,
         clock: Clock,
     ) -> None:
         self._producers = producers
         self._consumers = consumers
         self._filters = filters
+        self._locks = locks
         self._settings = settings
         self._clock = clock
 
@@ -108,7 +111,19 @@ class GroupChanges:
             self._after_departure(group, True)
         self._filters.expire(now_ms)
 
+    def end_locks_of_gone(self, now_ms: int) -> None:
+        """End the locks of clients that are gone, and tell those who may have the queues now.
+
+        Members that could not lock a queue when its holder went look again by themselves: Java
+        clients of 4.9 after 20 s only.
+        """
+        for name in self._locks.end_of_gone(now_ms):
+            group = self._consumers.find(name)
+            if group is not None:
+                self._announce(group, True)
+
     def _after_departure(self, group: ConsumerGroup, notify: bool) -> None:
+        self._locks.client_left(group.name)
         if not group.channels:
             self._filters.unregister(group.name, self._clock.now_ms())
         self._announce(group, notify)

@@ -26,11 +26,14 @@ class ClientChannel:
     last_heartbeat_ms: int
     # The address that it counts for where tables are shared by addresses.
     owner: str = THIS_HOST
+    # How long the client handles messages without its broker; 0: it has not said.
+    goes_on_ms: int = 0
 
     def refresh(self, newer: ClientChannel) -> None:
         """Take what a later heartbeat on the same connection says."""
         self.client_id = newer.client_id
         self.last_heartbeat_ms = newer.last_heartbeat_ms
+        self.goes_on_ms = newer.goes_on_ms
 
     def expired(self, now_ms: int, after_ms: int) -> bool:
         return now_ms - self.last_heartbeat_ms > after_ms

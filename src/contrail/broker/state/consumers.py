@@ -177,6 +177,11 @@ class ConsumerTable(Watched):
             )
         return None
 
+    def client_ids(self, group: str) -> set[str]:
+        """The clients of a group; empty when none is connected."""
+        found = self._groups.get(group)
+        return set() if found is None else set(found.client_ids())
+
     def register(
         self, data: ConsumerData, channel: ClientChannel, *, with_subscriptions: bool = True
     ) -> bool:

@@ -12,6 +12,8 @@ from typing import Generic, Protocol, TypeVar
 
 LOCK_EXPIRES_MS = 30_000
 """A lock that was not renewed for so long may be somebody else's by now."""
+BROKER_EXPIRES_MS = 60_000
+"""So long a broker keeps a lock that tells nothing of clients that are gone."""
 
 
 class Held(Protocol):
@@ -31,12 +33,14 @@ class ProcessQueue(Generic[M]):
         "_in_hand",
         "_order",
         "cached_bytes",
+        "grant",
         "has_pulled",
         "is_dropped",
         "is_locked",
         "last_consume_ms",
         "last_pull_ms",
         "locked_ms",
+        "locked_until_ms",
         "next_queue_offset",
         "queue_offset_top",
         "unlock_try_count",
@@ -52,7 +56,10 @@ class ProcessQueue(Generic[M]):
         self.has_pulled = False
         self.is_dropped = False
         self.is_locked = False
+        # When its lock was asked for last, and until when that is good; which grant it is, if told.
         self.locked_ms = 0
+        self.locked_until_ms = 0
+        self.grant = 0
         self.unlock_try_count = 0
         self.last_pull_ms = 0
         self.last_consume_ms = 0
@@ -117,9 +124,25 @@ class ProcessQueue(Generic[M]):
 
     # Locks of ordered queues.
 
-    def lock(self, now_ms: int) -> None:
+    def lock(self, asked_ms: int, lasts_ms: int = LOCK_EXPIRES_MS, grant: int = 0) -> None:
+        """It is ours from when that was asked, which is before the broker granted it."""
         self.is_locked = True
-        self.locked_ms = now_ms
+        self.locked_ms = asked_ms
+        self.locked_until_ms = asked_ms + lasts_ms
+        self.grant = grant
+
+    def renew(self, *, asked_ms: int, answered_ms: int, lasts_ms: int, grant: int) -> bool:
+        """The broker says that it is ours; False when somebody else may have had it meanwhile."""
+        if self.grant and grant:
+            was_ours = grant == self.grant
+        elif not grant and lasts_ms >= LOCK_EXPIRES_MS:
+            was_ours = answered_ms <= self.locked_ms + BROKER_EXPIRES_MS
+        else:
+            was_ours = answered_ms <= self.locked_until_ms
+        if self.is_locked and was_ours:
+            self.lock(asked_ms, lasts_ms, grant)
+            return True
+        return False
 
     def holds_lock(self, now_ms: int) -> bool:
-        return self.is_locked and now_ms - self.locked_ms <= LOCK_EXPIRES_MS
+        return self.is_locked and now_ms <= self.locked_until_ms

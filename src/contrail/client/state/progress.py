@@ -52,6 +52,11 @@ class Progress:
         self._stored.pop(queue, None)
         self._frozen.discard(queue)
 
+    def forget(self, queue: MessageQueue) -> None:
+        """Write nothing more of a queue that somebody else may have, but an operator's reset."""
+        if queue not in self._frozen:
+            self.remove(queue)
+
     def changed(self, queues: Collection[MessageQueue] | None) -> dict[MessageQueue, int]:
         """What is to be written, of these queues or of all."""
         return {

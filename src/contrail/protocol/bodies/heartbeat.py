@@ -20,6 +20,10 @@ GROUPS_MAX = 1000
 """Most consumer groups of one heartbeat, and most producer groups."""
 SUBSCRIPTIONS_MAX = 5000
 """Most subscriptions of one heartbeat, of all its groups together."""
+GOES_ON_FIELD = "contrailGoesOnMs"
+"""Contrail's own: in the body what a client announces, in the answer that the broker took it."""
+GOES_ON_MS_MIN = 1_000
+GOES_ON_MS_MAX = 60_000
 
 
 class ConsumeType(Enum):
@@ -74,13 +78,18 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a client says of itself; a ``fingerprint`` other than 0 marks the second form."""
+    """What a client says of itself; a ``fingerprint`` other than 0 marks the second form.
+
+    ``goes_on_ms`` is how long it handles messages of ordered queues without hearing of its broker;
+    0 where it does not say. Apache's brokers pass over it.
+    """
 
     client_id: str
     producer_groups: tuple[str, ...] = ()
     consumers: tuple[ConsumerData, ...] = ()
     fingerprint: int = 0
     without_sub: bool = False
+    goes_on_ms: int = 0
 
 
 def decode_heartbeat(body: bytes, *, now_ms: int) -> Heartbeat:
@@ -101,7 +110,18 @@ def decode_heartbeat(body: bytes, *, now_ms: int) -> Heartbeat:
             consumers=tuple(_decode_consumer(entry, now_ms) for entry in consumers),
             fingerprint=fields.integer("heartbeatFingerprint", 0),
             without_sub=fields.boolean("withoutSub", False),
+            goes_on_ms=_goes_on_ms(fields),
         )
+
+
+def _goes_on_ms(fields: Fields) -> int:
+    given = fields.integer(GOES_ON_FIELD, 0)
+    if given and not GOES_ON_MS_MIN <= given <= GOES_ON_MS_MAX:
+        raise FastJsonError(
+            f"{GOES_ON_FIELD} is {given}: announce {GOES_ON_MS_MIN} to {GOES_ON_MS_MAX} "
+            "milliseconds, or leave it out"
+        )
+    return given
 
 
 def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
@@ -112,6 +132,7 @@ def encode_heartbeat(heartbeat: Heartbeat) -> bytes:
             "heartbeatFingerprint": heartbeat.fingerprint,
             "producerDataSet": [{"groupName": group} for group in heartbeat.producer_groups],
             "withoutSub": heartbeat.without_sub,
+            **({GOES_ON_FIELD: heartbeat.goes_on_ms} if heartbeat.goes_on_ms else {}),
         }
     )
 

@@ -17,6 +17,8 @@ from contrail.protocol.json_style import (
 QUEUES_MAX = 4096
 """Most queues of one request."""
 
+_GRANTS = "contrailGrants"
+
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
@@ -55,17 +57,32 @@ def encode_lock_request(lock: LockRequest) -> bytes:
     )
 
 
-def encode_locked_queues(queues: Iterable[MessageQueue]) -> bytes:
-    """The answer to a lock request: the queues that its client holds now."""
-    return encode_body({"lockOKMQSet": list(queues)})
+def encode_locked_queues(
+    queues: Iterable[MessageQueue], grants: Iterable[int] | None = None
+) -> bytes:
+    """The answer to a lock request: the queues that its client holds now.
+
+    ``grants`` is Contrail's own: a number for each queue, the same as long as nobody else had it.
+    """
+    more = {} if grants is None else {_GRANTS: list(grants)}
+    return encode_body({"lockOKMQSet": list(queues), **more})
 
 
-def decode_locked_queues(body: bytes) -> tuple[MessageQueue, ...]:
-    """Raises ``RequestRejected`` for a body that is absent or malformed."""
+def decode_locked_queues(body: bytes) -> dict[MessageQueue, int]:
+    """The queues with their grants, 0 where the broker tells none.
+
+    Raises:
+        RequestRejected: the body is absent or malformed.
+    """
     what = "a set of locked queues"
     fields = decode_body(body, what)
     with body_errors(what):
-        return _queues(fields, "lockOKMQSet")
+        queues = _queues(fields, "lockOKMQSet")
+        grants = fields.array(_GRANTS)
+        if len(grants) != len(queues):
+            return dict.fromkeys(queues, 0)
+        numbers = [number if isinstance(number, int) else 0 for number in grants]
+        return dict(zip(queues, numbers, strict=True))
 
 
 def _queues(fields: Fields, name: str) -> tuple[MessageQueue, ...]:
