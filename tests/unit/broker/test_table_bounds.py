@@ -88,7 +88,7 @@ class _Broker(Setup):
             request(RequestCode.LOCK_BATCH_MQ, {}, body), peer or stranger()
         )
         assert isinstance(answer.body, bytes)
-        return decode_locked_queues(answer.body), answer.remark
+        return tuple(decode_locked_queues(answer.body)), answer.remark
 
     def beat(self, heartbeat: Heartbeat, peer: FakePeer) -> Response:
         body = encode_heartbeat(heartbeat)
