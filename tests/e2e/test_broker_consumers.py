@@ -169,11 +169,19 @@ def test_a_lock_is_free_for_others_a_minute_after_its_owner_fell_silent(
         answer = broker.done(RequestCode.LOCK_BATCH_MQ, {}, body)
         return queue in decode_locked_queues(answer.body)
 
+    member = {"groupName": "orderly", "consumeType": "CONSUME_PASSIVELY"}
+    heartbeat = {"clientID": "first", "consumerDataSet": [member]}
+    broker.done(RequestCode.HEART_BEAT, {}, json.dumps(heartbeat).encode())
     assert lock("first") and not lock("second")
     cluster.advance(ms=59_000)
     assert not lock("second")
     cluster.advance(ms=2_000)
     assert lock("second") and not lock("first")
+    # This one has sent no heartbeat: it is gone, and stops after 30 s at the latest.
+    cluster.advance(ms=29_000)
+    assert not lock("first")
+    cluster.advance(ms=2_000)
+    assert lock("first")
 
 
 def test_a_group_that_reads_from_the_smallest_offset_says_so(broker: Asker) -> None:
