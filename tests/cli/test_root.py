@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
 import sys
@@ -11,6 +12,7 @@ import pytest
 from contrail import Admin, __version__
 from contrail.cli import app as program
 from contrail.cli.exits import CommandFailed, ExitCode, NotFound, exit_code_of
+from contrail.cli.output import print_rows
 from contrail.errors import (
     BrokerRefused,
     CallTimedOut,
@@ -163,3 +165,63 @@ def test_an_output_that_is_full_is_one_line(cluster: LocalCluster) -> None:
         )
     assert done.returncode == 1
     assert done.stderr.startswith("contrail: ") and done.stderr.count("\n") == 1
+
+
+PROGRAM = [sys.executable, "-m", "contrail.cli"]
+
+
+@pytest.mark.parametrize(
+    "words", ["--help", "--version", "topic --help", "mqadmin", "broker config all", "version"]
+)
+def test_a_reader_that_has_seen_enough_is_no_failure(cluster: LocalCluster, words: str) -> None:
+    environment = {**os.environ, "NAMESRV_ADDR": cluster.namesrv}
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "w") as closed:
+        done = subprocess.run(
+            [*PROGRAM, *words.split()], stdout=closed, stderr=subprocess.PIPE, env=environment
+        )
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+@pytest.mark.parametrize("streams", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_traceback(cluster: LocalCluster, streams: str) -> None:
+    line = f'exec "$@" {streams}'
+    command = ["sh", "-c", line, "sh", *PROGRAM, "broker", "status", "-n", cluster.namesrv]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert ("broker-a" in done.stdout) == (" >" not in f" {streams}")
+
+
+@pytest.mark.parametrize("words", ["--help", "--version", "mqadmin"])
+def test_a_full_disk_behind_the_first_words_is_one_line(words: str) -> None:
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*PROGRAM, words], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr.startswith("contrail: ") and done.stderr.count("\n") == 1
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("columns", "is_table"), [("60", True), ("34", False)])
+def test_a_table_too_wide_for_the_terminal_is_told_row_by_row(
+    monkeypatch: pytest.MonkeyPatch, columns: str, is_table: bool
+) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    monkeypatch.setenv("TERM", "dumb")
+    shown = _Terminal()
+    monkeypatch.setattr(sys, "stdout", shown)
+    rows = [
+        {"broker": "broker-a", "address": "127.0.0.1:10911", "messages": 12_345},
+        {"broker": "broker-b", "address": "127.0.0.1:10921", "messages": 7},
+    ]
+    print_rows(rows, ["broker", "address", "messages"], empty="none")
+    lines = [line.split() for line in shown.getvalue().splitlines() if line.strip()]
+    assert (["broker-a", "127.0.0.1:10911", "12,345"] in lines) == is_table
+    assert (["address", "127.0.0.1:10921"] in lines) != is_table
+    assert all(len(line) <= int(columns) for line in shown.getvalue().splitlines())

@@ -18,6 +18,7 @@ _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 _HELP_FLAGS = ("--help", "-h")
 _VERSION_FLAG = "--version"
 _HELP_WORD = "help"
+_FAILED = 1
 _COMMAND_UNKNOWN = 2
 _INTERRUPTED = 130
 
@@ -79,6 +80,7 @@ COMMANDS = {name: row for section in SECTIONS.values() for name, row in section.
 
 def main() -> None:
     """The ``contrail`` program."""
+    _require_streams()
     try:
         code = run(sys.argv[1:])
     except KeyboardInterrupt:
@@ -94,16 +96,44 @@ def run(arguments: list[str]) -> int:
             # `help topic create` is what `topic create --help` is.
             arguments = [*arguments[1:], _HELP_FLAGS[0]]
         if not arguments or arguments[0] in _HELP_FLAGS:
-            print(help_text())
-            return 0
+            return _say(help_text())
         if arguments[0] == _VERSION_FLAG:
-            print(f"contrail {__version__}")
-            return 0
+            return _say(f"contrail {__version__}")
         if arguments[0] not in COMMANDS and arguments[0] not in _COMPLETION_FLAGS:
             print(_unknown(arguments[0]), file=sys.stderr)
             return _COMMAND_UNKNOWN
     root = import_module("contrail.cli.root")
     return int(root.run(arguments))
+
+
+def _require_streams() -> None:
+    """Give a program that was started with closed streams ones that go nowhere.
+
+    Else the first file or socket that it opens would be taken for its output.
+    """
+    for descriptor, name in enumerate(("stdin", "stdout", "stderr")):
+        try:
+            os.fstat(descriptor)
+        except OSError:
+            # The lowest that is free, which is this one.
+            os.open(os.devnull, os.O_RDWR)
+        if getattr(sys, name) is None:
+            mode = "r" if name == "stdin" else "w"
+            setattr(sys, name, os.fdopen(descriptor, mode, closefd=False))
+
+
+def _say(text: str) -> int:
+    try:
+        print(text, flush=True)
+        return 0
+    except BrokenPipeError:
+        # The reader, such as `head`, has seen enough; nothing is left to be flushed at exit.
+        sys.stdout = None
+        return 0
+    except OSError as error:
+        print(f"contrail: {error}", file=sys.stderr)
+        sys.stdout = None
+        return _FAILED
 
 
 def help_text() -> str:

@@ -17,6 +17,10 @@ from contrail.errors import OptionInvalid
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
+# Brokers take less; what they say of it is told.
+_SIZE_MAX = 64 << 20
+_BATCH_MAX = 100_000
+
 _DEFAULT_SECONDS = 10.0
 
 Topic = Annotated[
@@ -48,7 +52,10 @@ def send(
         ),
     ] = 16,
     size: Annotated[
-        int, typer.Option("--size", min=1, metavar="BYTES", help="The size of each body.")
+        int,
+        typer.Option(
+            "--size", min=1, max=_SIZE_MAX, metavar="BYTES", help="The size of each body."
+        ),
     ] = 1024,
     count: Count = None,
     seconds: Seconds = None,
@@ -57,7 +64,10 @@ def send(
         typer.Option("--rate", min=0.001, metavar="N", help="At most so many messages a second."),
     ] = None,
     batch: Annotated[
-        int, typer.Option("--batch", min=1, metavar="N", help="Messages in one request.")
+        int,
+        typer.Option(
+            "--batch", min=1, max=_BATCH_MAX, metavar="N", help="Messages in one request."
+        ),
     ] = 1,
     mode: Annotated[
         Mode, typer.Option("--mode", help="Wait for answers (sync, async), or not (oneway).")

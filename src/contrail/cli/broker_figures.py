@@ -113,7 +113,7 @@ def print_figures(rows: Sequence[dict[str, Any]], totals: dict[str, Any] | None 
     shown = [_shown(row) for row in rows]
     if totals is not None:
         blank = dict.fromkeys(_COLUMNS, "")
-        sums = {**blank, **_rates(totals), "cluster": "total", "broker": f"{len(rows)} brokers"}
+        sums = {**blank, **_rates(totals), "cluster": "total", "broker": _count_text(len(rows))}
         shown.append(sums)
     print_rows(shown, _COLUMNS, empty="there are no brokers")
 
@@ -131,6 +131,10 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
         "up": duration_text(row["uptime_ms"]),
         "perm": f"{row['perm']}, drained" if drained else row["perm"],
     }
+
+
+def _count_text(count: int) -> str:
+    return "1 broker" if count == 1 else f"{count} brokers"
 
 
 def _version_text(row: dict[str, Any]) -> str:

@@ -30,6 +30,7 @@ from contrail.cli.exits import CommandFailed
 from contrail.cli.message_format import for_terminal
 from contrail.cli.message_output import Format, open_printer
 from contrail.cli.output import (
+    COUNT_MAX,
     AsJson,
     DryRun,
     Yes,
@@ -181,7 +182,8 @@ def replay(
         ),
     ] = None,
     limit: Annotated[
-        int | None, typer.Option("--limit", min=1, help="At most so many, the oldest first.")
+        int | None,
+        typer.Option("--limit", min=1, max=COUNT_MAX, help="At most so many, the oldest first."),
     ] = None,
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="N", help="At most so many a second.")
@@ -226,7 +228,9 @@ def export(
     id: Ids = None,
     since: Since = None,
     until: Until = None,
-    limit: Annotated[int | None, typer.Option("--limit", min=1, help="At most so many.")] = None,
+    limit: Annotated[
+        int | None, typer.Option("--limit", min=1, max=COUNT_MAX, help="At most so many.")
+    ] = None,
     as_json: AsJson = False,
     namesrv: NameServers = None,
     ctx: ContextName = None,

@@ -50,7 +50,11 @@ def doctor(
     watch: Annotated[
         float,
         typer.Option(
-            "--watch", min=0.0, metavar="SECONDS", help="How long between two looks at a group."
+            "--watch",
+            min=0.0,
+            max=3600.0,
+            metavar="SECONDS",
+            help="How long between two looks at a group.",
         ),
     ] = 2.0,
     as_json: AsJson = False,

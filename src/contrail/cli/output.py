@@ -18,6 +18,12 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON, for programs."
 Yes = Annotated[bool, typer.Option("--yes", help="Do it without asking.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show the plan, and change nothing.")]
 
+# Of what is counted by an option; far above what makes sense, and below what Python counts by.
+COUNT_MAX = 1_000_000_000
+# A cell that is longer may be folded; a shorter one would be hard to read.
+_CELL_FOLDED_TO = 24
+_CELL_PADDING = 3
+
 
 def print_json(value: Any) -> None:
     """One JSON value, on one line."""
@@ -27,10 +33,16 @@ def print_json(value: Any) -> None:
 def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, empty: str) -> None:
     """A table with a column for each name; ``empty`` is said when there is no row.
 
-    Numbers stand to the right. What is no terminal gets the whole width that the table needs.
+    Numbers stand to the right. What is no terminal gets the whole width that the table needs; on a
+    terminal that is too narrow for it, each row is a list of names and values.
     """
     if not rows:
         print(empty, file=sys.stderr)
+        return
+    if sys.stdout.isatty() and _width_needed(rows, columns) > _terminal_width():
+        for row in rows:
+            print()
+            print_facts({name: row.get(name) for name in columns if row.get(name) != ""})
         return
     from rich import box
     from rich.table import Table
@@ -42,6 +54,21 @@ def print_rows(rows: Sequence[Mapping[str, Any]], columns: Sequence[str], *, emp
     for row in rows:
         table.add_row(*(text_of(row.get(name)) for name in columns))
     print_rich(table)
+
+
+def _width_needed(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> int:
+    """How wide a table is in which no cell has less than a word's room: longer ones are folded."""
+    widest = (
+        max(len(name), *(min(len(text_of(row.get(name))), _CELL_FOLDED_TO) for row in rows))
+        for name in columns
+    )
+    return sum(width + _CELL_PADDING for width in widest)
+
+
+def _terminal_width() -> int:
+    from shutil import get_terminal_size
+
+    return get_terminal_size().columns
 
 
 def print_facts(facts: Mapping[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib import import_module
 from typing import Any
@@ -82,8 +83,15 @@ def _code_of(arguments: list[str]) -> int:
     try:
         code = app(arguments, prog_name="contrail", standalone_mode=False)
     except SystemExit as stopped:
+        if _is_reader_gone(stopped.__context__):
+            raise BrokenPipeError from stopped
         return stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None)
     return code if isinstance(code, int) else ExitCode.OK
+
+
+def _is_reader_gone(error: BaseException | None) -> bool:
+    """Whether the parser's own main found a closed pipe, which it ends with 1 and no word."""
+    return isinstance(error, OSError) and error.errno == errno.EPIPE
 
 
 def _typed_command(arguments: list[str]) -> str:

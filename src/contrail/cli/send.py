@@ -12,7 +12,7 @@ import typer
 
 from contrail.cli.completion import topic_names
 from contrail.cli.exits import ExitCode
-from contrail.cli.output import AsJson
+from contrail.cli.output import COUNT_MAX, AsJson
 from contrail.cli.send_bodies import gather
 from contrail.cli.sending import Sending, Tally
 from contrail.cli.target import ContextName, NameServers, target
@@ -46,7 +46,10 @@ def send(
         typer.Option("--lines", metavar="PATH", help="A file with a body a line."),
     ] = None,
     repeat: Annotated[
-        int, typer.Option("--repeat", "--count", min=1, help="Send each body so many times.")
+        int,
+        typer.Option(
+            "--repeat", "--count", min=1, max=COUNT_MAX, help="Send each body so many times."
+        ),
     ] = 1,
     rate: Annotated[
         float | None, typer.Option("--rate", metavar="N", help="At most so many messages a second.")

@@ -290,7 +290,10 @@ def dump(
                 end_ms=end_ms,
                 internal=internal,
             )
-        _write_messages(islice(messages, limit), as_json or output is DumpFormat.JSON)
+        _write_messages(
+            islice(messages, limit and min(limit, sys.maxsize)),
+            as_json or output is DumpFormat.JSON,
+        )
     for damage in reader.damaged:
         _complain(f"bytes {damage.physical_start} to {damage.physical_end}: {damage.reason}")
     raise typer.Exit(_DAMAGE if reader.damaged else 0)

@@ -214,12 +214,12 @@ class StoreReader:
 
     def has_topic(self, topic: str) -> bool:
         """Whether the folder has messages of a topic, or its settings."""
-        name = topic.encode()
+        name = topic.encode("utf-8", "surrogateescape")
         return name in self._configured or bool(self.queue_ids(topic))
 
     def queue_ids(self, topic: str) -> set[int]:
         """The queues of a topic that were ever written."""
-        name = topic.encode()
+        name = topic.encode("utf-8", "surrogateescape")
         return {
             queue_id for found, queue_id in {*self.queues, *self._the_tail().runs} if found == name
         }
