@@ -6,18 +6,17 @@ admits a data request asks here: ``SendAdmission`` and ``PullAdmission`` before 
 becomes known to a fast way, ``handlers.system_guard`` for requests that name topics and groups in
 their header, and the handlers of requests that name them in a body or by a record.
 
-==========================  =====  ======  ==================================================
-topic                       read   written  because
-==========================  =====  ======  ==================================================
-trace topics                yes    yes     producers and consumers write their traces there
-``BenchmarkTest``           yes    yes     RocketMQ's benchmark programs use it
-``<cluster>_REPLY_TOPIC``   yes    yes     responders address their replies to it
-``%RETRY%``, ``%DLQ%``      yes    yes     a group's own, unless the group is the system's
-the cluster's, the          no     yes     ``mqadmin clusterRT`` and ``sendMsgStatus`` send there
-broker's name
-``OFFSET_MOVED_EVENT``      no     no      heartbeats may subscribe: ``mqadmin startMonitoring``
-every other                 no     no      its messages are undecided, not due, or the broker's
-==========================  =====  ======  ==================================================
+==========================  ====  =======  =================================================
+topic                       read  written  because
+==========================  ====  =======  =================================================
+trace topics                yes   yes      producers and consumers write their traces there
+``BenchmarkTest``           yes   yes      RocketMQ's benchmark programs use it
+``<cluster>_REPLY_TOPIC``   yes   yes      responders address their replies to it
+``%RETRY%``, ``%DLQ%``      yes   yes      a group's own, unless the group is the system's
+name of cluster, of broker  no    yes      ``mqadmin clusterRT``, ``sendMsgStatus`` send there
+``OFFSET_MOVED_EVENT``      no    no       heartbeats may subscribe: ``mqadmin startMonitoring``
+every other                 no    no       its messages are undecided, not due, or the broker's
+==========================  ====  =======  =================================================
 
 ``TBW102`` is closed too: producers need its route, which NameServers tell, and name it as the
 template of a topic to be made, which is no access to the topic.
