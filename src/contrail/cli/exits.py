@@ -34,6 +34,8 @@ class ExitCode(IntEnum):
     # What was asked for does not exist.
     NOT_FOUND = 5
     INTERRUPTED = 130
+    # SIGTERM ended it before it was done.
+    TERMINATED = 143
 
 
 _MISSING = frozenset(

@@ -44,6 +44,8 @@ class Target:
 
     namesrv: str
     tls: bool | ssl.SSLContext = False
+    # The file behind ``tls``, for programs that make a context of their own.
+    tls_ca: str | None = None
 
     def client_options(self) -> dict[str, Any]:
         """Keyword arguments for any client of ours."""
@@ -99,6 +101,7 @@ def _target_of(name: str, context: Context) -> Target:
     if context.tls_ca is None:
         return Target(namesrv, context.tls)
     try:
-        return Target(namesrv, ssl.create_default_context(cafile=context.tls_ca))
+        tls = ssl.create_default_context(cafile=context.tls_ca)
+        return Target(namesrv, tls, context.tls_ca)
     except (OSError, ssl.SSLError) as error:
         raise ConfigError(f"tls_ca {context.tls_ca}: {error}") from error

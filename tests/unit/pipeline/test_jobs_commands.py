@@ -17,7 +17,16 @@ from typer.testing import CliRunner
 from contrail.cli.pipeline import shared
 from contrail.cli.pipeline.app import JOBS
 from contrail.cli.root import app
-from contrail.errors import ConfigError, ContrailError, JobFailed, OptionInvalid
+from contrail.errors import (
+    ConfigError,
+    ContrailError,
+    DataLost,
+    JobFailed,
+    NameServerUnreachable,
+    NotThere,
+    OptionInvalid,
+    RouteMissing,
+)
 from contrail.pipeline.jobs import session
 from contrail.pipeline.jobs.summary import Summary
 from tests.cli.running import check_json
@@ -30,7 +39,12 @@ class Settings:
 
 class FakeSpark:
     def __init__(self) -> None:
+        self.opened = False
         self.stopped = False
+
+    def open(self, *_: object, **__: object) -> FakeSpark:
+        self.opened = True
+        return self
 
     def stop(self) -> None:
         self.stopped = True
@@ -39,7 +53,7 @@ class FakeSpark:
 @pytest.fixture
 def spark(monkeypatch: pytest.MonkeyPatch) -> FakeSpark:
     made = FakeSpark()
-    monkeypatch.setattr(session, "open_session", lambda *_, **__: made)
+    monkeypatch.setattr(session, "open_session", made.open)
     return made
 
 
@@ -88,7 +102,19 @@ def test_a_job_that_needs_consent_is_refused_where_nobody_can_give_it(
     code = ended(lambda: shared.run(job, Settings(), shared.Running(confirm=True)))
     assert code == 2
     assert "then say --yes" in capsys.readouterr().err
+    assert not spark.opened
+
+
+def test_a_session_is_opened_when_the_job_needs_it_and_stopped_after_it(spark: FakeSpark) -> None:
+    def needing(settings: Settings, *, spark: Any, progress: Any) -> Summary:
+        assert not spark.opened().stopped
+        return job(settings, spark=spark)
+
+    shared.run(needing, Settings(), shared.Running())
     assert spark.stopped
+    spark.opened = spark.stopped = False
+    shared.run(job, Settings(), shared.Running())
+    assert not spark.opened and not spark.stopped
 
 
 @pytest.mark.usefixtures("spark")
@@ -103,7 +129,11 @@ def test_a_dry_run_asks_nobody(capsys: pytest.CaptureFixture[str]) -> None:
         (JobFailed("differs"), 1),
         (OptionInvalid("no such thing"), 2),
         (ConfigError("no such topic"), 2),
-        (KeyboardInterrupt(), 1),
+        (KeyboardInterrupt(), 130),
+        (NotThere("no such topic"), 5),
+        (RouteMissing("no route", topic="orders"), 5),
+        (NameServerUnreachable("no NameServer answered"), 4),
+        (DataLost("gone"), 1),
     ],
 )
 def test_each_kind_of_error_has_its_exit_code_and_is_one_line(
@@ -131,6 +161,15 @@ def test_a_failure_of_spark_is_one_line_and_a_bug_of_ours_is_not_hidden(
 
         return work
 
+    for told, code in (
+        ("contrail.errors.RouteMissing: topic 'x' has no route", 5),
+        ("contrail.errors.NameServerUnreachable: no NameServer answered", 4),
+        ("contrail.errors.OptionInvalid: tags: no", 2),
+        ("contrail.errors.DataLost: gone", 1),
+        ("contrail.errors.SomethingElse: x", 1),
+    ):
+        assert ended(fail(PySparkRuntimeError(f"[X] Traceback\n{told}\n at y"))) == code
+    capsys.readouterr()
     assert ended(fail(PySparkRuntimeError("it broke\n  at org.apache.spark"))) == 1
     assert capsys.readouterr().err == "contrail: it broke\n"
     with pytest.raises(ZeroDivisionError):

@@ -9,6 +9,7 @@ import typer
 from contrail.cli.output import complain
 from contrail.cli.pipeline import shared
 from contrail.cli.pipeline.options import named_options
+from contrail.cli.target import ContextName, NameServers
 from contrail.cli.times import parse_duration, parse_time
 
 if TYPE_CHECKING:
@@ -63,7 +64,8 @@ def archive(
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE", help="An option of the source; repeatable."),
     ] = None,
-    namesrv: shared.NameServers = None,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
     dry_run: shared.DryRun = False,
     as_json: shared.AsJson = False,
     master: shared.Master = None,
@@ -71,6 +73,10 @@ def archive(
 ) -> None:
     """Keep topics as Parquet files, each message once, before retention deletes them."""
     shared.require_spark()
+    with shared.failures():
+        cluster: shared.Cluster | shared.Folders = shared.Folders(named_options(option))
+        if store_path is None:
+            cluster = shared.reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.archive import ArchiveSettings
     from contrail.pipeline.jobs.archive import archive as job
 
@@ -78,7 +84,7 @@ def archive(
         archive=archive,
         topics=tuple(topics or ()),
         topic_pattern=pattern,
-        namesrv=None if store_path is not None else shared.name_servers(namesrv),
+        namesrv=cluster.namesrv,
         store_path=store_path,
         broker_name=broker,
         since_ms=parse_time("--since", since),
@@ -87,7 +93,7 @@ def archive(
         round_rows=round_rows,
         allow_loss=allow_loss,
         compression=compression,
-        options=named_options(option),
+        options=cluster.options,
         dry_run=dry_run,
     )
 

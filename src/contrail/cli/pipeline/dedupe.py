@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contrail.cli.pipeline import shared
-from contrail.cli.pipeline.options import named_options
+from contrail.cli.target import ContextName, NameServers
 
 if TYPE_CHECKING:
     from contrail.pipeline.jobs.summary import Summary
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def dedupe(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic with repeats.")],
     to_topic: Annotated[str, typer.Argument(metavar="TARGET", help="The topic without.")],
-    namesrv: shared.NameServers = None,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
     to_namesrv: Annotated[
         str | None,
         typer.Option(
@@ -69,11 +70,13 @@ def dedupe(
 ) -> None:
     """Copy a topic to another, dropping repeats of a key within a window."""
     shared.require_spark()
+    with shared.failures():
+        cluster = shared.reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.dedupe import DedupeSettings
     from contrail.pipeline.jobs.dedupe import dedupe as job
 
     settings = DedupeSettings(
-        namesrv=shared.name_servers(namesrv),
+        namesrv=cluster.namesrv,
         topic=topic,
         to_topic=to_topic,
         checkpoint=shared.checkpoint_folder(checkpoint, dry_run),
@@ -85,7 +88,7 @@ def dedupe(
         starting=starting,
         continuous=continuous,
         rows_per_batch=batch,
-        options=named_options(option),
+        options=cluster.options,
         dry_run=dry_run,
     )
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from contrail.cli.pipeline import shared
-from contrail.cli.pipeline.options import named_options
+from contrail.cli.target import ContextName, NameServers
 
 if TYPE_CHECKING:
     from contrail.pipeline.jobs.summary import Summary
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 def migrate(
     topic: Annotated[str, typer.Argument(metavar="TOPIC", help="The topic that is moved.")],
     to_topic: Annotated[str, typer.Argument(metavar="TARGET", help="Where it is moved to.")],
-    namesrv: shared.NameServers = None,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
     to_namesrv: Annotated[
         str | None,
         typer.Option(
@@ -84,11 +85,13 @@ def migrate(
 ) -> None:
     """Move a backlog to a wider topic or another cluster, with its groups' offsets."""
     shared.require_spark()
+    with shared.failures():
+        cluster = shared.reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.migrate import MigrateSettings
     from contrail.pipeline.jobs.migrate import migrate as job
 
     settings = MigrateSettings(
-        namesrv=shared.name_servers(namesrv),
+        namesrv=cluster.namesrv,
         topic=topic,
         to_topic=to_topic,
         checkpoint=shared.checkpoint_folder(checkpoint, dry_run),
@@ -100,7 +103,7 @@ def migrate(
         cut_over_after_s=cut_over_after,
         cut_over_file=cut_over_file,
         rows_per_batch=batch,
-        options=named_options(option),
+        options=cluster.options,
         dry_run=dry_run,
     )
 

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from contrail.cli.pipeline import shared
-from contrail.cli.pipeline.options import named_options
+from contrail.cli.target import ContextName, NameServers
 from contrail.cli.times import parse_time
 
 
@@ -53,7 +53,8 @@ def replay(
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE", help="How the cluster is reached, as TLS."),
     ] = None,
-    namesrv: shared.NameServers = None,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
     checkpoint: shared.CheckpointFolder = None,
     dry_run: shared.DryRun = False,
     yes: shared.Yes = False,
@@ -63,12 +64,14 @@ def replay(
 ) -> None:
     """Send a group's dead letters back, rate-limited, with an outcome for each of them."""
     shared.require_spark()
+    with shared.failures():
+        cluster = shared.reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.replay import ReplaySettings
     from contrail.pipeline.jobs.replay import replay as job
 
     settings = ReplaySettings(
         group=group,
-        namesrv=shared.name_servers(namesrv),
+        namesrv=cluster.namesrv,
         to_topic=to,
         since_ms=parse_time("--since", since),
         until_ms=parse_time("--until", until),
@@ -79,7 +82,7 @@ def replay(
         retries_max=retries_max,
         rate=rate,
         checkpoint=shared.checkpoint_folder(checkpoint, dry_run),
-        options=named_options(option),
+        options=cluster.options,
         dry_run=dry_run,
     )
     shared.run(job, settings, shared.Running(master, conf, as_json, confirm=not yes))

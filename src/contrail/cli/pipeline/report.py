@@ -9,16 +9,18 @@ import typer
 from contrail.cli.pipeline.options import named_options
 from contrail.cli.pipeline.shared import (
     AsJson,
+    Cluster,
     Conf,
     DryRun,
+    Folders,
     Master,
-    NameServers,
     Running,
     failures,
-    name_servers,
+    reached,
     require_spark,
     run,
 )
+from contrail.cli.target import ContextName, NameServers
 from contrail.cli.times import parse_time
 from contrail.model.topic import TRACE_TOPIC
 
@@ -29,6 +31,7 @@ def report(
         typer.Argument(metavar="[TOPIC]...", help="Only these; else all that applications use."),
     ] = None,
     namesrv: NameServers = None,
+    ctx: ContextName = None,
     archive: Annotated[
         str | None, typer.Option("--archive", metavar="DIR", help="Read an archive, too.")
     ] = None,
@@ -70,14 +73,18 @@ def report(
 ) -> None:
     """Report on a time: traffic, lag, retries, dead letters, latency, skew and hot keys."""
     require_spark()
+    is_offline = archive is not None or store_path is not None
+    with failures():
+        cluster: Cluster | Folders = Folders(named_options(option))
+        if namesrv is not None or ctx is not None or not is_offline:
+            cluster = reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.report import ReportSettings, check
     from contrail.pipeline.jobs.report import report as job
 
-    is_offline = archive is not None or store_path is not None
     with failures():
         settings = ReportSettings(
             out=out,
-            namesrv=None if is_offline and namesrv is None else name_servers(namesrv),
+            namesrv=cluster.namesrv,
             archive=archive,
             store_path=store_path,
             topics=tuple(topics or ()),
@@ -87,7 +94,7 @@ def report(
             hot_keys=hot_keys,
             trace=trace,
             trace_topic=trace_topic,
-            options=named_options(option),
+            options=cluster.options,
             dry_run=dry_run,
         )
         check(settings)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from contrail.cli.pipeline import shared
-from contrail.cli.pipeline.options import named_options
+from contrail.cli.target import ContextName, NameServers
 from contrail.cli.times import parse_time
 
 
@@ -50,7 +50,8 @@ def restore(
         list[str] | None,
         typer.Option("--option", metavar="NAME=VALUE", help="An option of the sink; repeatable."),
     ] = None,
-    namesrv: shared.NameServers = None,
+    namesrv: NameServers = None,
+    ctx: ContextName = None,
     checkpoint: shared.CheckpointFolder = None,
     dry_run: shared.DryRun = False,
     yes: shared.Yes = False,
@@ -60,13 +61,15 @@ def restore(
 ) -> None:
     """Send a range of an archive back, in each queue's order, nothing twice."""
     shared.require_spark()
+    with shared.failures():
+        cluster = shared.reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.restore import RestoreSettings
     from contrail.pipeline.jobs.restore import restore as job
 
     settings = RestoreSettings(
         archive=archive,
         topics=tuple(topics),
-        namesrv=shared.name_servers(namesrv),
+        namesrv=cluster.namesrv,
         to_topic=to,
         since_ms=parse_time("--since", since),
         until_ms=parse_time("--until", until),
@@ -78,7 +81,7 @@ def restore(
         where=where,
         rate=rate,
         checkpoint=shared.checkpoint_folder(checkpoint, dry_run),
-        options=named_options(option),
+        options=cluster.options,
         dry_run=dry_run,
     )
     shared.run(job, settings, shared.Running(master, conf, as_json, confirm=not yes))

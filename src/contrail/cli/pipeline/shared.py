@@ -1,6 +1,6 @@
 """What the pipeline commands share: their options, the way a job is run, and what is printed.
 
-Exit codes: 0 done, 1 the job failed or found a difference, 2 the input cannot be used.
+Exit codes are those of every command; what Spark tells of an error of ours has that error's code.
 """
 
 from __future__ import annotations
@@ -18,34 +18,39 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
+from contrail import errors
+from contrail.cli.exits import ExitCode, exit_code_of
 from contrail.cli.output import complain
-from contrail.errors import ContrailError, DataLost, JobFailed, PipelineError, SinkRefused
+from contrail.cli.pipeline.ending import is_ending, quiet_end, wait_for_the_end
+from contrail.cli.pipeline.options import named_options
+from contrail.cli.target import target
+from contrail.errors import (
+    ContrailError,
+    DataLost,
+    JobFailed,
+    NotThere,
+    PipelineError,
+    RecordUndecodable,
+    SinkRefused,
+)
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
     from contrail.pipeline.jobs.summary import Summary
 
-NAMESRV_VARIABLE = "NAMESRV_ADDR"
-DEFAULT_NAMESRV = "127.0.0.1:9876"
-_FAILED = 1
-_UNUSABLE = 2
 _SPARK_PARTS = ("pyspark", "pyarrow", "pandas", "numpy")
+_CLASS_OF_OURS = re.compile(r"contrail\.errors\.(\w+): ")
+_CODES: tuple[tuple[tuple[type[ContrailError], ...], ExitCode], ...] = (
+    ((errors.NoBroker, errors.NameServerUnreachable, errors.CallFailed), ExitCode.UNREACHABLE),
+    ((NotThere, errors.RouteMissing, errors.BrokerUnknown), ExitCode.NOT_FOUND),
+    ((errors.OptionInvalid, errors.ConfigError), ExitCode.UNUSABLE),
+)
 _FACT_OF_OURS = re.compile(r"contrail\.errors\.\w+: (.+)")
 _FROM_A_WORKER = "Error from python worker:"
 _PYTHON_FACT = re.compile(r"^ *([\w.]*(?:Error|Exception): .+)$", re.MULTILINE)
 _CALL_OF_PY4J = re.compile(r"An error occurred while calling \S+")
 
-NameServers = Annotated[
-    str | None,
-    typer.Option(
-        "-n",
-        "--namesrv",
-        metavar="ADDRESSES",
-        help=f"NameServers, as host:port;host:port; by default {NAMESRV_VARIABLE}, "
-        f"else {DEFAULT_NAMESRV}.",
-    ),
-]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", help="Say what would be done, and change nothing.")
 ]
@@ -84,16 +89,46 @@ class Running:
     confirm: bool = False
 
 
-def name_servers(given: str | None) -> str:
-    """The NameServers to ask: the given ones, the environment's, or the usual place."""
-    return given or os.environ.get(NAMESRV_VARIABLE) or DEFAULT_NAMESRV
+@dataclass(frozen=True, slots=True)
+class Cluster:
+    """A cluster: its NameServers, and the options by which Spark reaches it."""
+
+    namesrv: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Folders:
+    """Folders, which need no cluster."""
+
+    options: dict[str, str]
+    namesrv: None = None
+
+
+def reached(namesrv: str | None, context: str | None, option: list[str] | None = None) -> Cluster:
+    """The cluster that the command line, the environment or the context in use names.
+
+    Options of the command line are stronger than those of a context.
+
+    Raises:
+        NotFound: there is no such context.
+        ConfigError: both are given, or the file of contexts cannot be used.
+        OptionInvalid: an option is not ``NAME=VALUE``.
+    """
+    found = target(namesrv, context)
+    options: dict[str, str] = {}
+    if found.tls:
+        options["tls.enable"] = "true"
+    if found.tls_ca is not None:
+        options["tls.client.trustCertPath"] = os.path.abspath(found.tls_ca)
+    return Cluster(found.namesrv, {**options, **named_options(option)})
 
 
 def checkpoint_folder(given: str | None, dry_run: bool) -> str:
     """The folder that was given; only a dry run can do without one."""
     if given is None and not dry_run:
         complain("say with --checkpoint DIR where the job keeps how far it is")
-        raise typer.Exit(_UNUSABLE)
+        raise typer.Exit(ExitCode.UNUSABLE)
     return given or ""
 
 
@@ -105,7 +140,7 @@ def require_spark() -> None:
             f"this needs {', '.join(missing)}, which is not installed: "
             "pip install contrail-mq[spark]"
         )
-        raise typer.Exit(_UNUSABLE)
+        raise typer.Exit(ExitCode.UNUSABLE)
 
 
 def run(job: Callable[..., Summary], settings: Any, running: Running) -> None:
@@ -113,19 +148,28 @@ def run(job: Callable[..., Summary], settings: Any, running: Running) -> None:
 
     ``settings`` is the job's dataclass, with ``dry_run`` in it.
     """
-    with failures():
-        conf = _conf(running.conf)
-        from contrail.pipeline.jobs.session import open_session
+    bars: list[ProgressBar] = []
+    with quiet_end(lambda: clear(bars)), failures():
+        conf = spark_settings(running.conf)
+        from contrail.pipeline.jobs.session import SessionToOpen
 
-        spark = open_session(f"contrail {job.__name__}", master=running.master, conf=conf)
+        spark = SessionToOpen(f"contrail {job.__name__}", master=running.master, conf=conf)
         try:
             if running.confirm and not settings.dry_run:
                 _agree(job(replace(settings, dry_run=True), spark=spark))
             with shown_progress() as progress:
+                bars.append(progress)
                 summary = job(settings, spark=spark, progress=progress)
         finally:
-            spark.stop()
+            if not is_ending():
+                spark.stop()
     print_summary(summary, running.as_json)
+
+
+def clear(bars: list[ProgressBar]) -> None:
+    """Take the bars of a job that ends off the terminal."""
+    for bar in bars:
+        bar.close()
 
 
 @contextmanager
@@ -133,16 +177,41 @@ def failures() -> Iterator[None]:
     """Make one line and an exit code of what a job raises."""
     try:
         yield
-    except (JobFailed, DataLost, SinkRefused) as error:
-        _fail(str(error), _FAILED, error)
-    except ContrailError as error:
-        _fail(str(error), _UNUSABLE, error)
-    except KeyboardInterrupt as error:
-        _fail("stopped; the same command with its --checkpoint goes on", _FAILED, error)
-    except Exception as error:
-        if not _is_sparks(error):
-            raise
-        _fail(spark_line(str(error)), _FAILED, error)
+    except BaseException as error:
+        if is_ending():
+            wait_for_the_end()
+        if isinstance(error, KeyboardInterrupt):
+            _fail("stopped; the same command with its --checkpoint goes on", error)
+        if isinstance(error, ContrailError):
+            _fail(str(error), error)
+        if isinstance(error, Exception) and _is_sparks(error):
+            _fail(spark_line(str(error)), error)
+        raise
+
+
+def code_of(error: BaseException) -> ExitCode:
+    """The exit code of a job that ended with this error."""
+    if isinstance(error, KeyboardInterrupt):
+        return ExitCode.INTERRUPTED
+    if isinstance(error, JobFailed | DataLost | SinkRefused | RecordUndecodable):
+        return ExitCode.FAILED
+    if isinstance(error, NotThere):
+        return ExitCode.NOT_FOUND
+    if isinstance(error, ContrailError):
+        return exit_code_of(error)
+    return _code_in(str(error))
+
+
+def _code_in(text: str) -> ExitCode:
+    """The code of an error of ours that Spark tells of; any other is a failure of the job."""
+    names = _CLASS_OF_OURS.findall(text)
+    kind = getattr(errors, names[-1], None) if names else None
+    if kind is None:
+        return ExitCode.FAILED
+    for kinds, code in _CODES:
+        if issubclass(kind, kinds):
+            return code
+    return ExitCode.FAILED
 
 
 def spark_line(text: str) -> str:
@@ -224,6 +293,10 @@ class ProgressBar:
     def note(self, text: str) -> None:
         self._bar.console.print(text, markup=False)
 
+    def close(self) -> None:
+        """Leave the terminal as it was."""
+        self._bar.stop()
+
     def end(self) -> None:
         if self._task is not None:
             self._bar.remove_task(self._task)
@@ -256,7 +329,12 @@ def _agree(plan: Summary) -> None:
     typer.confirm("Do this?", abort=True, err=True)
 
 
-def _conf(given: list[str] | None) -> dict[str, str]:
+def spark_settings(given: list[str] | None) -> dict[str, str]:
+    """``--conf`` texts as a table.
+
+    Raises:
+        PipelineError: one is not of the form ``NAME=VALUE``.
+    """
     settings = {}
     for one in given or ():
         name, found, value = one.partition("=")
@@ -282,6 +360,6 @@ def _is_sparks(error: Exception) -> bool:
     return type(error).__module__.partition(".")[0] in {"pyspark", "py4j", "grpc"}
 
 
-def _fail(text: str, code: int, cause: BaseException) -> NoReturn:
+def _fail(text: str, cause: BaseException) -> NoReturn:
     complain(text)
-    raise typer.Exit(code) from cause
+    raise typer.Exit(code_of(cause)) from cause

@@ -8,20 +8,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from contrail.cli.output import complain
-from contrail.cli.pipeline.options import named_options
+from contrail.cli.pipeline.ending import is_ending, quiet_end
 from contrail.cli.pipeline.shared import (
     AsJson,
     Conf,
     DryRun,
     Master,
-    NameServers,
-    _conf,
+    ProgressBar,
+    clear,
     failures,
-    name_servers,
     print_summary,
+    reached,
     require_spark,
     shown_progress,
+    spark_settings,
 )
+from contrail.cli.target import ContextName, NameServers
 
 if TYPE_CHECKING:
     from contrail.pipeline.jobs.sql import SqlSettings
@@ -39,6 +41,7 @@ def sql(
         ),
     ],
     namesrv: NameServers = None,
+    ctx: ContextName = None,
     archive: Annotated[
         str | None,
         typer.Option("--archive", metavar="DIR", help="The archive that archive.NAME reads."),
@@ -80,22 +83,25 @@ def sql(
             f"{output!r} is none of {', '.join(_OUTPUTS)}", param_hint="--output"
         )
     require_spark()
+    with failures():
+        cluster = reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.sql import SqlSettings
     from contrail.pipeline.jobs.sql_output import Output
 
     settings = SqlSettings(
         query=query,
-        namesrv=name_servers(namesrv),
+        namesrv=cluster.namesrv,
         archive=archive,
         store_path=store_path,
         output=Output(output),
         out=out,
         limit=limit,
-        options=named_options(option),
+        options=cluster.options,
         dry_run=dry_run,
     )
-    with failures():
-        summary = _run(settings, master, conf)
+    bars: list[ProgressBar] = []
+    with quiet_end(lambda: clear(bars)), failures():
+        summary = _run(settings, master, conf, bars)
     if as_json:
         typer.echo(summary.as_json())
     elif dry_run or out is not None:
@@ -104,21 +110,24 @@ def sql(
         _print_table(summary)
 
 
-def _run(settings: SqlSettings, master: str | None, conf: list[str] | None) -> Summary:
-    from contrail.pipeline.jobs.session import open_session
-    from contrail.pipeline.jobs.sql import check, sql
+def _run(
+    settings: SqlSettings, master: str | None, conf: list[str] | None, bars: list[ProgressBar]
+) -> Summary:
+    from contrail.pipeline.jobs.session import SessionToOpen
+    from contrail.pipeline.jobs.sql import sql
     from contrail.pipeline.jobs.sql_output import Output
 
-    check(settings)
-    spark = open_session("contrail sql", master=master, conf=_conf(conf))
+    spark = SessionToOpen("contrail sql", master=master, conf=spark_settings(conf))
     try:
         # Lines that are printed and a bar would run into each other.
         if settings.output is not Output.TABLE and settings.out is None:
             return sql(settings, spark=spark, emit=typer.echo)
         with shown_progress() as progress:
+            bars.append(progress)
             return sql(settings, spark=spark, progress=progress)
     finally:
-        spark.stop()
+        if not is_ending():
+            spark.stop()
 
 
 def _print_table(summary: Summary) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from contrail.errors import OptionInvalid
+from contrail.errors import NotThere, OptionInvalid
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX, TRACE_TOPIC, is_system_topic
 from contrail.pipeline.jobs import report_measures as measures
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder
@@ -76,7 +76,7 @@ def plan_topics(settings: ReportSettings) -> TopicPlan:
     )
     missing = sorted(set(settings.topics) - plan.all)
     if missing:
-        raise OptionInvalid(f"there is no topic {missing[0]!r}: see `contrail topic list`")
+        raise NotThere(f"there is no topic {missing[0]!r}: see `contrail topic list`")
     if not plan.all:
         raise OptionInvalid("there are no topics to report on")
     return plan

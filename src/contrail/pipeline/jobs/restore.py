@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, StringType, StructType
 
-from contrail.errors import JobFailed, OptionInvalid
+from contrail.errors import JobFailed, NotThere, OptionInvalid
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
@@ -303,12 +303,12 @@ def chosen_hours(settings: RestoreSettings, folder: ArchiveFolder) -> dict[Hour,
     """The hours that may hold what is asked for.
 
     Raises:
-        OptionInvalid: the archive does not have a topic.
+        NotThere: the archive does not have a topic.
     """
     there = folder.hours()
     missing = set(settings.topics) - {hour.topic for hour in there}
     if missing:
-        raise OptionInvalid(
+        raise NotThere(
             f"topic {min(missing)!r} is not in archive {str(folder.path)!r}: it has "
             f"{', '.join(sorted({hour.topic for hour in there})) or 'none'}"
         )

@@ -1,0 +1,212 @@
+"""``contrail pipeline``: what needs no Spark, which cluster is meant, exit codes, and SIGTERM."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from contrail import Admin, MessageQueue
+from contrail.cli.root import app
+from contrail.pipeline.jobs import session
+from contrail.testing import LocalCluster
+from tests.spark.traffic import make_topic, orders, send_rows
+
+NOBODY = "127.0.0.1:1"
+TOPIC = "commanded"
+JAVA = ("java", "org.apache", "py4j", "Traceback", "Exception", "WARN", "ERROR")
+
+
+@pytest.fixture(scope="module")
+def topic(cluster: LocalCluster) -> str:
+    send_rows(cluster, orders(make_topic(cluster, TOPIC, queues=2), 40))
+    return TOPIC
+
+
+@pytest.fixture
+def no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Nothing may start Spark, and no context or variable of this machine counts."""
+
+    def started(*_: object, **__: object) -> Any:
+        raise AssertionError("Spark was started")
+
+    monkeypatch.setattr(session, "open_session", started)
+    monkeypatch.setattr(session.SparkSession, "getActiveSession", started)
+    monkeypatch.setenv("CONTRAIL_CONTEXTS", str(tmp_path / "contexts.json"))
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+
+
+def contrail(*arguments: str) -> Result:
+    return CliRunner().invoke(app, list(arguments))
+
+
+def pipeline(folder: Path, *arguments: str) -> Result:
+    """A job's command; ``@`` in an argument is a folder of the test's."""
+    return contrail("pipeline", *(one.replace("@", f"{folder}/") for one in arguments))
+
+
+def jobs(topic: str) -> dict[str, list[str]]:
+    return {
+        "migrate": [
+            "migrate",
+            topic,
+            f"{topic}-wide",
+            "--queues",
+            "2",
+            "--checkpoint",
+            "@c",
+            "--yes",
+        ],
+        "archive": ["archive", "@archive", topic],
+        "dedupe": [
+            "dedupe",
+            topic,
+            f"{topic}-once",
+            "--queues",
+            "2",
+            "--checkpoint",
+            "@d",
+            "--yes",
+        ],
+        "replay": ["replay", "no-such-group", "--checkpoint", "@r", "--yes"],
+        "sql": ["sql", f"select count(*) from topic.`{topic}`"],
+        "report": ["report", topic, "--out", "@report"],
+    }
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("job", list(jobs("")))
+def test_an_unreachable_name_server_is_exit_code_4_before_spark(tmp_path: Path, job: str) -> None:
+    answer = pipeline(tmp_path, *jobs("orders")[job], "--namesrv", NOBODY)
+    assert answer.exit_code == 4, answer.output
+    assert NOBODY in answer.output
+    assert len(answer.output.strip().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("job", list(jobs("")))
+def test_a_topic_that_is_not_there_is_exit_code_5_before_spark(
+    tmp_path: Path, cluster: LocalCluster, job: str
+) -> None:
+    answer = pipeline(tmp_path, *jobs("nobody-made-it")[job], "--namesrv", cluster.namesrv)
+    assert answer.exit_code == 5, answer.output
+    assert len(answer.output.strip().splitlines()) == 1
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["migrate", TOPIC, TOPIC, "--checkpoint", "@c", "--yes"],
+        ["migrate", TOPIC, "x", "--option", "nothing", "--checkpoint", "@c", "--yes"],
+        ["migrate", TOPIC, "x", "--conf", "nothing", "--checkpoint", "@c", "--yes"],
+        ["archive", "@a", TOPIC, "--option", "no.such.option=1"],
+        ["sql", "select 1", "--output", "parquet"],
+        ["dedupe", TOPIC, TOPIC, "--checkpoint", "@c", "--yes"],
+    ],
+)
+def test_arguments_that_cannot_be_used_are_exit_code_2_before_spark(
+    tmp_path: Path, cluster: LocalCluster, topic: str, arguments: list[str]
+) -> None:
+    answer = pipeline(tmp_path, *arguments, "--namesrv", cluster.namesrv)
+    assert answer.exit_code == 2, answer.output
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("job", ["migrate", "archive", "dedupe", "report"])
+def test_a_dry_run_starts_no_spark(
+    tmp_path: Path, cluster: LocalCluster, topic: str, job: str
+) -> None:
+    answer = pipeline(tmp_path, *jobs(topic)[job], "--dry-run", "--namesrv", cluster.namesrv)
+    assert answer.exit_code == 0, answer.output
+    assert f"{job}: planned" in answer.output
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("job", ["migrate", "archive", "dedupe", "report"])
+def test_the_context_in_use_and_a_named_one_are_the_cluster_that_is_meant(
+    tmp_path: Path,
+    cluster: LocalCluster,
+    topic: str,
+    job: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    plan = [*jobs(topic)[job], "--dry-run"]
+    assert contrail("ctx", "add", "nobody", NOBODY).exit_code == 0
+    assert contrail("ctx", "add", "here", cluster.namesrv).exit_code == 0
+    assert contrail("ctx", "use", "nobody").exit_code == 0
+    answer = pipeline(tmp_path, *plan)
+    assert answer.exit_code == 4 and NOBODY in answer.output
+    # The stronger first: what is typed, the variable, the context in use.
+    assert pipeline(tmp_path, *plan, "--ctx", "here").exit_code == 0
+    assert pipeline(tmp_path, *plan, "--namesrv", cluster.namesrv).exit_code == 0
+    assert pipeline(tmp_path, *plan, "--ctx", "nobody-made-it").exit_code == 5
+    both = pipeline(tmp_path, *plan, "--ctx", "here", "--namesrv", cluster.namesrv)
+    assert both.exit_code == 2
+    assert contrail("ctx", "use", "here").exit_code == 0
+    assert pipeline(tmp_path, *plan).exit_code == 0
+    monkeypatch.setenv("NAMESRV_ADDR", NOBODY)
+    assert pipeline(tmp_path, *plan).exit_code == 4
+
+
+def test_sigterm_is_one_line_and_its_own_exit_code(
+    tmp_path: Path, cluster: LocalCluster, topic: str
+) -> None:
+    log = tmp_path / "log.txt"
+    command = [sys.executable, "-m", "contrail.cli", "pipeline", "migrate", topic, "followed"]
+    command += ["--queues", "1", "--follow", "--checkpoint", str(tmp_path / "c"), "--yes"]
+    command += ["--namesrv", cluster.namesrv, "--groups", "", "--master", "local[1]"]
+    with log.open("wb") as output:
+        job = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 400
+        while not list((tmp_path / "c").glob("spark/copy/commits/[0-9]*")):
+            assert job.poll() is None and time.monotonic() < deadline, log.read_text()
+            time.sleep(0.05)
+        before = len(log.read_text())
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(60) == 143
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    # The JVM ends a moment later, and has nothing to say either.
+    time.sleep(2)
+    told = log.read_text()[before:]
+    lines = [line for line in told.splitlines() if line.strip()]
+    assert lines == ["contrail: ended by SIGTERM; the same command with its --checkpoint goes on"]
+    assert not any(word in told for word in JAVA)
+
+
+def test_a_group_that_one_broker_of_the_target_does_not_know_is_made_there(tmp_path: Path) -> None:
+    """Offsets of a group that a broker does not know are refused."""
+    settings = {"autoCreateSubscriptionGroup": "false"}
+    with LocalCluster(brokers=2, properties=settings) as pair, Admin(pair.namesrv) as admin:
+        send_rows(pair, orders(make_topic(pair, "halves", queues=1), 10))
+        admin.create_group("half-known", broker="broker-a", retry_count_max=3)
+        admin.commit_offset("half-known", MessageQueue("halves", "broker-a", 0), 2)
+        answer = contrail(
+            *("pipeline", "migrate", "halves", "whole", "--queues", "1", "--yes"),
+            *("--checkpoint", str(tmp_path / "c"), "--namesrv", pair.namesrv),
+            *("--master", "local[2]"),
+        )
+        assert answer.exit_code == 0, answer.output
+        assert "half-known: set on 2 queues" in answer.output
+        known = admin.group_configs()
+        assert known["broker-b"]["half-known"].retry_count_max == 3
+        places = admin.committed_offsets("half-known", "whole")
+        assert len(places) == 2 and None not in places.values()
