@@ -37,6 +37,10 @@ class StoreCorrupt(StoreError):
         self.physical_end = physical_end
 
 
+class OpeningAbandoned(StoreError):
+    """Opening the store was ended on request; the folder is as a crash would leave it."""
+
+
 class StorePoisoned(StoreError):
     """A log write or sync failed; nothing may be acknowledged until the process restarts."""
 

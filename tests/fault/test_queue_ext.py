@@ -5,11 +5,16 @@ from __future__ import annotations
 import struct
 from pathlib import Path
 
+import pytest
+
+from contrail.kernels.java_hash import java_hash
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.handles import FileHandles
 from contrail.store.disk.queue_ext import ExtUnit, QueueExt, is_ext_address
+from contrail.store.log import MessageStore
+from tests.fault.store_setup import append_numbers, numbers_of, small_config
 
 LOG_END = 1 << 40
 ADDRESS_BASE = -(1 << 63)
@@ -159,3 +164,38 @@ def test_retention_takes_extension_files_too(tmp_path: Path) -> None:
     names = sorted(path.name for path in (tmp_path / "consumequeue_ext" / "orders" / "0").iterdir())
     assert names[0] == f"{2000:020d}"
     assert queue.rows(120, 1) == struct.pack(">qiq", 120 * 100, 100, 120 * 31)
+
+
+class CountingFiles(FileSystem):
+    """Counts the bytes that are read."""
+
+    def __init__(self) -> None:
+        self.read_bytes_count = 0
+
+    def pread(self, fd: int, byte_count: int, position: int) -> bytes:
+        data = super().pread(fd, byte_count, position)
+        self.read_bytes_count += len(data)
+        return data
+
+
+@pytest.mark.parametrize("count", [1, 300])
+@pytest.mark.parametrize("stopped", ["in order", "by a crash"])
+def test_a_start_reads_little_of_the_large_sparse_files(
+    tmp_path: Path, count: int, stopped: str
+) -> None:
+    """48 MiB each by default, of which next to nothing is in use."""
+    config = small_config(tmp_path / "store", queue_ext_enabled=True, queue_ext_file_bytes=48 << 20)
+    queues = 10
+    with MessageStore.open(config) as store:
+        for queue_id in range(queues):
+            append_numbers(store, 0, count, queue_id=queue_id)
+    if stopped == "by a crash":
+        (config.root / "abort").write_text("1")
+    files = CountingFiles()
+    with MessageStore.open(config, files=files) as store:
+        assert files.read_bytes_count < queues * (200 << 10)
+        for queue_id in range(queues):
+            assert len(numbers_of(store, queue_id=queue_id)) == count
+            found = store.get(b"orders", queue_id, 0, tag_codes=frozenset({java_hash(b"t0")}))
+            assert found.message_count == min(-(-count // 3), 17)
+        append_numbers(store, count, count + 1)

@@ -11,6 +11,7 @@ import logging
 import secrets
 import socket
 import sys
+import threading
 import time
 
 from contrail.broker.config import BrokerConfig
@@ -56,7 +57,7 @@ from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
-from contrail.errors import RecordDamaged, StorePoisoned, StoreReadOnly
+from contrail.errors import OpeningAbandoned, RecordDamaged, StorePoisoned, StoreReadOnly
 from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
@@ -130,6 +131,7 @@ class Broker:
         self._tls_files = tls_files
         self._ticker: asyncio.Task[None] | None = None
         self._flush_noted = False
+        self._abandoned = threading.Event()
         self._times: RequestTimes | None = None
         self.metrics: TextEndpoint | None = None
         self.failed: asyncio.Event = asyncio.Event()
@@ -142,6 +144,7 @@ class Broker:
         Raises:
             ConfigError: a port cannot be bound.
             StoreError: the store cannot be opened.
+            OpeningAbandoned: ``abandon_start`` was called meanwhile.
         """
         config = self._config
         main, fast = bind_pair(config.listen_address, config.listen_port)
@@ -155,12 +158,22 @@ class Broker:
             fast.close()
             raise
         self._wire()
-        await self._loop.run_in_executor(None, self._recall)
+        try:
+            await self._loop.run_in_executor(None, self._recall)
+        except OpeningAbandoned:
+            main.close()
+            fast.close()
+            await self._loop.run_in_executor(None, self.store.close)
+            raise
         self._ticker = asyncio.create_task(self._run_schedule(), name="broker-schedule")
         await self._serve(main, fast)
         await self._open_metrics()
         _log.info("broker %r serves %s", config.broker_name, self.address)
         await self.registration.register_now()
+
+    def abandon_start(self) -> None:
+        """Have ``start`` end soon, although the store is not open yet; any thread."""
+        self._abandoned.set()
 
     async def _serve(self, main: socket.socket, fast: socket.socket) -> None:
         await self.server.serve(main)
@@ -234,6 +247,7 @@ class Broker:
         """Find out from the log what was going on; runs off the loop, for it may take long."""
         self.tables.topics.restore(self.store.queues(), self._clock.now_ms())
         self.kinds.recover()
+        self.store.go_on()
         self._dedupe.rebuild()
 
     def _make_durable(self) -> None:
@@ -258,6 +272,7 @@ class Broker:
             on_poisoned=self._on_poisoned,
             store_host=self._store_host,
             batch_topics=batch_topics(self.tables.topics.table.topics),
+            is_abandoned=self._abandoned.is_set,
         )
         self.tables.batch_topics.sink = self.store.add_batch_topic
 

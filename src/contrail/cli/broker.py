@@ -103,7 +103,12 @@ def broker(
     for warning in warnings(read):
         _log.warning("%s", warning)
     raise typer.Exit(
-        serve(lambda: _broker(read), on_ready=_ready, failed_event=lambda made: made.failed)
+        serve(
+            lambda: _broker(read),
+            on_ready=_ready,
+            failed_event=lambda made: made.failed,
+            abandon=lambda made: made.abandon_start(),
+        )
     )
 
 

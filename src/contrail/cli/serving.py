@@ -14,7 +14,7 @@ import signal
 from collections.abc import Callable
 from typing import NoReturn, Protocol, TypeVar
 
-from contrail.errors import ConfigError
+from contrail.errors import ConfigError, OpeningAbandoned
 from contrail.runtime.build import interpreted_warning
 from contrail.runtime.event_loop import (
     EventLoopChoice,
@@ -46,15 +46,18 @@ def serve(
     *,
     on_ready: Callable[[S], None],
     failed_event: Callable[[S], asyncio.Event | None] = lambda servant: None,
+    abandon: Callable[[S], None] = lambda servant: None,
 ) -> int:
     """Make a server on the event loop, serve until the end, and return the exit code.
+
+    ``abandon`` has a server that is still starting end that soon, with ``OpeningAbandoned``.
 
     Raises:
         ContrailError: it could not be started.
     """
     choice = choose_event_loop()
     _tell(choice)
-    return run_on_loop(_serve(make, on_ready, failed_event), choice)
+    return run_on_loop(_serve(make, on_ready, failed_event, abandon), choice)
 
 
 def _tell(choice: EventLoopChoice) -> None:
@@ -68,10 +71,17 @@ async def _serve(
     make: Callable[[], S],
     on_ready: Callable[[S], None],
     failed_event: Callable[[S], asyncio.Event | None],
+    abandon: Callable[[S], None],
 ) -> int:
     end = _End()
     servant = make()
-    await _start(servant)
+    end.on_signal = lambda: abandon(servant)
+    try:
+        await _start(servant)
+    except OpeningAbandoned as abandoned:
+        _log.info("%s", abandoned)
+        return STOPPED
+    end.on_signal = None
     set_collector_for_serving()
     on_ready(servant)
     has_failed = await end.wait(failed_event(servant))
@@ -107,6 +117,8 @@ class _End:
 
     def __init__(self) -> None:
         self._signalled = asyncio.Event()
+        # Called at the first signal, while the server starts.
+        self.on_signal: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
         for number in _SIGNALS:
             loop.add_signal_handler(number, self._on_signal, number)
@@ -117,6 +129,8 @@ class _End:
             end_at_once(128 + number)
         _log.info("%s: stopping; once more ends at once", number.name)
         self._signalled.set()
+        if self.on_signal is not None:
+            self.on_signal()
 
     async def wait(self, failed: asyncio.Event | None) -> bool:
         """Return whether it was a failure."""

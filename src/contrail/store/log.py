@@ -13,7 +13,14 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from contrail.clock import Clock, SystemClock
-from contrail.errors import DiskFull, StoreClosed, StoreError, StorePoisoned, StoreReadOnly
+from contrail.errors import (
+    DiskFull,
+    OpeningAbandoned,
+    StoreClosed,
+    StoreError,
+    StorePoisoned,
+    StoreReadOnly,
+)
 from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.model.property_sieve import PropertySieve
 from contrail.runtime.crashpoints import crashpoint
@@ -71,7 +78,9 @@ class MessageStore:
         accept_loss: bool,
         store_host: bytes,
         batch_topics: frozenset[bytes],
+        is_abandoned: Callable[[], bool],
     ) -> None:
+        self._is_abandoned = is_abandoned
         self._config = config
         self._clock = clock
         self._files = files
@@ -121,13 +130,15 @@ class MessageStore:
         accept_loss: bool = False,
         store_host: bytes = LOOPBACK_HOST,
         batch_topics: frozenset[bytes] = frozenset(),
+        is_abandoned: Callable[[], bool] = lambda: False,
     ) -> Self:
         """Lock the folder, recover it and make it ready.
 
         ``on_arrival`` is called on the owner's thread from ``dispatch``; ``on_flushed`` and
-        ``on_poisoned`` may be called on the flusher's.
+        ``on_poisoned`` may be called on the flusher's. ``is_abandoned`` is asked between steps.
 
         Raises:
+            OpeningAbandoned: ``is_abandoned`` said so; the next opening begins anew.
             StoreLocked: another process has it open.
             StoreCorrupt: durable messages are damaged or missing, and loss was not accepted.
             StoreLayoutError: a file has a name or length that does not belong there.
@@ -152,6 +163,7 @@ class MessageStore:
                 accept_loss=accept_loss,
                 store_host=store_host,
                 batch_topics=batch_topics,
+                is_abandoned=is_abandoned,
             )
         except OSError as error:
             lock.release()
@@ -175,11 +187,17 @@ class MessageStore:
             self._index,
             self._dispatcher,
             accept_loss=accept_loss,
+            go_on=self.go_on,
         )
         was_clean = not self._files.exists(self._abort_path)
         recovered, self.recovery = recovery.run(known, was_clean=was_clean)
         self.recovery.problems += tidied
         return recovered, known.apache or ApacheCheckpoint()
+
+    def go_on(self) -> None:
+        """Raises ``OpeningAbandoned`` if nobody wants this store to be opened any more."""
+        if self._is_abandoned():
+            raise OpeningAbandoned(f"opening the store in {self._config.root} was abandoned")
 
     def _wire(
         self,
@@ -503,7 +521,9 @@ class MessageStore:
 
         What is damaged is told of and passed over.
         """
-        return self._reading.messages_between(physical_start, physical_end)
+        for message in self._reading.messages_between(physical_start, physical_end):
+            self.go_on()
+            yield message
 
     def is_near(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
         """Whether reads of a queue from there on surely wait for no disk."""

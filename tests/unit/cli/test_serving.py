@@ -13,7 +13,7 @@ import pytest
 
 from contrail.cli import serving
 from contrail.cli.serving import FAILED, STOPPED, serve, with_fix
-from contrail.errors import ConfigError, StoreLocked
+from contrail.errors import ConfigError, OpeningAbandoned, StoreLocked
 
 
 class FakeServer:
@@ -55,6 +55,21 @@ def test_a_signal_stops_the_server_and_is_no_failure(number: signal.Signals) -> 
     server = FakeServer()
     assert run(server, lambda made: os.kill(os.getpid(), number)) == STOPPED == 0
     assert server.calls == ["start", "stop"]
+
+
+def test_a_signal_during_the_start_abandons_it_and_is_no_failure() -> None:
+    abandoned = asyncio.Event()
+
+    class SlowServer(FakeServer):
+        async def start(self) -> None:
+            self.calls.append("start")
+            os.kill(os.getpid(), signal.SIGTERM)
+            await asyncio.wait_for(abandoned.wait(), 60)
+            raise OpeningAbandoned("it was abandoned")
+
+    server = SlowServer()
+    code = serve(lambda: server, on_ready=lambda made: None, abandon=lambda made: abandoned.set())
+    assert (code, server.calls) == (STOPPED, ["start"])
 
 
 def test_a_failed_server_is_stopped_and_its_exit_code_says_so() -> None:

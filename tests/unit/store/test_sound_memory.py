@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from contrail.store.config import StoreConfig
 from contrail.store.state.sound_memory import SoundMemory
 
 MINUTE_MS = 60_000
@@ -70,3 +73,12 @@ def test_what_was_written_while_nobody_looked_is_not_sound() -> None:
     assert not sound.is_sound(5000, 100, hours_later_ms)
     assert not sound.is_sound(1500, 100, hours_later_ms)
     assert sound.is_sound(9000, 100, hours_later_ms)
+
+
+def test_durability_tells_of_the_minute() -> None:
+    """What reads promise has this one limit; the page that makes the promise names it."""
+    page = Path(__file__).parents[3] / "docs" / "design" / "durability.md"
+    promise = page.read_text(encoding="utf-8").split("## Nine rules")[0]
+    default_ms = StoreConfig(root=Path()).sound_ms
+    assert f"`contrailSoundFor`, {default_ms // 1000} s" in " ".join(promise.split())
+    assert "`contrailSoundFor=0`" in promise

@@ -331,7 +331,7 @@ class ConsumeQueue(RowQueue):
         return self._first_at_or_above(1, low, high) if self.physical_end else high
 
     def _load_ext(self, ext: QueueExt) -> str | None:
-        problem = ext.load()
+        problem = ext.load(self._last_address())
         if problem is None and not self._cut_ext(ext):
             problem = f"{ext.folder} lacks the unit of the last row"
         return problem
@@ -453,13 +453,16 @@ class ConsumeQueue(RowQueue):
 
     def _cut_ext(self, ext: QueueExt) -> bool:
         """End the extension after the last row's unit; False when that unit is not there."""
+        return ext.truncate(self._last_address())
+
+    def _last_address(self) -> int | None:
+        """The address of the last unit that a row has; None without any."""
         first = self._rows.start // ROW_BYTES
         for queue_offset in range(self.queue_offset_max - 1, first - 1, -1):
             address = self._row(queue_offset)[2]
             if is_ext_address(address):
-                return ext.truncate(address)
-        ext.truncate(None)
-        return True
+                return address
+        return None
 
     def _drop_ext_before(self, queue_offset: int) -> None:
         if self._ext is not None and queue_offset < self.queue_offset_max:

@@ -31,6 +31,7 @@ _ADDRESS_MAX = -(1 << 31) - 1
 # Each file keeps this much for the mark that ends it.
 _END_BYTES = 4
 _END_MARK = struct.pack(">h", -1)
+_WALK_BYTES = 64 << 10
 
 _UNIT = struct.Struct(">hqqh")
 
@@ -81,12 +82,25 @@ class QueueExt:
         """The address the next unit will get, if it fits the file."""
         return self._units.end + _ADDRESS_BASE
 
-    def load(self) -> str | None:
-        """Find the files and walk the units; returns what is wrong, or None."""
+    def load(self, last_address: int | None = None) -> str | None:
+        """Find the files and where the units end; returns what is wrong, or None.
+
+        The unit at ``last_address``, the one of the queue's last row, ends them: files are large
+        and sparse, and are not read. Without it the last file is walked unit by unit.
+        """
         problem = self._units.find()
         if problem is None:
-            self._units.settle(self._walked_end())
+            end = None if last_address is None else self._end_after(last_address)
+            self._units.settle(self._walked_end() if end is None else end)
         return problem
+
+    def _end_after(self, address: int) -> int | None:
+        """Where the unit at ``address`` ends; None if there is none."""
+        position = address - _ADDRESS_BASE
+        if not self._units.start <= position < self._units.created:
+            return None
+        unit = self._read(position, self._units.read_file)
+        return None if unit is None else position + UNIT_BYTES_MIN + len(unit.bitmap)
 
     def append(self, tags_code: int, store_timestamp_ms: int, bitmap: bytes = b"") -> int | None:
         """Add a unit and return its address; None when its bitmap is too long to keep."""
@@ -179,14 +193,17 @@ class QueueExt:
         return units.start
 
     def _walk(self, file_start: int) -> int:
-        units = self._units
-        data = units.read_file(file_start, units.file_bytes)
-        at = 0
-        while at + UNIT_BYTES_MIN <= len(data):
-            size, _, _, bitmap_bytes = _UNIT.unpack_from(data, at)
+        units, file_end = self._units, file_start + self._units.file_bytes
+        data, base, position = b"", file_start, file_start
+        while position + UNIT_BYTES_MIN <= file_end:
+            if position + UNIT_BYTES_MIN > base + len(data):
+                base, data = position, units.read_file(position, min(_WALK_BYTES, file_end - base))
+                if len(data) < UNIT_BYTES_MIN:
+                    break
+            size, _, _, bitmap_bytes = _UNIT.unpack_from(data, position - base)
             if size == -1:
-                return file_start + units.file_bytes
+                return file_end
             if size != UNIT_BYTES_MIN + bitmap_bytes or bitmap_bytes < 0:
                 break
-            at += size
-        return file_start + min(at, len(data))
+            position += size
+        return min(position, file_end)

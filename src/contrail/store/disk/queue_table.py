@@ -95,13 +95,21 @@ class QueueTable:
     # Starting and stopping.
 
     def load(
-        self, *, physical_limit: int, marks: dict[tuple[bytes, int], QueueMark] | None
+        self,
+        *,
+        physical_limit: int,
+        marks: dict[tuple[bytes, int], QueueMark] | None,
+        go_on: Callable[[], None] = lambda: None,
     ) -> list[QueueProblem]:
-        """Find every queue on disk and hold it to its mark; queues with a problem are emptied."""
+        """Find every queue on disk and hold it to its mark; queues with a problem are emptied.
+
+        ``go_on`` is called between queues, and raises to end it.
+        """
         problems: list[QueueProblem] = []
         missing = dict(marks or {})
         # All are found before the first is opened: ending a deletion removes folders.
         for topic, queue_id in list(self._found()):
+            go_on()
             mark = missing.pop((topic, queue_id), None)
             queue = self._made(topic, queue_id)
             problem = _load(queue, physical_limit, mark)

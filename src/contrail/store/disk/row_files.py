@@ -382,10 +382,19 @@ class RowFiles:
         self._handles.close(path)
 
     def _first_beyond(self, end: int, file_end: int) -> bytes:
-        for position in range(end, file_end, _SCAN_BYTES):
+        file_start = file_end - self.file_bytes
+        fd = self._handles.fd(self.path_at(file_start))
+        position = end
+        while position < file_end:
+            # Holes are passed over unread; a piece still begins at a whole row.
+            found = self._files.next_data(fd, position - file_start)
+            if found is None:
+                break
+            position += (found + file_start - position) // _SCAN_BYTES * _SCAN_BYTES
             data = self.read_file(position, min(_SCAN_BYTES, file_end - position))
             if _holds_more(data):
                 return data
+            position += _SCAN_BYTES
         return b""
 
     def _clear(self, position: int, stop: int) -> None:

@@ -9,6 +9,7 @@ index are then fed from the first record they may have missed.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -31,7 +32,7 @@ from contrail.runtime.files import FileSystem, write_fully
 from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import IndexMark, KeyIndex
 from contrail.store.disk.marker_files import ApacheCheckpoint
-from contrail.store.disk.queue_table import QueueTable
+from contrail.store.disk.queue_table import QueueMark, QueueProblem, QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.checkpoint import Known, LogMark
 from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
@@ -92,7 +93,10 @@ class Recovery:
         dispatcher: Dispatcher,
         *,
         accept_loss: bool = False,
+        go_on: Callable[[], None] = lambda: None,
     ) -> None:
+        """``go_on`` is called between steps, and raises to end the recovery."""
+        self._go_on = go_on
         self._config = config
         self._files = files
         self._segments = segments
@@ -159,7 +163,7 @@ class Recovery:
         position = min(derived.dispatched_end, limit) if derived else lowest
         marks = derived.queues if derived else {}
         self._queues.tombstones.update(derived.tombstones if derived else {})
-        problems = self._queues.load(physical_limit=position, marks=marks if derived else None)
+        problems = self._load_queues(position, marks if derived else None)
         in_order = log.clean and report.was_clean
         derive_from = self._load_index(position, derived.index_files if derived else [], in_order)
         if problems or derived is None:
@@ -176,7 +180,7 @@ class Recovery:
     def _plan_foreign_clean(self, report: RecoveryReport) -> _Plan:
         """RocketMQ closed it in order: its queues say how far the log was read."""
         limit, lowest = self._segments.physical_limit, self._segments.physical_min
-        problems = self._queues.load(physical_limit=limit, marks=None)
+        problems = self._load_queues(limit, None)
         report.problems += [str(problem) for problem in problems]
         queued_end = max(self._queues.physical_end_max, lowest)
         derive_from = self._load_index(limit, None, True)
@@ -190,7 +194,7 @@ class Recovery:
     ) -> _Plan:
         """RocketMQ crashed: its checkpoint names a time before which all is durable."""
         start = self._start_by_time(apache)
-        problems = self._queues.load(physical_limit=start, marks=None)
+        problems = self._load_queues(start, None)
         report.problems += [str(problem) for problem in problems]
         derive_from = self._load_index(start, None, False)
         lowest = self._segments.physical_min
@@ -220,6 +224,11 @@ class Recovery:
             if found[2]:
                 return found[4]
         return 0
+
+    def _load_queues(
+        self, physical_limit: int, marks: dict[tuple[bytes, int], QueueMark] | None
+    ) -> list[QueueProblem]:
+        return self._queues.load(physical_limit=physical_limit, marks=marks, go_on=self._go_on)
 
     def _load_index(self, physical_limit: int, marks: list[IndexMark] | None, trusted: bool) -> int:
         if self._index is None:
@@ -267,6 +276,7 @@ class Recovery:
             elif reason != REASON_END:
                 break
             crashpoint("recovery.chunk_scanned")
+            self._go_on()
         return physical_offset
 
     def _scan_chunk(
@@ -389,6 +399,7 @@ class Recovery:
             if found != _ZERO_CHUNK[: len(found)]:
                 write_fully(self._files, segment.fd, _ZERO_CHUNK[: len(found)], position)
                 zeroed += len(found.rstrip(b"\0"))
+            self._go_on()
             next_position = self._files.next_data(segment.fd, position + len(found))
             if next_position is None:
                 break
