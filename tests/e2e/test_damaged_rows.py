@@ -151,8 +151,8 @@ def test_timers_behind_damaged_rows_are_delivered_once(
     cluster.brokers[0].stop()
     damage(root, TIMER_TOPIC, 0, kind)
     # Without the files of the timers all of them are taken from the queue again.
-    shutil.rmtree(root / "timerlog")
-    (root / "timerwheel").unlink()
+    shutil.rmtree(root / "timerlog", ignore_errors=True)
+    (root / "timerwheel").unlink(missing_ok=True)
     (root / "config" / "timercheck").unlink(missing_ok=True)
     cluster.brokers[0].start()
     cluster.advance(ms=30_000)
