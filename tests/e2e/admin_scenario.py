@@ -16,6 +16,8 @@ from typing import Any, Self
 import pytest
 
 from contrail.client.admin import Admin
+from contrail.client.message import Message
+from contrail.client.producer import Producer
 from contrail.errors import (
     BrokerRefused,
     BrokerUnknown,
@@ -24,10 +26,18 @@ from contrail.errors import (
     OffsetIllegal,
     RouteMissing,
 )
-from contrail.model.properties import KEYS, PGROUP, TAGS, TRAN_MSG, UNIQ_KEY, encode_properties
+from contrail.model.properties import (
+    KEYS,
+    PGROUP,
+    REAL_TOPIC,
+    TAGS,
+    TRAN_MSG,
+    UNIQ_KEY,
+    encode_properties,
+)
 from contrail.model.record import TRANSACTION_PREPARED
 from contrail.model.subscription import SubscriptionData
-from contrail.model.topic import Perm
+from contrail.model.topic import SCHEDULE_TOPIC, Perm
 from contrail.protocol.bodies.heartbeat import ConsumerData, Heartbeat, encode_heartbeat
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, Response
@@ -361,6 +371,29 @@ async def messages_are_found_and_browsed(place: Place, word: str) -> None:
 # Members.
 
 
+async def what_waits_is_listed_or_pulled(place: Place, word: str) -> None:
+    """Contrail's brokers list what is their own; Apache's let everybody pull it."""
+    topic = f"{word}_waits"
+    async with Admin(place.namesrv) as admin, Producer(f"{word}_p", place.namesrv) as producer:
+        await make_traffic(admin, topic)
+        sent = await producer.send(Message(topic, b"waits", delay_level=17))
+        queue = MessageQueue(SCHEDULE_TOPIC, sent.queue.broker_name, 16)
+
+        async def is_there() -> bool:
+            return await admin.queue_offset_max(queue) > await admin.queue_offset_min(queue)
+
+        await eventually(is_there, f"a message in {SCHEDULE_TOPIC}")
+        (found,) = [one async for one in admin.browse(queue) if one.message_id == sent.message_id]
+        assert (found.body, found.properties[REAL_TOPIC]) == (b"waits", topic)
+        assert await admin.search_offset(queue, found.store_timestamp_ms) <= found.queue_offset
+        assert (await admin.message_at(queue, found.queue_offset)).message_id == found.message_id
+
+        async def is_indexed() -> bool:
+            return bool(await admin.messages_by_unique_key(SCHEDULE_TOPIC, sent.message_id))
+
+        await eventually(is_indexed, f"the key of a message in {SCHEDULE_TOPIC}")
+
+
 async def members_are_seen_and_asked(place: Place, word: str) -> None:
     topic, group = f"{word}_members", f"{word}_team"
     async with Admin(place.namesrv) as admin, Peer(f"127.0.0.1@{word}") as peer:
@@ -493,6 +526,7 @@ PARTS: tuple[Part, ...] = (
     groups_are_made_changed_and_deleted,
     offsets_are_read_set_cloned_and_reset,
     messages_are_found_and_browsed,
+    what_waits_is_listed_or_pulled,
     members_are_seen_and_asked,
     servers_tell_and_change_their_settings,
     a_broker_is_drained_and_filled_again,
