@@ -17,6 +17,7 @@ from pathlib import Path
 from bench import growth_frames as frames
 from bench.growth_brokers import Home, new_home, topic_name, write_groups, write_topics
 from bench.growth_curves import draw_curves
+from bench.growth_fairness import Fairness, fairness_rows
 from bench.growth_load import (
     WAVE,
     Guests,
@@ -57,6 +58,7 @@ class Sizes:
     # What each broker holds from the start: more than its first segment, which is not prepared.
     base_sends: int
     restart_count: int
+    fairness: Fairness
 
 
 SIZES = {
@@ -78,6 +80,9 @@ SIZES = {
         segment_bytes=128 << 20,
         base_sends=120_000,
         restart_count=5,
+        fairness=Fairness(
+            connections=150, parked=100000, topics=1000, groups=2300, seconds=8.0, round_count=3
+        ),
     ),
     "quick": Sizes(
         points={
@@ -93,6 +98,9 @@ SIZES = {
         segment_bytes=16 << 20,
         base_sends=16_000,
         restart_count=1,
+        fairness=Fairness(
+            connections=150, parked=20000, topics=300, groups=700, seconds=3.0, round_count=1
+        ),
     ),
     "tiny": Sizes(
         points={
@@ -112,6 +120,14 @@ SIZES = {
         segment_bytes=1 << 20,
         base_sends=640,
         restart_count=1,
+        fairness=Fairness(
+            connections=5,
+            parked=50,
+            topics=3,
+            groups=5,
+            seconds=0.3,
+            round_count=1,
+        ),
     ),
 }
 
@@ -280,13 +296,18 @@ DIMENSIONS = {
 }
 
 
+FAIRNESS = "fairness"
+
+
 def groups() -> list[str]:
-    return list(DIMENSIONS)
+    return [*DIMENSIONS, FAIRNESS]
 
 
 def measure(group: str, *, size: str, folder: Path) -> list[Row]:
     """The rows of one dimension, measured in ``folder``, which must be empty."""
     sizes = SIZES[size]
+    if group == FAIRNESS:
+        return fairness_rows(folder, sizes.fairness, sizes.segment_bytes)
     if group not in sizes.points:
         print(f"  {group} is left out of a {size} run", file=sys.stderr)
         return []

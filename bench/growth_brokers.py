@@ -112,6 +112,22 @@ def write_topics(home: Home, *, topic_count: int = 1, queue_count: int = _QUEUE_
     config_files.save_topics(FileSystem(), home.store, table)
 
 
+def write_many_groups(home: Home, topic_count: int, group_count: int) -> None:
+    """So many groups, each with offsets in the queues of one of the topics."""
+    names = [GROUP, *(f"{GROUP}-{number}" for number in range(1, group_count))]
+    groups = {name: SubscriptionGroupConfig(name) for name in names}
+    offsets = {
+        config_files.offset_key(topic_name(number % topic_count), name): dict.fromkeys(
+            range(_QUEUE_COUNT), 0
+        )
+        for number, name in enumerate(names)
+    }
+    files = FileSystem()
+    config_files.save_groups(files, home.store, config_files.GroupTable(groups=groups))
+    table = config_files.ConsumerOffsetTable(offsets=offsets)
+    config_files.save_consumer_offsets(files, home.store, table)
+
+
 def write_groups(home: Home, group_count: int) -> None:
     """So many groups, each with an offset in each queue of the topic."""
     names = [GROUP, *(f"{GROUP}-{number}" for number in range(1, group_count))]

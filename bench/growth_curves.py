@@ -60,7 +60,10 @@ def gathered(rows: Iterable[Row]) -> dict[tuple[str, str], Curves]:
 
 def _spots(row: Row) -> Iterator[Spot]:
     named = _NAME.fullmatch(row.name)
-    assert named is not None and row.reference is not None, row.name
+    if named is None:
+        # A delay beside other work is no point of a curve.
+        return
+    assert row.reference is not None, row.name
     at = [float(str(row.details["smallest"])), float(named["point"].replace(",", ""))]
     is_time = row.unit.startswith("ms")
     heights = {_TIME if is_time else _CPU: [row.reference.best, row.ours.best]}

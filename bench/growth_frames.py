@@ -59,6 +59,16 @@ def held_pull(topic: str, queue_id: int, opaque: int) -> bytes:
     return encode_request(Request(RequestCode.PULL_MESSAGE, opaque, fields))
 
 
+def refused_pull() -> bytes:
+    """A pull of a topic that does not exist."""
+    return _request(RequestCode.PULL_MESSAGE, _pull_fields("NoSuchTopic", 0, 0, _OWN_SUBSCRIPTION))
+
+
+def all_lags() -> bytes:
+    """Asks how far all groups are behind."""
+    return _request(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
+
+
 def queue_end() -> bytes:
     """Asks where queue 0 ends."""
     return _request(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})

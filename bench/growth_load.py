@@ -190,6 +190,17 @@ class Guests:
         self._connections = [self._arrive(count) for count in self._pull_counts]
         self._came_s = time.monotonic()
 
+    def wake(self) -> None:
+        """Store a message in each queue that the pulls wait at, all in one write."""
+        sends = [frames.send(PARKED_TOPIC, number) for number in range(PARKED_QUEUES)]
+        with socket.create_connection(
+            (HOST, self._server.port), timeout=ANSWER_TIMEOUT_S
+        ) as sender:
+            sender.sendall(b"".join(sends))
+            for _ in sends:
+                head = received(sender, 4)
+                received(sender, frame_bytes(head) - 4)
+
     def _arrive(self, pull_count: int) -> socket.socket:
         connection = socket.create_connection((HOST, self._server.port), timeout=ANSWER_TIMEOUT_S)
         pulls = [

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from bench.growth import DIMENSIONS, SIZES, draw, groups, measure
+from bench.growth import DIMENSIONS, FAIRNESS, SIZES, draw, groups, measure
 from bench.growth_curves import gathered
 from bench.growth_load import WAVE, waves_of
 from bench.harness import REPOSITORY, Row, Samples
@@ -42,11 +42,18 @@ def test_every_point_but_the_smallest_has_a_row_for_each_dimension(result: dict[
     for dimension, points in SIZES["tiny"].points.items():
         for point in points[1:]:
             assert f"send vs {dimension}: {point:,}" in names
-    assert set(SIZES["tiny"].points) == set(groups())
+    assert {*SIZES["tiny"].points, FAIRNESS} == set(groups())
+
+
+def test_the_delays_of_other_answers_have_targets(result: dict[str, Any]) -> None:
+    targets = {row["name"]: row["target"] for row in result["rows"] if " vs " not in row["name"]}
+    assert list(targets.values()) == ["<= 50", "<= 50", "<= 10"], targets
 
 
 def test_every_row_has_figures_and_the_smallest_point_beside_them(result: dict[str, Any]) -> None:
     for row in result["rows"]:
+        if " vs " not in row["name"]:
+            continue
         assert row["ours"]["best"] > 0, row["name"]
         assert row["reference"]["best"] > 0, row["name"]
 
