@@ -513,3 +513,13 @@ def test_sends_go_on_while_a_broker_is_drained() -> None:
     with LocalCluster(brokers=2) as cluster:
         make_topic(cluster, "drained", order=True)
         run(work(cluster))
+
+
+def test_a_list_for_send_is_told_of_send_batch_in_one_line(cluster: LocalCluster) -> None:
+    messages = [Message("orders", b"x" * 100) for _ in range(200)]
+    with (
+        BlockingProducer("lists", cluster.namesrv) as producer,
+        pytest.raises(MessageInvalid, match=r"list of 200.*send_batch") as caught,
+    ):
+        producer.send(messages)  # type: ignore[arg-type]
+    assert len(str(caught.value)) < 200

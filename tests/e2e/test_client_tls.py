@@ -74,7 +74,9 @@ def test_messages_are_sent_and_pulled_over_tls(
         async with (
             asyncio.timeout(PATIENCE_S),
             Producer("secret-senders", namesrv, tls=trusting) as producer,
-            PullConsumer("secret-readers", namesrv, tls=trusting) as consumer,
+            PullConsumer(
+                "secret-readers", namesrv, tls=trusting, consume_from_where="first"
+            ) as consumer,
         ):
             receipt = await producer.send(Message("secrets", b"in secret"))
             await until_routed(consumer)

@@ -41,7 +41,10 @@ WAIT_S_MAX = 60
 
 async def traced(namesrv: str, topic: str, is_enough: Callable[[list[Trace]], bool]) -> Any:
     """The traces of a topic and the keys they are found by, as soon as there are enough."""
-    async with PullConsumer("readers", namesrv) as consumer, asyncio.timeout(WAIT_S_MAX):
+    async with (
+        PullConsumer("readers", namesrv, consume_from_where="first") as consumer,
+        asyncio.timeout(WAIT_S_MAX),
+    ):
         (queue,) = await consumer.fetch_queues(topic)
         while True:
             found = await consumer.pull(queue, 0, 32)
@@ -82,7 +85,7 @@ def test_a_broker_that_wants_no_traces_gets_none() -> None:
     async def main(namesrv: str) -> None:
         async with Producer("shop", namesrv, trace=True) as producer:
             await producer.send(Message("orders", b"1"))
-        async with PullConsumer("readers", namesrv) as consumer:
+        async with PullConsumer("readers", namesrv, consume_from_where="first") as consumer:
             (queue,) = await consumer.fetch_queues(TRACE_TOPIC)
             assert await consumer.queue_offset_max(queue) == 0
 
@@ -97,7 +100,7 @@ def test_a_consumer_traces_what_it_handles_to_a_topic_of_ones_own() -> None:
         instance = join(ClientSettings.of(namesrv))
         dispatcher = open_trace(instance, "billing", "CONSUMER", "my_traces")
         hook = ConsumerTrace(instance, dispatcher)
-        async with PullConsumer("billing", namesrv) as consumer:
+        async with PullConsumer("billing", namesrv, consume_from_where="first") as consumer:
             found = await consumer.pull(receipt.queue, 0, 1)
         token = hook.before_consume("billing", found.messages)
         hook.after_consume(token, ConsumeOutcome.FAILED, 7)

@@ -12,11 +12,10 @@ from contrail.client.message import MessageQueue
 from contrail.client.offset_stores import OffsetStore
 from contrail.client.queue_locks import QueueLocks
 from contrail.client.queue_reader import QueueReader, ReaderOwner
-from contrail.client.start_places import start_place
+from contrail.client.start_places import StartPlaces
 from contrail.client.state.process_queue import ProcessQueue
 from contrail.clock import monotonic_ms
 from contrail.errors import ClientError
-from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
 
 _log = logging.getLogger(__name__)
 
@@ -43,8 +42,7 @@ class AssignedQueues:
         offsets: OffsetStore,
         locks: QueueLocks | None,
         *,
-        consume_from_where: ConsumeFromWhere,
-        consume_timestamp_ms: int,
+        places: StartPlaces,
         share_again: Callable[[], None],
     ) -> None:
         self.readers: dict[MessageQueue, QueueReader] = {}
@@ -52,8 +50,7 @@ class AssignedQueues:
         self._supply = supply
         self._offsets = offsets
         self._locks = locks
-        self._consume_from_where = consume_from_where
-        self._consume_timestamp_ms = consume_timestamp_ms
+        self._places = places
         self._share_again = share_again
         # Queues that are given up, while a handler still has something of them or their broker has
         # not heard of it.
@@ -118,13 +115,7 @@ class AssignedQueues:
         owner = self._owner
         try:
             await self._offsets.remove(queue)
-            place = await start_place(
-                owner.instance,
-                self._offsets,
-                queue,
-                self._consume_from_where,
-                self._consume_timestamp_ms,
-            )
+            place = await self._places.of(queue)
         except ClientError as error:
             _log.warning("group %s cannot read %s yet: %s", owner.group, queue, error)
             return False

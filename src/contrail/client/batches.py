@@ -17,6 +17,7 @@ from contrail.client.send_frames import properties_text
 from contrail.errors import MessageInvalid
 from contrail.model.batch import BATCH_COUNT_MAX, BatchUnit, encode_batch
 from contrail.model.properties import UNIQ_KEY, WAIT
+from contrail.model.shown import shown
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.codes import RequestCode
 
@@ -49,12 +50,13 @@ def listed(messages: Iterable[Message], call: str) -> list[Message]:
     if isinstance(messages, Message):
         raise MessageInvalid(f"{call} takes a list and got one message: give [message], or send()")
     if not isinstance(messages, Iterable):
-        raise MessageInvalid(f"{call} got {messages!r}: give a list of messages")
+        raise MessageInvalid(f"{call} got {shown(messages)}: give a list of messages")
     found = list(messages)
     for place, message in enumerate(found):
         if not isinstance(message, Message):
             raise MessageInvalid(
-                f"{call} got {message!r} at place {place} of its list, which is no Message: give "
+                f"{call} got {shown(message)} at place {place} of its list, which is no "
+                "Message: give "
                 "Message(topic, body)"
             )
     return found
@@ -69,8 +71,9 @@ def common_sharding_key(messages: Sequence[Message]) -> str | None:
     keys = list(dict.fromkeys(one.sharding_key for one in messages if one.sharding_key))
     if len(keys) > 1:
         raise MessageInvalid(
-            f"a batch goes to one queue and has messages with the sharding keys {keys[0]!r} and "
-            f"{keys[1]!r}: use send_many(), which takes each to its own, or give queue="
+            f"a batch goes to one queue and has messages with the sharding keys "
+            f"{shown(keys[0])} and "
+            f"{shown(keys[1])}: use send_many(), which takes each to its own, or give queue="
         )
     return keys[0] if keys else None
 

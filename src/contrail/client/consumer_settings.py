@@ -12,6 +12,7 @@ from contrail.client.state.allocation import AllocationStrategy, strategy_named
 from contrail.client.state.flow_control import FlowLimits
 from contrail.errors import ConfigError
 from contrail.model.group import check_group_name
+from contrail.model.shown import shown
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 RETRIES_MAX = 16
@@ -55,7 +56,7 @@ class ConsumerSettings:
                 check_value(field.name, value, kind, least=_LEAST.get(field.name, 0))
         minutes = self.consume_timeout_minutes
         if not isinstance(minutes, int | float) or not minutes >= 0:
-            raise ConfigError(f"consume_timeout_minutes={minutes!r}: give a number, 0 or more")
+            raise ConfigError(f"consume_timeout_minutes={shown(minutes)}: give a number, 0 or more")
         if self.pull_batch_size > 1024:
             raise ConfigError(f"pull_batch_size={self.pull_batch_size}: at most 1024")
 
@@ -68,7 +69,9 @@ class ConsumerSettings:
         try:
             return MessageModel(given.upper())
         except ValueError as error:
-            raise ConfigError(f"message_model={given!r}: use CLUSTERING or BROADCASTING") from error
+            raise ConfigError(
+                f"message_model={shown(given)}: use CLUSTERING or BROADCASTING"
+            ) from error
 
     @property
     def strategy(self) -> AllocationStrategy:

@@ -22,6 +22,7 @@ from contrail.client.handler_threads import Handled, HandlerThreads, enter_in_ta
 from contrail.client.hooks import ConsumeHook, ConsumeOutcome
 from contrail.clock import monotonic_ms
 from contrail.errors import ClientError
+from contrail.model.shown import shown
 
 _log = logging.getLogger(__name__)
 
@@ -106,7 +107,7 @@ class Handler:
 
     def __init__(self, function: Callable[..., Any], *, takes_list: bool) -> None:
         if not callable(function):
-            raise ClientError(f"a handler must be callable, {function!r} is not")
+            raise ClientError(f"a handler must be callable, {shown(function)} is not")
         self.function = function
         self.takes_list = takes_list
         # An object may have an ``async def __call__``.
@@ -154,7 +155,7 @@ def is_content(result: object) -> bool:
     if result is ConsumeResult.LATER:
         return False
     raise ClientError(
-        f"a handler returned {result!r}: return nothing, ConsumeResult.SUCCESS or "
+        f"a handler returned {shown(result)}: return nothing, ConsumeResult.SUCCESS or "
         "ConsumeResult.LATER, or raise"
     )
 

@@ -36,6 +36,7 @@ from contrail.client.idempotent_stores import (
 )
 from contrail.client.message import ReceivedMessage
 from contrail.errors import ClientError, ConfigError
+from contrail.model.shown import shown
 
 Key = str | Callable[[Any], str]
 Handler = Callable[..., Any]
@@ -61,7 +62,7 @@ def idempotent(
             or a store that does not have what this kind of handler needs.
     """
     if when_unfinished not in ("run", "skip"):
-        raise ConfigError(f"when_unfinished={when_unfinished!r}: choose 'run' or 'skip'")
+        raise ConfigError(f"when_unfinished={shown(when_unfinished)}: choose 'run' or 'skip'")
     chosen = store if store is not None else MemoryStore()
     if in_transaction and not isinstance(chosen, SqliteStore):
         raise ConfigError("in_transaction needs store=SqliteStore(path)")
@@ -108,7 +109,8 @@ def _of_async(
 ) -> Any:
     if not isinstance(store, IdempotentStore):
         raise ConfigError(
-            f"the store {store!r} is for plain handlers only: give it async methods standing, note "
+            f"the store {shown(store)} is for plain handlers only: give it async methods "
+            "standing, note "
             "and forget"
         )
     run: Runner = _Marked(handler, store, notes_begin)
@@ -207,7 +209,8 @@ def _of_plain(
 ) -> Any:
     if not isinstance(store, PlainIdempotentStore):
         raise ConfigError(
-            f"the store {store!r} is for async handlers only: make the handler `async def`, or "
+            f"the store {shown(store)} is for async handlers only: make the handler `async "
+            "def`, or "
             "give the store plain methods standing_now, note_now and forget_now"
         )
     run: Callable[[str, Any], Any] = _PlainMarked(handler, store, notes_begin)

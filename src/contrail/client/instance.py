@@ -44,6 +44,8 @@ TEMPLATE_QUEUES = 4
 # A broker that went away is tried again after so long, twice that, and so on.
 _RECONNECT_S_FIRST = 0.2
 _RECONNECT_S_MAX = 10.0
+VERSION_5 = 413
+"""What brokers of RocketMQ 5.0 and later call themselves, or more."""
 GOES_ON_MS = 5_000
 """How long handlers of ordered queues go on without their broker, as heartbeats announce it."""
 

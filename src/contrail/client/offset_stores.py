@@ -12,13 +12,13 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Protocol
 
-from contrail.client.instance import ClientInstance
+from contrail.client.instance import VERSION_5, ClientInstance
 from contrail.client.message import MessageQueue
 from contrail.client.queue_places import master_for, queue_fields
 from contrail.client.settings import DEFAULT_INSTANCE
 from contrail.client.state.progress import Progress
 from contrail.errors import BrokerRefused, ClientError, ConfigError, RequestRejected
-from contrail.model.fastjson import Fields, loads
+from contrail.model.fastjson import FastJsonError, Fields, loads
 from contrail.protocol.bodies.reset import encode_reset_offsets
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.json_style import decode_message_queue
@@ -137,7 +137,12 @@ class RemoteOffsets(_InMemory):
     async def stored(self, queue: MessageQueue) -> int | None:
         address = await master_for(self._instance, queue)
         what = f"the progress of group {self._group!r} in {queue}"
-        fields = {"consumerGroup": self._group, **queue_fields(queue)}
+        # Brokers would say 0 for a new group as long as they have message 0 in memory.
+        fields = {
+            "consumerGroup": self._group,
+            **queue_fields(queue),
+            "setZeroIfNotFound": "false",
+        }
         try:
             answer = await self._instance.ask(
                 address,
@@ -150,7 +155,27 @@ class RemoteOffsets(_InMemory):
             if error.code == ResponseCode.QUERY_NOT_FOUND:
                 return None
             raise
-        return int(answer.fields["offset"])
+        offset = int(answer.fields["offset"])
+        if offset == 0 and answer.version < VERSION_5:
+            return await self._stored_before_5_0(address, queue, what)
+        return offset
+
+    async def _stored_before_5_0(self, address: str, queue: MessageQueue, what: str) -> int | None:
+        """Such a broker says 0 in any case: whether that is stored shows its whole table only.
+
+        A broker that does not show its table is believed.
+        """
+        try:
+            answer = await self._instance.ask(
+                address, RequestCode.GET_ALL_CONSUMER_OFFSET, {}, what=what, timeout_ms=_TIMEOUT_MS
+            )
+            table = Fields(loads(answer.body), "the table of offsets").children("offsetTable")
+        except (BrokerRefused, FastJsonError) as error:
+            _log.warning("%s: %s; it is taken to be 0", what, error)
+            return 0
+        queues = table.get(f"{queue.topic}@{self._group}")
+        stored = None if queues is None else queues.unknown(frozenset()).get(str(queue.queue_id))
+        return stored if isinstance(stored, int) else None
 
     async def persist(self, queues: Collection[MessageQueue] | None = None) -> Failures:
         changed = self._progress.changed(queues)

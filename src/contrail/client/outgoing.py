@@ -22,6 +22,7 @@ from contrail.model.properties import (
     UNIQ_KEY,
     WAIT,
 )
+from contrail.model.shown import shown
 from contrail.model.topic import SEND_FORBIDDEN_TOPICS, check_topic_name
 from contrail.protocol.codes import RequestCode
 
@@ -88,14 +89,15 @@ def prepare(message: Message, *, unique_id: str, rules: OutgoingRules) -> Outgoi
 def check_topic(topic: str) -> None:
     """Raises ``MessageInvalid`` for a topic that no application may send to."""
     if not isinstance(topic, str):
-        raise MessageInvalid(f"the topic is {topic!r}: give its name as a str")
+        raise MessageInvalid(f"the topic is {shown(topic)}: give its name as a str")
     try:
         check_topic_name(topic)
     except (TopicMissing, TopicNameIllegal, TopicTooLong) as error:
         raise MessageInvalid(f"a message cannot be sent: {error}") from error
     if topic in SEND_FORBIDDEN_TOPICS:
         raise MessageInvalid(
-            f"topic {topic!r} is the broker's own: applications may not send to it; choose another"
+            f"topic {shown(topic)} is the broker's own: applications may not send to it; "
+            "choose another"
         )
     if len(_sound_topics) >= _SOUND_TOPICS_MAX:
         _sound_topics.clear()
@@ -110,16 +112,16 @@ def check_body(message: Message, body_bytes_max: int) -> bytes:
             body = bytes(body)
         else:
             raise MessageInvalid(
-                f"the body of a message for topic {message.topic!r} is a "
+                f"the body of a message for topic {shown(message.topic)} is a "
                 f"{type(body).__name__}: give bytes, text with .encode()"
             )
     if not body:
         raise MessageInvalid(
-            f"a message for topic {message.topic!r} has an empty body: send at least one byte"
+            f"a message for topic {shown(message.topic)} has an empty body: send at least one byte"
         )
     if len(body) > body_bytes_max:
         raise MessageInvalid(
-            f"a message for topic {message.topic!r} has {len(body)} bytes, at most "
+            f"a message for topic {shown(message.topic)} has {len(body)} bytes, at most "
             f"{body_bytes_max} may be sent: send it in parts, or raise max_message_size here and "
             "maxMessageSize on the broker"
         )
@@ -136,7 +138,7 @@ def build_properties(message: Message) -> dict[str, str]:
     for name, value in properties.items():
         check_property(name, value, message.topic)
         _require_utf8(name, "the property name")
-        _require_utf8(value, f"property {name!r}")
+        _require_utf8(value, f"property {shown(name)}")
     if message.keys:
         properties[KEYS] = _joined_keys(message)
     if message.tags:
@@ -159,7 +161,7 @@ def _check_properties_size(properties: Mapping[str, str], topic: str) -> None:
     )
     if size > PROPERTIES_BYTES_MAX:
         raise MessageInvalid(
-            f"the properties of a message for topic {topic!r} have {size} bytes, at most "
+            f"the properties of a message for topic {shown(topic)} have {size} bytes, at most "
             f"{PROPERTIES_BYTES_MAX} may be sent: put the long ones into the body"
         )
 
@@ -170,7 +172,8 @@ def _joined_keys(message: Message) -> str:
         _plain(key, "a key")
         if KEY_SEPARATOR in key or not key:
             raise MessageInvalid(
-                f"the key {key!r} of a message for topic {message.topic!r} is empty or holds a "
+                f"the key {shown(key)} of a message for topic {shown(message.topic)} is "
+                "empty or holds a "
                 "space, which separates keys: give several in a list, or replace the space"
             )
     return KEY_SEPARATOR.join(keys)
@@ -178,9 +181,9 @@ def _joined_keys(message: Message) -> str:
 
 def _plain(text: str, what: str) -> str:
     if not isinstance(text, str):
-        raise MessageInvalid(f"{what} of a message is {text!r}: give a str")
+        raise MessageInvalid(f"{what} of a message is {shown(text)}: give a str")
     if "\x01" in text or "\x02" in text:
-        raise MessageInvalid(f"{what} {text!r} holds a control character (1 or 2): remove it")
+        raise MessageInvalid(f"{what} {shown(text)} holds a control character (1 or 2): remove it")
     _require_utf8(text, what)
     return text
 
@@ -192,7 +195,7 @@ def _require_utf8(text: str, what: str) -> None:
         text.encode()
     except UnicodeEncodeError as error:
         raise MessageInvalid(
-            f"{what} {text!r} of a message holds half a character (a lone surrogate), which "
+            f"{what} {shown(text)} of a message holds half a character (a lone surrogate), which "
             "cannot be sent as UTF-8: decode the text with the encoding it has, or remove it"
         ) from error
 
@@ -201,7 +204,8 @@ def _put_delay(message: Message, properties: dict[str, str]) -> None:
     given = (message.delay_level != 0, message.delay is not None, message.deliver_at is not None)
     if sum(given) > 1:
         raise MessageInvalid(
-            f"a message for topic {message.topic!r} has more than one of delay_level, delay and "
+            f"a message for topic {shown(message.topic)} has more than one of delay_level, "
+            "delay and "
             "deliver_at: keep one"
         )
     if message.delay_level:
@@ -222,12 +226,14 @@ def _moment_ms(moment: datetime | int) -> int:
     if isinstance(moment, datetime):
         return round(moment.timestamp() * 1000)
     if isinstance(moment, bool) or not isinstance(moment, int) or moment < 0:
-        raise MessageInvalid(f"deliver_at is {moment!r}: give a datetime or epoch milliseconds")
+        raise MessageInvalid(
+            f"deliver_at is {shown(moment)}: give a datetime or epoch milliseconds"
+        )
     return moment
 
 
 def _span_ms(span: timedelta | float) -> int:
     seconds = span.total_seconds() if isinstance(span, timedelta) else span
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < 1e12:
-        raise MessageInvalid(f"delay is {span!r}: give a timedelta or seconds, not below 0")
+        raise MessageInvalid(f"delay is {shown(span)}: give a timedelta or seconds, not below 0")
     return round(seconds * 1000)

@@ -12,9 +12,9 @@ from contrail.client.offset_stores import OffsetStore
 from contrail.client.pull_settings import PullSettings
 from contrail.client.pulling import PullResult, PullStatus, pull_once
 from contrail.client.start_places import (
+    StartPlaces,
     parse_consume_from_where,
     parse_consume_timestamp,
-    start_place,
 )
 from contrail.client.state.prefetched import Prefetched, PrefetchedQueue
 from contrail.errors import BrokerRefused, ClientClosed, ClientError
@@ -43,9 +43,11 @@ class Prefetcher:
         self._settings = settings
         self._offsets = offsets
         self._subscription_of = subscription_of
-        self._from_where = parse_consume_from_where(settings.consume_from_where)
-        self._timestamp_ms = parse_consume_timestamp(
-            settings.consume_timestamp, now_ms=instance.clock.now_ms()
+        self.places = StartPlaces(
+            instance,
+            offsets,
+            parse_consume_from_where(settings.consume_from_where),
+            parse_consume_timestamp(settings.consume_timestamp, now_ms=instance.clock.now_ms()),
         )
         self.held: Prefetched[ReceivedMessage] = Prefetched(settings.limits)
         self._tasks: dict[MessageQueue, asyncio.Task[None]] = {}
@@ -169,9 +171,7 @@ class Prefetcher:
         known = self._offsets.known(queue)
         if known is not None:
             return known
-        return await start_place(
-            self._instance, self._offsets, queue, self._from_where, self._timestamp_ms
-        )
+        return await self.places.of(queue)
 
     async def _pull(self, queue: MessageQueue, queue_offset: int, broker_id: int) -> PullResult:
         settings = self._settings

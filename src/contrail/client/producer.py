@@ -43,6 +43,7 @@ from contrail.client.transactions import (
 )
 from contrail.errors import ClientClosed, ConfigError, GroupTaken, MessageInvalid, SendFailed
 from contrail.model.group import check_group_name
+from contrail.model.shown import shown
 from contrail.model.topic import TRACE_TOPIC
 
 _log = logging.getLogger(__name__)
@@ -452,7 +453,7 @@ class Producer:
 
     def _prepare(self, message: Message) -> Outgoing:
         if not isinstance(message, Message):
-            raise MessageInvalid(f"{message!r} is no Message: send Message(topic, body)")
+            raise _no_message(message)
         instance = self._opened().instance
         now_ms = instance.clock.now_ms()
         unique_id = instance.unique_ids.take(now_ms)
@@ -485,7 +486,9 @@ class _Opened:
 def _checked_group(group: str) -> str:
     given: object = group
     if not isinstance(given, str) or not given.strip():
-        raise ConfigError(f"group={given!r}: name the producer's group, as in Producer('orders')")
+        raise ConfigError(
+            f"group={shown(given)}: name the producer's group, as in Producer('orders')"
+        )
     check_group_name(group)
     if group == _DEFAULT_GROUP:
         raise ConfigError(f"group={group!r} is RocketMQ's own: name a group of yours")
@@ -549,3 +552,12 @@ def _require_topic(topic: str, queue: MessageQueue) -> None:
             f"a message for topic {topic!r} cannot go to a queue of topic {queue.topic!r}: choose "
             "one of publish_queues() of its own topic"
         )
+
+
+def _no_message(given: object) -> MessageInvalid:
+    if isinstance(given, list | tuple | set | frozenset):
+        return MessageInvalid(
+            f"send() takes one Message, it got a {type(given).__name__} of {len(given)}: "
+            "send_batch() sends messages of one topic in one request, send_many() any list"
+        )
+    return MessageInvalid(f"{shown(given)} is no Message: send Message(topic, body)")

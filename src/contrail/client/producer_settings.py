@@ -9,6 +9,7 @@ from contrail.client.compression import Compression
 from contrail.client.outgoing import COMPRESS_OVER_BYTES, MESSAGE_BYTES_MAX, OutgoingRules
 from contrail.client.settings import CLIENT_SETTINGS, check_names, check_value
 from contrail.errors import ConfigError
+from contrail.model.shown import shown
 from contrail.model.topic import AUTO_CREATE_TOPIC
 
 
@@ -33,7 +34,8 @@ class ProducerSettings:
     def __post_init__(self) -> None:
         if not isinstance(self.compression, Compression):
             raise ConfigError(
-                f"compression={self.compression!r}: give one of Compression.ZLIB, .LZ4 and .ZSTD"
+                f"compression={shown(self.compression)}: give one of Compression.ZLIB, .LZ4 "
+                "and .ZSTD"
             )
         for field in fields(self):
             if field.name != "compression":

@@ -62,8 +62,18 @@ class PullMember:
         self.instance.add_consumer(self)
         for queue in self.selection.queues:
             self.prefetcher.add(queue)
+        await self._come_to(self.selection.shared)
         self.rebalancer.start()
         self._persisting = self.instance.spawn(self._persist_forever(), f"persist {self._group}")
+
+    async def _come_to(self, topics: Collection[str]) -> None:
+        """Queues that these topics get from now on are read from their beginning."""
+        for topic in topics:
+            try:
+                await self.instance.route(topic)
+            except ClientError as error:
+                _log.info("group %s waits for topic %r: %s", self._group, topic, error)
+        self.prefetcher.places.note(topics)
 
     async def stop(self) -> None:
         """Write the progress and leave the group."""

@@ -11,6 +11,7 @@ from contrail.client.settings import CLIENT_SETTINGS, check_names, check_value
 from contrail.client.state.allocation import AllocationStrategy, strategy_named
 from contrail.client.state.prefetched import PrefetchLimits
 from contrail.errors import ConfigError
+from contrail.model.shown import shown
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
 
 
@@ -72,7 +73,8 @@ class PullSettings:
             return MessageModel(self.message_model)
         except ValueError as error:
             raise ConfigError(
-                f"message_model={self.message_model!r} is unknown: use CLUSTERING or BROADCASTING"
+                f"message_model={shown(self.message_model)} is unknown: use CLUSTERING or "
+                "BROADCASTING"
             ) from error
 
 

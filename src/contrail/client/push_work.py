@@ -27,7 +27,11 @@ from contrail.client.request_reply import RequestReply
 from contrail.client.running_info import running_info
 from contrail.client.send_back import INNER_PRODUCER_GROUP, SendBack
 from contrail.client.sender import Sender
-from contrail.client.start_places import parse_consume_from_where, parse_consume_timestamp
+from contrail.client.start_places import (
+    StartPlaces,
+    parse_consume_from_where,
+    parse_consume_timestamp,
+)
 from contrail.client.state.consume_figures import TopicFigures
 from contrail.client.subscribed_topics import SubscribedTopics
 from contrail.client.subscriptions import Subscriptions
@@ -100,6 +104,12 @@ class PushWork:
         self._sender = Sender(instance, INNER_PRODUCER_GROUP, ProducerSettings())
         self._replies = RequestReply(instance, self._sender, self._prepared)
         self._offsets = self._open_offsets(is_broadcasting)
+        self._places = StartPlaces(
+            instance,
+            self._offsets,
+            parse_consume_from_where(settings.consume_from_where),
+            parse_consume_timestamp(settings.consume_timestamp, now_ms=self.started_ms),
+        )
         self._locks = QueueLocks(instance, self.group) if self.needs_locks else None
         self.supply = self._open_supply(is_broadcasting)
         self.queues = AssignedQueues(
@@ -107,10 +117,7 @@ class PushWork:
             self.supply,
             self._offsets,
             self._locks,
-            consume_from_where=parse_consume_from_where(settings.consume_from_where),
-            consume_timestamp_ms=parse_consume_timestamp(
-                settings.consume_timestamp, now_ms=self.started_ms
-            ),
+            places=self._places,
             share_again=lambda: self.rebalancer.soon(),
         )
         self.rebalancer = Rebalancer(
@@ -160,6 +167,7 @@ class PushWork:
         if handler is not None:
             self.hire(handler)
         await self._topics.find()
+        self._places.note(self._consumer.subscriptions.user_topics())
         await self.instance.beat()
         await self.rebalancer.run_once()
         # A handler that got something already may have closed the consumer.
@@ -203,6 +211,7 @@ class PushWork:
 
     async def subscribed(self, subscription: SubscriptionData) -> None:
         await self._topics.find_one(subscription)
+        self._places.note([subscription.topic])
         await self.instance.beat()
         await self.rebalancer.run_once()
 

@@ -7,6 +7,7 @@ from datetime import datetime
 from contrail.client.instance import ClientInstance
 from contrail.client.message import MessageQueue
 from contrail.errors import BrokerUnknown, ConfigError
+from contrail.model.shown import shown
 from contrail.protocol.codes import RequestCode
 
 
@@ -29,7 +30,7 @@ def epoch_ms(moment: datetime | int) -> int:
         return moment
     if not isinstance(moment, datetime):
         raise ConfigError(
-            f"{moment!r} is no time: give a datetime, or epoch milliseconds as a whole number"
+            f"{shown(moment)} is no time: give a datetime, or epoch milliseconds as a whole number"
         )
     return int(moment.timestamp() * 1000)
 

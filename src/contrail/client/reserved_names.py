@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contrail.errors import MessageInvalid
 from contrail.model import properties as names
+from contrail.model.shown import shown
 
 _SET_BY_CLIENT = "the client sets it by itself"
 _OF_THE_SYSTEM = "RocketMQ uses it itself; choose another name"
@@ -77,7 +78,7 @@ def check_property(name: str, value: str, topic: str) -> None:
         MessageInvalid: the message names the property and the fix.
     """
     if not isinstance(name, str) or not isinstance(value, str):
-        raise _refused(name, topic, f"name and value must be str, the value is {value!r}")
+        raise _refused(name, topic, f"name and value must be str, the value is {shown(value)}")
     if name in RESERVED_NAMES:
         raise _refused(name, topic, RESERVED_NAMES[name])
     if name.startswith(names.TRANSIENT_PREFIX):
@@ -88,10 +89,10 @@ def check_property(name: str, value: str, topic: str) -> None:
     if "\x01" in name or "\x02" in name or "\x02" in value:
         raise _refused(name, topic, "it holds a control character (1 or 2); remove it")
     if name == names.INNER_MULTI_DISPATCH and "/" in value:
-        raise _refused(name, topic, f"{value!r} holds a slash; remove it")
+        raise _refused(name, topic, f"{shown(value)} holds a slash; remove it")
 
 
 def _refused(name: object, topic: str, fix: str) -> MessageInvalid:
     return MessageInvalid(
-        f"property {name!r} of a message for topic {topic!r} cannot be sent: {fix}"
+        f"property {shown(name)} of a message for topic {shown(topic)} cannot be sent: {fix}"
     )

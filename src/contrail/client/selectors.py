@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from contrail.client.message import Message, MessageQueue
 from contrail.errors import MessageInvalid
 from contrail.kernels.java_hash import java_hash
+from contrail.model.shown import shown
 
 Selector = Callable[[Sequence[MessageQueue], Message, object], MessageQueue]
 
@@ -34,7 +35,7 @@ def java_hash_of(argument: object) -> int:
         folded = (argument ^ ((argument & (1 << 64) - 1) >> 32)) & 0xFFFFFFFF
         return folded - (1 << 32) if folded >= 1 << 31 else folded
     raise MessageInvalid(
-        f"selector_arg is {argument!r}: the hash selector takes a str or an int of 64 bits"
+        f"selector_arg is {shown(argument)}: the hash selector takes a str or an int of 64 bits"
     )
 
 

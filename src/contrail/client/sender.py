@@ -10,7 +10,12 @@ from typing import Any
 
 from contrail.client.back_pressure import Slots
 from contrail.client.hooks import SendHook
-from contrail.client.instance import TEMPLATE_QUEUES, TEMPLATE_TOPIC, ClientInstance
+from contrail.client.instance import (
+    TEMPLATE_QUEUES,
+    TEMPLATE_TOPIC,
+    VERSION_5,
+    ClientInstance,
+)
 from contrail.client.message import MessageQueue, SendReceipt, SendStatus
 from contrail.client.outgoing import TIMER_PROPERTIES, Outgoing
 from contrail.client.producer_settings import ProducerSettings
@@ -45,7 +50,6 @@ _STATUSES = {
     int(ResponseCode.SLAVE_NOT_AVAILABLE): SendStatus.SLAVE_NOT_AVAILABLE,
 }
 _DEFAULT_REGION = "DefaultRegion"
-_VERSION_5 = 413
 # One-way sends never wait by themselves: after so many bytes the loop gets its turn.
 _ONE_WAY_BURST_BYTES = 256 << 10
 _PICKERS_MAX = 10_000
@@ -308,7 +312,7 @@ class Sender:
         version = self._instance.broker_versions.get(address)
         if version is None:
             version = await self._ask_version(address, deadline_s)
-        return version < _VERSION_5
+        return version < VERSION_5
 
     async def _ask_version(self, address: str, deadline_s: float) -> int:
         """Brokers say what they are in every answer; an empty heartbeat asks for nothing else."""

@@ -10,6 +10,7 @@ from difflib import get_close_matches
 from typing import Any, Self
 
 from contrail.errors import ConfigError
+from contrail.model.shown import shown
 from contrail.wire.addresses import split_address
 
 NAMESRV_VARIABLE = "NAMESRV_ADDR"
@@ -32,11 +33,11 @@ class ClientSettings:
 
     def __post_init__(self) -> None:
         if not isinstance(self.tls, bool | ssl.SSLContext):
-            raise ConfigError(f"tls={self.tls!r}: give True, False or an ssl.SSLContext")
+            raise ConfigError(f"tls={shown(self.tls)}: give True, False or an ssl.SSLContext")
         for name in ("unit_name", "client_ip"):
             value = getattr(self, name)
             if value is not None and not isinstance(value, str):
-                raise ConfigError(f"{name}={value!r}: give a str, or None")
+                raise ConfigError(f"{name}={shown(value)}: give a str, or None")
         check_value("instance_name", self.instance_name, str)
         for name in _INTERVALS:
             check_value(name, getattr(self, name), int, least=1)
@@ -76,7 +77,7 @@ def check_names(given: Collection[str], known: Collection[str]) -> None:
 def check_value(name: str, value: object, kind: type, *, least: int = 0) -> None:
     """Raises ``ConfigError`` for a value of another kind, and for a number below ``least``."""
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-        raise ConfigError(f"{name}={value!r}: give {_KINDS[kind]}")
+        raise ConfigError(f"{name}={shown(value)}: give {_KINDS[kind]}")
     if isinstance(value, int) and value < least:
         raise ConfigError(f"{name}={value}: it must be {least} or more")
 
@@ -85,7 +86,9 @@ def _addresses(namesrv: str | Sequence[str] | None) -> tuple[str, ...]:
     given = namesrv if namesrv is not None else os.environ.get(NAMESRV_VARIABLE, "")
     pieces = given.replace(",", ";").split(";") if isinstance(given, str) else given
     if not isinstance(pieces, Sequence) or not all(isinstance(piece, str) for piece in pieces):
-        raise ConfigError(f"namesrv={namesrv!r}: give 'host:9876', or a list of such addresses")
+        raise ConfigError(
+            f"namesrv={shown(namesrv)}: give 'host:9876', or a list of such addresses"
+        )
     addresses = tuple(dict.fromkeys(piece.strip() for piece in pieces if piece.strip()))
     if not addresses:
         raise ConfigError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import datetime
 
 from contrail.client.instance import ClientInstance
@@ -9,6 +10,7 @@ from contrail.client.message import MessageQueue
 from contrail.client.offset_stores import OffsetStore
 from contrail.client.queue_places import epoch_ms, queue_offset_at, queue_offset_max
 from contrail.errors import ConfigError
+from contrail.model.shown import shown
 from contrail.model.topic import RETRY_PREFIX
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
 
@@ -20,6 +22,49 @@ _SHORT_NAMES = {
     "last": ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET,
     "timestamp": ConsumeFromWhere.CONSUME_FROM_TIMESTAMP,
 }
+
+
+class StartPlaces:
+    """Where one consumer starts to read its queues.
+
+    A queue that appears while the consumer runs starts at its beginning, wherever a new group is
+    told to start: what is in it came after the consumer did.
+    """
+
+    def __init__(
+        self,
+        instance: ClientInstance,
+        offsets: OffsetStore,
+        consume_from_where: ConsumeFromWhere,
+        consume_timestamp_ms: int,
+    ) -> None:
+        self._instance = instance
+        self._offsets = offsets
+        self._from_where = consume_from_where
+        self._timestamp_ms = consume_timestamp_ms
+        # The queues of each topic that were there when the consumer came to it.
+        self._there: dict[str, frozenset[MessageQueue]] = {}
+
+    def note(self, topics: Iterable[str]) -> None:
+        """The consumer comes to these topics now; those it came to before are left as they are."""
+        for topic in topics:
+            route = self._instance.routes.routes.get(topic)
+            is_real = route is not None and not route.is_template
+            queues = route.read_queues if route is not None and is_real else ()
+            self._there.setdefault(topic, frozenset(queues))
+
+    async def of(self, queue: MessageQueue) -> int:
+        """See ``start_place``."""
+        there = self._there.get(queue.topic)
+        is_new = there is not None and queue not in there
+        first = ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET
+        return await start_place(
+            self._instance,
+            self._offsets,
+            queue,
+            first if is_new else self._from_where,
+            self._timestamp_ms,
+        )
 
 
 async def start_place(
@@ -62,7 +107,7 @@ def parse_consume_from_where(given: str | ConsumeFromWhere) -> ConsumeFromWhere:
         return _SHORT_NAMES.get(given) or ConsumeFromWhere(given)
     except ValueError as error:
         raise ConfigError(
-            f"consume_from_where={given!r} is unknown: use first, last, timestamp or "
+            f"consume_from_where={shown(given)} is unknown: use first, last, timestamp or "
             "CONSUME_FROM_FIRST_OFFSET, CONSUME_FROM_LAST_OFFSET, CONSUME_FROM_TIMESTAMP"
         ) from error
 
@@ -87,6 +132,6 @@ def _parse_text(given: str) -> datetime:
         return datetime.strptime(given, _TIMESTAMP_FORMAT)
     except ValueError as error:
         raise ConfigError(
-            f"consume_timestamp={given!r} is no time, write yyyyMMddHHmmss "
+            f"consume_timestamp={shown(given)} is no time, write yyyyMMddHHmmss "
             f"such as 20240229120000: {error}"
         ) from error

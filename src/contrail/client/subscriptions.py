@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from contrail.client.message import MessageQueue
 from contrail.errors import ClientError, ConfigError
+from contrail.model.shown import shown
 from contrail.model.subscription import SQL92, TAG, SubscriptionData, parse_subscription
 from contrail.model.topic import RETRY_PREFIX
 
@@ -24,11 +25,12 @@ class Sql92:
 def check_subscription(topic: object, expression: object) -> None:
     """Raises ``ConfigError`` for no topic, and for what is neither tags nor SQL92."""
     if not isinstance(topic, str) or not topic:
-        raise ConfigError(f"cannot subscribe to topic {topic!r}: give its name")
+        raise ConfigError(f"cannot subscribe to topic {shown(topic)}: give its name")
     text = expression.expression if isinstance(expression, Sql92) else expression
     if text is not None and not isinstance(text, str):
         raise ConfigError(
-            f"cannot subscribe to topic {topic!r} with {expression!r}: give tags as text, such as "
+            f"cannot subscribe to topic {shown(topic)} with {shown(expression)}: give tags "
+            "as text, such as "
             "'paid || refunded' ('*' for all), or an Sql92('price > 3')"
         )
 
@@ -62,7 +64,7 @@ class Subscriptions:
 
     def remove(self, topic: str) -> None:
         if topic in self._own_topics:
-            raise ConfigError(f"topic {topic!r} holds this group's own retries: it stays")
+            raise ConfigError(f"topic {shown(topic)} holds this group's own retries: it stays")
         self._by_topic.pop(topic, None)
 
     def of(self, topic: str) -> SubscriptionData | None:

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from contrail.client.message import Message, ReceivedMessage
 from contrail.client.state.local_transactions import TransactionState
 from contrail.errors import ClientError
+from contrail.model.shown import shown
 
 Answer = TransactionState | None
 Checker = Callable[[ReceivedMessage], Answer | Awaitable[Answer]]
@@ -55,7 +56,7 @@ async def ask_listener(work: Callable[..., Any], *given: Any) -> TransactionStat
     if answer is None:
         return TransactionState.UNKNOWN
     if not isinstance(answer, TransactionState):
-        raise ClientError(f"a transaction ended with {answer!r}: return a TransactionState")
+        raise ClientError(f"a transaction ended with {shown(answer)}: return a TransactionState")
     return answer
 
 

@@ -9,6 +9,7 @@ from typing import Self
 from contrail.errors import ConfigError, EntryIllegal
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.fastjson import FastJsonError, Fields, JsonValue, whole_number
+from contrail.model.shown import shown
 from contrail.model.topic import NAME_PATTERN, SYSTEM_GROUP_PREFIX
 
 GROUP_LENGTH_MAX = 120
@@ -186,10 +187,11 @@ def check_group_name(group: str) -> None:
     if not group.strip():
         raise ConfigError("the consumer group is blank; name one")
     if not NAME_PATTERN.fullmatch(group):
-        raise ConfigError(f"group {group!r} may hold only letters, digits and % | _ -")
+        raise ConfigError(f"group {shown(group)} may hold only letters, digits and % | _ -")
     if len(group) > GROUP_LENGTH_MAX:
         raise ConfigError(
-            f"group {group!r} has {len(group)} characters, at most {GROUP_LENGTH_MAX} are allowed"
+            f"group {shown(group)} has {len(group)} characters, at most {GROUP_LENGTH_MAX} "
+            "are allowed"
         )
 
 
@@ -205,7 +207,7 @@ def checked_subscriptions(
         return None
     if len(subscriptions) > SUBSCRIPTIONS_MAX:
         raise EntryIllegal(
-            f"group {group!r}: subscriptionDataSet has {len(subscriptions)} entries, "
+            f"group {shown(group)}: subscriptionDataSet has {len(subscriptions)} entries, "
             f"at most {SUBSCRIPTIONS_MAX} are kept"
         )
     return tuple(_subscription(group, entry) for entry in subscriptions)
@@ -219,7 +221,7 @@ def _subscription(group: str, value: JsonValue) -> JsonValue:
         }
         kept["version"] = fields.integer("version", 0)
     except FastJsonError as error:
-        raise EntryIllegal(f"group {group!r}: {error}") from error
+        raise EntryIllegal(f"group {shown(group)}: {error}") from error
     given = fields.unknown(frozenset())
     return {name: item for name, item in kept.items() if given.get(name) is not None}
 

@@ -8,6 +8,7 @@ from typing import Self
 from contrail.errors import ConfigError
 from contrail.kernels.java_hash import java_hash
 from contrail.model.fastjson import FastJsonError, Fields, JsonValue, whole_number
+from contrail.model.shown import shown
 
 TAG = "TAG"
 SQL92 = "SQL92"
@@ -96,7 +97,7 @@ def parse_subscription(
         return SubscriptionData(topic, sub_version=sub_version)
     pieces = expression.split(TAG_SEPARATOR)
     if not any(pieces):
-        raise ConfigError(f"the tag expression {expression!r} names no tag; write tags or *")
+        raise ConfigError(f"the tag expression {shown(expression)} names no tag; write tags or *")
     tags = frozenset(piece.strip(_JAVA_SPACES) for piece in pieces) - {""}
     codes = frozenset(java_hash(tag.encode("utf-8", "replace")) for tag in tags)
     return SubscriptionData(topic, expression, tags, codes, sub_version)

@@ -10,6 +10,7 @@ from typing import Self
 
 from contrail.errors import TopicMissing, TopicNameIllegal, TopicTooLong
 from contrail.model.fastjson import Fields, JsonValue
+from contrail.model.shown import shown
 
 TOPIC_LENGTH_MAX = 127
 RETRY_TOPIC_LENGTH_MAX = 255
@@ -159,10 +160,12 @@ def check_topic_name(topic: str) -> None:
     if not topic.strip():
         raise TopicMissing("the topic is blank; name one")
     if not NAME_PATTERN.fullmatch(topic):
-        raise TopicNameIllegal(f"topic {topic!r} may hold only letters, digits and % | _ -")
+        raise TopicNameIllegal(f"topic {shown(topic)} may hold only letters, digits and % | _ -")
     length_max = topic_length_max(topic)
     if len(topic) > length_max:
-        raise TopicTooLong(f"topic {topic!r} has {len(topic)} characters, at most {length_max}")
+        raise TopicTooLong(
+            f"topic {shown(topic)} has {len(topic)} characters, at most {length_max}"
+        )
 
 
 def check_topic_folder(topic: str) -> None:
@@ -177,7 +180,7 @@ def check_topic_folder(topic: str) -> None:
     encoded = topic.encode("utf-8", "replace")
     escapes = topic in ("", ".", "..") or "/" in topic or "\x00" in topic
     if escapes or len(encoded) > _FOLDER_NAME_BYTES_MAX:
-        raise TopicNameIllegal(f"topic {topic!r} cannot be a folder of the store; rename it")
+        raise TopicNameIllegal(f"topic {shown(topic)} cannot be a folder of the store; rename it")
 
 
 def topic_length_max(topic: str) -> int:

@@ -20,20 +20,28 @@ DELETION_S_MAX = 150.0
 
 
 def test_a_new_group_starts_where_it_is_told_to(scene: Scene, tmp_path: Path) -> None:
-    """While a queue has its very first message, brokers start a new group there in any case."""
     with trimming(scene, tmp_path) as trimmed:
-        run(check_starts(trimmed))
+        run(check_starts(trimmed, is_trimmed=True))
 
 
-async def check_starts(scene: Scene) -> None:
+def test_a_new_group_starts_where_it_is_told_to_while_the_first_message_is_there(
+    scene: Scene,
+) -> None:
+    """Brokers say to clients that ask as Java's do that such a group starts at 0 in any case."""
+    run(check_starts(scene, is_trimmed=False))
+
+
+async def check_starts(scene: Scene, *, is_trimmed: bool) -> None:
     (queue,) = await scene.make_topic(queues=1, brokers=1)
-    await scene.send("gone-1", "gone-2")
-    await fill_a_segment(scene)
+    if is_trimmed:
+        await scene.send("gone-1", "gone-2")
+        await fill_a_segment(scene)
     await scene.send("early-1", "early-2")
     await next_millisecond()
     await scene.send("late-1", "late-2")
     since_ms = await scene.store_time_ms("late-1")
-    await trim(scene, queue)
+    if is_trimmed:
+        await trim(scene, queue)
     starts: dict[str, tuple[dict[str, Any], list[str]]] = {
         "first": (
             {"consume_from_where": "first"},

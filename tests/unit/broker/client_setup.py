@@ -42,6 +42,10 @@ def compile_sql(text: str) -> Compiled:
     return Compiled()
 
 
+class OnDisk(NamedTuple):
+    parts: list[str]
+
+
 class Read(NamedTuple):
     messages: list[StoredMessage]
 
@@ -53,6 +57,8 @@ class FakeQueues:
     times: dict[tuple[bytes, int], list[int]] = field(default_factory=dict)
     first: dict[tuple[bytes, int], int] = field(default_factory=dict)
     records: dict[int, bytes] = field(default_factory=dict)
+    # Queues that have left memory.
+    cold: set[tuple[bytes, int]] = field(default_factory=set)
 
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int:
         return self.first.get((topic, queue_id), 0)
@@ -81,6 +87,11 @@ class FakeQueues:
             return Read([])
         found = times[queue_offset - low :][:count_max]
         return Read([_message(topic, queue_id, time) for time in found])
+
+    def on_disk(
+        self, topic: bytes, queue_id: int, queue_offset: int, *, count_max: int = 32
+    ) -> OnDisk:
+        return OnDisk(["a part"] if (topic, queue_id) in self.cold else [])
 
     def record_bytes(self, physical_offset: int) -> bytes:
         if physical_offset not in self.records:

@@ -89,7 +89,7 @@ def test_a_committed_offset_is_answered() -> None:
     assert broker.number(14, consumerGroup="g", topic="orders", queueId=1) == 42
 
 
-def test_without_an_offset_zero_is_answered_only_while_the_first_message_is_there() -> None:
+def test_without_an_offset_zero_is_answered_only_while_the_first_message_is_in_memory() -> None:
     broker = _Broker()
     where = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
     remark = _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where))
@@ -98,6 +98,10 @@ def test_without_an_offset_zero_is_answered_only_while_the_first_message_is_ther
     assert broker.number(14, **where) == 0
     assert broker.number(14, **where, setZeroIfNotFound=True) == 0
     _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where, setZeroIfNotFound=False))
+    broker.store.cold.add((b"orders", 0))
+    _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where))
+    broker.store.cold.clear()
+    assert broker.number(14, **where) == 0
     broker.store.first[b"orders", 0] = 1
     _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where))
 

@@ -16,7 +16,6 @@ from contrail.client.queue_locks import SHORT_LEASE, Held, Lease, QueueLocks
 from contrail.client.queue_reader import QueueReader
 from contrail.client.state.consume_figures import TopicFigures
 from contrail.errors import ClientError
-from contrail.protocol.bodies.heartbeat import ConsumeFromWhere
 
 QUEUE = MessageQueue("orders", "a", 0)
 OTHERS = MessageQueue("orders", "a", 1)
@@ -26,6 +25,13 @@ Gate = Callable[[], Awaitable[None]]
 
 async def _open() -> None:
     return None
+
+
+class Places:
+    """Where queues start."""
+
+    async def of(self, queue: MessageQueue) -> int:
+        return 0
 
 
 class World:
@@ -43,8 +49,7 @@ class World:
             cast(Any, self),
             cast(Any, self),
             cast(QueueLocks, self),
-            consume_from_where=ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET,
-            consume_timestamp_ms=0,
+            places=cast(Any, Places()),
             share_again=lambda: None,
         )
 
@@ -75,11 +80,11 @@ class World:
 
 
 def placing(monkeypatch: pytest.MonkeyPatch, place: Gate) -> None:
-    async def start_place(*_: object) -> int:
+    async def of(*_: object) -> int:
         await place()
         return 0
 
-    monkeypatch.setattr(assigned_queues, "start_place", start_place)
+    monkeypatch.setattr(Places, "of", of)
 
 
 async def _forever() -> None:

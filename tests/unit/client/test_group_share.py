@@ -15,6 +15,7 @@ from contrail.client.message import MessageQueue
 from contrail.client.offset_stores import RemoteOffsets
 from contrail.client.rebalancing import Rebalancer
 from contrail.client.start_places import (
+    StartPlaces,
     parse_consume_from_where,
     parse_consume_timestamp,
     start_place,
@@ -396,3 +397,64 @@ def test_times_are_read_in_rocketmqs_form() -> None:
     for wrong in ("20240230123015", "2024022912301", "2024022912301x"):
         with pytest.raises(ConfigError, match="yyyyMMddHHmmss"):
             parse_consume_timestamp(wrong, now_ms=0)
+
+
+def test_a_broker_is_asked_not_to_say_zero_for_a_new_group(instance: FakeInstance) -> None:
+    [queue] = instance.of(TOPIC, "a0")
+    offsets = RemoteOffsets(cast(ClientInstance, instance), "g")
+    assert run(offsets.stored(queue)) is None
+    ((_, code, fields),) = instance.asked
+    assert (code, fields["setZeroIfNotFound"]) == (RequestCode.QUERY_CONSUMER_OFFSET, "false")
+
+
+@pytest.mark.parametrize(
+    ("table", "stored"),
+    [
+        (b'{"offsetTable":{"orders@g":{0:0,1:7}}}', 0),
+        (b'{"offsetTable":{"orders@g":{1:7}}}', None),
+        (b'{"offsetTable":{"orders@h":{0:0}}}', None),
+        (b'{"offsetTable":{}}', None),
+        (b"no table", 0),
+    ],
+)
+def test_of_a_broker_before_5_0_a_zero_is_believed_if_its_table_has_it(
+    instance: FakeInstance, monkeypatch: pytest.MonkeyPatch, table: bytes, stored: int | None
+) -> None:
+    """Such a broker says 0 for a new group too, whatever it is asked."""
+    [queue] = instance.of("orders", "a0")
+
+    async def ask(
+        address: str, code: RequestCode, fields: Mapping[str, str], **_: object
+    ) -> ReceivedResponse:
+        is_table = code is RequestCode.GET_ALL_CONSUMER_OFFSET
+        return ReceivedResponse(
+            0, 1, "", {} if is_table else {"offset": "0"}, table if is_table else b"", 401, "JAVA"
+        )
+
+    monkeypatch.setattr(instance, "ask", ask)
+    offsets = RemoteOffsets(cast(ClientInstance, instance), "g")
+    assert run(offsets.stored(queue)) == stored
+
+
+def test_a_queue_that_appears_later_starts_at_its_beginning(instance: FakeInstance) -> None:
+    old, new = sorted(instance.of(TOPIC, "a0", "a9"))
+    run(instance.route(TOPIC))
+    offsets = RemoteOffsets(cast(ClientInstance, instance), "g")
+    places = StartPlaces(cast(ClientInstance, instance), offsets, LAST, 0)
+    assert run(places.of(new)) == 100
+    places.note([TOPIC])
+    assert run(places.of(old)) == 100
+    assert run(places.of(new)) == 0
+    instance.stored[new] = 7
+    assert run(places.of(new)) == 7
+
+
+def test_all_queues_of_a_topic_that_appears_later_start_at_their_beginnings(
+    instance: FakeInstance,
+) -> None:
+    offsets = RemoteOffsets(cast(ClientInstance, instance), "g")
+    places = StartPlaces(cast(ClientInstance, instance), offsets, LAST, 0)
+    places.note(["later"])
+    instance.topics.add("later")
+    [queue] = instance.of("later", "a0")
+    assert run(places.of(queue)) == 0

@@ -183,3 +183,11 @@ def test_half_a_character_is_refused(given: dict[str, Any]) -> None:
 def test_half_a_character_is_no_part_of_a_topic() -> None:
     with pytest.raises(MessageInvalid):
         prepared("a\ud800")
+
+
+def test_errors_show_a_part_of_what_was_given() -> None:
+    with pytest.raises(MessageInvalid) as caught:
+        prepare(
+            Message("orders", b"x", keys=["k " * 10_000]), unique_id="id", rules=OutgoingRules()
+        )
+    assert len(str(caught.value)) < 400

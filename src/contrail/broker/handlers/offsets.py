@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from contrail.broker.services.address_shares import owner_of
@@ -64,6 +65,17 @@ class QueueStore(Protocol):
         self, topic: bytes, queue_id: int, queue_offset: int, *, count_max: int = 32
     ) -> QueueRead: ...
 
+    def on_disk(
+        self, topic: bytes, queue_id: int, queue_offset: int, *, count_max: int = 32
+    ) -> OnDisk: ...
+
+
+class OnDisk(Protocol):
+    """What of a queue is not in memory."""
+
+    @property
+    def parts(self) -> Sequence[object]: ...
+
 
 class OffsetHandlers:
     """Answers where groups are and where queues begin and end."""
@@ -117,15 +129,13 @@ class OffsetHandlers:
         return _number("offset", consumer_offset)
 
     def _has_first(self, topic: str, queue_id: int) -> bool:
-        """Whether the queue's very first message is still there.
-
-        RocketMQ asks whether it is in memory; a group that starts late must not miss it either
-        when it has only left memory.
-        """
+        """Whether the queue's very first message is there, and in memory, as RocketMQ asks."""
         name = topic.encode()
         if self._store.queue_offset_min(name, queue_id) > 0:
             return False
-        return self._store.queue_offset_max(name, queue_id) > 0
+        if self._store.queue_offset_max(name, queue_id) <= 0:
+            return False
+        return not self._store.on_disk(name, queue_id, 0, count_max=1).parts
 
     def handle_update(self, request: Request, peer: Peer) -> Response:
         fields = HeaderFields(request)
