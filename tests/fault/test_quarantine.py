@@ -74,7 +74,7 @@ ENTRIES: list[tuple[str, dict[str, object], list[list[str]]]] = [
                 "\ud800": {},
                 "": {},
                 "few": {"readQueueNums": -1},
-                "many": {"writeQueueNums": 65_536},
+                "many": {"writeQueueNums": 1 << 31},
                 "text": {"perm": "rw"},
                 "odd": 7,
                 "long": {"topicSysFlag": 1 << 31},

@@ -24,7 +24,7 @@ from contrail.model.fastjson import (
     is_long,
 )
 from contrail.model.group import SubscriptionGroupConfig
-from contrail.model.topic import QUEUE_COUNT_MAX, TopicConfig, check_topic_folder
+from contrail.model.topic import TopicConfig, check_topic_folder
 
 QUEUE_ID_MAX = (1 << 31) - 1
 DELAYS_COUNT_MAX = 1024
@@ -64,7 +64,7 @@ def check_topic_entry(name: str, config: TopicConfig) -> None:
         ("readQueueNums", config.read_queue_count),
         ("writeQueueNums", config.write_queue_count),
     ):
-        _check_range(f"topic {name!r}: {field}", count, 0, QUEUE_COUNT_MAX)
+        _check_range(f"topic {name!r}: {field}", count, 0, _INT_MAX)
     _check_int(f"topic {name!r}: perm", config.perm)
     _check_int(f"topic {name!r}: topicSysFlag", config.sys_flag)
     _check_kept(f"topic {name!r}", config.attributes, config.unknown)
