@@ -220,6 +220,7 @@ class Broker:
         await self._relays.close()
         await self.kinds.close()
         await self._settle()
+        await self.tables.persistence.settled()
         await self.server.stop()
         await self._caller.close()
         self._deriving.close()
@@ -275,6 +276,7 @@ class Broker:
             is_abandoned=self._abandoned.is_set,
         )
         self.tables.batch_topics.sink = self.store.add_batch_topic
+        self.tables.batch_topics.check_sink = self.store.check_batch_topic
 
     def _recall_key(self) -> RecallKey:
         return load_recall_key(
@@ -506,6 +508,7 @@ class Broker:
                 broker_name=self._config.broker_name,
                 clock=clock,
                 in_slices=in_slices,
+                offsets_written=tables.offsets_written,
             ),
             GroupHandlers(
                 tables.groups,
@@ -513,6 +516,7 @@ class Broker:
                 self.stats,
                 clock=clock,
                 in_slices=in_slices,
+                offsets_written=tables.offsets_written,
             ),
             QueryHandlers(
                 store,
@@ -607,6 +611,7 @@ class Broker:
             delay_offsets=self.kinds.delays.offset_table,
             on_permission_changed=self._permission_changed,
             in_slices=self._sliced.handler,
+            changes=tables.setting_changes,
         )
 
     def _permission_changed(self, now_ms: int) -> None:

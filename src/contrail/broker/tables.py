@@ -9,6 +9,7 @@ from typing import Self
 from contrail.broker.config import BrokerConfig
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.persistence import Persistence
+from contrail.broker.services.setting_changes import SettingChanges
 from contrail.broker.services.stored_tables import (
     keep_consumer_offsets,
     keep_filters,
@@ -30,8 +31,10 @@ from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.sql92 import compile_sql
 from contrail.clock import Clock
+from contrail.runtime.durable_changes import Done
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig, apache_names
+from contrail.store.config_files import CONSUMER_OFFSETS
 
 
 class BatchTopics:
@@ -39,11 +42,17 @@ class BatchTopics:
 
     def __init__(self) -> None:
         self.sink: Callable[[bytes], None] | None = None
+        self.check_sink: Callable[[bytes], None] | None = None
 
     def add(self, topic: bytes) -> None:
         # Before the store is open nothing is lost: it is opened with all topics of this kind.
         if self.sink is not None:
             self.sink(topic)
+
+    def check(self, topic: bytes) -> None:
+        """Raises ``StoreLayoutError`` for a topic that ``add`` would raise it for."""
+        if self.check_sink is not None:
+            self.check_sink(topic)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -51,6 +60,7 @@ class Tables:
     """The broker's state, put together."""
 
     settings: RuntimeSettings
+    setting_changes: SettingChanges
     topics: Topics
     groups: Groups
     consumer_offsets: ConsumerOffsets
@@ -80,7 +90,13 @@ class Tables:
         consumers = ConsumerTable()
         tables = cls(
             settings=settings,
-            topics=Topics(load_topics(files, root), settings, add_batch_topic=batch_topics.add),
+            setting_changes=SettingChanges(settings),
+            topics=Topics(
+                load_topics(files, root),
+                settings,
+                add_batch_topic=batch_topics.add,
+                check_batch_topic=batch_topics.check,
+            ),
             groups=Groups(load_groups(files, root), settings),
             consumer_offsets=load_consumer_offsets(files, root),
             filters=filters,
@@ -94,12 +110,16 @@ class Tables:
         return tables
 
     def _keep(self) -> None:
-        keep_topics(self.persistence, self.topics.table)
-        keep_groups(self.persistence, self.groups.table)
+        keep_topics(self.persistence, self.topics.table, self.topics.changes)
+        keep_groups(self.persistence, self.groups.table, self.groups.changes)
         keep_consumer_offsets(
             self.persistence,
             self.consumer_offsets,
             interval_ms=self.settings.config.flush_consumer_offset_ms,
         )
         keep_filters(self.persistence, self.filters)
-        keep_settings(self.persistence, self.settings)
+        keep_settings(self.persistence, self.settings, self.setting_changes.changes)
+
+    def offsets_written(self, done: Done) -> None:
+        """Have the consumer offsets written, and then call ``done``."""
+        self.persistence.when_written(CONSUMER_OFFSETS.name, done)

@@ -98,6 +98,25 @@ def dumps(value: object, *, pretty: bool = True) -> bytes:
     return _render(value, 0 if pretty else None, 0).encode("utf-8", "backslashreplace")
 
 
+class RawJson:
+    """Text that stands for itself in a document: what was rendered before."""
+
+    __slots__ = ("text",)
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def entry_text(key: str, value: object, *, depth: int) -> str:
+    """One field of an object, as ``dumps`` writes it ``depth`` levels deep."""
+    return f"{_render_key(key)}:{_render(value, depth, depth)}"
+
+
+def raw_object(fields: list[str], *, depth: int) -> RawJson:
+    """An object of such fields, ``depth`` levels deep itself."""
+    return RawJson(_bracket("{", fields, "}", depth))
+
+
 class Fields:
     """Typed access to one object of a document; a null counts as absent, as for fastjson."""
 
@@ -451,6 +470,8 @@ def _render(value: object, indent: int | None, depth: int) -> str:
         return repr(value)
     if value is None or isinstance(value, (bool, int, float)):
         return _render_scalar(value)
+    if isinstance(value, RawJson):
+        return value.text
     if depth >= DEPTH_MAX:
         raise FastJsonError(f"the value is nested deeper than {DEPTH_MAX} levels")
     if isinstance(value, Mapping):

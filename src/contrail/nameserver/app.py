@@ -10,9 +10,11 @@ from contrail.clock import Clock
 from contrail.model.host import Host
 from contrail.nameserver.config import NameServerConfig
 from contrail.nameserver.handlers import (
+    KvChanges,
     KvHandlers,
     RegistrationHandlers,
     RouteHandlers,
+    SettingsChanges,
     SettingsHandlers,
 )
 from contrail.nameserver.metrics import NameServerMetrics
@@ -20,9 +22,11 @@ from contrail.nameserver.saver import FileSaver
 from contrail.nameserver.state.kv import KvTable, decode_kv
 from contrail.nameserver.state.routes import RouteTables
 from contrail.nameserver.state.settings import RuntimeSettings
+from contrail.protocol.bodies.properties_text import render_properties
 from contrail.protocol.command import ReceivedResponse, Request
 from contrail.protocol.frames import Frames
 from contrail.protocol.prometheus_text import MetricsExporter
+from contrail.runtime.durable_changes import DurableChanges
 from contrail.runtime.files import FileSystem
 from contrail.runtime.quarantine import quarantine
 from contrail.runtime.schedule import Schedule
@@ -60,8 +64,12 @@ class NameServer:
         self._files = files or FileSystem()
         self._settings = RuntimeSettings(config)
         self._kv = KvTable()
-        self._kv_saver = FileSaver(config.kv_config_path, self._files)
-        self._settings_saver = FileSaver(config.config_store_path, self._files)
+        self._kv_saver = FileSaver(config.kv_config_path, self._kv_document, self._files)
+        self._kv_changes: KvChanges = DurableChanges(self._kv_saver.when_written)
+        self._settings_saver = FileSaver(
+            config.config_store_path, self._settings_document, self._files
+        )
+        self._setting_changes: SettingsChanges = DurableChanges(self._settings_saver.when_written)
         self._port: int | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._tls_files = tls_files
@@ -171,10 +179,20 @@ class NameServer:
         families = (
             RegistrationHandlers(self.tables, self._kv, self._settings, self._clock),
             RouteHandlers(self.tables, self._kv, self._settings, self._clock),
-            KvHandlers(self._kv, self._kv_saver),
-            SettingsHandlers(self._settings, self._settings_saver),
+            KvHandlers(self._kv, self._kv_changes),
+            SettingsHandlers(self._settings, self._setting_changes),
         )
         return {code: handler for family in families for code, handler in family.table().items()}
+
+    def _kv_document(self) -> bytes:
+        changes = self._kv_changes.planned()
+        return self._kv.encode(entry for change in changes for entry in change.entries.items())
+
+    def _settings_document(self) -> bytes:
+        texts = self.config.to_properties()
+        for change in self._setting_changes.planned():
+            texts |= {name: text for name, text in change.entries.items() if text is not None}
+        return render_properties(texts).encode()
 
     def _make_schedule(self) -> Schedule:
         schedule = Schedule(self._clock.now_ms())

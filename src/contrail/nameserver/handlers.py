@@ -8,7 +8,6 @@ from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.model.topic import SYNC_BROKER_MEMBER_PREFIX
-from contrail.nameserver.saver import Saver
 from contrail.nameserver.state.kv import ORDER_TOPIC_NAMESPACE, KvTable
 from contrail.nameserver.state.routes import (
     BrokerKey,
@@ -26,9 +25,15 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import body_errors, decode_body, encode_body
+from contrail.runtime.durable_changes import DurableChanges
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
+
+KvChanges = DurableChanges[tuple[str, str], str]
+"""Values by namespace and key."""
+SettingsChanges = DurableChanges[str, str]
+"""Texts of settings by name."""
 
 # From V4_9_4 on clients are sent routes in the strict style.
 _STRICT_ROUTE_VERSION = 401
@@ -247,11 +252,11 @@ class RouteHandlers:
 
 
 class KvHandlers:
-    """The KV table; a change is answered once it is durable."""
+    """The KV table; a change is made, and answered, once it is durable."""
 
-    def __init__(self, kv: KvTable, saver: Saver) -> None:
+    def __init__(self, kv: KvTable, changes: KvChanges | None = None) -> None:
         self._kv = kv
-        self._saver = saver
+        self._changes: KvChanges = changes or DurableChanges()
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -263,13 +268,18 @@ class KvHandlers:
 
     def handle_put(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)
-        self._kv.put(fields.text("namespace"), fields.text("key"), fields.text("value"))
-        return self._saved(request, peer)
+        entry = fields.text("namespace"), fields.text("key"), fields.text("value")
+        self._kv.check_put(*entry, planned_count=self._changes.planned_count)
+        answer = _SavedAnswer(request, peer)
+        self._changes.submit({entry[:2]: entry[2]}, 0, lambda: self._kv.put(*entry), answer.done)
+        return answer.given()
 
     def handle_delete(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)
-        self._kv.delete(fields.text("namespace"), fields.text("key"))
-        return self._saved(request, peer)
+        place = fields.text("namespace"), fields.text("key")
+        answer = _SavedAnswer(request, peer)
+        self._changes.submit({place: None}, 0, lambda: self._kv.delete(*place), answer.done)
+        return answer.given()
 
     def handle_get(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)
@@ -290,16 +300,13 @@ class KvHandlers:
             )
         return Response(body=KVTable(table).encode())
 
-    def _saved(self, request: Request, peer: Peer) -> Answer:
-        return _answer_when_saved(self._saver, self._kv.encode(), request, peer)
-
 
 class SettingsHandlers:
     """The NameServer's own settings; only those of a closed list can be changed."""
 
-    def __init__(self, settings: RuntimeSettings, saver: Saver) -> None:
+    def __init__(self, settings: RuntimeSettings, changes: SettingsChanges | None = None) -> None:
         self._settings = settings
-        self._saver = saver
+        self._changes: SettingsChanges = changes or DurableChanges()
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -311,15 +318,18 @@ class SettingsHandlers:
         properties = decode_settings(request.body)
         if not properties:
             return Response()
-        for name, (old, new) in self._settings.change(properties).items():
-            _log.info("setting %s changed from %r to %r by %s", name, old, new, peer.address)
-        return _answer_when_saved(self._saver, self._document(), request, peer)
+        address = peer.address
+
+        def believe() -> None:
+            for name, (old, new) in self._settings.change(properties).items():
+                _log.info("setting %s changed from %r to %r by %s", name, old, new, address)
+
+        answer = _SavedAnswer(request, peer)
+        self._changes.submit(self._settings.checked(properties), 0, believe, answer.done)
+        return answer.given()
 
     def handle_get(self, request: Request, peer: Peer) -> Answer:
-        return Response(body=self._document())
-
-    def _document(self) -> bytes:
-        return render_properties(self._settings.config.to_properties()).encode()
+        return Response(body=render_properties(self._settings.config.to_properties()).encode())
 
 
 def _registration(request: Request, fields: HeaderFields) -> Registration:
@@ -374,14 +384,26 @@ def _require_enabled(is_enabled: bool, setting: str) -> None:
         )
 
 
-def _answer_when_saved(saver: Saver, document: bytes, request: Request, peer: Peer) -> Answer:
-    def done(problem: OSError | None) -> None:
-        if problem is None:
-            peer.reply(request, Response())
-            return
-        _log.error("a change is in force but could not be saved: %s", problem)
-        remark = f"in force until a restart, but it could not be saved: {problem}"
-        peer.reply(request, Response(ResponseCode.SYSTEM_ERROR, remark))
+class _SavedAnswer:
+    """The answer to a change: given when its file has it, or could not be written."""
 
-    saver.save(document, done)
-    return LATER
+    def __init__(self, request: Request, peer: Peer) -> None:
+        self._request = request
+        self._peer = peer
+        self._early: Response | None = None
+        self._is_late = False
+
+    def done(self, problem: Exception | None) -> None:
+        response = Response()
+        if problem is not None:
+            remark = f"nothing was changed, for it could not be saved: {problem}"
+            response = Response(ResponseCode.SYSTEM_ERROR, remark)
+        if self._is_late:
+            self._peer.reply(self._request, response)
+        else:
+            self._early = response
+
+    def given(self) -> Answer:
+        """For the handler to return: the answer if there is one by now."""
+        self._is_late = True
+        return LATER if self._early is None else self._early

@@ -3,57 +3,68 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Protocol
 
+from contrail.model.fastjson import DOCUMENT_BYTES_MAX
+from contrail.runtime.durable_changes import Done
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import write_state
 
-Done = Callable[[OSError | None], None]
-"""Called once the document, or a newer one, is durable; with what went wrong if it is not."""
-
-
-class Saver(Protocol):
-    """Takes whole documents to be made durable."""
-
-    def save(self, document: bytes, done: Done) -> None: ...
+_log = logging.getLogger(__name__)
 
 
 class FileSaver:
-    """Saves to one file. Of the documents that wait for the writer only the newest is written."""
+    """Saves one document to one file; those that ask while a write runs share the next."""
 
-    def __init__(self, path: Path, files: FileSystem | None = None) -> None:
+    def __init__(
+        self, path: Path, render: Callable[[], bytes], files: FileSystem | None = None
+    ) -> None:
+        """``render`` is called on the event loop when a write begins."""
         self._path = path
+        self._render = render
         self._files = files or FileSystem()
-        self._newest: bytes | None = None
         self._waiting: list[Done] = []
         self._task: asyncio.Task[None] | None = None
+        self._has_failed = False
 
-    def save(self, document: bytes, done: Done) -> None:
-        """Call on the event loop; ``done`` is called there too."""
-        self._newest = document
+    def when_written(self, done: Done) -> None:
+        """Call on the event loop; ``done`` is called there too, once the document is durable."""
         self._waiting.append(done)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._write_all())
 
     async def drain(self) -> None:
-        """Return once everything that was handed in is written or has failed."""
+        """Return once everything that was asked for is written or has failed.
+
+        If the last write failed, one more is tried: perhaps only its last step did, and the file
+        holds what was refused.
+        """
         if self._task is not None:
             await asyncio.shield(self._task)
+        if self._has_failed:
+            await asyncio.to_thread(self._write, self._render())
 
     async def _write_all(self) -> None:
         try:
-            while self._newest is not None:
-                document, waiting = self._newest, self._waiting
-                self._newest, self._waiting = None, []
+            while self._waiting:
+                document = self._render()
+                waiting, self._waiting = self._waiting, []
                 problem = await asyncio.to_thread(self._write, document)
+                self._has_failed = problem is not None
+                if problem is not None:
+                    _log.error("%s could not be written: %s", self._path, problem)
                 for done in waiting:
                     done(problem)
         finally:
             self._task = None
 
-    def _write(self, document: bytes) -> OSError | None:
+    def _write(self, document: bytes) -> Exception | None:
+        if len(document) > DOCUMENT_BYTES_MAX:
+            return ValueError(
+                f"it would have {len(document)} bytes, its reader takes {DOCUMENT_BYTES_MAX}"
+            )
         try:
             write_state(self._files, self._path, document, sealed=False)
         except OSError as error:

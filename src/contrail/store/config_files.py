@@ -31,8 +31,11 @@ from contrail.model.fastjson import (
     DOCUMENT_BYTES_MAX,
     Fields,
     JsonValue,
+    RawJson,
     dumps,
+    entry_text,
     loads,
+    raw_object,
     whole_number,
 )
 from contrail.model.group import SubscriptionGroupConfig
@@ -53,6 +56,7 @@ OFFSET_KEY_SEPARATOR = "@"
 
 _SMALL_NUMBER = re.compile(r"[0-9]{1,9}")
 
+V = TypeVar("V")
 Unknown = Mapping[str, JsonValue]
 
 
@@ -191,6 +195,43 @@ def checked_length(name: str, document: bytes) -> bytes:
             "delete entries that are not used any more"
         )
     return document
+
+
+class EntryTexts(Generic[V]):
+    """The texts of a table's entries: an entry is rendered when it changes, not for each write.
+
+    Used by one thread at a time. A table of ten thousand topics takes 0.2 s to be rendered whole,
+    and is written for every topic that is created.
+    """
+
+    def __init__(self, to_fields: Callable[[V], dict[str, object]]) -> None:
+        self._to_fields = to_fields
+        self._texts: dict[str, tuple[V, str]] = {}
+
+    def of(self, entries: Mapping[str, V]) -> RawJson:
+        """The table's object, as it stands in a field at the top of its document."""
+        known = self._texts
+        for name in known.keys() - entries.keys():
+            del known[name]
+        for name, entry in entries.items():
+            found = known.get(name)
+            if found is None or found[0] is not entry:
+                known[name] = (entry, entry_text(name, self._to_fields(entry), depth=2))
+        return raw_object([known[name][1] for name in sorted(entries)], depth=1)
+
+
+def render_topics(table: TopicTable, texts: EntryTexts[TopicConfig]) -> bytes:
+    """As ``TOPICS.render``, with the texts of entries that were rendered before."""
+    document = _encode_topics(replace(table, topics={}))
+    document["topicConfigTable"] = texts.of(table.topics)
+    return checked_length(TOPICS.name, dumps(document))
+
+
+def render_groups(table: GroupTable, texts: EntryTexts[SubscriptionGroupConfig]) -> bytes:
+    """As ``GROUPS.render``, with the texts of entries that were rendered before."""
+    document = _encode_groups(replace(table, groups={}))
+    document["subscriptionGroupTable"] = texts.of(table.groups)
+    return checked_length(GROUPS.name, dumps(document))
 
 
 def offset_key(topic: str, group: str) -> str:

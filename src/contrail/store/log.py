@@ -635,6 +635,10 @@ class MessageStore:
         """
         self._queues.add_batch_topic(topic)
 
+    def check_batch_topic(self, topic: bytes) -> None:
+        """Raises ``StoreLayoutError`` for a topic that ``add_batch_topic`` would raise it for."""
+        self._queues.check_batch_topic(topic)
+
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int:
         queue = self._queues.get(topic, queue_id)
         return queue.queue_offset_min if queue is not None else 0

@@ -224,7 +224,7 @@ def test_what_is_deleted_or_taken_over_by_an_operator_leaves_the_share() -> None
     for number in range(SHARE):
         broker.send(f"t{number}", peer_at("10.0.0.9"))
         broker.pull(f"g{number}", peer_at("10.0.0.9"))
-    broker.topics.delete("t0", NOW_MS)
+    broker.topics.delete(["t0"], NOW_MS)
     broker.topics.update([TopicConfig("t1", 8, 8)], NOW_MS)
     broker.groups.delete("g0", NOW_MS)
     broker.groups.update([SubscriptionGroupConfig("g1", retry_count_max=3)], NOW_MS)

@@ -104,8 +104,12 @@ def test_deleting_a_group_forgets_what_was_forbidden_to_it() -> None:
     groups = new_groups()
     groups.update([SubscriptionGroupConfig("billing")], NOW_MS)
     groups.set_readable("billing", "orders", False, NOW_MS)
-    assert groups.delete("billing", NOW_MS)
-    assert not groups.delete("billing", NOW_MS)
+    told: list[str] = []
+    groups.on_change.append(told.append)
+    groups.delete("billing", NOW_MS)
+    groups.delete("billing", NOW_MS)
+    assert told == ["billing"]
+    assert groups.table.get("billing") is None
     assert groups.table.forbidden_table() == {}
 
 

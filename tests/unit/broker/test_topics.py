@@ -178,7 +178,7 @@ def test_automatic_creation_stops_at_the_limit_and_an_administrator_is_not_count
 def test_a_deleted_topic_no_longer_counts() -> None:
     room = Room(auto_topic_count_max=1)
     room.send("one")
-    room.topics.delete("one", NOW_MS)
+    room.topics.delete(["one"], NOW_MS)
     assert room.send("two").topic == "two"
 
 
@@ -315,8 +315,12 @@ def test_deleting_tells_those_who_listen_once() -> None:
     gone: list[str] = []
     room.topics.on_delete.append(gone.append)
     room.update(TopicConfig("orders"))
-    assert room.topics.delete("orders", NOW_MS)
-    assert not room.topics.delete("orders", NOW_MS)
+    existed: list[bool] = []
+    for _ in range(2):
+        room.topics.delete(
+            ["orders"], NOW_MS, on_deleted=lambda topic, there: existed.append(there)
+        )
+    assert existed == [True, False]
     assert gone == ["orders"]
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -13,12 +15,13 @@ from contrail.model.data_version import DataVersion
 from contrail.model.topic import TopicConfig
 from contrail.nameserver.config import NameServerConfig
 from contrail.nameserver.handlers import (
+    KvChanges,
     KvHandlers,
     RegistrationHandlers,
     RouteHandlers,
+    SettingsChanges,
     SettingsHandlers,
 )
-from contrail.nameserver.saver import Done
 from contrail.nameserver.state.kv import KvTable
 from contrail.nameserver.state.routes import RouteTables
 from contrail.nameserver.state.settings import RuntimeSettings
@@ -33,6 +36,7 @@ from contrail.protocol.bodies.tables import KVTable, TopicList
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ANNOUNCED_VERSION, Request, Response
 from contrail.protocol.json_style import encode_body
+from contrail.runtime.durable_changes import Done, DurableChanges
 from contrail.wire.peer import LATER
 from tests.fakes.peers import FakePeer
 
@@ -47,17 +51,31 @@ BODY = RegisterBrokerBody(topics=TOPICS, data_version=VERSION)
 BROKER = {"brokerName": "broker-a", "brokerAddr": "10.0.0.1:10911", "clusterName": "C"}
 REGISTER = BROKER | {"haServerAddr": "10.0.0.1:10912", "brokerId": "0"}
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 
 class FakeSaver:
-    """Saves at once, or fails with ``problem``."""
+    """Saves when it is told to, or fails with ``problem``."""
 
-    def __init__(self) -> None:
+    def __init__(self, render: Callable[[], bytes]) -> None:
+        self._render = render
+        self._waiting: list[Done] = []
         self.saved: list[bytes] = []
         self.problem: OSError | None = None
 
-    def save(self, document: bytes, done: Done) -> None:
-        self.saved.append(document)
-        done(self.problem)
+    def when_written(self, done: Done) -> None:
+        self._waiting.append(done)
+
+    def write(self) -> None:
+        self.saved.append(self._render())
+        waiting, self._waiting = self._waiting, []
+        for done in waiting:
+            done(self.problem)
+
+
+def planned(changes: DurableChanges[K, V]) -> Iterator[tuple[K, V | None]]:
+    return (entry for change in changes.planned() for entry in change.entries.items())
 
 
 class Nameserver:
@@ -69,13 +87,18 @@ class Nameserver:
         self.peer = FakePeer()
         self.settings = RuntimeSettings(NameServerConfig.from_properties(files | settings))
         self.tables, self.kv = RouteTables(), KvTable()
-        self.kv_saver, self.settings_saver = FakeSaver(), FakeSaver()
+        self.kv_saver = FakeSaver(lambda: self.kv.encode(planned(self.kv_changes)))
+        self.kv_changes: KvChanges = DurableChanges(self.kv_saver.when_written)
+        self.settings_saver = FakeSaver(
+            lambda: repr(sorted(planned(self.setting_changes))).encode()
+        )
+        self.setting_changes: SettingsChanges = DurableChanges(self.settings_saver.when_written)
         shared = (self.tables, self.kv, self.settings, self.clock)
         self.handlers = {
             **RegistrationHandlers(*shared).table(),
             **RouteHandlers(*shared).table(),
-            **KvHandlers(self.kv, self.kv_saver).table(),
-            **SettingsHandlers(self.settings, self.settings_saver).table(),
+            **KvHandlers(self.kv, self.kv_changes).table(),
+            **SettingsHandlers(self.settings, self.setting_changes).table(),
         }
 
     def ask(
@@ -84,6 +107,9 @@ class Nameserver:
         request = Request(code, 1, fields, body, version=version)
         answer = self.handlers[code](request, self.peer)
         if answer is LATER:
+            assert self.peer.replies == [], "nothing is written yet"
+            saver = self.settings_saver if self.setting_changes.planned_count else self.kv_saver
+            saver.write()
             return self.peer.replies.pop()[1]
         assert isinstance(answer, Response)
         return answer
@@ -368,6 +394,14 @@ def test_a_kv_value_that_cannot_be_saved_is_not_acknowledged(nameserver: Nameser
     answer = nameserver.ask(RequestCode.PUT_KV_CONFIG, namespace="n", key="k", value="v")
     assert answer.code == ResponseCode.SYSTEM_ERROR
     assert answer.remark is not None and "No space left" in answer.remark
+    assert nameserver.refusal(RequestCode.GET_KV_CONFIG, namespace="n", key="k").code == 22
+
+
+def test_a_setting_that_cannot_be_saved_is_not_in_force(nameserver: Nameserver) -> None:
+    nameserver.settings_saver.problem = OSError(5, "Input/output error")
+    answer = nameserver.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n")
+    assert answer.code == ResponseCode.SYSTEM_ERROR
+    assert not nameserver.settings.config.order_config_in_routes
 
 
 def test_settings_are_shown_changed_and_saved(nameserver: Nameserver) -> None:
@@ -378,7 +412,7 @@ def test_settings_are_shown_changed_and_saved(nameserver: Nameserver) -> None:
     nameserver.ask(RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\n")
     after = nameserver.ask(RequestCode.GET_NAMESRV_CONFIG).body
     assert isinstance(after, bytes) and b"\norderMessageEnable=true\n" in after
-    assert nameserver.settings_saver.saved == [after]
+    assert nameserver.settings_saver.saved == [b"[('orderMessageEnable', 'true')]"]
 
 
 def test_a_forbidden_setting_changes_nothing(nameserver: Nameserver) -> None:

@@ -1,4 +1,4 @@
-"""State is written by a worker thread, newest first, and everybody learns how it went."""
+"""State is written by a worker thread as it is then, and everybody learns how it went."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from contrail.nameserver import saver
 from contrail.nameserver.saver import FileSaver
 
 Written = list[bytes]
-Problems = list[OSError | None]
+Problems = list[Exception | None]
 
 
 def patch_writer(monkeypatch: pytest.MonkeyPatch, write: Callable[[bytes], None]) -> None:
@@ -24,7 +24,7 @@ def patch_writer(monkeypatch: pytest.MonkeyPatch, write: Callable[[bytes], None]
     monkeypatch.setattr(saver, "write_state", write_state)
 
 
-def test_only_the_newest_waiting_document_is_written_and_all_are_answered(
+def test_all_that_wait_for_a_write_share_the_next(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     written: Written = []
@@ -36,21 +36,22 @@ def test_only_the_newest_waiting_document_is_written_and_all_are_answered(
         written.append(data)
 
     async def scenario() -> None:
-        file = FileSaver(Path("/state/kv.json"))
-        file.save(b"1", problems.append)
+        documents = [b"4", b"2", b"1"]
+        file = FileSaver(Path("/state/kv.json"), documents.pop)
+        file.when_written(problems.append)
         await asyncio.sleep(0)
-        file.save(b"2", problems.append)
-        file.save(b"3", problems.append)
+        file.when_written(problems.append)
+        file.when_written(problems.append)
         assert problems == []
         may_write.set()
         await file.drain()
-        file.save(b"4", problems.append)
+        file.when_written(problems.append)
         await file.drain()
         await file.drain()
 
     patch_writer(monkeypatch, write)
     asyncio.run(scenario())
-    assert written == [b"1", b"3", b"4"]
+    assert written == [b"1", b"2", b"4"]
     assert problems == [None, None, None, None]
 
 
@@ -62,12 +63,33 @@ def test_a_failed_write_is_told_and_the_next_one_tried(monkeypatch: pytest.Monke
             raise OSError(28, "no space")
 
     async def scenario() -> None:
-        file = FileSaver(Path("/state/kv.json"))
-        file.save(b"bad", problems.append)
+        documents = [b"good", b"once more", b"bad"]
+        file = FileSaver(Path("/state/kv.json"), documents.pop)
+        file.when_written(problems.append)
         await file.drain()
-        file.save(b"good", problems.append)
+        assert documents == [b"good"]
+        file.when_written(problems.append)
         await file.drain()
 
     patch_writer(monkeypatch, write)
     asyncio.run(scenario())
     assert isinstance(problems[0], OSError) and problems[1] is None
+
+
+def test_a_document_that_its_reader_would_find_too_long_is_not_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problems: Problems = []
+    monkeypatch.setattr(saver, "DOCUMENT_BYTES_MAX", 3)
+
+    def write(data: bytes) -> None:
+        raise AssertionError("it must not be written")
+
+    async def scenario() -> None:
+        file = FileSaver(Path("/state/kv.json"), lambda: b"long")
+        file.when_written(problems.append)
+        await file.drain()
+
+    patch_writer(monkeypatch, write)
+    asyncio.run(scenario())
+    assert "4 bytes, its reader takes 3" in str(problems[0])

@@ -7,7 +7,9 @@ import logging
 import re
 from collections.abc import Callable
 
+from contrail.broker.handlers.saved_answers import SavedAnswer
 from contrail.broker.services.runtime_report import RuntimeReport
+from contrail.broker.services.setting_changes import Changed, SettingChanges
 from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.stored_tables import consumer_offset_table
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -24,7 +26,7 @@ from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import encode_body, rendered_object
 from contrail.store.config import StoreConfig
 from contrail.store.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, DelayOffsetTable
-from contrail.wire.peer import Handler, Peer
+from contrail.wire.peer import Answer, Handler, Peer
 
 _audit = logging.getLogger("contrail.audit")
 
@@ -48,8 +50,10 @@ class BrokerAdminHandlers:
         delay_offsets: Callable[[], DelayOffsetTable] = DelayOffsetTable,
         on_permission_changed: Callable[[int], None] = lambda now_ms: None,
         in_slices: InSlices = in_one_go,
+        changes: SettingChanges | None = None,
     ) -> None:
         """``on_permission_changed`` must give the topics a new version and register the broker."""
+        self._changes = changes or SettingChanges(settings)
         self._settings = settings
         self._stats = stats
         self._offsets = offsets
@@ -70,21 +74,29 @@ class BrokerAdminHandlers:
             RequestCode.GET_ALL_DELAY_OFFSET: self.handle_delay_offsets,
         }
 
-    def handle_update_settings(self, request: Request, peer: Peer) -> Response:
-        """Change settings of the closed list: all that are named or, if one is refused, none."""
-        properties = decode_settings(request.body)
-        if properties:
-            now_ms = self._clock.now_ms()
-            try:
-                changed = self._settings.change(properties, now_ms)
-            except RequestRejected as refusal:
-                _audit.warning("a change by %s was refused: %s", peer.address, refusal.remark)
-                raise
+    def handle_update_settings(self, request: Request, peer: Peer) -> Answer:
+        """Change settings of the closed list: all that are named or, if one is refused, none.
+
+        They are in force, and answered, once their file is durable.
+        """
+        properties, address = decode_settings(request.body), peer.address
+        if not properties:
+            return Response()
+        now_ms = self._clock.now_ms()
+
+        def tell(changed: Changed) -> None:
             for name, (old, new) in changed.items():
-                _audit.info("%s changed %s from %s to %s", peer.address, name, old, new)
+                _audit.info("%s changed %s from %s to %s", address, name, old, new)
             if PERMISSION in changed:
                 self._on_permission_changed(now_ms)
-        return Response()
+
+        saved = SavedAnswer(request, peer, "none of the settings")
+        try:
+            self._changes.change(properties, now_ms, on_changed=tell, done=saved.done)
+        except RequestRejected as refusal:
+            _audit.warning("a change by %s was refused: %s", address, refusal.remark)
+            raise
+        return saved.answer()
 
     def handle_get_settings(self, request: Request, peer: Peer) -> Response:
         """Every setting of the broker and its store; secrets are left out."""

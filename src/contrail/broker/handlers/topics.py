@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Protocol
 
+from contrail.broker.handlers.saved_answers import SavedAnswer
 from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.attributes import parse_changes
@@ -27,10 +28,11 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue, body_errors, decode_body
+from contrail.runtime.durable_changes import WhenWritten, at_once
 from contrail.store.services.reading import QueueRow
 from contrail.store.services.residency import AbsentParts
 from contrail.store.services.retention import Retention
-from contrail.wire.peer import Handler, Peer
+from contrail.wire.peer import Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)
 
@@ -68,7 +70,9 @@ class TopicHandlers:
         broker_name: str,
         clock: Clock,
         in_slices: InSlices = in_one_go,
+        offsets_written: WhenWritten = at_once,
     ) -> None:
+        self._offsets_written = offsets_written
         self._topics = topics
         self._offsets = offsets
         self._stats = stats
@@ -93,8 +97,8 @@ class TopicHandlers:
 
     # Changing.
 
-    def handle_update(self, request: Request, peer: Peer) -> Response:
-        """Create a topic or change its settings.
+    def handle_update(self, request: Request, peer: Peer) -> Answer:
+        """Create a topic or change its settings; answered once that is durable.
 
         Shrinking takes effect in two steps, as for RocketMQ: fewer write queues stop producers
         from using the last ones, and consumers go on reading them until the read queues are fewer
@@ -111,25 +115,49 @@ class TopicHandlers:
             order=fields.boolean("order"),
             attributes=parse_changes(fields.text("attributes", "")),
         )
-        self._topics.update([requested], self._clock.now_ms())
-        _log.info("topic %r was set by %s", requested.topic, peer.address)
-        return Response()
+        topic, address = requested.topic, peer.address
+        saved = SavedAnswer(
+            request,
+            peer,
+            f"topic {topic!r}",
+            then=lambda: _log.info("topic %r was set by %s", topic, address),
+        )
+        self._topics.update([requested], self._clock.now_ms(), saved.done)
+        return saved.answer()
 
-    def handle_update_list(self, request: Request, peer: Peer) -> Response:
+    def handle_update_list(self, request: Request, peer: Peer) -> Answer:
         """Create or change several topics, or none if one is refused."""
         requested = decode_topic_list(request.body)
-        self._topics.update(requested, self._clock.now_ms())
-        _log.info("%d topics were set by %s", len(requested), peer.address)
-        return Response()
+        count, address = len(requested), peer.address
+        saved = SavedAnswer(
+            request,
+            peer,
+            f"the list of {count} topics",
+            then=lambda: _log.info("%d topics were set by %s", count, address),
+        )
+        self._topics.update(requested, self._clock.now_ms(), saved.done)
+        return saved.answer()
 
-    def handle_delete(self, request: Request, peer: Peer) -> Response:
+    def handle_delete(self, request: Request, peer: Peer) -> Answer:
         """Delete a topic with its data, its groups' offsets and its pop retry topics."""
         topic = HeaderFields(request).text("topic")
         self._topics.check_deletable(topic)
-        for name in [topic, *self._pop_retry_topics(topic)]:
-            self._delete(name)
-        _log.info("topic %r was deleted by %s", topic, peer.address)
-        return Response()
+        address = peer.address
+        saved = SavedAnswer(
+            request,
+            peer,
+            f"topic {topic!r}",
+            then=lambda: _log.info("topic %r was deleted by %s", topic, address),
+            # A new topic of that name must not begin where groups were in the old one.
+            also=self._offsets_written,
+        )
+        self._topics.delete(
+            [topic, *self._pop_retry_topics(topic)],
+            self._clock.now_ms(),
+            on_deleted=self._delete_data,
+            done=saved.done,
+        )
+        return saved.answer()
 
     def _pop_retry_topics(self, topic: str) -> list[str]:
         names = [
@@ -139,8 +167,7 @@ class TopicHandlers:
         ]
         return [name for name in names if self._topics.table.get(name) is not None]
 
-    def _delete(self, topic: str) -> None:
-        existed = self._topics.delete(topic, self._clock.now_ms())
+    def _delete_data(self, topic: str, existed: bool) -> None:
         self._offsets.remove_topic(topic)
         self._stats.topic_deleted(topic)
         # The store remembers what it deleted, so it is not told of names that never were.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping
+from typing import cast
 
 from contrail.broker.state.metric_table import CREATION_BOUNDS_MS
 from contrail.clock import monotonic_ms
@@ -17,6 +18,21 @@ _GROUP_CODES = (
     RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
 )
 _Key = tuple[bool, str, bool]
+
+
+class _NotedPeer:
+    """A peer whose late answer is noted."""
+
+    def __init__(self, peer: Peer, note: Callable[[Response], None]) -> None:
+        self._peer = peer
+        self._note = note
+
+    def reply(self, request: Request, response: Response) -> None:
+        self._note(response)
+        self._peer.reply(request, response)
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._peer, name)
 
 
 class CreationTimes:
@@ -36,12 +52,18 @@ class CreationTimes:
     def _timed(self, handler: Handler) -> Handler:
         def handle(request: Request, peer: Peer) -> Answer:
             began_ms = monotonic_ms()
-            is_done = False
-            try:
-                answer = handler(request, peer)
-                is_done = isinstance(answer, Response) and answer.code == ResponseCode.SUCCESS
-            finally:
+
+            def note(response: Response | None) -> None:
+                is_done = response is not None and response.code == ResponseCode.SUCCESS
                 self._note(request, is_done, monotonic_ms() - began_ms)
+
+            try:
+                answer = handler(request, cast("Peer", _NotedPeer(peer, note)))
+            except Exception:
+                note(None)
+                raise
+            if isinstance(answer, Response):
+                note(answer)
             return answer
 
         return handle

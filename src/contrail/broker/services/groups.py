@@ -19,12 +19,19 @@ from contrail.model.group import (
     checked_subscriptions,
     is_system_group,
 )
-from contrail.model.stored_entries import check_group_entry
+from contrail.model.stored_entries import check_forbidden_entry, check_group_entry
 from contrail.protocol.codes import ResponseCode
+from contrail.runtime.durable_changes import Done, DurableChanges, ignore
 
 _log = logging.getLogger(__name__)
 
 RETRY_QUEUE_COUNT_MAX = 1024
+
+
+GroupKey = str | tuple[str, str]
+"""A group's settings are planned by its name, what is forbidden to it by group and topic."""
+GroupEntry = SubscriptionGroupConfig | int
+GroupChanges = DurableChanges[GroupKey, GroupEntry]
 
 
 class Groups:
@@ -32,6 +39,8 @@ class Groups:
 
     def __init__(self, table: GroupTable, settings: RuntimeSettings) -> None:
         self.table = table
+        # What operators asked for and the table's file does not have yet.
+        self.changes: GroupChanges = DurableChanges()
         self.on_change: list[Callable[[str], None]] = []
         self._settings = settings
         self._auto = AutoCreation(
@@ -82,17 +91,33 @@ class Groups:
         self._tell(group)
         return created
 
-    def update(self, requested: Iterable[SubscriptionGroupConfig], now_ms: int) -> None:
-        """Create or change groups: all of them or, if one is refused, none.
+    def update(
+        self, requested: Iterable[SubscriptionGroupConfig], now_ms: int, done: Done = ignore
+    ) -> None:
+        """Have groups created or changed: all of them or, if one is refused, none.
+
+        They are there once the table's file has them; then ``done`` is called, and if that fails.
 
         Raises:
             RequestRejected: INVALID_PARAMETER for a bad name or number, SYSTEM_ERROR for
                 an attribute.
         """
         planned = [self._plan_update(config) for config in requested]
-        for config in planned:
-            if config != self.table.get(config.group):
-                self._put(config, now_ms)
+        changed: dict[GroupKey, GroupEntry | None] = {
+            config.group: config for config in planned if config != self._newest(config.group)
+        }
+
+        def believe() -> None:
+            for config in planned:
+                if config.group in changed:
+                    self._put(config, now_ms)
+
+        self.changes.submit(changed, now_ms, believe, done)
+
+    def _newest(self, group: str) -> SubscriptionGroupConfig | None:
+        """A group's settings as they will be once all that is planned is durable."""
+        found = self.changes.newest(group, self.table.get(group))
+        return found if isinstance(found, SubscriptionGroupConfig) else None
 
     def _plan_update(self, requested: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         check_name(requested.group)
@@ -102,7 +127,7 @@ class Groups:
                 f"group {requested.group!r}: retryQueueNums {requested.retry_queue_count} "
                 f"must be from 0 to {RETRY_QUEUE_COUNT_MAX}",
             )
-        current = self.table.get(requested.group)
+        current = self._newest(requested.group)
         attributes = alter_attributes(
             None if current is None else current.attributes, requested.attributes, GROUP_ATTRIBUTES
         )
@@ -117,31 +142,57 @@ class Groups:
         check_group_entry(planned.group, planned)
         return planned
 
-    def delete(self, group: str, now_ms: int) -> bool:
-        """False when there was no such group."""
-        found = self.table.delete(group, now_ms)
-        if found:
-            _log.info("deleted group %r", group)
-            self._tell(group)
-        return found
+    def delete(
+        self,
+        group: str,
+        now_ms: int,
+        *,
+        on_deleted: Callable[[], None] = lambda: None,
+        done: Done = ignore,
+    ) -> None:
+        """Have a group removed, and what is forbidden to it; one that is not there is no error.
+
+        It is gone once the table's file is without it; then ``on_deleted`` and ``done`` are called.
+        """
+        places = [(group, topic) for topic in self.table.forbidden_table().get(group, ())]
+
+        def believe() -> None:
+            if self.table.delete(group, now_ms):
+                _log.info("deleted group %r", group)
+                self._tell(group)
+            on_deleted()
+
+        entries: dict[GroupKey, GroupEntry | None] = dict.fromkeys([group, *places])
+        self.changes.submit(entries, now_ms, believe, done)
 
     def is_read_forbidden(self, group: str, topic: str) -> bool:
         return bool(self.table.forbidden(group, topic) & FORBIDDEN_READ)
 
-    def set_readable(self, group: str, topic: str, readable: bool, now_ms: int) -> None:
-        """Allow or forbid a group to read a topic.
+    def set_readable(
+        self, group: str, topic: str, readable: bool, now_ms: int, done: Done = ignore
+    ) -> None:
+        """Have a group allowed or forbidden to read a topic, once the table's file says so.
 
         Raises:
             RequestRejected: INVALID_PARAMETER for a name that no group or topic may have.
         """
         check_name(group)
         check_topic(topic)
-        bits = self.table.forbidden(group, topic)
+        found = self.changes.newest((group, topic), self.table.forbidden(group, topic))
+        bits = found if isinstance(found, int) else 0
         changed = bits & ~FORBIDDEN_READ if readable else bits | FORBIDDEN_READ
+        check_forbidden_entry(group, topic, changed)
+
+        def believe() -> None:
+            if changed != bits:
+                self.table.set_forbidden(group, topic, changed, now_ms)
+                _log.info("group %r on topic %r: readable is %s now", group, topic, readable)
+                self._tell(group)
+
+        entries: dict[GroupKey, GroupEntry | None] = {}
         if changed != bits:
-            self.table.set_forbidden(group, topic, changed, now_ms)
-            _log.info("group %r on topic %r: readable is %s now", group, topic, readable)
-            self._tell(group)
+            entries[group, topic] = changed
+        self.changes.submit(entries, now_ms, believe, done)
 
     def _put(self, config: SubscriptionGroupConfig, now_ms: int) -> None:
         existed = config.group in self.table.groups

@@ -3,21 +3,25 @@
 How it is used. ``register`` each table once; ``services.stored_tables`` knows the usual ones. Have
 ``flush_due`` called about once a second: it writes what changed and is due by its interval; while
 a write runs, the next follows it. ``flush_soon`` asks for everything at the next turn of
-the loop, for changes that should not wait. ``close`` writes what is left, at the stop.
+the loop, for changes that should not wait; ``when_written`` for one table, and says how that
+ended. ``close`` writes what is left, at the stop.
 
-A write that fails is logged and tried again when it is due; the old file stays readable.
+All that is asked for while a write runs shares the next. A write that fails is logged and tried
+again when it is due; the old file stays readable.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from contrail.errors import StoreError
+from contrail.errors import RequestRejected, StoreError
+from contrail.protocol.codes import ResponseCode
+from contrail.runtime.durable_changes import Done
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import write_state
 from contrail.store.config_files import CONFIG_FOLDER
@@ -25,6 +29,8 @@ from contrail.store.config_files import CONFIG_FOLDER
 _log = logging.getLogger(__name__)
 
 FLUSH_INTERVAL_MS = 5000
+WAITING_COUNT_MAX = 100_000
+"""How many changes may wait for one file."""
 
 Render = Callable[[], bytes]
 """Turns a copy into a file's content; called on the writing thread."""
@@ -40,6 +46,8 @@ class _Table:
     on_written: Callable[[], None]
     changed: bool = False
     written_ms: int | None = None
+    # Those that wait for the next write.
+    waiting: list[Done] = field(default_factory=list)
 
     def is_due(self, now_ms: int) -> bool:
         if self.written_ms is None or now_ms < self.written_ms:
@@ -56,7 +64,7 @@ class Persistence:
         self._tables: list[_Table] = []
         self._writer = ThreadPoolExecutor(1, "persistence")
         self._running: asyncio.Task[None] | None = None
-        self._wanted_soon = False
+        self._hurried: set[str] = set()
         self._missed_ms: int | None = None
         self._closed = False
 
@@ -93,9 +101,41 @@ class Persistence:
 
     def flush_soon(self) -> None:
         """Start writing everything that changed, at the loop's next turn or after this write."""
-        if not self._wanted_soon and not self._closed:
-            self._wanted_soon = True
-            asyncio.get_running_loop().call_soon(self._flush_wanted)
+        self._hurry(table.name for table in self._tables)
+
+    def when_written(self, name: str, done: Done) -> None:
+        """Write the table ``name`` at the loop's next turn or after this write; then call ``done``.
+
+        Raises:
+            RequestRejected: too many wait already, or the tables are closed.
+        """
+        table = next(table for table in self._tables if table.name == name)
+        if self._closed:
+            raise RequestRejected(
+                ResponseCode.SERVICE_NOT_AVAILABLE, f"{name} is closed: the broker stops"
+            )
+        if len(table.waiting) >= WAITING_COUNT_MAX:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"{WAITING_COUNT_MAX} changes wait for {name} to be written; try again later",
+            )
+        table.waiting.append(done)
+        self._hurry((name,))
+
+    def _hurry(self, names: Iterable[str]) -> None:
+        if self._closed:
+            return
+        if not self._hurried and self._running is None:
+            asyncio.get_running_loop().call_soon(self._flush_hurried)
+        self._hurried.update(names)
+
+    async def settled(self) -> None:
+        """Return once nothing is being written that somebody waits for."""
+        while self._running is not None or any(table.waiting for table in self._tables):
+            if self._running is None:
+                self._flush_hurried()
+            if self._running is not None:
+                await asyncio.shield(self._running)
 
     async def close(self) -> None:
         """Write everything that changed and stop; only the first call does something.
@@ -117,15 +157,15 @@ class Persistence:
                 f"{', '.join(failures)} could not be written; see the log for the reason"
             )
 
-    def _flush_wanted(self) -> None:
+    def _flush_hurried(self) -> None:
         if self._running is None and not self._closed:
-            self._wanted_soon = False
-            self._start(self._changed(), None)
+            hurried, self._hurried = self._hurried, set()
+            self._start([table for table in self._changed() if table.name in hurried], None)
 
     def _changed(self) -> list[_Table]:
         for table in self._tables:
             table.changed |= table.take_changed()
-        return [table for table in self._tables if table.changed]
+        return [table for table in self._tables if table.changed or table.waiting]
 
     def _start(self, tables: list[_Table], now_ms: int | None) -> None:
         if tables:
@@ -139,8 +179,8 @@ class Persistence:
         finally:
             self._running = None
             missed_ms, self._missed_ms = self._missed_ms, None
-            if self._wanted_soon:
-                self._flush_wanted()
+            if self._hurried:
+                self._flush_hurried()
             elif missed_ms is not None:
                 self.flush_due(missed_ms)
 
@@ -148,24 +188,31 @@ class Persistence:
         """Write the tables as they are now; returns the names of those that failed."""
         loop = asyncio.get_running_loop()
         copies = []
+        waiting: list[tuple[_Table, list[Done]]] = []
         for table in tables:
             table.changed = False
             copies.append((table, table.snapshot()))
+            waiting.append((table, table.waiting))
+            table.waiting = []
         failed = await loop.run_in_executor(self._writer, self._write_copies, copies)
-        for table, _ in copies:
-            if table in failed:
+        for table, dones in waiting:
+            problem = failed.get(table.name)
+            if problem is not None:
+                # Perhaps only the last step failed: then the file holds what was refused.
                 table.changed = True
             else:
                 table.on_written()
-        return [table.name for table in failed]
+            for done in dones:
+                done(problem)
+        return list(failed)
 
-    def _write_copies(self, copies: list[tuple[_Table, Render]]) -> list[_Table]:
-        failed = []
+    def _write_copies(self, copies: list[tuple[_Table, Render]]) -> dict[str, Exception]:
+        failed: dict[str, Exception] = {}
         for table, render in copies:
             try:
                 path = self._folder / table.name
                 write_state(self._files, path, render(), sealed=table.sealed)
-            except (OSError, ValueError, StoreError):
+            except (OSError, ValueError, StoreError) as error:
                 _log.exception("%s could not be written; it will be tried again", table.name)
-                failed.append(table)
+                failed[table.name] = error
         return failed

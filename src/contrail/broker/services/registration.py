@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.clock import monotonic_ms
 from contrail.errors import CallFailed
 from contrail.model.fastjson import FastJsonError, Fields, loads
 from contrail.model.topic import Perm, TopicConfig
@@ -25,6 +26,10 @@ _UNREGISTER_TIMEOUT_MS = 3_000
 _VERSION_TIMEOUT_MS = 3_000
 # How long a start is held up by NameServers that take a connection but do not answer.
 _PATIENCE_MS = 3_000
+# After a round that took longer than this a change rests for some times as long as it took.
+_LONG_ROUND_S = 0.1
+_REST_RATIO = 3.0
+_REST_S_MAX = 1.0
 # A NameServer that was lost is tried again after so long, twice that, and so on.
 _RETURN_S_FIRST = 0.5
 _RETURN_S_MAX = 30.0
@@ -37,6 +42,7 @@ class _Rounds:
         self._server = server
         self._register = register
         self._again = False
+        self._took_s = 0.0
         self.task: asyncio.Task[None] | None = None
 
     def ask(self, is_change: bool) -> None:
@@ -55,10 +61,18 @@ class _Rounds:
     async def _run(self, is_change: bool) -> None:
         # A change may have been asked for before the first round began.
         is_change, self._again = is_change or self._again, False
-        await self._register(self._server, is_change)
+        await self._timed(is_change)
         while self._again:
+            # Every round tells all topics, and thousands may be created one after the other.
+            if self._took_s > _LONG_ROUND_S:
+                await asyncio.sleep(min(_REST_RATIO * self._took_s, _REST_S_MAX))
             self._again = False
-            await self._register(self._server, True)
+            await self._timed(True)
+
+    async def _timed(self, is_change: bool) -> None:
+        began_ms = monotonic_ms()
+        await self._register(self._server, is_change)
+        self._took_s = (monotonic_ms() - began_ms) / 1000
 
     async def end(self) -> None:
         if self.task is not None:

@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Protocol, TypeVar
 
 from contrail.broker.config import BrokerConfig
+from contrail.broker.services.groups import GroupChanges
 from contrail.broker.services.persistence import Persistence, Render
+from contrail.broker.services.setting_changes import SettingsChanges
+from contrail.broker.services.topics import TopicChanges
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.creators import Creators
 from contrail.broker.state.delay_cursors import DelayCursors
@@ -19,12 +22,15 @@ from contrail.broker.state.topics import TopicTable
 from contrail.errors import RequestRejected
 from contrail.model.entry_sieve import Refused, RefusedEntry
 from contrail.model.fastjson import JsonValue
+from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.properties_text import parse_properties, render_properties
+from contrail.runtime.durable_changes import DurableChanges
 from contrail.runtime.files import FileSystem
 from contrail.runtime.quarantine import quarantine
 from contrail.runtime.state_file import StateRead, read_state
 from contrail.store import config_files
-from contrail.store.config_files import CONFIG_FOLDER, ConfigFile
+from contrail.store.config_files import CONFIG_FOLDER, ConfigFile, EntryTexts
 
 _log = logging.getLogger(__name__)
 
@@ -36,6 +42,8 @@ _TOPIC_CREATORS_FIELD = "contrailAutoTopicsByAddress"
 _GROUP_CREATORS_FIELD = "contrailAutoGroupsByAddress"
 
 T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
 E = TypeVar("E", bound="_WithRefused")
 
 
@@ -176,39 +184,86 @@ def _written_creators(field: str, creators: Creators) -> dict[str, JsonValue]:
     return {field: {address: [*names] for address, names in by_address.items()}}
 
 
-def keep_topics(persistence: Persistence, table: TopicTable) -> None:
+def keep_topics(
+    persistence: Persistence, table: TopicTable, changes: TopicChanges | None = None
+) -> None:
+    """Have the topics written; ``changes`` are those that wait to be."""
+    changes = _on_disk(persistence, config_files.TOPICS.name, table, changes or DurableChanges())
+    texts: EntryTexts[TopicConfig] = EntryTexts(TopicConfig.to_fields)
+
     def snapshot() -> Render:
+        topics, version = dict(table.topics), table.data_version
+        auto_created = set(table.auto_created)
+        for change in changes.planned():
+            for name, config in change.entries.items():
+                auto_created.discard(name)
+                _set(topics, name, config)
+            version = version.bump(change.now_ms) if change.entries else version
         extra = _written_creators(_TOPIC_CREATORS_FIELD, table.creators)
-        if table.auto_created:
-            extra[_AUTO_CREATED_FIELD] = [*sorted(table.auto_created)]
+        if auto_created:
+            extra[_AUTO_CREATED_FIELD] = [*sorted(auto_created)]
         copy = config_files.TopicTable(
-            topics=dict(table.topics),
-            data_version=table.data_version,
-            unknown={**table.unknown, **extra},
+            topics=topics, data_version=version, unknown={**table.unknown, **extra}
         )
-        return lambda: config_files.TOPICS.render(copy)
+        return lambda: config_files.render_topics(copy, texts)
 
     persistence.register(
-        config_files.TOPICS.name, take_changed=_epoch_moved(table), snapshot=snapshot
+        config_files.TOPICS.name, take_changed=_epoch_moved(table, changes), snapshot=snapshot
     )
 
 
-def keep_groups(persistence: Persistence, table: GroupTable) -> None:
+def keep_groups(
+    persistence: Persistence, table: GroupTable, changes: GroupChanges | None = None
+) -> None:
+    """Have the groups written; ``changes`` are those that wait to be."""
+    changes = _on_disk(persistence, config_files.GROUPS.name, table, changes or DurableChanges())
+    texts: EntryTexts[SubscriptionGroupConfig] = EntryTexts(SubscriptionGroupConfig.to_fields)
+
     def snapshot() -> Render:
+        groups, forbidden = dict(table.groups), table.forbidden_table()
+        version = table.data_version
+        for change in changes.planned():
+            for name, entry in change.entries.items():
+                if isinstance(name, tuple):
+                    _set_forbidden(forbidden, name, entry)
+                else:
+                    assert not isinstance(entry, int), "bits are kept by group and topic"
+                    _set(groups, name, entry)
+            version = version.bump(change.now_ms) if change.entries else version
         copy = config_files.GroupTable(
-            groups=dict(table.groups),
-            forbidden=table.forbidden_table(),
-            data_version=table.data_version,
+            groups=groups,
+            forbidden=forbidden,
+            data_version=version,
             unknown={
                 **table.unknown,
                 **_written_creators(_GROUP_CREATORS_FIELD, table.creators),
             },
         )
-        return lambda: config_files.GROUPS.render(copy)
+        return lambda: config_files.render_groups(copy, texts)
 
     persistence.register(
-        config_files.GROUPS.name, take_changed=_epoch_moved(table), snapshot=snapshot
+        config_files.GROUPS.name, take_changed=_epoch_moved(table, changes), snapshot=snapshot
     )
+
+
+def _set(table: dict[str, T], name: str, entry: T | None) -> None:
+    if entry is None:
+        table.pop(name, None)
+    else:
+        table[name] = entry
+
+
+def _set_forbidden(
+    forbidden: dict[str, dict[str, int]],
+    place: tuple[str, str],
+    bits: SubscriptionGroupConfig | int | None,
+) -> None:
+    group, topic = place
+    assert not isinstance(bits, SubscriptionGroupConfig), "settings are kept by group"
+    topics = forbidden.setdefault(group, {})
+    _set(topics, topic, bits or None)
+    if not topics:
+        del forbidden[group]
 
 
 def keep_consumer_offsets(
@@ -264,21 +319,44 @@ def _filters_by_topic(
     return by_topic
 
 
-def keep_settings(persistence: Persistence, settings: RuntimeSettings) -> None:
+def keep_settings(
+    persistence: Persistence, settings: RuntimeSettings, changes: SettingsChanges | None = None
+) -> None:
+    """Have changed settings written; ``changes`` are those that wait to be."""
+    changes = _on_disk(persistence, SETTINGS_FILE, settings, changes or DurableChanges())
+
     def snapshot() -> Render:
         changed = dict(settings.changed)
+        for change in changes.planned():
+            for name, text in change.entries.items():
+                _set(changed, name, text)
         return lambda: render_properties(changed).encode()
 
-    persistence.register(SETTINGS_FILE, take_changed=_epoch_moved(settings), snapshot=snapshot)
+    persistence.register(
+        SETTINGS_FILE, take_changed=_epoch_moved(settings, changes), snapshot=snapshot
+    )
 
 
-def _epoch_moved(table: _WithEpoch) -> Callable[[], bool]:
-    """Whether the table's epoch is another one than at the last call."""
-    known = table.epoch
+def _on_disk(
+    persistence: Persistence, name: str, table: _WithEpoch, changes: DurableChanges[K, V]
+) -> DurableChanges[K, V]:
+    """From now on the changes are believed once the file ``name`` has them."""
+    changes.when_written = lambda done: persistence.when_written(name, done)
+    changes.epoch = lambda: table.epoch
+    return changes
+
+
+def _epoch_moved(table: _WithEpoch, changes: DurableChanges[K, V]) -> Callable[[], bool]:
+    """Whether something changed since the last call that was not written before it was believed."""
+
+    def unwritten() -> int:
+        return table.epoch - changes.believed_epochs
+
+    known = unwritten()
 
     def moved() -> bool:
         nonlocal known
-        before, known = known, table.epoch
+        before, known = known, unwritten()
         return before != known
 
     return moved

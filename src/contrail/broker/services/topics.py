@@ -49,6 +49,7 @@ from contrail.model.topic import (
     retry_topic,
 )
 from contrail.protocol.codes import ResponseCode
+from contrail.runtime.durable_changes import Done, DurableChanges, ignore
 from contrail.wire.router import is_within, parse_networks
 
 _log = logging.getLogger(__name__)
@@ -61,6 +62,10 @@ BENCHMARK_QUEUE_COUNT = 1024
 _READ_WRITE = int(Perm.READ | Perm.WRITE)
 # How many queues clients ask for when a topic is made for their first message.
 _CLIENT_QUEUE_COUNT = 4
+
+
+TopicChanges = DurableChanges[str, TopicConfig]
+"""Topics' settings by name."""
 
 
 class Topics:
@@ -76,13 +81,18 @@ class Topics:
         settings: RuntimeSettings,
         *,
         add_batch_topic: Callable[[bytes], None] = lambda topic: None,
+        check_batch_topic: Callable[[bytes], None] = lambda topic: None,
         mixed_message_type: bool = False,
     ) -> None:
+        """``check_batch_topic`` raises for a topic that ``add_batch_topic`` would refuse."""
         self.table = table
+        # What operators asked for and the table's file does not have yet.
+        self.changes: TopicChanges = DurableChanges()
         self.on_change: list[Callable[[TopicConfig], None]] = []
         self.on_delete: list[Callable[[str], None]] = []
         self._settings = settings
         self._add_batch_topic = add_batch_topic
+        self._check_batch_topic = check_batch_topic
         self._mixed_message_type = mixed_message_type
         self._auto = AutoCreation(
             Kind(
@@ -260,9 +270,10 @@ class Topics:
         self._put(config, now_ms, level=level)
         return config
 
-    def update(self, requested: Iterable[TopicConfig], now_ms: int) -> None:
-        """Create or change topics: all of them or, if one is refused, none.
+    def update(self, requested: Iterable[TopicConfig], now_ms: int, done: Done = ignore) -> None:
+        """Have topics created or changed: all of them or, if one is refused, none.
 
+        They are there once the table's file has them; then ``done`` is called, and if that fails.
         The attributes of ``requested`` are changes: their keys carry a ``+`` or ``-``.
 
         Raises:
@@ -270,13 +281,24 @@ class Topics:
                 queue count out of range, SYSTEM_ERROR for bad attributes.
         """
         planned = [self._plan_update(config) for config in requested]
-        for config in planned:
-            if config != self.table.get(config.topic):
-                self._put(config, now_ms)
+        changed: dict[str, TopicConfig | None] = {
+            config.topic: config for config in planned if config != self._newest(config.topic)
+        }
+
+        def believe() -> None:
+            for config in planned:
+                if config.topic in changed:
+                    self._put(config, now_ms)
+
+        self.changes.submit(changed, now_ms, believe, done)
+
+    def _newest(self, topic: str) -> TopicConfig | None:
+        """A topic's settings as they will be once all that is planned is durable."""
+        return self.changes.newest(topic, self.table.get(topic))
 
     def _plan_update(self, requested: TopicConfig) -> TopicConfig:
         self.check_changeable(requested.topic)
-        current = self.table.get(requested.topic)
+        current = self._newest(requested.topic)
         _check_settings(requested, is_new=current is None)
         self._check_message_type(requested)
         attributes = alter_attributes(
@@ -290,6 +312,8 @@ class Topics:
         unknown = {} if current is None else current.unknown
         planned = dataclasses.replace(requested, attributes=attributes, unknown=unknown)
         check_topic_entry(planned.topic, planned)
+        if _keeps_batches(planned):
+            self._check_batch_topic(planned.topic.encode())
         return planned
 
     def check_changeable(self, topic: str) -> None:
@@ -328,8 +352,28 @@ class Topics:
             if config is not None and not config.order:
                 self._put(dataclasses.replace(config, order=True), now_ms)
 
-    def delete(self, topic: str, now_ms: int) -> bool:
-        """Remove a topic's settings; False when there were none. Its data is the caller's."""
+    def delete(
+        self,
+        topics: Iterable[str],
+        now_ms: int,
+        *,
+        on_deleted: Callable[[str, bool], None] = lambda topic, existed: None,
+        done: Done = ignore,
+    ) -> None:
+        """Have topics' settings removed, which is done once the table's file is without them.
+
+        Then ``on_deleted`` is called for each, with whether there was one: its data is the
+        caller's. ``done`` comes after that, or if the file could not be written.
+        """
+        names = list(topics)
+
+        def believe() -> None:
+            for topic in names:
+                on_deleted(topic, self._delete(topic, now_ms))
+
+        self.changes.submit(dict.fromkeys(names), now_ms, believe, done)
+
+    def _delete(self, topic: str, now_ms: int) -> bool:
         if not self.table.delete(topic, now_ms):
             return False
         _log.info("deleted topic %r", topic)

@@ -96,22 +96,31 @@ class RuntimeSettings(Watched):
         Raises:
             RequestRejected: a setting is not changeable, unknown, or its value wrong.
         """
-        new = {CHANGEABLE[self._require(name)].field: name for name in properties}
-        values = {field: self._parse(name, properties[name]) for field, name in new.items()}
         old = self.config
-        try:
-            self.config = dataclasses.replace(old, **values)  # type: ignore[arg-type]
-        except ConfigError as error:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
-        # As texts of our own: what a request wrote around a number must not reach the file.
-        texts = {name: setting_text(values[field]) for field, name in new.items()}
+        self.config, texts = self._plan(properties)
         self.changed = {**self.changed, **texts}
         self.data_version = self.data_version.bump(now_ms)
         self.moved()
         return {
-            name: (setting_text(getattr(old, field)), setting_text(values[field]))
-            for field, name in new.items()
+            name: (setting_text(getattr(old, CHANGEABLE[name].field)), text)
+            for name, text in texts.items()
         }
+
+    def checked(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The texts that a file keeps of ``properties``; raises as ``change``, and changes nothing.
+
+        They are our own: what a request wrote around a number must not reach the file.
+        """
+        return self._plan(properties)[1]
+
+    def _plan(self, properties: Mapping[str, str]) -> tuple[BrokerConfig, dict[str, str]]:
+        new = {CHANGEABLE[self._require(name)].field: name for name in properties}
+        values = {field: self._parse(name, properties[name]) for field, name in new.items()}
+        try:
+            config = dataclasses.replace(self.config, **values)  # type: ignore[arg-type]
+        except ConfigError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        return config, {name: setting_text(values[field]) for field, name in new.items()}
 
     def _require(self, name: str) -> str:
         if name in CHANGEABLE:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from contrail.errors import RequestRejected
@@ -16,6 +16,10 @@ ORDER_TOPIC_NAMESPACE = "ORDER_TOPIC_CONFIG"
 ENTRY_COUNT_MAX = 10_000
 
 
+Planned = tuple[tuple[str, str], str | None]
+"""Namespace and key, and the value they will have; None for none."""
+
+
 class KvTable:
     """Namespaces stay once they were made, also when their last key is deleted."""
 
@@ -23,19 +27,24 @@ class KvTable:
         self._namespaces = {name: dict(table) for name, table in (namespaces or {}).items()}
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Take a value.
+        """Take a value; raises as ``check_put``."""
+        self.check_put(namespace, key, value)
+        self._namespaces.setdefault(namespace, {})[key] = value
+
+    def check_put(self, namespace: str, key: str, value: str, *, planned_count: int = 0) -> None:
+        """Refuse what ``put`` would not take while ``planned_count`` others are on their way.
 
         Raises:
             RequestRejected: the table is full, or the reader of its file would refuse the entry.
         """
         check_kv_entry(namespace, key, value)
-        known = self.get(namespace, key) is not None
-        if not known and sum(map(len, self._namespaces.values())) >= ENTRY_COUNT_MAX:
+        if self.get(namespace, key) is not None:
+            return
+        if sum(map(len, self._namespaces.values())) + planned_count >= ENTRY_COUNT_MAX:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR,
                 f"the KV table holds {ENTRY_COUNT_MAX} entries; delete some before adding {key!r}",
             )
-        self._namespaces.setdefault(namespace, {})[key] = value
 
     def get(self, namespace: str, key: str) -> str | None:
         return self._namespaces.get(namespace, {}).get(key)
@@ -51,9 +60,15 @@ class KvTable:
         """Begin with what was saved."""
         self._namespaces = {name: dict(table) for name, table in namespaces.items()}
 
-    def encode(self) -> bytes:
-        """The content of RocketMQ's ``kvConfig.json``."""
-        return dumps({"configTable": self._namespaces})
+    def encode(self, planned: Iterable[Planned] = ()) -> bytes:
+        """The content of RocketMQ's ``kvConfig.json``, with what is going to be in the table."""
+        namespaces = {name: dict(table) for name, table in self._namespaces.items()}
+        for (namespace, key), value in planned:
+            if value is not None:
+                namespaces.setdefault(namespace, {})[key] = value
+            else:
+                namespaces.get(namespace, {}).pop(key, None)
+        return dumps({"configTable": namespaces})
 
 
 class StoredKv(NamedTuple):

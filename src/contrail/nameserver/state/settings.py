@@ -69,17 +69,24 @@ class RuntimeSettings:
         Raises:
             RequestRejected: a setting is not changeable, unknown, or its value wrong.
         """
-        # A key that might steer files or connections is named first, whatever stands beside it.
-        for name in sorted(properties, key=lambda name: not _is_shielded(name)):
-            _require_changeable(name)
-        old = self.config.to_properties()
-        try:
-            config = NameServerConfig.from_properties(old | dict(properties))
-        except ConfigError as error:
-            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
+        config, old = self._plan(properties), self.config.to_properties()
         self.config = config
         new = config.to_properties()
         return {name: (old[name], new[name]) for name in properties}
+
+    def checked(self, properties: Mapping[str, str]) -> dict[str, str]:
+        """The texts that a file keeps of ``properties``; raises as ``change``, changes nothing."""
+        new = self._plan(properties).to_properties()
+        return {name: new[name] for name in properties}
+
+    def _plan(self, properties: Mapping[str, str]) -> NameServerConfig:
+        # A key that might steer files or connections is named first, whatever stands beside it.
+        for name in sorted(properties, key=lambda name: not _is_shielded(name)):
+            _require_changeable(name)
+        try:
+            return NameServerConfig.from_properties(self.config.to_properties() | dict(properties))
+        except ConfigError as error:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, str(error)) from error
 
 
 def _require_changeable(name: str) -> None:

@@ -266,10 +266,14 @@ class QueueTable:
 
     def add_batch_topic(self, topic: bytes) -> None:
         """From now on ``topic`` keeps batches in one row each."""
+        self.check_batch_topic(topic)
+        self.batch_topics |= {topic}
+
+    def check_batch_topic(self, topic: bytes) -> None:
+        """Refuse a topic that has queues of the other kind."""
         by_queue = self._topics.get(topic, {})
         if any(isinstance(queue, ConsumeQueue) for queue in by_queue.values()):
             raise _other_type(topic, self._folder)
-        self.batch_topics |= {topic}
 
     # Forgetting.
 
