@@ -172,6 +172,11 @@ _END = {
     "transactionId": (NAMES, "t"),
 }
 _SINK = {"sinkId": (NAMES, "sink"), "batchId": (NUMBERS, "1")}
+_RECALL = {
+    "producerGroup": (NAMES, "p"),
+    "topic": (NAMES, TOPIC),
+    "recallHandle": (TEXTS, "h"),
+}
 _BODY = b"a body"
 
 SHAPES: Mapping[Code, tuple[Shape, ...]] = {
@@ -293,15 +298,8 @@ SHAPES: Mapping[Code, tuple[Shape, ...]] = {
     Code.DECIDE_TRANSACTION: (
         Shape({"transactionId": (NAMES, "t"), "commit": (SWITCHES, "true")}),
     ),
-    Code.RECALL_MESSAGE: (
-        Shape(
-            {
-                "producerGroup": (NAMES, "p"),
-                "topic": (NAMES, TOPIC),
-                "recallHandle": (TEXTS, "h"),
-            }
-        ),
-    ),
+    Code.RECALL_MESSAGE: (Shape(_RECALL),),
+    Code.RECALL_TIMER: (Shape(_RECALL),),
     Code.CLEAN_UNUSED_TOPIC: (Shape({"x": (NAMES, "")}),),
     Code.CONTRAIL_SINK_BEGIN: (
         Shape(_SINK, {"topics": {TOPIC: [["broker-a", 0]]}, "coordinator": "broker-a"}),
