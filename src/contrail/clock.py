@@ -19,9 +19,13 @@ def monotonic_ms() -> int:
 
 
 class Clock(Protocol):
-    """Wall time in epoch milliseconds; a test hands in one it can move."""
+    """Wall time in epoch milliseconds; a test hands in one it can move.
+
+    ``elapsed_ms`` is for waits: it passes with the time, and no one sets it forward or back.
+    """
 
     def now_ms(self) -> int: ...
+    def elapsed_ms(self) -> int: ...
 
 
 class SystemClock:
@@ -30,19 +34,31 @@ class SystemClock:
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
+    def elapsed_ms(self) -> int:
+        return monotonic_ms()
+
 
 class ManualClock:
     """A clock that stands still until it is moved."""
 
     def __init__(self, now_ms: int = 1_760_000_000_000) -> None:
-        self._now_ms = now_ms
+        self._now_ms = self._elapsed_ms = now_ms
 
     def now_ms(self) -> int:
         return self._now_ms
 
+    def elapsed_ms(self) -> int:
+        return self._elapsed_ms
+
     def advance(self, *, ms: int = 0, hours: float = 0) -> None:
-        """Move the clock; negative values move it back, as operators do."""
-        self._now_ms += ms + int(hours * 3_600_000)
+        """Let time pass; negative values set the wall clock back, as operators do."""
+        passed_ms = ms + int(hours * 3_600_000)
+        self._now_ms += passed_ms
+        self._elapsed_ms += max(0, passed_ms)
+
+    def step(self, ms: int) -> None:
+        """Set the wall clock forward or back while no time passes."""
+        self._now_ms += ms
 
 
 _SHIFT = Struct("<q")
@@ -63,9 +79,15 @@ class SharedClock:
             path.write_bytes(_SHIFT.pack(0))
         with path.open("r+b") as file:
             self._map = mmap.mmap(file.fileno(), _SHIFT.size)
+        self._passed_ms = 0
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000 + int(_SHIFT.unpack_from(self._map)[0])
+
+    def elapsed_ms(self) -> int:
+        # What the clock was moved forward counts as time that has passed.
+        self._passed_ms = max(self._passed_ms, int(_SHIFT.unpack_from(self._map)[0]))
+        return monotonic_ms() + self._passed_ms
 
     def advance(self, *, ms: int = 0, hours: float = 0) -> None:
         """Move the clock of everybody who shares it; negative values move it back."""

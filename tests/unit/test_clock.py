@@ -5,9 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
-from contrail.clock import CLOCK_FILE_VARIABLE, SharedClock, SystemClock, clock_for
+import pytest
+
+from contrail.clock import CLOCK_FILE_VARIABLE, ManualClock, SharedClock, SystemClock, clock_for
+from contrail.testing.moved_clock import MovedClock
 
 ASK = "import os; from contrail.clock import clock_for; print(clock_for(os.environ).now_ms())"
 
@@ -32,3 +37,14 @@ def test_a_shared_clock_moves_for_all_who_have_it_open(tmp_path: Path) -> None:
 
 def test_without_a_file_the_clock_is_the_machines() -> None:
     assert isinstance(clock_for({}), SystemClock)
+
+
+@pytest.mark.parametrize("make", [ManualClock, MovedClock, SystemClock])
+def test_elapsed_time_never_goes_back(make: Callable[[], Any]) -> None:
+    clock = make()
+    before = clock.elapsed_ms()
+    if not isinstance(clock, SystemClock):
+        clock.advance(ms=700)
+        clock.advance(ms=-500)
+        assert clock.elapsed_ms() >= before + 700
+    assert clock.elapsed_ms() >= before

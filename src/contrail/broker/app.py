@@ -621,7 +621,11 @@ class Broker:
     def _make_schedule(self) -> Schedule:
         schedule = Schedule(self._clock.now_ms())
         schedule.every(lambda: self.store.tick_interval_ms, self.store.tick, name="store upkeep")
-        schedule.every(500, self._acknowledgements.expire, name="late flushes")
+        schedule.every(
+            500,
+            lambda now_ms: self._acknowledgements.expire(self._clock.elapsed_ms()),
+            name="late flushes",
+        )
         schedule.every(1000, self.stats.sample, name="statistics")
         schedule.every(1000, self.tables.persistence.flush_due, name="write tables")
         schedule.every(

@@ -64,7 +64,8 @@ async def queue_offset_min(instance: ClientInstance, queue: MessageQueue) -> int
     Raises:
         ClientError: the broker refused or did not answer.
     """
-    return await _ask(instance, queue, RequestCode.GET_MIN_OFFSET, "the beginning of")
+    # Brokers say -1 of a queue of batches that nothing was ever written to.
+    return max(0, await _ask(instance, queue, RequestCode.GET_MIN_OFFSET, "the beginning of"))
 
 
 async def queue_offset_at(instance: ClientInstance, queue: MessageQueue, timestamp_ms: int) -> int:

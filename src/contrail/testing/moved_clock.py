@@ -14,11 +14,16 @@ class MovedClock:
 
     def __init__(self) -> None:
         self._machine = SystemClock()
-        self._shift_ms = 0
+        self._shift_ms = self._passed_ms = 0
 
     def now_ms(self) -> int:
         return self._machine.now_ms() + self._shift_ms
 
+    def elapsed_ms(self) -> int:
+        return self._machine.elapsed_ms() + self._passed_ms
+
     def advance(self, *, ms: int = 0, hours: float = 0) -> None:
         """Move the clock; negative values move it back."""
-        self._shift_ms += ms + int(hours * 3_600_000)
+        moved_ms = ms + int(hours * 3_600_000)
+        self._shift_ms += moved_ms
+        self._passed_ms += max(0, moved_ms)

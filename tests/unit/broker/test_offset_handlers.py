@@ -12,6 +12,7 @@ from contrail.broker.state.client_channels import ClientChannel
 from contrail.errors import RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SubscriptionData
+from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.heartbeat import ConsumerData
 from contrail.protocol.bodies.reset import decode_reset_offsets
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -307,3 +308,14 @@ def test_offsets_of_queues_that_are_not_there_are_taken_up_to_a_limit() -> None:
         commit(6000)
     assert refusal.value.code == ResponseCode.INVALID_PARAMETER
     assert broker.offsets.query("g", "orders", 6000) == -1
+
+
+def test_the_minimum_of_a_queue_of_batches_that_was_never_written_is_minus_one() -> None:
+    broker = _Broker()
+    attributes = {"queue.type": "BatchCQ"}
+    broker.topic_table.put(TopicConfig("batches", attributes=attributes), 1)
+    broker.topic_table.put(TopicConfig("plain"), 1)
+    assert broker.number(RequestCode.GET_MIN_OFFSET, topic="batches", queueId=0) == -1
+    assert broker.number(RequestCode.GET_MIN_OFFSET, topic="plain", queueId=0) == 0
+    broker.store.times[b"batches", 0] = [1, 2, 3]
+    assert broker.number(RequestCode.GET_MIN_OFFSET, topic="batches", queueId=0) == 0

@@ -8,6 +8,7 @@ from typing import Literal, Protocol
 from contrail.broker.services.address_shares import owner_of
 from contrail.broker.services.groups import check_name
 from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
+from contrail.broker.services.topics import keeps_batches
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.clock import Clock
@@ -190,9 +191,15 @@ class OffsetHandlers:
         return _number("offset", self._store.queue_offset_max(topic, fields.integer("queueId")))
 
     def handle_min(self, request: Request, peer: Peer) -> Response:
+        """As RocketMQ's: -1 for a queue of batches that nothing was ever written to, else 0."""
         fields = HeaderFields(request)
-        topic = fields.text("topic").encode()
-        return _number("offset", self._store.queue_offset_min(topic, fields.integer("queueId")))
+        topic, queue_id = fields.text("topic"), fields.integer("queueId")
+        low = self._store.queue_offset_min(topic.encode(), queue_id)
+        settings = self._topics.get(topic)
+        if settings is not None and keeps_batches(settings):
+            is_untouched = self._store.queue_offset_max(topic.encode(), queue_id) == 0
+            low = -1 if is_untouched else low
+        return _number("offset", low)
 
     def handle_earliest_time(self, request: Request, peer: Peer) -> Response:
         fields = HeaderFields(request)

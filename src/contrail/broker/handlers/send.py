@@ -283,7 +283,7 @@ class SendHandler:
         if waited_ms > config.send_wait_ms_max and config.fast_failure:
             return f"sends wait {waited_ms:.0f} ms at this broker: flow control for a while"
         if self._waits_for_flush and self._acknowledgements:
-            age_ms = self._acknowledgements.oldest_age_ms(self._clock.now_ms())
+            age_ms = self._acknowledgements.oldest_age_ms(self._clock.elapsed_ms())
             if age_ms > _FLUSH_BUSY_MS:
                 return f"the disk is {age_ms} ms behind: flow control for a while"
         return None

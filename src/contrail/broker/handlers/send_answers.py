@@ -102,7 +102,7 @@ class SendAnswers:
             else:
                 self.answer_parts(items, waiting, run, code, arrived_s)
 
-        self._acknowledgements.park(run.physical_end, self._clock.now_ms(), release)
+        self._acknowledgements.park(run.physical_end, self._clock.elapsed_ms(), release)
 
     def promise_chunks(self, chunks: list[SentChunk], appended: AppendedChunks) -> None:
         """As ``promise``, for rows."""
@@ -126,7 +126,7 @@ class SendAnswers:
                 peer.in_flight_count -= count
             self._answer_chunks(waiting, appended, code, arrived_s)
 
-        self._acknowledgements.park(appended.physical_end, self._clock.now_ms(), release)
+        self._acknowledgements.park(appended.physical_end, self._clock.elapsed_ms(), release)
 
     def answer_at_once(
         self, peer: Connection, chunk: Chunk, appended: AppendedChunks, arrived_s: float
@@ -216,7 +216,7 @@ class SendAnswers:
                     run = AppendedRun([queue_offset], starts, store_timestamp_ms, physical_end)
                     self.answer_parts([item], [_part_of(peer, item)], run, code, arrived_s)
 
-        self._acknowledgements.park(physical_end, self._clock.now_ms(), release)
+        self._acknowledgements.park(physical_end, self._clock.elapsed_ms(), release)
 
     def _answer_batches(self, stored: list[StoredBatch], arrived_s: float) -> None:
         items = [item for _, item, _ in stored]

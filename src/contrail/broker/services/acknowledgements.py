@@ -1,7 +1,8 @@
 """Answers that wait until their messages are as safe as the flush policy promises.
 
 Under ASYNC_FLUSH nothing waits. Under SYNC_FLUSH a batch of answers is parked with the log
-position that must be durable first; one sync releases everything below it.
+position that must be durable first; one sync releases everything below it. How long they wait is
+measured by a clock that nobody sets: a step of the wall clock is no late flush.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class DurableAnswers:
             count_in_flight(peer, -1)
             release(code)
 
-        self._acknowledgements.park(physical_end, self._clock.now_ms(), answer)
+        self._acknowledgements.park(physical_end, self._clock.elapsed_ms(), answer)
 
 
 def count_in_flight(peer: Peer, change: int) -> None:

@@ -399,16 +399,17 @@ class Topics:
             listener(config)
 
     def _note_queue_type(self, config: TopicConfig) -> None:
-        if _keeps_batches(config):
+        if keeps_batches(config):
             self._add_batch_topic(config.topic.encode())
 
 
 def batch_topics(topics: Mapping[str, TopicConfig]) -> frozenset[bytes]:
     """The topics whose batches the store keeps whole: it must know them when it is opened."""
-    return frozenset(name.encode() for name, config in topics.items() if _keeps_batches(config))
+    return frozenset(name.encode() for name, config in topics.items() if keeps_batches(config))
 
 
-def _keeps_batches(config: TopicConfig) -> bool:
+def keeps_batches(config: TopicConfig) -> bool:
+    """Whether a topic's queues are of RocketMQ's type BatchCQ."""
     return config.attributes.get(QUEUE_TYPE_ATTRIBUTE) == QueueType.BATCH.value
 
 
