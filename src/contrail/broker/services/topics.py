@@ -312,7 +312,7 @@ class Topics:
         unknown = {} if current is None else current.unknown
         planned = dataclasses.replace(requested, attributes=attributes, unknown=unknown)
         check_topic_entry(planned.topic, planned)
-        if _keeps_batches(planned):
+        if keeps_batches(planned):
             self._check_batch_topic(planned.topic.encode())
         return planned
 
