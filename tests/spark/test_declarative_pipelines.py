@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
 import shutil
 import signal
 import subprocess
@@ -42,8 +44,8 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.mark.timeout(900)
-def test_the_example_reads_a_topic_and_writes_to_another(
+@pytest.mark.timeout(1_700)
+def test_the_example_reads_a_topic_and_writes_to_another_and_goes_on_when_run_again(
     cluster: LocalCluster, tmp_path: Path
 ) -> None:
     make_topic(cluster, "orders", queues=2)
@@ -55,7 +57,16 @@ def test_the_example_reads_a_topic_and_writes_to_another(
     assert sorted(table["id"].to_pylist()) == [f"o{number}" for number in range(10)]
     sales = pq.read_table(project / "spark-warehouse" / "sales").to_pylist()
     assert {row["region"]: row["count(id)"] for row in sales} == {"eu": 5, "us": 5}
-    assert _large(cluster) == [("o7", "eu"), ("o8", "us"), ("o9", "eu")]
+    large = [("o7", "eu"), ("o8", "us"), ("o9", "eu")]
+    assert _large(cluster) == large
+
+    send_rows(cluster, [_order(number) for number in range(10, 12)])
+    _run(project, cluster)
+    table = pq.read_table(project / "spark-warehouse" / "orders")
+    assert sorted(table["id"].to_pylist()) == sorted(f"o{number}" for number in range(12))
+    sales = pq.read_table(project / "spark-warehouse" / "sales").to_pylist()
+    assert {row["region"]: row["count(id)"] for row in sales} == {"eu": 6, "us": 6}
+    assert _large(cluster) == sorted([*large, ("o10", "us"), ("o11", "eu")])
 
 
 def _order(number: int) -> Message:
@@ -76,7 +87,7 @@ def _project(folder: Path) -> Path:
 
 
 def _run(project: Path, cluster: LocalCluster) -> None:
-    program = Path(sys.executable).with_name("spark-pipelines")
+    program, *documented = _documented_command()
     environment = {
         **{name: value for name, value in os.environ.items() if not name.startswith("SPARK_")},
         "NAMESRV_ADDR": cluster.namesrv,
@@ -87,7 +98,7 @@ def _run(project: Path, cluster: LocalCluster) -> None:
         "SPARK_TESTING": "1",
     }
     command = [
-        *(str(program), "run"),
+        *(str(Path(sys.executable).with_name(program)), *documented),
         *("--remote", "local[2]", "--conf", "spark.driver.memory=1g"),
         *("--conf", "spark.ui.enabled=false"),
         *("--conf", "spark.connect.grpc.binding.address=127.0.0.1"),
@@ -111,6 +122,13 @@ def _run(project: Path, cluster: LocalCluster) -> None:
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
     assert code == 0, log.read_text(encoding="utf-8", errors="replace")[-6000:]
+
+
+def _documented_command() -> list[str]:
+    """How the example is run, as its page says."""
+    page = (_EXAMPLE / "README.md").read_text(encoding="utf-8")
+    (line,) = re.findall(r"^spark-pipelines run.*$", page, re.MULTILINE)
+    return shlex.split(line)
 
 
 def _large(cluster: LocalCluster) -> list[tuple[str, str]]:
