@@ -16,6 +16,7 @@ from contrail import aio
 from contrail.cli.latency_histogram import LatencyHistogram
 from contrail.cli.target import Target
 from contrail.cli.words import in_words
+from contrail.client.options import StartName
 from contrail.clock import SystemClock
 from contrail.errors import ClientError
 
@@ -173,7 +174,7 @@ async def consume_load(
 ) -> None:
     """Consume until one of the limits; latencies are from birth to the handler."""
     enough, clock = asyncio.Event(), SystemClock()
-    where = "CONSUME_FROM_FIRST_OFFSET" if earliest else "CONSUME_FROM_LAST_OFFSET"
+    where: StartName = "CONSUME_FROM_FIRST_OFFSET" if earliest else "CONSUME_FROM_LAST_OFFSET"
     consumer = aio.PushConsumer(
         group,
         target.namesrv,

@@ -23,6 +23,7 @@ from contrail.cli.topic_reading import require_readable
 from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.pull_consumer import PullConsumer
 from contrail.client.message import MessageQueue, ReceivedMessage
+from contrail.client.options import StartName
 from contrail.client.subscriptions import Sql92
 from contrail.errors import BrokerRefused, ClientError, OptionInvalid
 from contrail.model.topic import retry_topic
@@ -35,7 +36,7 @@ _POLL_MS_TO_END = 100
 _BATCH = 32
 # How long a member waits for its share of the queues before it believes that it gets none.
 _SHARE_WAIT_S = 30.0
-_FROM_WHERE = {
+_FROM_WHERE: dict[PlaceKind, StartName] = {
     PlaceKind.EARLIEST: "first",
     PlaceKind.LATEST: "last",
     PlaceKind.TIME: "timestamp",

@@ -47,6 +47,9 @@ class ConsumerSettings:
     rebalance_interval_ms: int = 20_000
     persist_consumer_offset_interval_ms: int = 5_000
     await_termination_ms_when_shutdown: int = 10_000
+    # Within this a start must have its share of every topic, or it raises; 0: it goes on trying
+    # beside the program.
+    start_timeout_ms: int = 0
     offset_folder: Path | str | None = None
 
     def __post_init__(self) -> None:

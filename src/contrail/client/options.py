@@ -8,11 +8,25 @@ from __future__ import annotations
 import ssl
 from datetime import datetime
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from contrail.client.compression import Compression
 from contrail.client.state.allocation import AllocationStrategy
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, MessageModel
+
+StartName = Literal[
+    "first",
+    "last",
+    "timestamp",
+    "CONSUME_FROM_FIRST_OFFSET",
+    "CONSUME_FROM_LAST_OFFSET",
+    "CONSUME_FROM_TIMESTAMP",
+]
+"""Where a new group starts, by name."""
+ModelName = Literal["CLUSTERING", "BROADCASTING"]
+"""Whether members share the messages, or each gets all, by name."""
+StrategyName = Literal["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"]
+"""How members share queues, by name."""
 
 
 class ClientOptions(TypedDict, total=False):
@@ -48,9 +62,9 @@ class ProducerOptions(ClientOptions, total=False):
 class PushOptions(ClientOptions, total=False):
     """What a push consumer takes."""
 
-    message_model: MessageModel | str
+    message_model: MessageModel | ModelName
     orderly: bool
-    consume_from_where: ConsumeFromWhere | str
+    consume_from_where: ConsumeFromWhere | StartName
     consume_timestamp: str | datetime | int | None
     pull_batch_size: int
     consume_message_batch_max_size: int
@@ -63,19 +77,20 @@ class PushOptions(ClientOptions, total=False):
     max_reconsume_times: int
     suspend_current_queue_time_ms: int
     consume_timeout_minutes: float
-    allocate_strategy: str | AllocationStrategy
+    allocate_strategy: StrategyName | AllocationStrategy
     rebalance_interval_ms: int
     persist_consumer_offset_interval_ms: int
     await_termination_ms_when_shutdown: int
+    start_timeout_ms: int
     offset_folder: Path | str | None
 
 
 class PullOptions(ClientOptions, total=False):
     """What a pull consumer takes."""
 
-    message_model: MessageModel | str
-    allocate_strategy: str | AllocationStrategy
-    consume_from_where: ConsumeFromWhere | str
+    message_model: MessageModel | ModelName
+    allocate_strategy: StrategyName | AllocationStrategy
+    consume_from_where: ConsumeFromWhere | StartName
     consume_timestamp: str | datetime | int | None
     auto_commit: bool
     auto_commit_interval_ms: int

@@ -186,6 +186,8 @@ class PushConsumer:
             ClientError: there is no handler.
             GroupTaken: the process already has a consumer of this group there.
             BrokerRefused: a broker cannot answer a ``Sql92`` subscription.
+
+        With ``start_timeout_ms`` also ``ClientError`` when it has no share of its topics by then.
         """
         if self._handler is None:
             raise ClientError(
@@ -275,10 +277,19 @@ class PushConsumer:
 
     async def _open_and_begin(self) -> None:
         self._open()
+        limit_ms = self._settings.start_timeout_ms
         try:
-            await self._begin()
-        except BaseException:
+            async with asyncio.timeout(limit_ms / 1000 if limit_ms else None) as limit:
+                await self._begin()
+        except BaseException as error:
             await self.close()
+            if isinstance(error, TimeoutError) and limit.expired():
+                topics = ", ".join(map(repr, self._subscriptions.user_topics()))
+                raise ClientError(
+                    f"consumer {self._group!r} has no share of {topics} after {limit_ms} ms: see "
+                    "that NameServer and brokers answer and that the topics exist, or raise "
+                    "start_timeout_ms"
+                ) from error
             raise
 
     async def _begin(self) -> None:

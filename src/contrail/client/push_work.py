@@ -44,6 +44,7 @@ from contrail.protocol.bodies.heartbeat import MessageModel
 _log = logging.getLogger(__name__)
 
 _UNLOCKED_REST_S = 1.0
+_START_AGAIN_S = 0.2
 _EXPIRE_INTERVAL_S_MAX = 60.0
 
 
@@ -169,7 +170,12 @@ class PushWork:
         await self._topics.find()
         self._places.note(self._consumer.subscriptions.user_topics())
         await self.instance.beat()
-        await self.rebalancer.run_once()
+        is_settled = await self.rebalancer.run_once()
+        while self.settings.start_timeout_ms and not is_settled and not self._is_over:
+            await asyncio.sleep(_START_AGAIN_S)
+            await self._topics.find()
+            await self.instance.beat()
+            is_settled = await self.rebalancer.run_once()
         # A handler that got something already may have closed the consumer.
         if not self._is_over:
             self.rebalancer.start()

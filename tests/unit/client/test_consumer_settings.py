@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -15,9 +15,11 @@ from contrail.client.consumer_settings import (
     check_consumer_group,
     split_settings,
 )
-from contrail.client.options import PushOptions
+from contrail.client.options import ModelName, PushOptions, StartName, StrategyName
 from contrail.client.pull_settings import PullSettings, split_pull_settings
 from contrail.client.settings import ClientSettings
+from contrail.client.start_places import parse_consume_from_where
+from contrail.client.state.allocation import strategy_named
 from contrail.errors import ConfigError
 from contrail.protocol.bodies.heartbeat import MessageModel
 
@@ -84,3 +86,11 @@ def test_the_time_for_a_message_may_be_a_part_of_a_minute() -> None:
     for wrong in ("15", -1, float("nan")):
         with pytest.raises(ConfigError, match=r"consume_timeout_minutes=.*give a number"):
             ConsumerSettings(consume_timeout_minutes=wrong)  # type: ignore[arg-type]
+
+
+def test_the_names_that_editors_offer_are_the_names_that_are_taken() -> None:
+    for name in get_args(StartName):
+        assert parse_consume_from_where(name)
+    for name in get_args(StrategyName):
+        assert strategy_named(name).name == name
+    assert set(get_args(ModelName)) == {model.value for model in MessageModel}
