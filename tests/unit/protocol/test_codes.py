@@ -15,7 +15,7 @@ from contrail.protocol.codes import (
 
 def test_every_request_code_has_exactly_one_class() -> None:
     assert set(CODE_CLASSES) == set(RequestCode)
-    assert len(RequestCode) == 176
+    assert len(RequestCode) == 178
 
 
 def test_no_code_has_two_names() -> None:
