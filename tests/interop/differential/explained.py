@@ -243,6 +243,17 @@ def _sent_without_permission(request: Request, theirs: Any, ours: Any) -> bool:
     return ours == 16 and theirs in (0, 1) and _of_unwritable_topic(request, theirs, ours)
 
 
+def _blank(codes: Condition, *names: str) -> Condition:
+    """One of these fields, which name an entry of a persisted table, is blank."""
+
+    def holds(request: Request, theirs: Any, ours: Any) -> bool:
+        fields = request.fields or {}
+        blank = any(name in fields and not str(fields[name]).strip() for name in names)
+        return blank and codes(request, theirs, ours)
+
+    return holds
+
+
 _ROCKSDB_TOPICS = (
     "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC",
     "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
@@ -268,11 +279,19 @@ RULES: tuple[Rule, ...] = (
     _rule("their-exceptions", {36}, "code", _field_is("originTopic", "", _codes_are(1, 0))),
     _rule("malformed-requests", {310, 320}, r"fields\.(?:MSG_REGION|TRACE_ON)", _unreadable_level),
     _rule("topic-settings-checked", {17}, "code", _impossible_settings),
+    _rule("stored-names-checked", {15}, "code", _field_is("queueId", r"-\d+", _codes_are(0, 29))),
+    # What the original has stored by such a commit, and by a prohibition without a name.
+    _rule("stored-names-checked", {308}, r"body\.correctionOffsets\.-\d+", _only_theirs),
+    _rule("stored-names-checked", {353}, "code", _blank(_codes_are(0, 29), "group", "topic")),
+    _rule("stored-names-checked", {201}, r"body\.forbiddenTable\.\s*", _only_theirs),
+    _rule("kv-names-checked", {100}, "code", _blank(_codes_are(0, 29), "namespace", "key")),
+    _rule("kv-names-checked", {219}, "code", _blank(_codes_are(0, 22), "namespace")),
     _rule("names-as-paths", {215}, "code", _field_is("topic", ".*/.*", _codes_are(0, 29))),
     _rule("broken-sql-in-a-pull", {11, 361}, "code", _broken_filter),
     _rule("class-filters", {11, 361}, "code", _class_filtered),
     _rule("left-topics", {300}, r"body\.groupList\[\]", _left_by_a_heartbeat),
     _rule("settings-listed", {26, 319}, r"body\.\w+", _one_is_absent),
+    _rule("runtime-info-own", {28}, r"body\.table\.contrail(?:Version|Kernels)", _only_ours),
     _rule("metrics-on", {26}, r"body\.metricsPromExporterHost", _is_loopback),
     _rule("settings-changed", {25, 318}, "code", _unchangeable),
     _rule("system-topics", {21}, rf"body\.topicConfigTable\.(?:{_ROCKSDB_NAMES})", _only_theirs),

@@ -86,6 +86,18 @@ def test_reading_is_forbidden_by_group_and_topic() -> None:
     assert groups.table.forbidden_table() == {"billing": {"other": 4}}
 
 
+def test_reading_is_forbidden_for_every_name_that_a_file_can_hold() -> None:
+    groups = new_groups()
+    groups.set_readable("\u00e9", "a/b", False, NOW_MS)
+    assert groups.is_read_forbidden("\u00e9", "a/b"), "as RocketMQ does"
+    for group, topic in (("", "orders"), ("billing", " "), ("a\nb", "orders"), ("g", "\ud800")):
+        for readable in (True, False):
+            with pytest.raises(RequestRejected) as refused:
+                groups.set_readable(group, topic, readable, NOW_MS)
+            assert refused.value.code == ResponseCode.INVALID_PARAMETER
+    assert groups.table.forbidden_table() == {"\u00e9": {"a/b": 4}}
+
+
 def test_allowing_what_was_never_forbidden_changes_nothing() -> None:
     groups = new_groups()
     groups.set_readable("billing", "orders", True, NOW_MS)

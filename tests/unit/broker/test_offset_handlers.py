@@ -177,6 +177,17 @@ def test_a_clone_copies_one_topic_or_all() -> None:
     assert broker.offsets.of_group("i", "orders") == {0: 5}
 
 
+def test_a_clone_goes_to_every_name_that_a_file_can_hold() -> None:
+    broker = _Broker()
+    broker.offsets.commit("g", "orders", 0, 5)
+    broker.ask(314, srcGroup="g", destGroup="\u00e9", topic="orders")
+    assert broker.offsets.of_group("\u00e9", "orders") == {0: 5}, "as RocketMQ does"
+    for group in ("", " ", "a\nb", "\ud800"):
+        with pytest.raises(RequestRejected) as refused:
+            broker.ask(314, srcGroup="g", destGroup=group, topic="orders")
+        assert refused.value.code == ResponseCode.INVALID_PARAMETER
+
+
 def test_a_clone_leaves_out_what_an_online_group_does_not_subscribe_to() -> None:
     broker = _Broker()
     broker.offsets.commit("g", "orders", 0, 5)

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from contrail.broker.services.address_shares import owner_of
-from contrail.broker.services.groups import check_name
 from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.topics import keeps_batches
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
@@ -15,6 +14,7 @@ from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.message import StoredMessage
+from contrail.model.stored_entries import check_entry_name
 from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.consume_stats import encode_correction_offsets
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -210,7 +210,7 @@ class OffsetHandlers:
         """Copy a group's progress to another group, on one topic or on all of them."""
         fields = HeaderFields(request)
         source, destination = fields.text("srcGroup"), fields.text("destGroup")
-        check_name(destination)
+        check_entry_name("group", destination)
         wanted = fields.text("topic", "")
         offline = fields.boolean("offline")
         for topic in [wanted] if wanted.strip() else sorted(self._offsets.topics_of(source)):

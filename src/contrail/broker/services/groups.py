@@ -7,7 +7,6 @@ import logging
 from collections.abc import Callable, Iterable
 
 from contrail.broker.services.auto_creation import AutoCreation, Kind
-from contrail.broker.services.topics import check_name as check_topic
 from contrail.broker.state.attributes import GROUP_ATTRIBUTES, alter_attributes
 from contrail.broker.state.groups import FORBIDDEN_READ, GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -174,10 +173,8 @@ class Groups:
         """Have a group allowed or forbidden to read a topic, once the table's file says so.
 
         Raises:
-            RequestRejected: INVALID_PARAMETER for a name that no group or topic may have.
+            EntryIllegal: the reader of the table's file would refuse one of the names.
         """
-        check_name(group)
-        check_topic(topic)
         found = self.changes.newest((group, topic), self.table.forbidden(group, topic))
         bits = found if isinstance(found, int) else 0
         changed = bits & ~FORBIDDEN_READ if readable else bits | FORBIDDEN_READ
