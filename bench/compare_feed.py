@@ -32,6 +32,7 @@ from contrail.broker.settings import read_broker_settings
 from contrail.clock import ManualClock
 from contrail.runtime.event_loop import choose_event_loop, set_collector_for_serving
 from contrail.runtime.schedule import Schedule
+from contrail.wire.limits import Limits
 
 _WARM_CHUNKS = 12
 _FIRST_NUMBER = 100_000_000
@@ -39,6 +40,8 @@ _FIRST_NUMBER = 100_000_000
 _CHUNK_BYTES_MAX = 48 << 10
 _READ_BYTES = 256 << 10
 _NEVER_MS = 10**9
+# By the machine's time, which callgrind makes fifty times as long.
+_PATIENT = Limits(first_frame_s=3600.0, partial_frame_s=3600.0, idle_s=3600.0)
 _PLACE = rb'"msgId":"[0-9A-F]{16}([0-9A-F]{16})"'
 _OFFSET = rb'"queueOffset":"([0-9]+)"'
 _NEXT_OFFSET = re.compile(rb'"nextBeginOffset":"([0-9]+)"')
@@ -171,7 +174,7 @@ async def _fed(case: Case, folder: Path, marks: ctypes.CDLL, chunk_count: int) -
             "brokerFastFailureEnable": "false",
         }
     )
-    broker = Broker(settings.broker, settings.store, clock=ManualClock())
+    broker = Broker(settings.broker, settings.store, clock=ManualClock(), limits=_PATIENT)
     await broker.start()
     try:
         for frame, count in case.before:
