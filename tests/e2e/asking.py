@@ -70,6 +70,12 @@ class Asker:
         fields = {"topic": topic, "maxMsgNums": "1000", **changes}
         return messages(self.done(RequestCode.LIST_SYSTEM_MESSAGES, fields))
 
+    def sent_back_count(self) -> int:
+        """How many messages were ever sent back to come a first time again, ten seconds later."""
+        fields = {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": "2", "maxMsgNums": "0"}
+        answer = self.done(RequestCode.LIST_SYSTEM_MESSAGES, fields)
+        return int(answer.fields["maxOffset"])
+
     def bodies(
         self, topic: str, queue_id: int = 0, changes: Mapping[str, str] | None = None
     ) -> list[bytes]:

@@ -18,7 +18,6 @@ import contrail
 from contrail import aio
 from contrail.client.background import background_loop
 from contrail.errors import ClientClosed, ClientError, MessageInvalid
-from contrail.protocol.codes import RequestCode
 from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker, route
 from tests.e2e.raw_client import poll
@@ -183,13 +182,13 @@ def test_what_a_thread_had_in_hand_when_it_ended_is_sent_back(
 
     with contrail.Producer("ends", cluster.namesrv) as producer:
         producer.send(contrail.Message(topic, b"in hand"))
-    before = sent_back_count(cluster)
+    before = Asker(cluster).sent_back_count()
     with contrail.PushConsumer("ends", cluster.namesrv, consume_from_where="first") as consumer:
         consumer.subscribe(topic)
         thread = threading.Thread(target=consume)
         thread.start()
         thread.join(PATIENCE_S)
-        until(lambda: sent_back_count(cluster) == before + 1, "it is sent back")
+        until(lambda: Asker(cluster).sent_back_count() == before + 1, "it is sent back")
 
 
 def test_errors_of_loops_fit_programs_without_asyncio(cluster: LocalCluster, topic: str) -> None:
@@ -349,16 +348,9 @@ def test_what_a_cancelled_task_had_in_hand_comes_again(cluster: LocalCluster, to
             await asyncio.gather(reading, return_exceptions=True)
         # The block was left without an error: its task's end counts all the same.
 
-    before = sent_back_count(cluster)
+    before = Asker(cluster).sent_back_count()
     asyncio.run(asyncio.wait_for(main(), 2 * PATIENCE_S))
-    assert sent_back_count(cluster) == before + 1
-
-
-def sent_back_count(cluster: LocalCluster) -> int:
-    """How many messages were ever sent back to come a first time again, ten seconds later."""
-    fields = {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": "2"}
-    answer = Asker(cluster, 0).done(RequestCode.GET_MAX_OFFSET, fields)
-    return int(answer.fields["offset"])
+    assert Asker(cluster).sent_back_count() == before + 1
 
 
 async def _read_one(consumer: aio.PushConsumer, has_it: asyncio.Event) -> None:

@@ -19,7 +19,6 @@ from tempfile import TemporaryFile
 import pytest
 
 import contrail
-from contrail.protocol.codes import RequestCode
 from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker, route
 from tests.e2e.raw_client import poll
@@ -202,7 +201,7 @@ def test_an_interrupted_consumer_ends_at_once_keeps_its_place_and_loses_nothing(
     where: str, is_in_hand: bool, cluster: LocalCluster, topic: str
 ) -> None:
     send_numbers(cluster, topic, 3)
-    sent_back_before = sent_back_count(cluster)
+    sent_back_before = Asker(cluster).sent_back_count()
     program = Interrupted(where, cluster, topic)
     program.until("ready")
     program.until_asleep()
@@ -213,17 +212,10 @@ def test_an_interrupted_consumer_ends_at_once_keeps_its_place_and_loses_nothing(
     if not is_in_hand:
         assert errors == ""
     # A message in hand was not acknowledged: it comes again, and the place is past it.
-    assert sent_back_count(cluster) - sent_back_before == (1 if is_in_hand else 0)
+    assert Asker(cluster).sent_back_count() - sent_back_before == (1 if is_in_hand else 0)
     with contrail.Admin(cluster.namesrv) as admin:
         places = admin.committed_offsets(where, topic)
     assert sum(place or 0 for place in places.values()) == 3
-
-
-def sent_back_count(cluster: LocalCluster) -> int:
-    """How many messages were ever sent back to come a first time again, ten seconds later."""
-    fields = {"topic": "SCHEDULE_TOPIC_XXXX", "queueId": "2"}
-    answer = Asker(cluster, 0).done(RequestCode.GET_MAX_OFFSET, fields)
-    return int(answer.fields["offset"])
 
 
 def test_an_interrupted_send_leaves_a_producer_that_works() -> None:
@@ -257,11 +249,11 @@ def test_a_program_that_closes_nothing_ends_quickly_and_quietly(
     what: str, cluster: LocalCluster, topic: str
 ) -> None:
     began_s = time.monotonic()
-    sent_back_before = sent_back_count(cluster)
+    sent_back_before = Asker(cluster).sent_back_count()
     assert run("exits", what, cluster.namesrv, topic).splitlines()[0] == "done"
     assert time.monotonic() - began_s < 2 * PROMPT_S
     # The handler was not made to fail by the end of its threads.
-    assert sent_back_count(cluster) == sent_back_before
+    assert Asker(cluster).sent_back_count() == sent_back_before
 
 
 def test_an_exit_waits_for_a_handler_at_work(cluster: LocalCluster, topic: str) -> None:
