@@ -269,6 +269,8 @@ RULES: tuple[Rule, ...] = (
     _rule("malformed-requests", _LISTING, r".*\[\]", _names_one_aside),
     _rule("malformed-requests", {322}, r"fields\.changed|body", _about_the_wrong_broker),
     _rule("malformed-requests", {205, 327}, r"fields\.\w+TopicCount", _about_the_wrong_broker),
+    # Only wrong requests have something wait at this level.
+    _rule("malformed-requests", {45}, r"body\.offsetTable\.17", _only_theirs),
     _rule("their-exceptions", {12}, "code", _field_is("maxNum", r"-\d+", _OURS_ANSWER)),
     _rule("their-exceptions", {345}, "code", _field_is("topic", "", _OURS_ANSWER)),
     _rule("their-exceptions", {18, 42, 225}, "code", _what_is("body b'{}'", _OURS_ANSWER)),
@@ -285,6 +287,7 @@ RULES: tuple[Rule, ...] = (
     _rule("stored-names-checked", {353}, "code", _blank(_codes_are(0, 29), "group", "topic")),
     _rule("stored-names-checked", {201}, r"body\.forbiddenTable\.\s*", _only_theirs),
     _rule("kv-names-checked", {100}, "code", _blank(_codes_are(0, 29), "namespace", "key")),
+    _rule("kv-names-checked", {101}, "code", _blank(_codes_are(0, 22), "namespace", "key")),
     _rule("kv-names-checked", {219}, "code", _blank(_codes_are(0, 22), "namespace")),
     _rule("names-as-paths", {215}, "code", _field_is("topic", ".*/.*", _codes_are(0, 29))),
     _rule("broken-sql-in-a-pull", {11, 361}, "code", _broken_filter),
