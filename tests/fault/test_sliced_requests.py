@@ -16,14 +16,7 @@ from contrail.broker.handlers.offsets import OffsetHandlers
 from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.runtime_report import RuntimeReport
-from contrail.broker.services.sliced_requests import (
-    ROWS_PER_TURN,
-    RUNNING_MAX,
-    InSlices,
-    SlicedRequests,
-    Steps,
-    in_one_go,
-)
+from contrail.broker.services.sliced_requests import StoreSlicedRequests
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
@@ -42,6 +35,7 @@ from contrail.store.log import MessageStore
 from contrail.store.services.residency import NotInMemory
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 from contrail.wire.router import RequestRouter
+from contrail.wire.sliced_requests import ROWS_PER_TURN, RUNNING_MAX, InSlices, Steps, in_one_go
 from tests.fakes.loops import FakeLoop
 from tests.fakes.peers import FakePeer
 from tests.fault.store_setup import append_numbers, small_config
@@ -90,7 +84,7 @@ class Room:
         self.stats = BrokerStats("DefaultCluster", started_ms=self.clock.now_ms())
         self._settings, self._config = settings, config
         self.fetching = Fetching()
-        self.sliced = SlicedRequests(self.loop, self.store.disk_waits, self.fetching)
+        self.sliced = StoreSlicedRequests(self.loop, self.store.disk_waits, self.fetching)
         self.handlers = self.made(self.sliced.handler)
         self.router = RequestRouter(self.handlers)
         self.sliced.replies_by(self.router.finish)
@@ -317,6 +311,20 @@ def test_asking_for_one_group_looks_at_no_other(room: Room) -> None:
     room.offsets.remove_topic("t002")
     assert room.offsets.topics_of("g001") == set()
     assert room.offsets.groups_of("t002") == set()
+
+
+def test_deleting_a_topic_without_settings_lists_no_other_topics_queues(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> list[tuple[bytes, int]]:
+        raise AssertionError("all queues are listed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(room.store, "queues", refuse)
+        code = RequestCode.DELETE_TOPIC_IN_BROKER
+        room.handlers[code](Request(code, 1, {"topic": "unused7"}), FakePeer())
+    left = {topic for topic, _ in room.store.queues()}
+    assert b"unused7" not in left and b"unused8" in left
 
 
 def _all_lags() -> Request:

@@ -47,7 +47,7 @@ from contrail.broker.services.registration import Registration
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.services.send_dedupe import SendDedupe
-from contrail.broker.services.sliced_requests import SlicedRequests
+from contrail.broker.services.sliced_requests import StoreSlicedRequests
 from contrail.broker.services.topics import batch_topics
 from contrail.broker.services.trace_records import TraceRecords
 from contrail.broker.services.unique_ids import UniqueIds
@@ -453,7 +453,7 @@ class Broker:
             "topics": tables.topics.table,
             "store": store,
         }
-        self._sliced = SlicedRequests(self._loop, store.disk_waits, self.far_reads)
+        self._sliced = StoreSlicedRequests(self._loop, store.disk_waits, self.far_reads)
         in_slices = self._sliced.handler
         self._relays = RelayHandlers(settings=tables.settings, **shared)  # type: ignore[arg-type]
         families = (

@@ -22,6 +22,8 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 
 DOCUMENT_BYTES_MAX = 256 << 20
 DEPTH_MAX = 32
+# Parsed in a millisecond; other threads wait for the end of it.
+_LARGE_CHARS = 64 << 10
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
 
@@ -80,7 +82,11 @@ def loads(
     text = _decode_text(document) if isinstance(document, bytes) else document
     try:
         value: JsonValue = json.loads(
-            text, strict=False, parse_float=_finite_float, parse_constant=_refuse_constant
+            text,
+            strict=False,
+            parse_float=_finite_float,
+            parse_constant=_refuse_constant,
+            object_hook=_same if len(text) > _LARGE_CHARS else None,
         )
     except (ValueError, RecursionError):
         value = _Parser(text).document()
@@ -232,6 +238,11 @@ def _finite_float(text: str) -> float:
     value = float(text)
     if not math.isfinite(value):
         raise FastJsonError(f"the number {text[:40]} is too large")
+    return value
+
+
+def _same(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    """The interpreter lets other threads run when it calls this, and not within its parser."""
     return value
 
 

@@ -8,6 +8,7 @@ import time
 
 from contrail.clock import Clock
 from contrail.model.host import Host
+from contrail.nameserver.changes import ROWS_PER_TURN, RouteChanges, RunningLoop, WorkerThread
 from contrail.nameserver.config import NameServerConfig
 from contrail.nameserver.handlers import (
     KvChanges,
@@ -37,6 +38,7 @@ from contrail.wire.peer import Handler, Peer
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.router import RequestRouter, parse_networks
 from contrail.wire.server import Arrived, Server
+from contrail.wire.sliced_requests import SlicedRequests
 from contrail.wire.text_endpoint import TextEndpoint, open_metrics
 from contrail.wire.tls import TlsFiles, TlsMode
 
@@ -73,13 +75,18 @@ class NameServer:
         self._port: int | None = None
         self._ticker: asyncio.Task[None] | None = None
         self._tls_files = tls_files
-        self.tables = RouteTables()
+        loop = RunningLoop()
+        self.changes = RouteChanges(loop, WorkerThread())
+        self._sliced = SlicedRequests(loop, rows_per_turn=ROWS_PER_TURN)
+        self.tables = RouteTables(self.changes.clean)
         self.handlers = self._make_handlers()
         self.router = RequestRouter(
             self.handlers,
             cluster_networks=parse_networks(config.cluster_allow_list),
             in_flight_count_max=(limits or Limits()).in_flight_count_max,
         )
+        self.changes.replies_by(self.router.finish, self.router.handle)
+        self._sliced.replies_by(self.router.finish)
         self.server = Server(self, limits=limits, tls_mode=tls_mode, tls_files=tls_files)
         self.metrics: TextEndpoint | None = None
         self.schedule = self._make_schedule()
@@ -139,6 +146,8 @@ class NameServer:
             await self.metrics.stop()
         await self._kv_saver.drain()
         await self._settings_saver.drain()
+        self.changes.close()
+        self._sliced.close()
         await self.server.stop()
 
     # What the server calls.
@@ -157,12 +166,11 @@ class NameServer:
             return
         for frame in frames:
             if isinstance(frame, Request):
-                self.router.handle(frame, peer)
+                self.changes.take(frame, peer)
             elif not isinstance(frame, ReceivedResponse):
                 # A send that the kernel took apart: refused like every code without a handler.
                 opaque, flag, version, code = frame[:4]
-                request = Request(code, opaque, {}, flag=flag, version=version)
-                self.router.handle(request, peer)
+                self.changes.take(Request(code, opaque, {}, flag=flag, version=version), peer)
 
     def end_of_tick(self) -> None:
         """Every request was answered as it came."""
@@ -177,8 +185,15 @@ class NameServer:
 
     def _make_handlers(self) -> dict[int, Handler]:
         families = (
-            RegistrationHandlers(self.tables, self._kv, self._settings, self._clock),
-            RouteHandlers(self.tables, self._kv, self._settings, self._clock),
+            RegistrationHandlers(self.tables, self._kv, self._settings, self._clock, self.changes),
+            RouteHandlers(
+                self.tables,
+                self._kv,
+                self._settings,
+                self._clock,
+                self.changes,
+                self._sliced.handler,
+            ),
             KvHandlers(self._kv, self._kv_changes),
             SettingsHandlers(self._settings, self._setting_changes),
         )

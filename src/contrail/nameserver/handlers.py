@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Generator, Mapping
+from functools import partial
 
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
 from contrail.model.topic import SYNC_BROKER_MEMBER_PREFIX
+from contrail.nameserver.changes import Begin, RouteChanges, RunningLoop, WorkerThread
 from contrail.nameserver.state.kv import ORDER_TOPIC_NAMESPACE, KvTable
 from contrail.nameserver.state.routes import (
     BrokerKey,
@@ -19,7 +22,7 @@ from contrail.nameserver.state.routes import (
 from contrail.nameserver.state.settings import RuntimeSettings
 from contrail.protocol.bodies.properties_text import decode_settings, render_properties
 from contrail.protocol.bodies.registration import RegisterBrokerBody, body_crc32
-from contrail.protocol.bodies.routes import TopicRouteData
+from contrail.protocol.bodies.routes import QueueData, TopicRouteData
 from contrail.protocol.bodies.tables import KVTable, TopicList
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
@@ -27,6 +30,7 @@ from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import body_errors, decode_body, encode_body
 from contrail.runtime.durable_changes import DurableChanges
 from contrail.wire.peer import LATER, Answer, Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 _log = logging.getLogger(__name__)
 
@@ -37,6 +41,10 @@ SettingsChanges = DurableChanges[str, str]
 
 # From V4_9_4 on clients are sent routes in the strict style.
 _STRICT_ROUTE_VERSION = 401
+# Larger registrations are decoded by the thread; up to here it takes about a millisecond.
+DECODED_AT_ONCE_BYTES_MAX = 16 << 10
+# A compressed body holds some 15 times its size, and at most 200 times.
+INFLATED_AT_ONCE_BYTES_MAX = 512
 _UNIT_FLAG = 1
 _UNIT_SUB_FLAG = 2
 
@@ -45,12 +53,18 @@ class RegistrationHandlers:
     """What brokers tell: who they are, what they hold, that they live or leave."""
 
     def __init__(
-        self, tables: RouteTables, kv: KvTable, settings: RuntimeSettings, clock: Clock
+        self,
+        tables: RouteTables,
+        kv: KvTable,
+        settings: RuntimeSettings,
+        clock: Clock,
+        changes: RouteChanges | None = None,
     ) -> None:
         self._tables = tables
         self._kv = kv
         self._settings = settings
         self._clock = clock
+        self._changes = RouteChanges(RunningLoop(), WorkerThread()) if changes is None else changes
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -64,8 +78,17 @@ class RegistrationHandlers:
 
     def handle_register(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)
-        registration = _registration(request, fields)
-        result = self._tables.register(
+        name = _named(fields, "brokerName")
+
+        def prepare() -> Begin:
+            return partial(self._registering, _registration(request, fields), peer)
+
+        if _is_decoded_at_once(request, fields):
+            return self._changes.make(name, request, peer, begin=prepare(), ends_with_peer=True)
+        return self._changes.make(name, request, peer, prepare=prepare, ends_with_peer=True)
+
+    def _registering(self, registration: Registration, peer: Peer) -> Steps:
+        result = yield from self._tables.registering(
             registration,
             peer,
             self._clock.now_ms(),
@@ -88,8 +111,11 @@ class RegistrationHandlers:
 
     def handle_unregister(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)
-        key = _broker_key(fields)
-        if self._tables.unregister(key, fields.text("brokerName")):
+        key, name = _broker_key(fields), fields.text("brokerName")
+        return self._changes.make(name, request, peer, begin=lambda: self._unregistering(key, name))
+
+    def _unregistering(self, key: BrokerKey, broker_name: str) -> Steps:
+        if (yield from self._tables.unregistering(key, broker_name)):
             _log.info("broker %r of cluster %r unregistered", key.address, key.cluster)
         return Response()
 
@@ -111,9 +137,16 @@ class RegistrationHandlers:
     def handle_register_topic(self, request: Request, peer: Peer) -> Answer:
         topic = HeaderFields(request).text("topic")
         route = TopicRouteData.decode(request.body) if request.body else TopicRouteData()
-        if not self._tables.register_topic(topic, route.queues):
+        if self._tables.register_topic(topic, route.queues):
+            for queues in route.queues:
+                again = partial(self._put_again, topic, queues)
+                self._changes.again_behind([queues.broker_name], again)
+        else:
             _log.warning("topic %r names a broker that is not registered; it is left out", topic)
         return Response()
+
+    def _put_again(self, topic: str, queues: QueueData, broker_name: str) -> None:
+        self._tables.register_topic(topic, [queues])
 
     def handle_member_group(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)
@@ -131,27 +164,38 @@ class RouteHandlers:
     """Where topics are, and which brokers and topics there are at all."""
 
     def __init__(
-        self, tables: RouteTables, kv: KvTable, settings: RuntimeSettings, clock: Clock
+        self,
+        tables: RouteTables,
+        kv: KvTable,
+        settings: RuntimeSettings,
+        clock: Clock,
+        changes: RouteChanges | None = None,
+        in_slices: InSlices = in_one_go,
     ) -> None:
         self._tables = tables
         self._kv = kv
         self._settings = settings
         self._clock = clock
+        self._changes = RouteChanges(RunningLoop(), WorkerThread()) if changes is None else changes
+        self._in_slices = in_slices
         self._started_ms = clock.now_ms()
 
     def table(self) -> dict[int, Handler]:
+        in_slices = self._in_slices
         return {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self.handle_route,
             RequestCode.GET_BROKER_CLUSTER_INFO: self.handle_cluster_info,
             RequestCode.WIPE_WRITE_PERM_OF_BROKER: self.handle_wipe_write,
             RequestCode.ADD_WRITE_PERM_OF_BROKER: self.handle_add_write,
             RequestCode.DELETE_TOPIC_IN_NAMESRV: self.handle_delete_topic,
-            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: self.handle_all_topics,
-            RequestCode.GET_TOPICS_BY_CLUSTER: self.handle_topics_by_cluster,
+            RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: in_slices(self.all_topics),
+            RequestCode.GET_TOPICS_BY_CLUSTER: in_slices(self.topics_by_cluster),
             RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS: self.handle_system_topics,
-            RequestCode.GET_UNIT_TOPIC_LIST: self.handle_unit_topics,
-            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: self.handle_unit_sub_topics,
-            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self.handle_unit_sub_only_topics,
+            RequestCode.GET_UNIT_TOPIC_LIST: in_slices(self.unit_topics),
+            RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: in_slices(self.unit_sub_topics),
+            RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST: self._in_slices(
+                self.unit_sub_only_topics
+            ),
         }
 
     def handle_route(self, request: Request, peer: Peer) -> Answer:
@@ -172,33 +216,46 @@ class RouteHandlers:
 
     def handle_wipe_write(self, request: Request, peer: Peer) -> Answer:
         name = HeaderFields(request).text("brokerName")
-        count = self._tables.topics.wipe_write(name)
-        _log.info(
-            "write permission of broker %r taken in %d topics by %s", name, count, peer.address
-        )
-        return Response(fields={"wipeTopicCount": str(count)})
+
+        def wiping() -> Steps:
+            count = yield from self._tables.topics.wiping_write(name)
+            _log.info(
+                "write permission of broker %r taken in %d topics by %s", name, count, peer.address
+            )
+            return Response(fields={"wipeTopicCount": str(count)})
+
+        return self._changes.make(name, request, peer, begin=wiping)
 
     def handle_add_write(self, request: Request, peer: Peer) -> Answer:
         name = HeaderFields(request).text("brokerName")
-        count = self._tables.topics.add_write(name)
-        _log.info(
-            "write permission of broker %r given in %d topics by %s", name, count, peer.address
-        )
-        return Response(fields={"addTopicCount": str(count)})
+
+        def adding() -> Steps:
+            count = yield from self._tables.topics.adding_write(name)
+            _log.info(
+                "write permission of broker %r given in %d topics by %s", name, count, peer.address
+            )
+            return Response(fields={"addTopicCount": str(count)})
+
+        return self._changes.make(name, request, peer, begin=adding)
 
     def handle_delete_topic(self, request: Request, peer: Peer) -> Answer:
         fields = HeaderFields(request)
-        self._tables.delete_topic(fields.text("topic"), fields.optional_text("clusterName"))
+        topic, cluster = fields.text("topic"), fields.optional_text("clusterName")
+        self._tables.delete_topic(topic, cluster)
+        self._changes.again_behind(
+            self._tables.broker_names(cluster) if cluster else None,
+            lambda broker_name: self._tables.topics.delete_on(topic, (broker_name,)),
+        )
         return Response()
 
-    def handle_all_topics(self, request: Request, peer: Peer) -> Answer:
+    def all_topics(self, request: Request, peer: Peer) -> Steps:
         _require_enabled(self._settings.config.all_topic_list_enabled, "enableAllTopicList")
-        return _topic_list(self._tables.topics.topics())
+        return (yield from self._topics_where(lambda _: True))
 
-    def handle_topics_by_cluster(self, request: Request, peer: Peer) -> Answer:
+    def topics_by_cluster(self, request: Request, peer: Peer) -> Steps:
         self._require_topic_list()
         names = self._tables.broker_names(HeaderFields(request).text("cluster"))
-        return _topic_list(self._tables.topics.topics_of(names))
+        return (yield from self._topics_where(lambda brokers: not names.isdisjoint(brokers)))
 
     def handle_system_topics(self, request: Request, peer: Peer) -> Answer:
         """Clusters and brokers have topics of their names; any broker knows the other ones."""
@@ -207,21 +264,28 @@ class RouteHandlers:
         addresses = [a for b in info.brokers.values() for a in b.addresses.values()]
         return _topic_list(topics, addresses[0] if addresses else None)
 
-    def handle_unit_topics(self, request: Request, peer: Peer) -> Answer:
+    def unit_topics(self, request: Request, peer: Peer) -> Steps:
         self._require_topic_list()
-        return _topic_list(self._tables.topics.topics_where(lambda flag: bool(flag & _UNIT_FLAG)))
+        return (yield from self._topics_flagged(lambda flag: bool(flag & _UNIT_FLAG)))
 
-    def handle_unit_sub_topics(self, request: Request, peer: Peer) -> Answer:
+    def unit_sub_topics(self, request: Request, peer: Peer) -> Steps:
         self._require_topic_list()
-        topics = self._tables.topics.topics_where(lambda flag: bool(flag & _UNIT_SUB_FLAG))
-        return _topic_list(topics)
+        return (yield from self._topics_flagged(lambda flag: bool(flag & _UNIT_SUB_FLAG)))
 
-    def handle_unit_sub_only_topics(self, request: Request, peer: Peer) -> Answer:
+    def unit_sub_only_topics(self, request: Request, peer: Peer) -> Steps:
         self._require_topic_list()
         both = _UNIT_FLAG | _UNIT_SUB_FLAG
-        return _topic_list(
-            self._tables.topics.topics_where(lambda flag: flag & both == _UNIT_SUB_FLAG)
-        )
+        return (yield from self._topics_flagged(lambda flag: flag & both == _UNIT_SUB_FLAG))
+
+    def _topics_flagged(self, holds: Callable[[int], bool]) -> Steps:
+        """By system flag; brokers do not differ in it, so one is asked."""
+        return self._topics_where(lambda brokers: holds(next(iter(brokers.values())).sys_flag))
+
+    def _topics_where(
+        self, holds: Callable[[Mapping[str, QueueData]], bool]
+    ) -> Generator[None, None, Response]:
+        topics = yield from self._tables.topics.listing(holds)
+        return Response(body=(yield from TopicList.encoding(topics)))
 
     def _route(self, topic: str) -> TopicRouteData:
         config = self._settings.config
@@ -330,6 +394,12 @@ class SettingsHandlers:
 
     def handle_get(self, request: Request, peer: Peer) -> Answer:
         return Response(body=render_properties(self._settings.config.to_properties()).encode())
+
+
+def _is_decoded_at_once(request: Request, fields: HeaderFields) -> bool:
+    is_compressed = fields.boolean("compressed")
+    bytes_max = INFLATED_AT_ONCE_BYTES_MAX if is_compressed else DECODED_AT_ONCE_BYTES_MAX
+    return len(request.body) <= bytes_max
 
 
 def _registration(request: Request, fields: HeaderFields) -> Registration:

@@ -627,6 +627,10 @@ class MessageStore:
         """Whether there is such a queue; one is made by its first message."""
         return self._queues.get(topic, queue_id) is not None
 
+    def has_topic(self, topic: bytes) -> bool:
+        """Whether a topic has any queue here."""
+        return self._queues.has_topic(topic)
+
     def add_batch_topic(self, topic: bytes) -> None:
         """From now on ``topic`` keeps batches in one row each.
 

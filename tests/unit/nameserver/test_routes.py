@@ -14,6 +14,7 @@ from contrail.nameserver.state.routes import (
     BrokerKey,
     Registration,
     RouteTables,
+    in_one_go,
     keep_zone,
     present_acting_masters,
 )
@@ -134,7 +135,7 @@ def test_unchanged_topics_are_not_applied_again_so_a_wiped_permission_stays(
     tables: RouteTables, peer: FakePeer
 ) -> None:
     tables.register(broker(), peer, NOW)
-    assert tables.topics.wipe_write("broker-a") == 2
+    assert in_one_go(tables.topics.wiping_write("broker-a")) == 2
     tables.register(broker(), peer, NOW)
     assert tables.topics.of_topic("t1")[0].perm == 4
     changed = replace(broker(), body=body("t1", "t2", version=DataVersion(0, 2, NOW)))
@@ -144,9 +145,13 @@ def test_unchanged_topics_are_not_applied_again_so_a_wiped_permission_stays(
 
 def test_write_permission_is_given_as_read_and_write(tables: RouteTables, peer: FakePeer) -> None:
     tables.register(replace(broker(), body=body("t1", "t2", perm=1)), peer, NOW)
-    assert tables.topics.add_write("broker-a") == 2
+    assert in_one_go(tables.topics.adding_write("broker-a")) == 2
     assert tables.topics.of_topic("t1")[0].perm == 6
-    assert tables.topics.add_write("nobody") == tables.topics.wipe_write("nobody") == 0
+    assert (
+        in_one_go(tables.topics.adding_write("nobody"))
+        == in_one_go(tables.topics.wiping_write("nobody"))
+        == 0
+    )
 
 
 def test_a_topic_the_table_lost_comes_back_with_an_unchanged_version(

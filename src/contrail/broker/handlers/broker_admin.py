@@ -10,7 +10,6 @@ from collections.abc import Callable
 from contrail.broker.handlers.saved_answers import SavedAnswer
 from contrail.broker.services.runtime_report import RuntimeReport
 from contrail.broker.services.setting_changes import Changed, SettingChanges
-from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.stored_tables import consumer_offset_table
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.runtime_settings import RuntimeSettings, setting_text
@@ -27,6 +26,7 @@ from contrail.protocol.json_style import encode_body, rendered_object
 from contrail.store.config import StoreConfig
 from contrail.store.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, DelayOffsetTable
 from contrail.wire.peer import Answer, Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 _audit = logging.getLogger("contrail.audit")
 

@@ -11,7 +11,6 @@ from contrail.broker.handlers.offsets import (
     earliest_store_time,
     store_time_at,
 )
-from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -35,6 +34,7 @@ from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue
 from contrail.store.services.residency import AbsentParts
 from contrail.wire.peer import Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 
 class GroupsByName(Protocol):

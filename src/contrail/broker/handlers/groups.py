@@ -7,7 +7,6 @@ import logging
 from contrail.broker.handlers.saved_answers import SavedAnswer
 from contrail.broker.handlers.topics import fitted, read_page
 from contrail.broker.services.groups import Groups
-from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import Clock
@@ -23,6 +22,7 @@ from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.runtime.durable_changes import WhenWritten, at_once
 from contrail.wire.peer import Answer, Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 _log = logging.getLogger(__name__)
 

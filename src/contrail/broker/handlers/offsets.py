@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Literal, Protocol
 
 from contrail.broker.services.address_shares import owner_of
-from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.topics import keeps_batches
 from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
@@ -21,6 +20,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.wire.peer import Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 _LONG_MAX = (1 << 63) - 1
 NO_TIME = -1

@@ -6,7 +6,6 @@ import logging
 from typing import Protocol
 
 from contrail.broker.handlers.saved_answers import SavedAnswer
-from contrail.broker.services.sliced_requests import InSlices, Steps, in_one_go
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.attributes import parse_changes
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -33,6 +32,7 @@ from contrail.store.services.reading import QueueRow
 from contrail.store.services.residency import AbsentParts
 from contrail.store.services.retention import Retention
 from contrail.wire.peer import Answer, Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 _log = logging.getLogger(__name__)
 
@@ -48,6 +48,7 @@ class TopicData(Protocol):
     def retention(self) -> Retention: ...
 
     def queues(self) -> list[tuple[bytes, int]]: ...
+    def has_topic(self, topic: bytes) -> bool: ...
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
     def queue_offset_max(self, topic: bytes, queue_id: int) -> int: ...
     def rows(
@@ -171,7 +172,7 @@ class TopicHandlers:
         self._offsets.remove_topic(topic)
         self._stats.topic_deleted(topic)
         # The store remembers what it deleted, so it is not told of names that never were.
-        if existed or topic.encode() in {name for name, _ in self._store.queues()}:
+        if existed or self._store.has_topic(topic.encode()):
             self._store.delete_topic(topic.encode())
 
     def _clean_unused(self, request: Request, peer: Peer) -> Steps:

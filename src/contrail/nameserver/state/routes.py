@@ -4,14 +4,18 @@ A broker is known by its cluster and address; a broker name groups the master (i
 slaves. Only the master's topics count, or those of the smallest slave once brokers said whether
 they allow a slave to act as master. Nothing here is written down: brokers register again every
 half minute, and a NameServer that restarts learns everything anew.
+
+Changes of a broker's topics are generators that yield after each row. Whoever runs them runs one
+of a broker name at a time. Between two steps every topic that the broker had before and has after
+the change is in its routes; a broker that has left is in none, though its rows still go.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
@@ -29,6 +33,8 @@ from contrail.protocol.bodies.routes import (
 )
 from contrail.protocol.codes import ResponseCode
 from contrail.wire.peer import Peer
+
+T = TypeVar("T")
 
 HEARTBEAT_TIMEOUT_MS = 120_000
 BROKER_COUNT_MAX = 10_000
@@ -96,15 +102,32 @@ class _Live:
 
     heard_ms: int
     heartbeat_timeout_ms: int
-    data_version: DataVersion
+    data_version: DataVersion | None
+    """That of the topics that were taken in; None until the first registration is done."""
     connection: Peer
     ha_address: str
+
+
+def in_one_go(steps: Generator[None, None, T]) -> T:
+    """Do all steps of a change now; returns its outcome."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as done:
+            return done.value  # type: ignore[no-any-return]
+
+
+def _rows_at_once(broker_name: str, rows: Iterator[None]) -> None:
+    for _ in rows:
+        pass
 
 
 class RouteTables:
     """The tables of one NameServer. Connections are kept only to be compared and given back."""
 
-    def __init__(self) -> None:
+    def __init__(self, clean: Callable[[str, Iterator[None]], None] = _rows_at_once) -> None:
+        """``clean`` runs what is to be done, row by row, for the name of a broker that is gone."""
+        self._clean = clean
         self.topics = TopicQueues()
         self._clusters: dict[str, set[str]] = {}
         self._groups: dict[str, _Group] = {}
@@ -112,17 +135,18 @@ class RouteTables:
         self._filter_servers: dict[BrokerKey, tuple[str, ...]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMapping]] = {}
 
-    def register(
+    def registering(
         self,
         registration: Registration,
         connection: Peer,
         now_ms: int,
         *,
         delete_missing_topics: bool = False,
-    ) -> Registered:
+    ) -> Generator[None, None, Registered]:
         """Take in a broker's addresses and topics.
 
-        A newcomer for an id whose owner has a higher state version is ignored, not refused.
+        A newcomer for an id whose owner has a higher state version is ignored, not refused. A
+        broker that leaves, or loses its connection, between two steps stays out.
 
         Raises:
             RequestRejected: a single topic came before the broker's first full registration, or
@@ -135,30 +159,63 @@ class RouteTables:
             self._live.pop(registration.key, None)
             return Registered(is_ignored=True)
         is_first = registration.broker_id not in group.addresses
-        self._enter(group, registration)
-        if self._gives_topics(group, registration):
-            if delete_missing_topics and not registration.body.mappings:
-                self._delete_missing_topics(registration)
-            self._apply_topics(group, registration, is_first)
+        known_version = self.data_version(registration.key)
+        is_changed = is_first or known_version != registration.body.data_version
         is_new = registration.key not in self._live
-        self._set_live(registration, connection, now_ms)
+        self._enter(group, registration)
+        live = self._set_live(registration, connection, now_ms, known_version)
+        if self._gives_topics(group, registration):
+            rows = self._topic_rows(group, registration, is_changed, delete_missing_topics)
+            for _ in rows:
+                yield
+                if self._live.get(registration.key) is not live:
+                    return Registered(is_new=is_new)
+        # Only now: a registration cut short must not count as known.
+        live.data_version = registration.body.data_version
         return self._registered(group, registration, is_new)
 
+    def register(
+        self,
+        registration: Registration,
+        connection: Peer,
+        now_ms: int,
+        *,
+        delete_missing_topics: bool = False,
+    ) -> Registered:
+        """``registering`` in one go."""
+        return in_one_go(
+            self.registering(
+                registration, connection, now_ms, delete_missing_topics=delete_missing_topics
+            )
+        )
+
+    def unregistering(self, key: BrokerKey, broker_name: str) -> Generator[None, None, bool]:
+        """Forget a broker at its own wish; True if it was known."""
+        was_known, rows = self._leave(key, broker_name)
+        yield from rows
+        return was_known
+
     def unregister(self, key: BrokerKey, broker_name: str) -> bool:
-        """Forget a broker at its own wish, or because it is gone; True if it was known."""
+        """``unregistering`` in one go."""
+        return in_one_go(self.unregistering(key, broker_name))
+
+    def _leave(self, key: BrokerKey, broker_name: str) -> tuple[bool, Iterator[None]]:
+        """Out of all routes at once; the rows that are left to go over come with the answer."""
         was_live = self._live.pop(key, None) is not None
         self._filter_servers.pop(key, None)
         group = self._groups.get(broker_name)
         if group is None:
-            return was_live
+            return was_live, iter(())
         held = [broker_id for broker_id, known in group.addresses.items() if known == key.address]
         for broker_id in held:
             del group.addresses[broker_id]
+        rows: Iterator[None] = iter(())
         if not group.addresses:
             self._remove_group(broker_name)
+            rows = self.topics.removing_broker(broker_name)
         elif group.acting_master_enabled and min(group.addresses) > MASTER_ID:
-            self.topics.wipe_write(broker_name)
-        return was_live or bool(held)
+            rows = self.topics.wiping_write(broker_name)
+        return was_live or bool(held), rows
 
     def disconnect(self, connection: Peer) -> list[BrokerKey]:
         """Forget every broker that registered over ``connection``."""
@@ -225,12 +282,11 @@ class RouteTables:
 
     def route(self, topic: str) -> TopicRouteData | None:
         """Where a topic's queues are; None when no known broker has it."""
-        queues = self.topics.of_topic(topic)
-        brokers = tuple(
-            self._groups[item.broker_name].to_data(item.broker_name)
-            for item in queues
-            if item.broker_name in self._groups
+        # The rows of a broker that has left may still be on their way out.
+        queues = tuple(
+            item for item in self.topics.of_topic(topic) if item.broker_name in self._groups
         )
+        brokers = tuple(self._groups[item.broker_name].to_data(item.broker_name) for item in queues)
         if not brokers:
             return None
         return TopicRouteData(
@@ -245,9 +301,9 @@ class RouteTables:
         owner = group.addresses.get(registration.broker_id)
         if owner is None or owner == registration.key.address:
             return False
-        live = self._live.get(BrokerKey(registration.key.cluster, owner))
+        owner_version = self.data_version(BrokerKey(registration.key.cluster, owner))
         new_version = registration.body.data_version.state_version
-        return live is not None and live.data_version.state_version > new_version
+        return owner_version is not None and owner_version.state_version > new_version
 
     def _require_admissible(self, group: _Group, registration: Registration) -> None:
         if registration.broker_id not in group.addresses and len(registration.body.topics) == 1:
@@ -274,30 +330,40 @@ class RouteTables:
     def _gives_topics(self, group: _Group, registration: Registration) -> bool:
         return registration.broker_id == MASTER_ID or _is_prime_slave(group, registration)
 
-    def _delete_missing_topics(self, registration: Registration) -> None:
-        name = registration.broker_name
-        known = {topic.topic for topic in registration.body.topics.values()}
-        for topic in self.topics.topics_of((name,)) - known:
-            self.topics.delete_on(topic, (name,))
-
-    def _apply_topics(self, group: _Group, registration: Registration, is_first: bool) -> None:
+    def _topic_rows(
+        self,
+        group: _Group,
+        registration: Registration,
+        is_changed: bool,
+        delete_missing_topics: bool,
+    ) -> Iterator[None]:
         name, body = registration.broker_name, registration.body
-        is_changed = is_first or self.data_version(registration.key) != body.data_version
+        if delete_missing_topics and not body.mappings:
+            known = {topic.topic for topic in body.topics.values()}
+            yield from self.topics.removing_others(name, known)
         # A slave that acts as master serves what is stored, but takes nothing new.
         read_only = _is_prime_slave(group, registration) and group.acting_master_enabled
         for topic in body.topics.values():
             if is_changed or not self.topics.has(topic.topic, name):
                 self.topics.put(topic.topic, _queue_data(name, topic, read_only))
+            yield
         if is_changed:
             for static_topic, mapping in body.mappings.items():
                 self._mappings.setdefault(static_topic, {})[mapping.broker_name] = mapping
+                yield
 
-    def _set_live(self, registration: Registration, connection: Peer, now_ms: int) -> None:
+    def _set_live(
+        self,
+        registration: Registration,
+        connection: Peer,
+        now_ms: int,
+        data_version: DataVersion | None,
+    ) -> _Live:
         timeout_ms = registration.heartbeat_timeout_ms
-        self._live[registration.key] = _Live(
+        live = self._live[registration.key] = _Live(
             now_ms,
             HEARTBEAT_TIMEOUT_MS if timeout_ms is None else timeout_ms,
-            registration.body.data_version,
+            data_version,
             connection,
             registration.ha_address,
         )
@@ -305,6 +371,7 @@ class RouteTables:
             self._filter_servers[registration.key] = registration.body.filter_servers
         else:
             self._filter_servers.pop(registration.key, None)
+        return live
 
     def _registered(self, group: _Group, registration: Registration, is_new: bool) -> Registered:
         master = group.addresses.get(MASTER_ID)
@@ -318,7 +385,8 @@ class RouteTables:
     def _evict(self, key: BrokerKey) -> None:
         for name, group in self._groups.items():
             if group.cluster == key.cluster and key.address in group.addresses.values():
-                self.unregister(key, name)
+                _, rows = self._leave(key, name)
+                self._clean(name, rows)
                 return
         self._live.pop(key, None)
         self._filter_servers.pop(key, None)
@@ -328,7 +396,6 @@ class RouteTables:
         for names in self._clusters.values():
             names.discard(broker_name)
         self._clusters = {cluster: names for cluster, names in self._clusters.items() if names}
-        self.topics.remove_broker(broker_name)
 
     def _filter_servers_of(self, brokers: Iterable[BrokerData]) -> Mapping[str, tuple[str, ...]]:
         keys = [BrokerKey(b.cluster, address) for b in brokers for address in b.addresses.values()]

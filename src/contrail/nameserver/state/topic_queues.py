@@ -1,8 +1,14 @@
-"""Which brokers have queues of which topic: the topic-queue table."""
+"""Which brokers have queues of which topic: the topic-queue table.
+
+Work over the whole table comes as a generator too, which yields after each row: the NameServer
+serves requests between two slices of it. Rows that are put or deleted meanwhile are looked at as
+they are when their turn comes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from bisect import insort
+from collections.abc import Callable, Collection, Generator, Mapping
 from dataclasses import replace
 
 from contrail.model.topic import Perm
@@ -30,23 +36,20 @@ class TopicQueues:
         return tuple(queues for _, queues in sorted(self._topics.get(topic, {}).items()))
 
     def topics(self) -> frozenset[str]:
+        """A copy of the names, for a table that is known to be small."""
         return frozenset(self._topics)
 
-    def topics_of(self, broker_names: Collection[str]) -> frozenset[str]:
-        """The topics that at least one of these brokers has."""
-        return frozenset(
-            topic
-            for topic, brokers in self._topics.items()
-            if any(name in brokers for name in broker_names)
-        )
-
-    def topics_where(self, holds: Callable[[int], bool]) -> frozenset[str]:
-        """The topics whose system flag passes; brokers do not differ in it, so one is asked."""
-        return frozenset(
-            topic
-            for topic, brokers in self._topics.items()
-            if holds(next(iter(brokers.values())).sys_flag)
-        )
+    def listing(
+        self, holds: Callable[[Mapping[str, QueueData]], bool]
+    ) -> Generator[None, None, list[str]]:
+        """The names, sorted, of the topics whose queues by broker name pass; a row a step."""
+        names: list[str] = []
+        for topic in list(self._topics):
+            brokers = self._topics.get(topic)
+            if brokers is not None and holds(brokers):
+                insort(names, topic)
+            yield
+        return names
 
     def delete(self, topic: str) -> None:
         self._topics.pop(topic, None)
@@ -61,25 +64,38 @@ class TopicQueues:
         if not brokers:
             del self._topics[topic]
 
-    def remove_broker(self, broker_name: str) -> None:
-        for topic in self.topics_of((broker_name,)):
+    def removing_broker(self, broker_name: str) -> Generator[None, None, None]:
+        """Take all topics from a broker; a row a step."""
+        for topic in list(self._topics):
             self.delete_on(topic, (broker_name,))
+            yield
 
-    def wipe_write(self, broker_name: str) -> int:
-        """Make a broker's queues unwritable; returns in how many topics."""
-        return self._set_perms(broker_name, lambda perm: perm & ~int(Perm.WRITE))
+    def removing_others(
+        self, broker_name: str, kept: Collection[str]
+    ) -> Generator[None, None, None]:
+        """Take from a broker all topics but these; a row a step."""
+        for topic in list(self._topics):
+            if topic not in kept:
+                self.delete_on(topic, (broker_name,))
+            yield
 
-    def add_write(self, broker_name: str) -> int:
-        """Make a broker's queues readable and writable, whatever they were before."""
-        return self._set_perms(broker_name, lambda _: int(Perm.READ | Perm.WRITE))
+    def wiping_write(self, broker_name: str) -> Generator[None, None, int]:
+        """Make a broker's queues unwritable; returns in how many topics. A row a step."""
+        return self._setting_perms(broker_name, lambda perm: perm & ~int(Perm.WRITE))
 
-    def _set_perms(self, broker_name: str, change: Callable[[int], int]) -> int:
+    def adding_write(self, broker_name: str) -> Generator[None, None, int]:
+        """Make a broker's queues readable and writable, whatever they were before. A row a step."""
+        return self._setting_perms(broker_name, lambda _: int(Perm.READ | Perm.WRITE))
+
+    def _setting_perms(
+        self, broker_name: str, change: Callable[[int], int]
+    ) -> Generator[None, None, int]:
         count = 0
-        for brokers in self._having(broker_name):
-            queues = brokers[broker_name]
-            brokers[broker_name] = replace(queues, perm=change(queues.perm))
-            count += 1
+        for topic in list(self._topics):
+            brokers = self._topics.get(topic, {})
+            queues = brokers.get(broker_name)
+            if queues is not None:
+                brokers[broker_name] = replace(queues, perm=change(queues.perm))
+                count += 1
+            yield
         return count
-
-    def _having(self, broker_name: str) -> Iterator[dict[str, QueueData]]:
-        return (brokers for brokers in self._topics.values() if broker_name in brokers)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -40,6 +40,16 @@ class TopicList:
 
     def encode(self) -> bytes:
         return encode_body({"brokerAddr": self.broker_address, "topicList": self.topics})
+
+    @staticmethod
+    def encoding(topics: Iterable[str]) -> Generator[None, None, bytes]:
+        """The body of a list of these topics in this order; a step a topic."""
+        texts: list[bytes] = []
+        for topic in topics:
+            texts.append(encode_body(topic))
+            yield
+        head, _, tail = TopicList().encode().rpartition(b"[]")
+        return b"%b[%b]%b" % (head, b",".join(texts), tail)
 
     @classmethod
     def decode(cls, body: bytes) -> Self:

@@ -264,6 +264,10 @@ class QueueTable:
             for queue_id, queue in list(by_queue.items()):
                 yield topic, queue_id, queue
 
+    def has_topic(self, topic: bytes) -> bool:
+        """Whether a topic has any queue."""
+        return bool(self._topics.get(topic))
+
     def add_batch_topic(self, topic: bytes) -> None:
         """From now on ``topic`` keeps batches in one row each."""
         self.check_batch_topic(topic)
