@@ -70,7 +70,11 @@ class Room:
         self.store.watch(self.pulls.parked.by_queue)
         self.peer = FakePeer()
         self.schedule = Schedule(self.clock.now_ms())
-        self.schedule.at(self.pulls.end_ms, self.pulls.expire, name="held pulls that end")
+        self.schedule.when_over(
+            self.pulls.end_in_ms,
+            lambda now_ms: self.pulls.expire(self.clock.elapsed_ms()),
+            name="held pulls that end",
+        )
 
     def hold(self, opaque: int, queue_id: int = 0, **changes: object) -> None:
         fields: dict[str, object] = {"consumerGroup": "g", "topic": "orders", "queueId": queue_id}
@@ -228,9 +232,27 @@ def test_pulls_that_end_together_are_answered_in_turns(room: Room) -> None:
     assert room.answered == [*range(MANY)]
 
 
-def test_a_clock_set_back_holds_no_pull_for_an_hour(room: Room) -> None:
+@pytest.mark.parametrize("step_ms", [-3_600_000, -1000, 1000, 3_600_000])
+def test_a_step_of_the_wall_clock_neither_ends_nor_prolongs_a_hold(
+    room: Room, step_ms: int
+) -> None:
     room.hold(1)
-    room.clock.advance(hours=-1)
-    room.pulls.expire(room.clock.now_ms())
+    room.hold(2, suspendTimeoutMillis=300)
+    room.clock.step(step_ms)
+    assert room.schedule.due_in_ms(room.clock.now_ms()) <= 300 + DEADLINE_GRAIN_MS
+    room.schedule.run_due(room.clock.now_ms())
+    room.loop.ring()
     room.loop.settle()
-    assert room.answered == [1]
+    assert room.answered == []
+    room.clock.advance(ms=300 + DEADLINE_GRAIN_MS)
+    room.loop.ring()
+    room.loop.settle()
+    assert room.answered == [2]
+    room.clock.advance(ms=HOLD_MS - 301 - DEADLINE_GRAIN_MS)
+    room.schedule.run_due(room.clock.now_ms())
+    room.loop.settle()
+    assert room.answered == [2]
+    room.clock.advance(ms=1 + DEADLINE_GRAIN_MS)
+    room.schedule.run_due(room.clock.now_ms())
+    room.loop.settle()
+    assert room.answered == [2, 1]

@@ -123,7 +123,7 @@ class ParkedPullsMachine(RuleBasedStateMachine):
     @rule(now_ms=st.integers(0, 80), takes=st.booleans())
     def expire(self, now_ms: int, takes: bool) -> None:
         """Every pull is told of once, when its time is over, and no sooner."""
-        overdue = self.parked.expire(now_ms, hold_ms_max=1000)
+        overdue = self.parked.expire(now_ms)
         untold = [pull for pull in self.model if pull not in self.told]
         assert all(pull.deadline_ms <= now_ms for pull in overdue)
         due = [one for one in untold if one.deadline_ms + DEADLINE_GRAIN_MS <= now_ms]

@@ -633,7 +633,11 @@ class Broker:
             self.pulls.sweep,
             name="held pulls",
         )
-        schedule.at(self.pulls.end_ms, self.pulls.expire, name="held pulls that end")
+        schedule.when_over(
+            self.pulls.end_in_ms,
+            lambda now_ms: self.pulls.expire(self._clock.elapsed_ms()),
+            name="held pulls that end",
+        )
         schedule.every(10_000, self.changes.expire, name="silent clients")
         schedule.every(10_000, self.tables.locks.expire, name="queue locks")
         schedule.every(1_000, self.changes.end_locks_of_gone, name="locks of gone clients")

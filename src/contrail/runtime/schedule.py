@@ -33,7 +33,7 @@ class _Job:
 @dataclass(slots=True)
 class _Deadline:
     name: str
-    next_ms: Callable[[], int | None]
+    wait_ms: Callable[[], int | None]
     run: Callable[[int], object]
 
 
@@ -55,11 +55,15 @@ class Schedule:
         """Have ``run(now_ms)`` called each interval."""
         self._jobs.append(_Job(name, interval, run, self._started_ms))
 
-    def at(
-        self, next_ms: Callable[[], int | None], run: Callable[[int], object], *, name: str
+    def when_over(
+        self, wait_ms: Callable[[], int | None], run: Callable[[int], object], *, name: str
     ) -> None:
-        """Have ``run(now_ms)`` called when the time has come that ``next_ms`` says, if any."""
-        self._deadlines.append(_Deadline(name, next_ms, run))
+        """Have ``run(now_ms)`` called when nothing is left of a wait, if there is one.
+
+        ``wait_ms`` says what is left, by a clock of its choice: a step of the wall clock need not
+        end or prolong it.
+        """
+        self._deadlines.append(_Deadline(name, wait_ms, run))
 
     def run_due(self, now_ms: int) -> None:
         """Run what is due, once each, and with it what nearly is.
@@ -67,14 +71,14 @@ class Schedule:
         A job that fails is logged and stays in the schedule.
         """
         for deadline in self._deadlines:
-            due_ms = deadline.next_ms()
-            if due_ms is not None and due_ms <= now_ms:
+            wait_ms = deadline.wait_ms()
+            if wait_ms is not None and wait_ms <= 0:
                 self._run(deadline.name, deadline.run, now_ms)
         nearly = self._waiting(now_ms)
         if not any(wait_ms <= 0 for _, wait_ms, _ in nearly):
             return
-        for job, wait_ms, interval_ms in nearly:
-            if wait_ms <= min(interval_ms // _EARLY_PART, _EARLY_MS_MAX):
+        for job, left_ms, interval_ms in nearly:
+            if left_ms <= min(interval_ms // _EARLY_PART, _EARLY_MS_MAX):
                 job.ran_ms = now_ms
                 self._run(job.name, job.run, now_ms)
 
@@ -87,8 +91,8 @@ class Schedule:
     def due_in_ms(self, now_ms: int) -> int:
         """How long until the next job is due; 0 when one is."""
         waits = [wait_ms for _, wait_ms, _ in self._waiting(now_ms)]
-        ends_ms = (deadline.next_ms() for deadline in self._deadlines)
-        waits += [end_ms - now_ms for end_ms in ends_ms if end_ms is not None]
+        left = (deadline.wait_ms() for deadline in self._deadlines)
+        waits += [wait_ms for wait_ms in left if wait_ms is not None]
         return max(0, min(waits, default=_IDLE_WAIT_MS))
 
     def _waiting(self, now_ms: int) -> list[tuple[_Job, int, int]]:

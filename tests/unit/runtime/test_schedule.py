@@ -82,3 +82,15 @@ def test_a_job_that_fails_stays_in_the_schedule_and_harms_no_other(
 
 def test_without_jobs_there_is_no_hurry() -> None:
     assert Schedule(0).due_in_ms(0) == 1000
+
+
+def test_a_wait_is_over_by_its_own_clock_whatever_the_wall_clock_says() -> None:
+    schedule, ran, left_ms = Schedule(0), [], [70]
+    schedule.when_over(lambda: left_ms[0], ran.append, name="a wait")
+    assert schedule.due_in_ms(3_600_000) == 70
+    schedule.run_due(3_600_000)
+    assert ran == []
+    left_ms[0] = 0
+    assert schedule.due_in_ms(-3_600_000) == 0
+    schedule.run_due(-3_600_000)
+    assert ran == [-3_600_000]

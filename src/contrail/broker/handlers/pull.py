@@ -156,7 +156,7 @@ class PullHandler:
         config = self._settings.config
         if not config.long_polling:
             hold_ms = config.short_polling_ms
-        deadline_ms = self._clock.now_ms() + min(max(hold_ms, 0), _HOLD_MS_MAX)
+        deadline_ms = self._clock.elapsed_ms() + min(max(hold_ms, 0), _HOLD_MS_MAX)
         is_big = usual is None and is_long(request)
         pull = ParkedPull(request, peer, plan, plan.queue_offset, deadline_ms, usual, is_big)
         # Under synchronous flush a message for it may be written but not seen yet.
@@ -301,28 +301,29 @@ class PullHandler:
         pull.scanned_to = scanned_to
         return False
 
-    def end_ms(self) -> int | None:
-        """When the time of the first held pull is over; None while none is held."""
-        return self.parked.next_end_ms
+    def end_in_ms(self) -> int | None:
+        """How long until the time of the first held pull is over; None while none is held."""
+        end_ms = self.parked.next_end_ms
+        return None if end_ms is None else end_ms - self._clock.elapsed_ms()
 
-    def expire(self, now_ms: int) -> None:
+    def expire(self, elapsed_ms: int) -> None:
         """Answer the held pulls whose time is over."""
-        overdue = self.parked.expire(now_ms, hold_ms_max=_HOLD_MS_MAX)
+        overdue = self.parked.expire(elapsed_ms)
         if overdue:
             self._finish_in_turns(overdue)
 
     def _expire_at(self, end_ms: int) -> None:
         if end_ms < self._timer_ms:
             self._timer_ms = end_ms
-            delay_s = max(0, end_ms - self._clock.now_ms()) / 1000
+            delay_s = max(0, end_ms - self._clock.elapsed_ms()) / 1000
             self._loop.call_later(delay_s, self._timer_rings)
 
     def _timer_rings(self) -> None:
         self._timer_ms = math.inf
-        now_ms = self._clock.now_ms()
-        self.expire(now_ms)
-        end_ms = self.end_ms()
-        if end_ms is not None and end_ms < now_ms + _TIMER_MS_MAX:
+        elapsed_ms = self._clock.elapsed_ms()
+        self.expire(elapsed_ms)
+        end_ms = self.parked.next_end_ms
+        if end_ms is not None and end_ms < elapsed_ms + _TIMER_MS_MAX:
             self._expire_at(end_ms)
 
     def sweep(self, now_ms: int) -> None:

@@ -23,6 +23,9 @@ LONG_PULLS_MAX = 4096
 class ParkedPull:
     """One held pull. ``scanned_to`` is how far its filter has looked in vain.
 
+    ``deadline_ms`` is by ``Clock.elapsed_ms``: a step of the wall clock neither ends nor prolongs
+    a hold.
+
     A pull like one before is kept as the kernel took it apart: it is ``usual``, and its request has
     no fields yet.
     """
@@ -121,16 +124,10 @@ class ParkedPulls:
             del self._ending[heappop(self._ends_ms)]
         return self._ends_ms[0] if self._ends_ms else None
 
-    def expire(self, now_ms: int, *, hold_ms_max: int) -> list[ParkedPull]:
-        """The pulls whose time is over, each told of once; they are held until they are taken.
-
-        No pull is held for longer than ``hold_ms_max``: one that would be was parked before the
-        clock was set back.
-        """
+    def expire(self, elapsed_ms: int) -> list[ParkedPull]:
+        """The pulls whose time is over, each told of once; they are held until they are taken."""
         overdue: list[ParkedPull] = []
-        while (end_ms := self.next_end_ms) is not None and (
-            end_ms <= now_ms or end_ms > now_ms + hold_ms_max + DEADLINE_GRAIN_MS
-        ):
+        while (end_ms := self.next_end_ms) is not None and end_ms <= elapsed_ms:
             overdue += self._ending.pop(heappop(self._ends_ms))
         return overdue
 
