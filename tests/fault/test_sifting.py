@@ -9,7 +9,11 @@ from typing import Any
 import pytest
 
 from contrail.broker.config import BrokerConfig
-from contrail.broker.services.filtered_reads import SCANNED_ROWS_MAX, FilteredReads
+from contrail.broker.services.filtered_reads import (
+    SCANNED_ROWS_MAX,
+    FilteredReads,
+    scanned_rows_max,
+)
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.sql92 import Sql92Filter, compile_sql
@@ -108,6 +112,27 @@ def test_a_read_looks_at_as_many_rows_as_rocketmq_does(store: MessageStore) -> N
     result = read(store, "kind = 7", 0)
     assert [message.queue_offset for message in result.messages] == list(range(7, 800, 100))
     assert result.next_queue_offset == SCANNED_ROWS_MAX
+
+
+@pytest.mark.parametrize("store", [1000], indirect=True)
+@pytest.mark.parametrize("sifts", [True, False])
+def test_a_long_expression_looks_at_fewer_rows_and_finds_the_same(
+    store: MessageStore, sifts: bool
+) -> None:
+    text = " OR ".join(["kind = 7", *(f"kind = {1000 + number}" for number in range(190))])
+    result = read(store, text, 50, sifts=sifts)
+    rows_max = scanned_rows_max(text)
+    assert 32 <= rows_max < 100
+    # Without the sieve messages are read by the answerful.
+    assert 50 + rows_max <= result.next_queue_offset < 50 + rows_max + 32
+    assert walk(store, text, sifts=sifts)[0] == walk(store, "kind = 7")[0]
+
+
+@pytest.mark.parametrize(
+    ("length", "rows"), [(0, 800), (256, 800), (512, 400), (2800, 73), (16_384, 32)]
+)
+def test_rows_shrink_with_the_length_of_an_expression(length: int, rows: int) -> None:
+    assert scanned_rows_max("x" * length) == rows
 
 
 @pytest.mark.parametrize("store", [300], indirect=True)

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrail.errors import RemoteProtocolError, RequestRejected
-from contrail.kernels.frame_scan import PROBLEM_NONE, Item
+from contrail.kernels.frame_scan import FRAMES_LEFT, PROBLEM_NONE, Item
 from contrail.protocol.command import (
     LANGUAGES,
     Frame,
@@ -184,15 +184,19 @@ def test_a_send_that_the_kernel_leaves_alone_is_read_or_refused_by_the_tolerant_
         assert outcome(read_send, found, BORN_HOST)[0] in ("returned", *refusals)
 
 
-@given(streams, sizes, st.integers(0, 6))
+@given(streams, sizes, st.integers(0, 6), sizes)
 def test_a_bounded_number_of_frames_is_scanned_and_the_rest_from_where_they_end(
-    data: bytes, frame_bytes_max: int, count_max: int
+    data: bytes, frame_bytes_max: int, count_max: int, bytes_max: int
 ) -> None:
     limits = (frame_bytes_max, 256 << 10, BORN_HOST, SUFFIX)
-    first = outcome(KERNEL.scan_frames, data, 0, *limits, count_max)
-    assert first == outcome(PURE.scan_frames, data, 0, *limits, count_max)
-    items, end, problem, _ = KERNEL.scan_frames(data, 0, *limits, count_max)
+    first = outcome(KERNEL.scan_frames, data, 0, *limits, count_max, bytes_max)
+    assert first == outcome(PURE.scan_frames, data, 0, *limits, count_max, bytes_max)
+    items, end, problem, kinds = KERNEL.scan_frames(data, 0, *limits, count_max, bytes_max)
     assert len(items) <= count_max
+    if not any(len(item) == 12 for item in items):
+        assert end <= bytes_max or len(items) <= 1
+    if kinds & FRAMES_LEFT:
+        assert items and KERNEL.scan_frames(data, end, *limits, 1)[1] > end
     if not problem:
         rest = KERNEL.scan_frames(data, end, *limits)
         assert (items + rest[0], *rest[1:3]) == KERNEL.scan_frames(data, 0, *limits)[:3]

@@ -17,23 +17,28 @@ CONNECTION_COUNT = 4
 def _frame(kind: str, opaque: int) -> bytes:
     if kind == "send":
         return encode_request(Request(310, opaque, send_fields("t"), b"body"))
-    return encode_request(Request(34, opaque, {"k": "v"}, b"x"))
+    body = bytes(700) if kind == "large" else b"x"
+    return encode_request(Request(34, opaque, {"k": "v"}, body))
 
 
 # Which connection sends, what, in how many pieces, and whether the loop turns after it.
 steps = st.tuples(
     st.integers(0, CONNECTION_COUNT - 1),
-    st.lists(st.sampled_from(["send", "other"]), min_size=1, max_size=60),
+    st.lists(st.sampled_from(["send", "other", "large"]), min_size=1, max_size=60),
     st.lists(st.floats(0, 1), max_size=3),
     st.booleans(),
 )
 
 
-@given(st.lists(steps, max_size=12), st.booleans(), st.booleans())
+@given(st.lists(steps, max_size=12), st.booleans(), st.booleans(), st.sampled_from([0, 0.002, 0.1]))
 def test_every_request_is_handled_once_in_order_and_a_bounded_number_in_a_turn(
-    script: list[tuple[int, list[str], list[float], bool]], plain: bool, at_once: bool
+    script: list[tuple[int, list[str], list[float], bool]],
+    plain: bool,
+    at_once: bool,
+    cost_s: float,
 ) -> None:
     room = Room(takes_plain_sends=plain)
+    room.service.cost_s = cost_s
     room.service.takes_at_once = at_once
     peers = [connection for connection, _ in room.connected(CONNECTION_COUNT)]
     sent = dict.fromkeys(peers, 0)

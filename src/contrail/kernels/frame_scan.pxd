@@ -2,6 +2,7 @@ cimport cython
 
 cdef int _PULL_SEEN
 cdef int _OTHER_SEEN
+cdef int _LEFT_SEEN
 cdef bytes _SEND_BEGINS
 cdef long long SEND_V2
 cdef long long _SEND_BATCH
@@ -72,10 +73,11 @@ cpdef tuple split_frames(bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_
 @cython.locals(
     view="const unsigned char*", available=Py_ssize_t, position=Py_ssize_t, items=list,
     kinds=cython.int, total=cython.longlong, header_bytes=Py_ssize_t, header_start=Py_ssize_t,
-    header_end=Py_ssize_t, frame_end=Py_ssize_t, item=tuple, send=Send, left=Py_ssize_t)
+    header_end=Py_ssize_t, frame_end=Py_ssize_t, item=tuple, send=Send, left=Py_ssize_t,
+    bytes_left=Py_ssize_t)
 cpdef tuple scan_frames(
     bytes buffer, Py_ssize_t start, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max,
-    bytes born_host, bytes suffix, Py_ssize_t count_max=*)
+    bytes born_host, bytes suffix, Py_ssize_t count_max=*, Py_ssize_t request_bytes_max=*)
 
 @cython.locals(view="const unsigned char*", available=Py_ssize_t)
 cpdef bint is_one_send(bytes buffer) except -1

@@ -41,9 +41,12 @@ FEATURE_NO_UNIQUE_KEY = 2
 FEATURE_SPECIAL = 4
 
 KIND_OTHER = 2
+# Not a kind: whole frames were left for the next scan because of ``request_bytes_max``.
+FRAMES_LEFT = 4
 COUNT_MAX = 0x7FFFFFFF
 _PULL_SEEN = 1
 _OTHER_SEEN = KIND_OTHER
+_LEFT_SEEN = FRAMES_LEFT
 
 # How a Java client's header begins.
 _SEND_BEGINS = b'{"code":310,'
@@ -97,13 +100,15 @@ def scan_frames(
     born_host: bytes,
     suffix: bytes,
     count_max: int = COUNT_MAX,
+    request_bytes_max: int = COUNT_MAX,
 ) -> tuple[list[Item], int, int, int]:
     """The items of whole frames, where they end, a problem, and which other kinds there are.
 
-    There are no more than ``count_max`` items.
+    There are no more than ``count_max`` items, and those that are no sends have no more than
+    ``request_bytes_max`` together, unless the first item alone has more.
 
     0 says that all items are sends; ``KIND_OTHER`` is a bit that is set when some are neither
-    sends nor pulls.
+    sends nor pulls, ``FRAMES_LEFT`` one that says that the bytes ended the scan.
     """
     view = buffer
     available = len(buffer)
@@ -112,6 +117,7 @@ def scan_frames(
     kinds = 0
     send = Send()
     left = count_max
+    bytes_left = request_bytes_max
     while available - position >= 8 and left > 0:
         left -= 1
         total = u32(view, position)
@@ -134,10 +140,11 @@ def scan_frames(
                 item = _send_item(view, send, view[header_end:frame_end], born_host, suffix)
         if item is None:
             item = (view[position + 4], header_start, header_end, frame_end)
-        if len(item) == 9:
-            kinds |= _PULL_SEEN
-        elif len(item) != 12:
-            kinds |= _OTHER_SEEN
+        if len(item) != 12:
+            bytes_left -= frame_end - position
+            if bytes_left < 0 and items:
+                return items, position, PROBLEM_NONE, kinds | _LEFT_SEEN
+            kinds |= _PULL_SEEN if len(item) == 9 else _OTHER_SEEN
         items.append(item)
         position = frame_end
     return items, position, PROBLEM_NONE, kinds

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from contrail.errors import RemoteProtocolError
 from contrail.kernels.frame_scan import (
     COUNT_MAX,
+    FRAMES_LEFT,
     KIND_OTHER,
     PROBLEM_HEADER_LENGTH,
     PROBLEM_HEADER_TOO_LONG,
@@ -124,6 +125,9 @@ class FrameDecoder:
         self._header_bytes_max = header_bytes_max
         self._value_bytes_max = value_bytes_max
         self._takes_plain_sends = takes_plain_sends
+        # Frames that came out and wait again, and what their bodies have.
+        self._again: Frames = []
+        self._again_bytes = 0
         # Frames that were not looked at yet begin here in what was received; see ``more``.
         self._rest = b""
         self._rest_at = 0
@@ -137,7 +141,7 @@ class FrameDecoder:
     @property
     def pending_bytes(self) -> int:
         """How much is held: an unfinished frame, and those that wait."""
-        return len(self.pending) + len(self._rest) - self._rest_at
+        return len(self.pending) + len(self._rest) - self._rest_at + self._again_bytes
 
     def feed(self, data: bytes) -> Frames:
         """The frames that ``data`` completes, in order; sends as tuples of the kernel.
@@ -145,12 +149,15 @@ class FrameDecoder:
         After bytes that are no frame ``failure`` is set: nothing more can be read.
         """
         whole = self._joined(data)
-        return self._frames_of(whole, 0, COUNT_MAX) if whole else []
+        return self._frames_of(whole, 0, COUNT_MAX, COUNT_MAX) if whole else []
 
-    def feed_runs(self, data: bytes, count_max: int = COUNT_MAX) -> Frames | PlainSends:
+    def feed_runs(
+        self, data: bytes, count_max: int = COUNT_MAX, bytes_max: int = COUNT_MAX
+    ) -> Frames | PlainSends:
         """As ``feed``; where that is wanted, nothing but tidy sends are left as rows.
 
-        Of anything else no more than ``count_max`` frames come out; ``more`` gives the others.
+        Of anything else no more than ``count_max`` frames and ``bytes_max`` come out, the first
+        frame in any case; ``more`` gives the others. The bytes of sends do not count.
         """
         if self.pending:
             data = self._joined(data)
@@ -168,14 +175,23 @@ class FrameDecoder:
                 self.only_sends = True
                 hosts = [self._born_host] * count
                 return PlainSends((data, count, rows, texts, hosts, topics), suffix, consumed)
-        return self._frames_of(data, 0, count_max)
+        return self._frames_of(data, 0, count_max, bytes_max)
 
     # Frames that wait.
 
     @property
     def has_rest(self) -> bool:
         """Whether frames may have been received that did not come out yet."""
-        return bool(self._rest)
+        return bool(self._rest or self._again)
+
+    def wait_again(self, frames: Frames | PlainSends | bytes) -> None:
+        """Let frames wait that came out before everything that has not."""
+        if isinstance(frames, bytes):
+            frames = self.whole(frames)
+        elif isinstance(frames, PlainSends):
+            frames = list(frames.items())
+        self._again += frames
+        self._again_bytes += sum(map(_body_bytes, frames))
 
     def put_back(self, data: bytes) -> None:
         """Let these bytes wait, behind those that wait already; they begin with a frame."""
@@ -189,19 +205,24 @@ class FrameDecoder:
             self.pending = bytearray()
         self.put_back(data)
 
-    def more(self, count_max: int) -> Frames:
-        """The next frames of those that wait, at most so many."""
+    def more(self, count_max: int, bytes_max: int = COUNT_MAX) -> Frames:
+        """The next frames of those that wait, at most so many; see ``feed_runs``."""
+        if self._again:
+            frames, self._again = self._again[:count_max], self._again[count_max:]
+            self._again_bytes -= sum(map(_body_bytes, frames))
+            return frames
         rest, at = self._rest, self._rest_at
         self._rest, self._rest_at = b"", 0
-        return self._frames_of(rest, at, count_max)
+        return self._frames_of(rest, at, count_max, bytes_max)
 
     def forget_rest(self) -> None:
         """Nothing of what waits is wanted any more."""
         self._rest, self._rest_at = b"", 0
+        self._again, self._again_bytes = [], 0
 
     def whole(self, data: bytes) -> Frames:
         """The frames of bytes that are whole frames; what is pending stays out of it."""
-        return self._frames_of(data, 0, COUNT_MAX)
+        return self._frames_of(data, 0, COUNT_MAX, COUNT_MAX)
 
     def join(self, sends: list[bytes], hosts: list[bytes]) -> PlainSends | None:
         """One send each of several connections as rows; None when one needs a second look."""
@@ -224,7 +245,7 @@ class FrameDecoder:
         self.pending = bytearray()
         return data
 
-    def _frames_of(self, data: bytes, start: int, count_max: int) -> Frames:
+    def _frames_of(self, data: bytes, start: int, count_max: int, bytes_max: int) -> Frames:
         items, consumed, problem, kinds = scan_frames(
             data,
             start,
@@ -233,15 +254,16 @@ class FrameDecoder:
             self._born_host,
             self._property_suffix,
             count_max,
+            bytes_max,
         )
         if consumed < len(data) and not problem:
-            if len(items) == count_max:
+            if kinds & FRAMES_LEFT or len(items) == count_max:
                 self._rest, self._rest_at = data, consumed
             else:
                 self.keep(data, consumed)
         if problem:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
-        self.only_sends = not kinds
+        self.only_sends = not kinds & ~FRAMES_LEFT
         return self._finished(data, items) if kinds & KIND_OTHER else items
 
     def keep(self, data: bytes, consumed: int) -> None:
@@ -287,6 +309,13 @@ class FrameDecoder:
             code, opaque, fields, body, _, version, language, remark = item
             return ReceivedResponse(code, opaque, remark, fields, body, version, language)
         return Request._make(item)
+
+
+def _body_bytes(frame: Frame | Item) -> int:
+    """What the body of a request or of a send has; those of pulls are empty."""
+    if isinstance(frame, Request | ReceivedResponse):
+        return len(frame.body)
+    return 0 if len(frame) == PULL_LENGTH else len(frame[11][2])
 
 
 def pull_request(item: Item) -> Request:

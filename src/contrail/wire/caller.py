@@ -41,7 +41,7 @@ class Caller:
         self.sends_at_once: TakeSends | None = None
         self.last_sender: Connection | None = None
         # A caller asked for all that it reads.
-        self.request_room = self.read_bytes_max = sys.maxsize
+        self.request_room = self.piece_bytes_max = self.read_bytes_max = sys.maxsize
         self.tick_is_due = False
         self._client_tls = tls
         self._on_lost = on_lost

@@ -77,6 +77,8 @@ class Hub(Protocol):
     # How many requests may be taken from a read now; the others wait for the turn of this
     # connection. See ``wire.turns``.
     request_room: int
+    # How many bytes such requests may have, unless the first alone has more.
+    piece_bytes_max: int
     # A connection that gave as much is not read again before the next turn.
     read_bytes_max: int
     # Whether a tick follows what is ready now.
@@ -247,7 +249,7 @@ class Connection(asyncio.Protocol):
                 self.has_sent_a_frame = True
                 hub.arrived(self, data, True)
                 return
-        frames = decoder.feed_runs(data, hub.request_room)
+        frames = decoder.feed_runs(data, hub.request_room, hub.piece_bytes_max)
         if frames:
             # What is pending now, if anything, has just begun.
             self.frame_s = now_s
@@ -283,20 +285,31 @@ class Connection(asyncio.Protocol):
         """Let requests that were handed over wait for another turn; what was read later follows."""
         self._wait_in_line(data)
 
+    def wait_decoded(self, frames: Frames | PlainSends | bytes) -> None:
+        """Let what was handed over wait for another turn, in front of what was not."""
+        assert self._decoder is not None
+        self._decoder.wait_again(frames)
+        self._wait_in_line(b"")
+
     def take_turn(self, count_max: int) -> Frames:
-        """The next requests of those that wait, at most so many.
+        """The next piece of the requests that wait, at most so many.
 
         Also of a peer that is gone: what it sent last counts.
         """
         decoder = self._decoder
         assert decoder is not None
-        frames = decoder.more(count_max)
+        frames = decoder.more(count_max, self._hub.piece_bytes_max)
         if frames:
             self.frame_s = self._hub.now_s
             self.has_sent_a_frame = True
         if decoder.failure is not None:
             self.close(decoder.failure.reason)
         return frames
+
+    @property
+    def has_more(self) -> bool:
+        """Whether requests that were received were not taken yet."""
+        return self._decoder is not None and self._decoder.has_rest
 
     def end_turn(self) -> bool:
         """Whether more waits; otherwise the peer is read again."""

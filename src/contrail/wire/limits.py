@@ -29,9 +29,14 @@ class Limits:
     pending_bytes_max: int = field(default_factory=pending_share)
     write_bytes_max: int = 8 << 20
     # Of one turn of the event loop: requests of one connection, and of all that wait for it.
-    # Each costs some 3 to 40 µs, so a turn of all takes some 3 to 40 ms.
+    # Most cost some 3 to 40 µs, so a turn of all takes some 3 to 40 ms.
     turn_requests_of_one_max: int = 64
     turn_requests_max: int = 1024
+    # Others cost milliseconds: an SQL92 expression of 2.8 kB some 6 ms, a lock of 1,024 queues 7.
+    # Requests are handed over in pieces of so many bytes; a larger one is a piece of its own.
+    piece_bytes_max: int = 4096
+    # After so long the requests that are left wait for the next turn; rows of sends do not count.
+    turn_handling_s: float = 0.01
     # A connection that gave as much is not read again in the same turn. It is what the event loop
     # reads at once; unbounded, it reads a busy connection 32 times before it looks at another.
     turn_bytes_max: int = 256_000

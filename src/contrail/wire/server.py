@@ -104,6 +104,7 @@ class Server:
         # Connections with requests that wait for their turn.
         self._turns: Turns[Connection] = Turns(self.limits)
         self.request_room = self._turns.begin()
+        self.piece_bytes_max = self.limits.piece_bytes_max
         # Connections that are not read again in this turn.
         self.read_bytes_max = self.limits.turn_bytes_max
         self._to_read_on: list[Connection] = []
@@ -199,10 +200,11 @@ class Server:
         self, connection: Connection, frames: Frames | PlainSends | bytes
     ) -> Frames | PlainSends | bytes:
         """What of frames that came first is left for the tick."""
-        if not isinstance(frames, list):
+        if not isinstance(frames, list) or self._turns.is_over:
             return frames
         arrived_s = self._first_arrival_s
-        self.waited_s = self.monotonic_s() - arrived_s
+        began_s = self.monotonic_s()
+        self.waited_s = began_s - arrived_s
         if self.times is not None:
             self.times.arrived_s = arrived_s
         try:
@@ -211,6 +213,8 @@ class Server:
             _log.exception("the frames of %s were not served", connection.address)
             connection.close("internal_error")
             return []
+        finally:
+            self._turns.spend(self.monotonic_s() - began_s)
 
     def waits(self, connection: Connection) -> None:
         """Requests of a connection wait for its turn."""
@@ -276,15 +280,15 @@ class Server:
 
     def _hand_over(self, arrived: list[Arrived]) -> None:
         """What goes wrong with one connection's frames must not take the others' answers along."""
-        service, at, end = self._service, 0, len(arrived)
-        while at < end:
+        service, turns, at = self._service, self._turns, 0
+        while at < len(arrived):
             connection, frames, only_sends = arrived[at]
             if only_sends:
                 try:
                     left_at = service.take_runs(arrived, at)
                 except Exception:
                     # Which of them were taken cannot be told: all learn that nothing is certain.
-                    _log.exception("the sends of %d reads were not served", end - at)
+                    _log.exception("the sends of %d reads were not served", len(arrived) - at)
                     for waiting, _, _ in arrived[at:]:
                         waiting.close("internal_error")
                     return
@@ -293,7 +297,11 @@ class Server:
                     continue
                 # It may have been replaced by what it is.
                 frames = arrived[at][1]
+            elif turns.is_over:
+                arrived, at = self._put_off(arrived, at), 0
+                continue
             at += 1
+            began_s = self.monotonic_s()
             try:
                 if isinstance(frames, bytes):
                     frames = connection.decoded(frames)[0]
@@ -305,6 +313,24 @@ class Server:
             except Exception:
                 _log.exception("the frames of %s were not served", connection.address)
                 connection.close("internal_error")
+            turns.spend(self.monotonic_s() - began_s)
+
+    def _put_off(self, arrived: list[Arrived], at: int) -> list[Arrived]:
+        """Let requests from ``at`` on wait for another turn; returns the sends that need not.
+
+        Sends of a connection that are behind its requests wait with them.
+        """
+        put_off: set[Connection] = set()
+        others: list[Arrived] = []
+        for entry in arrived[at:]:
+            connection, frames, only_sends = entry
+            if only_sends and connection not in put_off:
+                others.append(entry)
+            elif frames:
+                put_off.add(connection)
+                connection.wait_decoded(frames)
+                connection.in_line_since_s = self._first_arrival_s
+        return others
 
     def _wait_again(
         self, connection: Connection, data: bytes, arrived: list[Arrived], at: int
@@ -329,21 +355,35 @@ class Server:
 
     def _serve_waiting(self, began_s: float) -> None:
         """A bounded number of requests of each connection that waits, in order."""
-        for connection, request_count in self._turns.take():
+        turns = self._turns
+        share = turns.call_up()
+        while (connection := turns.next_one()) is not None:
             self.waited_s = began_s - connection.in_line_since_s
             if self.times is not None:
                 self.times.arrived_s = connection.in_line_since_s
             try:
-                frames = connection.take_turn(request_count)
-                if frames:
-                    self._service.received(connection, frames)
+                self._serve_pieces(connection, share)
             except Exception:
                 _log.exception("the frames of %s were not served", connection.address)
                 connection.leave_line()
                 connection.close("internal_error")
             if connection.end_turn():
-                self._turns.wait_on(connection)
+                turns.wait_on(connection)
         self.waited_s = 0.0
+
+    def _serve_pieces(self, connection: Connection, request_count: int) -> None:
+        """The next requests of a connection, piece by piece until the turn is over."""
+        began_s = self.monotonic_s()
+        while True:
+            frames = connection.take_turn(request_count)
+            if frames:
+                self._service.received(connection, frames)
+            now_s = self.monotonic_s()
+            self._turns.spend(now_s - began_s)
+            began_s = now_s
+            request_count -= len(frames)
+            if request_count <= 0 or not connection.has_more or self._turns.is_over:
+                return
 
     def _read_on(self) -> None:
         to_read_on, self._to_read_on = self._to_read_on, []

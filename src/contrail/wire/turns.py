@@ -5,8 +5,14 @@ bytes waits, undecoded and in order, and the connection is not read meanwhile. E
 some requests of every connection that waits. Connections that have just begun to wait come first:
 one with a single request is not kept waiting by those that have sent hundreds.
 
-Sends that are stored as rows are bounded by bytes alone: a connection is read once in a turn, and
-a full read of the smallest sends costs two milliseconds. To split them costs more than it saves.
+A request may cost a thousand times another, so a turn ends by time as well: requests are handed
+over in pieces of a few kilobytes, and once the pieces of a turn have taken their time together,
+every request that is left waits for the next turn. One piece of the connections that wait is
+handled in each turn whatever the time, so that those that are read do not keep them waiting.
+
+Sends that are stored as rows are bounded by bytes alone, and neither counted nor timed: a
+connection is read once in a turn, and a full read of the smallest sends costs two milliseconds. To
+split them costs more than it saves.
 """
 
 from __future__ import annotations
@@ -16,21 +22,27 @@ from typing import Generic, TypeVar
 
 from contrail.wire.limits import Limits
 
-# Of each turn a quarter is kept for connections that have waited for longer.
-_FRESH_PART = 3, 4
+# Every fourth connection that is handled is one that has waited for longer.
+_FRESH_IN_A_ROW = 3
 
 C = TypeVar("C")
 
 
 class Turns(Generic[C]):
-    """Holds the connections that wait for their turn, and says how many requests each may have."""
+    """Holds the connections that wait for their turn, and says how much of each is handled."""
 
     def __init__(self, limits: Limits) -> None:
         self._all_max = limits.turn_requests_max
         self._one_max = limits.turn_requests_of_one_max
+        self._handling_s = limits.turn_handling_s
         self._fresh: deque[C] = deque()
         self._waiting: deque[C] = deque()
         self._left = self._all_max
+        self._spent_s = 0.0
+        # How many of those that wait are still to be handled in this turn, and how many may be.
+        self._fresh_due = self._waiting_due = self._due_max = 0
+        self._fresh_in_a_row = 0
+        self._none_was_next = True
 
     def __len__(self) -> int:
         return len(self._fresh) + len(self._waiting)
@@ -49,9 +61,19 @@ class Turns(Generic[C]):
     def begin(self) -> int:
         """A new turn begins; returns how many requests its first read may give."""
         self._left = self._all_max
+        self._spent_s = 0.0
         return self._one_max
 
     # In the tick of a turn.
+
+    def spend(self, handling_s: float) -> None:
+        """Requests were handled for so long."""
+        self._spent_s += handling_s
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the requests that are left wait for the next turn."""
+        return self._spent_s >= self._handling_s
 
     def wait(self, connection: C) -> None:
         """A connection begins to wait."""
@@ -61,13 +83,25 @@ class Turns(Generic[C]):
         """A connection has had its share and has more."""
         self._waiting.append(connection)
 
-    def take(self) -> list[tuple[C, int]]:
-        """The connections of this turn with their shares; they do not wait any more."""
-        count_max = self._all_max
-        if self._waiting:
-            count_max = max(1, count_max * _FRESH_PART[0] // _FRESH_PART[1])
-        chosen = [self._fresh.popleft() for _ in range(min(count_max, len(self._fresh)))]
-        room = self._all_max - len(chosen)
-        chosen += [self._waiting.popleft() for _ in range(min(room, len(self._waiting)))]
-        share = self.share(len(chosen))
-        return [(connection, share) for connection in chosen]
+    def call_up(self) -> int:
+        """``next_one`` gives those that wait now; returns the share of each."""
+        self._fresh_due, self._waiting_due = len(self._fresh), len(self._waiting)
+        self._due_max = self._all_max
+        self._none_was_next = True
+        return self.share(self._fresh_due + self._waiting_due)
+
+    def next_one(self) -> C | None:
+        """The next connection of this turn, which waits no more; None when the turn is over."""
+        if not self._due_max or (self.is_over and not self._none_was_next):
+            return None
+        if not self._fresh_due and not self._waiting_due:
+            return None
+        self._due_max -= 1
+        self._none_was_next = False
+        if self._fresh_due and (self._fresh_in_a_row < _FRESH_IN_A_ROW or not self._waiting_due):
+            self._fresh_due -= 1
+            self._fresh_in_a_row += 1
+            return self._fresh.popleft()
+        self._waiting_due -= 1
+        self._fresh_in_a_row = 0
+        return self._waiting.popleft()

@@ -13,7 +13,13 @@ from tests.fakes.loops import FakeLoop
 from tests.fakes.transports import EchoService, FakeTransport, connected
 
 ONE, ALL = 8, 40
-LIMITS = Limits(turn_requests_of_one_max=ONE, turn_requests_max=ALL, turn_bytes_max=10_000)
+LIMITS = Limits(
+    turn_requests_of_one_max=ONE,
+    turn_requests_max=ALL,
+    turn_bytes_max=10_000,
+    piece_bytes_max=1000,
+    turn_handling_s=0.01,
+)
 
 
 class Counting(EchoService):
@@ -24,6 +30,10 @@ class Counting(EchoService):
         self.handled: dict[Connection, list[int]] = {}
         self.turn: dict[Connection, int] = {}
         self.takes_at_once = False
+        # The clock that handling requests sets forward, and by how much each of them does.
+        self.now_s = 100.0
+        self.cost_s = 0.0
+        self.pieces: list[int] = []
 
     def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
         if not self.takes_at_once:
@@ -36,6 +46,8 @@ class Counting(EchoService):
             frame.opaque if isinstance(frame, Request) else frame[0] for frame in frames
         )
         self.turn[peer] = self.turn.get(peer, 0) + len(frames)
+        self.now_s += self.cost_s * len(frames)
+        self.pieces.append(len(frames))
         super().received(peer, frames)
 
 
@@ -47,6 +59,7 @@ class Room:
         self.server = Server(self.service, limits=LIMITS, takes_plain_sends=takes_plain_sends)
         self.loop = FakeLoop()
         self.server._loop = self.loop  # type: ignore[assignment]
+        self.server.monotonic_s = lambda: self.service.now_s
 
     def connected(self, count: int) -> list[tuple[Connection, FakeTransport]]:
         return [connected(self.server, port=50_000 + number) for number in range(count)]
@@ -174,6 +187,20 @@ def test_requests_answered_without_a_tick_are_bounded_too() -> None:
     assert all(room.service.handled[one] == [*range(20)] for one, _ in flood)
 
 
+def test_requests_answered_without_a_tick_end_with_the_time_of_a_turn() -> None:
+    room = Room()
+    room.service.takes_at_once = True
+    room.service.cost_s = 0.006
+    flood = room.connected(30)
+    for connection, _ in flood:
+        connection.data_received(requests(1))
+    assert sum(room.service.turn.values()) == 2
+    room.service.turn = {}
+    while room.loop.soon:
+        assert sum(room.turn().values()) <= 3
+    assert all(room.service.handled[one] == [0] for one, _ in flood)
+
+
 def test_sends_that_are_not_stored_as_rows_wait_for_turns() -> None:
     room = Room(takes_plain_sends=True)
     [(connection, _)] = room.connected(1)
@@ -263,6 +290,159 @@ def test_shares_shrink_with_the_number_of_connections_and_are_never_nothing() ->
     assert [turns.share(count) for count in (1, 5, 10, 40, 1000)] == [ONE, ONE, 4, 1, 1]
     for number in range(ALL * 2):
         turns.wait(number)
-    assert turns.take() == [(number, 1) for number in range(ALL)]
+    assert turns.call_up() == 1
+    assert _all_next(turns) == [*range(ALL)]
     turns.wait_on(0)
-    assert turns.take()[-1] == (0, 1)
+    turns.call_up()
+    assert 0 in _all_next(turns)
+
+
+def _all_next(turns: Turns[int]) -> list[int]:
+    found = []
+    while (number := turns.next_one()) is not None:
+        found.append(number)
+    return found
+
+
+def test_a_turn_that_is_over_still_has_one_connection_and_the_others_keep_their_places() -> None:
+    turns: Turns[str] = Turns(LIMITS)
+    for name in ("old-1", "old-2"):
+        turns.wait_on(name)
+    found = []
+    for number in range(12):
+        turns.begin()
+        turns.spend(1.0)
+        turns.wait(f"new-{number}")
+        turns.call_up()
+        found.append(turns.next_one())
+        assert turns.next_one() is None
+    # Every fourth is one that has waited for longer.
+    assert found[3] == "old-1" and found[7] == "old-2"
+    assert [name for name in found if str(name).startswith("new")] == [
+        f"new-{number}" for number in range(10)
+    ]
+
+
+def test_a_connection_that_waits_again_in_a_turn_is_not_handled_twice_in_it() -> None:
+    turns: Turns[int] = Turns(LIMITS)
+    turns.wait(1)
+    turns.call_up()
+    assert turns.next_one() == 1
+    turns.wait_on(1)
+    assert turns.next_one() is None
+    turns.call_up()
+    assert turns.next_one() == 1
+
+
+def costly(count: int, first: int = 0, byte_count: int = 900) -> bytes:
+    return b"".join(
+        encode_request(Request(34, first + number, {}, bytes(byte_count)))
+        for number in range(count)
+    )
+
+
+def test_requests_are_handed_over_in_pieces_of_a_bounded_number_of_bytes() -> None:
+    room = Room()
+    [(connection, _)] = room.connected(1)
+    connection.data_received(costly(5, byte_count=300) + costly(2, 5, 1500) + requests(3, 7))
+    room.turns()
+    # Two of 300 bytes and their headers, then each large one alone.
+    assert room.service.pieces == [2, 2, 1, 1, 1, 3]
+    assert room.service.handled[connection] == [*range(10)]
+
+
+def test_a_turn_ends_when_its_requests_have_taken_their_time() -> None:
+    room = Room()
+    room.service.cost_s = 0.006
+    flood = room.connected(16)
+    for connection, _ in flood:
+        connection.data_received(costly(8))
+    while room.loop.soon:
+        began_s = room.service.now_s
+        room.turn()
+        # The last piece before the time was over, and one of those that wait.
+        assert room.service.now_s - began_s <= 0.012 + 0.006 + 1e-9
+    assert all(room.service.handled[one] == [*range(8)] for one, _ in flood)
+
+
+def test_costly_requests_delay_no_send_by_more_than_a_turn() -> None:
+    """Rows of sends are taken in the turn that reads them, whatever waits."""
+    taken: list[Connection] = []
+
+    class Storing(Counting):
+        def take_runs(self, arrived: list[Arrived], at: int) -> int:
+            while at < len(arrived) and arrived[at][2]:
+                taken.append(arrived[at][0])
+                at += 1
+            return at
+
+    room = Room(takes_plain_sends=True, service=Storing())
+    room.service.cost_s = 0.006
+    *flood, (quiet, _) = room.connected(17)
+    for connection, _ in flood:
+        connection.data_received(costly(8))
+    send = encode_request(Request(310, 1, send_fields("t"), b"body"))
+    for number in range(10):
+        quiet.data_received(send)
+        room.turn()
+        assert taken == [quiet] * (number + 1)
+    room.turns()
+    assert all(room.service.handled[one] == [*range(8)] for one, _ in flood)
+
+
+def test_connections_that_wait_go_on_beside_reads_that_take_the_whole_time() -> None:
+    room = Room()
+    room.service.cost_s = 0.02
+    [(old, _), *others] = room.connected(4)
+    old.data_received(costly(5))
+    for number in range(60):
+        for connection, transport in others:
+            if not transport.is_reading_paused:
+                connection.data_received(requests(1, first=number))
+        room.turn()
+    assert room.service.handled[old] == [*range(5)]
+
+
+def test_sends_behind_requests_that_wait_for_another_turn_wait_with_them() -> None:
+    order: list[tuple[Connection, int]] = []
+
+    class Storing(Counting):
+        def take_runs(self, arrived: list[Arrived], at: int) -> int:
+            while at < len(arrived) and arrived[at][2]:
+                order.append((arrived[at][0], 310))
+                at += 1
+            return at
+
+        def received(self, peer: Connection, frames: Frames) -> None:
+            order.extend(
+                (peer, frame.code if isinstance(frame, Request) else frame[3]) for frame in frames
+            )
+            super().received(peer, frames)
+
+    room = Room(takes_plain_sends=True, service=Storing())
+    room.service.cost_s = 0.02
+    [(first, _), (mixed, transport), (sender, _)] = room.connected(3)
+    send = encode_request(Request(310, 1, send_fields("t"), b"body"))
+    first.data_received(requests(1))
+    mixed.data_received(requests(1))
+    mixed.data_received(send)
+    mixed.data_received(send * 3)
+    sender.data_received(send)
+    # What was received of a peer that is gone is handled as well.
+    transport.close()
+    room.turns()
+    assert [code for peer, code in order if peer is mixed] == [34, 310, 310, 310, 310]
+    assert order.index((sender, 310)) < order.index((mixed, 34))
+
+
+def test_requests_that_wait_decoded_count_as_held_bytes_and_are_forgotten_with_a_failure() -> None:
+    room = Room()
+    room.service.cost_s = 0.02
+    [(first, _), (second, _), (third, _)] = room.connected(3)
+    for connection in (first, second, third):
+        connection.data_received(costly(1, byte_count=5000))
+    room.turn()
+    assert first.pending_bytes == 0 and third.pending_bytes == 5000
+    room.service.fails_for = third
+    room.turns()
+    assert third.is_closed and third.pending_bytes == 0

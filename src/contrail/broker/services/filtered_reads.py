@@ -22,6 +22,15 @@ from contrail.store.state.reading import GetStatus
 SCANNED_ROWS_MAX = 800
 # And at no more than so many bytes of messages, which it must read for a property filter.
 SCANNED_BYTES_MAX = 16 << 20
+# Evaluating an expression costs some 20 ns a character for each row: those of more than 256
+# characters look at fewer rows, so that no pull evaluates for longer than a few milliseconds.
+SCANNED_CHARACTERS_MAX = SCANNED_ROWS_MAX * 256
+_ROWS_MIN = 32
+
+
+def scanned_rows_max(text: str) -> int:
+    """How many rows one pull with this expression looks at."""
+    return max(_ROWS_MIN, min(SCANNED_ROWS_MAX, SCANNED_CHARACTERS_MAX // max(1, len(text))))
 
 
 @dataclass(slots=True)
@@ -31,6 +40,7 @@ class _Walk:
     queue_offset: int
     count_left: int
     bytes_left: int
+    rows_max: int
     queue_offset_min: int = 0
     queue_offset_max: int = 0
     kept: list[memoryview] = field(default_factory=list)
@@ -46,7 +56,7 @@ class _Walk:
             self.is_full
             or self.count_left <= 0
             or self.bytes_left <= 0
-            or self.scanned_count >= SCANNED_ROWS_MAX
+            or self.scanned_count >= self.rows_max
             or self.scanned_bytes >= SCANNED_BYTES_MAX
             or self.queue_offset >= self.queue_offset_max
         )
@@ -62,7 +72,7 @@ class _Walk:
         return SiftLimits(
             self.count_left,
             self.bytes_left,
-            SCANNED_ROWS_MAX - self.scanned_count,
+            self.rows_max - self.scanned_count,
             SCANNED_BYTES_MAX - self.scanned_bytes,
             is_first_free=not self.scanned_count,
         )
@@ -94,7 +104,12 @@ class FilteredReads:
         assert wanted is not None
         config = self._settings.config
         count_max = max(1, min(plan.count_max, config.transfer_count_in_memory_max))
-        walk = _Walk(plan.queue_offset, count_max, config.transfer_bytes_in_memory_max)
+        walk = _Walk(
+            plan.queue_offset,
+            count_max,
+            config.transfer_bytes_in_memory_max,
+            scanned_rows_max(wanted.text),
+        )
         while True:
             sifted = None
             if wanted.sieve is not None:
