@@ -17,6 +17,7 @@ from contrail.protocol.codes import ResponseCode
 from contrail.testing import LocalCluster
 from tests.cli.messages import fresh, make_topic, put, stored
 from tests.cli.running import contrail, done, one_line, valid_json
+from tests.e2e.asking import Asker
 from tests.e2e.raw_client import poll
 
 NOBODY = "127.0.0.1:9"
@@ -126,6 +127,18 @@ def test_a_message_is_taken_back(cluster: LocalCluster, topic: str, by: str) -> 
         lambda: [one["message_id"] for one in waiting(cluster, topic)] == [kept.message_id],
         "the recall",
     )
+
+
+def test_messages_of_one_id_are_listed_and_taken_back_one_by_one(
+    cluster: LocalCluster, topic: str
+) -> None:
+    asker = Asker(cluster)
+    properties = {"UNIQ_KEY": f"{topic}-same", "TIMER_DELAY_MS": "3600000"}
+    sent = [asker.send(topic, body, properties=properties) for body in (b"gone", b"kept")]
+    poll(lambda: len(waiting(cluster, topic)) == 2, "both wait")
+    handle = sent[0].fields["recallHandle"]
+    done("timer", "recall", handle, "--yes", "-n", cluster.namesrv)
+    poll(lambda: len(waiting(cluster, topic)) == 1, "the recall")
 
 
 def test_wrong_timer_input_is_told_in_one_line(cluster: LocalCluster, topic: str) -> None:

@@ -71,6 +71,11 @@ def placed(broker: Asker, fields: Mapping[str, str], body: bytes) -> dict[str, s
     )
 
 
+def as_repeated(first: Mapping[str, str]) -> dict[str, str]:
+    """The first answer without its recall handle: another producer may have sent the key again."""
+    return {name: value for name, value in first.items() if name != "recallHandle"}
+
+
 def keyed(key: str, **properties: str) -> str:
     return encode_properties({"UNIQ_KEY": key, **properties}).decode()
 
@@ -290,7 +295,7 @@ def test_a_message_that_waits_is_known_where_it_waits(
     assert ("recallHandle" in first) == (kind == "timed")
     # A later repeat asks for a later time, and is told of the first one.
     cluster.advance(ms=2_000)
-    assert send(broker, topic, "", i=properties, e="1") == first
+    assert send(broker, topic, "", i=properties, e="1") == as_repeated(first)
 
 
 # The disk.
@@ -345,7 +350,7 @@ def test_after_a_kill_a_repeat_gets_the_first_answer(tmp_path: Path) -> None:
             for kind, extra in {"plain": {}, **WAITING}.items()
             for number in range(40)
         ]
-        first = [placed(broker, fields, b"x") for fields in sends]
+        first = [as_repeated(placed(broker, fields, b"x")) for fields in sends]
         body = batch(("a", b"1"), ("b", b"2"), ("c", b"3"))
         first_batch = send_batch(broker, "once", "whole", body)
         cluster.brokers[0].kill()
@@ -365,7 +370,7 @@ def test_what_the_broker_delivered_before_a_kill_is_still_known_by_its_first_ans
         sends = [
             send_fields("once", i=keyed(kind, **extra), e="1") for kind, extra in WAITING.items()
         ]
-        first = [placed(broker, fields, b"x") for fields in sends]
+        first = [as_repeated(placed(broker, fields, b"x")) for fields in sends]
         commit(broker, first[2])
         cluster.advance(ms=61_000)
         poll(lambda: total(broker) == 3, "all of them are delivered")

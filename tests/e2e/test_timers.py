@@ -112,6 +112,47 @@ def test_a_recalled_message_is_never_delivered(cluster: LocalCluster, broker: Ti
     broker.wait_for(["kept"])
 
 
+def test_a_handle_takes_back_only_the_message_it_was_given_for(
+    cluster: LocalCluster, broker: TimerAsker
+) -> None:
+    due_ms = broker.now_ms() + 60_000
+    properties = {"UNIQ_KEY": "same", "TIMER_DELIVER_MS": str(due_ms)}
+
+    def sent(body: bytes, **more: str) -> str:
+        answer = broker.send(TOPIC, body, properties={**properties, **more})
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+        return answer.fields["recallHandle"]
+
+    theirs = sent(b"kept")
+    # Another producer gives its own message the same key, for the same second.
+    ours = sent(b"gone", TIMER_DELIVER_MS=str(due_ms - 300))
+    # What tells two messages of one key apart is the broker's to choose.
+    again = sent(b"gone too", CONTRAIL_RECALL_NONCE=RecallHandle.decode(theirs).nonce)
+    assert len({theirs, ours, again}) == 3
+    for handle in (ours, again):
+        assert broker.recall(handle) == (ResponseCode.SUCCESS, "same", None)
+        code = RequestCode.RECALL_TIMER
+        assert broker.recall(handle, code=code)[0] == ResponseCode.SUCCESS
+    poll(lambda: taken(cluster), "the recalls are enqueued")
+    cluster.advance(ms=61_000)
+    broker.wait_for(["same"])
+    (message,) = broker.found()
+    assert message.body == b"kept" and "CONTRAIL_RECALL_NONCE" not in message.properties
+
+
+@pytest.mark.parametrize("key", ["A B", " A", "A ", "A  B", "A " + "x" * 38])
+def test_a_message_whose_key_has_spaces_is_taken_back(
+    cluster: LocalCluster, broker: TimerAsker, key: str
+) -> None:
+    due_ms = broker.now_ms() + 60_000
+    handle = broker.send_at(key, due_ms)
+    broker.send_at("A", due_ms)
+    assert broker.recall(handle) == (ResponseCode.SUCCESS, key, None)
+    poll(lambda: taken(cluster), "the recall is enqueued")
+    cluster.advance(ms=61_000)
+    broker.wait_for(["A"])
+
+
 def test_a_recall_is_refused_for_what_is_wrong_with_it(
     cluster: LocalCluster, broker: TimerAsker
 ) -> None:
@@ -147,6 +188,8 @@ def test_a_handle_made_by_hand_takes_nobodys_message_back(
         others._replace(seal=""),
         others._replace(seal=own.seal),
         others._replace(seal="x" * 22),
+        others._replace(seal="x" * 38),
+        others._replace(seal=others.nonce + own.seal[16:]),
         own._replace(unique_key="others"),
     ]
     for handle in by_hand:
@@ -163,6 +206,9 @@ def test_operators_take_messages_back_without_a_handle_of_the_broker(
     start_ms = broker.now_ms()
     handle = RecallHandle.decode(broker.send_at("gone", start_ms + 60_000))
     broker.send_at("kept", start_ms + 60_000)
+    foreign = handle._replace(seal="x" * 38).encode()
+    refused = broker.recall(foreign, code=RequestCode.RECALL_TIMER)
+    assert refused[0] == ResponseCode.ILLEGAL_OPERATION and "five words" in str(refused[2])
     by_hand = handle._replace(seal="").encode()
     code, key, _ = broker.recall(by_hand, code=RequestCode.RECALL_TIMER)
     assert (code, key) == (ResponseCode.SUCCESS, "gone")

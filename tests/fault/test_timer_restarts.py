@@ -154,6 +154,31 @@ def test_a_recall_outlives_crashes_while_its_timer_is_rolled_on(
     broker.stop()
 
 
+@pytest.mark.parametrize("wait_s", [600, 3600], ids=["near", "rolled on"])
+@pytest.mark.parametrize("restarts", [False, True], ids=["in one life", "over crashes"])
+def test_a_recall_takes_one_of_several_messages_with_a_key(
+    memory_path: Path, clock: ManualClock, wait_s: int, restarts: bool
+) -> None:
+    broker = TimerBroker(memory_path / "store", clock, timer_roll_window_slots=1200)
+    due_ms = START_MS + wait_s * 1000
+    for queue_id, nonce in enumerate(("theirs", "own", "")):
+        broker.send("same", queue_id=queue_id, nonce=nonce, DELIVER_MS=due_ms)
+    broker.delete("same", due_ms, nonce="own")
+    for key in ("all", "all, old"):
+        broker.send(key, nonce="n" if key == "all" else "", DELIVER_MS=due_ms)
+        # As Apache's brokers and operators delete: by the key alone.
+        broker.delete(key, due_ms)
+    for _ in range(4):
+        if restarts:
+            broker.settle()
+            broker = restarted(broker)
+        broker.advance(wait_s * 250 + 1000, step_ms=10_000)
+    found = [[m.properties for m in broker.delivered(queue_id=number)] for number in range(3)]
+    assert [[one["UNIQ_KEY"] for one in queue] for queue in found] == [["same"], [], ["same"]]
+    assert all("CONTRAIL_RECALL_NONCE" not in one for queue in found for one in queue)
+    broker.stop()
+
+
 def test_a_line_that_recalls_hold_back_moves_on_when_they_are_done_with(
     memory_path: Path, clock: ManualClock
 ) -> None:

@@ -15,7 +15,7 @@ from contrail.broker.state.placement import TimerRules, place
 from contrail.broker.state.stats import BrokerStats
 from contrail.clock import ManualClock
 from contrail.model.message import MessageDraft, StoredMessage
-from contrail.model.properties import encode_properties
+from contrail.model.properties import RECALL_NONCE, encode_properties
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.log import MessageStore
@@ -79,10 +79,16 @@ class TimerBroker:
     # What clients do.
 
     def send(
-        self, key: str, *, topic: str = "orders", queue_id: int = 0, **timer: int | str
+        self,
+        key: str,
+        *,
+        topic: str = "orders",
+        queue_id: int = 0,
+        nonce: str = "",
+        **timer: int | str,
     ) -> None:
         """A message that asks for a time: DELIVER_MS=..., DELAY_MS=... or DELAY_SEC=..."""
-        properties = {"UNIQ_KEY": key}
+        properties = {"UNIQ_KEY": key, **({RECALL_NONCE: nonce} if nonce else {})}
         for name, value in timer.items():
             known = name if name.startswith("TIMER_") else f"TIMER_{name}"
             properties[known] = str(value)
@@ -93,8 +99,9 @@ class TimerBroker:
         self.store.append([placed._replace(properties=encode_properties(properties))])
         self.dispatch()
 
-    def delete(self, key: str, deliver_ms: int, *, topic: str = "orders") -> None:
-        self.send(f"D{key}", topic=topic, DELIVER_MS=deliver_ms, DEL_UNIQKEY=f"{topic}+{key}")
+    def delete(self, key: str, deliver_ms: int, *, topic: str = "orders", nonce: str = "") -> None:
+        deleted = f"{topic}+{key}"
+        self.send(f"D{key}", topic=topic, nonce=nonce, DELIVER_MS=deliver_ms, DEL_UNIQKEY=deleted)
 
     def delivered(self, topic: str = "orders", queue_id: int = 0) -> list[StoredMessage]:
         found: list[StoredMessage] = []

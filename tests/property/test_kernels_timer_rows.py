@@ -24,6 +24,7 @@ NAMES = (
     "REAL_TOPIC",
     "REAL_QID",
     "UNIQ_KEY",
+    "CONTRAIL_RECALL_NONCE",
     "TIMER_OUT_M",
     "XTIMER_OUT_MS",
     "",
@@ -82,6 +83,7 @@ def test_a_record_reads_as_the_plain_decoder_says(data: bytes) -> None:
     assert read[15] == properties.get("REAL_TOPIC", "").encode()
     assert read[17] == properties.get("UNIQ_KEY", "").encode()
     assert read[18] == properties.get("TIMER_DEL_UNIQKEY", "").encode()
+    assert read[20] == properties.get("CONTRAIL_RECALL_NONCE", "").encode()
     assert read[13] == _number(properties.get("TIMER_OUT_MS"))
     assert read[14] == _asked(properties, plain.store_timestamp_ms)
 

@@ -262,7 +262,7 @@ class Broker:
     def _open(self) -> None:
         """Load the tables and recover the store; runs off the loop, for it may take long."""
         self.tables = Tables.load(self._config, self._store_config, self._files, self._clock)
-        self._recall_seal = RecallSeal(self._recall_key())
+        self._recall_seal = RecallSeal(self._recall_key(), secrets.token_bytes)
         self._store_host = pack_host(self._config.broker_ip, self.port)
         self.store = MessageStore.open(
             self._store_config,

@@ -14,6 +14,7 @@ from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.errors import RouteMissing
 from contrail.model.properties import (
     REAL_TOPIC,
+    RECALL_NONCE,
     TIMER_DEL_UNIQKEY,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
@@ -78,19 +79,24 @@ def pending_messages(admin: Admin, now_ms: int, *, scan_max: int) -> list[Pendin
 
 def _timed(admin: Admin, now_ms: int, scan_max: int) -> Iterator[PendingMessage]:
     for queue in _queues(admin, TIMER_TOPIC):
-        waiting: dict[str, PendingMessage] = {}
-        recalled: set[str] = set()
+        # By id and nonce, which tells messages of one id apart; a recall may name the id alone.
+        waiting: dict[tuple[str, str], PendingMessage] = {}
+        recalled: set[tuple[str, str]] = set()
         for message in _newest(admin, queue, scan_max):
+            nonce = message.properties.get(RECALL_NONCE, "")
             deletion = message.properties.get(TIMER_DEL_UNIQKEY)
             slot_ms = _whole(message.properties.get(TIMER_OUT_MS))
             due_ms = due_in_slot_ms(message.properties, message.store_timestamp_ms, slot_ms)
             if deletion is not None:
                 # With the topic in front, or without it, by a setting of the broker.
-                recalled.add(deletion.rpartition("+")[2])
+                recalled.add((deletion.rpartition("+")[2], nonce))
             elif due_ms > now_ms:
                 # One that waits for long is stored again under its id.
-                waiting[message.message_id] = PendingMessage(message, due_ms, slot_ms=slot_ms)
-        yield from (one for key, one in waiting.items() if key not in recalled)
+                known_by = (message.message_id, nonce)
+                waiting[known_by] = PendingMessage(message, due_ms, slot_ms=slot_ms)
+        for (message_id, nonce), one in waiting.items():
+            if not {(message_id, nonce), (message_id, "")} & recalled:
+                yield one
 
 
 def due_in_slot_ms(asked: Mapping[str, str], store_timestamp_ms: int, slot_ms: int) -> int:

@@ -44,6 +44,7 @@ RESERVED_NAMES = {
             names.TIMER_DEQUEUE_MS,
             names.TIMER_ROLL_TIMES,
             names.TIMER_DEL_UNIQKEY,
+            names.RECALL_NONCE,
             names.POP_CK,
             names.POP_CK_OFFSET,
             names.FIRST_POP_TIME,

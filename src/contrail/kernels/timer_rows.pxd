@@ -15,13 +15,14 @@ cdef bytes _DELETES
 cdef bytes _TOPIC
 cdef bytes _QUEUE
 cdef bytes _KEY
+cdef bytes _NONCE
 
 @cython.locals(
     view="const unsigned char*", length=Py_ssize_t, magic=cython.longlong,
     sys_flag=cython.longlong, stored_at=Py_ssize_t, body_at=Py_ssize_t,
     body_bytes=cython.longlong, body_end=Py_ssize_t, at=Py_ssize_t, properties_at=Py_ssize_t,
     name_end=Py_ssize_t, value_at=Py_ssize_t, end=Py_ssize_t, name_bytes=Py_ssize_t,
-    deletes=bytes, topic=bytes, key=bytes, stored_ms=object, out=object, seconds=object,
+    deletes=bytes, topic=bytes, key=bytes, nonce=bytes, stored_ms=object, out=object, seconds=object,
     delay=object, deliver=object, rolled=object, queue=object, asked=object)
 cpdef tuple read_timer(bytes record)
 

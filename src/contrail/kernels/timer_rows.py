@@ -24,6 +24,7 @@ _DELETES = b"TIMER_DEL_UNIQKEY"
 _TOPIC = b"REAL_TOPIC"
 _QUEUE = b"REAL_QID"
 _KEY = b"UNIQ_KEY"
+_NONCE = b"CONTRAIL_RECALL_NONCE"
 
 
 def read_timer(record: bytes) -> tuple[Any, ...]:
@@ -31,7 +32,8 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
 
     physical offset, queue offset, record bytes, stored at (ms), flag, sysFlag, born at (ms), born
     host, reconsume times, body start, body end, properties start, properties end, slot time (ms),
-    time asked for (ms), real topic, real queue, unique key, what it deletes, rolls.
+    time asked for (ms), real topic, real queue, unique key, what it deletes, rolls,
+    nonce of its recall.
 
     Raises:
         ValueError: the bytes are no whole record.
@@ -63,7 +65,7 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
     if view[at] * 256 + view[at + 1] != length - properties_at:
         raise ValueError("the properties of the record do not fill it")
     out = seconds = delay = deliver = rolled = queue = None
-    deletes = topic = key = b""
+    deletes = topic = key = nonce = b""
     at = properties_at
     while at < length:
         name_end = at
@@ -94,6 +96,8 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
                 queue = _number(record, value_at, end)
             elif name_bytes == 8 and record.startswith(_KEY, at):
                 key = record[value_at:end]
+            elif name_bytes == 21 and record.startswith(_NONCE, at):
+                nonce = record[value_at:end]
         at = end + 1
     stored_ms = _i64(view, stored_at)
     asked = deliver
@@ -124,6 +128,7 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
         key,
         deletes,
         rolled,
+        nonce,
     )
 
 

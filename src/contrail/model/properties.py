@@ -54,6 +54,9 @@ TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
+# Of Contrail's brokers alone: tells a waiting message apart from others with its unique key; in a
+# deletion, which of them it deletes.
+RECALL_NONCE = "CONTRAIL_RECALL_NONCE"
 
 POP_CK = "POP_CK"
 POP_CK_OFFSET = "POP_CK_OFFSET"

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import base64
 import binascii
+import re
 from typing import NamedTuple, Self
 
 from contrail.errors import MessageIllegal
 
 _VERSION = "v1"
+_WORDS_BEFORE_KEY = 4
+NONCE_CHARS = 16
+MAC_CHARS = 22
+_SEAL = re.compile(rf"[A-Za-z0-9_-]{{{NONCE_CHARS + MAC_CHARS}}}")
 
 
 class RecallHandle(NamedTuple):
@@ -18,8 +23,10 @@ class RecallHandle(NamedTuple):
     broker_name: str
     # One more than the start of its slot.
     deliver_ms: int
+    # May hold spaces.
     unique_key: str
-    # What Contrail's broker puts behind Apache's words, to know its own; empty for none.
+    # What Contrail's broker puts behind Apache's words, to know its own handle and its message: a
+    # nonce and a MAC; empty for none.
     seal: str = ""
 
     @property
@@ -27,6 +34,11 @@ class RecallHandle(NamedTuple):
         """Apache's five."""
         words = (_VERSION, self.topic, self.broker_name, str(self.deliver_ms), self.unique_key)
         return " ".join(words)
+
+    @property
+    def nonce(self) -> str:
+        """What tells the message apart from others with its key; empty without a seal."""
+        return self.seal[:NONCE_CHARS]
 
     def encode(self) -> str:
         text = f"{self.words} {self.seal}" if self.seal else self.words
@@ -36,13 +48,17 @@ class RecallHandle(NamedTuple):
     def decode(cls, handle: str) -> Self:
         """Read a handle.
 
+        Behind the time everything is the unique key, but for a last word that looks like a seal.
+
         Raises:
             MessageIllegal: it is none.
         """
         try:
             text = base64.urlsafe_b64decode(handle.encode("ascii")).decode()
-            version, topic, broker_name, deliver_ms, unique_key, *more = text.split(" ")
-            seal = "" if not more else _only(more)
+            version, topic, broker_name, deliver_ms, rest = text.split(" ", _WORDS_BEFORE_KEY)
+            unique_key, _, seal = rest.rpartition(" ")
+            if not unique_key or not _SEAL.fullmatch(seal):
+                unique_key, seal = rest, ""
             if version != _VERSION or not (deliver_ms.isascii() and deliver_ms.isdecimal()):
                 raise ValueError
             return cls(topic, broker_name, int(deliver_ms[:20]), unique_key, seal)
@@ -50,11 +66,3 @@ class RecallHandle(NamedTuple):
             raise MessageIllegal(
                 f"recall handle {handle[:80]!r} is none; give the one the send was answered with"
             ) from None
-
-
-def _only(words: list[str]) -> str:
-    """Raises ``ValueError`` unless there is one word."""
-    (word,) = words
-    if not word:
-        raise ValueError
-    return word

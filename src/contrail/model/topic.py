@@ -200,7 +200,9 @@ def is_closed_topic(topic: str) -> bool:
     Settings of a broker open two more topics, its topic of traces and that of replies.
     """
     if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
-        group = topic.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
+        group = topic
+        while group.startswith((RETRY_PREFIX, DLQ_PREFIX)):
+            group = group.removeprefix(RETRY_PREFIX).removeprefix(DLQ_PREFIX)
         return group.startswith(SYSTEM_GROUP_PREFIX)
     is_open = topic in (BENCHMARK_TOPIC, TRACE_TOPIC) or topic.startswith(TRACE_DATA_PREFIX)
     return is_system_topic(topic) and not is_open

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import secrets
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -80,7 +81,7 @@ class _Broker(Setup):
             self.clock,
             level_max=18,
             timers=TimerRules(),
-            seal=RecallSeal(RecallKey(b"k" * KEY_BYTES, 0)),
+            seal=RecallSeal(RecallKey(b"k" * KEY_BYTES, 0), secrets.token_bytes),
         )
         self.pulls = PullAdmission(
             self.settings, self.topics, self.groups, self.consumers, self.filters, self.clock

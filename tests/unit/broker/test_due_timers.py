@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contrail.broker.state.due_timers import DueTimer, DueTimers
+from contrail.broker.state.due_timers import DueTimer, DueTimers, key_of_one
 from contrail.model.message import MessageDraft
 
 
@@ -64,3 +64,14 @@ def test_a_deletion_counts_in_its_slot_only_and_is_missed_where_nothing_was() ->
         "the deletion's own topic, not what it names"
     )
     assert not timers.take_deletion(here)
+
+
+def test_a_deletion_with_a_nonce_is_for_one_of_several_messages_with_a_key() -> None:
+    timers = DueTimers()
+    plain = due(1, 1)
+    one, other = plain._replace(nonce=b"n1"), plain._replace(nonce=b"n2")
+    timers.delete(0, key_of_one(plain.key, b"n1"), b"orders")
+    assert [timers.take_deletion(timer) for timer in (plain, other, one)] == [False, False, True]
+    # Without a nonce it is for all of them, as one of Apache's is.
+    timers.delete(0, plain.key, b"orders")
+    assert all(timers.take_deletion(timer) for timer in (plain, other, one))

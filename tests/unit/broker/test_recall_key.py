@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import stat
 from pathlib import Path
 
@@ -44,13 +45,13 @@ def test_a_key_that_cannot_be_read_is_replaced_and_told(
 
 
 def test_a_seal_is_the_sixth_word_and_holds_for_one_handle_and_one_key() -> None:
-    seal = RecallSeal(RecallKey(OLD, 5))
+    seal = RecallSeal(RecallKey(OLD, 5), secrets.token_bytes)
     sealed = seal.sealed(HANDLE)
     assert RecallHandle.decode(sealed.encode()) == sealed
-    assert len(sealed.seal) == 22 and sealed[:4] == HANDLE[:4]
+    assert len(sealed.seal) == 38 and sealed[:4] == HANDLE[:4]
     assert seal.is_own(sealed)
     assert not seal.is_own(HANDLE)
-    assert not RecallSeal(RecallKey(NEW, 5)).is_own(sealed)
+    assert not RecallSeal(RecallKey(NEW, 5), secrets.token_bytes).is_own(sealed)
     for other in (
         sealed._replace(topic="others"),
         sealed._replace(broker_name="broker-b"),
@@ -58,9 +59,26 @@ def test_a_seal_is_the_sixth_word_and_holds_for_one_handle_and_one_key() -> None
         sealed._replace(unique_key="KEY-2"),
         sealed._replace(seal=sealed.seal[:-1]),
         sealed._replace(seal=""),
+        sealed._replace(seal="x" * 16 + sealed.seal[16:]),
+        sealed._replace(seal=sealed.seal[16:]),
         sealed._replace(seal="é"),
     ):
         assert not seal.is_own(other)
+
+
+def test_two_messages_with_the_same_five_words_get_two_seals() -> None:
+    asked: list[int] = []
+
+    def numbered(count: int) -> bytes:
+        asked.append(count)
+        return bytes([len(asked)]) * count
+
+    seal = RecallSeal(RecallKey(OLD, 5), numbered)
+    one, other = seal.sealed(HANDLE), seal.sealed(HANDLE)
+    assert asked == [12, 12] and one.nonce == "AQEBAQEBAQEBAQEB" != other.nonce
+    assert seal.is_own(one) and seal.is_own(other)
+    # The nonce of one message does not go with the MAC of another.
+    assert not seal.is_own(one._replace(seal=other.nonce + one.seal[16:]))
 
 
 def test_a_handle_without_a_seal_is_apaches() -> None:
@@ -68,6 +86,6 @@ def test_a_handle_without_a_seal_is_apaches() -> None:
     text = "djEgb3JkZXJzIGJyb2tlci1hIDE3MDAwMDAwMDAwMDEgS0VZLTE="
     assert HANDLE.encode() == text
     assert RecallHandle.decode(text) == HANDLE
-    for wrong in ("djEgb3JkZXJz", "djEgYSBiIDEgayBsIG0=", "djEgYSBiIDEgayA=", ""):
+    for wrong in ("djEgb3JkZXJz", "djIgYSBiIDEgaw==", ""):
         with pytest.raises(MessageIllegal):
             RecallHandle.decode(wrong)

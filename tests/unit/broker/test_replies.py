@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import secrets
 from collections.abc import Callable, Mapping
 
 import pytest
@@ -80,7 +81,7 @@ class _Broker(Setup):
             self.clock,
             level_max=18,
             timers=TimerRules(),
-            seal=RecallSeal(RecallKey(b"k" * KEY_BYTES, 0)),
+            seal=RecallSeal(RecallKey(b"k" * KEY_BYTES, 0), secrets.token_bytes),
         )
         self.handlers = ReplyHandlers(
             settings=self.settings,

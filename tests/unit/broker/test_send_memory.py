@@ -25,8 +25,8 @@ WIDE = Window(60_000, 1_000)
 DROP_COUNT_MAX = 8
 
 
-def first_send(number: int, now_ms: int = NOW_MS, timer_out_ms: int = 0) -> FirstSend:
-    return FirstSend(number % 16, number, number * 300, now_ms, timer_out_ms)
+def first_send(number: int, now_ms: int = NOW_MS) -> FirstSend:
+    return FirstSend(number % 16, number, number * 300, now_ms)
 
 
 class Model:
@@ -129,7 +129,7 @@ def test_a_clock_that_is_put_back_forgets_nothing() -> None:
 
 def test_everything_that_is_known_of_a_send_comes_back() -> None:
     memory = SendMemory(WIDE)
-    sent = FirstSend(65_534, (1 << 60) + 1, (1 << 62) + 3, NOW_MS, NOW_MS + 999)
+    sent = FirstSend(65_534, (1 << 60) + 1, (1 << 62) + 3, NOW_MS)
     memory.remember(b"timer", sent)
     assert memory.find(b"timer", NOW_MS) == sent
 

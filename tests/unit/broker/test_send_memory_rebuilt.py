@@ -110,15 +110,12 @@ class Room:
         return self.memory(topic).find(key.encode(), self.clock.now_ms())
 
 
-def place_of(
-    message: StoredMessage, queue_id: int | None = None, timer_out_ms: int = 0
-) -> FirstSend:
+def place_of(message: StoredMessage, queue_id: int | None = None) -> FirstSend:
     return FirstSend(
         message.queue_id if queue_id is None else queue_id,
         message.queue_offset,
         message.physical_offset,
         message.store_timestamp_ms,
-        timer_out_ms,
     )
 
 
@@ -178,25 +175,25 @@ def test_messages_of_other_topics_and_without_keys_are_not_known() -> None:
 
 
 WAITING = [
-    (SCHEDULE_TOPIC, 2, {"DELAY": "3"}, 0),
-    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": "1760000030000"}, 1_760_000_030_000),
-    (HALF_TOPIC, 0, {"TRAN_MSG": "true"}, 0),
+    (SCHEDULE_TOPIC, 2, {"DELAY": "3"}),
+    (TIMER_TOPIC, 0, {"TIMER_OUT_MS": "1760000030000"}),
+    (HALF_TOPIC, 0, {"TRAN_MSG": "true"}),
 ]
 
 
-@pytest.mark.parametrize(("topic", "queue_id", "extra", "timer_out_ms"), WAITING)
+@pytest.mark.parametrize(("topic", "queue_id", "extra"), WAITING)
 def test_a_message_that_waits_is_known_by_the_queue_it_was_sent_to(
-    topic: str, queue_id: int, extra: dict[str, Any], timer_out_ms: int
+    topic: str, queue_id: int, extra: dict[str, Any]
 ) -> None:
     room = Room()
     named: dict[str, Any] = {"UNIQ_KEY": "k", "REAL_TOPIC": TOPIC, "REAL_QID": "3", **extra}
     waiting = room.log.append(topic, queue_id, **named)
-    assert room.find("k") == place_of(waiting, 3, timer_out_ms)
+    assert room.find("k") == place_of(waiting, 3)
 
 
-@pytest.mark.parametrize(("topic", "queue_id", "extra", "timer_out_ms"), WAITING)
+@pytest.mark.parametrize(("topic", "queue_id", "extra"), WAITING)
 def test_what_was_delivered_is_known_by_where_it_waited(
-    topic: str, queue_id: int, extra: dict[str, Any], timer_out_ms: int
+    topic: str, queue_id: int, extra: dict[str, Any]
 ) -> None:
     room = Room()
     named: dict[str, Any] = {"UNIQ_KEY": "k", "REAL_TOPIC": TOPIC, "REAL_QID": "0", **extra}
@@ -211,7 +208,7 @@ def test_what_was_delivered_is_known_by_where_it_waited(
         # Rolled on once, then delivered.
         rolled = room.log.append(topic, queue_id, cause=cause_mark(at), **named)
         room.log.append(UNIQ_KEY="k", cause=cause_mark(rolled.physical_offset))
-    assert room.find("k") == place_of(waiting, 0, timer_out_ms)
+    assert room.find("k") == place_of(waiting, 0)
 
 
 def test_the_end_of_a_long_wait_does_not_make_a_key_young_again() -> None:

@@ -15,6 +15,15 @@ def test_a_handle_reads_back() -> None:
     assert RecallHandle.decode(handle.encode()) == handle
 
 
+@pytest.mark.parametrize("key", ["A B", " A", "A ", "A  B", "k " + "x" * 22])
+def test_a_key_with_spaces_reads_back(key: str) -> None:
+    handle = RecallHandle("orders", "broker-a", 5, key)
+    assert RecallHandle.decode(handle.encode()) == handle
+    sealed = handle._replace(seal="n" * 16 + "m" * 22)
+    assert RecallHandle.decode(sealed.encode()) == sealed
+    assert (handle.nonce, sealed.nonce) == ("", "n" * 16)
+
+
 def test_a_handle_is_the_original_text_in_base64() -> None:
     text = base64.urlsafe_b64decode(RecallHandle("t", "b", 5, "k").encode())
     assert text == b"v1 t b 5 k"

@@ -20,6 +20,7 @@ from contrail.model.properties import (
     BORN_TIMESTAMP,
     PGROUP,
     REAL_TOPIC,
+    RECALL_NONCE,
     TAGS,
     TIMER_DEL_UNIQKEY,
     TIMER_DELIVER_MS,
@@ -96,9 +97,12 @@ class TimerHandlers:
         return self._recall(request, peer, self._require_given)
 
     def handle_operators_recall(self, request: Request, peer: Peer) -> Answer:
-        """The same for operators, who name a message by a handle that nobody was given."""
+        """The same for operators, who name messages by a handle that nobody was given.
+
+        Such a handle takes back every message with its key; one that was given, its own alone.
+        """
         self._topics.names.require_writable(HeaderFields(request).text("topic"), peer.address)
-        return self._recall(request, peer, lambda handle: None)
+        return self._recall(request, peer, self._require_no_foreign_seal)
 
     def _recall(
         self, request: Request, peer: Peer, require: Callable[[RecallHandle], None]
@@ -112,7 +116,10 @@ class TimerHandlers:
             draft = self._deletion(handle, fields.optional_text("producerGroup"), peer)
             run = self._deliveries.append([draft])
             self._timers.recall(
-                handle.topic.encode(), handle.unique_key.encode(), handle.deliver_ms - 1
+                handle.topic.encode(),
+                handle.unique_key.encode(),
+                handle.nonce.encode(),
+                handle.deliver_ms - 1,
             )
         except RequestRejected as refusal:
             return self._answer(refusal.code, refusal.remark)
@@ -179,6 +186,14 @@ class TimerHandlers:
             "or on the broker's host with `contrail timer recall`"
         )
 
+    def _require_no_foreign_seal(self, handle: RecallHandle) -> None:
+        """Refuse a handle whose seal says nothing here: it may name another message."""
+        if handle.seal and not self._seal.is_own(handle):
+            raise _illegal(
+                "this broker has not sealed the handle; give its first five words alone, or recall "
+                "by the message's id with `contrail timer recall`"
+            )
+
     def _is_of_before(self, handle: RecallHandle) -> bool:
         """Whether the message was stored before there was a key to seal its handle with."""
         found = self._store.query(_TIMER_TOPIC, handle.unique_key.encode())
@@ -191,7 +206,10 @@ class TimerHandlers:
         )
 
     def _deletion(self, handle: RecallHandle, group: str | None, peer: Peer) -> MessageDraft:
-        """The message that deletes another one; it waits in the same slot."""
+        """The message that deletes another one; it waits in the same slot.
+
+        It deletes the message that carries the handle's nonce, without one all with the key.
+        """
         now_ms = self._clock.now_ms()
         properties = {
             TAGS: _RECALL_TAG,
@@ -200,6 +218,7 @@ class TimerHandlers:
             TIMER_DELIVER_MS: str(handle.deliver_ms),
             BORN_TIMESTAMP: str(now_ms),
             **({PGROUP: group} if group else {}),
+            **({RECALL_NONCE: handle.nonce} if handle.nonce else {}),
         }
         draft = MessageDraft(
             handle.topic.encode(),

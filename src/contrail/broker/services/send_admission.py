@@ -29,6 +29,7 @@ from contrail.model.properties import (
     INNER_NUM,
     MSG_REGION,
     POP_CK,
+    RECALL_NONCE,
     TIMER_DEL_UNIQKEY,
     TIMER_DEQUEUE_MS,
     TIMER_ENQUEUE_MS,
@@ -77,6 +78,7 @@ _BROKER_OWNED = (
     TIMER_ROLL_TIMES,
     TIMER_ENQUEUE_MS,
     TIMER_DEQUEUE_MS,
+    RECALL_NONCE,
     TRANSACTION_CHECK_TIMES,
     TRAN_PREPARED_QUEUE_OFFSET,
 )
@@ -293,32 +295,31 @@ class SendAdmission:
         properties[UNIQ_KEY] = key
         properties |= self._broker_properties
         placed = self._placed(draft, properties)
-        timer_out_ms = 0
+        recall_handle = None
         if placed.topic == _TIMER_TOPIC and draft.topic != _TIMER_TOPIC:
             _refuse_deletion(properties)
-            timer_out_ms = int(properties[TIMER_OUT_MS])
+            recall_handle = self._recall_handle(config.topic, key, properties)
         return Admitted(
             placed._replace(properties=_encoded(properties)),
             key,
             waits_for_flush=properties.get(WAIT, "true").lower() == "true",
             queue_id=draft.queue_id,
-            recall_handle=self._recall_handle(config.topic, key, timer_out_ms),
-            claim=self._claim(config.topic, sent_key, timer_out_ms) if sent_key else None,
+            recall_handle=recall_handle,
+            claim=self._claim(config.topic, sent_key) if sent_key else None,
         )
 
-    def _claim(self, topic: str, key: str, timer_out_ms: int = 0) -> Claim | None:
+    def _claim(self, topic: str, key: str) -> Claim | None:
         memory = self._memories.get(topic)
         if memory is None:
             return None
-        return Claim(topic, memory, key.encode("utf-8", "replace"), timer_out_ms)
+        return Claim(topic, memory, key.encode("utf-8", "replace"))
 
     def as_first(self, admitted: Admitted, first: FirstSend) -> Admitted:
-        """A repeated send, to be answered as the first one was."""
-        handle = None
-        if admitted.claim is not None:
-            topic, key = admitted.claim.topic, admitted.unique_key
-            handle = self._recall_handle(topic, key, first.timer_out_ms)
-        return admitted._replace(queue_id=first.queue_id, recall_handle=handle)
+        """A repeated send, to be answered as the first one was, but without a recall handle.
+
+        Another producer may have sent the key, who may not take the first message back.
+        """
+        return admitted._replace(queue_id=first.queue_id, recall_handle=None)
 
     def _placed(self, draft: MessageDraft, properties: dict[str, str]) -> MessageDraft:
         """Where the message is stored first: half, delayed and timed ones wait elsewhere."""
@@ -341,12 +342,15 @@ class SendAdmission:
             now_ms=self._clock.now_ms(),
         )
 
-    def _recall_handle(self, topic: str, key: str, timer_out_ms: int) -> str | None:
-        if not timer_out_ms or topic.startswith(RETRY_PREFIX):
+    def _recall_handle(self, topic: str, key: str, properties: dict[str, str]) -> str | None:
+        """What takes this timer back; ``properties`` get the nonce by which it is known."""
+        if topic.startswith(RETRY_PREFIX):
             return None
         broker_name = self._settings.config.broker_name
-        handle = RecallHandle(topic, broker_name, timer_out_ms + 1, key)
-        return self._seal.sealed(handle).encode()
+        handle = RecallHandle(topic, broker_name, int(properties[TIMER_OUT_MS]) + 1, key)
+        sealed = self._seal.sealed(handle)
+        properties[RECALL_NONCE] = sealed.nonce
+        return sealed.encode()
 
     def _admit_batch(
         self, draft: MessageDraft, config: TopicConfig, properties: dict[str, str]

@@ -211,10 +211,10 @@ def _waiting(message: SentRecord) -> _Sent | None:
     key = properties.get(UNIQ_KEY, "").encode()
     if message.prepared_transaction_offset or made_here or not key:
         return None
-    is_timer = message.topic == TIMER_TOPIC.encode()
     try:
-        timer_out_ms = _bounded(properties[TIMER_OUT_MS], _I64_MAX) if is_timer else 0
-        return _sent(message, key, _bounded(properties[REAL_QID], QUEUE_COUNT_MAX), timer_out_ms)
+        if message.topic == TIMER_TOPIC.encode():
+            _bounded(properties[TIMER_OUT_MS], _I64_MAX)
+        return _sent(message, key, _bounded(properties[REAL_QID], QUEUE_COUNT_MAX))
     except (KeyError, ValueError):
         # Not of our making: whoever wrote it got no answer that could be given once more.
         return None
@@ -234,13 +234,12 @@ def _key_of(properties: bytes) -> bytes:
     return properties[start:end]
 
 
-def _sent(message: SentRecord, key: bytes, queue_id: int, timer_out_ms: int = 0) -> _Sent:
+def _sent(message: SentRecord, key: bytes, queue_id: int) -> _Sent:
     first = FirstSend(
         queue_id,
         message.queue_offset,
         message.physical_offset,
         message.store_timestamp_ms,
-        timer_out_ms,
     )
     return _Sent(message.physical_offset, key, first)
 
@@ -255,7 +254,6 @@ def remember_place(claim: Claim, queue_id: int, run: AppendedRun, index: int) ->
         run.queue_offsets[index],
         run.physical_offsets[index],
         run.store_timestamp_ms,
-        claim.timer_out_ms,
     )
     claim.memory.remember(claim.key, first)
 

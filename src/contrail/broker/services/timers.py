@@ -17,7 +17,7 @@ from contrail.broker.services.timer_forgetting import TimerForgetting
 from contrail.broker.services.timer_intake import TimerIntake, log_illegal
 from contrail.broker.services.timer_recovery import TimerRecovery
 from contrail.broker.state.causes import Delivered
-from contrail.broker.state.due_timers import DueTimer
+from contrail.broker.state.due_timers import DueTimer, key_of_one
 from contrail.broker.state.timer_metrics import TimerTotals, encode_metrics
 from contrail.broker.state.timer_records import TimerRecord, as_it_was, dequeue_stamp, stamped
 from contrail.broker.state.timer_slots import Waiting
@@ -134,9 +134,10 @@ class Timers:
         """How far everything is finished; deletions hold it back, unless the intake needs room."""
         return self._table.advance(now_ms, past_deletions=self._intake.waits_for_room)
 
-    def recall(self, topic: bytes, unique_key: bytes, out_ms: int) -> None:
+    def recall(self, topic: bytes, unique_key: bytes, nonce: bytes, out_ms: int) -> None:
         """A deletion has been stored: it holds from now on, however much is still to be taken."""
-        self._table.due.delete(self._table.slot_of(out_ms), topic + b"+" + unique_key, topic)
+        key = key_of_one(topic + b"+" + unique_key, nonce)
+        self._table.due.delete(self._table.slot_of(out_ms), key, topic)
 
     def _ask_for_next(self, near_ms: int) -> None:
         """Reading old messages must not wait for the disk: it runs on the loop's thread."""

@@ -11,6 +11,15 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from contrail.model.message import MessageDraft
+from contrail.model.properties import PAIR_END
+
+
+def key_of_one(key: bytes, nonce: bytes) -> bytes:
+    """What a deletion names if it is for one message of several with this key.
+
+    No key holds the byte that ends a property.
+    """
+    return key + PAIR_END + nonce if nonce else key
 
 
 class DueTimer(NamedTuple):
@@ -27,6 +36,8 @@ class DueTimer(NamedTuple):
     # None: too much is in memory already, it is read again when it is delivered.
     draft: MessageDraft | None
     byte_count: int
+    # Tells it apart from others with its key; empty for none.
+    nonce: bytes = b""
 
 
 class DueTimers:
@@ -95,10 +106,14 @@ class DueTimers:
     def take_deletion(self, timer: DueTimer) -> bool:
         """Whether this message was deleted."""
         keys = self._deletions.get(timer.out_slot_ms)
-        if not keys or timer.key not in keys:
+        if not keys:
             return False
-        keys[timer.key] = None
-        return True
+        # Deletions of operators and of Apache's brokers are for every message with the key.
+        for key in (key_of_one(timer.key, timer.nonce), timer.key):
+            if key in keys:
+                keys[key] = None
+                return True
+        return False
 
     def finish(self, timer: DueTimer) -> None:
         """It was delivered, rolled on, deleted or given up."""

@@ -64,8 +64,6 @@ class FirstSend(NamedTuple):
     queue_offset: int
     physical_offset: int
     store_timestamp_ms: int
-    # Of a timer: what its recall handle is made of; otherwise 0.
-    timer_out_ms: int = 0
 
 
 class SendMemory:
@@ -82,7 +80,6 @@ class SendMemory:
         self._queue_offsets = array("q")
         self._physical_offsets = array("q")
         self._times_ms = array("q")
-        self._timer_outs_ms = array("q")
         # Links between slots: neighbours in age, and the next one in the same bucket.
         self._older = array("i")
         self._newer = array("i")
@@ -112,7 +109,6 @@ class SendMemory:
             self._queue_offsets[slot],
             self._physical_offsets[slot],
             self._times_ms[slot],
-            self._timer_outs_ms[slot],
         )
 
     def remember(self, key: bytes, first: FirstSend) -> None:
@@ -152,7 +148,6 @@ class SendMemory:
             self._queue_offsets,
             self._physical_offsets,
             self._times_ms,
-            self._timer_outs_ms,
             self._older,
             self._newer,
             self._chained,
@@ -167,7 +162,6 @@ class SendMemory:
         self._queue_offsets[slot] = first.queue_offset
         self._physical_offsets[slot] = first.physical_offset
         self._times_ms[slot] = first.store_timestamp_ms
-        self._timer_outs_ms[slot] = first.timer_out_ms
         bucket = self._bucket_of(low)
         self._chained[slot] = self._buckets[bucket]
         self._buckets[bucket] = slot
@@ -259,8 +253,6 @@ class Claim(NamedTuple):
     memory: SendMemory
     # Empty for a batch whose messages have keys of their own.
     key: bytes
-    # Of a timer: when its slot is over; otherwise 0.
-    timer_out_ms: int = 0
 
     @property
     def name(self) -> tuple[str, bytes]:

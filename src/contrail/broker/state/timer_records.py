@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple, Self
 
 from contrail.broker.state.causes import cause_mark
+from contrail.broker.state.due_timers import key_of_one
 from contrail.errors import MessageIllegal
 from contrail.kernels.timer_rows import read_timer
 from contrail.model.message import MessageDraft
@@ -19,6 +20,7 @@ from contrail.model.properties import (
     PAIR_END,
     REAL_QID,
     REAL_TOPIC,
+    RECALL_NONCE,
     TIMER_DELAY_MS,
     TIMER_DELAY_SEC,
     TIMER_DELIVER_MS,
@@ -72,6 +74,8 @@ class TimerRecord(NamedTuple):
     # sign; empty for none.
     deletes: bytes
     roll_count: int | None
+    # Tells it apart from others with its key; of a deletion, that of the message it deletes.
+    nonce: bytes
     data: bytes
 
     @classmethod
@@ -97,17 +101,18 @@ class TimerRecord(NamedTuple):
 
     @property
     def key(self) -> bytes:
-        """What a deletion of this message names in full."""
+        """What a deletion of this message, and of all others with its key, names in full."""
         return self.topic + b"+" + self.unique_key
 
     @property
     def deleted_key(self) -> bytes:
-        """The ``key`` of the message that this one deletes.
+        """The ``key`` of the messages that this one deletes; with a nonce, of that one alone.
 
         Brokers of Apache's write the unique key alone, or with the topic, as they are told; it is
         then a message of the topic that the deletion was sent to.
         """
-        return self.deletes if b"+" in self.deletes else self.topic + b"+" + self.deletes
+        key = self.deletes if b"+" in self.deletes else self.topic + b"+" + self.deletes
+        return key_of_one(key, self.nonce)
 
     def deliver_ms(self, precision_ms: int) -> int:
         """The time before which it must not be delivered."""
@@ -140,7 +145,7 @@ def as_delivered(record: TimerRecord, enqueued_ms: int) -> MessageDraft:
         raise MessageIllegal(f"it has no place to go: {REAL_QID} is missing or no queue id")
     if record.topic in _NOT_DELIVERED_TO:
         raise MessageIllegal(f"nothing is delivered to {record.topic.decode('utf-8', 'replace')}")
-    properties = _enqueued(record.raw_properties, enqueued_ms)
+    properties = _enqueued(_without_nonce(record), enqueued_ms)
     return _draft(record, record.topic, queue_id, properties)
 
 
@@ -155,7 +160,8 @@ def as_rolled(record: TimerRecord, deliver_ms: int, enqueued_ms: int) -> Message
 
 def as_it_was(record: TimerRecord, draft: MessageDraft) -> MessageDraft:
     """``draft`` without what delivery adds, for properties that have no room left for it."""
-    return draft._replace(properties=record.raw_properties)
+    is_rolled = draft.topic == _TIMER_TOPIC
+    return draft._replace(properties=record.raw_properties if is_rolled else _without_nonce(record))
 
 
 def dequeue_stamp(now_ms: int) -> bytes:
@@ -165,6 +171,12 @@ def dequeue_stamp(now_ms: int) -> bytes:
 
 def stamped(draft: MessageDraft, stamp: bytes) -> MessageDraft:
     return MessageDraft._make((*draft[:3], draft.properties + stamp, *draft[4:]))
+
+
+def _without_nonce(record: TimerRecord) -> bytes:
+    """The properties as a consumer gets them: once delivered, a message is not recalled."""
+    raw = record.raw_properties
+    return remove_property(raw, RECALL_NONCE) if record.nonce else raw
 
 
 def _enqueued(raw: bytes, enqueued_ms: int) -> bytes:

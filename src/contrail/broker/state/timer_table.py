@@ -151,6 +151,7 @@ class TimerTable:
                 b"" if flags & FLAG_ROLL else record.key,
                 draft if with_draft else None,
                 record.record_bytes,
+                record.nonce,
             )
         )
 
