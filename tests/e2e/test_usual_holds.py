@@ -170,6 +170,21 @@ def test_one_that_is_overdue_is_told_that_there_is_nothing(
     assert (usual, decoded) == ([True], [reader.opaque])
 
 
+def test_each_pull_is_held_for_its_own_time(reader: Reader) -> None:
+    """Also those that differ from an earlier pull of their group in this time alone."""
+    app = reader.app
+    for hold_ms in (30_000, 20_000, 30_000, 20_000, 40_000):
+        began_ms = app.pulls._clock.now_ms()
+        reader.hold(2, suspendTimeoutMillis=str(hold_ms))
+    deadlines = sorted(pull.deadline_ms - began_ms for pull in app.pulls.parked)
+    assert [round(deadline / 10_000) for deadline in deadlines] == [2, 2, 3, 3, 4]
+    with RawClient(reader.asker.broker.port) as stranger:
+        fields = pull_fields(TOPIC, 2, consumerGroup=GROUP, suspendTimeoutMillis="0")
+        stranger.send(encode_request(Request(RequestCode.PULL_MESSAGE, 1, fields)))
+        assert stranger.next_frame().code == ResponseCode.PULL_NOT_FOUND
+    reader.hold(2, suspendTimeoutMillis="30000")
+
+
 def test_several_of_one_read_are_answered_or_held(
     reader: Reader, usual: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -381,6 +381,7 @@ class Broker:
             clock=clock,
         )
         tables.topics.on_change.append(self._topic_changed)
+        tables.topics.before_delete.append(self._store_admitted)
         tables.topics.on_delete.append(self._topic_deleted)
         tables.groups.on_change.append(lambda group: tables.persistence.flush_soon())
 
@@ -435,6 +436,12 @@ class Broker:
         """Queues may be gone, or may not be read any more: who waits there is told."""
         self._topics_changed()
         self.pulls.wake_topic(config.topic.encode())
+
+    def _store_admitted(self) -> None:
+        """Store what was admitted, so that a deletion takes it along."""
+        self.sends.append_run()
+        self.kinds.append_run()
+        self._deriving.catch_up()
 
     def _topic_deleted(self, topic: str) -> None:
         self._topics_changed()

@@ -288,12 +288,13 @@ def _scan_binary_pull(view: bytes, at: int, end: int) -> Item | None:
             commit_offset = _digits(view, value_at, at)
             if commit_offset < 0:
                 return None
-        elif same(view, name_at, name_end, b"suspendTimeoutMillis"):
-            if _digits(view, value_at, at) < 0:
-                return None
         elif _binary_marks(view, value_at, at):
             return None
         else:
+            # How long a pull may be held is stable: pulls of one key are held alike.
+            if same(view, name_at, name_end, b"suspendTimeoutMillis"):
+                if _digits(view, value_at, at) < 0:
+                    return None
             # With the lengths, so that no two sets of fields look alike.
             stable += view[start:at]
     if queue_offset < 0 or count_max < 0:
@@ -499,10 +500,11 @@ def _scan_pull(view: bytes, at: int, end: int) -> Item | None:
             commit_offset = _digits(view, value_start, at - 1)
             if commit_offset < 0:
                 return None
-        elif same(view, key_start, key_end, b"suspendTimeoutMillis"):
-            if _digits(view, value_start, at - 1) < 0:
-                return None
         else:
+            # How long a pull may be held is stable: pulls of one key are held alike.
+            if same(view, key_start, key_end, b"suspendTimeoutMillis"):
+                if _digits(view, value_start, at - 1) < 0:
+                    return None
             # With the quotes, so that no two sets of fields look alike.
             stable += view[key_start - 1 : at]
         if at >= end:

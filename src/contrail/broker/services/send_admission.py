@@ -359,6 +359,8 @@ class SendAdmission:
             raise RequestRejected(
                 ResponseCode.MESSAGE_ILLEGAL, f"batches are not taken for topic {config.topic!r}"
             )
+        # Each message that a batch is split into has its flags; the broker itself marks whole ones.
+        _check_inner(draft, config, properties)
         key = properties.get(UNIQ_KEY, "")
         kept_whole = config.attributes.get("queue.type") == QueueType.BATCH.value
         waits = properties.get(WAIT, "true").lower() == "true"
@@ -393,8 +395,8 @@ def _check_inner(draft: MessageDraft, config: TopicConfig, properties: dict[str,
     if draft.sys_flag & (SYS_FLAG_INNER_BATCH | SYS_FLAG_NEED_UNWRAP) or INNER_NUM in properties:
         raise RequestRejected(
             ResponseCode.MESSAGE_ILLEGAL,
-            f"a single message to {config.topic!r} carries the marks of an inner batch; "
-            "send it as a batch",
+            f"a message to {config.topic!r} carries the marks of an inner batch, which the broker "
+            "writes; send it without them, or several as a batch",
         )
     if TRAN_MSG in properties:
         return

@@ -71,6 +71,7 @@ TopicChanges = DurableChanges[str, TopicConfig]
 class Topics:
     """Creates, changes and deletes topics.
 
+    ``before_delete`` is called before topics are removed from the table.
     ``on_change`` is called with each topic that was created or changed, ``on_delete`` with the
     name of each that went: to register the broker anew, to write the table, to tell the store.
     """
@@ -89,6 +90,7 @@ class Topics:
         # What operators asked for and the table's file does not have yet.
         self.changes: TopicChanges = DurableChanges()
         self.on_change: list[Callable[[TopicConfig], None]] = []
+        self.before_delete: list[Callable[[], None]] = []
         self.on_delete: list[Callable[[str], None]] = []
         self._settings = settings
         self._add_batch_topic = add_batch_topic
@@ -368,6 +370,9 @@ class Topics:
         names = list(topics)
 
         def believe() -> None:
+            # Sends that were admitted before the deletion are stored before it.
+            for prepare in self.before_delete:
+                prepare()
             for topic in names:
                 on_deleted(topic, self._delete(topic, now_ms))
 
