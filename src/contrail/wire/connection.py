@@ -117,6 +117,48 @@ class _Call(NamedTuple):
 class Connection(asyncio.Protocol):
     """A peer at the other end of a socket; implements ``wire.peer.Peer``."""
 
+    # With slots an attribute costs the same however many there are: beyond thirty of them Python
+    # does not share the keys of instances any more.
+    __slots__ = (
+        "__weakref__",
+        "_calls",
+        "_decoder",
+        "_first_byte_seen",
+        "_has_read_enough",
+        "_hub",
+        "_is_held",
+        "_is_in_line",
+        "_is_retired",
+        "_loop",
+        "_next_opaque",
+        "_out",
+        "_out_bytes",
+        "_put_off_s",
+        "_reading_paused",
+        "_sweep",
+        "_sweep_s",
+        "_tls",
+        "_transport",
+        "_until_writable",
+        "address",
+        "at_once",
+        "close_reason",
+        "frame_s",
+        "has_sent_a_frame",
+        "in_flight_count",
+        "in_hand",
+        "in_line_since_s",
+        "is_closed",
+        "is_fast_port",
+        "is_this_host",
+        "notes",
+        "opened_s",
+        "packed_host",
+        "received_s",
+        "slow_since_s",
+        "times",
+    )
+
     def __init__(self, hub: Hub, *, is_fast_port: bool = False) -> None:
         self._hub = hub
         self.is_fast_port = is_fast_port

@@ -71,6 +71,46 @@ class Service(Protocol):
 class Server:
     """The ports of one service; the owner of its connections."""
 
+    # With slots an attribute costs the same however many there are: beyond thirty of them Python
+    # does not share the keys of instances any more.
+    __slots__ = (
+        "__weakref__",
+        "_first_arrival_s",
+        "_holding",
+        "_is_stopping",
+        "_listeners",
+        "_loop",
+        "_pending_bytes",
+        "_per_address",
+        "_service",
+        "_sweeper",
+        "_to_flush",
+        "_to_read_on",
+        "_turns",
+        "arrivals",
+        "connections",
+        "counts",
+        "ended_s",
+        "language",
+        "last_sender",
+        "limits",
+        "monotonic_s",
+        "now_s",
+        "pauses_slow_peers",
+        "piece_bytes_max",
+        "property_suffix",
+        "read_bytes_max",
+        "request_room",
+        "sends_at_once",
+        "takes_plain_sends",
+        "tick_is_due",
+        "times",
+        "tls_files",
+        "tls_mode",
+        "took_s",
+        "waited_s",
+    )
+
     def __init__(
         self,
         service: Service,
