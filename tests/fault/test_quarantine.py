@@ -215,6 +215,45 @@ def test_an_entry_whose_key_is_damaged_is_taken_from_the_backup(tmp_path: Path) 
     assert topics["orders"].perm == 4
 
 
+def test_a_quarantined_entry_tells_its_topics_permission(tmp_path: Path) -> None:
+    main = {
+        "closed": {"perm": 4, "topicSysFlag": 1 << 40},
+        "damaged": {"perm": "r", "topicName": "damaged"},
+        "wide": {"perm": 99, "topicSysFlag": 1 << 40},
+        "usual": {"topicSysFlag": 1 << 40},
+        "orderz": {"topicName": "orders", "perm": 2},
+        "odd": 7,
+        "sound": {"perm": 4},
+    }
+    config(tmp_path, "topics.json", dumps({"topicConfigTable": main}))
+    table = stored_tables.load_topics(FILES, tmp_path)
+    assert set(table.topics) == {"sound"}
+    assert table.quarantined == {
+        "closed": 4,
+        "damaged": None,
+        "wide": None,
+        "usual": 6,
+        "orderz": 2,
+        "orders": 2,
+        "odd": None,
+    }
+
+
+def test_a_closed_topic_stays_closed_when_its_entry_is_quarantined(tmp_path: Path) -> None:
+    root = tmp_path / "broker-a" / "store"
+    bad = {"topicConfigTable": {"closed": {"perm": 4, "topicSysFlag": 1 << 40}}}
+    folder = config(root, "topics.json", dumps(bad), dumps(bad))
+    for _ in range(2):
+        with LocalCluster(folder=tmp_path) as cluster:
+            app = cluster.brokers[0].app
+            assert app is not None
+            found = app.tables.topics.table.get("closed")
+            assert found is not None
+            assert found.perm == 4
+    stored = json.loads((folder / "topics.json").read_bytes())
+    assert stored["topicConfigTable"]["closed"]["perm"] == 4
+
+
 def test_what_does_not_parse_at_all_is_still_refused(tmp_path: Path) -> None:
     config(tmp_path, "topics.json", b'{"topicConfigTable":{', b"[]")
     with pytest.raises(StateFileDamaged):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -228,6 +229,27 @@ def test_a_dead_letter_topic_that_is_made_again_is_as_closed_as_a_new_one() -> N
     room.topics.restore([(b"%DLQ%g", 0), (b"%RETRY%g", 0)], 0)
     assert room.table.get("%DLQ%g") == TopicConfig("%DLQ%g", 1, 1, 2)
     assert room.table.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1, 6)
+
+
+def test_a_topic_whose_entry_is_quarantined_is_made_again_no_more_open_than_it_was(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    perms = {"closed": 4, "unread": None, "empty": 2, "BenchmarkTest": 4, "a/b": 6, "%DLQ%g": 4}
+    room = Room(table=TopicTable(quarantined=perms), dead_letter_perm=6)
+    room.topics.restore([(b"closed", 8), (b"unread", 0), (b"open", 0), (b"%DLQ%g", 0)], 0)
+    found = {name: room.table.get(name) for name in (*perms, "open")}
+    assert {name: config.perm for name, config in found.items() if config is not None} == {
+        "closed": 4,
+        "unread": 0,
+        "empty": 2,
+        "BenchmarkTest": 4,
+        "%DLQ%g": 4,
+        "open": 6,
+    }
+    assert found["closed"] == TopicConfig("closed", 9, 9, 4)
+    assert found["empty"] == TopicConfig("empty", 4, 4, 2)
+    said = [r.getMessage() for r in caplog.records if r.levelno == logging.ERROR]
+    assert any("'unread'" in text and "updateTopic -t unread -p 6" in text for text in said)
 
 
 def test_a_retry_topic_follows_the_order_flag_of_its_group() -> None:

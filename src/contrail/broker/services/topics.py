@@ -17,7 +17,7 @@ from contrail.broker.state.attributes import (
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.system_names import SystemNames
 from contrail.broker.state.topics import TopicTable
-from contrail.errors import MessageIllegal, RequestRejected
+from contrail.errors import EntryIllegal, MessageIllegal, RequestRejected
 from contrail.model.stored_entries import check_entry_name, check_topic_entry
 from contrail.model.topic import (
     AUTO_CREATE_TOPIC,
@@ -228,9 +228,11 @@ class Topics:
         """Make again the topics that have queues but no settings; before serving.
 
         A message may be durable, and answered, before the settings of the topic that was made for
-        it are: a crash in between must not leave it where nobody can read it.
+        it are: a crash in between must not leave it where nobody can read it. A topic whose entry
+        is quarantined is made again too, with messages or without: the next send would open it.
         """
-        counts: dict[str, int] = {}
+        self._close_quarantined_system_topics(now_ms)
+        counts = dict.fromkeys(filter(self._may_restore, self.table.quarantined), 0)
         for name, queue_id in queues:
             topic = name.decode("utf-8", "replace")
             if self.table.get(topic) is None:
@@ -239,12 +241,52 @@ class Topics:
             if not topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
                 # Others of its queues may have been empty.
                 count = max(count, min(_CLIENT_QUEUE_COUNT, self._default_queue_count()))
-            _log.warning("topic %r has messages but no settings: it is made again", topic)
-            self.table.put(TopicConfig(topic, count, count, self._restored_perm(topic)), now_ms)
+            perm = self._restored_perm(topic)
+            if topic not in self.table.quarantined:
+                _log.warning("topic %r has messages but no settings: it is made again", topic)
+            self.table.put(TopicConfig(topic, max(count, 1), max(count, 1), perm), now_ms)
 
     def _restored_perm(self, topic: str) -> int:
+        if topic in self.table.quarantined:
+            return self._quarantined_perm(topic)
         is_dead = topic.startswith(DLQ_PREFIX)
         return self._settings.config.dead_letter_perm if is_dead else _READ_WRITE
+
+    def _quarantined_perm(self, topic: str) -> int:
+        """The permission that the quarantined entry gives, else none at all."""
+        perm = self.table.quarantined[topic]
+        if perm is not None:
+            _log.error(
+                "topic %r is made again with perm %d of its quarantined entry; its other settings "
+                "are the defaults: set them with updateTopic",
+                topic,
+                perm,
+            )
+            return perm
+        _log.error(
+            "topic %r is made again closed (perm 0): its quarantined entry does not tell its "
+            "permission; open it with updateTopic -t %s -p 6",
+            topic,
+            topic,
+        )
+        return 0
+
+    def _may_restore(self, topic: str) -> bool:
+        if self.table.get(topic) is not None:
+            return False
+        try:
+            check_topic_entry(topic, TopicConfig(topic))
+        except EntryIllegal:
+            return False
+        return True
+
+    def _close_quarantined_system_topics(self, now_ms: int) -> None:
+        """Every broker has these: they are there already, as open as on a new broker."""
+        for topic, perm in self.table.quarantined.items():
+            seeded = self.table.get(topic)
+            if seeded is not None and perm is not None and perm != seeded.perm:
+                perm = self._quarantined_perm(topic)
+                self.table.put(dataclasses.replace(seeded, perm=perm), now_ms)
 
     def _default_queue_count(self) -> int:
         return self._settings.config.default_topic_queue_count

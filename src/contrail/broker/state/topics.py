@@ -24,8 +24,14 @@ class TopicTable(Watched):
         auto_created: Iterable[str] = (),
         creators: Creators | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
+        quarantined: Mapping[str, int | None] | None = None,
     ) -> None:
+        """``quarantined`` has the permissions of topics whose entries the reader put aside.
+
+        None stands for a permission that cannot be read.
+        """
         super().__init__()
+        self.quarantined: Mapping[str, int | None] = dict(quarantined or {})
         self._topics = dict(topics or {})
         self.topics: Mapping[str, TopicConfig] = MappingProxyType(self._topics)
         self.data_version = data_version or DataVersion()
