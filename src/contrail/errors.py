@@ -20,6 +20,10 @@ class StoreError(ContrailError):
     """The store cannot do what was asked."""
 
 
+class TableTooLong(StoreError):
+    """A table's file would be longer than its reader takes."""
+
+
 class StoreLocked(StoreError):
     """Another process has this store folder open."""
 

@@ -20,11 +20,12 @@ from contrail.broker.state.filter_data import FilterTable
 from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.topics import TopicTable
-from contrail.errors import StoreError
+from contrail.errors import RequestRejected, StoreError
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.subscription import SQL92, SubscriptionData
 from contrail.model.topic import TopicConfig
 from contrail.runtime.files import FileSystem
+from contrail.store import config_files
 
 NOW_MS = 1_760_000_000_000
 
@@ -247,6 +248,30 @@ def test_every_table_comes_back_as_it_was(tmp_path: Path) -> None:
     restored = stored_tables.load_settings(files, tmp_path, BrokerConfig(), now_ms=NOW_MS)
     assert restored.config == replace(BrokerConfig(), permission=4)
     assert restored.changed == {"brokerPermission": "4"}
+
+
+def test_offsets_whose_file_is_too_long_are_refused_until_it_is_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offsets = ConsumerOffsets()
+
+    async def scenario() -> None:
+        persistence = Persistence(tmp_path, FileSystem())
+        stored_tables.keep_consumer_offsets(persistence, offsets, interval_ms=0)
+        monkeypatch.setattr(config_files, "DOCUMENT_BYTES_MAX", 10)
+        offsets.commit("billing", "orders", 0, 7)
+        persistence.flush_soon()
+        await asyncio.sleep(0)
+        await persistence.settled()
+        with pytest.raises(RequestRejected, match=r"consumerOffset\.json would have"):
+            offsets.require_writable()
+        monkeypatch.undo()
+        persistence.flush_due(NOW_MS)
+        await persistence.settled()
+        offsets.require_writable()
+        await persistence.close()
+
+    asyncio.run(scenario())
 
 
 def test_a_new_folder_has_no_tables(tmp_path: Path) -> None:

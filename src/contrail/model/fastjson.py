@@ -123,6 +123,11 @@ def raw_object(fields: list[str], *, depth: int) -> RawJson:
     return RawJson(_bracket("{", fields, "}", depth))
 
 
+def text_bytes(text: str) -> int:
+    """How many bytes a text takes in a document, with its quotes."""
+    return len(_quote(text).encode("utf-8", "backslashreplace"))
+
+
 class Fields:
     """Typed access to one object of a document; a null counts as absent, as for fastjson."""
 

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from contrail.errors import StoreError
+from contrail.errors import TableTooLong
 from contrail.model.data_version import DataVersion
 from contrail.model.entry_sieve import EntrySieve, Refused, mended
 from contrail.model.fastjson import (
@@ -179,7 +179,7 @@ class ConfigFile(Generic[T]):
         return self.decode(Fields(loads(data), self.name))
 
     def render(self, table: T) -> bytes:
-        """Raises ``StoreError`` for a table that ``parse`` would find too long."""
+        """Raises ``TableTooLong`` for a table that ``parse`` would find too long."""
         return checked_length(self.name, dumps(self.encode(table)))
 
 
@@ -187,10 +187,10 @@ def checked_length(name: str, document: bytes) -> bytes:
     """``document``, unless its reader would refuse it for its length.
 
     Raises:
-        StoreError: it is longer than a reader takes.
+        TableTooLong: it is longer than a reader takes.
     """
     if len(document) > DOCUMENT_BYTES_MAX:
-        raise StoreError(
+        raise TableTooLong(
             f"{name} would have {len(document)} bytes, its reader takes {DOCUMENT_BYTES_MAX}; "
             "delete entries that are not used any more"
         )

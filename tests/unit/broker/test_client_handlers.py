@@ -191,7 +191,7 @@ def test_a_filter_that_does_not_compile_is_only_logged(caplog: pytest.LogCapture
     subscription = SubscriptionData("orders", "bad", sub_version=3, expression_type=SQL92)
     data = ConsumerData("g", subscriptions=(subscription,))
     assert broker.beat(FakePeer(), Heartbeat("c1", (), (data,))).code == 0
-    assert "does not compile: it is bad" in caplog.text
+    assert "is not kept: it is bad" in caplog.text
     assert broker.filters.get("orders", "g") is None
 
 

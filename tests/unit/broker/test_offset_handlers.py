@@ -321,6 +321,29 @@ def test_offsets_of_queues_that_are_not_there_are_taken_up_to_a_limit() -> None:
     assert broker.offsets.query("g", "orders", 6000) == -1
 
 
+def test_a_commit_that_cannot_be_written_is_answered_so() -> None:
+    broker = _Broker()
+    place = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "commitOffset": 3}
+    broker.offsets.too_long = "consumerOffset.json would have 300 bytes"
+    with pytest.raises(RequestRejected, match=r"consumerOffset\.json would have 300") as refusal:
+        broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place)
+    assert refusal.value.code == ResponseCode.SYSTEM_ERROR
+    with pytest.raises(RequestRejected, match="cannot be written"):
+        broker.reset()
+    broker.offsets.too_long = None
+    assert broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place).code == 0
+
+
+def test_a_refused_commit_reserves_nothing() -> None:
+    broker = _Broker()
+    before = broker.offsets.bytes.total
+    for queue_id, consumer_offset in ((-1, 1), (1 << 31, 1)):
+        place = {"consumerGroup": "g", "topic": "orders", "queueId": queue_id}
+        with pytest.raises(RequestRejected):
+            broker.ask(RequestCode.UPDATE_CONSUMER_OFFSET, **place, commitOffset=consumer_offset)
+    assert broker.offsets.bytes.total == before
+
+
 def test_the_minimum_of_a_queue_of_batches_that_was_never_written_is_minus_one() -> None:
     broker = _Broker()
     attributes = {"queue.type": "BatchCQ"}

@@ -8,19 +8,22 @@ import pytest
 
 from contrail.broker.handlers.clients import ClientHandlers
 from contrail.broker.handlers.locks import LockHandlers
+from contrail.broker.services import stored_tables
 from contrail.broker.services.pull_admission import PullAdmission, is_long, kept_form
 from contrail.broker.state import consumers as consumer_state
 from contrail.broker.state.client_channels import ClientChannel
-from contrail.broker.state.consumer_offsets import ConsumerOffsets
+from contrail.broker.state.consumer_offsets import FILE_BYTES_MAX, ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
-from contrail.broker.state.filter_data import FilterTable
+from contrail.broker.state.filter_data import DEAD_BYTES_MAX, FILTER_BYTES_MAX, FilterTable
 from contrail.broker.state.parked_pulls import LONG_PULLS_MAX, ParkedPull, ParkedPulls
 from contrail.broker.state.producers import ProducerTable
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.shares import Shares
 from contrail.errors import RequestRejected
+from contrail.model.fastjson import DOCUMENT_BYTES_MAX
 from contrail.model.group import SubscriptionGroupConfig
+from contrail.model.stored_entries import QUEUE_ID_MAX
 from contrail.model.subscription import SQL92, SubscriptionData
 from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.heartbeat import (
@@ -38,6 +41,7 @@ from contrail.protocol.bodies.locks import (
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.json_style import CLIENT_ID_CHARACTERS_MAX, MessageQueue
+from contrail.store import config_files
 from tests.fakes.peers import FakePeer
 from tests.unit.broker.client_setup import Setup, compile_sql, request
 
@@ -266,17 +270,99 @@ def test_expressions_of_groups_that_are_gone_make_room_and_those_in_use_do_not()
         return [refusal.reason for refusal in filters.register(group, wanted, NOW_MS)]
 
     assert subscribe("g", "t1", "t2") == []
-    assert subscribe("h", "t1") == ["2 filters are in use, and no more are kept"]
+    full = "2 filters are in use, at most 2 are kept in all and 1 for one address"
+    assert subscribe("h", "t1") == [full]
     for number in range(50):
-        assert subscribe("g", f"fresh{number}") in (
-            [],
-            ["2 filters are in use, and no more are kept"],
-        )
+        assert subscribe("g", f"fresh{number}") in ([], [full])
     assert len(filters.snapshot()) == 2
     filters.unregister("g", NOW_MS)
     assert subscribe("h", "t1") == []
     assert filters.get("t1", "h") is not None
     assert len(filters.snapshot()) == 2
+
+
+def sql(topic: str, text: str, version: int = 1) -> SubscriptionData:
+    return SubscriptionData(topic, text, expression_type=SQL92, sub_version=version)
+
+
+def test_expressions_in_use_are_bounded_by_address_in_number_and_bytes() -> None:
+    filters = FilterTable(compile_sql, count_max=16, bytes_max=80_000)
+    reasons = [
+        [refusal.reason for refusal in filters.register(f"g{n}", [sql("t", "a")], NOW_MS, "10.1")]
+        for n in range(5)
+    ]
+    full = "4 filters are in use, at most 16 are kept in all and 4 for one address"
+    assert reasons == [[], [], [], [], [full]]
+    assert filters.register("g9", [sql("t", "a" * 8000)], NOW_MS, "10.2") == []
+    both = [sql("t", "a" * 8000), sql("u", "a" * 8000)]
+    (refusal,) = filters.register("g9", both, NOW_MS, "10.2")
+    assert refusal.topic == "u"
+    assert "at most 80000 are kept in all and 10000 for one address" in refusal.reason
+    # An expression that grows beyond the share is refused; the old one is no longer wanted.
+    (refusal,) = filters.register("g9", [sql("t", "a" * 12_000, 2)], NOW_MS, "10.2")
+    assert "for one address" in refusal.reason
+    assert filters.get("t", "g9") is None
+    # Another member of the group does not take it over.
+    filters.register("g0", [sql("t", "b", 2)], NOW_MS, "10.3")
+    assert (filters.shares.count_of("10.1"), filters.shares.count_of("10.3")) == (4, 0)
+    for n in range(4):
+        filters.unregister(f"g{n}", NOW_MS)
+    assert filters.shares.total == filters.bytes.total == 0
+    # A group that returns is counted again.
+    assert filters.register("g0", [sql("t", "b", 2)], NOW_MS, "10.3") == []
+    assert filters.shares.count_of("10.3") == 1
+    assert filters.expire(NOW_MS + 25 * 3_600_000) != []
+    filters.unregister("g0", NOW_MS)
+    filters.expire(NOW_MS + 25 * 3_600_000)
+    assert filters.dead_bytes == filters.bytes.total == filters.shares.total == 0
+
+
+def test_groups_that_are_gone_keep_bounded_texts_and_nothing_compiled() -> None:
+    filters = FilterTable(compile_sql, dead_bytes_max=50_000)
+    for number in range(40):
+        filters.register(f"g{number}", [sql("t", "a" * 8000)], NOW_MS, "10.1")
+        filters.unregister(f"g{number}", NOW_MS)
+    kept = filters.snapshot()
+    assert [entry.group for entry in kept] == [f"g{number}" for number in range(35, 40)]
+    assert all(entry.sql is None for entry in kept)
+    assert filters.dead_bytes <= 50_000
+    assert filters.compiled(kept[0]) is not None
+    again = FilterTable(compile_sql, dead_bytes_max=20_000)
+    stored = [
+        config_files.ConsumerFilter(entry.topic, entry.group, entry.expression, born_time_ms=5)
+        for entry in kept
+    ]
+    again.load(stored, NOW_MS)
+    assert [(entry.group, entry.sql) for entry in again.snapshot()] == [
+        ("g38", None),
+        ("g39", None),
+    ]
+
+
+def test_a_table_of_filters_at_its_bounds_has_a_file_that_its_reader_takes() -> None:
+    filters = FilterTable(compile_sql)
+    odd = ["t", "quoted" * 20, "ünïcödé" * 9, "话题" * 20]
+    for number, topic in enumerate(odd):
+        for group in odd:
+            text = '"\\\n\x01' * 50 * number + "a"
+            big = sql(topic, text, (1 << 63) - 1)
+            assert filters.register(group + topic, [big], (1 << 63) - 1) == []
+    entries = stored_tables._filters_by_topic(filters.snapshot())
+    table = config_files.ConsumerFilterTable(entries)
+    rendered = len(config_files.CONSUMER_FILTERS.render(table))
+    assert filters.bytes.total * 0.5 < rendered < filters.bytes.total + 1000
+    assert FILTER_BYTES_MAX + DEAD_BYTES_MAX + 1000 < DOCUMENT_BYTES_MAX
+
+
+def test_a_heartbeat_names_the_filters_that_are_not_kept() -> None:
+    broker = _Broker()
+    broker.changes._filters.bytes.share_max = 5000
+    wanted = ConsumerData("g", subscriptions=(sql("wide", "a" * 6000),))
+    answer = broker.beat(Heartbeat("c", consumers=(wanted,)), stranger())
+    assert answer.code == 0
+    assert answer.remark is not None
+    assert answer.remark.startswith("filters not kept of 1 groups ('g'): topic 'wide': filters in")
+    assert "5000 for one address" in answer.remark
 
 
 # Pulls and offsets.
@@ -309,6 +395,92 @@ def test_groups_with_a_topic_each_are_bounded_by_address() -> None:
     offsets.admit("g", "t2", "10.0.0.9")
     offsets.remove_group("g")
     assert offsets.shares.total == 1
+
+
+def test_offsets_are_bounded_by_the_bytes_they_take_in_their_file() -> None:
+    offsets = ConsumerOffsets(bytes_max=8000)
+
+    def commit_until_refused(group: str, owner: str) -> int:
+        for queue_id in range(10**6):
+            offsets.admit(group, "t", owner, queue_id)
+            offsets.admit(group, "t", owner, queue_id)
+            offsets.commit(group, "t", queue_id, 1)
+        return -1
+
+    with pytest.raises(RequestRejected, match="8000 are kept in all and 1000 for one") as busy:
+        commit_until_refused("g", "10.0.0.9")
+    queue_id = offsets.queue_count("g", "t")
+    assert busy.value.code == ResponseCode.SYSTEM_BUSY
+    assert 20 < queue_id < 27
+    # The queues that were admitted stay so, and another address has a share of its own.
+    offsets.admit("g", "t", "10.0.0.9", *range(queue_id))
+    offsets.admit("g", "t", "10.0.0.10", queue_id)
+    with pytest.raises(RequestRejected, match="for one address"):
+        offsets.admit("h", "t", "10.0.0.9", 0)
+    # This host may use all that is left, and a deletion gives everything back.
+    with pytest.raises(RequestRejected, match="for one address"):
+        commit_until_refused("here", "")
+    assert 7900 < offsets.bytes.total <= 8000
+    with pytest.raises(RequestRejected, match="for one address"):
+        offsets.clone("here", "other", "t")
+    with pytest.raises(RequestRejected, match="for one address"):
+        offsets.assign_reset("here", "t", 5000, 1)
+    assert offsets.of_group("other", "t") == {}
+    epoch = offsets.epoch
+    offsets.remove_topic("t")
+    assert offsets.epoch > epoch
+    assert offsets.bytes.total < 10
+    assert offsets.shares.total == 0
+
+
+def test_a_table_of_offsets_at_its_bound_has_a_file_that_its_reader_takes() -> None:
+    names = ["t", "topic-" + "x" * 120, 'quoted"\\"', "ünïcödé" * 9, "话题" * 20]
+    pairs = [(f"{group}{number}", topic) for number, group in enumerate(names) for topic in names]
+    stored = {f"old@{name}": {7: -1, QUEUE_ID_MAX: -(1 << 63)} for name in names}
+    offsets = ConsumerOffsets(stored, unknown={"more": ["x" * 500]})
+    for group, topic in pairs:
+        for queue_id in (0, *range(QUEUE_ID_MAX - 40, QUEUE_ID_MAX)):
+            offsets.admit(group, topic, "10.0.0.9", queue_id)
+            offsets.commit(group, topic, queue_id, -(1 << 63))
+    table = config_files.ConsumerOffsetTable(*offsets.snapshot())
+    rendered = len(config_files.CONSUMER_OFFSETS.render(table))
+    # The counted bytes are never fewer than those of the file, and not many more.
+    assert offsets.bytes.total * 0.8 < rendered < offsets.bytes.total + 1000
+    assert FILE_BYTES_MAX + 1000 < DOCUMENT_BYTES_MAX
+
+
+def test_a_pull_reserves_its_queue_and_is_checked_again_when_that_ends() -> None:
+    broker = Setup()
+    broker.group_table.put(SubscriptionGroupConfig("g"), 1)
+    broker.topic_table.put(TopicConfig("orders", 8, 8), 1)
+    offsets = ConsumerOffsets(bytes_max=2400)
+    admission = PullAdmission(
+        broker.settings,
+        broker.topics,
+        broker.groups,
+        broker.consumers,
+        broker.filters,
+        broker.clock,
+        offsets=offsets,
+    )
+
+    def pull(queue_id: int) -> None:
+        fields = {"consumerGroup": "g", "topic": "orders", "queueId": queue_id, "sysFlag": 4}
+        fields |= {"queueOffset": 0, "maxMsgNums": 32, "commitOffset": 0}
+        texts = {"subscription": "*", "suspendTimeoutMillis": "0", "subVersion": "0"}
+        admission.plan(request(RequestCode.PULL_MESSAGE, fields | texts), "10.0.0.9:77")
+
+    for queue_id in range(5):
+        pull(queue_id)
+    reserved = offsets.bytes.total
+    pull(0)
+    assert offsets.bytes.total == reserved
+    for _ in range(2):
+        with pytest.raises(RequestRejected, match="cannot have offsets on more queues"):
+            pull(5)
+    offsets.remove_group("g")
+    pull(0)
+    assert 0 < offsets.bytes.total < reserved
 
 
 def test_a_held_pull_keeps_no_body_and_no_field_that_nobody_reads() -> None:

@@ -10,6 +10,7 @@ from contrail.broker.services.address_shares import owner_of
 from contrail.broker.services.group_changes import GroupChanges, some_names
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerTable
+from contrail.broker.state.filter_data import Refusal as FilterRefusal
 from contrail.broker.state.producers import ProducerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.system_names import SystemNames
@@ -42,6 +43,8 @@ _log = logging.getLogger(__name__)
 
 # A topic's system flag: consumers of another unit subscribe to it.
 _UNIT_SUBSCRIBED = 2
+# The remark of a syntax error may quote a whole expression.
+_REASON_CHARACTERS_MAX = 1000
 
 
 class GroupRules(Protocol):
@@ -78,17 +81,27 @@ class _Taken:
         self.changed: list[str] = []
         self.skipped: list[str] = []
         self.reason = ""
+        self.filters: list[str] = []
+        self.filter_reason = ""
         self.wants_full = False
 
     def skip(self, group: str, reason: str) -> None:
         self.skipped.append(group)
         self.reason = self.reason or reason
 
+    def skip_filter(self, group: str, refusal: FilterRefusal) -> None:
+        self.filters += [] if group in self.filters[-1:] else [group]
+        reason = f"topic {refusal.topic!r}: {refusal.reason[:_REASON_CHARACTERS_MAX]}"
+        self.filter_reason = self.filter_reason or reason
+
     @property
     def remark(self) -> str | None:
-        if not self.skipped:
-            return None
-        return f"not taken: {some_names(self.skipped)}: {self.reason}"
+        parts = []
+        if self.skipped:
+            parts.append(f"not taken: {some_names(self.skipped)}: {self.reason}")
+        if self.filters:
+            parts.append(f"filters not kept of {some_names(self.filters)}: {self.filter_reason}")
+        return "; ".join(parts) or None
 
 
 class ClientHandlers:
@@ -193,6 +206,7 @@ class ClientHandlers:
             channel,
             with_subscriptions=with_subscriptions,
             notify=settings.notify_consumer_ids_changed_enable,
+            on_refusal=lambda refusal: taken.skip_filter(data.group, refusal),
         )
         if changed:
             taken.changed.append(data.group)

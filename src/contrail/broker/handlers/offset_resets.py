@@ -13,6 +13,7 @@ from contrail.broker.handlers.offsets import GroupSettings, QueueStore, TopicSet
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.shares import THIS_HOST
 from contrail.errors import RequestRejected
 from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.reset import encode_reset_offsets, encode_reset_offsets_as_list
@@ -85,9 +86,12 @@ class ResetHandlers:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"topic {topic.topic!r} has no queues to reset"
             )
+        # All of them or none.
+        self._offsets.admit(group, topic.topic, THIS_HOST, *wanted)
         for queue_id, consumer_offset in wanted.items():
             self._offsets.assign_reset(group, topic.topic, queue_id, consumer_offset)
         self._wake(topic.topic.encode())
+        self._offsets.require_writable()
         return Response(body=encode_reset_offsets(self._by_queue(topic.topic, wanted)))
 
     def _plan_reset(self, topic: TopicConfig, fields: HeaderFields) -> dict[int, int]:

@@ -7,13 +7,13 @@ from typing import Literal, Protocol
 
 from contrail.broker.services.address_shares import owner_of
 from contrail.broker.services.topics import keeps_batches
-from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets
+from contrail.broker.state.consumer_offsets import UNKNOWN, ConsumerOffsets, offsets_key
 from contrail.broker.state.consumers import ConsumerTable
 from contrail.clock import Clock
 from contrail.errors import RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.message import StoredMessage
-from contrail.model.stored_entries import check_entry_name
+from contrail.model.stored_entries import check_entry_name, check_offset_entry
 from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.consume_stats import encode_correction_offsets
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -151,11 +151,13 @@ class OffsetHandlers:
         queue_id = _required(fields.optional_integer("queueId"), "queueId", topic)
         consumer_offset = _required(fields.optional_long("commitOffset"), "commitOffset", topic)
         self._check_queue(group, settings, queue_id)
-        self._offsets.admit(group, topic, owner_of(peer))
+        check_offset_entry(offsets_key(group, topic), queue_id, consumer_offset)
+        self._offsets.admit(group, topic, owner_of(peer), queue_id)
         if not self._offsets.commit(group, topic, queue_id, consumer_offset):
             # Not an error: the client goes on, and its next pull tells it where.
             return Response(remark="ignored: the offset was reset and the group does not know yet")
         self._offsets.stamp(self._clock.now_ms())
+        self._offsets.require_writable()
         return Response()
 
     def _check_queue(self, group: str, settings: TopicConfig, queue_id: int) -> None:
@@ -217,6 +219,7 @@ class OffsetHandlers:
             known = self._topics.get(topic) is not None
             if known and (offline or self._consumers.subscribes(source, topic)):
                 self._offsets.clone(source, destination, topic)
+        self._offsets.require_writable()
         return Response()
 
     def _corrections(self, request: Request, peer: Peer) -> Steps:

@@ -8,17 +8,19 @@ may have the notice switched off: their clients find out with their next periodi
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from contrail.broker.state.client_channels import ClientChannel
 from contrail.broker.state.consumers import ConsumerGroup, ConsumerTable
 from contrail.broker.state.filter_data import FilterTable
+from contrail.broker.state.filter_data import Refusal as FilterRefusal
 from contrail.broker.state.producers import ProducerTable
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.protocol.bodies.heartbeat import ConsumerData
 from contrail.protocol.codes import RequestCode
+from contrail.runtime.sparse_log import SparseLog
 from contrail.wire.peer import Peer
 
 _log = logging.getLogger(__name__)
@@ -46,6 +48,7 @@ class GroupChanges:
         self._locks = locks
         self._settings = settings
         self._clock = clock
+        self._refusals = SparseLog(_log)
 
     def producer_seen(self, group: str, channel: ClientChannel) -> bool:
         """True if the client is new to the group."""
@@ -58,28 +61,35 @@ class GroupChanges:
         *,
         with_subscriptions: bool = True,
         notify: bool = True,
+        on_refusal: Callable[[FilterRefusal], None] = lambda refusal: None,
     ) -> bool:
         """Take one group of a heartbeat; ``notify`` is the group's own switch.
 
-        True if the group's clients or topics changed.
+        True if the group's clients or topics changed. ``on_refusal`` hears of each filter that is
+        not kept.
         """
         changed = self._consumers.register(data, channel, with_subscriptions=with_subscriptions)
         if with_subscriptions:
-            self._register_filters(data)
+            for refusal in self._register_filters(data, channel.owner):
+                on_refusal(refusal)
         if changed:
             self._announce(self._consumers.groups[data.group], notify)
         return changed
 
-    def _register_filters(self, data: ConsumerData) -> None:
+    def _register_filters(self, data: ConsumerData, owner: str) -> list[FilterRefusal]:
         now_ms = self._clock.now_ms()
-        for refusal in self._filters.register(data.group, data.subscriptions, now_ms):
-            _log.warning(
-                "the filter %r of group %r on topic %r does not compile: %s",
+        refused = self._filters.register(data.group, data.subscriptions, now_ms, owner)
+        for refusal in refused:
+            # The same heartbeat comes again every half minute.
+            self._refusals.warning(
+                now_ms,
+                "the filter %.200r of group %r on topic %r is not kept: %.500s",
                 refusal.expression,
                 data.group,
                 refusal.topic,
                 refusal.reason,
             )
+        return refused
 
     def producer_left(self, group: str, peer: Peer) -> None:
         if self._producers.unregister(group, peer):

@@ -44,6 +44,7 @@ class _Table:
     interval_ms: int
     sealed: bool
     on_written: Callable[[], None]
+    on_failed: Callable[[Exception], None]
     changed: bool = False
     written_ms: int | None = None
     # Those that wait for the next write.
@@ -77,14 +78,18 @@ class Persistence:
         interval_ms: int = FLUSH_INTERVAL_MS,
         sealed: bool = False,
         on_written: Callable[[], None] = lambda: None,
+        on_failed: Callable[[Exception], None] = lambda problem: None,
     ) -> None:
         """Keep the file ``name`` up to date.
 
         ``take_changed`` says whether the table changed since it was last asked. ``snapshot``
         copies the table on the loop's thread and returns what renders the copy; ``on_written`` is
-        called there once the copy is durable. ``sealed`` is for files of our own shape.
+        called there once the copy is durable, ``on_failed`` if it could not be written.
+        ``sealed`` is for files of our own shape.
         """
-        self._tables.append(_Table(name, take_changed, snapshot, interval_ms, sealed, on_written))
+        self._tables.append(
+            _Table(name, take_changed, snapshot, interval_ms, sealed, on_written, on_failed)
+        )
 
     @property
     def busy(self) -> bool:
@@ -200,6 +205,7 @@ class Persistence:
             if problem is not None:
                 # Perhaps only the last step failed: then the file holds what was refused.
                 table.changed = True
+                table.on_failed(problem)
             else:
                 table.on_written()
             for done in dones:

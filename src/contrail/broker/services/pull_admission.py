@@ -102,6 +102,8 @@ class PullAdmission:
         self._groups.table.watch(forget)
         self._consumers.watch(forget)
         self._filters.watch(forget)
+        if self._offsets is not None:
+            self._offsets.watch(forget)
         self._watchers.append(forget)
 
     @property
@@ -113,6 +115,7 @@ class PullAdmission:
             + self._groups.table.epoch
             + self._consumers.epoch
             + self._filters.epoch
+            + (0 if self._offsets is None else self._offsets.epoch)
             + self._forgotten_count
         )
 
@@ -231,7 +234,7 @@ class PullAdmission:
             property_filter = None
         if self._offsets is not None:
             # Whatever way later pulls like it take, the first one is checked here.
-            self._offsets.admit(group, topic, owner_at(client))
+            self._offsets.admit(group, topic, owner_at(client), queue_id)
         return PullPlan(
             group=group,
             topic_name=topic,
@@ -364,17 +367,19 @@ class PullAdmission:
 
     def _registered_filter(self, group: str, topic: str, wanted_version: int) -> PropertyFilter:
         data = self._filters.get(topic, group)
-        if data is None or data.sql is None:
+        compiled = None if data is None else self._filters.compiled(data)
+        if data is None or compiled is None:
             raise RequestRejected(
                 ResponseCode.FILTER_DATA_NOT_EXIST,
-                f"no filter of {group!r} for {topic!r} is known; does its expression compile?",
+                f"no filter of {group!r} for {topic!r} is known; does its expression compile? The "
+                "answers to the group's heartbeats tell",
             )
         if data.version < wanted_version:
             raise RequestRejected(
                 ResponseCode.FILTER_DATA_NOT_LATEST,
                 f"the filter of {group!r} for {topic!r} known here is older",
             )
-        return data.sql
+        return compiled
 
 
 _KEPT_FIELDS = (

@@ -19,7 +19,7 @@ from contrail.broker.state.filter_data import FilterData, FilterTable
 from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.topics import TopicTable
-from contrail.errors import RequestRejected
+from contrail.errors import RequestRejected, TableTooLong
 from contrail.model.entry_sieve import Refused, RefusedEntry
 from contrail.model.fastjson import FastJsonError, Fields, JsonValue
 from contrail.model.group import SubscriptionGroupConfig
@@ -298,11 +298,20 @@ def keep_consumer_offsets(
         copy = consumer_offset_table(offsets)
         return lambda: config_files.CONSUMER_OFFSETS.render(copy)
 
+    def written() -> None:
+        offsets.too_long = None
+
+    def failed(problem: Exception) -> None:
+        # A full disk is another matter: offsets wait for their next write, as for this one.
+        offsets.too_long = str(problem) if isinstance(problem, TableTooLong) else offsets.too_long
+
     persistence.register(
         config_files.CONSUMER_OFFSETS.name,
         take_changed=_flag_taken(offsets),
         snapshot=snapshot,
         interval_ms=interval_ms,
+        on_written=written,
+        on_failed=failed,
     )
 
 

@@ -11,14 +11,16 @@ others, and changed by the broker alone.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
 from contrail.broker.state.own_cursors import OwnCursors, is_own_key
 from contrail.broker.state.shares import THIS_HOST, Shares
+from contrail.broker.state.watched import Watched
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
-from contrail.model.fastjson import JsonValue
+from contrail.model.fastjson import DOCUMENT_BYTES_MAX, JsonValue, dumps, text_bytes
 from contrail.model.stored_entries import check_offset_entry
 from contrail.protocol.codes import ResponseCode
 
@@ -30,6 +32,13 @@ _COMMITS_PER_VERSION = 500
 
 PAIRS_MAX = 250_000
 """How many groups with a topic each may be read or committed for; a quarter of one address."""
+FILE_BYTES_MAX = DOCUMENT_BYTES_MAX * 3 // 4
+"""How long the table's file may become, each offset counted with the digits it can have at most;
+an eighth for one address."""
+# A line of the file: three tabs, a queue id, an offset of 20 characters, quotes, colon and comma.
+QUEUE_BYTES = 1 + 3 + 12 + 1 + 20 + 1
+# What surrounds the names of a topic and group in the table and in the list of a group's topics.
+_PAIR_BYTES = 64
 
 _Offsets = dict[str, dict[int, int]]
 
@@ -78,8 +87,12 @@ class _Keys:
                 del table[name]
 
 
-class ConsumerOffsets:
-    """The offsets of all groups. ``changed`` is set by every change; who persists clears it."""
+class ConsumerOffsets(Watched):
+    """The offsets of all groups. ``changed`` is set by every change; who persists clears it.
+
+    Commits and pulls have their queue admitted first (``admit``): what they add is counted in bytes
+    of the table's file. ``epoch`` grows when an admission ends.
+    """
 
     def __init__(
         self,
@@ -88,7 +101,9 @@ class ConsumerOffsets:
         data_version: DataVersion | None = None,
         unknown: Mapping[str, JsonValue] | None = None,
         pairs_max: int = PAIRS_MAX,
+        bytes_max: int = FILE_BYTES_MAX,
     ) -> None:
+        super().__init__()
         self._own = OwnCursors(offsets or {})
         self._committed: _Offsets = {
             key: dict(queues) for key, queues in (offsets or {}).items() if not is_own_key(key)
@@ -106,20 +121,46 @@ class ConsumerOffsets:
         self._owners = dict.fromkeys(self._committed, THIS_HOST)
         self.shares = Shares(pairs_max, pairs_max // 4)
         self.shares.add(THIS_HOST, len(self._owners))
-        self.data_version = data_version or DataVersion()
+        # For which address each queue of them is read.
+        self._admitted = {
+            key: dict.fromkeys(queues, THIS_HOST) for key, queues in self._committed.items()
+        }
         self.unknown: Mapping[str, JsonValue] = dict(unknown or {})
+        self.bytes = Shares(bytes_max, bytes_max // 8)
+        self.bytes.add(THIS_HOST, len(dumps(self.unknown)) + _table_bytes(offsets or {}))
+        self.data_version = data_version or DataVersion()
         self.changed = False
+        self.too_long: str | None = None
+        """Why the table can no longer be written, if its file has become longer than allowed."""
 
-    def admit(self, group: str, topic: str, owner: str) -> None:
-        """Let a group read a topic, and commit there; ``owner`` is the address that asks.
+    def admit(self, group: str, topic: str, owner: str, *queue_ids: int) -> None:
+        """Let a group read queues of a topic, and commit there; ``owner`` is the asking address.
 
         Raises:
-            RequestRejected: SYSTEM_BUSY if there are too many groups and topics already.
+            RequestRejected: SYSTEM_BUSY if there are too many groups and topics already, or too
+                many offsets; NO_PERMISSION for a group of the system.
         """
-        key = offsets_key(group, topic)
+        key = _moveable(group, topic)
+        admitted = self._admitted.get(key, {})
+        fresh = [queue_id for queue_id in queue_ids if queue_id not in admitted]
+        if not fresh and key in self._owners:
+            return
+        needed = QUEUE_BYTES * len(fresh) + (0 if key in self._owners else _pair_bytes(key))
+        if self.bytes.room(owner) < needed:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_BUSY,
+                f"group {group!r} cannot have offsets on more queues of topic {topic!r}: offsets "
+                f"take {self.bytes.total} bytes, at most {self.bytes.total_max} are kept in all "
+                f"and {self.bytes.share_max} for one address; delete groups with their offsets",
+            )
+        self._admit_pair(group, topic, owner)
+        self.bytes.add(owner, QUEUE_BYTES * len(fresh))
+        self._admitted.setdefault(key, {}).update(dict.fromkeys(fresh, owner))
+
+    def _admit_pair(self, group: str, topic: str, owner: str) -> None:
+        key, shares = offsets_key(group, topic), self.shares
         if key in self._owners:
             return
-        shares = self.shares
         if shares.room(owner) <= 0:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
@@ -130,11 +171,24 @@ class ConsumerOffsets:
         self._owners[key] = owner
         self._keys.add(key)
         shares.add(owner)
+        self.bytes.add(owner, _pair_bytes(key))
 
     def _disown(self, key: str) -> None:
         owner = self._owners.pop(key, None)
         if owner is not None:
             self.shares.remove(owner)
+            self.bytes.remove(owner, _pair_bytes(key))
+        for asker, count in Counter(self._admitted.pop(key, {}).values()).items():
+            self.bytes.remove(asker, count * QUEUE_BYTES)
+
+    def require_writable(self) -> None:
+        """Raises ``RequestRejected`` while the table's file is longer than its reader takes."""
+        if self.too_long is not None:
+            raise RequestRejected(
+                ResponseCode.SYSTEM_ERROR,
+                f"the offset is known until the broker stops and cannot be written: "
+                f"{self.too_long}",
+            )
 
     # One queue.
 
@@ -215,6 +269,7 @@ class ConsumerOffsets:
         """
         key = _moveable(group, topic)
         check_offset_entry(key, queue_id, consumer_offset)
+        self.admit(group, topic, THIS_HOST, queue_id)
         self._put(self._resets, key, queue_id, consumer_offset)
         self._put(self._committed, key, queue_id, consumer_offset)
         self.changed = True
@@ -257,12 +312,14 @@ class ConsumerOffsets:
 
         Raises:
             EntryIllegal: no group can have the name ``destination``.
+            RequestRejected: there are too many offsets.
         """
         key = _moveable(destination, topic)
         check_offset_entry(key, 0, 0)
         queues = self._queues(offsets_key(source, topic))
         if queues is None:
             return False
+        self.admit(destination, topic, THIS_HOST, *queues)
         self._committed[key] = dict(queues)
         self._keys.add(key)
         self.changed = True
@@ -281,6 +338,9 @@ class ConsumerOffsets:
             for table in (self._committed, self._pulled, self._resets):
                 if table.pop(key, None) is not None:
                     self.changed = True
+        if keys:
+            # Pulls that were admitted are to be admitted again.
+            self.moved()
 
     def committed_keys(self) -> list[str]:
         """Under which keys there are offsets: topic and group, with ``SEPARATOR`` between them."""
@@ -312,6 +372,15 @@ class ConsumerOffsets:
             queues = table[key] = {}
             self._keys.add(key)
         queues[queue_id] = value
+
+
+def _pair_bytes(key: str) -> int:
+    """What a topic and group take in the file, without their queues."""
+    return _PAIR_BYTES + 2 * text_bytes(key)
+
+
+def _table_bytes(offsets: Mapping[str, Mapping[int, int]]) -> int:
+    return sum(_pair_bytes(key) + QUEUE_BYTES * len(of) for key, of in offsets.items())
 
 
 def _moveable(group: str, topic: str) -> str:

@@ -3,6 +3,9 @@
 An expression lives while its group subscribes with it. When the group goes, it is only marked
 dead, so that a group that restarts finds it again; after a day it is removed. Of two expressions
 for the same topic and group the one with the larger subscription version counts.
+
+Expressions in use count for the address of the client that brought them, in bytes of the table's
+file. Dead ones count together, keep their text alone, and the oldest make room.
 """
 
 from __future__ import annotations
@@ -11,16 +14,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, Protocol
 
+from contrail.broker.state.shares import THIS_HOST, Shares
 from contrail.broker.state.watched import Watched
 from contrail.errors import EntryIllegal, FilterInvalid
-from contrail.model.fastjson import JsonValue
+from contrail.model.fastjson import JsonValue, dumps, text_bytes
 from contrail.model.property_sieve import PropertySieve
 from contrail.model.stored_entries import check_filter_entry
 from contrail.model.subscription import SQL92, SubscriptionData
 
 REMOVED_AFTER_MS = 24 * 3600 * 1000
 FILTERS_MAX = 20_000
-"""How many expressions are kept; those of groups that are gone make room, the oldest first."""
+"""How many expressions are kept; those of groups that are gone make room, the oldest first. One
+address has a quarter of those in use."""
+FILTER_BYTES_MAX = 64 << 20
+"""How many bytes of the table's file expressions in use take; an eighth for one address."""
+DEAD_BYTES_MAX = 16 << 20
+"""How many bytes the expressions of groups that are gone take; the oldest go."""
+# What an entry has in its file beside texts: field names, indents, numbers of 20 characters.
+_ENTRY_BYTES = 640
 # After a restart nobody is connected: every expression counts as dead since shortly before.
 _DEAD_BEFORE_LOAD_MS = 30_000
 
@@ -64,7 +75,7 @@ class StoredFilter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class FilterData:
-    """One group's expression on one topic; ``sql`` is None if a stored text no longer compiles."""
+    """One group's expression on one topic; ``sql`` is None while the group is gone."""
 
     topic: str
     group: str
@@ -102,11 +113,23 @@ class FilterTable(Watched):
     """
 
     def __init__(
-        self, compile_sql: Callable[[str], Matcher], *, count_max: int = FILTERS_MAX
+        self,
+        compile_sql: Callable[[str], Matcher],
+        *,
+        count_max: int = FILTERS_MAX,
+        bytes_max: int = FILTER_BYTES_MAX,
+        dead_bytes_max: int = DEAD_BYTES_MAX,
     ) -> None:
         super().__init__()
         self._count_max = count_max
         self._count = 0
+        self.shares = Shares(count_max, max(1, count_max // 4))
+        self.bytes = Shares(bytes_max, bytes_max // 8)
+        self._dead_bytes_max = dead_bytes_max
+        self.dead_bytes = 0
+        # The address that each expression in use counts for, and the bytes of each at all.
+        self._owners: dict[tuple[str, str], str] = {}
+        self._sizes: dict[tuple[str, str], int] = {}
         # Those whose groups are gone, in the order they went.
         self._dead: dict[tuple[str, str], None] = {}
         self._compile_sql = compile_sql
@@ -125,10 +148,24 @@ class FilterTable(Watched):
         topics = sorted(self._topics_of.get(group, ()))
         return [self._filters[topic][group] for topic in topics]
 
+    def compiled(self, entry: FilterData) -> Matcher | None:
+        """The compiled form of an expression; None if it does not compile.
+
+        RocketMQ serves pulls by a dead expression that is newer than its group's.
+        """
+        return entry.sql if entry.sql is not None else self._compile_or_none(entry.expression)
+
     def register(
-        self, group: str, subscriptions: Iterable[SubscriptionData], now_ms: int
+        self,
+        group: str,
+        subscriptions: Iterable[SubscriptionData],
+        now_ms: int,
+        owner: str = THIS_HOST,
     ) -> list[Refusal]:
-        """Take the expressions of a heartbeat; returns those that do not compile."""
+        """Take the expressions of a heartbeat; returns those that do not compile or do not fit.
+
+        ``owner`` is the address that sends it.
+        """
         refused = []
         wanted = list(subscriptions)
         topics = {subscription.topic for subscription in wanted}
@@ -137,38 +174,58 @@ class FilterTable(Watched):
                 self._mark_dead(entry, now_ms)
         for subscription in wanted:
             if not subscription.by_tag and subscription.sub_string:
-                refusal = self._register_one(group, subscription, now_ms)
+                refusal = self._register_one(group, subscription, now_ms, owner)
                 refused += [] if refusal is None else [refusal]
         return refused
 
     def _register_one(
-        self, group: str, subscription: SubscriptionData, now_ms: int
+        self, group: str, subscription: SubscriptionData, now_ms: int, owner: str
     ) -> Refusal | None:
         old = self.get(subscription.topic, group)
         version = subscription.sub_version
         if old is not None and version <= old.version:
-            if version == old.version and old.is_dead:
-                self._put(replace(old, dead_ms=0))
-            return None
-        if old is not None and old.sql is not None and _same_expression(old, subscription):
-            self._put(replace(old, version=version, dead_ms=0))
-            return None
+            if version != old.version or not old.is_dead:
+                return None
+            subscription = replace(
+                subscription, sub_string=old.expression, expression_type=old.expression_type
+            )
         try:
-            if old is None:
-                self._make_room()
-            self._put(self._compile(group, subscription, now_ms))
+            if old is not None and _same_expression(old, subscription):
+                sql = old.sql or self._compile_sql(old.expression)
+                self._use(replace(old, version=version, dead_ms=0, sql=sql), owner)
+            else:
+                self._use(self._compile(group, subscription, now_ms), owner)
         except FilterInvalid as error:
             # The old expression is no longer what the group wants: pulls must learn of the error.
             self._drop(subscription.topic, group)
             return Refusal(subscription.topic, subscription.sub_string, str(error))
         return None
 
-    def _make_room(self) -> None:
-        if self._count < self._count_max:
-            return
-        if not self._dead:
-            raise FilterInvalid(f"{self._count_max} filters are in use, and no more are kept")
-        self._drop(*next(iter(self._dead)))
+    def _use(self, entry: FilterData, owner: str) -> None:
+        """Keep an expression that is in use, counted for ``owner``.
+
+        Raises:
+            FilterInvalid: there are too many, or too long ones.
+        """
+        key = (entry.topic, entry.group)
+        known = self._owners.get(key)
+        size = self._sizes.get(key, 0) if known is not None else 0
+        # The group's first member stays the one that it counts for.
+        owner = owner if known is None else known
+        if known is None and self.shares.room(owner) <= 0:
+            raise FilterInvalid(
+                f"{self.shares.total} filters are in use, at most {self.shares.total_max} are kept "
+                f"in all and {self.shares.share_max} for one address"
+            )
+        if self.bytes.room(owner) < _file_bytes(entry) - size:
+            raise FilterInvalid(
+                f"filters in use take {self.bytes.total} bytes, at most {self.bytes.total_max} are "
+                f"kept in all and {self.bytes.share_max} for one address; use shorter expressions"
+            )
+        if key not in self._sizes and self._count >= self._count_max:
+            self._drop(*next(iter(self._dead)))
+        self._keep(entry, owner)
+        self.changed = True
 
     def _compile(self, group: str, subscription: SubscriptionData, now_ms: int) -> FilterData:
         try:
@@ -211,16 +268,16 @@ class FilterTable(Watched):
         self.unknown = dict(unknown or {})
         for entry in stored:
             dead_ms = entry.dead_time_ms
-            if dead_ms == 0:
+            if dead_ms == 0 or dead_ms < entry.born_time_ms:
                 dead_ms = max(entry.born_time_ms, now_ms - _DEAD_BEFORE_LOAD_MS)
-            self._keep(
+            self._keep_dead(
                 FilterData(
                     topic=entry.topic,
                     group=entry.group,
                     expression=entry.expression,
                     version=entry.client_version,
                     born_ms=entry.born_time_ms,
-                    sql=self._compile_or_none(entry.expression),
+                    sql=None,  # Compiled when the group returns.
                     dead_ms=dead_ms,
                     expression_type=entry.expression_type,
                     bloom_bit_count=entry.bloom_bit_count,
@@ -242,30 +299,49 @@ class FilterTable(Watched):
     def _all(self) -> Iterator[FilterData]:
         return (entry for groups in self._filters.values() for entry in groups.values())
 
-    def _put(self, entry: FilterData) -> None:
-        self._keep(entry)
-        self.changed = True
-
-    def _keep(self, entry: FilterData) -> None:
+    def _keep(self, entry: FilterData, owner: str | None) -> None:
+        """Take an entry in; one without an owner is dead."""
         self.moved()
         key, groups = (entry.topic, entry.group), self._filters.setdefault(entry.topic, {})
+        self._uncount(key)
         self._count += entry.group not in groups
         groups[entry.group] = entry
-        self._dead.pop(key, None)
-        if entry.is_dead:
+        size = self._sizes[key] = _file_bytes(entry)
+        if owner is None:
             self._dead[key] = None
+            self.dead_bytes += size
+        else:
+            self._owners[key] = owner
+            self.shares.add(owner)
+            self.bytes.add(owner, size)
         self._topics_of.setdefault(entry.group, set()).add(entry.topic)
+
+    def _uncount(self, key: tuple[str, str]) -> None:
+        size, owner = self._sizes.pop(key, 0), self._owners.pop(key, None)
+        if owner is not None:
+            self.shares.remove(owner)
+            self.bytes.remove(owner, size)
+        elif key in self._dead:
+            del self._dead[key]
+            self.dead_bytes -= size
+
+    def _keep_dead(self, entry: FilterData) -> None:
+        self._keep(entry, None)
+        while self.dead_bytes > self._dead_bytes_max or self._count > self._count_max:
+            self._drop(*next(iter(self._dead)))
 
     def _mark_dead(self, entry: FilterData, now_ms: int) -> None:
         if not entry.is_dead:
-            self._put(replace(entry, dead_ms=now_ms))
+            # Compiled it takes five times its text and more.
+            self._keep_dead(replace(entry, dead_ms=now_ms, sql=None))
+            self.changed = True
 
     def _drop(self, topic: str, group: str) -> None:
         groups = self._filters.get(topic, {})
         if groups.pop(group, None) is None:
             return
         self._count -= 1
-        self._dead.pop((topic, group), None)
+        self._uncount((topic, group))
         self.changed = True
         self.moved()
         if not groups:
@@ -274,6 +350,14 @@ class FilterTable(Watched):
         topics.discard(topic)
         if not topics:
             del self._topics_of[group]
+
+
+def _file_bytes(entry: FilterData) -> int:
+    """How many bytes an entry takes in its file at most, with an object for its topic."""
+    texts = 5 * text_bytes(entry.topic) + 2 * text_bytes(entry.group)
+    texts += text_bytes(entry.expression) + text_bytes(entry.expression_type)
+    unknown = len(dumps(dict(entry.unknown))) * 2 if entry.unknown else 0
+    return _ENTRY_BYTES + texts + unknown + 32 * len(entry.bloom_bit_positions)
 
 
 def _same_expression(old: FilterData, subscription: SubscriptionData) -> bool:
