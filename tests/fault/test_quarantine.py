@@ -239,6 +239,31 @@ def test_a_quarantined_entry_tells_its_topics_permission(tmp_path: Path) -> None
     }
 
 
+def test_an_older_entry_of_the_backup_does_not_open_a_topic(tmp_path: Path) -> None:
+    bad = {"topicSysFlag": 1 << 40}
+    main = {
+        "closed": {"perm": 4, **bad},
+        "unread": {"perm": "x", **bad},
+        "orderz": {"topicName": "orders", "perm": 2},
+        "other": {"topicName": "sound", "perm": 0},
+        "sound": {"perm": 6},
+    }
+    names = ("closed", "unread", "orders", "other", "sound")
+    backup = {name: {"perm": 6, "readQueueNums": 3} for name in names}
+    folder = config(
+        tmp_path,
+        "topics.json",
+        dumps({"topicConfigTable": main}),
+        dumps({"topicConfigTable": backup}),
+    )
+    table = stored_tables.load_topics(FILES, tmp_path)
+    perms = {name: table.topics[name].perm for name in names}
+    assert perms == {"closed": 4, "unread": 6, "orders": 2, "other": 0, "sound": 6}
+    assert table.topics["closed"].read_queue_count == 3
+    assert table.quarantined == {}
+    assert len(kept_aside(folder / "topics.json.quarantine")) == 4
+
+
 def test_a_closed_topic_stays_closed_when_its_entry_is_quarantined(tmp_path: Path) -> None:
     root = tmp_path / "broker-a" / "store"
     bad = {"topicConfigTable": {"closed": {"perm": 4, "topicSysFlag": 1 << 40}}}

@@ -19,7 +19,7 @@ caller replaces a table rather than a part of it. An entry that breaks its rule
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
@@ -29,6 +29,7 @@ from contrail.model.data_version import DataVersion
 from contrail.model.entry_sieve import EntrySieve, Refused, mended
 from contrail.model.fastjson import (
     DOCUMENT_BYTES_MAX,
+    FastJsonError,
     Fields,
     JsonValue,
     RawJson,
@@ -47,13 +48,14 @@ from contrail.model.stored_entries import (
     check_offset_entry,
     check_topic_entry,
 )
-from contrail.model.topic import TopicConfig
+from contrail.model.topic import Perm, TopicConfig
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import BACKUP_SUFFIX, StateRead, read_state, write_state
 
 CONFIG_FOLDER = "config"
 OFFSET_KEY_SEPARATOR = "@"
 
+_PERM_MAX = 7
 _SMALL_NUMBER = re.compile(r"[0-9]{1,9}")
 
 V = TypeVar("V")
@@ -145,6 +147,8 @@ class ConfigFile(Generic[T]):
     name: str
     decode: Callable[[Fields], T]
     encode: Callable[[T], dict[str, object]]
+    # What of the entries that were refused still counts where the backup's are taken.
+    mend: Callable[[T, T], T] = lambda main, found: found
 
     def load(self, files: FileSystem, root: Path, *, set_aside: bool = True) -> StateRead[T]:
         """Read the file below ``root``, or its backup; the answer says which and why.
@@ -167,7 +171,7 @@ class ConfigFile(Generic[T]):
         except (OSError, ValueError):
             return table
         document = mended(loads(files.read_bytes(path)), backup, table.refused)
-        found = self.decode(Fields(document, self.name))
+        found = self.mend(table, self.decode(Fields(document, self.name)))
         return replace(found, refused=table.refused)  # type: ignore[type-var]
 
     def save(self, files: FileSystem, root: Path, table: T) -> None:
@@ -247,6 +251,37 @@ def _decode_topics(fields: Fields) -> TopicTable:
         unknown=fields.unknown(frozenset({"dataVersion", "topicConfigTable"})),
         refused=sieve.refused,
     )
+
+
+def refused_perms(refused: Refused) -> Iterator[tuple[set[str], int | None]]:
+    """The permission that each refused entry of ``topics.json`` tells, and for which topics.
+
+    An entry under a damaged name counts for the name that stands in it too. None stands for a
+    permission that cannot be read.
+    """
+    for entry in refused:
+        if len(entry.place) == 2:
+            inner = entry.value.get("topicName") if isinstance(entry.value, dict) else None
+            names = {name for name in (entry.place[1], inner) if isinstance(name, str)}
+            yield names, _perm_in(entry.value)
+
+
+def _perm_in(value: JsonValue) -> int | None:
+    try:
+        perm = Fields(value, "topic").integer("perm", Perm.READ | Perm.WRITE)
+    except FastJsonError:
+        return None
+    return perm if 0 <= perm <= _PERM_MAX else None
+
+
+def _mend_topics(main: TopicTable, found: TopicTable) -> TopicTable:
+    """The backup may be older than the closing of a topic."""
+    topics = dict(found.topics)
+    for names, perm in refused_perms(main.refused):
+        for name in names & topics.keys() - main.topics.keys():
+            if perm is not None:
+                topics[name] = replace(topics[name], perm=perm)
+    return replace(found, topics=topics)
 
 
 def _read_topic(name: str, value: JsonValue) -> TopicConfig:
@@ -466,7 +501,7 @@ def _numbered(key: str, place: str) -> int:
     return int(key) if _SMALL_NUMBER.fullmatch(key) else whole_number(key, f"a key of {place}")
 
 
-TOPICS = ConfigFile("topics.json", _decode_topics, _encode_topics)
+TOPICS = ConfigFile("topics.json", _decode_topics, _encode_topics, _mend_topics)
 GROUPS = ConfigFile("subscriptionGroup.json", _decode_groups, _encode_groups)
 CONSUMER_OFFSETS = ConfigFile(
     "consumerOffset.json", _decode_consumer_offsets, _encode_consumer_offsets

@@ -11,7 +11,7 @@ from contrail.broker.config import BrokerConfig
 from contrail.broker.services.groups import GroupChanges
 from contrail.broker.services.persistence import Persistence, Render
 from contrail.broker.services.setting_changes import SettingsChanges
-from contrail.broker.services.topics import PERM_MAX, TopicChanges
+from contrail.broker.services.topics import TopicChanges
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.creators import Creators
 from contrail.broker.state.delay_cursors import DelayCursors
@@ -21,9 +21,9 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.topics import TopicTable
 from contrail.errors import RequestRejected, TableTooLong
 from contrail.model.entry_sieve import Refused, RefusedEntry
-from contrail.model.fastjson import FastJsonError, Fields, JsonValue
+from contrail.model.fastjson import JsonValue
 from contrail.model.group import SubscriptionGroupConfig
-from contrail.model.topic import Perm, TopicConfig
+from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.properties_text import parse_properties, render_properties
 from contrail.runtime.durable_changes import DurableChanges
 from contrail.runtime.files import FileSystem
@@ -83,27 +83,12 @@ def load_topics(files: FileSystem, root: Path) -> TopicTable:
 
 
 def _quarantined_perms(stored: config_files.TopicTable) -> dict[str, int | None]:
-    """The permissions of topics whose entries are quarantined and not sound in the backup.
-
-    An entry under a damaged name counts for the name that stands in it too.
-    """
+    """The permissions of topics whose entries are quarantined and not sound in the backup."""
     perms: dict[str, int | None] = {}
-    for entry in stored.refused:
-        if len(entry.place) != 2:
-            continue
-        inner = entry.value.get("topicName") if isinstance(entry.value, dict) else None
-        names = {name for name in (entry.place[1], inner) if isinstance(name, str)}
+    for names, perm in config_files.refused_perms(stored.refused):
         if names.isdisjoint(stored.topics):
-            perms |= dict.fromkeys(names, _perm_in(entry.value))
+            perms |= dict.fromkeys(names, perm)
     return perms
-
-
-def _perm_in(value: JsonValue) -> int | None:
-    try:
-        perm = Fields(value, "topic").integer("perm", Perm.READ | Perm.WRITE)
-    except FastJsonError:
-        return None
-    return perm if 0 <= perm <= PERM_MAX else None
 
 
 def load_groups(files: FileSystem, root: Path) -> GroupTable:

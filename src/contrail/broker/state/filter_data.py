@@ -28,7 +28,7 @@ FILTERS_MAX = 20_000
 address has a quarter of those in use."""
 FILTER_BYTES_MAX = 64 << 20
 """How many bytes of the table's file expressions in use take; an eighth for one address."""
-DEAD_BYTES_MAX = 16 << 20
+DEAD_BYTES_MAX = 8 << 20
 """How many bytes the expressions of groups that are gone take; the oldest go."""
 # What an entry has in its file beside texts: field names, indents, numbers of 20 characters.
 _ENTRY_BYTES = 640
