@@ -274,6 +274,42 @@ def test_offsets_whose_file_is_too_long_are_refused_until_it_is_not(
     asyncio.run(scenario())
 
 
+def test_nothing_is_created_automatically_whose_file_is_too_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = RuntimeSettings(BrokerConfig())
+    topics, groups = TopicTable(), GroupTable()
+    topic_rules, group_rules = Topics(topics, settings), Groups(groups, settings)
+
+    def send(topic: str) -> None:
+        topic_rules.ensure_for_send(
+            topic, default_topic="TBW102", queue_count=4, client="10.0.0.9:1", now_ms=NOW_MS
+        )
+
+    async def scenario() -> None:
+        persistence = Persistence(tmp_path, FileSystem())
+        stored_tables.keep_topics(persistence, topics)
+        stored_tables.keep_groups(persistence, groups)
+        monkeypatch.setattr(config_files, "DOCUMENT_BYTES_MAX", 10)
+        send("first")
+        group_rules.require("first", NOW_MS, client="10.0.0.9:1")
+        persistence.flush_soon()
+        await asyncio.sleep(0)
+        await persistence.settled()
+        with pytest.raises(RequestRejected, match=r"it could not be saved: topics\.json would"):
+            send("second")
+        with pytest.raises(RequestRejected, match=r"saved: subscriptionGroup\.json would have"):
+            group_rules.require("second", NOW_MS, client="10.0.0.9:1")
+        monkeypatch.undo()
+        persistence.flush_due(NOW_MS)
+        await persistence.settled()
+        send("second")
+        group_rules.require("second", NOW_MS, client="10.0.0.9:1")
+        await persistence.close()
+
+    asyncio.run(scenario())
+
+
 def test_a_new_folder_has_no_tables(tmp_path: Path) -> None:
     files = FileSystem()
     assert stored_tables.load_topics(files, tmp_path).topics == {}

@@ -92,6 +92,8 @@ class AutoCreation:
 
     def _refusal(self, creator: Creator, now_ms: int) -> Refusal | None:
         kind, key = self._kind, creator.key
+        if self._creators.too_long is not None:
+            return Refusal(f"it could not be saved: {self._creators.too_long}")
         count_max = kind.count_max()
         if self._count() >= count_max:
             return Refusal(

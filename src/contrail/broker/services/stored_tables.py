@@ -57,6 +57,10 @@ class _WithEpoch(Protocol):
     def epoch(self) -> int: ...
 
 
+class _WithLength(Protocol):
+    too_long: str | None
+
+
 class _WithFlag(Protocol):
     changed: bool
 
@@ -217,8 +221,13 @@ def keep_topics(
         )
         return lambda: config_files.render_topics(copy, texts)
 
+    written, failed = _length_noted(table.creators)
     persistence.register(
-        config_files.TOPICS.name, take_changed=_epoch_moved(table, changes), snapshot=snapshot
+        config_files.TOPICS.name,
+        take_changed=_epoch_moved(table, changes),
+        snapshot=snapshot,
+        on_written=written,
+        on_failed=failed,
     )
 
 
@@ -251,8 +260,13 @@ def keep_groups(
         )
         return lambda: config_files.render_groups(copy, texts)
 
+    written, failed = _length_noted(table.creators)
     persistence.register(
-        config_files.GROUPS.name, take_changed=_epoch_moved(table, changes), snapshot=snapshot
+        config_files.GROUPS.name,
+        take_changed=_epoch_moved(table, changes),
+        snapshot=snapshot,
+        on_written=written,
+        on_failed=failed,
     )
 
 
@@ -283,13 +297,7 @@ def keep_consumer_offsets(
         copy = consumer_offset_table(offsets)
         return lambda: config_files.CONSUMER_OFFSETS.render(copy)
 
-    def written() -> None:
-        offsets.too_long = None
-
-    def failed(problem: Exception) -> None:
-        # A full disk is another matter: offsets wait for their next write, as for this one.
-        offsets.too_long = str(problem) if isinstance(problem, TableTooLong) else offsets.too_long
-
+    written, failed = _length_noted(offsets)
     persistence.register(
         config_files.CONSUMER_OFFSETS.name,
         take_changed=_flag_taken(offsets),
@@ -379,6 +387,24 @@ def _epoch_moved(table: _WithEpoch, changes: DurableChanges[K, V]) -> Callable[[
         return before != known
 
     return moved
+
+
+def _length_noted(
+    table: _WithLength,
+) -> tuple[Callable[[], None], Callable[[Exception], None]]:
+    """What is called after a write and after a failed one: requests hear that a file is too long.
+
+    A full disk is another matter: its changes wait for their next write, as for this one.
+    """
+
+    def written() -> None:
+        table.too_long = None
+
+    def failed(problem: Exception) -> None:
+        if isinstance(problem, TableTooLong):
+            table.too_long = str(problem)
+
+    return written, failed
 
 
 def _flag_taken(table: _WithFlag) -> Callable[[], bool]:

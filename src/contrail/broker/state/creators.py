@@ -15,6 +15,8 @@ class Creators:
         """``names`` are those of an earlier run, by address."""
         self._address_of: dict[str, str] = {}
         self._counts: Counter[str] = Counter()
+        self.too_long: str | None = None
+        """Why nothing more is created, if the file of their table is longer than allowed."""
         for address, created in (names or {}).items():
             for name in created:
                 self.add(name, address)
