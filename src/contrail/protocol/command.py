@@ -41,8 +41,6 @@ LANGUAGES = (
 
 _quote = json.encoder.encode_basestring
 _PREFIX = Struct(">iI")
-# A 32-bit number with its sign.
-_OPAQUE_CHARACTERS = 11
 _BINARY_HEAD = Struct(">hBhiii")
 _I16 = Struct(">H")
 _I32 = Struct(">i")
@@ -291,7 +289,7 @@ def encode_response(response: Response, opaque: int) -> list[bytes | memoryview]
 class ReadyAnswer:
     """A response without a body, encoded once for every request that it answers."""
 
-    __slots__ = ("_after", "_begins", "code", "response")
+    __slots__ = ("_after", "_before", "_begins", "code", "response")
 
     def __init__(self, response: Response) -> None:
         assert not response.body, "only a header is kept ready"
@@ -302,17 +300,19 @@ class ReadyAnswer:
         )
         # The remark comes behind the number, so the first one of these is it.
         before, mark, self._after = whole.partition(b'"language":"JAVA","opaque":0')
-        before += mark[:-1]
-        fixed_bytes = len(before) + len(self._after)
+        self._before = before + mark[:-1]
         # By how many characters the number has.
-        self._begins = [
-            frame_prefix(fixed_bytes + count, 0) + before for count in range(_OPAQUE_CHARACTERS + 1)
-        ]
+        self._begins: dict[int, bytes] = {}
 
     def frame(self, opaque: int) -> bytes:
         """The answer to the request with this number."""
         digits = b"%d" % opaque
-        return self._begins[len(digits)] + digits + self._after
+        begin = self._begins.get(len(digits))
+        if begin is None:
+            header_bytes = len(self._before) + len(digits) + len(self._after)
+            begin = frame_prefix(header_bytes, 0) + self._before
+            self._begins[len(digits)] = begin
+        return begin + digits + self._after
 
 
 def frame_prefix(header_bytes: int, body_bytes: int) -> bytes:

@@ -13,6 +13,8 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 # As Java reads it: the 1 that the C++ client writes is not true to RocketMQ's broker either.
 _TRUE = "true"
 _INT_BITS = 32
+# Any number of so few digits has no more bits than that.
+_SHORT_DIGITS = 9
 _LONG_BITS = 64
 
 
@@ -68,6 +70,8 @@ class HeaderFields:
         text = self._fields.get(name)
         if text is None:
             return default
+        if len(text) <= _SHORT_DIGITS and text.isascii() and text.isdecimal():
+            return int(text)
         value = int(text) if _INTEGER.fullmatch(text) else None
         if value is None or not -(1 << (bits - 1)) <= value < 1 << (bits - 1):
             self._refuse(f"field {name}={text[:40]!r} must be a {bits}-bit number")

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
 
 _TOTAL = Struct(">I")
+_PREFIX = Struct(">II")
 FRAME_PREFIX_BYTES = 8
 # Nothing else of the frame kernel is as long.
 PULL_LENGTH = 9
@@ -321,6 +322,14 @@ def _body_bytes(frame: Frame | Item) -> int:
 def pull_request(item: Item) -> Request:
     """A pull of the kernel with all its fields."""
     header = item[8]
+    if header.startswith(b"{"):
+        # The kernel takes pulls of no body apart as pulls, others as any request.
+        data = _PREFIX.pack(_TOTAL.size + len(header) + 1, len(header)) + header + b"\0"
+        items = scan_frames(data, 0, FRAME_BYTES_MAX, HEADER_BYTES_MAX, b"", b"")[0]
+        if items and len(items[0]) == 8:
+            code, opaque, fields, _, flag, version, language, remark = items[0]
+            language = language if language in _KNOWN_LANGUAGES else "OTHER"
+            return Request(code, opaque, fields, b"", flag, version, language, remark)
     frame = decode_frame(0 if header.startswith(b"{") else 1, header, b"")
     assert isinstance(frame, Request), "the kernel takes apart requests only"
     return frame

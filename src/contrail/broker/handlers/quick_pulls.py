@@ -86,7 +86,7 @@ class QuickPulls:
         self.pending_resets = consumer_offsets.pending_resets
         self.known_pulls: dict[tuple[int, bytes], KnownPull] = {}
         # Answers to pulls that may not be served, until a table changes.
-        self._refused: dict[tuple[int, bytes], ReadyAnswer] = {}
+        self._refused: dict[tuple[int, bytes], ReadyAnswer | RequestRejected] = {}
         self._patterns: dict[bytes, PullPattern] = {}
         admission.watch(self._forget)
         # Whether what the log holds is in memory, mostly; else its limits are others.
@@ -167,6 +167,10 @@ class QuickPulls:
                     if refused is None or asked > _COUNT_MAX:
                         outcome = Outcome.UNUSUAL
                         break
+                    if not isinstance(refused, ReadyAnswer):
+                        # Most that are refused once are not seen again: encoded at the second.
+                        refused = ReadyAnswer(refusal_answer(refused))
+                        self._refused[code, item[4]] = refused  # type: ignore[index]
                     parts.append(self.refusal(refused, opaque, code))
                     at += 1
                     continue
@@ -324,9 +328,9 @@ class QuickPulls:
 
     def remember(self, item: Item, request: Request) -> None:
         """``request`` took the long way; from now on pulls like it need not, if it passed."""
-        plan = self._admission.passed(request)
-        if plan is None:
-            self._remember_refusal(item, request)
+        plan = self._admission.verdict(request)
+        if not isinstance(plan, PullPlan):
+            self._remember_refusal(item, plan)
             return
         if len(item[8]) > _HEADER_BYTES_MAX:
             return
@@ -343,12 +347,11 @@ class QuickPulls:
             plan, runs, self._settings.config, tally, _hold_ms(plan, request), item[4]
         )
 
-    def _remember_refusal(self, item: Item, request: Request) -> None:
-        refusal = self._admission.refused(request)
+    def _remember_refusal(self, item: Item, refusal: RequestRejected | None) -> None:
         if refusal is not None and len(item[4]) <= _REFUSED_KEY_BYTES_MAX:
             if len(self._refused) >= _REFUSED_MAX:
                 self._refused.clear()
-            self._refused[item[3], item[4]] = ReadyAnswer(refusal_answer(refusal))
+            self._refused[item[3], item[4]] = refusal
 
     # Those that have to wait.
 

@@ -89,8 +89,8 @@ class PullAdmission:
         self._filters = filters
         self._clock = clock
         self._epoch = -1
-        self._passed: dict[tuple[object, ...], PullPlan] = {}
-        self._refused: dict[tuple[object, ...], RequestRejected] = {}
+        self._passed: dict[_Checked, PullPlan] = {}
+        self._refused: dict[_Checked, RequestRejected] = {}
         self._compiled: dict[str, PropertyFilter] = {}
         self._forgotten_count = 0
         self._watchers: list[Callable[[], None]] = []
@@ -128,9 +128,9 @@ class PullAdmission:
         Raises:
             RequestRejected: it may not be served; code and remark say why.
         """
-        passed = self.passed(request)
-        refused = self.refused(request) if passed is None else None
-        if passed is not None or refused is not None:
+        checked = _checked_fields(request)
+        known = self._known(checked)
+        if known is not None:
             numbers = [small_number(request.fields.get(name)) for name in _NUMBERS]
             queue_offset, count_max, *others = numbers
             if (
@@ -139,17 +139,15 @@ class PullAdmission:
                 and count_max <= _COUNT_MAX
                 and None not in others
             ):
-                if refused is not None:
-                    raise refused.with_traceback(None)
-                assert passed is not None
-                self.remember_given(passed)
-                return passed._replace(queue_offset=queue_offset, count_max=count_max)
+                if not isinstance(known, PullPlan):
+                    raise known.with_traceback(None)
+                self.remember_given(known)
+                return known._replace(queue_offset=queue_offset, count_max=count_max)
         try:
             plan = self._checked(request, client)
         except RequestRejected as refusal:
-            self._remember_refusal(request, refusal)
+            self._remember_refusal(checked, refusal)
             raise
-        checked = _checked_fields(request)
         if _characters(checked) <= _REMEMBERED_CHARACTERS_MAX:
             if len(self._passed) >= _PASSED_MAX:
                 self._passed.clear()
@@ -166,21 +164,27 @@ class PullAdmission:
 
     def passed(self, request: Request) -> PullPlan | None:
         """The plan of an earlier pull that differs in offset and count only, if it still holds."""
-        self._forget_if_changed()
-        return self._passed.get(_checked_fields(request))
+        verdict = self.verdict(request)
+        return verdict if isinstance(verdict, PullPlan) else None
 
     def refused(self, request: Request) -> RequestRejected | None:
         """Why an earlier pull that differs in numbers only was refused, if that still holds."""
-        self._forget_if_changed()
-        return self._refused.get(_checked_fields(request))
+        verdict = self.verdict(request)
+        return None if isinstance(verdict, PullPlan) else verdict
 
-    def _forget_if_changed(self) -> None:
-        if self.epoch != self._epoch:
-            self._epoch = self.epoch
+    def verdict(self, request: Request) -> PullPlan | RequestRejected | None:
+        """What was found about an earlier pull that differs in numbers only; see ``plan``."""
+        return self._known(_checked_fields(request))
+
+    def _known(self, checked: _Checked) -> PullPlan | RequestRejected | None:
+        epoch = self.epoch
+        if epoch != self._epoch:
+            self._epoch = epoch
             self._passed.clear()
             self._refused.clear()
+        return self._passed.get(checked) or self._refused.get(checked)
 
-    def _remember_refusal(self, request: Request, refusal: RequestRejected) -> None:
+    def _remember_refusal(self, checked: _Checked, refusal: RequestRejected) -> None:
         """Malformed numbers are another pull's own; a group may be made when its turn comes."""
         if refusal.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST:
             lasts = not self._settings.config.auto_create_group
@@ -188,11 +192,10 @@ class PullAdmission:
             # Which address is too many may be another one the next time.
             is_busy = refusal.code == ResponseCode.SYSTEM_BUSY
             lasts = not is_busy and not isinstance(refusal, FieldInvalid)
-        fields = _checked_fields(request)
-        if lasts and _characters(fields) <= _REMEMBERED_CHARACTERS_MAX:
+        if lasts and _characters(checked) <= _REMEMBERED_CHARACTERS_MAX:
             if len(self._refused) >= _REFUSED_MAX:
                 self._refused.clear()
-            self._refused[fields] = refusal.with_traceback(None)
+            self._refused[checked] = refusal.with_traceback(None)
 
     def _checked(self, request: Request, client: str) -> PullPlan:
         fields = HeaderFields(request)
@@ -407,7 +410,10 @@ def is_long(kept: Request) -> bool:
     return sum(map(len, kept.fields.values())) > _LONG_CHARACTERS
 
 
-def _checked_fields(request: Request) -> tuple[object, ...]:
+_Checked = tuple[int, *tuple[str | None, ...]]
+
+
+def _checked_fields(request: Request) -> _Checked:
     """All that a check looks at; what they say together may be remembered."""
     get = request.fields.get
     return (
@@ -423,8 +429,8 @@ def _checked_fields(request: Request) -> tuple[object, ...]:
     )
 
 
-def _characters(fields: tuple[object, ...]) -> int:
-    return sum(len(text) for text in fields if isinstance(text, str))
+def _characters(checked: _Checked) -> int:
+    return sum(map(len, filter(None, checked[1:])))
 
 
 def small_number(text: str | None) -> int | None:
