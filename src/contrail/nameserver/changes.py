@@ -60,7 +60,7 @@ class WorkerThread:
     def run(self, work: Prepare, then: Callable[[Begin | None, Exception | None], None]) -> None:
         if self._thread is None:
             self._thread = ThreadPoolExecutor(1, "registrations")
-        future = asyncio.get_running_loop().run_in_executor(self._thread, work)
+        future = asyncio.get_running_loop().run_in_executor(self._thread, _attempted, work)
         future.add_done_callback(lambda done: _tell(done, then))
 
     def close(self) -> None:
@@ -68,17 +68,32 @@ class WorkerThread:
             self._thread.shutdown(wait=False, cancel_futures=True)
 
 
+Attempt = tuple[Begin | None, Exception | None]
+
+
+def _attempted(work: Prepare) -> Attempt:
+    """What the work returns, or its error without the frames it came through.
+
+    These hold what was decoded, and an error that is kept for later is part of a cycle that only
+    the collector ends.
+    """
+    try:
+        return work(), None
+    except Exception as error:
+        each: BaseException | None = error
+        while each is not None:
+            each.__traceback__ = None
+            each = each.__cause__ or each.__context__
+        return None, error
+
+
 def _tell(
-    done: asyncio.Future[Begin], then: Callable[[Begin | None, Exception | None], None]
+    done: asyncio.Future[Attempt], then: Callable[[Begin | None, Exception | None], None]
 ) -> None:
     if done.cancelled():
         then(None, server_stops())
-        return
-    error = done.exception()
-    if error is None:
-        then(done.result(), None)
     else:
-        then(None, error if isinstance(error, Exception) else server_stops())
+        then(*done.result())
 
 
 @dataclass(slots=True, eq=False)
