@@ -50,12 +50,17 @@ def quarantine(files: FileSystem, path: Path, refused: Iterable[Entry]) -> None:
         _log.error(
             "%s: the entry %s is left out and kept in %s: %s",
             path,
-            ".".join(entry.place)[:200],
+            _printable(".".join(entry.place)[:200]),
             side.name,
-            entry.problem,
+            _printable(entry.problem),
         )
     if len(entries) > _SAID_MAX:
         _log.error("%s: %d more entries are kept in %s", path, len(entries) - _SAID_MAX, side.name)
+
+
+def _printable(text: str) -> str:
+    """Half of a surrogate pair, which no stream can write, as an escape."""
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 def _line(entry: Entry) -> bytes:
