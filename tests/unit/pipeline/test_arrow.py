@@ -155,8 +155,10 @@ def test_the_first_record_of_a_task_that_cannot_be_decoded_is_logged(
     plan = plan_columns(schema_of(["body"]))
     list(arrow.batches(log, arrow.walk(log), plan, broker_name="", rows_max=2, undecodable=kept))
     assert kept.count == 5
-    assert len(caplog.records) == 1
-    assert caplog.messages[0].startswith("orders broker-a:0: record at physical offset 0 cannot")
+    # Interpreted kernels are told of as well, once for each process.
+    told = [message for message in caplog.messages if "record at physical offset" in message]
+    assert len(told) == 1
+    assert told[0].startswith("orders broker-a:0: record at physical offset 0 cannot")
 
 
 def test_a_batch_that_cannot_be_opened_keeps_its_queue_offsets() -> None:
