@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from contrail.errors import PipelineError
@@ -80,18 +81,21 @@ class SessionToOpen:
         self._master = master
         self._conf = conf
         self._opened: SparkSession | None = None
+        self._is_own = False
 
     def opened(self) -> SparkSession:
         """The session, the same each time."""
         if self._opened is None:
+            # A session of this process that is there already is used, and is not ours to stop.
+            self._is_own = SparkContext._active_spark_context is None
             self._opened = open_session(self._name, master=self._master, conf=self._conf)
         return self._opened
 
     def stop(self) -> None:
-        """Stop the session if it was opened."""
-        if self._opened is not None:
+        """Stop the session if it was opened here."""
+        if self._opened is not None and self._is_own:
             self._opened.stop()
-            self._opened = None
+        self._opened = None
 
 
 Spark: TypeAlias = SparkSession | SessionToOpen
