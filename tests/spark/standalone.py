@@ -44,7 +44,7 @@ _DAEMON_OPTIONS = {"SPARK_DAEMON_MEMORY": "256m", "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
 def hidden_folders() -> list[Path]:
-    """What executors must not see: the source tree and the environment of this Python."""
+    """Folders that executors must not see: the source tree and this Python's environment."""
     folders = [ROOT]
     if not Path(sys.prefix).is_relative_to(ROOT):
         folders.append(Path(sys.prefix))

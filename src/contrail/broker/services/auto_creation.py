@@ -35,7 +35,7 @@ class Refusal(NamedTuple):
 
 
 class Creator(NamedTuple):
-    """What creations are counted by: an address, or of this host one connection."""
+    """The key that creations count by: an address, or one connection of this host."""
 
     key: str
     is_this_host: bool
