@@ -145,7 +145,7 @@ def test_a_message_id_says_where_the_message_lies(broker: Asker) -> None:
 
 
 def test_a_message_is_found_by_its_key_and_its_unique_key(broker: Asker) -> None:
-    properties = {"KEYS": "order-7 customer-3", "UNIQ_KEY": "7F0000010000000000000000000000AA"}
+    properties = {"KEYS": "order-7 customer-3", "UNIQ_KEY": "7F00000100000000C0FFEE00000000AA"}
     broker.stored("asked", b"found", properties=properties)
     broker.stored("asked", b"another", properties={"KEYS": "order-8"})
     fields = {"topic": "asked", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": "9" * 15}

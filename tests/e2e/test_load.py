@@ -270,7 +270,7 @@ def test_the_tasks_of_the_event_loop_do_not_grow_and_nothing_of_a_client_stays(
             return cluster.run(loop_figures(cluster))
 
         # The first call opens the connection that this test asks the broker over.
-        queue_ends(cluster, {"TBW102/0": 0})
+        cluster.caller.call(cluster.brokers[0].address, RequestCode.GET_BROKER_RUNTIME_INFO)
         app = cluster.brokers[0].app
         assert app is not None
         # It is a task, which would be missed afterwards.
