@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,10 @@ from contrail.broker.config import BrokerConfig
 from contrail.broker.handlers.broker_admin import BrokerAdminHandlers
 from contrail.broker.handlers.consume_progress import ProgressHandlers
 from contrail.broker.handlers.groups import GroupHandlers
+from contrail.broker.handlers.locks import LockHandlers
+from contrail.broker.handlers.offset_resets import ResetHandlers
 from contrail.broker.handlers.offsets import OffsetHandlers
+from contrail.broker.handlers.queries import QueryHandlers
 from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.services.groups import Groups
 from contrail.broker.services.runtime_report import RuntimeReport
@@ -20,16 +23,21 @@ from contrail.broker.services.sliced_requests import StoreSlicedRequests
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
+from contrail.broker.state.filter_data import FilterTable
 from contrail.broker.state.groups import GroupTable
+from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.topics import TopicTable
 from contrail.clock import ManualClock
 from contrail.errors import RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.topic import TopicConfig
+from contrail.protocol.bodies.locks import LockRequest, encode_lock_request
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
+from contrail.protocol.json_style import MessageQueue
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.log import MessageStore
 from contrail.store.services.residency import NotInMemory
@@ -60,7 +68,7 @@ class Room:
     def __init__(self, root: Path) -> None:
         self.clock = ManualClock()
         self.loop = FakeLoop()
-        config = small_config(root)
+        config = small_config(root, queue_file_bytes=400 * 20)
         self.store = MessageStore.open(config, clock=self.clock)
         settings = RuntimeSettings(BrokerConfig())
         topics = {f"t{n:03}": TopicConfig(f"t{n:03}", QUEUES, QUEUES) for n in range(TOPICS)}
@@ -81,15 +89,17 @@ class Room:
             append_numbers(
                 self.store, number, number + 1, topic=f"unused{number % 80}", body_bytes=8
             )
+        append_numbers(self.store, 0, WIDE, topic="long", body_bytes=8)
         self.stats = BrokerStats("DefaultCluster", started_ms=self.clock.now_ms())
         self._settings, self._config = settings, config
         self.fetching = Fetching()
         self.sliced = StoreSlicedRequests(self.loop, self.store.disk_waits, self.fetching)
-        self.handlers = self.made(self.sliced.handler)
+        self.locks = QueueLocks()
+        self.handlers = self.made(self.sliced.handler, self.sliced.change_handler)
         self.router = RequestRouter(self.handlers)
         self.sliced.replies_by(self.router.finish)
 
-    def made(self, in_slices: InSlices) -> dict[int, Handler]:
+    def made(self, in_slices: InSlices, changes_in_slices: InSlices) -> dict[int, Handler]:
         clock, consumers = self.clock, ConsumerTable()
         report = RuntimeReport(
             self._settings, self.stats, self.store, self._config, files=FileSystem()
@@ -121,6 +131,32 @@ class Room:
                 **shared,
             ),
             OffsetHandlers(**shared),
+            ResetHandlers(
+                offsets=self.offsets,
+                consumers=consumers,
+                groups=self.groups.table,
+                topics=self.topics.table,
+                store=self.store,
+                settings=self._settings,
+                in_slices=changes_in_slices,
+            ),
+            LockHandlers(
+                locks=self.locks,
+                groups=self.groups.table,
+                topics=self.topics.table,
+                broker_name="broker-a",
+                clock=clock,
+                names=self.topics.names,
+                in_slices=changes_in_slices,
+            ),
+            QueryHandlers(
+                self.store,
+                self.topics.table,
+                consumers,
+                FilterTable(compile_sql),
+                names=self.topics.names,
+                in_slices=in_slices,
+            ),
             BrokerAdminHandlers(
                 self._settings,
                 self.stats,
@@ -152,6 +188,16 @@ ASKED: list[tuple[int, dict[str, str], int]] = [
     (RequestCode.GET_ALL_CONSUMER_OFFSET, {}, GROUPS * 2),
     (RequestCode.QUERY_CORRECTION_OFFSET, {"topic": "t000", "compareGroup": "g001"}, GROUPS),
     (RequestCode.CLEAN_UNUSED_TOPIC, {}, UNUSED),
+    (
+        RequestCode.QUERY_CONSUME_QUEUE,
+        {"topic": "long", "queueId": "0", "index": "0", "count": str(WIDE)},
+        WIDE,
+    ),
+    (
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        {"topic": "wide", "group": "g000", "timestamp": "0"},
+        2 * WIDE,
+    ),
 ]
 
 
@@ -161,7 +207,7 @@ def test_a_turn_handles_a_bounded_number_of_rows(
 ) -> None:
     whole = None
     if code != RequestCode.CLEAN_UNUSED_TOPIC:
-        whole = room.made(in_one_go)[code](Request(code, 1, fields), FakePeer())
+        whole = room.made(in_one_go, in_one_go)[code](Request(code, 1, fields), FakePeer())
     peer = FakePeer()
     assert room.handlers[code](Request(code, 1, fields), peer) is LATER
     assert peer.in_flight_count == 1
@@ -204,6 +250,122 @@ def test_rows_are_looked_at_no_faster_than_a_slice_in_a_turn(
         assert looked <= ROWS_PER_TURN
         looked = 0
         room.loop.turn()
+
+
+QUEUES_RENDERED = [
+    (RequestCode.GET_BROKER_CONSUME_STATS, {}),
+    (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g000"}),
+    (RequestCode.QUERY_CONSUME_TIME_SPAN, {"topic": "wide", "group": "g000"}),
+    (RequestCode.GET_TOPIC_STATS_INFO, {"topic": "wide"}),
+    (
+        RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
+        {"topic": "wide", "group": "g000", "timestamp": "0"},
+    ),
+    (RequestCode.LOCK_BATCH_MQ, {}),
+]
+
+
+@pytest.mark.parametrize(("code", "fields"), QUEUES_RENDERED)
+def test_an_answer_is_written_no_faster_than_it_is_looked_up(
+    room: Room, monkeypatch: pytest.MonkeyPatch, code: int, fields: dict[str, str]
+) -> None:
+    """Writing a queue into a body costs as much as finding out about it."""
+    written = 0
+    to_fields = MessageQueue.to_fields
+
+    def counted(self: MessageQueue) -> dict[str, object]:
+        nonlocal written
+        written += 1
+        return to_fields(self)
+
+    body = _lock_body(range(WIDE)) if code == RequestCode.LOCK_BATCH_MQ else b""
+    monkeypatch.setattr(MessageQueue, "to_fields", counted)
+    peer, total = FakePeer(), 0
+    room.handlers[code](Request(code, 1, fields, body), peer)
+    while not peer.replies:
+        assert written <= ROWS_PER_TURN
+        total, written = total + written, 0
+        assert room.loop.turn()
+    assert total + written >= WIDE
+
+
+def _lock_body(queue_ids: Iterable[int], *, topic: str = "wide", client_id: str = "c1") -> bytes:
+    queues = tuple(MessageQueue(topic, "broker-a", queue_id) for queue_id in queue_ids)
+    return encode_lock_request(LockRequest("g000", client_id, queues))
+
+
+def test_queues_that_are_to_be_locked_are_looked_at_in_slices(
+    room: Room, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Absent ones cost as much as those that are there."""
+    looked = 0
+    is_there = LockHandlers._is_there
+
+    def counted(self: LockHandlers, queue: MessageQueue) -> bool:
+        nonlocal looked
+        looked += 1
+        return is_there(self, queue)
+
+    monkeypatch.setattr(LockHandlers, "_is_there", counted)
+    code, peer, total = RequestCode.LOCK_BATCH_MQ, FakePeer(), 0
+    body = _lock_body(range(1000), topic="absent")
+    assert room.handlers[code](Request(code, 1, {}, body), peer) is LATER
+    turn_count = 0
+    while not peer.replies:
+        assert looked <= ROWS_PER_TURN
+        total, looked = total + looked, 0
+        assert room.loop.turn()
+        turn_count += 1
+    assert total + looked == 1000
+    # Reading the queues out of the body is sliced as well.
+    assert turn_count >= 2 * 1000 // ROWS_PER_TURN - 1
+    [(_, answer)] = peer.replies
+    assert answer.remark == "1000 queues are not locked: 'broker-a' has none such"
+
+
+def test_locks_and_unlocks_of_one_client_keep_their_order(room: Room) -> None:
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    peer = FakePeer()
+    asked = [(lock, range(WIDE)), (unlock, [7]), (lock, [8]), (unlock, range(WIDE)), (lock, [9])]
+    for opaque, (code, queue_ids) in enumerate(asked):
+        request = Request(code, opaque, {}, _lock_body(queue_ids))
+        assert room.handlers[code](request, peer) is LATER
+    # Another client does not wait for them.
+    other = Request(lock, 99, {}, _lock_body([0], client_id="c2"))
+    assert room.handlers[lock](other, FakePeer()) is not LATER
+    room.loop.settle()
+    assert [request.opaque for request, _ in peer.replies] == [0, 1, 2, 3, 4]
+    now_ms = room.clock.now_ms()
+    held = [
+        queue_id
+        for queue_id in range(WIDE)
+        if room.locks.holder("g000", MessageQueue("wide", "broker-a", queue_id), now_ms) == "c1"
+    ]
+    assert held == [9]
+    assert len(room.sliced) == 0
+
+
+def test_the_same_change_is_made_as_often_as_it_is_asked_for(room: Room) -> None:
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    peer, body = FakePeer(), _lock_body(range(WIDE))
+    for opaque, code in enumerate([lock, unlock, lock]):
+        room.handlers[code](Request(code, opaque, {}, body), peer)
+    room.loop.settle()
+    assert [request.opaque for request, _ in peer.replies] == [0, 1, 2]
+    assert room.locks.shares.total == WIDE
+
+
+def test_the_last_unlock_of_a_client_that_is_gone_is_carried_out(room: Room) -> None:
+    lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
+    peer, body = FakePeer(), _lock_body(range(WIDE))
+    room.handlers[lock](Request(lock, 1, {}, body), peer)
+    room.loop.settle()
+    assert room.locks.shares.total == WIDE
+    assert room.handlers[unlock](Request(unlock, 2, {}, body), peer) is LATER
+    peer.is_closed = True
+    room.loop.settle()
+    assert room.locks.shares.total == 0
+    assert peer.in_flight_count == 0
 
 
 def test_a_request_for_the_same_thing_meanwhile_gets_the_same_answer(room: Room) -> None:

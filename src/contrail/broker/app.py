@@ -487,6 +487,7 @@ class Broker:
                 offsets=tables.consumer_offsets,
                 settings=tables.settings,
                 wake=self.pulls.wake_topic,
+                in_slices=self._sliced.change_handler,
                 **shared,  # type: ignore[arg-type]
             ),
             ProgressHandlers(
@@ -505,6 +506,7 @@ class Broker:
                 broker_name=self._config.broker_name,
                 clock=clock,
                 names=tables.topics.names,
+                in_slices=self._sliced.change_handler,
             ),
             self._relays,
             TopicHandlers(
@@ -531,6 +533,7 @@ class Broker:
                 tables.consumers,
                 tables.filters,
                 names=tables.topics.names,
+                in_slices=in_slices,
             ),
             SystemMessageHandlers(store, tables.topics.names),
             RequestModeHandlers(tables.topics.table, tables.groups, clock=clock),

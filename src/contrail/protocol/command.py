@@ -142,7 +142,9 @@ def decode_frame(
 
 def _decode_json(header: bytes, value_bytes_max: int) -> _Header:
     try:
-        document = loads(header, bytes_max=len(header), tokens_max=HEADER_TOKENS_MAX)
+        document = loads(
+            header, bytes_max=len(header), tokens_max=HEADER_TOKENS_MAX, dialect_is_short=True
+        )
     except FastJsonError as error:
         raise RemoteProtocolError("header_malformed", f"a header is not JSON: {error}") from error
     if not isinstance(document, dict):

@@ -1,8 +1,9 @@
 """Requests whose work grows with the tables: a bounded number of rows in a turn of the loop.
 
 Their handlers are generators that yield after each row and return the answer. A small table is
-answered at once. Otherwise the rest is done in the turns after it, other requests are served in
-between, and a request that asks for the same thing meanwhile gets the same answer.
+answered at once. Otherwise the rest is done in the turns after it, and other requests are served in
+between. A question that is asked again meanwhile gets the same answer, and is dropped when nobody
+waits for it any more; a change is made for each request, to its end.
 """
 
 from __future__ import annotations
@@ -51,6 +52,7 @@ class SlicedRun:
     key: Hashable
     begin: Begin
     askers: list[tuple[Request, Peer]]
+    is_change: bool = False
     try_count: int = 0
     may_wait: bool = False
 
@@ -74,7 +76,7 @@ class SlicedRequests:
         self._reply = reply
 
     def handler(self, begin: Begin) -> Handler:
-        """The handler of a request code whose work is done in slices."""
+        """The handler of a question whose work is done in slices."""
 
         def handle(request: Request, peer: Peer) -> Answer:
             key = (request.code, frozenset(request.fields.items()), request.body)
@@ -86,7 +88,23 @@ class SlicedRequests:
 
         return handle
 
-    def _begin(self, key: Hashable, begin: Begin, request: Request, peer: Peer) -> Answer:
+    def change_handler(self, begin: Begin) -> Handler:
+        """The handler of a change whose work is done in slices."""
+
+        def handle(request: Request, peer: Peer) -> Answer:
+            return self._begin(object(), begin, request, peer, is_change=True)
+
+        return handle
+
+    def _begin(
+        self,
+        key: Hashable,
+        begin: Begin,
+        request: Request,
+        peer: Peer,
+        *,
+        is_change: bool = False,
+    ) -> Answer:
         """Look at the first rows now: nearly always they are all."""
         steps = begin(request, peer)
         for _ in range(self._rows_per_turn):
@@ -102,6 +120,7 @@ class SlicedRequests:
                 f"{len(self._running)} requests about whole tables are under way: ask again later",
             )
         run = self._new_run(key, begin)
+        run.is_change = is_change
         self._running.setdefault(key, run)
         self._ask(run, request, peer)
         self._work.add(self._rows(run, steps))
@@ -115,10 +134,10 @@ class SlicedRequests:
         peer.in_flight_count += 1
 
     def _rows(self, run: SlicedRun, steps: Steps) -> Generator[None, None, None]:
-        """One step for each row; nothing more is looked at once no peer waits for it."""
+        """One step for each row; a question ends once no peer waits for it."""
         outcome: Callable[[], Answer]
         try:
-            while any(not peer.is_closed for _, peer in run.askers):
+            while run.is_change or any(not peer.is_closed for _, peer in run.askers):
                 self._look(run, steps)
                 yield
             steps.close()

@@ -6,6 +6,7 @@ import pytest
 
 from contrail.model.fastjson import (
     DEPTH_MAX,
+    DIALECT_CHARS_MAX,
     FastJsonError,
     Fields,
     JsonValue,
@@ -200,3 +201,18 @@ def test_a_field_of_another_type_is_named() -> None:
 def test_a_number_that_is_no_64_bit_integer_is_refused(value: JsonValue) -> None:
     with pytest.raises(FastJsonError, match="64-bit"):
         Fields({"n": value}, "doc").integer("n", 0)
+
+
+def test_what_strangers_send_is_standard_json_unless_it_is_short() -> None:
+    """The tolerant parser takes thirty times as long, and other requests wait for it."""
+    for many in ("'x'," * 3000, "{1:2}," * 1000):
+        document = f"[{many}]"
+        assert len(loads(document)) >= 1000  # type: ignore[arg-type]
+        with pytest.raises(FastJsonError, match=r"not standard JSON .* 2000 commas and brackets"):
+            loads(document, dialect_is_short=True)
+    long = "['" + r"\x41" * DIALECT_CHARS_MAX + "']"
+    assert loads(long) == ["A" * DIALECT_CHARS_MAX]
+    with pytest.raises(FastJsonError, match=f"at most {DIALECT_CHARS_MAX} characters"):
+        loads(long, dialect_is_short=True)
+    assert loads("{1:'x',}", dialect_is_short=True) == {"1": "x"}
+    assert loads("[" + "1," * 9999 + "1]", dialect_is_short=True) == [1] * 10_000

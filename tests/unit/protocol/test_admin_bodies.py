@@ -16,7 +16,7 @@ from contrail.protocol.bodies.groups import (
     encode_group_readable,
     encode_group_table,
 )
-from contrail.protocol.bodies.queue_rows import encode_queue_rows
+from contrail.protocol.bodies.queue_rows import queue_rows_steps
 from contrail.protocol.bodies.runtime_info import (
     bytes_text,
     capacity_text,
@@ -29,10 +29,10 @@ from contrail.protocol.bodies.topics import (
     QueueReach,
     decode_topic_list,
     encode_topic,
-    encode_topic_stats,
     encode_topic_table,
+    topic_stats_steps,
 )
-from contrail.protocol.json_style import MessageQueue, encode_body
+from contrail.protocol.json_style import MessageQueue, at_once, encode_body
 
 VERSION = DataVersion(0, 3, 1_700_000_000_000)
 
@@ -68,7 +68,7 @@ def test_a_list_of_topics_is_read_and_a_malformed_one_refused() -> None:
 
 def test_topic_stats_have_raw_queues_as_keys() -> None:
     reaches = {MessageQueue("orders", "broker-a", 0): QueueReach(0, 100, 1_700_000_000_000)}
-    assert encode_topic_stats(reaches, 0.0) == (
+    assert at_once(topic_stats_steps(reaches, 0.0)) == (
         b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:'
         b'{"lastUpdateTimestamp":1700000000000,"maxOffset":100,"minOffset":0}},"topicPutTps":0.0}'
     )
@@ -111,7 +111,7 @@ def test_rows_of_a_queue_say_when_their_code_is_an_address() -> None:
             self.tags_code = tags_code
 
     body = loads(
-        encode_queue_rows([Row(7), Row(-(1 << 40))], queue_offset_min=0, queue_offset_max=2)
+        at_once(queue_rows_steps([Row(7), Row(-(1 << 40))], queue_offset_min=0, queue_offset_max=2))
     )
     assert isinstance(body, dict)
     rows = body["queueData"]

@@ -23,7 +23,7 @@ from contrail.protocol.bodies.consume_stats import (
     encode_correction_offsets,
     encode_group_list,
     encode_group_subscription,
-    encode_time_spans,
+    time_span_steps,
 )
 from contrail.protocol.bodies.heartbeat import ConsumeFromWhere, ConsumeType, MessageModel
 from contrail.protocol.bodies.locks import (
@@ -31,7 +31,7 @@ from contrail.protocol.bodies.locks import (
     decode_lock_request,
     decode_locked_queues,
     encode_lock_request,
-    encode_locked_queues,
+    locked_queues_steps,
 )
 from contrail.protocol.bodies.reset import (
     decode_consumer_status,
@@ -40,7 +40,7 @@ from contrail.protocol.bodies.reset import (
     encode_reset_offsets,
     encode_reset_offsets_as_list,
 )
-from contrail.protocol.json_style import MessageQueue
+from contrail.protocol.json_style import MessageQueue, at_once
 
 QUEUE = MessageQueue("orders", "broker-a", 0)
 QUEUE_TEXT = b'{"brokerName":"broker-a","queueId":0,"topic":"orders"}'
@@ -87,10 +87,10 @@ def test_lock_bodies_go_both_ways() -> None:
         b'{"clientId":"c","consumerGroup":"g","mqSet":[' + QUEUE_TEXT + b'],"onlyThisBroker":true}'
     )
     assert decode_lock_request(body) == lock
-    assert encode_locked_queues([QUEUE]) == b'{"lockOKMQSet":[' + QUEUE_TEXT + b"]}"
-    assert decode_locked_queues(encode_locked_queues([QUEUE])) == {QUEUE: 0}
-    assert decode_locked_queues(encode_locked_queues([QUEUE], [77])) == {QUEUE: 77}
-    other = encode_locked_queues([QUEUE], [1, 2])
+    assert at_once(locked_queues_steps([QUEUE])) == b'{"lockOKMQSet":[' + QUEUE_TEXT + b"]}"
+    assert decode_locked_queues(at_once(locked_queues_steps([QUEUE]))) == {QUEUE: 0}
+    assert decode_locked_queues(at_once(locked_queues_steps([QUEUE], [77]))) == {QUEUE: 77}
+    other = at_once(locked_queues_steps([QUEUE], [1, 2]))
     assert decode_locked_queues(other) == {QUEUE: 0}, "numbers that belong to no queue"
     with pytest.raises(RequestRejected, match="queues to lock"):
         decode_lock_request(b'{"mqSet":[1]}')
@@ -132,7 +132,7 @@ def test_consume_stats_count_what_is_behind_and_in_flight() -> None:
 
 def test_time_spans_carry_numbers_and_dates() -> None:
     span = QueueTimeSpan(QUEUE, min_ms=-1, max_ms=1_700_000_000_123, consumed_ms=0, delay_ms=4)
-    assert encode_time_spans([span]) == (
+    assert at_once(time_span_steps([span])) == (
         b'{"consumeTimeSpanSet":[{"consumeTimeStamp":0,'
         b'"consumeTimeStampStr":"1970-01-01#00:00:00:000","delayTime":4,'
         b'"maxTimeStamp":1700000000123,"maxTimeStampStr":"2023-11-14#22:13:20:123",'
@@ -140,7 +140,7 @@ def test_time_spans_carry_numbers_and_dates() -> None:
         b'"minTimeStampStr":"1969-12-31#23:59:59:999"}]}'
     )
     far = QueueTimeSpan(QUEUE, min_ms=2**62, max_ms=0, consumed_ms=0, delay_ms=0)
-    assert b'"minTimeStampStr":""' in encode_time_spans([far])
+    assert b'"minTimeStampStr":""' in at_once(time_span_steps([far]))
 
 
 def test_small_answers_have_rocketmqs_names() -> None:

@@ -25,7 +25,7 @@ from contrail.protocol.bodies.consume_stats import (
     consume_stats_steps,
     encode_group_list,
     encode_group_subscription,
-    encode_time_spans,
+    time_span_steps,
 )
 from contrail.protocol.bodies.tables import TopicList
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -179,7 +179,7 @@ class ProgressHandlers:
                 spans.append(self._time_span(group, topic, queue_id))
             yield
         absent.require_none()
-        return Response(body=encode_time_spans(spans))
+        return Response(body=(yield from time_span_steps(spans)))
 
     def _time_span(self, group: str, topic: str, queue_id: int) -> QueueTimeSpan:
         queue_offset_max = self._store.queue_offset_max(topic.encode(), queue_id)

@@ -1,21 +1,26 @@
-"""Queue locks of orderly consumers: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+"""Queue locks of orderly consumers: LOCK_BATCH_MQ and UNLOCK_BATCH_MQ.
+
+A request may name thousands of queues, which are looked at in steps. Requests of one client of a
+group are carried out in the order in which they came, because a lock that overtakes an unlock, or
+the other way round, would leave a queue to nobody or to two.
+"""
 
 from __future__ import annotations
+
+from collections import deque
+from collections.abc import Generator
 
 from contrail.broker.handlers.offsets import GroupSettings, TopicSettings
 from contrail.broker.services.address_shares import owner_of
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.system_names import SystemNames
 from contrail.clock import Clock
-from contrail.protocol.bodies.locks import (
-    LockRequest,
-    decode_lock_request,
-    encode_locked_queues,
-)
+from contrail.protocol.bodies.locks import LockBody, decode_lock_body, locked_queues_steps
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.json_style import MessageQueue
 from contrail.wire.peer import Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 
 class LockHandlers:
@@ -30,13 +35,19 @@ class LockHandlers:
         broker_name: str,
         clock: Clock,
         names: SystemNames,
+        in_slices: InSlices = in_one_go,
     ) -> None:
+        """``in_slices`` must carry every request out by itself and to its end."""
+        self.handle_lock = in_slices(self._lock)
+        self.handle_unlock = in_slices(self._unlock)
         self._locks = locks
         self._groups = groups
         self._topics = topics
         self._broker_name = broker_name
         self._clock = clock
         self._names = names
+        # Requests under way, by group and client, in the order in which they came.
+        self._lines: dict[tuple[str, str], deque[object]] = {}
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -44,23 +55,55 @@ class LockHandlers:
             RequestCode.UNLOCK_BATCH_MQ: self.handle_unlock,
         }
 
-    def handle_lock(self, request: Request, peer: Peer) -> Response:
+    def _lock(self, request: Request, peer: Peer) -> Steps:
         """Grant what is there and free; the answer lists it, and its remark says what is missing.
 
         RocketMQ grants any queue of any name, and keeps it.
         """
-        wanted = self._read(request)
-        if self._groups.get(wanted.group) is None:
-            remark = f"nothing is locked: consumer group {wanted.group[:255]!r} does not exist"
-            return Response(remark=remark, body=encode_locked_queues([]))
-        present = [queue for queue in wanted.queues if self._is_there(queue)]
-        owner, now_ms = owner_of(peer), self._clock.now_ms()
-        held = self._locks.lock(wanted.group, present, wanted.client_id, now_ms, owner=owner)
+        body = decode_lock_body(request.body)
+        return (yield from self._in_order(body, self._granted(body, peer)))
+
+    def _unlock(self, request: Request, peer: Peer) -> Steps:
+        body = decode_lock_body(request.body)
+        return (yield from self._in_order(body, self._released(body)))
+
+    def _in_order(self, body: LockBody, work: Steps) -> Steps:
+        """Carry ``work`` out once the client's requests before it are done."""
+        key = (body.group, body.client_id)
+        line = self._lines.setdefault(key, deque())
+        line.append(work)
+        try:
+            while line[0] is not work:
+                yield
+            return (yield from work)
+        finally:
+            line.remove(work)
+            if not line:
+                del self._lines[key]
+
+    def _granted(self, body: LockBody, peer: Peer) -> Steps:
+        queues = yield from self._queues(body)
+        if self._groups.get(body.group) is None:
+            remark = f"nothing is locked: consumer group {body.group[:255]!r} does not exist"
+            return Response(remark=remark, body=(yield from locked_queues_steps([])))
+        owner, client_id = owner_of(peer), body.client_id
+        held: list[MessageQueue] = []
+        grants: list[int] = []
+        absent_count = denied_count = 0
+        for queue in queues:
+            if not self._is_there(queue):
+                absent_count += 1
+            elif self._locks.lock(
+                body.group, (queue,), client_id, self._clock.now_ms(), owner=owner
+            ):
+                held.append(queue)
+                grants += self._locks.grants(body.group, (queue,), client_id) or ()
+            else:
+                denied_count += 1
+            yield
         return Response(
-            remark=self._remark(len(wanted.queues) - len(present), len(held) < len(present), owner),
-            body=encode_locked_queues(
-                held, self._locks.grants(wanted.group, held, wanted.client_id)
-            ),
+            remark=self._remark(absent_count, denied_count > 0, owner),
+            body=(yield from locked_queues_steps(held, grants or None)),
         )
 
     def _is_there(self, queue: MessageQueue) -> bool:
@@ -80,14 +123,21 @@ class LockHandlers:
             return f"{absent_count} queues are not locked: {self._broker_name!r} has none such"
         return None
 
-    def handle_unlock(self, request: Request, peer: Peer) -> Response:
-        wanted = self._read(request)
-        self._locks.unlock(wanted.group, wanted.queues, wanted.client_id)
+    def _released(self, body: LockBody) -> Steps:
+        for queue in (yield from self._queues(body)):
+            self._locks.unlock(body.group, (queue,), body.client_id)
+            yield
         return Response()
 
-    def _read(self, request: Request) -> LockRequest:
-        wanted = decode_lock_request(request.body)
-        self._names.require_group(wanted.group)
-        for topic in {queue.topic for queue in wanted.queues}:
+    def _queues(self, body: LockBody) -> Generator[None, None, tuple[MessageQueue, ...]]:
+        """The queues that are named, one step for each.
+
+        Raises:
+            RequestRejected: one is malformed, or no client's to lock; none has been looked at yet.
+        """
+        self._names.require_group(body.group)
+        queues = yield from body.queue_steps()
+        for topic in {queue.topic for queue in queues}:
             self._names.require_readable(topic)
-        return wanted
+            yield
+        return queues

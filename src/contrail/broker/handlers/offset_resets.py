@@ -7,7 +7,7 @@ there. With ``useServerSideResetOffset=false`` the clients are told instead, and
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Generator, Iterable
 
 from contrail.broker.handlers.offsets import GroupSettings, QueueStore, TopicSettings
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -16,13 +16,14 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.shares import THIS_HOST
 from contrail.errors import RequestRejected
 from contrail.model.topic import TopicConfig
-from contrail.protocol.bodies.reset import encode_reset_offsets, encode_reset_offsets_as_list
+from contrail.protocol.bodies.reset import encode_reset_offsets_as_list, reset_offsets_steps
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue
 from contrail.store.services.residency import AbsentParts
 from contrail.wire.peer import Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 _log = logging.getLogger(__name__)
 
@@ -30,6 +31,9 @@ ALL_QUEUES = -1
 NO_OFFSET = -1
 # V3_0_7_SNAPSHOT, the first client that understands the notice.
 CLIENT_VERSION_MIN = 28
+
+_PlaceSteps = Generator[None, None, dict[int, int]]
+"""Looks offsets up by queue, one step for each."""
 
 
 class ResetHandlers:
@@ -45,8 +49,10 @@ class ResetHandlers:
         store: QueueStore,
         settings: RuntimeSettings,
         wake: Callable[[bytes], None] = lambda topic: None,
+        in_slices: InSlices = in_one_go,
     ) -> None:
         """``wake`` answers the held pulls of a topic: a reset shall not wait for their time."""
+        self.handle_reset = in_slices(self._reset)
         self._wake = wake
         self._offsets = offsets
         self._consumers = consumers
@@ -58,15 +64,16 @@ class ResetHandlers:
     def table(self) -> dict[int, Handler]:
         return {RequestCode.INVOKE_BROKER_TO_RESET_OFFSET: self.handle_reset}
 
-    def handle_reset(self, request: Request, peer: Peer) -> Response:
+    def _reset(self, request: Request, peer: Peer) -> Steps:
+        """Places are looked up in steps, one for each queue; then all queues are reset at once."""
         fields = HeaderFields(request)
         group = fields.text("group")
         topic = self._require_topic(fields.text("topic"))
         if self._settings.config.server_side_reset:
-            answer = self._reset_here(group, topic, fields)
+            answer = yield from self._reset_here(group, topic, fields)
         else:
             as_list = request.language == "CPP"
-            answer = self._reset_by_clients(group, topic, fields, as_list=as_list)
+            answer = yield from self._reset_by_clients(group, topic, fields, as_list=as_list)
         _log.info("%s has reset group %r on topic %r", peer.address, group, topic.topic)
         return answer
 
@@ -76,12 +83,12 @@ class ResetHandlers:
             raise RequestRejected(ResponseCode.TOPIC_NOT_EXIST, f"topic {topic!r} does not exist")
         return found
 
-    def _reset_here(self, group: str, topic: TopicConfig, fields: HeaderFields) -> Response:
+    def _reset_here(self, group: str, topic: TopicConfig, fields: HeaderFields) -> Steps:
         if self._groups.get(group) is None:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"group {group!r} does not exist"
             )
-        wanted = self._plan_reset(topic, fields)
+        wanted = yield from self._plan_reset(topic, fields)
         if not wanted:
             raise RequestRejected(
                 ResponseCode.SYSTEM_ERROR, f"topic {topic.topic!r} has no queues to reset"
@@ -92,14 +99,16 @@ class ResetHandlers:
             self._offsets.assign_reset(group, topic.topic, queue_id, consumer_offset)
         self._wake(topic.topic.encode())
         self._offsets.require_writable()
-        return Response(body=encode_reset_offsets(self._by_queue(topic.topic, wanted)))
+        table = self._by_queue(topic.topic, wanted)
+        return Response(body=(yield from reset_offsets_steps(table)))
 
-    def _plan_reset(self, topic: TopicConfig, fields: HeaderFields) -> dict[int, int]:
+    def _plan_reset(self, topic: TopicConfig, fields: HeaderFields) -> _PlaceSteps:
         """The new offset of each queue that is to be reset."""
         queue_id = fields.integer("queueId", ALL_QUEUES)
         timestamp_ms = fields.long("timestamp")
         if queue_id < 0:
-            return self._places(topic.topic, range(topic.read_queue_count), timestamp_ms)
+            queues = range(topic.read_queue_count)
+            return (yield from self._places(topic.topic, queues, timestamp_ms))
         consumer_offset = fields.long("offset", NO_OFFSET)
         if consumer_offset == NO_OFFSET:
             return {queue_id: self._place(topic.topic, queue_id, timestamp_ms)}
@@ -116,12 +125,13 @@ class ResetHandlers:
                 f"which holds {low} to {high}",
             )
 
-    def _places(self, topic: str, queues: Iterable[int], timestamp_ms: int) -> dict[int, int]:
+    def _places(self, topic: str, queues: Iterable[int], timestamp_ms: int) -> _PlaceSteps:
         found: dict[int, int] = {}
         absent = AbsentParts()
         for queue_id in queues:
             with absent:
                 found[queue_id] = self._place(topic, queue_id, timestamp_ms)
+            yield
         absent.require_none()
         return found
 
@@ -133,11 +143,11 @@ class ResetHandlers:
 
     def _reset_by_clients(
         self, group: str, topic: TopicConfig, fields: HeaderFields, *, as_list: bool
-    ) -> Response:
+    ) -> Steps:
         timestamp_ms, force = fields.long("timestamp"), fields.boolean("isForce")
-        wanted = self._plan_notice(group, topic, timestamp_ms, force)
+        wanted = yield from self._plan_notice(group, topic, timestamp_ms, force)
         table = self._by_queue(topic.topic, wanted)
-        body = encode_reset_offsets(table)
+        body = yield from reset_offsets_steps(table)
         notice = encode_reset_offsets_as_list(table) if as_list else body
         header = {
             "group": group,
@@ -152,7 +162,7 @@ class ResetHandlers:
 
     def _plan_notice(
         self, group: str, topic: TopicConfig, timestamp_ms: int, force: bool
-    ) -> dict[int, int]:
+    ) -> _PlaceSteps:
         """Without force a group only goes back: progress that is behind the time stays."""
         reached = {}
         for queue_id in range(topic.write_queue_count):
@@ -162,7 +172,7 @@ class ResetHandlers:
                     ResponseCode.SYSTEM_ERROR,
                     f"group {group!r} has no offset on queue {queue_id} of topic {topic.topic!r}",
                 )
-        places = self._places(topic.topic, reached, timestamp_ms)
+        places = yield from self._places(topic.topic, reached, timestamp_ms)
         if force:
             return places
         return {queue_id: min(place, reached[queue_id]) for queue_id, place in places.items()}

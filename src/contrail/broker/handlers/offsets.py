@@ -223,7 +223,7 @@ class OffsetHandlers:
         return Response()
 
     def _corrections(self, request: Request, peer: Peer) -> Steps:
-        """The lowest offset of any group, by queue; a group is a step.
+        """The lowest offset of any group, by queue; a queue of a group is a step.
 
         Where the compared group is behind all others, the answer is the largest number there is:
         nothing to correct. The groups to leave out are left out, and nothing else happens to them.
@@ -237,6 +237,7 @@ class OffsetHandlers:
                 if consumer_offset >= self._store.queue_offset_min(topic.encode(), queue_id):
                     known = lowest.get(queue_id, consumer_offset)
                     lowest[queue_id] = min(known, consumer_offset)
+                yield
             yield
         for queue_id, consumer_offset in self._offsets.of_group(compared, topic).items():
             if lowest.get(queue_id, consumer_offset) > consumer_offset:

@@ -12,11 +12,12 @@ from contrail.errors import RecordDamaged, RequestRejected
 from contrail.model.fastjson import dumps
 from contrail.model.subscription import SubscriptionData
 from contrail.model.topic import TopicConfig
-from contrail.protocol.bodies.queue_rows import encode_queue_rows
+from contrail.protocol.bodies.queue_rows import queue_rows_steps
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FRAME_BYTES_MAX, Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.wire.peer import Handler, Peer
+from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
 RESULT_COUNT_MAX = 64
 UNIQUE_KEY_COUNT = 32
@@ -58,7 +59,9 @@ class QueryHandlers:
         filters: FilterTable,
         *,
         names: SystemNames,
+        in_slices: InSlices = in_one_go,
     ) -> None:
+        self.handle_rows = in_slices(self._rows)
         self._names = names
         self._store = store
         self._topics = topics
@@ -123,7 +126,7 @@ class QueryHandlers:
                 remark = str(error)
             raise RequestRejected(ResponseCode.SYSTEM_ERROR, remark) from error
 
-    def handle_rows(self, request: Request, peer: Peer) -> Response:
+    def _rows(self, request: Request, peer: Peer) -> Steps:
         """A queue's rows, and what a group's filter on the topic is."""
         fields = HeaderFields(request)
         topic, queue_id = fields.text("topic"), fields.integer("queueId")
@@ -140,15 +143,14 @@ class QueryHandlers:
             remark = f"index {queue_offset} of queue {queue_id} of {topic!r} is not there"
             return Response(remark=remark)
         subscription, filter_text = self._filter_of(group, topic)
-        return Response(
-            body=encode_queue_rows(
-                self._store.rows(encoded, queue_id, queue_offset, min(count, ROW_COUNT_MAX)),
-                queue_offset_min=low,
-                queue_offset_max=high,
-                subscription=subscription,
-                filter_text=filter_text,
-            )
+        body = yield from queue_rows_steps(
+            self._store.rows(encoded, queue_id, queue_offset, min(count, ROW_COUNT_MAX)),
+            queue_offset_min=low,
+            queue_offset_max=high,
+            subscription=subscription,
+            filter_text=filter_text,
         )
+        return Response(body=body)
 
     def _is_queue(self, topic: str, queue_id: int) -> bool:
         """Whether messages may be sent there or read from there, though none ever were."""

@@ -20,7 +20,7 @@ from contrail.protocol.bodies.topics import (
     QueueReach,
     decode_topic_list,
     encode_topic,
-    encode_topic_stats,
+    topic_stats_steps,
     topic_table_steps,
 )
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -229,7 +229,8 @@ class TopicHandlers:
                 reaches[queue] = self._reach(topic.encode(), queue_id)
             yield
         absent.require_none()
-        return Response(body=encode_topic_stats(reaches, self._stats.topic_put_per_second(topic)))
+        rate = self._stats.topic_put_per_second(topic)
+        return Response(body=(yield from topic_stats_steps(reaches, rate)))
 
     def _reach(self, topic: bytes, queue_id: int) -> QueueReach:
         high = self._store.queue_offset_max(topic, queue_id)

@@ -17,6 +17,7 @@ from contrail.protocol.json_style import (
     decode_message_queue,
     encode_body,
     rendered,
+    rendered_array,
     rendered_object,
 )
 
@@ -157,8 +158,12 @@ def decode_consume_stats_list(body: bytes) -> dict[str, list[ConsumeStats]]:
 
 def consume_stats_steps(stats: ConsumeStats) -> Generator[None, None, bytes]:
     """As ``encode_consume_stats``, with a step for each queue."""
+    return encode_body((yield from _stats_steps(stats)))
+
+
+def _stats_steps(stats: ConsumeStats) -> Generator[None, None, Rendered]:
     table = yield from rendered_object(stats.progress, QueueProgress.to_fields)
-    return encode_body({"consumeTps": stats.tps, "offsetTable": table})
+    return rendered({"consumeTps": stats.tps, "offsetTable": table})
 
 
 class ConsumeStatsList:
@@ -170,10 +175,10 @@ class ConsumeStatsList:
         self._behind_count = self._in_flight_count = 0
 
     def add(self, group: str, entries: Iterable[ConsumeStats]) -> Generator[None, None, None]:
-        """Take a group in, with a step for each of its topics."""
+        """Take a group in, with a step for each of its queues."""
         shown = []
         for stats in entries:
-            shown.append(rendered(stats.to_fields()))
+            shown.append((yield from _stats_steps(stats)))
             self._behind_count += stats.behind_count
             self._in_flight_count += stats.in_flight_count
             yield
@@ -201,8 +206,10 @@ def encode_consume_stats_list(
     return answer.encode()
 
 
-def encode_time_spans(spans: Iterable[QueueTimeSpan]) -> bytes:
-    return encode_body({"consumeTimeSpanSet": [span.to_fields() for span in spans]})
+def time_span_steps(spans: Iterable[QueueTimeSpan]) -> Generator[None, None, bytes]:
+    """The answer to QUERY_CONSUME_TIME_SPAN, with a step for each queue."""
+    shown = yield from rendered_array(spans, QueueTimeSpan.to_fields)
+    return encode_body({"consumeTimeSpanSet": shown})
 
 
 def decode_time_spans(body: bytes) -> list[QueueTimeSpan]:

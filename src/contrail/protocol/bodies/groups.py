@@ -8,7 +8,13 @@ from typing import NamedTuple
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import FastJsonError, Fields
 from contrail.model.group import SubscriptionGroupConfig
-from contrail.protocol.json_style import body_errors, decode_body, encode_body, rendered_object
+from contrail.protocol.json_style import (
+    at_once,
+    body_errors,
+    decode_body,
+    encode_body,
+    rendered_object,
+)
 
 PULL_MODE = "PULL"
 POP_MODE = "POP"
@@ -33,12 +39,7 @@ def encode_group_table(
     data_version: DataVersion,
 ) -> bytes:
     """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG."""
-    steps = group_table_steps(groups, forbidden, data_version)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+    return at_once(group_table_steps(groups, forbidden, data_version))
 
 
 def group_table_steps(

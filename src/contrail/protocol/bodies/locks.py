@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from dataclasses import dataclass
 
-from contrail.model.fastjson import FastJsonError, Fields
+from contrail.model.fastjson import FastJsonError, Fields, JsonValue
 from contrail.protocol.json_style import (
     MessageQueue,
+    at_once,
     body_errors,
     client_id_of,
     decode_body,
     encode_body,
+    rendered_array,
 )
 
 QUEUES_MAX = 4096
 """Most queues of one request."""
 
 _GRANTS = "contrailGrants"
+_QUEUES = "mqSet"
+_WHAT = "a set of queues to lock or unlock"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,17 +37,46 @@ class LockRequest:
     only_this_broker: bool = False
 
 
-def decode_lock_request(body: bytes) -> LockRequest:
-    """Raises ``RequestRejected`` for a body that is absent or malformed."""
-    what = "a set of queues to lock or unlock"
-    fields = decode_body(body, what)
-    with body_errors(what):
-        return LockRequest(
+@dataclass(frozen=True, slots=True)
+class LockBody:
+    """The body of such a request, whose queues have not been looked at yet."""
+
+    group: str
+    client_id: str
+    only_this_broker: bool
+    entries: list[JsonValue]
+
+    def queue_steps(self) -> Generator[None, None, tuple[MessageQueue, ...]]:
+        """The queues, with a step for each.
+
+        Raises:
+            RequestRejected: one of them is malformed.
+        """
+        queues = []
+        with body_errors(_WHAT):
+            for entry in self.entries:
+                queues.append(_queue(entry, _QUEUES))
+                yield
+        return tuple(queues)
+
+
+def decode_lock_body(body: bytes) -> LockBody:
+    """Raises ``RequestRejected`` for a body that is absent or malformed but for its queues."""
+    fields = decode_body(body, _WHAT)
+    with body_errors(_WHAT):
+        return LockBody(
             group=fields.text("consumerGroup", ""),
             client_id=client_id_of(fields, "clientId"),
-            queues=_queues(fields, "mqSet"),
             only_this_broker=fields.boolean("onlyThisBroker", False),
+            entries=_entries(fields, _QUEUES),
         )
+
+
+def decode_lock_request(body: bytes) -> LockRequest:
+    """Raises ``RequestRejected`` for a body that is absent or malformed."""
+    found = decode_lock_body(body)
+    queues = at_once(found.queue_steps())
+    return LockRequest(found.group, found.client_id, queues, found.only_this_broker)
 
 
 def encode_lock_request(lock: LockRequest) -> bytes:
@@ -57,15 +90,16 @@ def encode_lock_request(lock: LockRequest) -> bytes:
     )
 
 
-def encode_locked_queues(
+def locked_queues_steps(
     queues: Iterable[MessageQueue], grants: Iterable[int] | None = None
-) -> bytes:
-    """The answer to a lock request: the queues that its client holds now.
+) -> Generator[None, None, bytes]:
+    """The answer to a lock request: the queues that its client holds now, with a step for each.
 
     ``grants`` is Contrail's own: a number for each queue, the same as long as nobody else had it.
     """
+    shown = yield from rendered_array(queues)
     more = {} if grants is None else {_GRANTS: list(grants)}
-    return encode_body({"lockOKMQSet": list(queues), **more})
+    return encode_body({"lockOKMQSet": shown, **more})
 
 
 def decode_locked_queues(body: bytes) -> dict[MessageQueue, int]:
@@ -86,9 +120,15 @@ def decode_locked_queues(body: bytes) -> dict[MessageQueue, int]:
 
 
 def _queues(fields: Fields, name: str) -> tuple[MessageQueue, ...]:
+    return tuple(_queue(entry, name) for entry in _entries(fields, name))
+
+
+def _entries(fields: Fields, name: str) -> list[JsonValue]:
     entries = fields.array(name)
     if len(entries) > QUEUES_MAX:
         raise FastJsonError(f"{name} has {len(entries)} entries, at most {QUEUES_MAX} are taken")
-    return tuple(
-        MessageQueue.from_fields(Fields(entry, f"an entry of {name}")) for entry in entries
-    )
+    return entries
+
+
+def _queue(entry: JsonValue, name: str) -> MessageQueue:
+    return MessageQueue.from_fields(Fields(entry, f"an entry of {name}"))

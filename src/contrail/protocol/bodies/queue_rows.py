@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Protocol
 
 from contrail.model.subscription import SubscriptionData
-from contrail.protocol.json_style import encode_body
+from contrail.protocol.json_style import encode_body, rendered_array
 
 # A tags code below this is the address of an extension unit.
 _EXTENSION_ADDRESS_MAX = -(1 << 31) - 1
@@ -23,20 +23,22 @@ class Row(Protocol):
     def tags_code(self) -> int: ...
 
 
-def encode_queue_rows(
+def queue_rows_steps(
     rows: Sequence[Row],
     *,
     queue_offset_min: int,
     queue_offset_max: int,
     subscription: SubscriptionData | None = None,
     filter_text: str | None = None,
-) -> bytes:
+) -> Generator[None, None, bytes]:
+    """The answer to QUERY_CONSUME_QUEUE, with a step for each row."""
+    shown = yield from rendered_array(rows, _row)
     return encode_body(
         {
             "filterData": filter_text,
             "maxQueueIndex": queue_offset_max,
             "minQueueIndex": queue_offset_min,
-            "queueData": [_row(row) for row in rows],
+            "queueData": shown,
             "subscriptionData": None if subscription is None else subscription.to_fields(),
         }
     )

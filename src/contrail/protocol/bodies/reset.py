@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
 
 from contrail.protocol.json_style import (
     MessageQueue,
+    at_once,
     body_errors,
     decode_body,
     decode_message_queue,
     encode_body,
+    rendered_object,
 )
 
 OffsetsByQueue = Mapping[MessageQueue, int]
@@ -17,7 +19,12 @@ OffsetsByQueue = Mapping[MessageQueue, int]
 
 
 def encode_reset_offsets(offsets: OffsetsByQueue) -> bytes:
-    return encode_body({"offsetTable": offsets})
+    return at_once(reset_offsets_steps(offsets))
+
+
+def reset_offsets_steps(offsets: OffsetsByQueue) -> Generator[None, None, bytes]:
+    """The same, with a step for each queue."""
+    return encode_body({"offsetTable": (yield from rendered_object(offsets))})
 
 
 def encode_reset_offsets_as_list(offsets: OffsetsByQueue) -> bytes:
@@ -64,7 +71,7 @@ def decode_consumer_statuses(body: bytes) -> dict[str, dict[MessageQueue, int]]:
 
 
 def _decode_table(body: bytes, name: str, what: str) -> dict[MessageQueue, int]:
-    fields = decode_body(body, what)
+    fields = decode_body(body, what, has_raw_keys=True)
     with body_errors(what):
         table = fields.integers(name)
     return {decode_message_queue(key): offset for key, offset in table.items()}

@@ -11,6 +11,7 @@ from contrail.model.topic import TopicConfig
 from contrail.protocol.bodies.rates import read_rate
 from contrail.protocol.json_style import (
     MessageQueue,
+    at_once,
     body_errors,
     decode_body,
     decode_message_queue,
@@ -26,6 +27,13 @@ class QueueReach(NamedTuple):
     queue_offset_max: int
     last_store_timestamp_ms: int
 
+    def to_fields(self) -> dict[str, object]:
+        return {
+            "lastUpdateTimestamp": self.last_store_timestamp_ms,
+            "maxOffset": self.queue_offset_max,
+            "minOffset": self.queue_offset_min,
+        }
+
 
 def encode_topic(config: TopicConfig) -> bytes:
     """The answer to GET_TOPIC_CONFIG; we have no queue mapping to put beside it."""
@@ -34,12 +42,7 @@ def encode_topic(config: TopicConfig) -> bytes:
 
 def encode_topic_table(topics: Mapping[str, TopicConfig], data_version: DataVersion) -> bytes:
     """The answer to GET_ALL_TOPIC_CONFIG; the tables of queue mappings are empty."""
-    steps = topic_table_steps(topics, data_version)
-    while True:
-        try:
-            next(steps)
-        except StopIteration as done:
-            return done.value  # type: ignore[no-any-return]
+    return at_once(topic_table_steps(topics, data_version))
 
 
 def topic_table_steps(
@@ -96,16 +99,11 @@ def decode_topic_list(body: bytes) -> list[TopicConfig]:
         return [TopicConfig.from_fields(Fields(entry, "a topic"), "") for entry in entries]
 
 
-def encode_topic_stats(reaches: Mapping[MessageQueue, QueueReach], put_per_second: float) -> bytes:
-    """The answer to GET_TOPIC_STATS_INFO."""
-    table = {
-        queue: {
-            "lastUpdateTimestamp": reach.last_store_timestamp_ms,
-            "maxOffset": reach.queue_offset_max,
-            "minOffset": reach.queue_offset_min,
-        }
-        for queue, reach in reaches.items()
-    }
+def topic_stats_steps(
+    reaches: Mapping[MessageQueue, QueueReach], put_per_second: float
+) -> Generator[None, None, bytes]:
+    """The answer to GET_TOPIC_STATS_INFO, with a step for each queue."""
+    table = yield from rendered_object(reaches, QueueReach.to_fields)
     return encode_body({"offsetTable": table, "topicPutTps": put_per_second})
 
 
