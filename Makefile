@@ -12,16 +12,9 @@ KERNEL_SOURCES := $(wildcard src/contrail/kernels/*.py src/contrail/kernels/*.px
 INSTALLED := $(VENV)/.installed
 KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
 
-# Two workers, a whole file each, in the order of tests/conftest.py: most of these tests wait for
-# other processes. Spark fills the machine by itself: all its tests share one session. What measures,
-# or moves the clock of a broker that must keep up, runs alone last.
-PARALLEL := -n 2 --dist loadfile --no-loadscope-reorder
-ALONE := $(wildcard tests/e2e/test_bench_*.py tests/e2e/test_cold_reads.py \
-	tests/history/test_kills_timer.py tests/history/test_kills_client.py)
-
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test check bench bench-compare bench-quick torture docs clean
+.PHONY: help setup demo test test-all check bench bench-compare bench-quick torture docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -32,12 +25,14 @@ demo: setup ## a cluster of two brokers, messages of every kind, a kill -9, Spar
 	@scripts/tools.sh spark
 	$(BIN)/python scripts/demo.py
 
-test: setup ## every test but the long campaigns, then the kernels' tests again interpreted
+test: setup ## every test but whole matrices and long campaigns, in the steps of tests/plan.toml
 	@scripts/tools.sh java
-	scripts/test_step.sh $(BIN)/python tests $(addprefix --ignore=,tests/spark $(ALONE)) $(PARALLEL)
-	scripts/test_step.sh $(BIN)/python tests/spark
-	CONTRAIL_KERNELS=pure scripts/test_step.sh $(BIN)/python $(wildcard tests/unit tests/property tests/fault) $(PARALLEL)
-	scripts/test_step.sh $(BIN)/python $(ALONE)
+	$(BIN)/python -m scripts.run_tests test
+
+test-all: setup ## one part of tests/plan.toml with its whole matrices, recorded: make test-all PART=store
+	@test -n "$(PART)" || { echo 'name a part of tests/plan.toml: make test-all PART=store' >&2; exit 2; }
+	@scripts/tools.sh java
+	$(BIN)/python -m scripts.run_tests all $(PART)
 
 check: setup ## format, lint, types, import contracts, unit and property tests: about a minute
 	$(BIN)/ruff format --check

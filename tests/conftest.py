@@ -1,4 +1,4 @@
-"""What every test run shares: Hypothesis profiles, and a line about the kernels under test."""
+"""What every test run shares: Hypothesis profiles, the kernels under test, the slowest files."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from hypothesis import settings
 
 from contrail.kernels import compiled_kernels
+from tests.run_report import WORTH_TELLING_S, RunReport, write
 
 # No deadline: a shared two-core machine makes single examples slow without making them wrong.
 # The blob printed with a failure replays it.
@@ -33,3 +34,18 @@ def pytest_report_header() -> str:
     found = compiled_kernels()
     compiled = [name for name, is_compiled in found.items() if is_compiled]
     return f"kernels: {len(compiled)} of {len(found)} compiled"
+
+
+_report = RunReport()
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    _report.take(report)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    # Workers have no terminal: the process that started them has heard of all their tests.
+    write(_report)
+    if sum(_report.seconds.values()) > WORTH_TELLING_S:
+        terminalreporter.section("the ten slowest files")
+        terminalreporter.write_line("\n".join(_report.slowest()))

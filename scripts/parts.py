@@ -1,0 +1,116 @@
+"""tests/plan.toml: the parts that the test files are divided into, and the steps of `make test`."""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+PLAN = ROOT / "tests" / "plan.toml"
+REACH_A_KERNEL = ROOT / "tests" / "reach_a_kernel.txt"
+
+# The marks that each target selects by.
+QUICK = "not torture and not matrix"
+WHOLE = "not torture"
+TORTURE = "torture"
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One call of pytest: which files, how many workers, which kernels."""
+
+    name: str
+    files: list[str]
+    marks: str
+    workers: int = 0
+    kernels: str = ""
+
+    @property
+    def arguments(self) -> list[str]:
+        spread = ["-n", str(self.workers), "--dist", "loadfile", "--no-loadscope-reorder"]
+        return ["-m", self.marks, *(spread if self.workers else []), *self.files]
+
+
+class Plan:
+    """The parts by name and the steps in order."""
+
+    def __init__(self, text: str, root: Path = ROOT) -> None:
+        read: dict[str, Any] = tomllib.loads(text)
+        self._root = root
+        self._parts: dict[str, dict[str, Any]] = read["parts"]
+        self._steps: list[dict[str, Any]] = read["steps"]
+
+    @property
+    def part_names(self) -> list[str]:
+        return sorted(self._parts)
+
+    def files(self, part: str) -> list[str]:
+        """The test files of a part: those that no part before it has."""
+        own = self._named_by(part)
+        if not self._parts[part].get("again"):
+            for earlier in self._parts:
+                if earlier == part:
+                    break
+                if not self._parts[earlier].get("again"):
+                    own -= self._named_by(earlier)
+        return sorted(own)
+
+    def whole(self, part: str) -> Run:
+        """What `make test-all` runs for a part."""
+        settings = self._parts[part]
+        return Run(
+            part,
+            self.files(part),
+            WHOLE,
+            settings.get("workers", 0),
+            settings.get("kernels", ""),
+        )
+
+    def steps(self) -> Iterator[Run]:
+        """What `make test` runs, step by step."""
+        for step in self._steps:
+            files = sorted(file for part in step["parts"] for file in self._quick_files(part))
+            kernels = {self._parts[part].get("kernels", "") for part in step["parts"]}
+            assert len(kernels) == 1, f"the parts {step['parts']} want different kernels"
+            yield Run(" ".join(step["parts"]), files, QUICK, step.get("workers", 0), *kernels)
+
+    def _quick_files(self, part: str) -> list[str]:
+        files = self.files(part)
+        if self._parts[part].get("kernels") != "pure" or not REACH_A_KERNEL.exists():
+            return files
+        return [file for file in listed_files() if file in files]
+
+    def _named_by(self, part: str) -> set[str]:
+        return {
+            path.relative_to(self._root).as_posix()
+            for pattern in self._parts[part]["files"]
+            for place in self._root.glob(pattern)
+            for path in ([place] if place.is_file() else place.rglob("test_*.py"))
+        }
+
+
+def listed_files() -> list[str]:
+    """The files of tests/reach_a_kernel.txt."""
+    lines = REACH_A_KERNEL.read_text(encoding="utf-8").splitlines()
+    return [line for line in lines if line and not line.startswith("#")]
+
+
+def read_plan() -> Plan:
+    return Plan(PLAN.read_text(encoding="utf-8"))
+
+
+def all_test_files(root: Path = ROOT) -> list[str]:
+    return sorted(path.relative_to(root).as_posix() for path in (root / "tests").rglob("test_*.py"))
+
+
+def is_selected(marks: set[str], expression: str) -> bool:
+    """Whether a test with these marks is run under an expression of `[not] mark and …`."""
+    for term in expression.split(" and "):
+        word, _, name = term.rpartition(" ")
+        assert word in ("", "not"), f"not a simple expression: {expression}"
+        if (name in marks) != (word == ""):
+            return False
+    return True

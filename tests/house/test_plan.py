@@ -1,0 +1,135 @@
+"""Every test file has a part and a step, and every proof of the ledger a target that runs it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from scripts.parts import QUICK, TORTURE, WHOLE, Plan, all_test_files, is_selected, read_plan
+from scripts.run_tests import RECORD, recorded
+from tests.house.test_status import ROOT, STATUS, TEST_ID, status_rows
+
+# What selects by itself or hands on what the target selects.
+TARGETS = {"test": "scripts.run_tests test", "test-all": "scripts.run_tests all $(PART)"}
+
+
+def marks_of(tree: ast.Module, owner: str | None, name: str) -> set[str]:
+    """The marks on a test function, its class and its module."""
+    found: set[str] = set()
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
+            found |= _marks(node.value)
+        if isinstance(node, ast.ClassDef) and node.name == owner:
+            found |= set().union(*map(_marks, node.decorator_list), marks_in(node.body, name))
+    return found | (set() if owner else marks_in(tree.body, name))
+
+
+def marks_in(body: list[ast.stmt], name: str) -> set[str]:
+    for node in body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
+            return set().union(*map(_marks, node.decorator_list))
+    return set()
+
+
+def _marks(expression: ast.expr) -> set[str]:
+    """Marks of a whole test: those of single parameters leave the others unmarked."""
+    if isinstance(expression, ast.List):
+        return set().union(*map(_marks, expression.elts))
+    return set(re.findall(r"^pytest\.mark\.(\w+)", ast.unparse(expression)))
+
+
+class Targets:
+    """Which make commands run a test."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._quick = {name for step in plan.steps() if not step.kernels for name in step.files}
+        self._part = {name: part for part in plan.part_names for name in plan.files(part)}
+
+    def of(self, file: str, marks: set[str]) -> list[str]:
+        targets = ["make test"] if file in self._quick and is_selected(marks, QUICK) else []
+        if file in self._part and is_selected(marks, WHOLE):
+            targets.append(f"make test-all PART={self._part[file]}")
+        return targets + (["make torture"] if is_selected(marks, TORTURE) else [])
+
+
+def test_every_row_of_the_ledger_names_a_proof_that_a_target_runs() -> None:
+    targets, trees, unrun = Targets(read_plan()), dict[str, ast.Module](), []
+    for row in status_rows(STATUS.read_text(encoding="utf-8")):
+        for match in filter(None, map(TEST_ID.match, row.proofs)):
+            file, owner, name = match[1], match[2], match[3]
+            if file not in trees:
+                trees[file] = ast.parse((ROOT / file).read_text(encoding="utf-8"))
+            if not targets.of(file, marks_of(trees[file], owner, name)):
+                unrun.append(match[0])
+    assert unrun == []
+
+
+SAMPLE = ast.parse(
+    """
+def test_plain(): ...
+@pytest.mark.matrix
+def test_whole(): ...
+@pytest.mark.timeout(3)
+@pytest.mark.torture
+def test_long(): ...
+@pytest.mark.parametrize("x", [pytest.param(1, marks=pytest.mark.matrix), 2])
+def test_partly(): ...
+class TestGroup:
+    @pytest.mark.torture
+    def test_long_too(self): ...
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "targets"),
+    [
+        (None, "test_plain", ["make test", "make test-all PART=store"]),
+        (None, "test_partly", ["make test", "make test-all PART=store"]),
+        (None, "test_whole", ["make test-all PART=store"]),
+        (None, "test_long", ["make torture"]),
+        ("TestGroup", "test_long_too", ["make torture"]),
+    ],
+)
+def test_a_test_is_found_in_the_targets_that_select_it(
+    owner: str | None, name: str, targets: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "tests").mkdir()
+    (tmp_path / "tests" / "test_it.py").touch()
+    plan = Plan('[parts.store]\nfiles = ["tests"]\n[[steps]]\nparts = ["store"]\n', tmp_path)
+    marks = marks_of(SAMPLE, owner, name)
+    assert Targets(plan).of("tests/test_it.py", marks) == targets
+    assert Targets(plan).of("tests/test_other.py", marks - {"torture"}) == []
+
+
+def test_every_test_file_has_one_part_and_every_part_is_a_step() -> None:
+    plan = read_plan()
+    parts = [name for name in plan.part_names if name != "interpreted"]
+    found = Counter(file for part in parts for file in plan.files(part))
+    assert [file for file in all_test_files() if found[file] != 1] == []
+    run = {name for step in plan.steps() for name in step.name.split()}
+    assert run == set(plan.part_names)
+
+
+def test_the_make_targets_run_the_plan() -> None:
+    recipes = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for target, command in TARGETS.items():
+        recipe = re.search(rf"^{target}:.*\n((?:\t.*\n)+)", recipes, re.MULTILINE)
+        assert recipe and command in recipe[1], target
+
+
+def test_the_recorded_parts_are_parts() -> None:
+    rows = re.findall(r"^\| `([\w-]+)` \|", RECORD.read_text(encoding="utf-8"), re.MULTILINE)
+    assert set(rows) <= set(read_plan().part_names)
+
+
+def test_a_recorded_run_replaces_the_one_before() -> None:
+    page = "# Parts\n\n| part | seconds |\n| --- | --- |\n| `cli` | 1 |\n| `store` | 2 |\n\nEnd.\n"
+    again = recorded(page, ["`cli`", "5"])
+    assert again == page.replace("| 1 |", "| 5 |")
+    more = recorded(again, ["`house`", "3"])
+    assert more.index("`cli`") < more.index("`house`") < more.index("`store`")

@@ -1,0 +1,89 @@
+"""The steps of `make test`: what is asked again, and what a run leaves behind."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from scripts import run_tests
+from scripts.parts import QUICK, Run
+from scripts.run_tests import Outcome, step
+from scripts.unsteady import Entry
+
+ROOT = Path(__file__).parents[2]
+TEST = "tests/e2e/test_it.py::test_it"
+RUN = Run("e2e", ["tests/e2e/test_it.py", "tests/e2e/test_other.py"], QUICK, workers=2)
+
+
+def outcome(*failed: str) -> Outcome:
+    return Outcome(int(bool(failed)), Counter(), dict.fromkeys(failed, "late"), Counter(), 1.0)
+
+
+def run_step(
+    monkeypatch: pytest.MonkeyPatch, ends: list[Outcome], entries: list[Entry]
+) -> tuple[int, list[Run]]:
+    asked: list[Run] = []
+
+    def answer(run: Run) -> Outcome:
+        asked.append(run)
+        return ends[len(asked) - 1]
+
+    monkeypatch.setattr(run_tests, "pytest_run", answer)
+    monkeypatch.setattr(run_tests, "committed_entries", lambda: entries)
+    return step(RUN, "abc1234").code, asked
+
+
+def test_a_failed_file_is_run_alone_and_printed_as_an_entry(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, asked = run_step(monkeypatch, [outcome(TEST), outcome()], [])
+    assert code == 0
+    assert [(run.files, run.workers) for run in asked[1:]] == [(["tests/e2e/test_it.py"], 0)]
+    assert f'test = "{TEST}"\ncommit = "abc1234"\nfailed = "late"' in capsys.readouterr().out
+
+
+def test_a_file_that_fails_alone_too_fails_the_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run_step(monkeypatch, [outcome(TEST), outcome(TEST)], [])[0] == 1
+
+
+def test_a_known_unsteady_test_is_not_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = Entry(TEST, "abc1234", "late", "unknown")
+    code, asked = run_step(monkeypatch, [outcome(TEST)], [known])
+    assert (code, len(asked)) == (1, 1)
+
+
+SAMPLE = """
+import pytest
+def test_good(): assert True
+def test_bad(): assert 1 == 2
+def test_left_out(): pytest.skip("no peer")
+@pytest.fixture
+def broken(): raise OSError("no port")
+def test_without(broken): ...
+"""
+
+
+@pytest.mark.parametrize("workers", ["0", "2"])
+def test_a_run_reports_counts_failures_and_seconds(workers: str, tmp_path: Path) -> None:
+    (tmp_path / "test_sample.py").write_text(SAMPLE)
+    (tmp_path / "conftest.py").write_text("from tests.conftest import *\n")
+    place = tmp_path / "report.json"
+    options = ["-n", workers, "--rootdir", str(tmp_path), "-c", "/dev/null"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", *options, "-p", "no:cacheprovider", str(tmp_path)],
+        cwd=ROOT,
+        env={"CONTRAIL_TEST_REPORT": str(place), "PYTHONPATH": f"{ROOT}:{ROOT / 'src'}"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    report = json.loads(place.read_text())
+    assert report["counts"] == {"passed": 1, "failed": 2, "skipped": 1}
+    why = {name.rpartition("::")[2]: said for name, said in report["failed"].items()}
+    assert why == {"test_bad": "assert 1 == 2", "test_without": "OSError: no port"}
+    assert [Path(file).name for file in report["seconds"]] == ["test_sample.py"]
