@@ -164,7 +164,7 @@ def _ours_is_empty(request: Request, theirs: Any, ours: Any) -> bool:
 
 
 def _marked(request: Request, theirs: Any, ours: Any) -> bool:
-    """Marked as an inner batch, which a single message is not, or as half of a transaction."""
+    """Marked as an inner batch, which only the broker writes, or as half of a transaction."""
     fields = request.fields or {}
     sys_flag = str(fields.get("sysFlag" if request.code == SEND_MESSAGE else "f", ""))
     if re.fullmatch(r"\d+", sys_flag) is None:
@@ -302,7 +302,7 @@ RULES: tuple[Rule, ...] = (
     _rule("locks-of-what-is-there", {41}, r"body\.lockOKMQSet.*", _only_theirs),
     _rule("unseen-queues", {321}, "code", _nothing_stored),
     _rule("wrapped-index", {321}, "body", _field_is("index", r"-?\d{19,}", _ours_is_empty)),
-    _rule("marks-without-meaning", {10, 310}, "code", _marked),
+    _rule("marks-without-meaning", {10, 310, 320}, "code", _marked),
     _rule("short-heartbeat", {34}, r"fields\.IS_SUB_CHANGE", _short_heartbeat),
     _rule("forbidden-kept", {353}, r"body\.readable", _what_is("story two forbidden")),
     _rule("forbidden-kept", {201}, r"body\.forbiddenTable\.TwoForbidden", _any),
