@@ -221,6 +221,62 @@ def test_a_deleted_topic_ends_its_held_pulls(cluster: LocalCluster, broker: Aske
         assert client.next_frame().code == ResponseCode.TOPIC_NOT_EXIST
 
 
+def _forbid_group(broker: Asker, group: str) -> None:
+    broker.make_group(group, consumeEnable=False)
+
+
+def _forbid_topic(broker: Asker, group: str) -> None:
+    broker.make_topic(f"of-{group}", perm=2)
+
+
+def _forbid_broker(broker: Asker, group: str) -> None:
+    broker.change_settings("brokerPermission=2\n")
+
+
+def _forbid_subscription(broker: Asker, group: str) -> None:
+    fields = {"group": group, "topic": f"of-{group}", "readable": "false"}
+    broker.done(RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields)
+
+
+def _forbid_filters(broker: Asker, group: str) -> None:
+    broker.change_settings("enablePropertyFilter=false\n")
+
+
+LOSSES = {
+    "group": (_forbid_group, ResponseCode.NO_PERMISSION),
+    "topic": (_forbid_topic, ResponseCode.NO_PERMISSION),
+    "broker": (_forbid_broker, ResponseCode.NO_PERMISSION),
+    "subscription": (_forbid_subscription, ResponseCode.NO_PERMISSION),
+    "filters": (_forbid_filters, ResponseCode.SYSTEM_ERROR),
+}
+
+
+@pytest.mark.parametrize("lost", LOSSES)
+def test_a_right_that_is_taken_away_ends_its_held_pulls_with_the_refusal(
+    cluster: LocalCluster, broker: Asker, lost: str
+) -> None:
+    group, (forbid, code) = f"losing-{lost}", LOSSES[lost]
+    topic, own = f"of-{group}", {"consumerGroup": group, "sysFlag": "2", "subVersion": "1"}
+    broker.make_topic(topic)
+    broker.make_group(group)
+    broker.change_settings("enablePropertyFilter=true\n")
+    if lost == "filters":
+        wanted = {"topic": topic, "subString": "a = 1", "expressionType": "SQL92"}
+    else:
+        wanted = {"topic": topic, "subString": "*"}
+    broker.done(RequestCode.HEART_BEAT, {}, heartbeat(group, wanted))
+    try:
+        with held_pull(cluster, topic, 0, **own) as client:
+            # A change that takes nothing away ends no pull.
+            broker.make_group(group, retryQueueNums=2)
+            broker.change_settings("traceOn=false\n")
+            forbid(broker, group)
+            answer = client.next_frame()
+        assert answer.code == code, answer.remark
+    finally:
+        broker.change_settings("brokerPermission=6\nenablePropertyFilter=false\ntraceOn=true\n")
+
+
 def test_without_long_polling_a_pull_is_held_for_a_second() -> None:
     with LocalCluster(clock=ManualClock(), properties={"longPollingEnable": "false"}) as short:
         broker = Asker(short)

@@ -23,6 +23,7 @@ from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.topics import TopicTable
 from contrail.clock import ManualClock
+from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.topic import TopicConfig
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request
@@ -47,12 +48,13 @@ class Room:
         self.store = MessageStore.open(
             small_config(root), clock=self.clock, on_arrival=lambda news: self.pulls.arrived(news)
         )
-        settings = RuntimeSettings(BrokerConfig())
+        settings = self.settings = RuntimeSettings(BrokerConfig())
+        self.groups = Groups(GroupTable(), settings)
         topics = Topics(TopicTable({"orders": TopicConfig("orders", 2, 2)}), settings)
         admission = PullAdmission(
             settings,
             topics,
-            Groups(GroupTable(), settings),
+            self.groups,
             ConsumerTable(),
             FilterTable(compile_sql),
             self.clock,
@@ -166,6 +168,48 @@ def test_a_changed_topic_wakes_its_pulls_in_turns(room: Room) -> None:
     room.pulls.wake_topic(b"orders")
     assert max(room.turns()) <= STEPS_PER_TURN
     assert sorted(room.answered) == [*range(MANY)]
+
+
+def test_pulls_of_a_disabled_group_are_refused_in_turns_and_others_sleep_on(room: Room) -> None:
+    for opaque in range(MANY):
+        room.hold(opaque)
+        room.hold(MANY + opaque, consumerGroup="other")
+    room.groups.update([SubscriptionGroupConfig("g", consume_enable=False)], 1)
+    room.pulls.check_held("g")
+    counts = room.turns()
+    assert max(counts) <= STEPS_PER_TURN
+    assert room.answered == [*range(MANY)]
+    assert {response.code for _, response in room.peer.replies} == {ResponseCode.NO_PERMISSION}
+    assert len(room.pulls.parked) == MANY
+
+
+def test_a_setting_that_changes_while_pulls_are_checked_is_heard_by_all(room: Room) -> None:
+    for opaque in range(MANY):
+        room.hold(opaque)
+    room.pulls.check_held("g")
+    room.loop.turn()
+    room.settings.change({"brokerPermission": "2"}, 1)
+    room.pulls.check_held()
+    room.pulls.check_held()
+    room.turns()
+    assert sorted(room.answered) == [*range(MANY)]
+    assert {response.code for _, response in room.peer.replies} == {ResponseCode.NO_PERMISSION}
+
+
+def test_a_deleted_group_that_is_made_again_for_a_pull_is_not_made_by_one_that_is_held(
+    room: Room,
+) -> None:
+    room.hold(1)
+    room.groups.delete("g", 1)
+    room.pulls.check_held("g")
+    room.turns()
+    assert room.groups.table.get("g") is None
+    assert room.answered == []
+    room.settings.change({"autoCreateSubscriptionGroup": "false"}, 1)
+    room.pulls.check_held("g")
+    room.turns()
+    [(_, answer)] = room.peer.replies
+    assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
 
 
 def test_a_broker_that_stops_during_a_wake_answers_every_pull_once(room: Room) -> None:

@@ -384,6 +384,8 @@ class Broker:
         tables.topics.before_delete.append(self._store_admitted)
         tables.topics.on_delete.append(self._topic_deleted)
         tables.groups.on_change.append(lambda group: tables.persistence.flush_soon())
+        tables.groups.on_set.append(lambda group: self.pulls.check_held(group))
+        tables.settings.watch(lambda: self.pulls.check_held())
 
     def _timer_rules(self) -> TimerRules:
         config = self._store_config

@@ -110,6 +110,9 @@ class PullHandler:
         self._timer_ms = math.inf
         # Queues with news that their held pulls have not all been told of.
         self._to_wake: dict[tuple[bytes, int], int] = {}
+        # Groups whose rights have changed since their held pulls were looked at; None is all.
+        self._to_check: set[str | None] = set()
+        self._is_checking = False
 
     def table(self) -> dict[int, Handler]:
         return {
@@ -354,6 +357,36 @@ class PullHandler:
                     yield
             yield
 
+    def check_held(self, group: str | None = None) -> None:
+        """Answer the held pulls that may not be served any more, of one group or of all.
+
+        RocketMQ refuses them when a message arrives or their time is over.
+        """
+        if not self.parked:
+            return
+        self._to_check.add(group)
+        if not self._is_checking:
+            self._is_checking = True
+            self.waking.add(self._checked())
+
+    def _checked(self) -> Iterator[None]:
+        """Each step looks at one held pull. Changes during a pass are another pass."""
+        try:
+            while self._to_check:
+                groups, self._to_check = self._to_check, set()
+                for queue in list(self.parked.by_queue):
+                    for pull in list(self.parked.waiting_at(*queue)):
+                        if None in groups or pull.plan.group in groups:
+                            self._check(pull)
+                        yield
+        finally:
+            self._is_checking = False
+
+    def _check(self, pull: ParkedPull) -> None:
+        request, group = _request_of(pull), pull.plan.group
+        if self._admission.refuses(request, group, pull.peer.address):
+            self._finish(pull)
+
     async def release_all(self) -> None:
         """Answer everything that waits: the broker stops."""
         while self.parked:
@@ -397,8 +430,7 @@ class PullHandler:
 
     def _final_answer(self, pull: ParkedPull) -> Response:
         """Execute again, checks included."""
-        request = pull.request if pull.usual is None else pull_request(pull.usual)
-        peer = pull.peer
+        request, peer = _request_of(pull), pull.peer
         answer = self._attempted(
             peer, lambda: self._execute(self._admission.plan(request, peer.address))[0]
         )
@@ -489,6 +521,10 @@ class PullHandler:
 
     def _fits_memory(self) -> bool:
         return self._store.physical_end - self._store.physical_min <= self._memory_max
+
+
+def _request_of(pull: ParkedPull) -> Request:
+    return pull.request if pull.usual is None else pull_request(pull.usual)
 
 
 def _outcome(result: GetResult, plan: PullPlan) -> ResponseCode:

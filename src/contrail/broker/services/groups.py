@@ -34,13 +34,17 @@ GroupChanges = DurableChanges[GroupKey, GroupEntry]
 
 
 class Groups:
-    """Creates, changes and deletes groups; ``on_change`` hears the name of each that did."""
+    """Creates, changes and deletes groups; ``on_change`` hears the name of each that did.
+
+    ``on_set`` hears of those that an operator has changed, deleted or allowed something else.
+    """
 
     def __init__(self, table: GroupTable, settings: RuntimeSettings) -> None:
         self.table = table
         # What operators asked for and the table's file does not have yet.
         self.changes: GroupChanges = DurableChanges()
         self.on_change: list[Callable[[str], None]] = []
+        self.on_set: list[Callable[[str], None]] = []
         self._settings = settings
         self._auto = AutoCreation(
             Kind(
@@ -158,7 +162,7 @@ class Groups:
         def believe() -> None:
             if self.table.delete(group, now_ms):
                 _log.info("deleted group %r", group)
-                self._tell(group)
+                self._tell(group, is_set=True)
             on_deleted()
 
         entries: dict[GroupKey, GroupEntry | None] = dict.fromkeys([group, *places])
@@ -184,7 +188,7 @@ class Groups:
             if changed != bits:
                 self.table.set_forbidden(group, topic, changed, now_ms)
                 _log.info("group %r on topic %r: readable is %s now", group, topic, readable)
-                self._tell(group)
+                self._tell(group, is_set=True)
 
         entries: dict[GroupKey, GroupEntry | None] = {}
         if changed != bits:
@@ -195,10 +199,10 @@ class Groups:
         existed = config.group in self.table.groups
         self.table.put(config, now_ms)
         _log.info("%s group: %s", "changed" if existed else "created", config)
-        self._tell(config.group)
+        self._tell(config.group, is_set=True)
 
-    def _tell(self, group: str) -> None:
-        for listener in self.on_change:
+    def _tell(self, group: str, *, is_set: bool = False) -> None:
+        for listener in [*self.on_change, *(self.on_set if is_set else ())]:
             listener(group)
 
 

@@ -155,6 +155,20 @@ class PullAdmission:
         self.remember_given(plan)
         return plan
 
+    def refuses(self, request: Request, group: str, client: str) -> bool:
+        """Whether a held pull of ``group`` may not be served any more.
+
+        A group that its next pull makes again is not made here: an operator who has just deleted
+        it must not see it return.
+        """
+        if self._groups.table.get(group) is None and self._settings.config.auto_create_group:
+            return False
+        try:
+            self.plan(request, client)
+        except RequestRejected as refusal:
+            return refusal.code != ResponseCode.SYSTEM_BUSY
+        return False
+
     def remember_given(self, plan: PullPlan) -> None:
         """Operators ask what a group reads, also of groups that say so in their pulls only."""
         if plan.given is not None:
