@@ -115,6 +115,9 @@ class MemoryLog:
         found = queue[queue_offset : queue_offset + count]
         return [QueueRow(m.queue_offset, m.physical_offset, m.record_bytes, 0) for m in found]
 
+    def problem_at(self, physical_offset: int) -> str | None:
+        return None
+
     def record(self, physical_offset: int) -> StoredMessage:
         if physical_offset in self.forged:
             return replace(self.forged[physical_offset])

@@ -201,8 +201,9 @@ def test_whatever_byte_of_a_record_is_damaged_only_that_record_is_lost(
     if replaced(root).replaced:
         checked(root, {number})
     else:
-        # Without a record CRC nothing covers these bytes.
-        assert byte in (12, 23, 39, 60, 70, 80)
+        # Store timestamp, store host and prepared transaction offset: see test_flipped_heads.
+        assert byte in (60, 70, 80)
+        checked(root, set())
 
 
 def test_a_run_of_records_is_replaced_one_by_one(root: Path) -> None:

@@ -46,10 +46,12 @@ from contrail.store.services.lookup import Lookup
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.queue_runs import QueueRuns
 from contrail.store.services.reading import GetResult, QueueReading, QueueRow
+from contrail.store.services.record_places import RecordPlaces
 from contrail.store.services.recovery import RecoveredLog, Recovery
 from contrail.store.services.residency import DiskWaits, OnDisk
 from contrail.store.services.retention import Retention
 from contrail.store.services.row_repair import RowRepair
+from contrail.store.services.row_sources import OpenRows
 from contrail.store.services.scrub import Scrubber
 from contrail.store.services.sifting import Sifted, Sifting, SiftLimits
 from contrail.store.services.upkeep import Upkeep
@@ -255,11 +257,13 @@ class MessageStore:
         )
 
     def _wire_reading(self, recovered: RecoveredLog) -> None:
+        rows = OpenRows(self._segments, self._queues, waits=self.disk_waits)
         self.damage = DamageWatch(
             self._config.root,
             self._files,
             self._segments,
             crc_rule=recovered.crc_rule,
+            places=RecordPlaces(rows, self._queues.tombstones),
             readable_end=lambda: self.readable_end,
         )
         self._reading = QueueReading(
@@ -297,7 +301,9 @@ class MessageStore:
             dispatched_end=lambda: self.dispatched_end,
             crc_rule=recovered.crc_rule,
             clock=self._clock,
+            places=RecordPlaces(OpenRows(self._segments, self._queues), self._queues.tombstones),
             on_damage=self.damage.came_across,
+            on_misplaced=self.damage.came_across_misplaced,
         )
         self._row_repair = RowRepair(
             self._segments,
@@ -507,6 +513,12 @@ class MessageStore:
             RecordDamaged: no whole record starts there.
         """
         return self._reading.record(physical_offset)
+
+    def problem_at(self, physical_offset: int) -> str | None:
+        """Words about the whole record that starts there, if its queue row contradicts it."""
+        if self.damage.misplaced_at(physical_offset) is None:
+            return None
+        return self.damage.problem_at(physical_offset)
 
     def record_bytes(self, physical_offset: int) -> bytes:
         """The record stored at a physical offset, as it stands in the log.

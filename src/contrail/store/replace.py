@@ -9,7 +9,6 @@ new records give the rows that the lost ones gave.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -23,16 +22,20 @@ from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.message import StoredMessage
 from contrail.model.record import decode_record, encode_blank
 from contrail.model.replaced_record import NOBODY, LostPlace, encode_replacement
+from contrail.model.topic import LMQ_PREFIX
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem, opened, write_fully
 from contrail.store.reader import StoreReader
 from contrail.store.services.folder_files import LogFile, QueueFiles
-from contrail.store.services.log_walk import MISSING, UNREADABLE, DamagedRange
+from contrail.store.services.log_walk import MISSING, UNREADABLE, DamagedRange, LogChunk
 from contrail.store.services.queue_check import ExtFiles
+from contrail.store.services.record_places import RecordPlaces, Runs
 from contrail.store.services.repair import Repair
+from contrail.store.services.row_sources import FolderRows, first_at_or_above
 from contrail.store.state.replacing import KnownRecord, Piece, plan_pieces
 
 LOST_FOLDER = "contrail.lost"
+_LMQ_PREFIX = LMQ_PREFIX.encode()
 _ROW = Struct(">qiq")
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
 # Of a batch's row: when it was stored, its first queue offset, its messages.
@@ -123,6 +126,12 @@ class _Replacing:
         log = reader.known.log
         self._crc_from = log.record_crc_from if log is not None else None
         self._last_record = log.last_record_offset if log is not None else None
+        self._delay_table = parse_delay_levels(DEFAULT_DELAY_LEVELS)
+        derived = reader.known.derived
+        rows = FolderRows(reader.queues, reader.read)
+        self._places = RecordPlaces(rows, derived.tombstones if derived is not None else {})
+        # Where misplaced records begin: what they say of themselves counts for nothing.
+        self._misplaced: set[int] = set()
 
     def run(self) -> ReplaceReport:
         for damage in self._damages():
@@ -155,11 +164,32 @@ class _Replacing:
                 damages.append(_Damage(found, stored_ms))
                 report.bytes_checked += found.physical_end - found.physical_start
             else:
+                damages += [_Damage(one, stored_ms) for one in self._misplaced_in(found)]
                 stored_ms = found.store_timestamp_ms
                 report.bytes_checked += found.end - found.start
                 report.record_count += found.record_count
             self._progress(min(report.bytes_checked, total), total)
         return damages
+
+    def _misplaced_in(self, chunk: LogChunk) -> list[DamagedRange]:
+        rows, batch_topics = self._rows_of(chunk), self._reader.known_batch_topics
+        found = [one for one in self._places.sift(chunk, rows, batch_topics) if one.is_misplaced]
+        self._misplaced.update(record.physical_start for record in found)
+        return [record.range for record in found]
+
+    def _rows_of(self, chunk: LogChunk) -> Runs:
+        """The rows that records would give."""
+        queues, *_ = derive_rows(
+            chunk.data,
+            chunk.start,
+            chunk.end,
+            chunk.base,
+            self._delay_table,
+            self._reader.known_batch_topics,
+            False,
+            False,
+        )
+        return queues
 
     def _leave(self, found: DamagedRange, reason: str) -> None:
         self._report.left.append(f"bytes {found.physical_start} to {found.physical_end}: {reason}")
@@ -172,6 +202,9 @@ class _Replacing:
 
     def _known(self, found: DamagedRange) -> Iterator[KnownRecord]:
         for queue in self._reader.queues.values():
+            if queue.topic.startswith(_LMQ_PREFIX):
+                # Rows of these lead to records of other topics.
+                continue
             with queue.held_open():
                 yield from _rows_into(queue, found, self._ext_of(queue))
 
@@ -213,7 +246,9 @@ class _Replacing:
             return encode_blank(piece.byte_count)
         message = self._message(data, piece)
         place = piece.place if piece.place.topic else self._place_by_itself(message, data, piece)
-        is_same = message is not None and message.topic.encode() == place.topic
+        is_same = message is not None and (
+            message.topic.encode() == place.topic or piece.physical_start in self._misplaced
+        )
         self._note(piece, place)
         return encode_replacement(
             piece.byte_count,
@@ -228,12 +263,10 @@ class _Replacing:
         self, message: StoredMessage | None, data: bytes, piece: Piece
     ) -> LostPlace:
         """Which row the damaged record would give, if it is whole enough to give one."""
-        if message is None:
+        if message is None or piece.physical_start in self._misplaced:
             return NOBODY
-        start, batch_topics = piece.physical_start, self._reader.known_batch_topics
-        table = parse_delay_levels(DEFAULT_DELAY_LEVELS)
-        queues, *_ = derive_rows(data, 0, len(data), start, table, batch_topics, False, False)
-        for topic, by_queue in queues.items():
+        chunk = LogChunk(data, 0, len(data), piece.physical_start, 1, 0)
+        for topic, by_queue in self._rows_of(chunk).items():
             for queue_id, ((first, count, rows, *_),) in by_queue.items():
                 return LostPlace(topic, queue_id, first, count, _ROW.unpack_from(rows)[2])
         return NOBODY
@@ -281,9 +314,8 @@ class _Replacing:
 
 def _rows_into(queue: QueueFiles, found: DamagedRange, ext: ExtFiles) -> Iterator[KnownRecord]:
     """The rows that lead into a damaged range; they stand in the order of the log."""
-    rows = range(queue.first, queue.limit)
-    first = bisect_left(rows, found.physical_start, key=lambda number: _order(queue, number))
-    for number in range(queue.first + first, queue.limit):
+    first = first_at_or_above(queue.place, queue.first, queue.limit, found.physical_start)
+    for number in range(first, queue.limit):
         row = queue.rows(number, 1)
         physical_offset, size, tags_code = _ROW.unpack_from(row)
         if size <= 0 or physical_offset >= found.physical_end:
@@ -304,9 +336,3 @@ def _described(
         unit = ext.tags_and_time(tags_code)
         tags_code, stored_ms = unit if unit is not None else (0, 0)
     return LostPlace(queue.topic, queue.queue_id, base, count, tags_code), stored_ms
-
-
-def _order(queue: QueueFiles, number: int) -> int:
-    """Room behind the last row reads as zeros, and belongs behind every record."""
-    physical_offset, size = queue.place(number)
-    return physical_offset if size > 0 else 1 << 63

@@ -26,7 +26,9 @@ from contrail.store.services.index_check import IndexCheck
 from contrail.store.services.log_tail import QueueKey
 from contrail.store.services.log_walk import DamagedRange, LogChunk
 from contrail.store.services.queue_check import ExtFiles, QueueCheck
+from contrail.store.services.record_places import MisplacedRecord, RecordPlaces, give_row
 from contrail.store.services.repair import Repair
+from contrail.store.services.row_sources import FolderRows
 
 _GATHERED_BYTES_MAX = 32 << 20
 _NAMED_MAX = 5
@@ -172,6 +174,8 @@ class _Verification:
         self._batch_topics = reader.known_batch_topics
         self._learned_batch_topics: set[bytes] = set()
         self._replaced: list[LostPlace] = []
+        self._places = RecordPlaces(FolderRows(reader.queues, reader.read), self._dead)
+        self._kept_rows: dict[int, MisplacedRecord] = {}
         self._index = IndexCheck(
             reader.index_files, physical_start=reader.physical_min, required_end=self._required_end
         )
@@ -276,6 +280,14 @@ class _Verification:
             False,
             True,
         )
+        for record in self._places.sift(chunk, queues, self._batch_topics):
+            self._kept_rows[record.physical_start] = record
+            topic, queue_id, queue_offset = record.place
+            if record.is_misplaced:
+                name = topic.decode("utf-8", "replace")
+                self._report.log.append(LogFinding(*record.range, name, queue_id, queue_offset))
+            else:
+                give_row(queues, record, record.row, topic in self._batch_topics)
         for topic, by_queue in queues.items():
             for queue_id, runs in by_queue.items():
                 self._compare_runs((topic, queue_id), runs)
@@ -317,6 +329,7 @@ class _Verification:
                 physical_min=self._reader.physical_min if log_is_whole else self._required_end,
                 physical_limit=limit,
                 log_is_whole=log_is_whole,
+                damaged=[(found.physical_start, found.physical_end) for found in report.log],
             )
             report.row_count += check.checked
             report.queue_count += key in self._reader.queues
@@ -384,6 +397,7 @@ class _Verification:
                 for finding in self._report.queues
             ],
             damaged_index=bool(self._report.index),
+            kept_rows=self._kept_rows,
             physical_min=reader.physical_min,
             physical_end=self._required_end,
             progress=lambda position: self._progress(position - reader.physical_min, total),

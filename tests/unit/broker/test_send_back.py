@@ -71,6 +71,9 @@ class _Log:
         place = self.rows_of.get((topic, queue_id, queue_offset))
         return [] if place is None else [QueueRow(queue_offset, place, 100, 0)]
 
+    def problem_at(self, physical_offset: int) -> str | None:
+        return None
+
     def queues(self) -> list[tuple[bytes, int]]:
         return [(topic, queue_id) for topic, queue_id, _ in self.rows_of]
 

@@ -27,6 +27,10 @@ class RecordStore(Protocol):
         self, topic: bytes, queue_id: int, queue_offset: int, count: int
     ) -> list[QueueRow]: ...
 
+    def problem_at(self, physical_offset: int) -> str | None:
+        """Words about the whole record that starts there, if its queue row contradicts it."""
+        ...
+
 
 def record_at(store: RecordStore, physical_offset: int) -> StoredMessage:
     """The message whose record starts at a place that a client named.
@@ -40,9 +44,13 @@ def record_at(store: RecordStore, physical_offset: int) -> StoredMessage:
     topic = message.topic.encode() if lost is None else lost.topic
     rows = store.rows(topic, message.queue_id, message.queue_offset, 1)
     if [row.physical_offset for row in rows] != [physical_offset]:
+        problem = store.problem_at(physical_offset)
         raise RecordDamaged(
-            f"no record of a queue starts at physical offset {physical_offset}",
+            f"the record at physical offset {physical_offset} {problem}"
+            if problem
+            else f"no record of a queue starts at physical offset {physical_offset}",
             physical_offset=physical_offset,
+            is_record=problem is not None,
         )
     if lost is not None:
         raise RecordDamaged(

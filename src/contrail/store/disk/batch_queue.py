@@ -128,6 +128,13 @@ class BatchQueue(RowQueue):
         """The same as ``rows``: these have no extension."""
         return self.rows(queue_offset, count_max)
 
+    def offset_of(self, physical_offset: int) -> int | None:
+        """The queue offset of the first message of the row that leads there, if one does."""
+        number = self._first_at_or_above(physical_offset)
+        if number == self.row_count or self._row(number)[0] != physical_offset:
+            return None
+        return self._row(number)[4]
+
     def repair_rows(self, queue_offset: int, rows: bytes | bytearray, row_bytes: int) -> int:
         """Write again the rows in the files that are not ``rows``; returns how many were not."""
         number = self._number_of_run(queue_offset, rows)

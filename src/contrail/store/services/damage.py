@@ -17,6 +17,7 @@ from contrail.model.record import decode_record
 from contrail.runtime.files import FileSystem
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.log_walk import DamagedRange, damaged_range
+from contrail.store.services.record_places import MisplacedRecord, Place, RecordPlaces
 from contrail.store.state.damaged_records import DamagedRecord, DamagedRecords
 from contrail.store.state.record_crc import RecordCrcRule
 
@@ -33,38 +34,55 @@ class DamageWatch:
         segments: SegmentList,
         *,
         crc_rule: RecordCrcRule,
+        places: RecordPlaces,
         readable_end: Callable[[], int],
     ) -> None:
         self._root = root
+        self._places = places
         self._files = files
         self._segments = segments
         self._crc_rule = crc_rule
         self._readable_end = readable_end
         self.records = DamagedRecords()
 
-    def passed_over(
-        self, topic: bytes, queue_id: int, queue_offset: int, physical_offset: int
-    ) -> None:
-        """A read goes on behind a message that is not what was written."""
+    def passed_over(self, place: Place, physical_offset: int, size: int) -> None:
+        """A read goes on behind a message that is not what its row leads to."""
         self.records.passed_over_count += 1
         known = self.records.at(physical_offset)
         if known is not None and known.topic is not None:
             return
         found = self.range_at(physical_offset)
+        if found is None:
+            misplaced = self._places.judge_by_row(place, physical_offset, size)
+            found = misplaced.range if misplaced is not None else None
         if found is not None:
-            place = (topic.decode("utf-8", "replace"), queue_id, queue_offset)
-            self._note(DamagedRecord(*found, *place))
+            self._note(DamagedRecord(*found, *_named(place)))
+
+    def is_misplaced(self, place: Place, physical_offset: int, size: int) -> bool:
+        """Whether the whole record that the row of a place leads to says another place."""
+        return self._places.judge_by_row(place, physical_offset, size) is not None
 
     def came_across(self, found: DamagedRange) -> None:
-        """The scrubber met damage; whose message it was, the damaged record may still tell."""
+        """The scrubber met damage; whose message it was, the record or its row may still tell."""
         if self.records.at(found.physical_start) is not None:
             return
         message = self.message_at(found.physical_start)
         if message is None:
-            self._note(DamagedRecord(*found))
+            place = self._places.place_of(found.physical_start)
         else:
-            place = (message.topic, message.queue_id, message.queue_offset)
-            self._note(DamagedRecord(*found, *place))
+            place = Place(message.topic.encode(), message.queue_id, message.queue_offset)
+        self._note(DamagedRecord(*found, *_named(place)) if place else DamagedRecord(*found))
+
+    def came_across_misplaced(self, found: MisplacedRecord) -> None:
+        """A record says another place than its row, which knows whose message it was."""
+        self._note(DamagedRecord(*found.range, *_named(found.place)))
+
+    def misplaced_at(self, physical_offset: int) -> MisplacedRecord | None:
+        """The whole record that starts there if it says another place than its row; it is told."""
+        found = self._places.judge(physical_offset)
+        if found is not None:
+            self.came_across_misplaced(found)
+        return found
 
     def look_at(self, physical_offset: int) -> None:
         """A queue or the index leads there: if no whole record begins there, it is damaged."""
@@ -116,3 +134,7 @@ class DamageWatch:
                 record,
                 self._root,
             )
+
+
+def _named(place: Place) -> tuple[str, int, int]:
+    return place.topic.decode("utf-8", "replace"), place.queue_id, place.queue_offset

@@ -83,9 +83,10 @@ class Lookup:
                     continue
                 with absent:
                     message = self._candidate(physical_offset, begin_ms, end_ms)
-                    if message is not None and _has_key(message, wanted, text):
+                    told = self._problem(message, physical_offset, wanted, text)
+                    if told is None and message is not None and _has_key(message, wanted, text):
                         found[physical_offset] = message
-                    elif told := self._problem(message, physical_offset, wanted, text):
+                    elif told is not None:
                         problem = physical_offset, told
                 if len(found) + len(absent.parts) >= count_max:
                     break
@@ -103,16 +104,24 @@ class Lookup:
     ) -> str | None:
         """What became of a candidate that had the key; None for another's, and for what is gone."""
         if message is not None:
-            lost = read_replacement(message)
-            if lost is None or lost.topic.decode("utf-8", "replace") != topic:
-                return None
-            return f"was damaged, and was replaced: {lost}" if _keeps(message, key) else None
+            return self._problem_of(message, topic) if _keeps(message, key) else None
         damaged = self._damage.message_at(physical_offset)
         if damaged is not None and not _has_key(damaged, topic, key):
             return None
         if physical_offset >= self._segments.physical_min:
             self._damage.look_at(physical_offset)
         return self._damage.problem_at(physical_offset)
+
+    def _problem_of(self, message: StoredMessage, topic: str) -> str | None:
+        """Whether a whole record stands for a damaged message of a topic, or is misplaced."""
+        lost = read_replacement(message)
+        if lost is not None:
+            is_meant = lost.topic.decode("utf-8", "replace") == topic
+            return f"was damaged, and was replaced: {lost}" if is_meant else None
+        misplaced = self._damage.misplaced_at(message.physical_offset)
+        if misplaced is None or misplaced.place.topic.decode("utf-8", "replace") != topic:
+            return None
+        return self._damage.problem_at(message.physical_offset)
 
     def by_time(self, topic: bytes, queue_id: int, timestamp_ms: int, boundary: Boundary) -> int:
         """A queue offset by store time; 0 for a queue that does not exist."""

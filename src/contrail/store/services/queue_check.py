@@ -6,7 +6,7 @@ row looked at.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
 
@@ -124,8 +124,18 @@ class QueueCheck:
         if self.first_bad is None:
             self.first_bad = number
 
-    def finish(self, *, physical_min: int, physical_limit: int, log_is_whole: bool) -> None:
-        """The log has no more rows: look before the first, into gaps, and behind the last."""
+    def finish(
+        self,
+        *,
+        physical_min: int,
+        physical_limit: int,
+        log_is_whole: bool,
+        damaged: Collection[tuple[int, int]] = (),
+    ) -> None:
+        """The log has no more rows: look before the first, into gaps, and behind the last.
+
+        ``damaged`` ranges of the log had rows, too.
+        """
         self.flush()
         queue = self._queue
         if queue is None:
@@ -136,7 +146,7 @@ class QueueCheck:
             for start, end in self._gaps:
                 self._check_gap(queue, start, end)
         if self._next_number >= 0:
-            self._check_behind(queue, self._next_number, physical_limit)
+            self._check_behind(queue, self._next_number, physical_limit, damaged)
 
     def _check_history(self, queue: QueueFiles, end: int, physical_min: int) -> None:
         """Rows before the first live one are blank, or lead to what retention took."""
@@ -156,14 +166,21 @@ class QueueCheck:
                 self.wrong += 1
                 self._note_bad(number)
 
-    def _check_behind(self, queue: QueueFiles, start: int, physical_limit: int) -> None:
+    def _check_behind(
+        self,
+        queue: QueueFiles,
+        start: int,
+        physical_limit: int,
+        damaged: Collection[tuple[int, int]],
+    ) -> None:
         """Behind the last row there is nothing; with a crash, rows the log has not got yet."""
         limit = (
             queue.limit if queue.holds_more_than(start) else min(start + _BLOCK_ROWS, queue.limit)
         )
         for number, row in _rows_of(queue, start, limit, passing_zeros=True):
             physical_offset, size = _PLACE.unpack_from(row)
-            if any(row) and not (size > 0 and physical_offset >= physical_limit):
+            is_damageds = any(begin <= physical_offset < end for begin, end in damaged)
+            if any(row) and not (size > 0 and (physical_offset >= physical_limit or is_damageds)):
                 self.extra += 1
                 self._note_bad(number)
 

@@ -30,6 +30,7 @@ from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.damage import DamageWatch
 from contrail.store.services.queue_runs import FAR, QueueRuns, Reach, RunSources, of_segment
+from contrail.store.services.record_places import Place
 from contrail.store.services.residency import DiskWaits, NotInMemory, Residency
 from contrail.store.services.row_window import (
     BLANK_ROW_SIZE,
@@ -226,7 +227,8 @@ class QueueReading:
             result.next_queue_offset = max(offsets[selected[2] + 1], result.queue_offset_min)
         if result.status is GetStatus.MESSAGE_DAMAGED:
             result.damaged.append(selected[0])
-            self._damage.passed_over(topic, queue_id, offsets[selected[2]], selected[0])
+            place = Place(topic, queue_id, offsets[selected[2]])
+            self._damage.passed_over(place, selected[0], selected[1])
             result.problem = self._damage.problem_at(selected[0]) or "is damaged"
         elif result.status is GetStatus.MESSAGE_REPLACED:
             lost = LostPlace(topic, queue_id, offsets[selected[2]])
@@ -277,10 +279,10 @@ class QueueReading:
         """A row and a record disagree: whose fault is it?
 
         A sound record clears itself, so the row is wrong, unless the record replaces the row's
-        damaged message. Where no sound record is but the next
-        one begins exactly where the row says this one ends, the row is right and the message is
-        lost: a reader may go on behind it. Otherwise nothing is proven and nobody moves until the
-        scrubber has derived the row again.
+        damaged message, or ``RecordPlaces`` finds it misplaced. Where no sound record is but the
+        next one begins exactly where the row says this one ends, the row is right and the message
+        is lost: a reader may go on behind it. Otherwise nothing is proven and nobody moves until
+        the row was derived again.
         """
         reason, record_bytes = self._check(segment, physical_offset)
         if reason == REASON_END:
@@ -288,6 +290,8 @@ class QueueReading:
             replaced = read_replacement(decode_record(record, 0, check_body_crc=False))
             if replaced is not None and replaced[:3] == lost:
                 return GetStatus.MESSAGE_REPLACED, True
+            if self._damage.is_misplaced(Place(*lost), physical_offset, size):
+                return GetStatus.MESSAGE_DAMAGED, True
         elif size >= RECORD_BYTES_MIN and self._is_boundary(segment, physical_offset + size):
             return GetStatus.MESSAGE_DAMAGED, True
         return GetStatus.QUEUE_ENTRY_DAMAGED, False

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
+from struct import Struct
 from typing import Any
 
 from contrail.clock import SystemClock
 from contrail.kernels.derive_rows import derive_rows
+from contrail.kernels.java_hash import java_hash
+from contrail.model.properties import TAGS
+from contrail.model.record import decode_record
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import KeyIndex
@@ -15,8 +19,10 @@ from contrail.store.disk.marker_files import StoreLock
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.services.checkpoint import CheckpointFiles, DerivedMark, Known
 from contrail.store.services.log_walk import LogChunk, LogPiece, LogWalk
+from contrail.store.services.record_places import MisplacedRecord, Runs, give_row, without_rows
 
 QueueKey = tuple[bytes, int]
+_TAGS_AND_TIME = Struct(">qq")
 
 
 class Repair:
@@ -44,11 +50,15 @@ class Repair:
         batch_topics: frozenset[bytes],
         damaged_queues: Collection[QueueKey],
         damaged_index: bool,
+        kept_rows: Mapping[int, MisplacedRecord],
         physical_min: int,
         physical_end: int,
         progress: Callable[[int], None],
     ) -> None:
-        """Empty what is damaged and feed it from the log; then say so in ``contrail.queues``."""
+        """Empty what is damaged and feed it from the log; then say so in ``contrail.queues``.
+
+        Some records, named by where they begin, get the rows that they had.
+        """
         queues = QueueTable(config, self._files, batch_topics=batch_topics)
         queues.tombstones.update(known.derived.tombstones if known.derived else {})
         problems = queues.load(physical_limit=physical_end, marks=None)
@@ -68,6 +78,7 @@ class Repair:
         for found in walk if wanted or damaged_index else ():
             if isinstance(found, LogChunk):
                 rows, index_rows = _derived(config, queues.batch_topics, found, damaged_index)
+                _put_right(rows, found, kept_rows, queues.batch_topics, config.queue_ext_enabled)
                 queues.put(_only(rows, wanted))
                 index.put(index_rows)
             progress(walk.position)
@@ -119,6 +130,36 @@ def _derived(
         with_index,
     )
     return queues, index_rows
+
+
+def _put_right(
+    queues: Runs,
+    chunk: LogChunk,
+    kept_rows: Mapping[int, MisplacedRecord],
+    batch_topics: frozenset[bytes],
+    with_times: bool,
+) -> None:
+    """Give some records the rows that they had, instead of those that they would give."""
+    start, end = chunk.base + chunk.start, chunk.base + chunk.end
+    records = [record for at, record in kept_rows.items() if start <= at < end]
+    if not records:
+        return
+    for topic, by_queue in queues.items():
+        for queue_id, runs in by_queue.items():
+            by_queue[queue_id] = list(without_rows(runs, topic in batch_topics, kept_rows))
+    for record in records:
+        is_batch = record.place.topic in batch_topics
+        row = record.row
+        if with_times and not is_batch:
+            row = _timed(row, chunk, record.physical_start)
+        give_row(queues, record, row, is_batch)
+
+
+def _timed(row: bytes, chunk: LogChunk, physical_offset: int) -> bytes:
+    """As queues with an extension take it: its tags code by now is an address of that."""
+    message = decode_record(chunk.data, physical_offset - chunk.base, check_body_crc=False)
+    tags_code = java_hash(message.properties.get(TAGS, "").encode())
+    return row[:12] + _TAGS_AND_TIME.pack(tags_code, message.store_timestamp_ms)
 
 
 def _only(

@@ -2,8 +2,9 @@
 
 A pass walks the log from its first byte to where it was dispatched to. Records are read from the
 files, not through the shared map, and verified; what they say is compared with their queue rows,
-and wrong rows are written again. Their keys are replayed against the index, whose wrong files are
-dropped and fed from the log. Damage in the log itself is reported: nobody else has those bytes.
+and wrong rows are written again, unless ``RecordPlaces`` finds that the record is the damaged one.
+Their keys are replayed against the index, whose wrong files are dropped and fed from the log.
+Damage in the log itself is reported: nobody else has those bytes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from contrail.store.disk.segments import SegmentList
 from contrail.store.services.folder_files import IndexReader
 from contrail.store.services.index_check import IndexCheck
 from contrail.store.services.log_walk import WALK_BYTES, DamagedRange, LogChunk, LogWalk
+from contrail.store.services.record_places import MisplacedRecord, RecordPlaces, Runs
 from contrail.store.state.record_crc import RecordCrcRule
 
 __all__ = ["DamagedRange", "ScrubBudget", "ScrubCounters", "ScrubReport", "Scrubber"]
@@ -118,10 +120,14 @@ class Scrubber:
         dispatched_end: Callable[[], int],
         crc_rule: RecordCrcRule,
         clock: Clock,
+        places: RecordPlaces,
         on_damage: Callable[[DamagedRange], None] = lambda found: None,
+        on_misplaced: Callable[[MisplacedRecord], None] = lambda found: None,
     ) -> None:
         self._config = config
+        self._places = places
         self._on_damage = on_damage
+        self._on_misplaced = on_misplaced
         self._crc_rule = crc_rule
         self._files = files
         self._segments = segments
@@ -191,6 +197,7 @@ class Scrubber:
         self._index_check = None
         if begins:
             self._first_seen, self._passed_damage = {}, False
+            self._places.begin()
         if begins and self._index is not None:
             self._index_check = IndexCheck(
                 self._index_readers, physical_start=lowest, required_end=end
@@ -228,26 +235,40 @@ class Scrubber:
 
     def _check(self, found: LogChunk | DamagedRange, report: ScrubReport) -> None:
         if isinstance(found, DamagedRange):
-            report.damaged.append(found)
             self._on_damage(found)
             report.bytes_checked += found.physical_end - found.physical_start
-            self._passed_damage = True
-            # Its keys cannot be known, so the index cannot be judged in this pass.
-            self._index_check = None
+            self._note_damage(found, report)
             return
         report.bytes_checked += found.end - found.start
         report.records_checked += found.record_count
         queues, index_rows = self._derive(found)
+        for record in self._sift(found, queues):
+            self._note_damage(record.range, report)
         report.repaired_rows += self._repair_all(found, queues)
         if self._index_check is not None:
             self._feed_check(self._index_check, index_rows)
 
+    def _note_damage(self, found: DamagedRange, report: ScrubReport) -> None:
+        report.damaged.append(found)
+        self._passed_damage = True
+        # Its keys cannot be known, so the index cannot be judged in this pass.
+        self._index_check = None
+
+    def _sift(self, chunk: LogChunk, queues: Runs) -> list[MisplacedRecord]:
+        """Tell of records that are not where they were written to; their rows are left out."""
+        found = self._places.sift(chunk, queues, self._queues.batch_topics)
+        misplaced = [record for record in found if record.is_misplaced]
+        for record in misplaced:
+            self._on_misplaced(record)
+        return misplaced
+
     def repair_rows(self, chunk: LogChunk) -> None:
         """Compare rows with what their records say, outside of a pass, and write wrong ones."""
         queues, _ = self._derive(chunk)
+        self._sift(chunk, queues)
         self.counters.repaired_rows += self._repair_all(chunk, queues)
 
-    def _repair_all(self, chunk: LogChunk, queues: dict[bytes, dict[int, list[list]]]) -> int:  # type: ignore[type-arg]
+    def _repair_all(self, chunk: LogChunk, queues: Runs) -> int:
         return sum(
             self._repair(chunk, topic, queue_id, run)
             for topic, by_queue in queues.items()
@@ -255,7 +276,7 @@ class Scrubber:
             for run in runs
         )
 
-    def _derive(self, chunk: LogChunk) -> tuple[dict[bytes, dict[int, list[list]]], bytearray]:  # type: ignore[type-arg]
+    def _derive(self, chunk: LogChunk) -> tuple[Runs, bytearray]:
         queues, index_rows, _, _ = derive_rows(
             chunk.data,
             chunk.start,

@@ -1,0 +1,422 @@
+"""Finds records that say another topic, queue or queue offset than they were written with.
+
+A record's checksum covers its body only, so a record whose head or topic was damaged looks whole.
+The row that leads to it knows its place, whatever it says by now. This is the one rule, for reads,
+the scrubber, ``verify`` and ``--replace-damaged``:
+
+    a row of another      the row of the place that           verdict
+    place leads to the    the record claims
+    record
+    (not asked)           leads to it                         in place
+    yes, but it or its    (not asked)                         files were exchanged or restored
+    neighbours lead to                                        wrongly: rows are written again
+    records of elsewhere
+    yes                   anything else, or there is none     misplaced: the record is damaged,
+                                                              and all rows stay
+    no                    leads to another record that        outdated, of a topic that was
+                          claims it too                       deleted: all rows stay
+    no                    anything else, or there is none     the row is written again
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from struct import Struct
+from typing import Any, NamedTuple, Protocol
+
+from contrail.kernels.queue_select import match_records
+from contrail.model.record import (
+    IPV6_HOST_EXTRA_BYTES,
+    RECORD_BYTES_MIN,
+    SYS_FLAG_BORN_HOST_V6,
+    SYS_FLAG_POSITION,
+    SYS_FLAG_STORE_HOST_V6,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+    transaction_type,
+)
+from contrail.model.replaced_record import REPLACED_MARK
+from contrail.model.topic import LMQ_PREFIX
+from contrail.store.services.log_walk import DamagedRange, LogChunk
+
+MISPLACED = "a topic, queue or queue offset that is not the one of its queue row"
+# How far to either side of a row a sound one is looked for.
+_NEIGHBOURS_MAX = 3
+# In one pass. Where so many records have no row at all, rows are missing and records are not
+# damaged; and a search through all queues takes long.
+_LIKELY_FAILED_MAX = 10_000
+_SEARCHES_FAILED_MAX = 64
+
+_TARGET = Struct(">qi")
+_HEAD = Struct(">i8xi4xq")
+_BATCH = Struct(">qh")
+_BATCH_AT = 28
+_BATCH_ROW_BYTES = 46
+_ROW_BYTES = 20
+_QUEUE_OFFSET = Struct(">q")
+_QUEUE_OFFSET_AT = 20
+_HEADER_BYTES = 88
+_MAGIC_V2 = -626843477
+_GIVES_NO_ROW = frozenset({TRANSACTION_PREPARED, TRANSACTION_ROLLBACK})
+_LMQ_PREFIX = LMQ_PREFIX.encode()
+_MARK = REPLACED_MARK.to_bytes(8, "big")
+
+Run = list[Any]
+Runs = dict[bytes, dict[int, list[Run]]]
+"""What ``derive_rows`` answers: by topic and queue id."""
+
+
+class Place(NamedTuple):
+    """Topic, queue id and queue offset."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+
+
+class RowSource(Protocol):
+    """The queues and the log of a store: of one that is open, or of the files of one."""
+
+    def queues(self) -> Iterable[tuple[bytes, int]]:
+        """Topic and queue id of every queue."""
+        ...
+
+    def row(self, place: Place) -> bytes:
+        """The row of a place as it is stored; empty where there is none, or a blank one."""
+        ...
+
+    def rows(self, place: Place, count: int) -> bytes:
+        """Up to so many rows of single messages as they are stored, the first that of a place."""
+        ...
+
+    def offset_of(self, topic: bytes, queue_id: int, physical_offset: int) -> int | None:
+        """The queue offset of the row of one queue that leads there."""
+        ...
+
+    def record(self, physical_offset: int, byte_count: int) -> bytes | memoryview:
+        """Bytes of the log; fewer where there are not so many."""
+        ...
+
+
+class MisplacedRecord(NamedTuple):
+    """A damaged record: ``row`` leads to it, the row of another place than it claims.
+
+    Or else one in its place whose transaction type gives no row, although it has one: the message
+    is whole and is read by its row, which stays.
+    """
+
+    physical_start: int
+    physical_end: int
+    place: Place
+    row: bytes
+    is_misplaced: bool = True
+
+    @property
+    def range(self) -> DamagedRange:
+        return DamagedRange(self.physical_start, self.physical_end, MISPLACED)
+
+
+class RecordPlaces:
+    """Judges records by rows; a pass over the log is begun with ``begin``.
+
+    Records of a topic below the byte that ``tombstones`` says were deleted, and are not judged.
+    """
+
+    def __init__(self, source: RowSource, tombstones: Mapping[bytes, int]) -> None:
+        self._source = source
+        self._tombstones = tombstones
+        self._failed = 0
+
+    def begin(self) -> None:
+        self._failed = 0
+
+    def sift(
+        self, chunk: LogChunk, derived: Runs, batch_topics: Collection[bytes]
+    ) -> list[MisplacedRecord]:
+        """The records of a chunk that have another row than they give, in the order of the log.
+
+        Rows that must not be written are taken out of those that were derived from it: those of
+        misplaced records and of outdated ones.
+        """
+        found: list[MisplacedRecord] = []
+        row_count = 0
+        for topic, by_queue in derived.items():
+            for queue_id, runs in by_queue.items():
+                is_batch = topic in batch_topics
+                row_count += sum(len(run[2]) // _row_bytes(run, is_batch) for run in runs)
+                staying: set[int] = set()
+                for run in runs:
+                    for start, size, claimed in self._suspects(
+                        chunk, topic, queue_id, run, is_batch
+                    ):
+                        misplaced = self._misplaced(start, size, claimed)
+                        if misplaced is not None:
+                            found.append(misplaced)
+                        if misplaced is not None or self._is_anothers(start, claimed):
+                            staying.add(start)
+                if staying:
+                    by_queue[queue_id] = list(without_rows(runs, is_batch, staying))
+        if row_count < chunk.record_count:
+            found += self._without_a_row(chunk)
+        return sorted(found)
+
+    def judge(self, physical_offset: int) -> MisplacedRecord | None:
+        """The whole record that starts there, if it is misplaced; only likely rows are asked."""
+        size = int.from_bytes(self._source.record(physical_offset, 4), "big", signed=True)
+        record = self._source.record(physical_offset, max(size, 0))
+        claimed = claimed_place(record)
+        if claimed is None or self._leads_to(claimed, physical_offset, size):
+            return None
+        likely = self._likely(physical_offset, claimed)
+        own = self._first_that_leads_to(physical_offset, size, likely)
+        return self._unless_doubtful(physical_offset, size, claimed, own)
+
+    def judge_by_row(self, place: Place, physical_offset: int, size: int) -> MisplacedRecord | None:
+        """The whole record to which the row of ``place`` leads, if it is misplaced."""
+        record = self._source.record(physical_offset, max(size, 0))
+        claimed = claimed_place(record)
+        if claimed is None or claimed == place or _HEAD.unpack_from(record)[0] != size:
+            return None
+        if self._leads_to(claimed, physical_offset, size):
+            return None
+        own = (place, self._source.row(place))
+        return self._unless_doubtful(physical_offset, size, claimed, own)
+
+    def place_of(self, physical_offset: int) -> Place | None:
+        """The place whose row leads there, whatever stands there by now."""
+        return next(self._anywhere(physical_offset), None)
+
+    # Private: which records to look at.
+
+    def _suspects(
+        self, chunk: LogChunk, topic: bytes, queue_id: int, run: Run, is_batch: bool
+    ) -> Iterator[tuple[int, int, Place]]:
+        """Records whose row does not lead to them: where, how long, and what they claim."""
+        rows, dead_below = run[2], self._tombstones.get(topic, 0)
+        if len(rows) == run[1] * _ROW_BYTES and not is_batch:
+            # All is as it should be, almost always.
+            found = self._source.rows(Place(topic, queue_id, run[0]), run[1])
+            if found == rows:
+                return
+        row_bytes = _row_bytes(run, is_batch)
+        for number, at in enumerate(range(0, len(rows), row_bytes)):
+            start, size = _TARGET.unpack_from(rows, at)
+            if start < dead_below:
+                continue
+            queue_offset = run[0] + number
+            if is_batch:
+                queue_offset = _BATCH.unpack_from(rows, at + _BATCH_AT)[0]
+            claimed = Place(topic, queue_id, queue_offset)
+            if not self._leads_to(claimed, start, size):
+                yield start, size, claimed
+            elif is_batch:
+                # A batch's row is derived from its properties; reads compare it with its head.
+                record = memoryview(chunk.data)[start - chunk.base :]
+                written = _QUEUE_OFFSET.unpack_from(record, _QUEUE_OFFSET_AT)[0]
+                if written != queue_offset and not _is_replacement(record[:size]):
+                    yield start, size, claimed._replace(queue_offset=written)
+
+    def _without_a_row(self, chunk: LogChunk) -> Iterator[MisplacedRecord]:
+        """Records that give no row by what their transaction type says, but have one."""
+        position = chunk.start
+        while position < chunk.end:
+            size = int.from_bytes(chunk.data[position : position + 4], "big")
+            record = memoryview(chunk.data)[position : position + size]
+            if _gives_no_row(record) and not _is_replacement(record):
+                start = chunk.base + position
+                claimed = Place(_topic(record), *_HEAD.unpack_from(record)[1:])
+                if self._leads_to(claimed, start, size):
+                    row = self._source.row(claimed)
+                    yield MisplacedRecord(start, start + size, claimed, row, False)
+                elif (own := self._own_row(start, size, claimed)) is not None:
+                    yield MisplacedRecord(start, start + size, *own)
+            position += size
+
+    # Private: the rule.
+
+    def _misplaced(self, start: int, size: int, claimed: Place) -> MisplacedRecord | None:
+        own = self._own_row(start, size, claimed)
+        return self._unless_doubtful(start, size, claimed, own)
+
+    def _unless_doubtful(
+        self, start: int, size: int, claimed: Place, own: tuple[Place, bytes] | None
+    ) -> MisplacedRecord | None:
+        if own is None or self._is_exchanged(claimed, own[0]) or not self._is_vouched(own[0]):
+            return None
+        return MisplacedRecord(start, start + size, *own)
+
+    def _leads_to(self, place: Place, start: int, size: int) -> bool:
+        return self._source.row(place)[: _TARGET.size] == _TARGET.pack(start, size)
+
+    def _is_exchanged(self, claimed: Place, own: Place) -> bool:
+        """Whether the row of the claimed place leads to the record of the row's place."""
+        record, start = self._record_of(claimed)
+        return len(record) > 0 and _claims(record, start, own)
+
+    def _is_vouched(self, place: Place) -> bool:
+        """Whether rows on either side of one lead where they should, if there are any."""
+        for step in (-1, 1):
+            found = [
+                self._is_sound(place._replace(queue_offset=place.queue_offset + step * distance))
+                for distance in range(1, _NEIGHBOURS_MAX + 1)
+            ]
+            if False in found and True not in found:
+                return False
+        return True
+
+    def _is_sound(self, place: Place) -> bool | None:
+        """Whether a row leads to a record that claims its place; None where there is no row."""
+        record, start = self._record_of(place)
+        return None if start < 0 else len(record) > 0 and _claims(record, start, place)
+
+    def _is_anothers(self, start: int, claimed: Place) -> bool:
+        record, there = self._record_of(claimed)
+        return there != start and len(record) > 0 and _claims(record, there, claimed)
+
+    def _record_of(self, place: Place) -> tuple[bytes | memoryview, int]:
+        """The bytes to which the row of a place leads, none where it leads nowhere; and where."""
+        row = self._source.row(place)
+        if not row:
+            return b"", -1
+        start, size = _TARGET.unpack_from(row)
+        record = self._source.record(start, max(size, 0))
+        return (record if len(record) == size else b""), start
+
+    # Private: the row that leads to a record.
+
+    def _own_row(self, start: int, size: int, claimed: Place) -> tuple[Place, bytes] | None:
+        """The row of another place that leads to a record, as far as a pass has patience."""
+        own = None
+        if self._failed < _LIKELY_FAILED_MAX:
+            own = self._first_that_leads_to(start, size, self._likely(start, claimed))
+        if own is None and self._failed < _SEARCHES_FAILED_MAX:
+            own = self._first_that_leads_to(start, size, self._anywhere(start))
+        self._failed += own is None
+        return own
+
+    def _first_that_leads_to(
+        self, start: int, size: int, places: Iterator[Place]
+    ) -> tuple[Place, bytes] | None:
+        found = next((place for place in places if self._leads_to(place, start, size)), None)
+        return None if found is None else (found, self._source.row(found))
+
+    def _likely(self, start: int, claimed: Place) -> Iterator[Place]:
+        """Places of which damage to one of their three parts would make the claim."""
+        yield from self._in_queue(claimed.topic, claimed.queue_id, start)
+        for topic, queue_id in self._source.queues():
+            if (topic == claimed.topic) != (queue_id == claimed.queue_id):
+                yield Place(topic, queue_id, claimed.queue_offset)
+
+    def _anywhere(self, start: int) -> Iterator[Place]:
+        for topic, queue_id in self._source.queues():
+            # Rows of these lead to records of other topics by design.
+            if not topic.startswith(_LMQ_PREFIX):
+                yield from self._in_queue(topic, queue_id, start)
+
+    def _in_queue(self, topic: bytes, queue_id: int, start: int) -> Iterator[Place]:
+        queue_offset = self._source.offset_of(topic, queue_id, start)
+        if queue_offset is not None:
+            yield Place(topic, queue_id, queue_offset)
+
+
+def claimed_place(record: bytes | memoryview) -> Place | None:
+    """Which message a whole record says it is; None for one that gives no row."""
+    view = memoryview(record)
+    if len(view) < RECORD_BYTES_MIN:
+        return None
+    if _is_replacement(view):
+        topic = _replaced_topic(view)
+    elif _gives_no_row(view):
+        return None
+    else:
+        topic = _topic(view)
+    _, queue_id, queue_offset = _HEAD.unpack_from(view)
+    return Place(topic, queue_id, queue_offset) if topic else None
+
+
+def without_rows(runs: list[Run], is_batch: bool, starts: Collection[int]) -> Iterator[Run]:
+    """Runs of rows, but for those of the records at some physical offsets."""
+    for run in runs:
+        row_bytes = _row_bytes(run, is_batch)
+        kept: Run = [run[0], 0, bytearray(), 0, run[4]]
+        queue_offset = run[0]
+        for at in range(0, len(run[2]), row_bytes):
+            start, size = _TARGET.unpack_from(run[2], at)
+            count = 1
+            if is_batch:
+                queue_offset, count = _BATCH.unpack_from(run[2], at + _BATCH_AT)
+            if start in starts:
+                if kept[1]:
+                    yield kept
+                kept = [queue_offset + count, 0, bytearray(), 0, run[4]]
+            else:
+                kept[1] += count
+                kept[2] += run[2][at : at + row_bytes]
+                kept[3] = start + size
+            queue_offset += count
+        if kept[1]:
+            yield kept
+
+
+def give_row(derived: Runs, record: MisplacedRecord, row: bytes, is_batch: bool) -> None:
+    """Put the row that a record has to those that were derived, in the order of the log."""
+    topic, queue_id, queue_offset = record.place
+    count = _BATCH.unpack_from(row, _BATCH_AT)[1] if is_batch else 1
+    runs = derived.setdefault(topic, {}).setdefault(queue_id, [])
+    runs.append([queue_offset, count, bytearray(row), record.physical_end, 0])
+    runs.sort(key=lambda run: bytes(run[2][:8]))
+
+
+def _row_bytes(run: Run, is_batch: bool) -> int:
+    return _BATCH_ROW_BYTES if is_batch else len(run[2]) // run[1]
+
+
+# Parts of a record, by the layout that ``record_build`` tables. Its topic may be no text any more.
+
+
+def _claims(record: bytes | memoryview, start: int, place: Place) -> bool:
+    """Whether a record's head, lengths and topic are those of a place; its body is not asked."""
+    topic, queue_id, queue_offset = place
+    if match_records(record, [0, len(record)], start, queue_id, topic, [queue_offset]) < 0:
+        return True
+    view = memoryview(record)
+    is_replacement = len(view) >= RECORD_BYTES_MIN and _is_replacement(view)
+    return is_replacement and claimed_place(view) == place
+
+
+def _sys_flag(view: memoryview) -> int:
+    return int.from_bytes(view[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big")
+
+
+def _gives_no_row(view: memoryview) -> bool:
+    return transaction_type(_sys_flag(view)) in _GIVES_NO_ROW
+
+
+def _body_at(view: memoryview) -> int:
+    sys_flag = _sys_flag(view)
+    v6_hosts = bool(sys_flag & SYS_FLAG_BORN_HOST_V6) + bool(sys_flag & SYS_FLAG_STORE_HOST_V6)
+    return _HEADER_BYTES + v6_hosts * IPV6_HOST_EXTRA_BYTES
+
+
+def _body(view: memoryview) -> memoryview:
+    body_at = _body_at(view)
+    return view[body_at : body_at + int.from_bytes(view[body_at - 4 : body_at], "big")]
+
+
+def _topic(view: memoryview) -> bytes:
+    at = _body_at(view) + len(_body(view))
+    length_bytes = 2 if int.from_bytes(view[4:8], "big", signed=True) == _MAGIC_V2 else 1
+    topic_at = at + length_bytes
+    return bytes(view[topic_at : topic_at + int.from_bytes(view[at:topic_at], "big")])
+
+
+def _is_replacement(view: memoryview) -> bool:
+    if transaction_type(_sys_flag(view)) != TRANSACTION_ROLLBACK:
+        return False
+    body_at = _body_at(view)
+    return view[body_at - 12 : body_at - 4] == _MARK
+
+
+def _replaced_topic(view: memoryview) -> bytes:
+    body = _body(view)
+    return bytes(body[12 : 12 + int.from_bytes(body[10:12], "big")])

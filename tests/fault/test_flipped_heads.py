@@ -1,0 +1,267 @@
+"""A flipped bit in a record harms that record alone, whichever of its bytes it is in.
+
+The record's checksum covers its body only. Whatever else is damaged, every other message is read
+before and after scrubbing, ``verify --repair``, a restart and ``--replace-damaged``; and the damage
+is told, counted and replaced, unless it is in a field that decides nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from contrail.broker.services.stored_records import record_at
+from contrail.errors import RecordDamaged
+from contrail.store.log import MessageStore
+from contrail.store.reader import StoreReader
+from contrail.store.replace import LOST_FOLDER, replace_damaged
+from contrail.store.state.reading import GetStatus
+from contrail.store.verify import verify_store
+from tests.fault.store_setup import draft, numbers_of, small_config
+
+SLOTS = 40
+ROUNDS = 20
+# In the order of the log; each takes one message a round. "ordess" is one bit from "orders".
+QUEUES = [("orders", 0), ("orders", 1), ("ordess", 0), ("parcels", 3)]
+VICTIM_ROUND = 7
+
+# Of a record of the first version; the body is the one of ``draft``.
+FIELDS = {
+    "size": (0, 4),
+    "magic": (4, 8),
+    "body crc": (8, 12),
+    "queue id": (12, 16),
+    "flag": (16, 20),
+    "queue offset": (20, 28),
+    "physical offset": (28, 36),
+    "sys flag": (36, 40),
+    "born timestamp": (40, 48),
+    "born host": (48, 56),
+    "store timestamp": (56, 64),
+    "store host": (64, 72),
+    "reconsume times": (72, 76),
+    "prepared transaction offset": (76, 84),
+    "body length": (84, 88),
+    "body": (88, 188),
+    "topic length": (188, 189),
+    "topic": (189, 195),
+    "properties length": (195, 197),
+    "properties": (197, 231),
+}
+# Nothing covers these, and no other message depends on them: the message is still delivered.
+HARMLESS = {
+    "flag": "RocketMQ's applications set it; the store only hands it on",
+    "sys flag": "but for two bits it says how the body is to be read; a row stays that leads to a "
+    "record whose transaction type would give none",
+    "born timestamp": "only handed on",
+    "born host": "only handed on",
+    "store timestamp": "searches by time compare it with others; reads do not",
+    "store host": "only handed on",
+    "reconsume times": "only handed on",
+    "prepared transaction offset": "means something in records of other transaction types only",
+    "properties": "keys, tags and what applications wrote; rows and index keep what was derived",
+}
+# The two bits: either host longer than it is, so that no length adds up.
+TELLING_FLAGS = {(39, 0x10), (39, 0x20)}
+# Such a record gives no row: the message is delivered by the row that it has, and with that lost.
+ROWLESS_FLAG = (39, 0x04)
+EVERY_BIT = ("queue id", "queue offset", "topic")
+ENDS_ONLY = ("body", "properties")
+
+
+class Flip(NamedTuple):
+    """A bit of the victim's record."""
+
+    field: str
+    byte: int
+    mask: int
+
+    @property
+    def is_harmless(self) -> bool:
+        return self.field in HARMLESS and (self.byte, self.mask) not in TELLING_FLAGS
+
+
+def flips_of(field: str) -> Iterator[Flip]:
+    first, end = FIELDS[field]
+    places = range(first, end) if field not in ENDS_ONLY else [first, first + 20, end - 1]
+    for byte in places:
+        every = field in EVERY_BIT or byte == 39
+        for mask in [1 << bit for bit in range(8)] if every else [0x01, 0x10]:
+            yield Flip(field, byte, mask)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Four queues of twenty messages each, one after the other; closed in order."""
+    root = tmp_path_factory.mktemp("whole") / "store"
+    with opened(root) as store:
+        number = 0
+        for _ in range(ROUNDS):
+            for topic, queue_id in QUEUES:
+                store.append([draft(number, topic=topic, queue_id=queue_id)])
+                number += 1
+        store.dispatch()
+    return root
+
+
+def opened(root: Path, **changes: Any) -> MessageStore:
+    return MessageStore.open(small_config(root, **changes))
+
+
+def all_numbers(store: MessageStore) -> dict[tuple[str, int], list[int]]:
+    return {key: numbers_of(store, *key) for key in QUEUES}
+
+
+def expected(lost: set[int]) -> dict[tuple[str, int], list[int]]:
+    return {
+        key: [n for n in range(at, ROUNDS * len(QUEUES), len(QUEUES)) if n not in lost]
+        for at, key in enumerate(QUEUES)
+    }
+
+
+def scrubbed(store: MessageStore) -> None:
+    while not store.scrubber.run_once(1 << 20).finished_pass:
+        pass
+
+
+def turn(root: Path, physical_offset: int, mask: int) -> None:
+    start = physical_offset - physical_offset % 8192
+    path = root / "commitlog" / f"{start:020d}"
+    with path.open("r+b") as file:
+        file.seek(physical_offset - start)
+        byte = file.read(1)[0]
+        file.seek(physical_offset - start)
+        file.write(bytes([byte ^ mask]))
+
+
+def victim_place(root: Path, queue: int, number: int) -> tuple[int, int]:
+    topic, queue_id = QUEUES[queue]
+    reader = StoreReader.open(root, index_slot_count=SLOTS)
+    return reader.queues[topic.encode(), queue_id].place(number)
+
+
+def only_queues_that_were_made(store: MessageStore) -> None:
+    made = sorted((topic.decode(), queue_id) for topic, queue_id in store.queues())
+    assert made == sorted(QUEUES)
+
+
+def told_of(store: MessageStore) -> list[tuple[Any, ...]]:
+    return [(*one[:2], *one[3:]) for one in store.damage.known()]
+
+
+@pytest.mark.parametrize("field", [pytest.param(one, id=one.replace(" ", "-")) for one in FIELDS])
+def test_a_flipped_bit_harms_its_own_record_alone(
+    whole: Path, memory_path: Path, field: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    queue, number = 1, VICTIM_ROUND
+    start, size = victim_place(whole, queue, number)
+    assert size == FIELDS["properties"][1]
+    for flip in flips_of(field):
+        root = memory_path / "store"
+        shutil.copytree(whole, root)
+        turn(root, start + flip.byte, flip.mask)
+        lost = set() if flip.is_harmless else {number * len(QUEUES) + queue}
+        caplog.clear()
+        damage = (start, start + size, *QUEUES[queue], number)
+        try:
+            live(root, flip, lost, damage, caplog)
+            stopped(root, flip, lost, damage)
+        except AssertionError as error:
+            error.add_note(f"{flip}")
+            raise
+        shutil.rmtree(root)
+
+
+def live(
+    root: Path,
+    flip: Flip,
+    lost: set[int],
+    damage: tuple[Any, ...],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A broker meets it: by reads first, and by the scrubber first."""
+    told = [damage] if lost else []
+    for scrub_first in (False, True):
+        caplog.clear()
+        with opened(root) as store, caplog.at_level(logging.ERROR):
+            if scrub_first:
+                scrubbed(store)
+            for _ in range(2):
+                assert all_numbers(store) == expected(lost)
+                scrubbed(store)
+            assert told_of(store) == told
+            assert store.damage.records.found_count == len(told)
+            errors = [one.getMessage() for one in caplog.records if one.levelno == logging.ERROR]
+            assert len(errors) == len(told), errors
+            assert store.scrubber.counters.repaired_rows == (0 if lost else rows_changed(flip))
+            only_queues_that_were_made(store)
+            if lost:
+                asked_for(store, damage, "is damaged: message")
+                assert f"contrail store recover {root} --replace-damaged" in errors[0]
+
+
+def rows_changed(flip: Flip) -> Any:
+    """A changed tag gives another row: its tags code."""
+    return AnyCount() if flip.field == "properties" else 0
+
+
+class AnyCount:
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, int)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def asked_for(store: MessageStore, damage: tuple[Any, ...], words: str) -> None:
+    """By place, by physical offset and by key."""
+    start, _, topic, queue_id, number = damage
+    result = store.get(topic.encode(), queue_id, number, count_max=1)
+    assert words in result.problem and result.message_count == 0
+    key = f"ID{number * len(QUEUES) + QUEUES.index((topic, queue_id)):06d}".encode()
+    with pytest.raises(RecordDamaged, match=words):
+        store.query(topic.encode(), key)
+    with pytest.raises(RecordDamaged, match=words):
+        record_at(store, start)
+
+
+def stopped(root: Path, flip: Flip, lost: set[int], damage: tuple[Any, ...]) -> None:
+    """An operator meets it: verify, repair, restart, replace, restart, without queues."""
+    named = [(*damage[:2],)] if lost else []
+    report = verify_store(root, repair=True, index_slot_count=SLOTS)
+    assert [(one.physical_start, one.physical_end) for one in report.log] == named
+    again = verify_store(root, repair=True, index_slot_count=SLOTS)
+    assert again.queues == [] and again.index == []
+    with opened(root) as store:
+        assert all_numbers(store) == expected(lost)
+        only_queues_that_were_made(store)
+    replaced = replace_damaged(root, index_slot_count=SLOTS)
+    places = [
+        (*one_range(one), one.topic, one.queue_id, one.queue_offset) for one in replaced.replaced
+    ]
+    assert places == ([damage] if lost else []) and replaced.left == []
+    assert (root / LOST_FOLDER).exists() == bool(lost)
+    assert verify_store(root, repair=True, index_slot_count=SLOTS).is_sound
+    after = verify_store(root, index_slot_count=SLOTS)
+    assert after.is_sound and after.queues == []
+    for folder in (None, "consumequeue"):
+        if folder is not None:
+            shutil.rmtree(root / folder)
+            if (flip.byte, flip.mask) == ROWLESS_FLAG:
+                lost = {damage[-1] * len(QUEUES) + QUEUES.index(damage[2:4])}
+        with opened(root) as store:
+            assert all_numbers(store) == expected(lost)
+            scrubbed(store)
+            assert all_numbers(store) == expected(lost)
+            only_queues_that_were_made(store)
+            if replaced.replaced:
+                status = store.get(damage[2].encode(), damage[3], damage[4], count_max=1).status
+                assert status is GetStatus.MESSAGE_REPLACED
+
+
+def one_range(one: Any) -> tuple[int, int]:
+    return one.physical_start, one.physical_end
