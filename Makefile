@@ -53,16 +53,16 @@ bench-compare: setup ## sends and pulls beside another commit, in turn: make ben
 bench-quick: setup ## every benchmark suite, small: five minutes in all
 	$(BIN)/python -m bench --quick $(ARGS)
 
-torture: setup ## the long campaigns of crashes and damage
+torture: setup ## the long campaigns, or one of them: make torture CAMPAIGN=bit_flips SEED=7
 	$(BIN)/python -c 'import atheris' 2>/dev/null || \
 		CONTRAIL_KERNELS=pure $(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[fuzz]'
-	$(BIN)/python -m pytest tests -m torture --timeout=0
+	$(BIN)/python -m scripts.torture "$(CAMPAIGN)" "$(SEED)"
 
 docs: setup ## check the docs: links resolve, examples run, references are complete
 	$(BIN)/python -m pytest -q tests/house/test_docs.py tests/house/test_documented.py
 
 clean: ## remove everything that was built, the environment included
-	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .torture
 	rm -f src/contrail/kernels/*.so
 	find src tests scripts bench -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
 

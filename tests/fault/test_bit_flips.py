@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault.campaigns.bit_flips import FlipFigures, run_running, run_stopped
+from tests.seeds import seed_asked_for
 
 CAMPAIGNS = {"stopped": run_stopped, "running": run_running}
 
@@ -35,4 +36,6 @@ def test_a_flipped_bit_is_noticed_or_repaired_and_never_served(
 def test_ten_thousand_flipped_bits(
     campaign: Callable[..., FlipFigures], record_crc: bool, memory_path: Path
 ) -> None:
-    _require_sound(campaign(memory_path, seed=5000, flips=2500, record_crc=record_crc))
+    _require_sound(
+        campaign(memory_path, seed=seed_asked_for(5000), flips=2500, record_crc=record_crc)
+    )

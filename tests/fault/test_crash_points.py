@@ -9,6 +9,7 @@ import pytest
 from tests.fault.campaigns.crash_points import Case, crash_server, run_campaign, run_case
 from tests.fault.campaigns.history import check_folder
 from tests.fault.campaigns.workload import small_config
+from tests.seeds import seed_asked_for
 
 POINT_COUNT_MIN = 60
 
@@ -28,7 +29,11 @@ def test_every_crash_point_in_both_modes_at_several_passages_loses_nothing(
     memory_path: Path,
 ) -> None:
     figures = run_campaign(
-        memory_path, seed=1000, flushes=("sync", "async"), hits=(1, 3), every_life=True
+        memory_path,
+        seed=seed_asked_for(1000),
+        flushes=("sync", "async"),
+        hits=(1, 3),
+        every_life=True,
     )
     assert figures.problems == []
     assert len(figures.points) >= POINT_COUNT_MIN

@@ -24,6 +24,7 @@ from contrail.store.config_files import (
     TopicTable,
 )
 from tests.fault.campaigns.damaged_files import DAMAGES, LOG_TARGETS, TARGETS, run_campaign
+from tests.seeds import seeds_asked_for
 
 QUICK_TARGETS = tuple(target for target in TARGETS if "ext" not in target.name)
 
@@ -51,7 +52,7 @@ def test_a_damaged_segment_is_refused_or_reported_and_never_served(memory_path: 
 
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
-@pytest.mark.parametrize("seed", [610, 611, 612])
+@pytest.mark.parametrize("seed", seeds_asked_for([610, 611, 612]))
 def test_every_file_in_every_way(seed: int, memory_path: Path) -> None:
     figures = run_campaign(memory_path, seed=seed, targets=TARGETS + LOG_TARGETS)
     assert figures.problems == []

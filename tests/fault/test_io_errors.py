@@ -15,6 +15,7 @@ from tests.fakes.failing_files import FOREVER, FailingFileSystem, Fault
 from tests.fault.campaigns.history import CLOCK_MS, Verdict, read_everything
 from tests.fault.campaigns.io_errors import ErrorFigures, build_shim, run_around, run_campaign
 from tests.fault.campaigns.workload import draft_of, small_config
+from tests.seeds import seed_asked_for
 
 AROUND = [
     ("pwrite", "commitlog", "eio"),
@@ -147,7 +148,7 @@ def _append_until_full(store: MessageStore) -> int:
 def test_many_faults_inside_the_process_acknowledge_nothing_after_the_error(
     memory_path: Path,
 ) -> None:
-    figures = run_campaign(memory_path, seed=4000, cases=200)
+    figures = run_campaign(memory_path, seed=seed_asked_for(4000), cases=200)
     assert figures.problems == []
     assert figures.acknowledged_after == 0
 

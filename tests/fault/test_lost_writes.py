@@ -16,6 +16,7 @@ from tests.fault.campaigns.lost_writes import (
     run_campaign,
 )
 from tests.fault.campaigns.workload import small_config
+from tests.seeds import seeds_asked_for
 
 
 def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(memory_path: Path) -> None:
@@ -42,7 +43,7 @@ def _is_noticed(state: Path, history: History) -> bool:
 
 @pytest.mark.torture
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("seed", range(500, 510))
+@pytest.mark.parametrize("seed", seeds_asked_for(range(500, 510)))
 def test_power_cuts_at_every_place_of_long_runs_lose_nothing(seed: int, memory_path: Path) -> None:
     figures = run_campaign(memory_path, seed=seed, steps=150, states=300)
     assert figures.problems == []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.fault.campaigns.torn_tail import OVERWRITES, run_campaign
+from tests.seeds import seeds_asked_for
 
 
 def test_with_the_record_checksum_required_any_tear_is_cut_exactly(memory_path: Path) -> None:
@@ -32,7 +33,7 @@ def test_with_the_record_checksum_only_enabled_any_tear_is_cut_exactly(memory_pa
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("record_crc", [True, False])
-@pytest.mark.parametrize("seed", [31, 32, 33])
+@pytest.mark.parametrize("seed", seeds_asked_for([31, 32, 33]))
 def test_every_byte_of_the_last_record_torn_in_every_way(
     seed: int, record_crc: bool, memory_path: Path
 ) -> None:

@@ -66,11 +66,6 @@ def kills_asked_for(usual: int = 20) -> int:
     return int(os.environ.get("CONTRAIL_KILLS", usual))
 
 
-def seed_asked_for(usual: int) -> int:
-    """``CONTRAIL_SEED`` runs one seed again."""
-    return int(os.environ.get("CONTRAIL_SEED", usual))
-
-
 class Campaign:
     """A broker that is going to die, its clock, and what is known of it."""
 

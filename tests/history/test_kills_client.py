@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.campaign import TIMEOUT_S, kills_asked_for, seed_asked_for
+from tests.history.campaign import TIMEOUT_S, kills_asked_for
 from tests.history.client_workload import ClientCampaign, run_comings_and_goings, run_kills
+from tests.seeds import seed_asked_for, seeds_asked_for
 
 
 @pytest.mark.timeout(TIMEOUT_S)
@@ -28,8 +29,8 @@ def test_members_that_come_and_go_lose_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(6000, 6005))
+@pytest.mark.parametrize("seed", seeds_asked_for(range(6000, 6005)))
 def test_clients_survive_many_kills(seed: int, tmp_path: Path) -> None:
-    with ClientCampaign(tmp_path, seed_asked_for(seed)) as campaign:
+    with ClientCampaign(tmp_path, seed) as campaign:
         asyncio.run(run_kills(campaign, kills_asked_for(200)))
         campaign.judge()

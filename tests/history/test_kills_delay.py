@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for, seed_asked_for
+from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for
 from tests.history.workload_delay import run_delays
+from tests.seeds import seed_asked_for, seeds_asked_for
 
 
 @pytest.mark.timeout(TIMEOUT_S)
@@ -20,7 +21,7 @@ def test_delayed_messages_survive_kills(flush_ms: int, seed: int, tmp_path: Path
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(2000, 2005))
+@pytest.mark.parametrize("seed", seeds_asked_for(range(2000, 2005)))
 def test_delayed_messages_survive_many_kills(seed: int, tmp_path: Path) -> None:
     with Campaign(tmp_path, seed_asked_for(seed)) as campaign:
         run_delays(campaign, kills_asked_for(200))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for, seed_asked_for
+from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for
 from tests.history.workload_plain import run_plain
+from tests.seeds import seed_asked_for, seeds_asked_for
 
 
 @pytest.mark.timeout(TIMEOUT_S)
@@ -19,7 +20,7 @@ def test_plain_messages_survive_kills(flush: str, seed: int, tmp_path: Path) -> 
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(1000, 1005))
+@pytest.mark.parametrize("seed", seeds_asked_for(range(1000, 1005)))
 def test_plain_messages_survive_many_kills(seed: int, tmp_path: Path) -> None:
     with Campaign(tmp_path, seed_asked_for(seed)) as campaign:
         run_plain(campaign, kills_asked_for(200))

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for, seed_asked_for
+from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for
 from tests.history.workload_retry import RetryWorkload
+from tests.seeds import seed_asked_for, seeds_asked_for
 
 
 @pytest.mark.timeout(TIMEOUT_S)
@@ -18,8 +19,8 @@ def test_retries_survive_kills(tmp_path: Path) -> None:
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(5000, 5005))
+@pytest.mark.parametrize("seed", seeds_asked_for(range(5000, 5005)))
 def test_retries_survive_many_kills(seed: int, tmp_path: Path) -> None:
-    with Campaign(tmp_path, seed_asked_for(seed)) as campaign:
+    with Campaign(tmp_path, seed) as campaign:
         RetryWorkload(campaign).run(kills_asked_for(200))
         campaign.judge()

@@ -19,7 +19,8 @@ from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker
 from tests.e2e.raw_client import poll
 from tests.e2e.sink_asking import ask_commit, commit, rows, send_fields, status
-from tests.history.campaign import TIMEOUT_S, kills_asked_for, seed_asked_for
+from tests.history.campaign import TIMEOUT_S, kills_asked_for
+from tests.seeds import seed_asked_for
 
 _TOPIC = "rows"
 _SINK = "query"

@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for, seed_asked_for
+from tests.history.campaign import TIMEOUT_S, Campaign, kills_asked_for
 from tests.history.workload_timer import TimerWorkload, recall_before_a_long_downtime
+from tests.seeds import seed_asked_for, seeds_asked_for
 
 # A short window makes timers roll, and small files make the timer log have several.
 _PROPERTIES = {"timerRollWindowSlot": "1200", "mappedFileSizeTimerLog": "8192"}
@@ -38,8 +39,8 @@ def test_a_recalled_timer_stays_away_from_a_broker_that_was_down(
 
 
 @pytest.mark.torture
-@pytest.mark.parametrize("seed", range(3000, 3005))
+@pytest.mark.parametrize("seed", seeds_asked_for(range(3000, 3005)))
 def test_timers_survive_many_kills(seed: int, tmp_path: Path) -> None:
-    with Campaign(tmp_path, seed_asked_for(seed)) as campaign:
+    with Campaign(tmp_path, seed) as campaign:
         TimerWorkload(campaign).run(kills_asked_for(200))
         campaign.judge()

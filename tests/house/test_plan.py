@@ -5,16 +5,31 @@ from __future__ import annotations
 import ast
 import re
 from collections import Counter
+from collections.abc import Collection
 from pathlib import Path
 
 import pytest
 
-from scripts.parts import QUICK, TORTURE, WHOLE, Plan, all_test_files, is_selected, read_plan
+from scripts.parts import (
+    QUICK,
+    TORTURE,
+    WHOLE,
+    Plan,
+    all_test_files,
+    is_selected,
+    reaching_no_kernel,
+    read_plan,
+)
 from scripts.run_tests import RECORD, recorded
+from scripts.torture import campaigns
 from tests.house.test_status import ROOT, STATUS, TEST_ID, status_rows
 
 # What selects by itself or hands on what the target selects.
-TARGETS = {"test": "scripts.run_tests test", "test-all": "scripts.run_tests all $(PART)"}
+TARGETS = {
+    "test": "scripts.run_tests test",
+    "test-all": "scripts.run_tests all $(PART)",
+    "torture": 'scripts.torture "$(CAMPAIGN)" "$(SEED)"',
+}
 
 
 def marks_of(tree: ast.Module, owner: str | None, name: str) -> set[str]:
@@ -45,7 +60,8 @@ def _marks(expression: ast.expr) -> set[str]:
 class Targets:
     """Which make commands run a test."""
 
-    def __init__(self, plan: Plan) -> None:
+    def __init__(self, plan: Plan, campaign_files: Collection[str]) -> None:
+        self._campaigns = campaign_files
         self._quick = {name for step in plan.steps() if not step.kernels for name in step.files}
         self._part = {name: part for part in plan.part_names for name in plan.files(part)}
 
@@ -53,11 +69,12 @@ class Targets:
         targets = ["make test"] if file in self._quick and is_selected(marks, QUICK) else []
         if file in self._part and is_selected(marks, WHOLE):
             targets.append(f"make test-all PART={self._part[file]}")
-        return targets + (["make torture"] if is_selected(marks, TORTURE) else [])
+        is_campaign = file in self._campaigns and is_selected(marks, TORTURE)
+        return targets + (["make torture"] if is_campaign else [])
 
 
 def test_every_row_of_the_ledger_names_a_proof_that_a_target_runs() -> None:
-    targets, trees, unrun = Targets(read_plan()), dict[str, ast.Module](), []
+    targets, trees, unrun = Targets(read_plan(), campaigns().values()), dict[str, ast.Module](), []
     for row in status_rows(STATUS.read_text(encoding="utf-8")):
         for match in filter(None, map(TEST_ID.match, row.proofs)):
             file, owner, name = match[1], match[2], match[3]
@@ -102,8 +119,8 @@ def test_a_test_is_found_in_the_targets_that_select_it(
     (tmp_path / "tests" / "test_it.py").touch()
     plan = Plan('[parts.store]\nfiles = ["tests"]\n[[steps]]\nparts = ["store"]\n', tmp_path)
     marks = marks_of(SAMPLE, owner, name)
-    assert Targets(plan).of("tests/test_it.py", marks) == targets
-    assert Targets(plan).of("tests/test_other.py", marks - {"torture"}) == []
+    assert Targets(plan, ["tests/test_it.py"]).of("tests/test_it.py", marks) == targets
+    assert Targets(plan, ["tests/test_it.py"]).of("tests/test_other.py", marks) == []
 
 
 def test_every_test_file_has_one_part_and_every_part_is_a_step() -> None:
@@ -113,6 +130,14 @@ def test_every_test_file_has_one_part_and_every_part_is_a_step() -> None:
     assert [file for file in all_test_files() if found[file] != 1] == []
     run = {name for step in plan.steps() for name in step.name.split()}
     assert run == set(plan.part_names)
+
+
+def test_the_files_left_out_of_the_interpreted_step_are_there_and_name_no_kernel() -> None:
+    left_out, part = reaching_no_kernel(), read_plan().files("interpreted")
+    assert [file for file in left_out if file not in part] == []
+    # What a test imports from the kernels it is going to call.
+    named = [file for file in left_out if "contrail.kernels" in (ROOT / file).read_text("utf-8")]
+    assert named == [], "run: python -m scripts.reach_no_kernel"
 
 
 def test_the_make_targets_run_the_plan() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contrail.testing import LocalCluster
+from tests.seeds import seeds_asked_for
 from tests.spark.crash_matrix import (
     MODES,
     MOMENTS,
@@ -28,7 +29,7 @@ CORE = [
     Cell("broker", "read", "dedupe"),
 ]
 # A seed draws when exactly it happens. The first goes through every cell; more are for long nights.
-SEEDS = range(int(os.environ.get("CONTRAIL_CRASH_SEEDS", "1")))
+SEEDS = seeds_asked_for(range(int(os.environ.get("CONTRAIL_CRASH_SEEDS", "1"))))
 ALL = [
     Cell(victim, moment, mode, seed)
     for victim in VICTIMS

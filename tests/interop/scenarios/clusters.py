@@ -10,6 +10,8 @@ from pathlib import Path
 from contrail.testing import LocalCluster
 from tests.interop.apache_cluster import ApacheCluster
 
+OLD = "apache-4"
+KINDS = ["contrail", "apache-5", OLD]
 SEGMENT_BYTES = 8 << 20
 
 # Seconds instead of minutes; the first retry of a message has level 3. Nobody is asked about a
@@ -37,10 +39,7 @@ class RunningCluster:
     @property
     def is_old(self) -> bool:
         """Brokers before 5.0 have no timers, and recall nothing."""
-        return self.kind == "apache-4"
-
-
-KINDS = ["contrail", "apache-5", "apache-4"]
+        return self.kind == OLD
 
 
 @contextmanager
@@ -57,7 +56,7 @@ def open_cluster(
     else:
         with ApacheCluster(
             # Each is a JVM; one is enough to hear the old dialect.
-            brokers=1 if kind == "apache-4" else brokers,
+            brokers=1 if kind == OLD else brokers,
             folder=folder,
             properties=properties,
             peer=f"{kind}-server",
