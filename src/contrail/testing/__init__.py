@@ -1,4 +1,4 @@
-"""A real cluster for tests: NameServers and brokers on free loopback ports.
+"""A real cluster for tests: NameServers and brokers on free loopback ports, and a way to wait.
 
 The names are resolved on first use: pytest loads the plugin in this room for every run, also for
 those that never start a broker.
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from contrail.testing.cluster import LocalBroker as LocalBroker
     from contrail.testing.cluster import LocalCluster as LocalCluster
     from contrail.testing.cluster import LocalNameServer as LocalNameServer
+    from contrail.testing.eventually import eventually as eventually
+    from contrail.testing.eventually import eventually_async as eventually_async
     from contrail.testing.moved_clock import MovedClock as MovedClock
 
 # public name -> the module that defines it
@@ -23,6 +25,8 @@ _PUBLIC = {
     "LocalCluster": "contrail.testing.cluster",
     "LocalNameServer": "contrail.testing.cluster",
     "MovedClock": "contrail.testing.moved_clock",
+    "eventually": "contrail.testing.eventually",
+    "eventually_async": "contrail.testing.eventually",
 }
 
 __all__ = [
@@ -31,6 +35,8 @@ __all__ = [
     "LocalCluster",
     "LocalNameServer",
     "MovedClock",
+    "eventually",
+    "eventually_async",
 ]
 
 
