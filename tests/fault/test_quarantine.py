@@ -11,16 +11,21 @@ import pytest
 
 from contrail.broker.config import BrokerConfig
 from contrail.broker.services import stored_tables
+from contrail.broker.services.groups import Groups
 from contrail.broker.state.filter_data import FilterTable
+from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.sql92 import compile_sql
 from contrail.clock import ManualClock
 from contrail.errors import StateFileDamaged
 from contrail.model.fastjson import dumps
+from contrail.model.group import BUILT_IN_GROUPS
 from contrail.nameserver.app import NameServer
 from contrail.nameserver.config import NameServerConfig
+from contrail.protocol.codes import ResponseCode
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.testing import LocalCluster
+from tests.e2e.asking import Asker
 
 FILES = FileSystem()
 BAD_OFFSETS = (
@@ -168,7 +173,11 @@ def loaded(name: str, root: Path) -> object:
 
 SOUND: dict[str, object] = {
     "topics.json": {"good": 3},
-    "subscriptionGroup.json": ({"good": 3}, {"good": {"t": 4}}),
+    # Groups and prohibitions whose entries are kept aside are there again: see below.
+    "subscriptionGroup.json": (
+        {"good": 3, "int": 16, "list": 16, "many": 16, "odd": 16, "wrong": 16},
+        {"good": {"t": 4, "u": 4, "v": 4}},
+    ),
     "consumerOffset.json": {"t@good": {0: 1}},
     "consumerFilter.json": {"t": ["good"]},
     "delayOffset.json": {1: 5},
@@ -277,6 +286,121 @@ def test_a_closed_topic_stays_closed_when_its_entry_is_quarantined(tmp_path: Pat
             assert found.perm == 4
     stored = json.loads((folder / "topics.json").read_bytes())
     assert stored["topicConfigTable"]["closed"]["perm"] == 4
+
+
+BAD_COUNT = {"retryMaxTimes": 1 << 40}
+
+
+def test_a_quarantined_group_has_no_more_rights_than_its_entry_tells(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    groups = {
+        "closed": {"consumeEnable": False, **BAD_COUNT},
+        "as-text": {"consumeEnable": "false", **BAD_COUNT},
+        "unread": {"consumeEnable": "?"},
+        "odd": 7,
+        "usual": BAD_COUNT,
+        "alone": {"consumeBroadcastEnable": False, **BAD_COUNT},
+        "orderz": {"groupName": "orders", "consumeEnable": False},
+        "other": {"groupName": "sound", "consumeEnable": False},
+        "sound": {},
+        "bad\nname": {"consumeEnable": False},
+        "TOOLS_CONSUMER": {"consumeEnable": False, **BAD_COUNT},
+    }
+    config(tmp_path, "subscriptionGroup.json", dumps({"subscriptionGroupTable": groups}))
+    table = stored_tables.load_groups(FILES, tmp_path)
+    Groups(table, RuntimeSettings(BrokerConfig()))
+    found = {
+        name: (group.consume_enable, group.consume_broadcast_enable)
+        for name, group in table.groups.items()
+        if name not in BUILT_IN_GROUPS or name == "TOOLS_CONSUMER"
+    }
+    assert found == {
+        "closed": (False, True),
+        "as-text": (False, True),
+        "unread": (False, True),
+        "odd": (False, False),
+        "usual": (True, True),
+        "alone": (True, False),
+        "orderz": (False, True),
+        "orders": (False, True),
+        "other": (False, True),
+        "sound": (True, True),
+        "TOOLS_CONSUMER": (False, True),
+    }
+    said = [record.message for record in caplog.records if "'unread' is made" in record.message]
+    assert len(said) == 1
+    assert "consumeEnable=false" in said[0] and "updateSubGroup" in said[0]
+
+
+def test_an_older_entry_of_the_backup_does_not_open_a_group(tmp_path: Path) -> None:
+    main = {
+        "closed": {"consumeEnable": False, **BAD_COUNT},
+        "unread": {"consumeEnable": "?"},
+        "orderz": {"groupName": "orders", "consumeEnable": False},
+        "sound": {},
+    }
+    backup = {name: {"retryMaxTimes": 3} for name in ("closed", "unread", "orders", "sound")}
+    config(
+        tmp_path,
+        "subscriptionGroup.json",
+        dumps({"subscriptionGroupTable": main}),
+        dumps({"subscriptionGroupTable": backup}),
+    )
+    groups = stored_tables.load_groups(FILES, tmp_path).groups
+    assert {name: group.consume_enable for name, group in groups.items()} == {
+        "closed": False,
+        "unread": True,
+        "orders": False,
+        "orderz": False,
+        "sound": True,
+    }
+    assert groups["closed"].retry_count_max == 3
+
+
+def test_a_quarantined_prohibition_stays_one(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    forbidden: dict[str, object] = {
+        "g": {"kept": 4, "text": "x", "wide": 1 << 40, "no": None},
+        "unnamed": {"\x01": 4},
+        "odd": 7,
+    }
+    groups: dict[str, object] = {"g": {}, "unnamed": {}, "odd": {}}
+    content = {"subscriptionGroupTable": groups, "forbiddenTable": forbidden}
+    folder = config(tmp_path, "subscriptionGroup.json", dumps(content))
+    table = stored_tables.load_groups(FILES, tmp_path)
+    assert table.forbidden_table() == {"g": {"kept": 4, "text": 4, "wide": 4}}
+    # Which topics are meant cannot be told, so the group reads none until an operator says so.
+    assert {name: group.consume_enable for name, group in table.groups.items()} == {
+        "g": True,
+        "unnamed": False,
+        "odd": False,
+    }
+    assert sum("consumeEnable=false" in record.message for record in caplog.records) == 2
+    backup = {**content, "forbiddenTable": {"odd": {"t": 4}, "g": {"text": 0}}}
+    config(tmp_path, "subscriptionGroup.json", dumps(content), dumps(backup))
+    mended = stored_tables.load_groups(FILES, tmp_path)
+    assert mended.forbidden_table()["odd"] == {"t": 4}
+    assert mended.groups["odd"].consume_enable
+    assert len(kept_aside(folder / "subscriptionGroup.json.quarantine")) == 4
+
+
+def test_a_closed_group_stays_closed_until_an_operator_opens_it(tmp_path: Path) -> None:
+    root = tmp_path / "broker-a" / "store"
+    bad = {"subscriptionGroupTable": {"closed": {"consumeEnable": False, **BAD_COUNT}}}
+    config(root, "subscriptionGroup.json", dumps(bad), dumps(bad))
+    for _ in range(2):
+        with LocalCluster(folder=tmp_path) as cluster:
+            broker = Asker(cluster)
+            broker.stored("orders")
+            answer = broker.pull("orders", 0, consumerGroup="closed")
+            assert answer.code == ResponseCode.NO_PERMISSION
+    with LocalCluster(folder=tmp_path) as cluster:
+        Asker(cluster).make_group("closed")
+    with LocalCluster(folder=tmp_path) as cluster:
+        answer = Asker(cluster).pull("orders", 0, consumerGroup="closed")
+        assert answer.code == ResponseCode.SUCCESS
 
 
 def test_what_does_not_parse_at_all_is_still_refused(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from contrail.errors import TableTooLong
 from contrail.model.data_version import DataVersion
@@ -54,6 +54,10 @@ from contrail.runtime.state_file import BACKUP_SUFFIX, StateRead, read_state, wr
 
 CONFIG_FOLDER = "config"
 OFFSET_KEY_SEPARATOR = "@"
+FORBIDDEN_FIELD = "forbiddenTable"
+"""The field of ``subscriptionGroup.json`` for what is forbidden to groups."""
+
+_GROUPS_FIELD = "subscriptionGroupTable"
 
 _PERM_MAX = 7
 _SMALL_NUMBER = re.compile(r"[0-9]{1,9}")
@@ -234,7 +238,7 @@ def render_topics(table: TopicTable, texts: EntryTexts[TopicConfig]) -> bytes:
 def render_groups(table: GroupTable, texts: EntryTexts[SubscriptionGroupConfig]) -> bytes:
     """As ``GROUPS.render``, with the texts of entries that were rendered before."""
     document = _encode_groups(replace(table, groups={}))
-    document["subscriptionGroupTable"] = texts.of(table.groups)
+    document[_GROUPS_FIELD] = texts.of(table.groups)
     return checked_length(GROUPS.name, dumps(document))
 
 
@@ -304,20 +308,67 @@ def _decode_groups(fields: Fields) -> GroupTable:
     def forbidden_to(group: str, value: JsonValue) -> dict[str, int]:
         place = f"forbiddenTable.{group}"
         return sieve.items(
-            ("forbiddenTable", group),
+            (FORBIDDEN_FIELD, group),
             Fields(value, place),
             lambda topic, bits: _read_forbidden(group, topic, bits),
         )
 
     return GroupTable(
-        groups=sieve.entries("subscriptionGroupTable", _read_group),
-        forbidden=sieve.entries("forbiddenTable", forbidden_to),
+        groups=sieve.entries(_GROUPS_FIELD, _read_group),
+        forbidden=sieve.entries(FORBIDDEN_FIELD, forbidden_to),
         data_version=_data_version(sieve),
-        unknown=fields.unknown(
-            frozenset({"dataVersion", "forbiddenTable", "subscriptionGroupTable"})
-        ),
+        unknown=fields.unknown(frozenset({"dataVersion", FORBIDDEN_FIELD, _GROUPS_FIELD})),
         refused=sieve.refused,
     )
+
+
+class GroupRights(NamedTuple):
+    """What an entry says of a group's rights; None where it cannot be read."""
+
+    consume_enable: bool | None
+    consume_broadcast_enable: bool | None
+
+    def within(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
+        """``config`` with these rights, and with its own where they cannot be read."""
+        consume, broadcast = self
+        return replace(
+            config,
+            consume_enable=config.consume_enable if consume is None else consume,
+            consume_broadcast_enable=config.consume_broadcast_enable
+            if broadcast is None
+            else broadcast,
+        )
+
+
+def refused_rights(refused: Refused) -> Iterator[tuple[set[str], GroupRights]]:
+    """The rights that each refused entry of ``subscriptionGroup.json`` tells, and of which groups.
+
+    An entry under a damaged name counts for the name that stands in it too.
+    """
+    for entry in refused:
+        if entry.place[0] == _GROUPS_FIELD and len(entry.place) == 2:
+            inner = entry.value.get("groupName") if isinstance(entry.value, dict) else None
+            names = {name for name in (entry.place[1], inner) if isinstance(name, str)}
+            consume, broadcast = (
+                _flag_in(entry.value, name) for name in ("consumeEnable", "consumeBroadcastEnable")
+            )
+            yield names, GroupRights(consume, broadcast)
+
+
+def _flag_in(value: JsonValue, name: str) -> bool | None:
+    try:
+        return Fields(value, "group").boolean(name, True)
+    except FastJsonError:
+        return None
+
+
+def _mend_groups(main: GroupTable, found: GroupTable) -> GroupTable:
+    """The backup may be older than the closing of a group."""
+    groups = dict(found.groups)
+    for names, rights in refused_rights(main.refused):
+        for name in names & groups.keys() - main.groups.keys():
+            groups[name] = rights.within(groups[name])
+    return replace(found, groups=groups)
 
 
 def _read_group(name: str, value: JsonValue) -> SubscriptionGroupConfig:
@@ -336,8 +387,8 @@ def _encode_groups(table: GroupTable) -> dict[str, object]:
     return {
         **table.unknown,
         "dataVersion": table.data_version.to_fields(),
-        "forbiddenTable": table.forbidden,
-        "subscriptionGroupTable": {name: group.to_fields() for name, group in table.groups.items()},
+        FORBIDDEN_FIELD: table.forbidden,
+        _GROUPS_FIELD: {name: group.to_fields() for name, group in table.groups.items()},
     }
 
 
@@ -502,7 +553,7 @@ def _numbered(key: str, place: str) -> int:
 
 
 TOPICS = ConfigFile("topics.json", _decode_topics, _encode_topics, _mend_topics)
-GROUPS = ConfigFile("subscriptionGroup.json", _decode_groups, _encode_groups)
+GROUPS = ConfigFile("subscriptionGroup.json", _decode_groups, _encode_groups, _mend_groups)
 CONSUMER_OFFSETS = ConfigFile(
     "consumerOffset.json", _decode_consumer_offsets, _encode_consumer_offsets
 )

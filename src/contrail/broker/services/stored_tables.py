@@ -10,6 +10,7 @@ from typing import Protocol, TypeVar
 from contrail.broker.config import BrokerConfig
 from contrail.broker.services.groups import GroupChanges
 from contrail.broker.services.persistence import Persistence, Render
+from contrail.broker.services.quarantined_groups import kept_closed
 from contrail.broker.services.setting_changes import SettingsChanges
 from contrail.broker.services.topics import TopicChanges
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
@@ -97,7 +98,7 @@ def _quarantined_perms(stored: config_files.TopicTable) -> dict[str, int | None]
 
 def load_groups(files: FileSystem, root: Path) -> GroupTable:
     """The groups of the last run, or none; raises like ``load_topics``."""
-    stored = _load(config_files.GROUPS, files, root, config_files.GroupTable())
+    stored = kept_closed(_load(config_files.GROUPS, files, root, config_files.GroupTable()))
     unknown = dict(stored.unknown)
     creators = _read_creators(unknown.pop(_GROUP_CREATORS_FIELD, None))
     return GroupTable(
