@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -52,6 +53,7 @@ STORED: Mapping[str, tuple[bytes, int]] = {
     "no zlib": (b"not compressed at all", 0x301),
     "no lz4": (b"not compressed at all", 0x101),
     "unknown compression": (b"not compressed at all", 0x701),
+    "too large": (zlib.compress(bytes((64 << 20) + 1), 1), 0x301),
 }
 DAMAGED: Mapping[str, Callable[[bytes], bytes]] = {
     "checksum": at(8, b"\0\0\0\0"),
@@ -173,7 +175,7 @@ def test_a_push_consumer_gives_it_up_by_the_usual_rules_and_handles_the_others(
         await consumer.close()
         assert len(seen.messages) == 3, "a handler never gets what cannot be decoded"
         (dead,) = await dead_letters(namesrv, group)
-        if kind in DAMAGED or orderly:
+        if kind in DAMAGED:
             assert "cannot be decoded" in dead.properties[UNREADABLE]
         else:
             assert (dead.body, dead.decode_error is None) == (STORED[kind][0], False)
@@ -206,6 +208,58 @@ def test_a_broadcast_one_is_passed_over(
         assert sorted(seen.bodies) == sorted(SOUND)
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
+def test_an_orderly_consumer_with_default_settings_goes_on_behind_it(
+    cluster: LocalCluster,
+    damage: Callable[[str], None],
+    tmp_path: Any,
+    caplog: pytest.LogCaptureFixture,
+    model: str,
+) -> None:
+    async def main() -> None:
+        namesrv, group = cluster.namesrv, fresh("readers")
+        # One consumer of all: each queue rests for itself.
+        topics = {kind: fresh("orders") for kind in ["no zlib", "too large", "magic"]}
+        for kind, topic in topics.items():
+            await fill(namesrv, topic, kind)
+        damage("magic")
+        seen, onlooker = Seen(), Onlooker()
+        consumer = PushConsumer(
+            group,
+            namesrv,
+            consume_from_where="first",
+            orderly=True,
+            message_model=model,
+            offset_folder=tmp_path,
+            hooks=[onlooker],
+        )
+        consumer.on_message(seen)
+        for topic in topics.values():
+            await consumer.subscribe(topic)
+        await consumer.start()
+        await seen.reach(9)
+        for topic in topics.values():
+            assert [one.body.decode() for one in seen.messages if one.topic == topic] == SOUND
+            assert set(progress_of(consumer, topic).values()) <= {3, 4}
+        await consumer.close()
+        # Tried once, and again 16 times, as where order is not kept.
+        assert len(onlooker.failures) == 3 * 17
+        if model == "CLUSTERING":
+            dead = {
+                one.properties["RETRY_TOPIC"]: one for one in await dead_letters(namesrv, group)
+            }
+            assert dead.keys() == set(topics.values())
+            assert dead[topics["no zlib"]].body == STORED["no zlib"][0]
+            assert dead[topics["no zlib"]].decode_error is not None
+            assert dead[topics["too large"]].decode_error is not None
+            assert "cannot be decoded" in dead[topics["magic"]].properties[UNREADABLE]
+
+    asyncio.run(main())
+    errors = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    told = [one for one in errors if "cannot be decoded" in one]
+    assert len(told) == (3 if model == "BROADCASTING" else 0)
 
 
 @pytest.mark.parametrize("kind", ["no zlib", "size"])

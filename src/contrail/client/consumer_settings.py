@@ -39,7 +39,7 @@ class ConsumerSettings:
     consume_concurrently_max_span: int = 2_000
     pull_interval_ms: int = 0
     pull_time_delay_ms_when_exception: int = 1_000
-    # -1: 16 times, or without end where order is kept.
+    # -1: 16 times, or without end where order is kept and the message can be decoded.
     max_reconsume_times: int = -1
     suspend_current_queue_time_ms: int = 1_000
     consume_timeout_minutes: float = 15
@@ -86,6 +86,11 @@ class ConsumerSettings:
         if self.max_reconsume_times >= 0:
             return self.max_reconsume_times
         return RETRIES_WITHOUT_END if self.orderly else RETRIES_MAX
+
+    @property
+    def undecoded_retries_max(self) -> int:
+        """How often a message that cannot be decoded is tried again: never without end."""
+        return RETRIES_MAX if self.max_reconsume_times < 0 else self.max_reconsume_times
 
     @property
     def flow_limits(self) -> FlowLimits:

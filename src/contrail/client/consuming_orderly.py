@@ -5,6 +5,9 @@ A queue has its turns: it is ready, runs, rests after a failure or without a loc
 A handler may end after its queue's lock has run out, when another member may have the queue. What
 it did counts only if the broker then says that nobody else had the lock in between. Otherwise
 nothing of it is noted, and the message comes again to whoever has the queue.
+
+A handler may succeed at its hundredth try; a message that cannot be decoded never will. It has a
+number of retries of its own, so that it stops its queue for seconds and not for good.
 """
 
 from __future__ import annotations
@@ -45,6 +48,7 @@ class OrderlySupply:
         *,
         is_broadcasting: bool,
         retries_max: int,
+        undecoded_retries_max: int,
         rest_ms: int,
         call_one: Callable[[], None],
         may_run: Callable[[Reader], bool],
@@ -54,6 +58,7 @@ class OrderlySupply:
         self._send_back = send_back
         self._is_broadcasting = is_broadcasting
         self._retries_max = retries_max
+        self._undecoded_retries_max = undecoded_retries_max
         self._rest_ms = rest_ms
         self._call_one = call_one
         # Whether the queue's lock is held; one that is not will be told to ``resume``.
@@ -210,16 +215,27 @@ class OrderlySupply:
 
     async def _is_given_up(self, reader: Reader, message: ConsumedMessage) -> bool:
         """Whether it was tried often enough, and went where failed messages go."""
-        if message.reconsume_times < self._retries_max:
+        error = message.decode_error
+        retries_max = self._retries_max if error is None else self._undecoded_retries_max
+        if message.reconsume_times < retries_max or not await self._is_sent_away(message):
             message.reconsume_times += 1
             return False
-        if not self._is_broadcasting and not await self._send_back.send_anew(message):
-            message.reconsume_times += 1
-            return False
-        _log.warning("message %s is given up after its last retry", message.message_id)
+        if error is not None and self._is_broadcasting:
+            _log.error("message %s is passed over: %s", message.message_id, error)
+        else:
+            _log.warning("message %s is given up after its last retry", message.message_id)
         if message.take_lease() is not None:
             reader.acknowledge(message)
         return True
+
+    async def _is_sent_away(self, message: ConsumedMessage) -> bool:
+        """Whether it may leave the queue: a broker has it, or nobody needs to."""
+        if self._is_broadcasting:
+            return True
+        if message.decode_error is not None:
+            # Its own broker copies it as it is stored, so that its flags stay with its bytes.
+            return await self._send_back.give_back(message, DEAD_LETTER)
+        return await self._send_back.send_anew(message)
 
     # What a handler says about a message.
 

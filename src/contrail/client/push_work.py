@@ -153,6 +153,7 @@ class PushWork:
             send_back,
             is_broadcasting=is_broadcasting,
             retries_max=settings.retries_max,
+            undecoded_retries_max=settings.undecoded_retries_max,
             rest_ms=settings.suspend_current_queue_time_ms,
             call_one=self._call_one,
             may_run=self._may_run,

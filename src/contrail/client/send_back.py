@@ -93,7 +93,7 @@ class SendBack:
         return True
 
     def _anew(self, message: ReceivedMessage, level: int) -> Outgoing:
-        times = message.reconsume_times + 1
+        times, times_max = message.reconsume_times + 1, self._retries_max
         properties = dict(message.properties)
         for name in (TRAN_MSG, RECONSUME_TIME, MAX_RECONSUME_TIMES):
             properties.pop(name, None)
@@ -105,7 +105,7 @@ class SendBack:
             properties[UNREADABLE] = _one_line(str(message.decode_error))
         if level == DEAD_LETTER:
             # What was retried more often than allowed is buried by the broker.
-            times = self._retries_max + 1
+            times_max = min(times_max, times - 1)
         return Outgoing(
             RETRY_PREFIX + self._group,
             message.body,
@@ -113,7 +113,7 @@ class SendBack:
             flag=message.flag,
             unique_id=properties.get(UNIQ_KEY, ""),
             reconsume_times=times,
-            max_reconsume_times=self._retries_max,
+            max_reconsume_times=times_max,
         )
 
 

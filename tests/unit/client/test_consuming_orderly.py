@@ -6,13 +6,24 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+import pytest
+
 from contrail.client.consumed_message import Reader
+from contrail.client.consumer_settings import RETRIES_WITHOUT_END
 from contrail.client.consuming_orderly import OrderlySupply, Turn
+from contrail.errors import MessageUnreadable
 from tests.unit.client.consuming_setup import FakeReader, FakeSendBack, offsets
 
 
 class Setup:
-    def __init__(self, *, retries_max: int = 5, rest_ms: int = 1) -> None:
+    def __init__(
+        self,
+        *,
+        retries_max: int = 5,
+        undecoded_retries_max: int = 5,
+        rest_ms: int = 1,
+        is_broadcasting: bool = False,
+    ) -> None:
         self.send_back = FakeSendBack()
         self.reader = FakeReader()
         self.may_run = True
@@ -21,8 +32,9 @@ class Setup:
         self.is_proven = True
         self.supply = OrderlySupply(
             self.send_back.real,
-            is_broadcasting=False,
+            is_broadcasting=is_broadcasting,
             retries_max=retries_max,
+            undecoded_retries_max=undecoded_retries_max,
             rest_ms=rest_ms,
             call_one=lambda: None,
             may_run=lambda reader: self.may_run,
@@ -192,6 +204,71 @@ def test_an_abandoned_message_keeps_its_place() -> None:
         assert offsets(setup.supply.take(2)) == [0, 1]
 
     run(main)
+
+
+# Messages that cannot be decoded.
+
+
+def endless(**options: Any) -> Setup:
+    """A supply that tries a handler again for ever; its first message cannot be decoded."""
+    setup = Setup(retries_max=RETRIES_WITHOUT_END, undecoded_retries_max=2, **options)
+    setup.pull(2)
+    first = setup.reader.process_queue.lowest
+    assert first is not None
+    first.decode_error = MessageUnreadable("the body is not zlib")
+    return setup
+
+
+async def try_to_the_end(setup: Setup) -> int:
+    """How often the first message is tried before another one comes."""
+    tries = 0
+    while offsets(batch := setup.supply.take(1)) == [0]:
+        tries += 1
+        assert tries < 10, "it is tried without end"
+        await setup.supply.failed(batch)
+        await setup.rested()
+    assert offsets(batch) == [1]
+    return tries
+
+
+def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter_where_retries_have_no_end() -> None:
+    async def main() -> None:
+        setup = endless()
+        assert await try_to_the_end(setup) == 3
+        assert setup.send_back.returned == [(0, -1)]
+        assert setup.reader.held == [1]
+
+    run(main)
+
+
+def test_one_that_cannot_be_decoded_keeps_its_place_until_a_broker_takes_it() -> None:
+    async def main() -> None:
+        setup = endless()
+        setup.send_back.is_refusing = True
+        for _ in range(6):
+            await setup.supply.failed(setup.supply.take(1))
+            await setup.rested()
+        assert setup.reader.held == [0, 1]
+        setup.send_back.is_refusing = False
+        assert await try_to_the_end(setup) == 1
+        assert setup.send_back.returned == [(0, -1)]
+
+    run(main)
+
+
+def test_a_broadcasting_member_passes_over_it_and_says_so(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def main() -> None:
+        setup = endless(is_broadcasting=True)
+        assert await try_to_the_end(setup) == 3
+        assert setup.send_back.returned == []
+        assert setup.reader.held == [1]
+
+    run(main)
+    (told,) = [one for one in caplog.records if one.levelname == "ERROR"]
+    assert "id-0" in told.getMessage()
+    assert "the body is not zlib" in told.getMessage()
 
 
 # Handlers that end after their queue's lock has run out.

@@ -6,6 +6,9 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any, cast
 
+import pytest
+
+from contrail.client.consumer_settings import RETRIES_WITHOUT_END
 from contrail.client.instance import ClientInstance
 from contrail.client.outgoing import Outgoing
 from contrail.client.send_back import SendBack
@@ -44,13 +47,13 @@ class FakeSender:
 
 
 class Setup:
-    def __init__(self) -> None:
+    def __init__(self, retries_max: int = 16) -> None:
         self.instance = FakeInstance()
         self.sender = FakeSender()
         self.send_back = SendBack(
             cast(ClientInstance, self.instance),
             "g",
-            retries_max=16,
+            retries_max=retries_max,
             sender=cast(Sender, self.sender),
         )
 
@@ -98,11 +101,17 @@ def test_the_first_id_and_a_chosen_delay_are_kept() -> None:
     assert (sent.properties["ORIGIN_MESSAGE_ID"], sent.properties["DELAY"]) == ("first", "9")
 
 
-def test_a_dead_letter_sent_anew_has_been_retried_too_often() -> None:
-    setup = Setup()
+@pytest.mark.parametrize("retries_max", [0, 16, RETRIES_WITHOUT_END])
+def test_a_dead_letter_sent_anew_has_been_retried_more_often_than_allowed(
+    retries_max: int,
+) -> None:
+    """A broker buries what was retried more often than the request allows; both are Java ints."""
+    setup = Setup(retries_max=retries_max)
     setup.instance.is_down = True
     setup.give_back(DEAD_LETTER)
-    assert setup.sender.sent[0].reconsume_times == 17
+    (sent,) = setup.sender.sent
+    assert sent.max_reconsume_times is not None
+    assert 0 <= sent.max_reconsume_times < sent.reconsume_times == 3
 
 
 def test_when_nobody_takes_it_the_caller_is_told() -> None:
