@@ -17,6 +17,7 @@ from typer.testing import CliRunner
 from contrail import Admin, MessageQueue
 from contrail.cli.root import app
 from contrail.pipeline.jobs import session
+from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.testing import LocalCluster
 from tests.spark.traffic import make_topic, orders, send_rows
 
@@ -118,6 +119,80 @@ def test_arguments_that_cannot_be_used_are_exit_code_2_before_spark(
 ) -> None:
     answer = pipeline(tmp_path, *arguments, "--namesrv", cluster.namesrv)
     assert answer.exit_code == 2, answer.output
+
+
+REFUSED = {
+    "a blank name": (["@T", ""], 2, "blank"),
+    "a name with a space": (["@T", "or ders"], 2, "may hold only letters"),
+    "a long name": (["@T", "x" * 128], 2, "127"),
+    "a topic of the system": (["@T", "rmq_sys_mine"], 2, "belongs to the system"),
+    "the topic of delays": (["@T", "SCHEDULE_TOPIC_XXXX"], 2, "belongs to the system"),
+    "the template": (["@T", "TBW102"], 2, "belongs to the system"),
+    "a retry topic": (["@T", "%RETRY%g"], 2, "retry topic"),
+    "too many queues": (["@T", "new", "--queues", "70000"], 2, "65535"),
+    "a source of the system": (["SELF_TEST_TOPIC", "new"], 2, "may not be read"),
+    "a source that is closed": (["unreadable", "new"], 2, "may not be read"),
+    "a target that is closed": (["@T", "unwritable"], 2, "may not be written"),
+    "an empty key": (["@T", "new", "--key", ""], 2, "key is ''"),
+    "a key of blanks": (["@T", "new", "--key", " "], 2, "key is ' '"),
+    "no master": (["@T", "new", "--master", "locl[2]"], 2, "master 'locl[2]' is none"),
+    "another checkpoint": (["@T", "new", "--checkpoint", "@other"], 2, "belongs to a restore job"),
+    "no checkpoint": (["@T", "new", "--checkpoint", "@foreign"], 2, "something else in it"),
+}
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("job", ["migrate", "dedupe"])
+@pytest.mark.parametrize("case", list(REFUSED))
+def test_a_dry_run_refuses_what_the_run_refuses_in_the_same_words(
+    tmp_path: Path, cluster: LocalCluster, topic: str, job: str, case: str
+) -> None:
+    arguments, code, told = REFUSED[case]
+    make_closed_topics(cluster)
+    Checkpoint(tmp_path / "other").claim("restore", {})
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "letter.txt").write_text("dear all")
+    before = sorted(tmp_path.rglob("*"))
+    usual = ["--queues", "2", "--checkpoint", "@c", "--yes", "--namesrv", cluster.namesrv]
+    if "unwritable" in arguments:
+        usual = usual[2:]
+    # The last of an option that is given twice counts.
+    given = [job, *usual, *(topic if one == "@T" else one for one in arguments)]
+    planned = pipeline(tmp_path, *given, "--dry-run")
+    done = pipeline(tmp_path, *given)
+    assert (planned.exit_code, done.exit_code) == (code, code), planned.output + done.output
+    assert planned.output == done.output
+    assert told in planned.output
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def make_closed_topics(cluster: LocalCluster) -> None:
+    with Admin(cluster.namesrv) as admin:
+        admin.create_topic("unreadable", queues=1, perm=2)
+        admin.create_topic("unwritable", queues=1, perm=4)
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_a_group_that_never_consumed_the_topic_is_exit_code_5(
+    tmp_path: Path, cluster: LocalCluster, topic: str, is_dry: bool
+) -> None:
+    command = [*jobs(topic)["migrate"], "--groups", "nobody", "--namesrv", cluster.namesrv]
+    answer = pipeline(tmp_path, *command, *(["--dry-run"] if is_dry else []))
+    assert answer.exit_code == 5, answer.output
+    assert "group nobody has no offsets on topic" in answer.output
+
+
+@pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize("job", list(jobs("")))
+def test_what_is_no_master_is_exit_code_2_also_in_a_dry_run(
+    tmp_path: Path, cluster: LocalCluster, topic: str, job: str
+) -> None:
+    command = [*jobs(topic)[job], "--namesrv", cluster.namesrv, "--master", "nonsense"]
+    for more in ([], ["--dry-run"]):
+        answer = pipeline(tmp_path, *command, *more)
+        assert answer.exit_code == 2, answer.output
+        assert "master 'nonsense' is none" in answer.output
 
 
 @pytest.mark.usefixtures("no_spark")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from contrail.errors import OptionInvalid, StateFileDamaged
-from contrail.pipeline.jobs.checkpoints import Checkpoint, differences
+from contrail.pipeline.jobs.checkpoints import Checkpoint, differences, look
 
 
 def test_the_same_job_with_the_same_settings_goes_on(tmp_path: Path) -> None:
@@ -59,15 +59,24 @@ def test_each_query_has_a_folder_of_its_own_below(tmp_path: Path) -> None:
 
 
 def test_nothing_is_written_before_the_claim(tmp_path: Path) -> None:
-    assert Checkpoint(tmp_path / "new").peek() is None
+    assert Checkpoint(tmp_path / "new").peek("migrate", {}) == {}
     assert not (tmp_path / "new").exists()
 
 
-def test_a_claim_can_be_looked_at(tmp_path: Path) -> None:
-    Checkpoint(tmp_path).claim("migrate", {"topic": "orders"})
-    found = Checkpoint(tmp_path).peek()
-    assert found == {"job": "migrate", "settings": {"topic": "orders"}, "notes": {}}
-    assert json.loads((tmp_path / "job.json").read_text()) == found
+def test_a_look_tells_the_notes_and_refuses_what_a_claim_would(tmp_path: Path) -> None:
+    claimed = Checkpoint(tmp_path / "a")
+    claimed.claim("migrate", {"topic": "orders"})
+    claimed.note(done=7)
+    state = {"job": "migrate", "settings": {"topic": "orders"}, "notes": {"done": 7}}
+    assert json.loads((tmp_path / "a" / "job.json").read_text()) == state
+    assert look(str(tmp_path / "a"), "migrate", {"topic": "orders"}) == {"done": 7}
+    assert look(None, "migrate", {"topic": "orders"}) == {}
+    with pytest.raises(OptionInvalid, match="topic was 'orders' and is now 'others'"):
+        look(str(tmp_path / "a"), "migrate", {"topic": "others"})
+    with pytest.raises(OptionInvalid, match="belongs to a migrate job"):
+        look(str(tmp_path / "a"), "dedupe", {"topic": "orders"})
+    with pytest.raises(OptionInvalid, match="something else in it"):
+        look(str(tmp_path), "migrate", {"topic": "orders"})
 
 
 def test_settings_that_came_or_went_are_differences_too() -> None:
@@ -85,4 +94,4 @@ def test_a_file_is_no_checkpoint(tmp_path: Path) -> None:
         ):
             Checkpoint(tmp_path / place).claim("migrate", {})
         with pytest.raises(OptionInvalid, match="cannot be used"):
-            Checkpoint(tmp_path / place).peek()
+            Checkpoint(tmp_path / place).peek("migrate", {})

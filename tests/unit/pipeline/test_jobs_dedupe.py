@@ -41,6 +41,7 @@ def test_the_usual_settings_are_fine() -> None:
         ({"time": "sent"}, "born or store"),
         ({"starting": "middle"}, "earliest or latest"),
         ({"key": ""}, r"a path like \$.id"),
+        ({"key": " "}, r"a path like \$.id"),
         ({"key": "auto"}, r"a path like \$.id"),
         ({"window": "soon"}, "such as 30s, 10m, 2h or 1d"),
         ({"window": "0s"}, "such as 30s"),

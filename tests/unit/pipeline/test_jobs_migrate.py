@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.errors import OptionInvalid
+from contrail.errors import NotThere, OptionInvalid
 from contrail.pipeline.jobs.migrate_plan import (
     CutOver,
     MigrateSettings,
@@ -18,6 +18,7 @@ from contrail.pipeline.jobs.migrate_plan import (
     QueueRange,
     away_text,
     brokers_text,
+    check_same_queues,
     check_width,
     chosen_groups,
     committed_offsets,
@@ -80,10 +81,19 @@ def test_a_password_is_not_shown_and_may_change() -> None:
     assert wish.fixed() == settings().fixed()
 
 
-def test_a_missing_target_needs_a_width() -> None:
-    with pytest.raises(OptionInvalid, match="does not exist: say with queues"):
-        check_width(settings(), [])
-    check_width(settings(queues=8), [])
+@pytest.mark.parametrize("key", ["", " "])
+def test_a_key_without_a_name_is_refused(key: str) -> None:
+    with pytest.raises(OptionInvalid, match="sharding-key, keys or the name of a property"):
+        settings(key=key).check()
+
+
+def test_a_target_with_other_queues_than_at_first_is_refused() -> None:
+    noted = {"broker-0:0": 5, "broker-0:1": 7}
+    check_same_queues(settings(), target(2), noted)
+    check_same_queues(settings(), [], None)
+    for now in (target(1), target(3), []):
+        with pytest.raises(OptionInvalid, match="other queues than when this migration began"):
+            check_same_queues(settings(), now, noted)
 
 
 def test_a_target_of_another_width_is_refused_and_told() -> None:
@@ -91,6 +101,7 @@ def test_a_target_of_another_width_is_refused_and_told() -> None:
         check_width(settings(queues=8), target(8, 4))
     check_width(settings(queues=8), target(8, 8))
     check_width(settings(), target(8, 4))
+    check_width(settings(queues=8), [])
 
 
 def test_all_groups_are_moved_unless_some_are_named() -> None:
@@ -100,7 +111,7 @@ def test_all_groups_are_moved_unless_some_are_named() -> None:
 
 
 def test_a_group_that_never_consumed_the_topic_is_refused() -> None:
-    with pytest.raises(OptionInvalid, match=r"group c has no offsets on topic 'orders'.*: a, b"):
+    with pytest.raises(NotThere, match=r"group c has no offsets on topic 'orders'.*: a, b"):
         chosen_groups(settings(groups=("a", "c")), ["b", "a"])
 
 

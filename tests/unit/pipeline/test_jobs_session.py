@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from contrail.errors import PipelineError
+from contrail.errors import OptionInvalid, PipelineError
 from contrail.pipeline.jobs import session
 
 
@@ -220,3 +220,33 @@ def test_a_session_that_is_there_is_used_and_left_open(monkeypatch: pytest.Monke
     with session.job_session(None, "test") as spark:
         assert spark is active
     assert not active.stopped
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[1]", "local[*]", "local[4, 2]", "local-cluster[2,1,1024]", "yarn"),
+        *("spark://a:7077", "spark://a:7077,b:7077", "spark://[::1]:7077"),
+        *("k8s://https://k:6443", "sc://a", "sc://a:15002/;token=x", "sc://[::1]:15002", None, ""),
+    ],
+)
+def test_an_address_of_a_master_is_taken(master: str | None) -> None:
+    session.SessionToOpen("x", master=master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("nonsense", "locl[2]", "local[0]", "local[]", "local[x]", "local [2]", "spark:/a:7077"),
+        *("spark://a", "spark://", "spark://a:x", "sparc://a:7077", "sc://", "k8s://", "http://a"),
+        *("spark://a:7077,", " local", "yarn-client", "mesos://a:5050"),
+    ],
+)
+def test_what_is_no_master_is_refused_before_anything_is_started(
+    master: str, builder: Builder
+) -> None:
+    with pytest.raises(OptionInvalid, match="is none: give local"):
+        session.SessionToOpen("x", master=master)
+    with pytest.raises(OptionInvalid, match="is none: give local"):
+        session.open_session("x", master=master)
+    assert builder.place is None

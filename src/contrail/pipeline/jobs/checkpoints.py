@@ -41,22 +41,34 @@ class Checkpoint:
             raise _unusable(self.folder, error) from error
 
     def _claim(self, job: str, settings: Mapping[str, object]) -> bool:
-        wanted = json.loads(json.dumps(dict(settings), default=str, sort_keys=True))
-        state = self._read()
+        wanted = _as_written(settings)
+        state = self._checked(job, wanted)
         if state is None:
-            self._refuse_foreign()
             self._write({"job": job, "settings": wanted, "notes": {}})
             return False
-        _refuse_other(self.folder, job, wanted, state)
         self._state = state
         return True
 
-    def peek(self) -> dict[str, Any] | None:
-        """What ``job.json`` holds; None for a folder that nobody has claimed."""
+    def peek(self, job: str, settings: Mapping[str, object]) -> dict[str, Any]:
+        """What runs before noted; refuses what ``claim`` would, and changes nothing.
+
+        Raises:
+            OptionInvalid: as ``claim``.
+        """
         try:
-            return self._read()
+            state = self._checked(job, _as_written(settings))
         except OSError as error:
             raise _unusable(self.folder, error) from error
+        return {} if state is None else dict(state["notes"])
+
+    def _checked(self, job: str, wanted: Mapping[str, object]) -> dict[str, Any] | None:
+        """The state of this very job; None for a folder that nobody has claimed."""
+        state = self._read()
+        if state is None:
+            self._refuse_foreign()
+        else:
+            _refuse_other(self.folder, job, wanted, state)
+        return state
 
     def spark(self, query: str = "query") -> str:
         """The checkpoint location of one streaming query."""
@@ -88,6 +100,16 @@ class Checkpoint:
                 f"checkpoint {str(self.folder)!r} is a folder with something else in it: name one "
                 "that is new, empty, or the checkpoint of this job"
             )
+
+
+def look(folder: str | None, job: str, settings: Mapping[str, object]) -> dict[str, Any]:
+    """``Checkpoint.peek`` of a folder that a dry run may not have; then nothing is noted."""
+    return Checkpoint(folder).peek(job, settings) if folder else {}
+
+
+def _as_written(settings: Mapping[str, object]) -> dict[str, Any]:
+    written: dict[str, Any] = json.loads(json.dumps(dict(settings), default=str, sort_keys=True))
+    return written
 
 
 def _local_folder(folder: Path | str) -> Path:

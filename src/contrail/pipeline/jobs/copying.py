@@ -21,8 +21,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import NotThere, OptionInvalid, RouteMissing
-from contrail.model.topic import Perm
 from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.pipeline.jobs.copy_sender import (
@@ -34,7 +32,7 @@ from contrail.pipeline.jobs.copy_sender import (
     Targets,
     send_copies,
 )
-from contrail.pipeline.jobs.targets import offers_idempotence
+from contrail.pipeline.jobs.targets import offers_idempotence, writable_queues
 from contrail.pipeline.offsets import QueueKey
 from contrail.pipeline.options import CLUSTER_OPTIONS, ClusterSettings, SinkSettings
 from contrail.runtime.crashpoints import crashpoint
@@ -88,7 +86,7 @@ def settled_targets(
     notes = checkpoint.notes
     known: dict[str, list[list[Any]]] = dict(notes.get("targets", {}))
     for topic in topics:
-        if topic not in known and (queues := _writable_queues(admin, topic)):
+        if topic not in known and (queues := writable_queues(admin, topic)):
             known[topic] = [[broker_name, queue_id] for broker_name, queue_id in queues]
     remembered = notes.get("remembered")
     if remembered is None:
@@ -98,38 +96,6 @@ def settled_targets(
         topic: tuple((str(name), int(number)) for name, number in queues)
         for topic, queues in known.items()
     }, bool(remembered)
-
-
-def _writable_queues(admin: Admin, topic: str) -> list[tuple[str, int]]:
-    try:
-        route = admin.topic_route(topic)
-    except RouteMissing:
-        return []
-    return sorted(
-        (queue.broker_name, number)
-        for queue in route.queues
-        if queue.perm & Perm.WRITE
-        for number in range(queue.write_queue_count)
-    )
-
-
-def require_topic(admin: Admin, topic: str) -> None:
-    """Refuse a target that takes no messages.
-
-    Raises:
-        NotThere: no broker has the topic.
-        OptionInvalid: no broker lets it be written.
-    """
-    if _writable_queues(admin, topic):
-        return
-    try:
-        perms = sorted({queue.perm for queue in admin.topic_route(topic).queues})
-    except RouteMissing:
-        raise NotThere(f"topic {topic!r} does not exist on the target: create it first") from None
-    raise OptionInvalid(
-        f"topic {topic!r} may not be written on the target "
-        f"(perm={','.join(map(str, perms))}): give it the permission 6 first"
-    )
 
 
 def settled_lanes(checkpoint: Checkpoint, queues: Iterable[QueueKey]) -> tuple[QueueKey, ...]:

@@ -24,8 +24,8 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 
 from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
-from contrail.errors import JobFailed, OptionInvalid, RouteMissing
-from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.errors import JobFailed, OptionInvalid
+from contrail.pipeline.jobs.checkpoints import Checkpoint, look
 from contrail.pipeline.jobs.copying import admin_of, cluster_options
 from contrail.pipeline.jobs.decode_errors import with_errors_as_properties
 from contrail.pipeline.jobs.dedupe_memory import (
@@ -38,11 +38,23 @@ from contrail.pipeline.jobs.dedupe_memory import (
     marker,
 )
 from contrail.pipeline.jobs.migrate_copy import key_column, user_properties
-from contrail.pipeline.jobs.migrate_plan import KEY_AUTO, QueueRange, committed_offsets, ranges
+from contrail.pipeline.jobs.migrate_plan import (
+    KEY_AUTO,
+    QueueRange,
+    committed_offsets,
+    queue_starts,
+    ranges,
+    ranges_or_none,
+)
 from contrail.pipeline.jobs.progress import SILENT, BatchSum, Progress, run_query
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
-from contrail.pipeline.jobs.targets import offers_idempotence
+from contrail.pipeline.jobs.targets import (
+    check_target,
+    offers_idempotence,
+    require_readable,
+    require_topic,
+)
 from contrail.pipeline.options import CLUSTER_OPTIONS
 from contrail.protocol.json_style import MessageQueue
 
@@ -118,7 +130,7 @@ class DedupeSettings:
             raise OptionInvalid(f"time is {self.time!r}: it is born or store")
         if self.starting not in ("earliest", "latest"):
             raise OptionInvalid(f"starting is {self.starting!r}: it is earliest or latest")
-        if self.key == KEY_AUTO or not self.key:
+        if self.key == KEY_AUTO or not self.key.strip():
             raise OptionInvalid(f"key is {self.key!r}: keys, a property's name or a path like $.id")
         length_ms(self.window)
         for name in self.options.keys() - cluster_options(self.options).keys():
@@ -155,7 +167,12 @@ def dedupe(
         source = stack.enter_context(admin_of(settings.namesrv, settings.options))
         target = stack.enter_context(admin_of(settings.target_namesrv, settings.options))
         queues = ranges(source, settings.topic)
-        width = _target_width(settings, target)
+        require_readable(source, queue_starts(settings.topic, queues))
+        width = len(ranges_or_none(target, settings.to_topic))
+        check_target(settings.to_topic, settings.queues, is_there=width > 0)
+        if width:
+            require_topic(target, settings.to_topic)
+        look(settings.checkpoint, _JOB, settings.fixed())
         if settings.dry_run:
             return _planned(settings, queues, width)
         checkpoint = Checkpoint(settings.checkpoint)
@@ -168,18 +185,6 @@ def dedupe(
         lag_ms = _lag_ms(settings, source, queues, checkpoint)
         start = partial(_started, session, settings, checkpoint, mode, lag_ms)
         return _run(settings, start, mode, progress, stop)
-
-
-def _target_width(settings: DedupeSettings, target: Admin) -> int:
-    try:
-        return len(ranges(target, settings.to_topic))
-    except RouteMissing:
-        if settings.queues is None:
-            raise OptionInvalid(
-                f"topic {settings.to_topic!r} does not exist: say with queues how many each "
-                "broker shall have"
-            ) from None
-        return 0
 
 
 def _lag_ms(

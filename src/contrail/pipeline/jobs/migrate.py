@@ -28,8 +28,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import JobFailed, OptionInvalid
-from contrail.pipeline.jobs.checkpoints import Checkpoint, differences
+from contrail.errors import JobFailed
+from contrail.pipeline.jobs.checkpoints import Checkpoint, look
 from contrail.pipeline.jobs.copying import cluster_settings, open_admin
 from contrail.pipeline.jobs.migrate_copy import COLUMNS, copies_of
 from contrail.pipeline.jobs.migrate_groups import GroupMover
@@ -85,10 +85,10 @@ def migrate(
     with ExitStack() as stack:
         source = stack.enter_context(_opened(settings.namesrv, settings))
         target = stack.enter_context(_opened(settings.target_namesrv, settings))
-        notes = _known(settings)
+        notes = look(settings.checkpoint, _JOB, settings.fixed())
         _require_brokers(source, settings.topic, _begun_queues(settings, notes))
         _require_brokers(target, settings.to_topic, notes.get("target_start", ()))
-        plan = plan_migration(settings, source, target)
+        plan = plan_migration(settings, source, target, notes)
         if settings.dry_run:
             return _planned(settings, plan)
         checkpoint = _checkpoint(settings, plan, target)
@@ -98,15 +98,6 @@ def migrate(
 
 def _opened(namesrv: str, settings: MigrateSettings) -> Admin:
     return open_admin(cluster_settings(namesrv, settings.cluster_options))
-
-
-def _known(settings: MigrateSettings) -> Mapping[str, Any]:
-    """What runs before noted; nothing of a checkpoint that ``claim`` will refuse."""
-    state = Checkpoint(settings.checkpoint).peek() if settings.checkpoint else None
-    if state is None or state["job"] != _JOB or differences(state["settings"], settings.fixed()):
-        return {}
-    notes: Mapping[str, Any] = state["notes"]
-    return notes
 
 
 def _begun_queues(settings: MigrateSettings, notes: Mapping[str, Any]) -> set[str]:
@@ -165,19 +156,12 @@ def _checkpoint(settings: MigrateSettings, plan: MigratePlan, target: Admin) -> 
     checkpoint.claim(_JOB, settings.fixed())
     if not plan.target and "migration" not in checkpoint.notes:
         target.create_topic(settings.to_topic, queues=settings.queues or 1)
-    target_now = ends(plan.target or ranges(target, settings.to_topic))
     if "migration" not in checkpoint.notes:
         checkpoint.note(
             migration=uuid.uuid4().hex,
             source_start=starts(plan.source),
-            target_start=target_now,
+            target_start=ends(plan.target or ranges(target, settings.to_topic)),
             groups_set=[],
-        )
-    if checkpoint.notes["target_start"].keys() != target_now.keys():
-        raise OptionInvalid(
-            f"topic {settings.to_topic!r} has other queues than when this migration began, so "
-            "keys would change their queue: give it back its old width, or begin anew with "
-            "another topic and checkpoint"
         )
     return checkpoint
 

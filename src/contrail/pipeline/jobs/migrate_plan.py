@@ -7,9 +7,16 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import OptionInvalid, RouteMissing
+from contrail.errors import NotThere, OptionInvalid, RouteMissing, SinkRefused
+from contrail.pipeline.jobs.targets import (
+    check_target,
+    offers_idempotence,
+    require_readable,
+    require_topic,
+)
 from contrail.pipeline.options import CLUSTER_OPTIONS
 from contrail.protocol.json_style import MessageQueue
 
@@ -22,7 +29,7 @@ KEY_KEYS = "keys"
 KEY_SHARDING = "sharding-key"
 _QUEUES_NAMED_MAX = 10
 _IDEMPOTENCE = "idempotence"
-_MODES = ("dedupe", "none")
+_DEDUPE, _NONE = _MODES = ("dedupe", "none")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +94,11 @@ class MigrateSettings:
             )
         if not self.follow and (self.cut_over_after_s is not None or self.cut_over_file):
             raise OptionInvalid("a cut-over is for a migration that follows: add follow")
+        if not self.key.strip():
+            raise OptionInvalid(
+                f"key is {self.key!r}: it is {KEY_AUTO}, {KEY_SHARDING}, {KEY_KEYS} or the name of "
+                "a property"
+            )
         if self.rows_per_batch < 1:
             raise OptionInvalid(f"rows_per_batch is {self.rows_per_batch}: it must be 1 or more")
         self._check_options()
@@ -137,20 +149,52 @@ class MigratePlan:
         return sum(queue.count for queue in self.source)
 
 
-def plan_migration(settings: MigrateSettings, source: Admin, target: Admin) -> MigratePlan:
-    """Look at both clusters; changes nothing.
+def plan_migration(
+    settings: MigrateSettings, source: Admin, target: Admin, notes: Mapping[str, Any]
+) -> MigratePlan:
+    """Look at both clusters; changes nothing. ``notes`` are those of runs before.
+
+    All that a run would refuse is refused here, so that a dry run refuses it too.
 
     Raises:
-        OptionInvalid: the target is missing and nothing says how wide to make it, or is there and
-            of another width, or a group that was asked for never consumed the topic.
+        OptionInvalid: the source may not be read, or the target not be written or made; it is
+            missing and nothing says how wide to make it, or is there and of another width.
+        NotThere: a group that was asked for never consumed the topic.
+        SinkRefused: the target's brokers do not have the idempotence that was asked for.
     """
     plan = MigratePlan(
         source=ranges(source, settings.topic),
         target=ranges_or_none(target, settings.to_topic),
         groups=chosen_groups(settings, source.topic_consumers(settings.topic)),
     )
+    require_readable(source, queue_starts(settings.topic, plan.source))
+    check_target(settings.to_topic, settings.queues, is_there=bool(plan.target))
     check_width(settings, plan.target)
+    check_same_queues(settings, plan.target, notes.get("target_start"))
+    if plan.target:
+        require_topic(target, settings.to_topic)
+    _check_idempotence(settings, target)
     return plan
+
+
+def check_same_queues(
+    settings: MigrateSettings, target: Iterable[QueueRange], noted: Mapping[str, int] | None
+) -> None:
+    """Refuse a target whose queues are not those with which the migration began."""
+    if noted is not None and noted.keys() != ends(target).keys():
+        raise OptionInvalid(
+            f"topic {settings.to_topic!r} has other queues than when this migration began, so "
+            "keys would change their queue: give it back its old width, or begin anew with "
+            "another topic and checkpoint"
+        )
+
+
+def _check_idempotence(settings: MigrateSettings, target: Admin) -> None:
+    if settings.idempotence == _DEDUPE and not offers_idempotence(target):
+        raise SinkRefused(
+            f"{_IDEMPOTENCE}={_DEDUPE}: not every broker at {settings.target_namesrv} can tell "
+            f"what was sent before, only Contrail's can: set {_IDEMPOTENCE}={_NONE}"
+        )
 
 
 def ranges(admin: Admin, topic: str) -> tuple[QueueRange, ...]:
@@ -203,13 +247,17 @@ def _by_broker(queues: Iterable[str]) -> dict[str, list[int]]:
 
 
 def chosen_groups(settings: MigrateSettings, known: Iterable[str]) -> tuple[str, ...]:
-    """The groups whose offsets are mapped."""
+    """The groups whose offsets are mapped.
+
+    Raises:
+        NotThere: one that was asked for has no offsets on the topic.
+    """
     known = tuple(sorted(known))
     if settings.groups is None:
         return known
     unknown = sorted(set(settings.groups) - set(known))
     if unknown:
-        raise OptionInvalid(
+        raise NotThere(
             f"group {', '.join(unknown)} has no offsets on topic {settings.topic!r}; those that "
             f"have: {', '.join(known) or 'none'}"
         )
@@ -217,15 +265,10 @@ def chosen_groups(settings: MigrateSettings, known: Iterable[str]) -> tuple[str,
 
 
 def check_width(settings: MigrateSettings, target: Iterable[QueueRange]) -> None:
-    """Refuse a target that is missing without a width, or has another than the one asked for."""
+    """Refuse a target that has another width than the one asked for."""
     widths: dict[str, int] = {}
     for queue in target:
         widths[queue.broker_name] = widths.get(queue.broker_name, 0) + 1
-    if not widths and settings.queues is None:
-        raise OptionInvalid(
-            f"topic {settings.to_topic!r} does not exist: say with queues how many each broker "
-            "shall have"
-        )
     if settings.queues is not None and any(width != settings.queues for width in widths.values()):
         told = ", ".join(f"{width} on {name}" for name, width in sorted(widths.items()))
         raise OptionInvalid(
@@ -237,6 +280,11 @@ def check_width(settings: MigrateSettings, target: Iterable[QueueRange]) -> None
 def starts(queues: Iterable[QueueRange]) -> dict[str, int]:
     """Where each queue begins, by its name."""
     return {queue.name: queue.queue_offset_min for queue in queues}
+
+
+def queue_starts(topic: str, queues: Iterable[QueueRange]) -> dict[MessageQueue, int]:
+    """Where each queue begins."""
+    return {queue_of(topic, name): place for name, place in starts(queues).items()}
 
 
 def ends(queues: Iterable[QueueRange]) -> dict[str, int]:

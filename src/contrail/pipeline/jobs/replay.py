@@ -20,11 +20,11 @@ from pyspark.sql.types import StringType, StructField, StructType
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ClientError, JobFailed, NotThere, OptionInvalid
 from contrail.model.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
-from contrail.model.topic import RETRY_PREFIX, dlq_topic
+from contrail.model.topic import dlq_topic
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import read_messages, span_options
 from contrail.pipeline.jobs.archive_layout import Range, next_round_spans, without_lost
-from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.checkpoints import Checkpoint, look
 from contrail.pipeline.jobs.copies import replayed
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
@@ -37,7 +37,6 @@ from contrail.pipeline.jobs.copying import (
     job_id,
     only,
     open_admin,
-    require_topic,
     settled_lanes,
     settled_targets,
     task_count,
@@ -48,12 +47,14 @@ from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.queue_ranges import QueueRanges
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.jobs.targets import refuse_retry_topic, require_topic
 from contrail.pipeline.offsets import QueueKey, from_json, to_json
 
 # Why a message became a dead letter, as far as it can be told from it.
 EXHAUSTED = "exhausted"
 GIVEN_UP = "given-up"
 REASONS = (EXHAUSTED, GIVEN_UP)
+_JOB = "replay"
 _STEP_ROWS = 100_000
 _RETRIES_DEFAULT = 16
 _ORIGINS_MAX = 10_000
@@ -88,11 +89,8 @@ class ReplaySettings:
         for reason in self.reasons:
             if reason not in REASONS:
                 raise OptionInvalid(f"reason {reason!r}: give {' or '.join(REASONS)}")
-        if self.to_topic is not None and self.to_topic.startswith(RETRY_PREFIX):
-            raise OptionInvalid(
-                f"to_topic {self.to_topic!r}: brokers take no batches for a retry topic; replay to "
-                "the origin, or to a topic that only this group reads"
-            )
+        if self.to_topic is not None:
+            refuse_retry_topic(self.to_topic)
         if not self.checkpoint and not self.dry_run:
             raise OptionInvalid("checkpoint: give a folder, by which a second run goes on")
         if self.rate is not None and self.rate <= 0:
@@ -135,6 +133,7 @@ def replay(
             )
         if settings.to_topic is not None:
             require_topic(admin, settings.to_topic)
+        look(settings.checkpoint, _JOB, settings.fixed())
         retries_max = _retries_max(settings, admin)
         with job_session(spark, "contrail replay") as session:
             if settings.dry_run:
@@ -163,7 +162,7 @@ class _Run:
         self._there: dict[QueueKey, Range] = {}
 
     def all(self) -> Summary:
-        self._checkpoint.claim("replay", self._settings.fixed())
+        self._checkpoint.claim(_JOB, self._settings.fixed())
         self._passes = CopyPasses(self._checkpoint, self._session)
         retryable = self._passes.retryable
         self._settle_reach()

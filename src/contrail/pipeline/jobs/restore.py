@@ -25,7 +25,7 @@ from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
 from contrail.pipeline.jobs.archive_layout import Hour, Sized
-from contrail.pipeline.jobs.checkpoints import Checkpoint
+from contrail.pipeline.jobs.checkpoints import Checkpoint, look
 from contrail.pipeline.jobs.copies import restored
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
@@ -38,7 +38,6 @@ from contrail.pipeline.jobs.copying import (
     job_id,
     only,
     open_admin,
-    require_topic,
     settled_lanes,
     settled_targets,
     task_count,
@@ -47,8 +46,10 @@ from contrail.pipeline.jobs.copying import (
 from contrail.pipeline.jobs.progress import SILENT, Progress
 from contrail.pipeline.jobs.session import Spark, job_session
 from contrail.pipeline.jobs.summary import Summary
+from contrail.pipeline.jobs.targets import require_topic
 from contrail.pipeline.offsets import QueueKey, from_json, to_json
 
+_JOB = "restore"
 _STEP_BYTES = 256 << 20
 # Row by row: a batch of the vectorised reader may be thousands of rows, whatever their bodies.
 _SPARK_SETTINGS = {"spark.sql.parquet.enableVectorizedReader": "false"}
@@ -115,8 +116,8 @@ def restore(
     folder.require()
     # Before Spark is started, and before a checkpoint is taken: a wrong name does not spoil it.
     chosen_hours(settings, folder)
-    if not settings.dry_run:
-        _require_targets(settings)
+    _require_targets(settings)
+    look(settings.checkpoint, _JOB, settings.fixed())
     with (
         job_session(spark, "contrail restore") as session,
         spark_settings(session, _SPARK_SETTINGS),
@@ -133,7 +134,7 @@ def _run(
 ) -> Summary:
     assert settings.checkpoint
     checkpoint = Checkpoint(settings.checkpoint)
-    checkpoint.claim("restore", settings.fixed())
+    checkpoint.claim(_JOB, settings.fixed())
     bounds, steps = _settled(settings, checkpoint, folder, session)
     plan = _plan(settings, checkpoint, session, bounds)
     decide = partial(restored, to_topic=settings.to_topic, job_id=plan.job_id)

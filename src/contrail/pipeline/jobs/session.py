@@ -14,7 +14,7 @@ from typing import TypeAlias
 from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
-from contrail.errors import PipelineError
+from contrail.errors import OptionInvalid, PipelineError
 
 EMBEDDED_MASTER = "local[*]"
 JAVA_VERSION_MIN = 17
@@ -22,6 +22,11 @@ JAVA_VERSION_MIN = 17
 _DECIDED_ELSEWHERE = ("PYSPARK_GATEWAY_PORT", "SPARK_REMOTE")
 _CONNECT = "sc://"
 _EMBEDDED = "local"
+_HOST = r"([^/,:\[\]\s]+|\[[0-9a-fA-F:.]+\])"
+_MASTERS = re.compile(
+    r"local|local\[(\*|0*[1-9]\d*)(\s*,\s*\d+)?\]|local-cluster\[\s*\d+\s*,\s*\d+\s*,\s*\d+\s*\]"
+    rf"|spark://{_HOST}:\d+(,{_HOST}:\d+)*|yarn|k8s://\S+|sc://{_HOST}(:\d+)?(/\S*)?"
+)
 _PYTHON_VARIABLE = "PYSPARK_PYTHON"
 _PYTHON = "python3"
 # Behind the folder of a packed environment: what a machine has, whose PATH the setting replaces.
@@ -51,8 +56,10 @@ def open_session(
     names one, else by ``PYSPARK_PYTHON``, else on their PATH.
 
     Raises:
+        OptionInvalid: ``master`` is none.
         PipelineError: there is no Java for an embedded Spark, or Spark does not start.
     """
+    check_master(master)
     chosen = master if master or _is_decided_elsewhere() else EMBEDDED_MASTER
     settings = dict(conf or {})
     if chosen is not None and not chosen.startswith(_CONNECT):
@@ -68,6 +75,19 @@ def open_session(
     return spark
 
 
+def check_master(master: str | None) -> None:
+    """Refuse what Spark would not understand, before it is started and where it never is.
+
+    Raises:
+        OptionInvalid: it is no address of a master.
+    """
+    if master and not _MASTERS.fullmatch(master):
+        raise OptionInvalid(
+            f"master {master!r} is none: give local[N], spark://HOST:PORT, yarn, k8s://ADDRESS, or "
+            "sc://HOST for Spark Connect"
+        )
+
+
 class SessionToOpen:
     """A session that is opened when a job needs it: what can be refused without Spark comes first.
 
@@ -77,6 +97,8 @@ class SessionToOpen:
     def __init__(
         self, name: str, *, master: str | None = None, conf: Mapping[str, str] | None = None
     ) -> None:
+        """Raises ``OptionInvalid`` for what is no master."""
+        check_master(master)
         self._name = name
         self._master = master
         self._conf = conf
