@@ -115,12 +115,21 @@ def test_the_version_is_one_line() -> None:
     assert (finished.code, finished.out) == (0, f"contrail {__version__}\n")
 
 
-@pytest.mark.parametrize("words", ["", "topic", "topic create", "store dump", "broker drain"])
+@pytest.mark.parametrize(
+    "words", ["", "help", "topic", "topic create", "store dump", "broker drain"]
+)
 def test_help_is_what_the_flag_shows(words: str) -> None:
     by_flag = contrail(*words.split(), "--help")
     by_word = contrail("help", *words.split())
     assert by_flag.code == by_word.code == 0
     assert by_flag.out == by_word.out and "Usage: " in by_word.out
+
+
+def test_help_has_help_of_its_own() -> None:
+    told = contrail("help", "help").out
+    assert told.startswith("Usage: contrail help [COMMAND]...")
+    assert "`contrail help topic create`" in told
+    assert contrail("help", "help", "help").out == told
 
 
 def test_help_of_what_is_not_there_is_one_line() -> None:

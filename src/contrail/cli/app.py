@@ -18,6 +18,10 @@ _COMPLETION_FLAGS = ("--install-completion", "--show-completion")
 _HELP_FLAGS = ("--help", "-h")
 _VERSION_FLAG = "--version"
 _HELP_WORD = "help"
+_HELP_OF_HELP = """Usage: contrail help [COMMAND]...
+
+Show the help of a command: `contrail help topic create` is `contrail topic create --help`.
+Without a command, show all commands."""
 _FAILED = 1
 _COMMAND_UNKNOWN = 2
 _INTERRUPTED = 130
@@ -93,6 +97,8 @@ def run(arguments: list[str]) -> int:
     """Run one command line; the exit code. What is raised on purpose becomes one line."""
     if not os.environ.get(_COMPLETION_VARIABLE):
         if arguments[:1] == [_HELP_WORD]:
+            if arguments[1:2] and arguments[1] in (_HELP_WORD, *_HELP_FLAGS):
+                return _say(_HELP_OF_HELP)
             # `help topic create` is what `topic create --help` is.
             arguments = [*arguments[1:], _HELP_FLAGS[0]]
         if not arguments or arguments[0] in _HELP_FLAGS:
