@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -87,6 +88,58 @@ def test_a_damaged_file_is_read_from_its_backup(tmp_path: Path) -> None:
         assert await offsets.read(QUEUE) == 17
 
     asyncio.run(scenario())
+
+
+IN_QUEUE_2 = '{"brokerName":"broker-a","queueId":2,"topic":"t"}'
+BAD_ENTRIES = {
+    "a key that is no queue": '"nothing":3',
+    "a key without a topic": '{"brokerName":"broker-a","queueId":0}:3',
+    "a key without a broker": '{"queueId":0,"topic":"t"}:3',
+    "a negative queue": '{"brokerName":"broker-a","queueId":-1,"topic":"t"}:3',
+    "a number of a queue that is none": '{"brokerName":"broker-a","queueId":"x","topic":"t"}:3',
+    "a negative offset": f"{IN_QUEUE_2}:-3",
+    "an offset that is none": f'{IN_QUEUE_2}:"soon"',
+    "an offset over 64 bits": f"{IN_QUEUE_2}:{1 << 63}",
+    "an object for an offset": f'{IN_QUEUE_2}:{{"a":1}}',
+}
+
+
+@pytest.mark.parametrize("kind", list(BAD_ENTRIES))
+def test_one_bad_entry_is_kept_aside_and_the_others_are_read(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    offsets = offsets_in(tmp_path)
+    offsets.path.parent.mkdir(parents=True)
+    damaged = APACHES.replace('"offsetTable":{', f'"offsetTable":{{{BAD_ENTRIES[kind]},', 1)
+    offsets.path.write_text(damaged, encoding="utf-8")
+
+    async def scenario() -> None:
+        await offsets.load()
+        assert [await offsets.read(queue) for queue in (QUEUE, OTHER)] == [17, 4]
+        offsets.update(QUEUE, 18)
+        assert await offsets.persist() == {}
+
+    asyncio.run(scenario())
+    (told,) = [one.getMessage() for one in caplog.records if one.levelname == "ERROR"]
+    assert "offsets.json" in told and "kept in offsets.json.quarantine" in told
+    (kept,) = (offsets.path.parent / "offsets.json.quarantine").read_text().splitlines()
+    assert json.loads(kept)["place"][0] == "offsetTable"
+    # The file is sound again.
+    caplog.clear()
+    again = offsets_in(tmp_path)
+    asyncio.run(again.load())
+    assert again.known(QUEUE) == 18
+    assert caplog.records == []
+
+
+def test_what_is_kept_aside_goes_on_where_the_backup_has_it(tmp_path: Path) -> None:
+    offsets = offsets_in(tmp_path)
+    offsets.path.parent.mkdir(parents=True)
+    offsets.path.with_suffix(".json.bak").write_text(APACHES, encoding="utf-8")
+    newer = APACHES.replace(":17", ":-17").replace("}:4", "}:5")
+    offsets.path.write_text(newer, encoding="utf-8")
+    asyncio.run(offsets.load())
+    assert (offsets.known(QUEUE), offsets.known(OTHER)) == (17, 5)
 
 
 def test_a_folder_that_cannot_be_written_keeps_the_progress_for_later(tmp_path: Path) -> None:

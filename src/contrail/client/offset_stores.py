@@ -18,12 +18,14 @@ from contrail.client.queue_places import master_for, queue_fields
 from contrail.client.settings import DEFAULT_INSTANCE
 from contrail.client.state.progress import Progress
 from contrail.errors import BrokerRefused, ClientError, ConfigError, RequestRejected
-from contrail.model.fastjson import FastJsonError, Fields, loads
+from contrail.model.entry_sieve import EntrySieve, Refused
+from contrail.model.fastjson import FastJsonError, Fields, JsonValue, loads, whole_number
 from contrail.protocol.bodies.reset import encode_reset_offsets
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.json_style import decode_message_queue
 from contrail.runtime.files import FileSystem
-from contrail.runtime.state_file import read_state, write_state
+from contrail.runtime.quarantine import quarantine
+from contrail.runtime.state_file import BACKUP_SUFFIX, read_state, write_state
 
 _log = logging.getLogger(__name__)
 
@@ -257,15 +259,32 @@ class LocalOffsets(_InMemory):
         return dict.fromkeys(changed, problem)
 
     def _read_file(self) -> dict[MessageQueue, int]:
+        """What the file holds. An entry that breaks its rule is kept aside, and taken from before.
+
+        Without a place its queue would begin as that of a new group, and could miss messages.
+        """
         try:
             found = read_state(self._files, self.path, sealed=False, parse=_parse)
+            if found.problem:
+                _log.warning("%s", found.problem)
+            places, refused = found.value or ({}, ())
+            if refused:
+                quarantine(self._files, self.path, refused)
+                places = {**self._backup(), **places}
         except OSError as error:
             raise ConfigError(
                 f"{self.path} cannot be read: {error}; give offset_folder="
             ) from error
-        if found.problem:
-            _log.warning("%s", found.problem)
-        return found.value or {}
+        return places
+
+    def _backup(self) -> dict[MessageQueue, int]:
+        """The sound entries of the file that was before; nothing if it cannot be read."""
+        try:
+            data = self._files.read_bytes(self.path.with_name(self.path.name + BACKUP_SUFFIX))
+            return _parse(data)[0]
+        except (FileNotFoundError, ValueError) as error:
+            _log.warning("what is kept aside of %s has no older entry: %s", self.path, error)
+            return {}
 
     def _write_file(self, content: Mapping[MessageQueue, int]) -> None:
         write_state(self._files, self.path, encode_reset_offsets(content), sealed=False)
@@ -281,9 +300,21 @@ def _lasting_client_id(instance: ClientInstance) -> str:
     return f"{address}@{DEFAULT_INSTANCE}{unit}"
 
 
-def _parse(data: bytes) -> dict[MessageQueue, int]:
-    table = Fields(loads(data), "the file").integers("offsetTable")
+def _parse(data: bytes) -> tuple[dict[MessageQueue, int], Refused]:
+    """The sound entries, and those that break their rule; raises ``ValueError`` for no table."""
+    sieve = EntrySieve(Fields(loads(data), "the file"))
+    entries = sieve.entries("offsetTable", _parse_entry)
+    return dict(entries.values()), sieve.refused
+
+
+def _parse_entry(key: str, value: JsonValue) -> tuple[MessageQueue, int]:
     try:
-        return {decode_message_queue(key): value for key, value in table.items()}
+        queue = decode_message_queue(key)
     except RequestRejected as error:
         raise ValueError(str(error)) from error
+    if not queue.topic or not queue.broker_name or queue.queue_id < 0:
+        raise ValueError("it does not name a queue")
+    consumer_offset = whole_number(value, "the offset")
+    if consumer_offset < 0:
+        raise ValueError(f"the offset is {consumer_offset}, it must be 0 or more")
+    return queue, consumer_offset
