@@ -15,8 +15,7 @@ from typing import Any, cast
 import pytest
 
 from contrail import Admin, Message
-from contrail.cli.consume import _GroupStarts, _Reading
-from contrail.cli.places import PlaceKind, StartPlace
+from contrail.cli.consume import _Reading
 from contrail.client.message import MessageQueue
 from contrail.client.outgoing import Outgoing
 from contrail.client.producer import Producer
@@ -228,31 +227,35 @@ def test_an_interrupted_member_has_committed_what_it_printed(
         poll(lambda: admin.lag(group, topic).total == 0, "the group's progress")
 
 
-KNOWN, FRESH = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+def test_a_member_commits_by_name_what_it_printed_of_the_queues_that_it_still_has() -> None:
+    kept, lost = MessageQueue("orders", "broker-a", 0), MessageQueue("orders", "broker-a", 1)
+    consumer = SharingConsumer(kept, lost)
+    consumer.polled = [[(kept, 5), (lost, 0), (kept, 6)], []]
+    printer = KeepingPrinter()
+    _Reading(cast(Any, consumer), "orders", cast(Any, printer), None).run(exit_at_end=False)
+    assert printer.printed == [(kept, 5), (lost, 0), (kept, 6)]
+    # Then everything that was passed over: by filters, or before a new group began.
+    assert consumer.commits == [{kept: 7}, None]
 
 
 class SharingConsumer:
-    """A member with one queue that gets a second one while it polls."""
+    """A member with one queue, after it had two."""
 
     group = "sharing"
 
-    def __init__(self, *polled: list[tuple[MessageQueue, int]]) -> None:
-        self._polled = list(polled)
-        self._share = [KNOWN]
-        self.sought: list[tuple[MessageQueue, int]] = []
+    def __init__(self, kept: MessageQueue, lost: MessageQueue) -> None:
+        self._share = [kept, lost]
+        self.polled: list[list[tuple[MessageQueue, int]]] = []
         self.commits: list[Mapping[MessageQueue, int] | None] = []
 
     def assignment(self) -> list[MessageQueue]:
         return self._share
 
-    def seek(self, queue: MessageQueue, queue_offset: int) -> None:
-        self.sought.append((queue, queue_offset))
-
     def poll(self, wait_ms: int, count_max: int) -> list[Any]:
-        if not self._polled:
+        if not self.polled:
             raise KeyboardInterrupt
-        self._share = [KNOWN, FRESH]
-        places = self._polled.pop(0)
+        self._share = self._share[:1]
+        places = self.polled.pop(0)
         return [SimpleNamespace(queue=queue, queue_offset=place) for queue, place in places]
 
     def commit(self, consumer_offsets: Mapping[MessageQueue, int] | None = None) -> None:
@@ -272,35 +275,6 @@ class KeepingPrinter:
 
     def flush(self) -> None:
         """There is nothing to flush."""
-
-
-def read_from_latest(consumer: SharingConsumer) -> list[tuple[MessageQueue, int]]:
-    """As a group that is at 5 of the known queue, and new on the fresh one, which ends at 9."""
-    admin = SimpleNamespace(
-        committed=lambda group, queue: 5 if queue == KNOWN else None,
-        queue_offset_min=lambda queue: 0,
-        queue_offset_max=lambda queue: 9,
-    )
-    printer = KeepingPrinter()
-    member = cast(Any, consumer)
-    starts = _GroupStarts(cast(Any, admin), member, StartPlace(PlaceKind.LATEST))
-    _Reading(member, "orders", cast(Any, printer), starts, None).run(exit_at_end=False)
-    return printer.printed
-
-
-def test_only_messages_of_a_queue_that_came_meanwhile_are_read_again() -> None:
-    consumer = SharingConsumer([(KNOWN, 5), (FRESH, 0), (KNOWN, 6)], [(KNOWN, 7), (FRESH, 9)])
-    printed = read_from_latest(consumer)
-    assert printed == [(KNOWN, 5), (KNOWN, 6), (KNOWN, 7), (FRESH, 9)]
-    assert consumer.sought == [(KNOWN, 5), (FRESH, 9)]
-    assert consumer.commits == [{FRESH: 9}, {KNOWN: 7}, {KNOWN: 8, FRESH: 10}]
-
-
-def test_a_queue_that_came_meanwhile_is_not_committed_where_it_was_read_from() -> None:
-    consumer = SharingConsumer([], [])
-    assert read_from_latest(consumer) == []
-    # Only once the fresh one is where it shall begin, everything that was passed over counts.
-    assert consumer.commits == [{FRESH: 9}, None]
 
 
 # Wrong input.

@@ -405,6 +405,8 @@ def test_wrong_use_is_refused_with_the_way_out(cluster: LocalCluster, topic: str
             await consumer.assign([queue_of(topic)])
             with pytest.raises(ClientError, match="exclude each other"):
                 await consumer.subscribe(topic)
+            with pytest.raises(OffsetIllegal, match="has no place -1: commit 0 or more"):
+                await consumer.commit({queue_of(topic): -1})
             with pytest.raises(GroupTaken):
                 await consumer_of(cluster, f"g-{topic}").start()
             for when in ("2024", 1.5):

@@ -121,6 +121,37 @@ def test_queues_that_are_added_while_a_consumer_runs_lose_nothing(cluster: Local
     asyncio.run(main())
 
 
+def test_a_pull_consumer_loses_nothing_of_them_whenever_it_subscribed(
+    cluster: LocalCluster,
+) -> None:
+    async def main() -> None:
+        namesrv = cluster.namesrv
+        topic, later = await make(namesrv, 1), fresh("later")
+        await send(namesrv, topic, ["old"])
+        options: Any = {"consume_from_where": "last", "poll_name_server_interval_ms": 500}
+        async with PullConsumer(fresh("readers"), namesrv, **options) as consumer:
+            await consumer.subscribe(topic)
+            await consumer.subscribe(later)
+            await eventually(consumer.assignment, "a share")
+            # An empty poll has the place of the first queue settled.
+            assert await consumer.poll(300) == []
+            async with Admin(namesrv) as admin, Producer(fresh("senders"), namesrv) as producer:
+                await admin.create_topic(topic, queues=2)
+                await admin.create_topic(later, queues=1)
+                await eventually_queues(producer, topic, 2)
+                for queue in await producer.publish_queues(topic):
+                    text = f"queue {queue.queue_id}"
+                    await producer.send(Message(topic, text.encode()), queue=queue)
+                await producer.send(Message(later, b"later"))
+            texts: list[str] = []
+            async with asyncio.timeout(60):
+                while len(texts) < 3:
+                    texts += [one.body.decode() for one in await consumer.poll(500)]
+            assert sorted(texts) == ["later", "queue 0", "queue 1"]
+
+    asyncio.run(main())
+
+
 async def eventually_queues(producer: Producer, topic: str, count: int) -> list[MessageQueue]:
     instance = producer._opened().instance
     async with asyncio.timeout(60):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -25,7 +25,7 @@ from contrail.client.blocking.pull_consumer import PullConsumer
 from contrail.client.message import MessageQueue, ReceivedMessage
 from contrail.client.options import StartName
 from contrail.client.subscriptions import Sql92
-from contrail.errors import BrokerRefused, ClientError, OptionInvalid
+from contrail.errors import BrokerRefused, OptionInvalid
 from contrail.model.topic import retry_topic
 
 app = typer.Typer(add_completion=False)
@@ -91,8 +91,7 @@ def consume(
         consumer.subscribe(topic, expression)
         # Members share the retries of their group too: nobody else reads those of its share.
         consumer.subscribe(retry_topic(group))
-        starts = _GroupStarts(admin, consumer, place)
-        reading = _Reading(consumer, topic, printer, starts, count)
+        reading = _Reading(consumer, topic, printer, count)
         with until_reader_leaves():
             reading.run(exit_at_end=exit_at_end)
 
@@ -130,56 +129,6 @@ def _consumer(cluster: Target, group: str, place: StartPlace) -> PullConsumer:
     )
 
 
-class _GroupStarts:
-    """Has queues begin where the options say, if the group has no offset there yet.
-
-    Brokers let a new group begin at the first message of a queue that still has it, whatever its
-    members ask for.
-    """
-
-    def __init__(self, admin: Admin, consumer: PullConsumer, place: StartPlace) -> None:
-        self._admin = admin
-        self._consumer = consumer
-        self._place = place
-        self._settled: set[MessageQueue] = set()
-
-    def settle(self, share: Iterable[MessageQueue]) -> None:
-        """Has those of the share begin there that have not yet; others are forgotten."""
-        mine = set(share)
-        self._settled &= mine
-        for queue in self.unsettled(mine):
-            self._settle(queue)
-
-    def unsettled(self, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Those that may be read from a wrong place: nothing of them may be printed or written."""
-        return set() if self._place.kind is PlaceKind.EARLIEST else set(queues) - self._settled
-
-    def _settle(self, queue: MessageQueue) -> None:
-        committed = self._admin.committed(self._consumer.group, queue)
-        try:
-            if committed is None:
-                self._begin(queue, self._start(queue))
-            else:
-                low = self._admin.queue_offset_min(queue)
-                self._consumer.seek(queue, max(committed, low))
-        except ClientError:
-            if queue in self._consumer.assignment():
-                raise
-            # Another member has it now.
-            return
-        self._settled.add(queue)
-
-    def _begin(self, queue: MessageQueue, queue_offset: int) -> None:
-        self._consumer.seek(queue, queue_offset)
-        # One that goes to another member before anything of it is printed begins there too.
-        self._consumer.commit({queue: queue_offset})
-
-    def _start(self, queue: MessageQueue) -> int:
-        if self._place.kind is PlaceKind.TIME:
-            return self._admin.search_offset(queue, self._place.number)
-        return self._admin.queue_offset_max(queue)
-
-
 class _Reading:
     """Prints what the group's share brings, and commits what is printed."""
 
@@ -188,13 +137,11 @@ class _Reading:
         consumer: PullConsumer,
         topic: str,
         printer: MessagePrinter,
-        starts: _GroupStarts,
         count: int | None,
     ) -> None:
         self._consumer = consumer
         self._topic = topic
         self._printer = printer
-        self._starts = starts
         self._count = count
         # Of a batch that is being printed.
         self._printed: dict[MessageQueue, int] = {}
@@ -212,25 +159,17 @@ class _Reading:
 
     def _read(self, *, exit_at_end: bool) -> None:
         while self._left() > 0:
-            self._starts.settle(self._share())
             if exit_at_end:
                 self._note_ends()
             wait_ms = _POLL_MS_TO_END if exit_at_end else _POLL_MS
             messages = self._consumer.poll(wait_ms, min(_BATCH, self._left()))
             if messages:
-                self._print(self._settled_only(messages))
+                self._print(messages)
             else:
-                self._commit_passed_over()
+                # What a filter left out counts as well, and where a new group begins.
+                self._consumer.commit()
                 if exit_at_end and self._is_at_end():
                     return
-
-    def _settled_only(self, messages: Sequence[ReceivedMessage]) -> list[ReceivedMessage]:
-        """A queue may have come and been read since starts were settled: it is read again."""
-        queues = {one.queue for one in messages if one.queue.topic == self._topic}
-        fresh = self._starts.unsettled(queues)
-        if fresh:
-            self._starts.settle(self._share())
-        return [one for one in messages if one.queue not in fresh]
 
     def _print(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in messages:
@@ -238,11 +177,6 @@ class _Reading:
             self._printed[message.queue] = message.queue_offset + 1
         self._printer.flush()
         self._commit_printed()
-
-    def _commit_passed_over(self) -> None:
-        """What a filter left out counts as well, once every queue is where it shall begin."""
-        if not self._starts.unsettled(self._share()):
-            self._consumer.commit()
 
     def _commit_printed(self) -> None:
         """By name: a queue that was given away and came back meanwhile would be set back."""

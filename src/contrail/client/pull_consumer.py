@@ -139,6 +139,8 @@ class PullConsumer:
     async def subscribe(self, topic: str, expression: Expression = ALL_TAGS) -> None:
         """Share the topic's queues with the group; excludes ``assign``."""
         self._selection.subscribe(self._subscription(topic, expression))
+        if self._member is not None:
+            await self._member.come_to([topic])
         self._subscriptions_changed()
 
     async def unsubscribe(self, topic: str) -> None:

@@ -16,7 +16,7 @@ from contrail.client.start_places import parse_consume_from_where
 from contrail.client.state.allocation import sorted_queues
 from contrail.client.state.prefetched import PrefetchedQueue
 from contrail.client.state.selection import Selection
-from contrail.errors import ClientError
+from contrail.errors import ClientError, OffsetIllegal
 from contrail.protocol.bodies.heartbeat import ConsumerData, ConsumeType, MessageModel
 
 _log = logging.getLogger(__name__)
@@ -62,11 +62,11 @@ class PullMember:
         self.instance.add_consumer(self)
         for queue in self.selection.queues:
             self.prefetcher.add(queue)
-        await self._come_to(self.selection.shared)
+        await self.come_to(self.selection.shared)
         self.rebalancer.start()
         self._persisting = self.instance.spawn(self._persist_forever(), f"persist {self._group}")
 
-    async def _come_to(self, topics: Collection[str]) -> None:
+    async def come_to(self, topics: Collection[str]) -> None:
         """Queues that these topics get from now on are read from their beginning."""
         for topic in topics:
             try:
@@ -134,9 +134,11 @@ class PullMember:
         return places.keys()
 
     def note(self, consumer_offsets: Mapping[MessageQueue, int]) -> Collection[MessageQueue]:
-        """Raises ``ClientError`` for a queue that is not assigned."""
-        for queue in consumer_offsets:
+        """Raises ``ClientError`` for a queue that is not assigned, or an offset that is none."""
+        for queue, consumer_offset in consumer_offsets.items():
             self.require_assigned(queue)
+            if consumer_offset < 0:
+                raise OffsetIllegal(f"{queue} has no place {consumer_offset}: commit 0 or more")
         for queue, consumer_offset in consumer_offsets.items():
             self.offsets.update(queue, consumer_offset)
         return consumer_offsets.keys()
