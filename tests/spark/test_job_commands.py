@@ -206,6 +206,39 @@ def test_a_dry_run_starts_no_spark(
 
 
 @pytest.mark.usefixtures("no_spark")
+@pytest.mark.parametrize(
+    "job",
+    [
+        ["archive", "@archive", TOPIC, "--broker", "broker-a"],
+        ["report", TOPIC, "--out", "@report"],
+    ],
+    ids=lambda job: job[0],
+)
+def test_the_folder_around_a_store_will_do(
+    tmp_path: Path, cluster: LocalCluster, topic: str, job: list[str]
+) -> None:
+    around = cluster.brokers[0].folder
+    plans = [
+        pipeline(tmp_path, *job, "--dry-run", "--json", "--store-path", str(folder))
+        for folder in (around / "store", around)
+    ]
+    assert [plan.exit_code for plan in plans] == [0, 0], plans[1].output
+    assert plans[0].output == plans[1].output
+    assert topic in plans[1].output
+
+
+def test_a_query_reads_the_store_in_the_folder_that_is_named(
+    tmp_path: Path, cluster: LocalCluster, topic: str, no_spark: None
+) -> None:
+    answer = pipeline(
+        *(tmp_path, "sql", "select 1 from store.nobody_made_it"),
+        *("--store-path", str(cluster.brokers[0].folder)),
+    )
+    assert answer.exit_code == 5, answer.output
+    assert str(cluster.brokers[0].folder / "store") in answer.output
+
+
+@pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", ["migrate", "archive", "dedupe", "report"])
 def test_the_context_in_use_and_a_named_one_are_the_cluster_that_is_meant(
     tmp_path: Path,

@@ -8,7 +8,7 @@ import typer
 
 from contrail.cli.output import complain
 from contrail.cli.pipeline import shared
-from contrail.cli.pipeline.options import named_options
+from contrail.cli.pipeline.options import found_store, named_options
 from contrail.cli.target import ContextName, NameServers
 from contrail.cli.times import parse_duration, parse_time
 
@@ -30,7 +30,10 @@ def archive(
     store_path: Annotated[
         str | None,
         typer.Option(
-            "--store-path", metavar="DIR", help="Read a store folder, without any broker."
+            "--store-path",
+            metavar="DIR",
+            callback=found_store,
+            help="Read a store folder, without any broker.",
         ),
     ] = None,
     broker: Annotated[

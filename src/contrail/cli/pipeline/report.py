@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from contrail.cli.pipeline.options import named_options
+from contrail.cli.pipeline.options import found_store, named_options
 from contrail.cli.pipeline.shared import (
     AsJson,
     Cluster,
@@ -37,7 +37,12 @@ def report(
     ] = None,
     store_path: Annotated[
         str | None,
-        typer.Option("--store-path", metavar="DIR", help="Read a store, not a live cluster."),
+        typer.Option(
+            "--store-path",
+            metavar="DIR",
+            callback=found_store,
+            help="Read a store, not a live cluster.",
+        ),
     ] = None,
     since: Annotated[
         str | None, typer.Option("--since", metavar="TIME", help="Messages stored from then on.")

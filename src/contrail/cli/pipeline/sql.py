@@ -9,6 +9,7 @@ import typer
 
 from contrail.cli.output import complain
 from contrail.cli.pipeline.ending import is_ending, quiet_end
+from contrail.cli.pipeline.options import found_store
 from contrail.cli.pipeline.shared import (
     AsJson,
     Conf,
@@ -48,7 +49,12 @@ def sql(
     ] = None,
     store_path: Annotated[
         str | None,
-        typer.Option("--store-path", metavar="DIR", help="The store that store.NAME reads."),
+        typer.Option(
+            "--store-path",
+            metavar="DIR",
+            callback=found_store,
+            help="The store that store.NAME reads.",
+        ),
     ] = None,
     output: Annotated[
         str, typer.Option("--output", metavar="FORM", help="table, csv, json or parquet.")
