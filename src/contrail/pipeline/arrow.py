@@ -281,6 +281,9 @@ def batches(
         yield _batch(stretch.cut(first, stop), plan, broker_name, decoded)
 
 
+_HOW_TO_SHOW = "name the column decodeError in .schema(...) to see"
+
+
 class Undecodable:
     """What becomes of records whose body or batch cannot be read: refused, or told and kept."""
 
@@ -289,18 +292,23 @@ class Undecodable:
         self._where = where
         self.count = 0
 
-    def meet(self, error: RecordUndecodable) -> None:
-        """Raise ``error`` if such records are refused; the first that is kept is logged."""
+    def meet(self, error: RecordUndecodable, *, is_shown: bool) -> None:
+        """Raise ``error`` if such records are refused; the first that is kept is logged.
+
+        ``is_shown`` says whether the rows have the column ``decodeError``.
+        """
         if self._refuses:
             raise RecordUndecodable(
                 f"{self._where}{error}. To read it as it is stored, set failOnDecodeError=false",
                 physical_offset=error.physical_offset,
             )
         if not self.count:
+            shown = "the column decodeError says" if is_shown else _HOW_TO_SHOW
             _LOG.warning(
-                "%s%s; its row has the body as it is stored (column decodeError says which rows)",
+                "%s%s; its row has the body as it is stored: %s which rows have",
                 self._where,
                 error,
+                shown,
             )
         self.count += 1
 
@@ -399,7 +407,7 @@ def _decoded_rows(
             except RecordUndecodable as failure:
                 error = failure
         if error is not None:
-            policy.meet(error)
+            policy.meet(error, is_shown=bool(plan.names(ColumnKind.DECODE_ERROR)))
         yield start + row, _Decoded(body, None if error is None else str(error))
 
 

@@ -409,9 +409,8 @@ def _require_known(key: str, lowered: Mapping[str, str], elsewhere: Mapping[str,
         raise OptionInvalid(f"{elsewhere[plain]}: it is an option of the {side} only: leave it out")
     names = [name for name in _OTHER_NAMES.get(plain, ()) if name in lowered.values()]
     names += [lowered[near] for near in get_close_matches(plain, lowered, 1)]
-    fix = (
-        f"did you mean {names[0]}?" if names else f"there are {', '.join(sorted(lowered.values()))}"
-    )
+    there = ", ".join(sorted(set(lowered.values())))
+    fix = f"did you mean {names[0]}?" if names else f"there are {there}"
     raise OptionInvalid(f"{key}: there is no such option of format('rocketmq'): {fix}")
 
 

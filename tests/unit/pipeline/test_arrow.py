@@ -115,6 +115,12 @@ def test_a_record_that_cannot_be_decoded_is_a_row_with_its_body_as_stored(
     place = int(arrow.walk(log)[1])
     assert bad["decodeError"].startswith(f"record at physical offset {place} cannot be decoded: ")
     assert bad["decodeError"] in caplog.text
+    assert "the column decodeError says which rows" in caplog.text
+    # The column is there if it is asked for: whoever has not asked reads how to.
+    caplog.clear()
+    (told,) = decoded(engine, log, plan_columns(schema_of(["body"])))[1:2]
+    assert told == {"body": message.body}
+    assert "name the column decodeError in .schema(...) to see which rows" in caplog.text
     # Nobody pays for bodies that are not asked for.
     assert decoded(engine, log, plan_columns(schema_of(["flag"]))) == [{"flag": 0}] * 3
     (alone,) = with_engine(

@@ -86,8 +86,10 @@ def test_an_unknown_option_is_refused_with_the_one_that_was_meant(wrong: str, me
 
 
 def test_an_option_like_no_other_is_refused_with_all_there_are() -> None:
-    with pytest.raises(OptionInvalid, match=r"zzz: .*there are .*subscribe"):
+    with pytest.raises(OptionInvalid, match=r"zzz: .*there are .*subscribe") as refused:
         batch(zzz="1")
+    names = str(refused.value).partition("there are ")[2].split(", ")
+    assert sorted(names) == sorted({*CLUSTER_OPTIONS, *SOURCE_OPTIONS})
 
 
 def test_an_option_of_the_other_side_is_refused() -> None:
