@@ -25,7 +25,7 @@ from contrail.model.topic import DLQ_PREFIX
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import ReceivedResponse
 from contrail.testing import LocalCluster
-from tests.e2e.push_setup import Seen, eventually, fresh
+from tests.e2e.push_setup import PATIENCE_S, Seen, eventually, fresh
 
 VICTIM = b"this record is damaged on its way"
 SOUND = ["one", "two", "three"]
@@ -137,9 +137,12 @@ def progress_of(consumer: PushConsumer, topic: str) -> dict[MessageQueue, int]:
 
 
 async def dead_letters(namesrv: str, group: str) -> list[ReceivedMessage]:
-    async with Admin(namesrv) as admin:
+    async with Admin(namesrv) as admin, asyncio.timeout(PATIENCE_S):
+        # The broker makes the topic first and tells the NameServer then.
+        while DLQ_PREFIX + group not in await admin.topics():
+            await asyncio.sleep(0.05)
         queues = await admin.queues(DLQ_PREFIX + group)
-        return [one for queue in queues for one in await admin.messages_from(queue, 0)]
+        return [one for queue in queues async for one in admin.browse(queue)]
 
 
 @pytest.mark.parametrize("kind", KINDS)
