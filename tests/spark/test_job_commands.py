@@ -130,7 +130,7 @@ REFUSED = {
     "the template": (["@T", "TBW102"], 2, "belongs to the system"),
     "a retry topic": (["@T", "%RETRY%g"], 2, "retry topic"),
     "too many queues": (["@T", "new", "--queues", "70000"], 2, "65535"),
-    "a source of the system": (["SELF_TEST_TOPIC", "new"], 2, "may not be read"),
+    "a source of the system": (["SELF_TEST_TOPIC", "new"], 2, "belongs to the system"),
     "a source that is closed": (["unreadable", "new"], 2, "may not be read"),
     "a target that is closed": (["@T", "unwritable"], 2, "may not be written"),
     "an empty key": (["@T", "new", "--key", ""], 2, "key is ''"),

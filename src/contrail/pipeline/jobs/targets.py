@@ -26,9 +26,11 @@ def require_readable(admin: Admin, starts: Mapping[MessageQueue, int]) -> None:
     ``starts`` is where each queue begins.
 
     Raises:
-        OptionInvalid: a broker does not let the topic be read.
+        OptionInvalid: the topic is the system's, or a broker does not let it be read.
     """
     for queue in {one.broker_name: one for one in starts}.values():
+        # An operator's pull, which this is, may see those.
+        _refuse_system_topic(queue.topic)
         try:
             admin.messages_from(queue, starts[queue], 1)
         except BrokerRefused as refusal:
