@@ -190,3 +190,15 @@ def test_batches_of_several_connections_join_one_run(broker: Asker, taken: list[
     for number in range(4):
         own = [body for body in stored if body.startswith(b"%d-" % number)]
         assert own == [b"%d-%d" % (number, n) for n in range(10)]
+
+
+def test_a_split_batchs_message_may_have_a_property_named_like_an_inner_batchs(
+    broker: Asker,
+) -> None:
+    """It means nothing there, as to Apache's broker: the message takes one place of its queue."""
+    with RawClient(broker.broker.port) as client:
+        marked = b"INNER_NUM\x015\x02INNER_BASE\x0190\x02"
+        client.send(batch(1, b"one", b"two", more=marked) + batch(2, b"three"))
+        found = answers(client, 2)
+    assert [answer.fields["queueOffset"] for answer in found] == ["1", "3"]
+    assert broker.bodies(TOPIC) == [b"first", b"one", b"two", b"three"]

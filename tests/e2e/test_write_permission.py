@@ -176,3 +176,24 @@ def test_what_was_accepted_before_is_delivered_and_committed(
 
         poll(arrived, "all that was accepted is there")
         assert [one.body for one in messages(asker.pull(TOPIC, 0))][:1] == [b"half"]
+
+
+def test_the_read_bit_closes_pulls_and_not_what_names_one_message() -> None:
+    """As Apache's broker: whoever has a message's id or key, or got it before, may still use it."""
+    with LocalCluster(clock=ManualClock()) as cluster:
+        asker = Asker(cluster)
+        asker.make_topic(TOPIC)
+        asker.make_group("readers")
+        sent = asker.send(TOPIC, b"body", properties={"KEYS": "k"})
+        place = str(int(sent.fields["msgId"][-16:], 16))
+        asker.make_topic(TOPIC, perm=2)
+        assert asker.pull(TOPIC, 0).code == REFUSED
+        viewed = asker.done(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place})
+        assert [message.body for message in messages(viewed)] == [b"body"]
+        asked = {"topic": TOPIC, "key": "k", "maxNum": "1"}
+        asked |= {"beginTimestamp": "0", "endTimestamp": str(1 << 60)}
+        queried = asker.done(RequestCode.QUERY_MESSAGE, asked)
+        assert [message.body for message in messages(queried)] == [b"body"]
+        back = {"offset": place, "group": "readers", "delayLevel": "0", "originTopic": TOPIC}
+        asker.done(RequestCode.CONSUMER_SEND_MSG_BACK, back)
+        assert asker.sent_back_count() == 1

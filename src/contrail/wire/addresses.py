@@ -5,6 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import socket
+from pathlib import Path
 
 from contrail.errors import ConfigError
 
@@ -13,6 +14,11 @@ _ELSEWHERE = {socket.AF_INET: "192.0.2.1", socket.AF_INET6: "2001:db8::1"}
 _ANY_PORT = 9
 _PORT_MAX = 65_535
 _HOST_BYTES_MAX = 253
+# Where Linux lists the addresses of its interfaces, and how they stand there.
+_LISTS = {
+    4: (Path("/proc/net/fib_trie"), re.compile(r"\|-- (\S+)\n\s+/32 host LOCAL")),
+    6: (Path("/proc/net/if_inet6"), re.compile(r"^[0-9a-f]{32}", re.MULTILINE)),
+}
 _HOST_NAME = re.compile(r"[\w-]+(?:\.[\w-]+)*\.?")
 
 
@@ -27,7 +33,8 @@ def is_loopback(address: str) -> bool:
 def is_this_host(address: str) -> bool:
     """Whether ``address`` is one of this host's own: a loopback address, or one of an interface.
 
-    The system grants a socket no other address to be bound to.
+    The system grants a socket no other address to be bound to, unless ``ip_nonlocal_bind`` is set.
+    Where the kernel lists the addresses of the interfaces, the list has the last word.
     """
     if is_loopback(address):
         return True
@@ -41,7 +48,17 @@ def is_this_host(address: str) -> bool:
             probe.bind((address, 0))
         except OSError:
             return False
-    return not known.is_unspecified
+    return not known.is_unspecified and _is_listed(known)
+
+
+def _is_listed(address: ipaddress.IPv4Address | ipaddress.IPv6Address) -> bool:
+    """Whether the kernel lists the address as its own; True where it has no such list."""
+    path, listed = _LISTS[address.version]
+    shown = str(address) if address.version == 4 else address.packed.hex()
+    try:
+        return shown in listed.findall(path.read_text())
+    except OSError:
+        return True
 
 
 def host_of(address: str) -> str:

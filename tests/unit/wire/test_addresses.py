@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import socket
+from pathlib import Path
+
 import pytest
 
 from contrail.errors import ConfigError
+from contrail.wire import addresses
 from contrail.wire.addresses import (
+    _LISTS,
     host_of,
     is_loopback,
     is_this_host,
@@ -80,6 +85,33 @@ def test_this_host_is_loopback_and_what_its_interfaces_have() -> None:
     assert own is None or is_this_host(own)
     strangers = ("192.0.2.77", "2001:db8::77", "0.0.0.0", "::", "", "somewhere.example")
     assert not any(map(is_this_host, strangers))
+
+
+def test_an_address_that_may_be_bound_is_not_this_hosts_for_that(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """As where net.ipv4.ip_nonlocal_bind and net.ipv6.ip_nonlocal_bind are 1."""
+
+    class Granting(socket.socket):
+        def bind(self, address: object) -> None:
+            """The system refuses none."""
+
+    own = outgoing_address()
+    monkeypatch.setattr(socket, "socket", Granting)
+    assert not is_this_host("198.51.100.77") and not is_this_host("2001:db8::77")
+    assert own is None or is_this_host(own)
+    lists = {version: (tmp_path / f"v{version}", form) for version, (_, form) in _LISTS.items()}
+    monkeypatch.setattr(addresses, "_LISTS", lists)
+    # A system without such a list is asked by binding alone.
+    assert is_this_host("10.0.0.9") and is_this_host("fd00::2")
+    (tmp_path / "v4").write_text(
+        "Local:\n  +-- 10.0.0.0/24 2 0 2\n     |-- 10.0.0.8\n        /32 link UNICAST\n"
+        "     |-- 10.0.0.9\n        /32 host LOCAL\n     |-- 10.0.0.255\n"
+        "        /32 link BROADCAST\n"
+    )
+    (tmp_path / "v6").write_text("fd000000000000000000000000000002 04 40 00 82     eth0\n")
+    assert is_this_host("10.0.0.9") and is_this_host("fd00::2")
+    assert not any(map(is_this_host, ("10.0.0.8", "10.0.0.255", "10.0.0.0", "fd00::3")))
 
 
 @pytest.mark.parametrize(
