@@ -10,7 +10,7 @@ from itertools import count
 from typing import Any
 
 from contrail import Admin, Message, MessageQueue, Producer, PushConsumer
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.running import Finished, check_json, contrail
 
 _DEADLINE_S = 120.0
@@ -34,13 +34,6 @@ def until_diagnosed(cluster: LocalCluster, finding: str, *arguments: str) -> dic
     while finding not in (found := diagnosed(cluster, *arguments)):
         assert time.monotonic() < deadline, f"{finding} is not among {sorted(found)}"
     return found[finding]
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what} did not come"
-        time.sleep(0.02)
 
 
 def mend(finding: dict[str, Any], *more: str) -> Finished:
@@ -111,7 +104,7 @@ class Site:
                 consumer.on_message(handler)
                 consumer.start()
                 started.append(consumer)
-            until(lambda: self._member_count() == len(wanted), "all members")
+            eventually(lambda: self._member_count() == len(wanted), "all members")
             yield started
         finally:
             for consumer in started:

@@ -7,8 +7,7 @@ import itertools
 from contrail import Admin, Message, Producer
 from contrail.client.message import ReceivedMessage, SendReceipt
 from contrail.errors import RouteMissing
-from contrail.testing import LocalCluster
-from tests.e2e.raw_client import poll
+from contrail.testing import LocalCluster, eventually
 
 _TIMEOUT_MS = 30_000
 _names = itertools.count(1)
@@ -25,7 +24,7 @@ def make_topic(cluster: LocalCluster, queue_count: int = 2) -> str:
     with Admin(cluster.namesrv, timeout_ms=_TIMEOUT_MS) as admin:
         admin.create_topic(topic, queues=queue_count)
         count = queue_count * len(cluster.brokers)
-        poll(lambda: _queue_count(admin, topic) == count, f"the route of {topic}")
+        eventually(lambda: _queue_count(admin, topic) == count, f"the route of {topic}")
     return topic
 
 
@@ -61,4 +60,4 @@ def bury(cluster: LocalCluster, group: str, topic: str) -> None:
         for message in stored(cluster, topic):
             admin.send_back(group, message, delay_level=-1)
         letters = f"%DLQ%{group}"
-        poll(lambda: _queue_count(admin, letters) > 0, "the dead letter topic's route")
+        eventually(lambda: _queue_count(admin, letters) > 0, "the dead letter topic's route")

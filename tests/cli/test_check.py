@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contrail.runtime.files import FileSystem
-from contrail.testing import LocalCluster
-from tests.cli.diagnosed import Site, until
+from contrail.testing import LocalCluster, eventually
+from tests.cli.diagnosed import Site
 from tests.cli.running import Finished, check_json, contrail
 
 OK, WARNING, CRITICAL, UNKNOWN = range(4)
@@ -43,7 +43,7 @@ def test_dead_letters_are_counted(cluster: LocalCluster) -> None:
         site.send(2)
         with site.members((site.topic, "*"), handler=lambda message: message.dead_letter()):
             dlq = ("dlq", "--group", site.group, *limits)
-            until(lambda: "'=2;" in checked(cluster, *dlq).out, "both dead letters")
+            eventually(lambda: "'=2;" in checked(cluster, *dlq).out, "both dead letters")
             assert checked(cluster, *dlq).code == WARNING
         all_groups = checked(cluster, "dlq", *limits, "--json")
         check_json("check-dlq", all_groups.json)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from contrail import Message, Producer
-from contrail.testing import LocalCluster
-from tests.cli.diagnosed import Site, until
+from contrail.testing import LocalCluster, eventually
+from tests.cli.diagnosed import Site
 from tests.cli.running import contrail, done, one_line, valid_json
 
 
@@ -24,7 +24,7 @@ def test_producers_and_consumers_are_listed_with_their_groups(cluster: LocalClus
             known_by = found["consumer", site.group]["brokers"]
             return ("producer", "payers") in found and len(known_by) == 2
 
-        until(are_known, "both clients")
+        eventually(are_known, "both clients")
         assert "payers" in done("client", "list", *on).out
         assert found["producer", "payers"]["client_id"] == producer.client_id
         consumer = found["consumer", site.group]
@@ -46,7 +46,7 @@ def test_a_consumer_shows_its_queues_rates_and_settings(cluster: LocalCluster) -
             (one,) = valid_json("client-show", *show)["consumes_for"]
             return sum(row["consumer_offset"] for row in one["queues"])
 
-        until(lambda: consumed() == 6, "all six messages")
+        eventually(lambda: consumed() == 6, "all six messages")
         (one,) = valid_json("client-show", *show)["consumes_for"]
         assert one["group"] == site.group and one["message_model"] == "CLUSTERING"
         expressions = {row["topic"]: row["expression"] for row in one["subscriptions"]}

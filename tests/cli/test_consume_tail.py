@@ -19,10 +19,9 @@ from contrail.cli.consume import _Reading
 from contrail.client.message import MessageQueue
 from contrail.client.outgoing import Outgoing
 from contrail.client.producer import Producer
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.messages import fresh, make_group, make_topic, put, stored
 from tests.cli.running import Finished, check_json, contrail, done, one_line
-from tests.e2e.raw_client import poll
 
 NOBODY = "127.0.0.1:9"
 
@@ -224,7 +223,7 @@ def test_an_interrupted_member_has_committed_what_it_printed(
         assert child.stderr is not None and child.stderr.read() == b""
     assert seen == {f"m{number}" for number in range(8)}
     with Admin(cluster.namesrv) as admin:
-        poll(lambda: admin.lag(group, topic).total == 0, "the group's progress")
+        eventually(lambda: admin.lag(group, topic).total == 0, "the group's progress")
 
 
 def test_a_member_commits_by_name_what_it_printed_of_the_queues_that_it_still_has() -> None:
@@ -324,7 +323,7 @@ def test_a_topic_that_may_not_be_read_is_told_in_one_line(cluster: LocalCluster)
     topic = make_topic(cluster)
     with Admin(cluster.namesrv) as admin:
         admin.update_topic(topic, perm=2)
-        poll(lambda: not admin.queues(topic), "the route without readers")
+        eventually(lambda: not admin.queues(topic), "the route without readers")
     for arguments in (["tail"], ["consume", "-g", "someone"]):
         one_line(contrail(*arguments, topic, "-e", "-n", cluster.namesrv), 2, topic, "read")
 

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 
 from contrail import Admin, Message, Producer
+from contrail.testing import eventually
 from tests.cli.running import check_json, contrail, done, one_line
-from tests.e2e.raw_client import poll
 
 PATIENCE_S = 120
 
@@ -79,7 +79,7 @@ def bodies(namesrv: str, topic: str) -> list[bytes]:
 def _wait_for_topic(namesrv: str, topic: str) -> None:
     """The NameServer hears of a topic a moment after the send that made it."""
     with Admin(namesrv) as admin:
-        poll(lambda: topic in admin.topics(), "the topic's route")
+        eventually(lambda: topic in admin.topics(), "the topic's route")
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])

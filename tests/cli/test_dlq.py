@@ -12,10 +12,9 @@ from contrail import Admin, Message, Producer, SendReceipt
 from contrail.client.admin_messages import MessageAdmin, _Pulled
 from contrail.model.topic import Perm
 from contrail.protocol.json_style import MessageQueue
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.messages import bury, make_group, make_topic, put, stored
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
-from tests.e2e.raw_client import poll
 
 NOBODY = "127.0.0.1:9"
 
@@ -132,7 +131,7 @@ def test_letters_that_are_refused_are_told_and_counted(
 ) -> None:
     with Admin(cluster.namesrv) as admin:
         admin.update_topic(topic, perm=Perm.READ)
-        poll(lambda: admin.topic_route(topic).queues[0].perm == Perm.READ, "the sealed topic")
+        eventually(lambda: admin.topic_route(topic).queues[0].perm == Perm.READ, "the sealed topic")
     finished = contrail("dlq", "replay", group, "--yes", "-n", cluster.namesrv)
     one_line(finished, 1, "3 of 3 dead letters were not replayed")
     *lines, summary = finished.out.splitlines()
@@ -261,8 +260,8 @@ def test_closed_dead_letters_name_the_setting_and_the_command_that_opens_them(
         with Admin(cluster.namesrv) as admin:
             for message in stored(cluster, topic):
                 admin.send_back(group, message, delay_level=-1)
-            poll(lambda: admin.dead_letter_topic(group) is not None, "the dead letter topic")
-            poll(lambda: len(admin.topic_route(f"%DLQ%{group}").queues) == 2, "both brokers")
+            eventually(lambda: admin.dead_letter_topic(group) is not None, "the dead letter topic")
+            eventually(lambda: len(admin.topic_route(f"%DLQ%{group}").queues) == 2, "both brokers")
     finally:
         done(*setting, "contrailDeadLetterPerm=6")
     words = (group, "contrailDeadLetterPerm", f"contrail dlq open {group}")

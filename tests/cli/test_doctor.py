@@ -13,8 +13,8 @@ from contrail.cli.findings import FINDINGS
 from contrail.model.topic import Perm
 from contrail.protocol.codes import RequestCode
 from contrail.runtime.files import FileSystem
-from contrail.testing import LocalCluster
-from tests.cli.diagnosed import Site, diagnosed, mend, until
+from contrail.testing import LocalCluster, eventually
+from tests.cli.diagnosed import Site, diagnosed, mend
 from tests.cli.running import contrail, done, one_line
 
 
@@ -28,8 +28,8 @@ def test_all_is_well_with_a_group_that_consumes(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         site.send()
         with site.members((site.topic, "*")):
-            until(lambda: not site.admin.lag(site.group).total, "no lag")
-            until(lambda: site.diagnosed() == {}, "health")
+            eventually(lambda: not site.admin.lag(site.group).total, "no lag")
+            eventually(lambda: site.diagnosed() == {}, "health")
             told = done("doctor", "-n", cluster.namesrv, "--group", site.group)
     assert told.out.startswith("All well: 2 brokers and 1 groups.")
 
@@ -139,7 +139,7 @@ def test_a_handler_that_waits_for_ever(cluster: LocalCluster) -> None:
 def test_a_consumer_that_is_paused(cluster: LocalCluster) -> None:
     with Site(cluster) as site, site.members((site.topic, "*")) as (member,):
         queues = set(site.admin.queues(site.topic))
-        until(lambda: queues <= set(member.assigned_queues()), "its queues")
+        eventually(lambda: queues <= set(member.assigned_queues()), "its queues")
         member.pause()
         site.send()
         found = site.until_diagnosed("member-not-pulling")
@@ -187,7 +187,7 @@ def test_dead_letters_that_grow(cluster: LocalCluster) -> None:
         with site.members((site.topic, "*"), handler=lambda message: message.dead_letter()):
             found = site.until_diagnosed("dlq-growing")
             # Each message is given up by itself: the first of them need not be this one.
-            until(lambda: "body 0" in mend(found).out, "its dead letter")
+            eventually(lambda: "body 0" in mend(found).out, "its dead letter")
         assert "handlers fail" in found["cause"]
 
 

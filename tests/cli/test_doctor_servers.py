@@ -15,9 +15,9 @@ from contrail.broker.settings import read_broker_settings
 from contrail.cli import doctor
 from contrail.protocol.codes import RequestCode
 from contrail.runtime.files import FileSystem
-from contrail.testing import LocalBroker, LocalCluster, MovedClock
+from contrail.testing import LocalBroker, LocalCluster, MovedClock, eventually
 from contrail.testing.cluster import free_port
-from tests.cli.diagnosed import Site, diagnosed, mend, until, until_diagnosed
+from tests.cli.diagnosed import Site, diagnosed, mend, until_diagnosed
 from tests.cli.running import contrail, one_line
 
 
@@ -157,8 +157,8 @@ def _poison(cluster: LocalCluster, site: Site) -> None:
     site.send(1)
     with site.members((site.topic, "*"), handler=fail):
         for times in range(4):
-            until(lambda times=times: times in failures, f"retry {times}")  # type: ignore[misc]
-            until(lambda: _is_parked(cluster), "the message in its delay queue")
+            eventually(lambda times=times: times in failures, f"retry {times}")  # type: ignore[misc]
+            eventually(lambda: _is_parked(cluster), "the message in its delay queue")
             cluster.advance(minutes=10)
         found = site.until_diagnosed("poison-message")
     assert f"A message of topic {site.topic} failed" in found["text"]
@@ -185,7 +185,7 @@ def _leave_a_transaction_open(cluster: LocalCluster) -> None:
     found = diagnosed(cluster)["transactions-stuck"]
     assert "No producer of group payments" in found["cause"]
     mend(found, "--yes")
-    until(lambda: "transactions-stuck" not in diagnosed(cluster), "the end of the transaction")
+    eventually(lambda: "transactions-stuck" not in diagnosed(cluster), "the end of the transaction")
 
 
 def _expire(cluster: LocalCluster, site: Site) -> None:
@@ -200,7 +200,7 @@ def _expire(cluster: LocalCluster, site: Site) -> None:
         cluster.advance(seconds=20)
         return site.admin.queue_offset_min(queue) > 0
 
-    until(is_shorter, "the end of the oldest messages")
+    eventually(is_shorter, "the end of the oldest messages")
     found = site.until_diagnosed("offset-expired")
     assert f"messages of topic {site.topic} were deleted before" in found["text"]
     assert "at 0, the queue begins at" in found["evidence"][0]

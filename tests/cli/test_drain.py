@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -16,18 +15,10 @@ from contrail import Admin, Message, Producer, PullConsumer, PushConsumer
 from contrail.cli.waiting import Quiet
 from contrail.errors import ContrailError
 from contrail.protocol.json_style import MessageQueue
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.running import contrail, done, one_line, valid_json
 
-_DEADLINE_S = 60.0
 _SEND_TIMEOUT_MS = 60_000
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + _DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        threading.Event().wait(0.02)
 
 
 class Sending:
@@ -53,7 +44,7 @@ class Sending:
     def next(self, count: int) -> list[str]:
         """The brokers of the messages that are sent from now on."""
         first = len(self.taken_by)
-        until(lambda: len(self.taken_by) >= first + count)
+        eventually(lambda: len(self.taken_by) >= first + count)
         return self.taken_by[first:]
 
     def stop(self) -> None:
@@ -94,7 +85,7 @@ def test_no_send_fails_while_a_broker_is_drained_restarted_and_taken_back(
     leaving = cluster.brokers[0]
     done("topic", "create", "drained", "--queues", "2", *at)
     with sending(cluster, "drained") as sends:
-        until(lambda: set(sends.taken_by) == {"broker-a", "broker-b"})
+        eventually(lambda: set(sends.taken_by) == {"broker-a", "broker-b"})
         told = valid_json(
             "broker-drain", "broker", "drain", leaving.name, "--quiet", "3s", "--yes", *at
         )
@@ -106,7 +97,7 @@ def test_no_send_fails_while_a_broker_is_drained_restarted_and_taken_back(
         # A restart does not bring producers back: whoever drained it decides.
         assert set(sends.next(30)) == {"broker-b"}
         assert valid_json("broker-undrain", "broker", "undrain", leaving.name, *at)["perm"] == "rw"
-        until(lambda: "broker-a" in sends.taken_by[-20:])
+        eventually(lambda: "broker-a" in sends.taken_by[-20:])
         assert sends.failures == []
     with Admin(cluster.namesrv) as admin:
         assert admin.topic_stats("drained").count == len(sends.taken_by)
@@ -272,7 +263,7 @@ def test_a_group_that_is_online_without_an_offset_has_not_consumed(
         Admin(own_broker.namesrv) as admin,
     ):
         consumer.subscribe("unread")
-        until(lambda: "unread" in admin.group_connections("beginners").subscriptions)
+        eventually(lambda: "unread" in admin.group_connections("beginners").subscriptions)
         assert admin.committed("beginners", MessageQueue("unread", "broker-a", 0)) in (None, 0)
         ended = contrail(*wait, "--timeout", "0s")
     assert ended.code == 1 and "group beginners has 1 messages to read" in ended.err

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -12,17 +9,10 @@ import pytest
 from contrail import Admin, Message, Producer, PushConsumer
 from contrail.errors import ClientError, SomeFailed
 from contrail.protocol.json_style import MessageQueue
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
 
 _SEND_TIMEOUT_MS = 30_000
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + 60
-    while not holds():
-        assert time.monotonic() < deadline_s
-        threading.Event().wait(0.05)
 
 
 def filled(cluster: LocalCluster, topic: str, each: int = 3) -> None:
@@ -86,7 +76,7 @@ def test_members_subscriptions_and_disagreements_are_told(cluster: LocalCluster)
                 for queue in told["queues"]  # type: ignore[attr-defined]
             )
 
-        until(is_told)
+        eventually(is_told)
         assert len(told["members"]) == 2  # type: ignore[arg-type]
         assert told["model"] == "CLUSTERING"
         (argued,) = [row for row in told["disagreements"] if row["topic"] == "argued"]  # type: ignore[attr-defined]
@@ -149,10 +139,10 @@ def test_seek_moves_a_group_whose_members_are_on_line(cluster: LocalCluster) -> 
         consumer.on_message(lambda message: seen.append(message.body))
         consumer.subscribe("replayed")
         # A message may come more than once.
-        until(lambda: len(seen) >= 6)
+        eventually(lambda: len(seen) >= 6)
         before = len(seen)
         done("group", "seek", "replaying", "--to", "earliest", "--topic", "replayed", "--yes", *at)
-        until(lambda: len(seen) >= before + 6)
+        eventually(lambda: len(seen) >= before + 6)
 
 
 def test_seek_shows_only_what_brokers_moved(

@@ -12,10 +12,9 @@ from contrail.client.admin_asking import AdminAsking
 from contrail.client.message import SendReceipt
 from contrail.errors import BrokerRefused
 from contrail.protocol.codes import ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.messages import fresh, make_group, make_topic, put, stored
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
-from tests.e2e.raw_client import poll
 
 NOBODY = "127.0.0.1:9"
 ID = "7F0000010000000000000000000000AA"
@@ -138,8 +137,8 @@ def dead_letter(cluster: LocalCluster, group: str, topic: str) -> SendReceipt:
     try:
         with Admin(cluster.namesrv) as admin:
             letters = f"%DLQ%{group}"
-            poll(lambda: letters in admin.topics(), "the dead letter topic")
-            poll(lambda: admin.topic_stats(letters).count == 1, "the dead letter")
+            eventually(lambda: letters in admin.topics(), "the dead letter topic")
+            eventually(lambda: admin.topic_stats(letters).count == 1, "the dead letter")
     finally:
         # The last traces are sent before it is closed.
         consumer.close()
@@ -161,7 +160,7 @@ def test_the_way_of_a_message_to_the_dead_letters_is_drawn(
     where = ("-n", cluster.namesrv)
     trace = ("message", "trace", receipt.message_id, *where)
     # The index that finds copies and traces is written a little later than they are.
-    poll(lambda: len(kinds(done(*trace, "--json").json[0])) == 7, "all steps")
+    eventually(lambda: len(kinds(done(*trace, "--json").json[0])) == 7, "all steps")
     (story,) = valid_json("message-trace", *trace)
     assert kinds(story) == [
         *("send", "store", "deliver", "wait", "retry", "deliver", "dead-letter"),
@@ -201,7 +200,7 @@ def test_without_any_client_trace_the_broker_and_the_offsets_tell(
         admin.commit_offset(done_group, message.queue, message.queue_offset + 1)
         admin.commit_offset(late_group, message.queue, message.queue_offset)
     trace = ("message", "trace", receipt.message_id, "--topic", topic, "-n", cluster.namesrv)
-    poll(lambda: "send" in kinds(done(*trace, "--json").json[0]), "the broker's trace")
+    eventually(lambda: "send" in kinds(done(*trace, "--json").json[0]), "the broker's trace")
     (story,) = done(*trace, "--json").json
     check_json("message-trace", [story])
     assert kinds(story)[:2] == ["send", "store"]

@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tempfile
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,12 +16,11 @@ from contrail.cli.mqadmin.app import COMMANDS
 from contrail.cli.mqadmin.out_of_scope import OUT_OF_SCOPE
 from contrail.model import fastjson
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.mqadmin_lines import RIGHT, WRONG
 from tests.cli.running import Finished, contrail, done, one_line
 
 CLUSTER_NAME = "DefaultCluster"
-DEADLINE_S = 120.0
 COUNT = 6
 
 
@@ -92,13 +90,6 @@ def progress_of(namesrv: str) -> int:
 
 def traces(receipt: SendReceipt) -> list[str]:
     return ["queryMsgTraceById", "-i", receipt.message_id]
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.05)
 
 
 def mqadmin(namesrv: str, words: list[str]) -> Finished:

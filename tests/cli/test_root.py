@@ -24,9 +24,8 @@ from contrail.errors import (
     RouteMissing,
 )
 from contrail.protocol.codes import ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.running import contrail, one_line
-from tests.e2e.raw_client import poll
 
 
 def caused(by: Exception) -> ContrailError:
@@ -103,9 +102,13 @@ def test_topics_and_groups_are_completed(cluster: LocalCluster) -> None:
         return found == list(names)
 
     # Brokers have a second to answer, and a busy machine may let it pass: then nothing is offered.
-    poll(lambda: offers(f"contrail topic describe {at} compl", "completed-topic"), "the topic")
-    poll(lambda: "completed-topic" in completed(f"contrail check lag {at} --topic "), "topics")
-    poll(lambda: offers(f"contrail group seek {at} compl", "completed-group"), "the group")
+    eventually(
+        lambda: offers(f"contrail topic describe {at} compl", "completed-topic"), "the topic"
+    )
+    eventually(
+        lambda: "completed-topic" in completed(f"contrail check lag {at} --topic "), "topics"
+    )
+    eventually(lambda: offers(f"contrail group seek {at} compl", "completed-group"), "the group")
     assert completed("contrail topic describe -n 127.0.0.1:1 compl") == []
     assert completed("contrail topic describe -n nowhere compl") == []
 

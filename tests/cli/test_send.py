@@ -14,10 +14,9 @@ import pytest
 
 from contrail import Admin
 from contrail.model.topic import Perm
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.messages import make_topic, stored
 from tests.cli.running import check_json, contrail, done, one_line
-from tests.e2e.raw_client import poll
 
 NOBODY = "127.0.0.1:9"
 
@@ -59,7 +58,7 @@ def test_a_line_is_sent_while_the_next_is_waited_for(cluster: LocalCluster) -> N
         assert child.stdin is not None and child.stderr is not None
         child.stdin.write(b"second\nthi")
         child.stdin.flush()
-        poll(lambda: len(stored(cluster, topic)) == 2, "the line that is complete")
+        eventually(lambda: len(stored(cluster, topic)) == 2, "the line that is complete")
         child.stdin.write(b"rd")
         child.stdin.close()
         assert child.wait(60) == 0

@@ -14,11 +14,10 @@ from contrail.clock import SystemClock
 from contrail.errors import BrokerRefused
 from contrail.model.recall_handle import RecallHandle
 from contrail.protocol.codes import ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.messages import fresh, make_topic, put, stored
 from tests.cli.running import contrail, done, one_line, valid_json
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import poll
 
 NOBODY = "127.0.0.1:9"
 HOUR_MS = 3_600_000
@@ -95,7 +94,7 @@ def test_brokers_tell_how_many_wait_for_each_topic(cluster: LocalCluster, topic:
         return [broker["count_by_topic"].get(topic, 0) for broker in listed["brokers"]]
 
     # Brokers count what their timers have taken, a little after it is stored.
-    poll(lambda: sum(counts()) == 3, "the brokers' counts")
+    eventually(lambda: sum(counts()) == 3, "the brokers' counts")
     assert len(counts()) == 2
     listed = valid_json("timer-list", "timer", "list", "-n", cluster.namesrv)
     assert sum(sum(one["count_by_horizon_s"].values()) for one in listed["brokers"]) >= 3
@@ -123,7 +122,7 @@ def test_a_message_is_taken_back(cluster: LocalCluster, topic: str, by: str) -> 
     else:
         recalled = valid_json("timer-recall", *recall, "--yes")
         assert (recalled["topic"], recalled["message_id"]) == (topic, gone.message_id)
-    poll(
+    eventually(
         lambda: [one["message_id"] for one in waiting(cluster, topic)] == [kept.message_id],
         "the recall",
     )
@@ -135,10 +134,10 @@ def test_messages_of_one_id_are_listed_and_taken_back_one_by_one(
     asker = Asker(cluster)
     properties = {"UNIQ_KEY": f"{topic}-same", "TIMER_DELAY_MS": "3600000"}
     sent = [asker.send(topic, body, properties=properties) for body in (b"gone", b"kept")]
-    poll(lambda: len(waiting(cluster, topic)) == 2, "both wait")
+    eventually(lambda: len(waiting(cluster, topic)) == 2, "both wait")
     handle = sent[0].fields["recallHandle"]
     done("timer", "recall", handle, "--yes", "-n", cluster.namesrv)
-    poll(lambda: len(waiting(cluster, topic)) == 1, "the recall")
+    eventually(lambda: len(waiting(cluster, topic)) == 1, "the recall")
 
 
 def test_wrong_timer_input_is_told_in_one_line(cluster: LocalCluster, topic: str) -> None:
@@ -217,8 +216,8 @@ def test_a_transaction_is_decided_once_somebody_agrees(
     assert refused.code == 2 and refused.err.endswith("say --yes\n")
     assert open_ids(cluster, topic) == [half]
     assert done(*decide, "--yes").out.startswith(f"{word}: transaction {half}")
-    poll(lambda: open_ids(cluster, topic) == [], "the decision")
-    poll(lambda: [one.body for one in stored(cluster, topic)] == bodies, "what it is for")
+    eventually(lambda: open_ids(cluster, topic) == [], "the decision")
+    eventually(lambda: [one.body for one in stored(cluster, topic)] == bodies, "what it is for")
     one_line(contrail(*decide, "--yes"), 5, half, "tx list")
 
 

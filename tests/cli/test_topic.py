@@ -2,27 +2,17 @@
 
 from __future__ import annotations
 
-import threading
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from contrail import Admin, Message, Producer, PullConsumer
 from contrail.protocol.json_style import MessageQueue
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.cli.running import contrail, done, one_line, valid_json
 
-_DEADLINE_S = 60.0
 _SEND_TIMEOUT_MS = 30_000
-
-
-def poll(holds: Callable[[], bool]) -> None:
-    deadline_s = time.monotonic() + _DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline_s
-        threading.Event().wait(0.02)
 
 
 def filled(cluster: LocalCluster, topic: str, queues: int, each: int = 1) -> None:
@@ -156,7 +146,7 @@ def test_what_a_group_left_unread_counts_although_its_members_read_something_els
             admin.commit_offset("turners", MessageQueue("turned", name, 0), 3)
         admin.commit_offset("turners", MessageQueue("turned", "broker-a", 1), 1)
         consumer.subscribe("turned_to")
-        poll(lambda: "turned_to" in admin.group_connections("turners").subscriptions)
+        eventually(lambda: "turned_to" in admin.group_connections("turners").subscriptions)
         assert admin.lag("turners", "turned").queues == ()
         shrink = ["topic", "shrink", "turned", "--queues", "1", "--yes", "--quiet", "0s", *at]
         for _ in range(2):

@@ -6,9 +6,8 @@ made from a word that the caller gives, so that parts do not meet.
 
 from __future__ import annotations
 
-import asyncio
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self
@@ -42,6 +41,7 @@ from contrail.protocol.bodies.heartbeat import ConsumerData, Heartbeat, encode_h
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, Response
 from contrail.protocol.json_style import MessageQueue, encode_body
+from contrail.testing import eventually_async
 from contrail.wire.caller import Caller
 from contrail.wire.connection import Connection
 
@@ -152,14 +152,6 @@ class Peer:
         return {"messageQueueTable": {queue: 9}}
 
 
-async def eventually(check: Callable[[], Awaitable[bool]], what: str) -> None:
-    """Servers tell each other a moment after they have answered."""
-    deadline = time.monotonic() + DEADLINE_S
-    while not await check():
-        assert time.monotonic() < deadline, f"not in {DEADLINE_S} s: {what}"
-        await asyncio.sleep(0.05)
-
-
 async def addresses(admin: Admin) -> dict[str, str]:
     return {one.broker_name: one.address for one in await admin.brokers() if one.is_master}
 
@@ -178,7 +170,7 @@ async def make_traffic(admin: Admin, topic: str) -> list[Sent]:
     async def is_visible() -> bool:
         return (await admin.topic_stats(topic)).count == len(sent)
 
-    await eventually(is_visible, f"{len(sent)} messages in the queues of {topic}")
+    await eventually_async(is_visible, f"{len(sent)} messages in the queues of {topic}")
     return sent
 
 
@@ -342,7 +334,7 @@ async def messages_are_found_and_browsed(place: Place, word: str) -> None:
             found = [await admin.messages_by_key(topic, other.key) for other in sent]
             return all(found)
 
-        await eventually(is_indexed, f"all keys of {topic} in the index")
+        await eventually_async(is_indexed, f"all keys of {topic} in the index")
         (by_key,) = await admin.messages_by_key(topic, one.key)
         assert (by_key.message_id, by_key.queue_offset) == (one.unique_id, one.queue_offset)
         (by_id,) = await admin.messages_by_unique_key(topic, one.unique_id)
@@ -382,7 +374,7 @@ async def what_waits_is_listed_or_pulled(place: Place, word: str) -> None:
         async def is_there() -> bool:
             return await admin.queue_offset_max(queue) > await admin.queue_offset_min(queue)
 
-        await eventually(is_there, f"a message in {SCHEDULE_TOPIC}")
+        await eventually_async(is_there, f"a message in {SCHEDULE_TOPIC}")
         (found,) = [one async for one in admin.browse(queue) if one.message_id == sent.message_id]
         assert (found.body, found.properties[REAL_TOPIC]) == (b"waits", topic)
         assert await admin.search_offset(queue, found.store_timestamp_ms) <= found.queue_offset
@@ -391,7 +383,7 @@ async def what_waits_is_listed_or_pulled(place: Place, word: str) -> None:
         async def is_indexed() -> bool:
             return bool(await admin.messages_by_unique_key(SCHEDULE_TOPIC, sent.message_id))
 
-        await eventually(is_indexed, f"the key of a message in {SCHEDULE_TOPIC}")
+        await eventually_async(is_indexed, f"the key of a message in {SCHEDULE_TOPIC}")
 
 
 async def members_are_seen_and_asked(place: Place, word: str) -> None:
@@ -438,7 +430,7 @@ async def _relays(admin: Admin, peer: Peer, group: str, sent: Sent) -> None:
     with pytest.raises(ClientError, match=f"'nobody' of group '{group}' is not connected"):
         await admin.running_info(group, "nobody")
     await admin.send_back(group, message, delay_level=-1)
-    await eventually(lambda: _has_dead_letter(admin, group), f"a dead letter of {group}")
+    await eventually_async(lambda: _has_dead_letter(admin, group), f"a dead letter of {group}")
 
 
 async def _resets_with_members(place: Place, admin: Admin, group: str, topic: str) -> None:

@@ -14,8 +14,8 @@ from contrail.model.record import split_record_run
 from contrail.protocol.bodies.routes import TopicRouteData
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
-from contrail.testing import LocalCluster
-from tests.e2e.raw_client import RawClient, poll, pull_fields, send_fields
+from contrail.testing import LocalCluster, eventually
+from tests.e2e.raw_client import RawClient, pull_fields, send_fields
 
 _numbers = itertools.count(1)
 
@@ -158,5 +158,5 @@ def held_pull(
     with RawClient(broker.port) as client:
         fields = pull_fields(topic, queue_offset, **changes)
         client.send(encode_request(Request(RequestCode.PULL_MESSAGE, 1, fields)))
-        poll(lambda: len(app.pulls.parked) > held_before, "the pull is held")
+        eventually(lambda: len(app.pulls.parked) > held_before, "the pull is held")
         yield client

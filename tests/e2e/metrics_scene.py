@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -16,7 +15,6 @@ PLAIN, LATER, TRANSACTED = "MetricsPlain", "MetricsLater", "MetricsTransacted"
 GROUP = "metrics-readers"
 PLAIN_COUNT = 6
 _DEADLINE_S = 60.0
-_POLL_S = 0.1
 
 
 def scrape(port: int, path: str = "/metrics") -> str:
@@ -42,13 +40,6 @@ def label_keys(found: list[Sample]) -> dict[str, set[str]]:
     for sample in found:
         keys.setdefault(sample.name, set()).update(sample.labels)
     return keys
-
-
-def eventually(check: Callable[[], bool], what: str) -> None:
-    deadline_s = time.monotonic() + _DEADLINE_S
-    while not check():
-        assert time.monotonic() < deadline_s, f"not in {_DEADLINE_S} s: {what}"
-        time.sleep(_POLL_S)
 
 
 @contextmanager

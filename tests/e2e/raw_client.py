@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import select
 import socket
-import time
 from collections.abc import Mapping
 from typing import Any, Self
 
@@ -116,12 +115,3 @@ def heartbeat(client: str, *, group: str = "readers", topic: str = "orders") -> 
         ],
     }
     return json.dumps({"clientID": client, "consumerDataSet": [consumer]}).encode()
-
-
-def poll(is_so: Any, what: str) -> None:
-    """Wait until something is so; fails after a generous time."""
-    deadline = time.monotonic() + PATIENCE_S
-    pause = 0.005
-    while not is_so():
-        assert time.monotonic() < deadline, f"waited in vain: {what}"
-        time.sleep(pause)

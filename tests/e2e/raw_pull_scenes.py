@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -18,9 +17,9 @@ from contrail.pipeline.cluster import ClusterView
 from contrail.pipeline.options import SourceSettings
 from contrail.pipeline.partitions import QueueSlice
 from contrail.pipeline.pulls import Chunk, read_slice
+from contrail.testing import eventually
 
 BATCH_BYTES = 1 << 20
-PATIENCE_S = 60.0
 # Different tags of the same hash.
 COLLIDING = ("Aa", "BB")
 
@@ -103,14 +102,6 @@ def make_queue(
     with Admin(namesrv) as admin:
         admin.create_topic(topic, queues=1, broker=broker, attributes=attributes)
     return Queue(namesrv, topic, broker)
-
-
-def wait_until(happened: Callable[[], bool], what: str) -> None:
-    """Real processes take their time; a deadline that only a broken program needs."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline_s, f"{what} did not happen"
-        time.sleep(0.05)
 
 
 # Scenes.
@@ -202,7 +193,7 @@ def the_driver_sees_queues_and_how_far_they_reach(namesrv: str) -> None:
         assert view.offsets_at([key], stored_ms + 3_600_000) == {key: 10}
         view.publish("watchers", {key: 7})
         with Admin(namesrv) as admin:
-            wait_until(lambda: admin.committed("watchers", key) == 7, "the offset")
+            eventually(lambda: admin.committed("watchers", key) == 7, "the offset")
     finally:
         view.close()
 

@@ -22,9 +22,9 @@ from contrail.broker.state import consumers, sink_ledger
 from contrail.model.recall_handle import RecallHandle
 from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import RawClient, poll, pull_fields, send_fields
+from tests.e2e.raw_client import RawClient, pull_fields, send_fields
 
 # Requests of each case, each with names of its own: a table that keeps them grows by as many.
 REQUESTS = 30
@@ -349,7 +349,7 @@ class Stranger:
         self._cluster = cluster
         known = set(app.server.connections)
         self.client = RawClient(port)
-        poll(lambda: set(app.server.connections) - known, "the server has the connection")
+        eventually(lambda: set(app.server.connections) - known, "the server has the connection")
         (self.connection,) = set(app.server.connections) - known
         self.connection.is_this_host = False
         self.connection.address = f"10.0.0.9:{self.client.local_port}"

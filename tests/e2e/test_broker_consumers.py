@@ -18,9 +18,9 @@ from contrail.protocol.bodies.reset import decode_reset_offsets
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request
 from contrail.protocol.json_style import MessageQueue
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, held_pull, messages
-from tests.e2e.raw_client import RawClient, heartbeat, poll
+from tests.e2e.raw_client import RawClient, heartbeat
 
 BEAT = RequestCode.HEART_BEAT
 
@@ -110,7 +110,7 @@ def test_offsets_reach_their_file_within_five_seconds(cluster: LocalCluster, bro
     broker.set_offset("diligent", "written", 1)
     path = broker.broker.folder / "store" / "config" / "consumerOffset.json"
     cluster.advance(ms=5_000)
-    poll(lambda: _written_offset(path) == 1, "the offset is in the file")
+    eventually(lambda: _written_offset(path) == 1, "the offset is in the file")
 
 
 def _written_offset(path: Path) -> int | None:

@@ -19,11 +19,11 @@ from contrail.broker.settings import read_broker_settings
 from contrail.clock import ManualClock
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, encode_request
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.testing.cluster import TEST_PROPERTIES, free_port_pair
 from contrail.testing.loop import LoopThread
 from tests.e2e.asking import properties_text
-from tests.e2e.raw_client import RawClient, poll, pull_fields, send_fields
+from tests.e2e.raw_client import RawClient, pull_fields, send_fields
 from tests.fakes.watched_files import WatchedFileSystem
 
 SEND = RequestCode.SEND_MESSAGE_V2
@@ -93,7 +93,7 @@ def fields_of(topic: str, **properties: str) -> dict[str, str]:
 
 def wait_for_parked(broker: SlowBroker, count: int) -> None:
     acknowledgements = broker.app._acknowledgements
-    poll(lambda: len(acknowledgements) >= count, "a send waits for the disk")
+    eventually(lambda: len(acknowledgements) >= count, "a send waits for the disk")
 
 
 def test_who_does_not_wait_for_the_disk_is_answered_before_it(slow: SlowBroker) -> None:
@@ -121,7 +121,7 @@ def test_a_disk_that_is_behind_makes_the_broker_busy(slow: SlowBroker) -> None:
         busy = client.call(SEND, fields_of("behind"), b"refused")
         assert busy.code == ResponseCode.SYSTEM_BUSY
         slow.disk.may_sync.set()
-        poll(lambda: not slow.app._acknowledgements, "the disk catches up")
+        eventually(lambda: not slow.app._acknowledgements, "the disk catches up")
         assert client.call(SEND, fields_of("behind"), b"taken").code == 0
         found = client.call(RequestCode.PULL_MESSAGE, pull_fields("behind", 0))
     assert b"stuck" in found.body and b"taken" in found.body and b"refused" not in found.body
@@ -160,7 +160,7 @@ def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
                 client.call(RequestCode.PULL_MESSAGE, pull_fields("queued", 0)),
             ]
         assert [answer.code for answer in busy] == [ResponseCode.SYSTEM_BUSY] * 2
-        poll(lambda: client.call(SEND, fields_of("queued"), b"z").code == 0, "it recovers")
+        eventually(lambda: client.call(SEND, fields_of("queued"), b"z").code == 0, "it recovers")
 
 
 def test_no_request_has_a_task_of_its_own() -> None:
@@ -174,7 +174,7 @@ def test_no_request_has_a_task_of_its_own() -> None:
 
         pulls = (Request(RequestCode.PULL_MESSAGE, n, pull_fields("tasks", 1)) for n in range(200))
         client.send(b"".join(encode_request(pull) for pull in pulls))
-        poll(lambda: len(app.pulls.parked) == 200, "all pulls are held")
+        eventually(lambda: len(app.pulls.parked) == 200, "all pulls are held")
         # The periodic jobs, and perhaps a registration under way.
         assert cluster.run(count_tasks()) < 20
 
@@ -209,7 +209,7 @@ def test_sends_of_all_connections_in_one_tick_are_one_append(
                 client.send(data)
                 byte_count += len(data)
             # A busy machine hands over a little later what was written.
-            poll(lambda: _unread_bytes(app) == byte_count, "everything can be read")
+            eventually(lambda: _unread_bytes(app) == byte_count, "everything can be read")
 
         cluster.run(all_at_once())
         for client in clients:

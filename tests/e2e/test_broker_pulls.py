@@ -9,9 +9,9 @@ import pytest
 
 from contrail.clock import ManualClock
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, held_pull, messages
-from tests.e2e.raw_client import RawClient, poll, pull_fields
+from tests.e2e.raw_client import RawClient, pull_fields
 
 PULL = RequestCode.PULL_MESSAGE
 
@@ -340,4 +340,4 @@ def test_a_pull_whose_client_is_gone_is_forgotten(cluster: LocalCluster, broker:
         cluster.advance(ms=5_000)
         return len(app.pulls.parked) == 0
 
-    poll(is_forgotten, "the pull is dropped")
+    eventually(is_forgotten, "the pull is dropped")

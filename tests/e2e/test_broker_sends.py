@@ -13,9 +13,9 @@ from contrail.model.message_id import decode_offset_message_id
 from contrail.model.record import SYS_FLAG_COMPRESSED, decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.sends import LETTERS
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages, properties_text, route
-from tests.e2e.raw_client import poll, send_fields
+from tests.e2e.raw_client import send_fields
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_a_send_that_breaks_a_rule_is_answered_with_its_code(
 
 def test_the_first_send_makes_a_topic_of_tbw102(cluster: LocalCluster, broker: Asker) -> None:
     broker.stored("newcomer", b"hello", d="3")
-    poll(lambda: route(cluster, "newcomer") is not None, "the NameServer hears of the topic")
+    eventually(lambda: route(cluster, "newcomer") is not None, "the NameServer hears of the topic")
     found = route(cluster, "newcomer")
     assert found is not None
     [queues] = found.queues
@@ -173,7 +173,7 @@ def test_a_broker_without_write_permission_refuses_sends_and_is_in_no_route_for_
             found = route(cluster, "loose")
             return found is not None and found.queues[0].perm == 4
 
-        poll(is_closed, "the route loses its write permission")
+        eventually(is_closed, "the route loses its write permission")
     finally:
         broker.change_settings("brokerPermission=6\n")
     broker.stored("strict", b"after", i=properties_text({}))

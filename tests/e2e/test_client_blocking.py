@@ -6,7 +6,6 @@ import asyncio
 import itertools
 import signal
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,9 +17,8 @@ import contrail
 from contrail import aio
 from contrail.client.background import background_loop
 from contrail.errors import ClientClosed, ClientError, MessageInvalid
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 
 PATIENCE_S = 60.0
 THREADS, SENDS_EACH = 16, 50
@@ -37,15 +35,8 @@ def cluster() -> Iterator[LocalCluster]:
 def topic(cluster: LocalCluster) -> str:
     name = f"blocking-{next(_numbers)}"
     Asker(cluster, 0).make_topic(name, read=2, write=2)
-    poll(lambda: route(cluster, name), "the NameServer knows the topic")
+    eventually(lambda: route(cluster, name), "the NameServer knows the topic")
     return name
-
-
-def until(is_so: Callable[[], object], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline_s, f"not in {PATIENCE_S} s: {what}"
-        threading.Event().wait(0.02)
 
 
 def task_count() -> int:
@@ -104,7 +95,7 @@ def test_several_threads_loop_over_one_consumer_and_share_its_messages(
         with contrail.Producer("loops", cluster.namesrv) as producer:
             for number in range(60):
                 producer.send(contrail.Message(topic, b"%d" % number))
-        until(lambda: len(received) == 60, "all are read")
+        eventually(lambda: len(received) == 60, "all are read")
     # Closing ends the loops.
     for thread in threads:
         thread.join(PATIENCE_S)
@@ -188,7 +179,7 @@ def test_what_a_thread_had_in_hand_when_it_ended_is_sent_back(
         thread = threading.Thread(target=consume)
         thread.start()
         thread.join(PATIENCE_S)
-        until(lambda: Asker(cluster).sent_back_count() == before + 1, "it is sent back")
+        eventually(lambda: Asker(cluster).sent_back_count() == before + 1, "it is sent back")
 
 
 def test_errors_of_loops_fit_programs_without_asyncio(cluster: LocalCluster, topic: str) -> None:
@@ -253,7 +244,7 @@ def test_a_blocking_call_on_the_clients_own_thread_is_refused(
 
         consumer.subscribe(topic)
         producer.send(contrail.Message(topic, b"x"))
-        until(lambda: told, "the handler was called")
+        eventually(lambda: told, "the handler was called")
     assert "use the asyncio names of `contrail.aio`" in told[0]
 
 
@@ -272,11 +263,11 @@ def test_an_interrupted_call_is_cancelled_and_leaves_nothing_behind(
         while_open = task_count()
         with pytest.raises(Alarm):
             _raise_in_this_thread(Alarm, lambda: consumer.poll(timeout_ms=600_000))
-        until(lambda: task_count() <= while_open, "the call was cancelled")
+        eventually(lambda: task_count() <= while_open, "the call was cancelled")
         with contrail.Producer("alarms", cluster.namesrv) as producer:
             producer.send(contrail.Message(topic, b"after"))
         assert [message.body for message in consumer.poll(timeout_ms=60_000)] == [b"after"]
-    until(lambda: task_count() == before, "everything is let go")
+    eventually(lambda: task_count() == before, "everything is let go")
 
 
 def _raise_in_this_thread(kind: type[Exception], work: Callable[[], object]) -> None:

@@ -20,9 +20,8 @@ from contrail.client.instance import ClientInstance, reconnect_delay_s
 from contrail.client.settings import ClientSettings
 from contrail.errors import CallFailed, ClientError, GroupTaken, NameServerUnreachable
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually, eventually_async
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 
 PATIENCE_S = 60.0
 FRESH_TOPICS = 40
@@ -39,18 +38,8 @@ def cluster() -> Iterator[LocalCluster]:
 def topic(cluster: LocalCluster) -> str:
     name = f"shared-{next(_numbers)}"
     Asker(cluster, 0).make_topic(name, read=4, write=4)
-    poll(lambda: route(cluster, name), "the NameServer knows the topic")
+    eventually(lambda: route(cluster, name), "the NameServer knows the topic")
     return name
-
-
-async def until(is_so: Callable[[], Any] | Callable[[], Awaitable[Any]], what: str) -> None:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while True:
-        found = is_so()
-        if await found if isinstance(found, Awaitable) else found:
-            return
-        assert time.monotonic() < deadline_s, f"not in {PATIENCE_S} s: {what}"
-        await asyncio.sleep(0.02)
 
 
 def sockets_to(address: str) -> int:
@@ -112,7 +101,7 @@ def test_everybody_shares_one_connection_per_server_and_one_client_id(
             await second.send(Message(topic, b"2"))
             await puller.poll(timeout_ms=100)
             await admin.cluster_info()
-            await until(lambda: sorted(received) == [b"1", b"2"], "both are read")
+            await eventually_async(lambda: sorted(received) == [b"1", b"2"], "both are read")
             ids = {client.client_id for client in (first, second, reader, ordered, puller)}
             assert len(ids) == 1
             assert re.fullmatch(rf"[\d.]+@{os.getpid()}#\d+", ids.pop())
@@ -148,7 +137,7 @@ def test_one_heartbeat_tells_of_all_groups(
 
             monkeypatch.setattr(caller, "call", call)
             began_s = time.monotonic()
-            await until(lambda: len(bodies) >= 3, "three rounds")
+            await eventually_async(lambda: len(bodies) >= 3, "three rounds")
             # Five groups' own heartbeats would have needed a third of that.
             assert time.monotonic() - began_s >= 2 * 0.2
         assert all(group in body for body in bodies for group in (b"first", b"second", b"pullers"))
@@ -228,7 +217,7 @@ def test_closing_frees_tasks_sockets_files_and_threads(cluster: LocalCluster, to
         for _ in range(2):
             await once()
             # Threads of a pool end on their own time once they were told to.
-            await until(is_no_more_than_before, "everything is let go of")
+            await eventually_async(is_no_more_than_before, "everything is let go of")
         assert instances._by_loop == {}
 
     def figures() -> tuple[int, int, int]:
@@ -262,13 +251,13 @@ def test_the_brokers_hear_of_a_group_that_joins_later_at_once(
                 async def is_known() -> bool:
                     return "late" in await _producer_groups(admin)
 
-                await until(is_known, "the broker knows the second group")
+                await eventually_async(is_known, "the broker knows the second group")
 
             async def is_gone() -> bool:
                 async with Admin(cluster.namesrv) as admin:
                     return "late" not in await _producer_groups(admin)
 
-            await until(is_gone, "the broker knows that it left")
+            await eventually_async(is_gone, "the broker knows that it left")
 
     asyncio.run(main())
 
@@ -333,7 +322,7 @@ def test_killing_all_nameservers_but_one_costs_no_send() -> None:
         for number in range(FRESH_TOPICS):
             Asker(cluster, 0).make_topic(f"fresh-{number}", read=2, write=2)
         for at in range(3):
-            poll(
+            eventually(
                 lambda at=at: route(cluster, f"fresh-{FRESH_TOPICS - 1}", at),
                 "each NameServer knows the last of them",
             )
@@ -358,7 +347,7 @@ async def _send_through_failing_nameservers(cluster: LocalCluster) -> None:
 
     async def more() -> None:
         goal = sent + 150
-        await until(lambda: sent >= goal or sending.done(), "sends go on")
+        await eventually_async(lambda: sent >= goal or sending.done(), "sends go on")
         if sending.done():
             await sending
 
@@ -401,7 +390,7 @@ def test_routes_are_refreshed_by_the_clock(cluster: LocalCluster, topic: str) ->
             async def sees_all() -> bool:
                 return len(await producer.publish_queues(topic)) == 8
 
-            await until(sees_all, "the new queues are seen")
+            await eventually_async(sees_all, "the new queues are seen")
 
     asyncio.run(main())
 
@@ -410,7 +399,9 @@ def test_a_failed_send_refreshes_the_route_at_once() -> None:
     with LocalCluster(brokers=2) as cluster:
         for number in range(2):
             Asker(cluster, number).make_topic("orders", read=1, write=1)
-        poll(lambda: len(getattr(route(cluster, "orders"), "brokers", ())) == 2, "both are known")
+        eventually(
+            lambda: len(getattr(route(cluster, "orders"), "brokers", ())) == 2, "both are known"
+        )
         asyncio.run(_send_while_a_broker_leaves(cluster))
 
 
@@ -428,14 +419,14 @@ async def _send_while_a_broker_leaves(cluster: LocalCluster) -> None:
             assert receipt.queue.broker_name == "broker-b"
             return len(await producer.publish_queues("orders")) == 1
 
-        await until(one_is_left, "the route without the broker is known")
+        await eventually_async(one_is_left, "the route without the broker is known")
 
 
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_consuming_goes_on_within_seconds_of_a_brokers_restart(how: str) -> None:
     with LocalCluster(in_children=True) as cluster:
         Asker(cluster, 0).make_topic("orders", read=4, write=4)
-        poll(lambda: route(cluster, "orders"), "the NameServer knows the topic")
+        eventually(lambda: route(cluster, "orders"), "the NameServer knows the topic")
         asyncio.run(_restart_under_consumers(cluster, how))
 
 
@@ -460,16 +451,18 @@ async def _restart_under_consumers(cluster: LocalCluster, how: str) -> None:
         for consumer in (push, ordered, pull):
             await consumer.subscribe("orders")
         polling = asyncio.create_task(_keep_polling(pull, received))
-        await until(lambda: len(pull.assignment()) == 4, "the pull consumer has its queues")
+        await eventually_async(
+            lambda: len(pull.assignment()) == 4, "the pull consumer has its queues"
+        )
         await producer.send(Message("orders", b"before"))
-        await until(lambda: len(received) == 3, "all have the first message")
+        await eventually_async(lambda: len(received) == 3, "all have the first message")
         await asyncio.to_thread(broker.stop if how == "stopped" else broker.kill)
         with pytest.raises(ClientError):
             await producer.send(Message("orders", b"lost"), timeout_ms=1_000)
         await asyncio.to_thread(broker.start)
         back_s = time.monotonic()
         await _send_at_last(producer, b"after")
-        await until(lambda: len(received) == 6, "all have the second message")
+        await eventually_async(lambda: len(received) == 6, "all have the second message")
         # The longest pause between two tries is 15 s; a lock of a dead session does not outlive it.
         # The rest is for a machine that stalls.
         assert time.monotonic() - back_s < 45
@@ -498,4 +491,4 @@ async def _send_at_last(producer: Producer, body: bytes) -> None:
         except ClientError:
             return False
 
-    await until(is_sent, "the broker takes messages again")
+    await eventually_async(is_sent, "the broker takes messages again")

@@ -28,9 +28,9 @@ from contrail.errors import (
 from contrail.model.message import StoredMessage
 from contrail.model.record import SYS_FLAG_COMPRESSED
 from contrail.protocol.codes import ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages, route
-from tests.e2e.raw_client import PATIENCE_S, poll
+from tests.e2e.raw_client import PATIENCE_S
 
 PATIENCE_MS = int(PATIENCE_S * 1000)
 
@@ -65,7 +65,7 @@ def make_topic(cluster: LocalCluster, topic: str, queues: int = 2, *, order: boo
             found = route(cluster, topic, number)
             return found is not None and {one.broker_name for one in found.queues} == wanted
 
-        poll(is_known, f"NameServer {number} knows all brokers of {topic}")
+        eventually(is_known, f"NameServer {number} knows all brokers of {topic}")
 
 
 def stored(cluster: LocalCluster, topic: str, queues: int = 2) -> list[StoredMessage]:
@@ -199,7 +199,7 @@ def test_asynchronous_and_one_way_sends_arrive(cluster: LocalCluster) -> None:
 
     run(work())
     wanted = {b"a%d" % at for at in range(50)} | {b"o%d" % at for at in range(200)}
-    poll(lambda: {m.body for m in stored(cluster, "modes")} == wanted, "one-way sends arrive")
+    eventually(lambda: {m.body for m in stored(cluster, "modes")} == wanted, "one-way sends arrive")
 
 
 def test_a_batch_is_one_request_into_one_queue(cluster: LocalCluster) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,8 @@ from contrail.errors import (
 )
 from contrail.model.fastjson import Fields, loads
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually, eventually_async
 from tests.e2e.asking import Asker, offset_fields, route
-from tests.e2e.raw_client import poll
 
 DEADLINE_S = 60.0
 _numbers = itertools.count(1)
@@ -48,19 +47,12 @@ def broker(cluster: LocalCluster) -> Asker:
 def topic(cluster: LocalCluster, broker: Asker) -> str:
     name = f"pulled-{next(_numbers)}"
     broker.make_topic(name, read=2, write=2)
-    poll(lambda: route(cluster, name) is not None, f"a route of {name}")
+    eventually(lambda: route(cluster, name) is not None, f"a route of {name}")
     return name
 
 
 def run(scenario: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(scenario, 2 * DEADLINE_S))
-
-
-async def until(is_so: Callable[[], Awaitable[bool]]) -> None:
-    """Wait for something that must come; how long that takes is not the test's business."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not await is_so():
-            await asyncio.sleep(0.02)
 
 
 async def polled(consumer: PullConsumer, count: int, **options: int) -> list[ReceivedMessage]:
@@ -205,7 +197,7 @@ def test_without_auto_commit_only_a_commit_is_kept(
             async def is_written() -> bool:
                 return broker.offset_of(group, topic) == 6
 
-            await until(is_written)
+            await eventually_async(is_written)
             await polled(consumer, 3)
             with pytest.raises(ClientError, match="assign"):
                 await consumer.commit({queue_of(topic, 1): 0})
@@ -253,7 +245,7 @@ def test_progress_is_written_by_the_clock_without_a_close(
             async def is_written() -> bool:
                 return has_progress(broker, group, topic)
 
-            await until(is_written)
+            await eventually_async(is_written)
             assert broker.offset_of(group, topic) == 5
 
     run(scenario())
@@ -449,7 +441,7 @@ def test_more_queues_of_a_topic_are_noticed(
             async def has_three() -> bool:
                 return len(consumer.assignment()) == 3
 
-            await until(has_three)
+            await eventually_async(has_three)
             sent = fill(broker, topic, 2, queue_id=2)
             assert bodies(await polled(consumer, 2)) == sent
             assert told == [(topic, [queue_of(topic, number) for number in range(3)])]
@@ -472,7 +464,7 @@ def test_fetching_ahead_stops_when_enough_is_held(
                 [count] = await held_counts(cluster, consumer)
                 return count > 10
 
-            await until(is_full)
+            await eventually_async(is_full)
             [count] = await held_counts(cluster, consumer)
             assert 10 < count <= 14
             found += await polled(consumer, 59)

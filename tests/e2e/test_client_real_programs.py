@@ -19,9 +19,8 @@ from tempfile import TemporaryFile
 import pytest
 
 import contrail
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 
 PROGRAMS = Path(__file__).parent / "client_programs"
 PATIENCE_S = 120.0
@@ -41,7 +40,7 @@ def cluster() -> Iterator[LocalCluster]:
 def topic(cluster: LocalCluster) -> str:
     name = f"programs-{next(_numbers)}"
     Asker(cluster, 0).make_topic(name, read=2, write=2)
-    poll(lambda: route(cluster, name), "the NameServer knows the topic")
+    eventually(lambda: route(cluster, name), "the NameServer knows the topic")
     return name
 
 
@@ -222,7 +221,7 @@ def test_an_interrupted_send_leaves_a_producer_that_works() -> None:
     with LocalCluster(in_children=True) as cluster:
         broker = cluster.brokers[0].pid
         Asker(cluster, 0).make_topic("orders", read=1, write=1)
-        poll(lambda: route(cluster, "orders"), "the NameServer knows the topic")
+        eventually(lambda: route(cluster, "orders"), "the NameServer knows the topic")
         program = Interrupted("blocking_send", cluster, "orders")
         program.until("ready")
         os.kill(broker, signal.SIGSTOP)

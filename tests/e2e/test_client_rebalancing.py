@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Coroutine, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -22,9 +22,9 @@ from contrail.client.state.allocation import (
     strategy_named,
 )
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually, eventually_async
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import RawClient, heartbeat, poll
+from tests.e2e.raw_client import RawClient, heartbeat
 
 DEADLINE_S = 60.0
 QUEUES_PER_BROKER = 4
@@ -58,7 +58,7 @@ def topic(cluster: LocalCluster) -> str:
     name = f"shared-{next(_numbers)}"
     for number in range(2):
         Asker(cluster, number).make_topic(name, read=QUEUES_PER_BROKER, write=QUEUES_PER_BROKER)
-    poll(
+    eventually(
         lambda: len(getattr(route(cluster, name), "brokers", ())) == 2, "both brokers in the route"
     )
     return name
@@ -74,15 +74,6 @@ def queues_of(topic: str) -> list[MessageQueue]:
         for broker_name in ("broker-a", "broker-b")
         for queue_id in range(QUEUES_PER_BROKER)
     ]
-
-
-async def until(is_so: Callable[[], bool], what: Callable[[], object]) -> None:
-    try:
-        async with asyncio.timeout(DEADLINE_S):
-            while not is_so():
-                await asyncio.sleep(0.01)
-    except TimeoutError:
-        pytest.fail(f"it never came: {what()}")
 
 
 async def joined(cluster: LocalCluster, topic: str, name: str, **options: Any) -> PullConsumer:
@@ -115,7 +106,7 @@ async def shared_as(
     def shares() -> dict[str, list[MessageQueue]]:
         return {member.client_id: member.assignment() for member in members}
 
-    await until(lambda: shares() == wanted, lambda: (shares(), wanted))
+    await eventually_async(lambda: shares() == wanted, lambda: (shares(), wanted))
 
 
 @pytest.mark.parametrize("name", STRATEGIES)
@@ -150,7 +141,7 @@ def test_the_queues_of_a_member_that_vanished_go_to_the_others(
         for other in others:
             body = heartbeat("0.0.0.0@first", group=f"g-{topic}", topic=topic)
             await asyncio.to_thread(other.call, RequestCode.HEART_BEAT, {}, body)
-        await until(
+        await eventually_async(
             lambda: member.assignment() == queues_of(topic)[QUEUES_PER_BROKER:],
             member.assignment,
         )
@@ -186,7 +177,7 @@ def test_nothing_is_lost_while_members_come_and_go(cluster: LocalCluster, topic:
                 await stop(*members.pop(number % 3))
             member = await joined(cluster, topic, f"m{number}")
             members.append((member, asyncio.create_task(consume(member))))
-        await until(lambda: set(sent) <= seen.keys(), lambda: set(sent) - seen.keys())
+        await eventually_async(lambda: set(sent) <= seen.keys(), lambda: set(sent) - seen.keys())
         for member, task in members:
             await stop(member, task)
         # Each of the nine joins and six leaves may repeat what was not committed by then.
@@ -209,7 +200,7 @@ def test_queues_are_shared_while_a_broker_is_down(cluster: LocalCluster, topic: 
         await asyncio.to_thread(cluster.brokers[1].stop)
         try:
             second = await joined(cluster, topic, "m2")
-            await until(
+            await eventually_async(
                 lambda: (
                     not set(member.assignment()) & set(second.assignment())
                     and bool(second.assignment())
@@ -219,7 +210,7 @@ def test_queues_are_shared_while_a_broker_is_down(cluster: LocalCluster, topic: 
             await second.close()
         finally:
             await asyncio.to_thread(cluster.brokers[1].start)
-        await until(
+        await eventually_async(
             lambda: set(member.assignment()) >= set(queues_of(topic)[:QUEUES_PER_BROKER]),
             member.assignment,
         )

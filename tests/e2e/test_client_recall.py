@@ -12,9 +12,8 @@ from contrail.client.producer import Producer
 from contrail.clock import ManualClock, SystemClock
 from contrail.errors import BrokerRefused, MessageInvalid
 from contrail.protocol.codes import ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 
 TOPIC = "timed"
 
@@ -24,7 +23,7 @@ def cluster() -> Iterator[LocalCluster]:
     # The client's own clock is the machine's: the broker's starts there and is moved on.
     with LocalCluster(clock=ManualClock(SystemClock().now_ms())) as running:
         Asker(running).make_topic(TOPIC, read=1, write=1)
-        poll(lambda: route(running, TOPIC) is not None, "the topic's route")
+        eventually(lambda: route(running, TOPIC) is not None, "the topic's route")
         yield running
 
 
@@ -45,7 +44,7 @@ def test_a_recalled_message_is_not_delivered_and_the_others_are(cluster: LocalCl
         cluster.advance(ms=1_000)
         return asker.bodies(TOPIC)
 
-    poll(delivered, "the one that was not recalled")
+    eventually(delivered, "the one that was not recalled")
     for _ in range(5):
         assert delivered() == [b"3"]
 

@@ -13,9 +13,9 @@ from contrail.client.message import Message, ReceivedMessage
 from contrail.client.producer import Producer
 from contrail.errors import MessageInvalid, NoReply, SendFailed
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll, pull_fields
+from tests.e2e.raw_client import pull_fields
 
 TIMEOUT_MS = 60_000
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -26,7 +26,7 @@ def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(brokers=2) as running:
         for number in range(2):
             Asker(running, number).make_topic("questions", read=1, write=1)
-        poll(lambda: _broker_count(running) == 2, "the topic's route")
+        eventually(lambda: _broker_count(running) == 2, "the topic's route")
         yield running
 
 

@@ -17,10 +17,9 @@ from typing import Any
 
 import pytest
 
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, route
 from tests.e2e.load_figures import Sample, growths
-from tests.e2e.raw_client import poll
 
 ROOT = Path(__file__).parents[2]
 A_MINUTE, TWENTY_MINUTES = (
@@ -39,7 +38,7 @@ def soak(minutes: float, folder: Path) -> dict[str, Any]:
     report = folder / "report.json"
     with LocalCluster(in_children=True, folder=folder / "cluster") as cluster:
         Asker(cluster, 0).make_topic("soak", read=QUEUES, write=QUEUES)
-        poll(lambda: route(cluster, "soak"), "the NameServer knows the topic")
+        eventually(lambda: route(cluster, "soak"), "the NameServer knows the topic")
         program = subprocess.Popen(
             [
                 sys.executable,

@@ -32,9 +32,9 @@ from contrail.protocol.bodies.trace import (
     TracedType,
     decode_traces,
 )
+from contrail.testing import eventually
 from contrail.testing.cluster import LocalCluster
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 
 WAIT_S_MAX = 60
 
@@ -117,7 +117,7 @@ def test_a_consumer_traces_what_it_handles_to_a_topic_of_ones_own() -> None:
     with LocalCluster(properties=properties) as cluster:
         # The second client must find the route at once; who makes a topic by sending need not wait.
         Asker(cluster).make_topic("orders", read=1, write=1)
-        poll(lambda: route(cluster, "orders"), "the NameServer knows the topic")
+        eventually(lambda: route(cluster, "orders"), "the NameServer knows the topic")
         asyncio.run(main(cluster.namesrv))
 
 

@@ -14,9 +14,8 @@ from contrail.client.transactions import HalfMessage, TransactionState
 from contrail.clock import ManualClock
 from contrail.errors import ConfigError, MessageInvalid
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages, route
-from tests.e2e.raw_client import poll
 
 TOPIC, GROUP = "orders", "payers"
 UNKNOWN, COMMIT, ROLLBACK = (
@@ -49,7 +48,7 @@ class Ledger:
 def shared() -> Iterator[LocalCluster]:
     with LocalCluster(clock=ManualClock()) as running:
         Asker(running).make_topic(TOPIC, read=1, write=1)
-        poll(lambda: route(running, TOPIC) is not None, "the topic's route")
+        eventually(lambda: route(running, TOPIC) is not None, "the topic's route")
         yield running
 
 

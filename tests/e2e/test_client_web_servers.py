@@ -27,9 +27,8 @@ from typing import Any
 import pytest
 
 import contrail
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 
 APPS = Path(__file__).parent / "web_apps"
 PATIENCE_S = 60.0
@@ -53,7 +52,7 @@ def cluster() -> Iterator[LocalCluster]:
 def topic(cluster: LocalCluster) -> str:
     name = f"web-{next(_numbers)}"
     Asker(cluster, 0).make_topic(name, read=2, write=2)
-    poll(lambda: route(cluster, name), "the NameServer knows the topic")
+    eventually(lambda: route(cluster, name), "the NameServer knows the topic")
     return name
 
 
@@ -77,7 +76,7 @@ class Server:
         self.port = 0
 
     def wait_ready(self) -> None:
-        poll(self._find_port, "the server listens")
+        eventually(self._find_port, "the server listens")
 
     def _find_port(self) -> bool:
         assert self._process.poll() is None, self.log
@@ -129,7 +128,7 @@ class Server:
         with self.connection() as connection:
             self.begin(connection, path, len(body))
             self.terminate()
-            poll(lambda: STOPPING.search(self.log), "the server stops")
+            eventually(lambda: STOPPING.search(self.log), "the server stops")
             return self.finish(connection, body)
 
     def terminate(self) -> None:
@@ -203,12 +202,12 @@ def test_uvicorn_stops_with_every_message_sent_and_its_progress_kept(
             told = list(threads.map(lambda body: first.ask("/send", body.encode()), bodies))
         assert {answer["loop"] for answer in told} == {loop}
         assert len({answer["client_id"] for answer in told}) == 1
-        poll(lambda: len(first.ask("/received")) == len(bodies), "everything is consumed")
+        eventually(lambda: len(first.ask("/received")) == len(bodies), "everything is consumed")
         first.stop_during("/send", b"late")
     with serving(uvicorn(loop), tmp_path, **where) as second:
         second.ask("/send", b"again")
-        poll(lambda: "again" in second.ask("/received"), "the next one goes on")
-        poll(lambda: "late" in first.received + second.ask("/received"), "nothing is lost")
+        eventually(lambda: "again" in second.ask("/received"), "the next one goes on")
+        eventually(lambda: "late" in first.received + second.ask("/received"), "nothing is lost")
     sent = Counter([*bodies, "late", "again"])
     assert stored(cluster, topic) == sent
     # Each once: the second began where the first had stopped.

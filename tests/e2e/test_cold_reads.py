@@ -15,9 +15,9 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, encode_request
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.log import MessageStore
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import PATIENCE_S, RawClient, poll, pull_fields
+from tests.e2e.raw_client import PATIENCE_S, RawClient, pull_fields
 
 TOPIC = "orders"
 MESSAGE_COUNT = 400
@@ -85,7 +85,7 @@ def test_a_stuck_disk_holds_up_nobody_who_reads_the_end(
     with RawClient(cluster.brokers[0].port) as client:
         ask_far(client, 100)
         ask_far(client, 101, queueId="1")
-        poll(lambda: disk.readers, "a thread is at the disk")
+        eventually(lambda: disk.readers, "a thread is at the disk")
         # Others, and the same connection, go on.
         new = asker.stored(TOPIC, b"new")
         assert asker.pull(TOPIC, new).code == ResponseCode.SUCCESS
@@ -98,7 +98,7 @@ def test_a_stuck_disk_holds_up_nobody_who_reads_the_end(
             assert answer.code == ResponseCode.SUCCESS
             assert next(iter(split_record_run(answer.body))).body == body_of(first)
     assert all(name.startswith("cold-reads") for name in disk.readers)
-    poll(lambda: waiting(cluster) == 0, "nobody waits")
+    eventually(lambda: waiting(cluster) == 0, "nobody waits")
 
 
 def test_pulls_of_one_connection_are_answered_in_their_order(
@@ -108,7 +108,7 @@ def test_pulls_of_one_connection_are_answered_in_their_order(
     with RawClient(cluster.brokers[0].port) as client:
         for opaque in range(10):
             ask_far(client, opaque, queue_offset=opaque * 3, queueId=str(opaque % QUEUE_COUNT))
-        poll(lambda: waiting(cluster) == 10, "all wait")
+        eventually(lambda: waiting(cluster) == 10, "all wait")
         disk.go_on.set()
         assert [client.next_frame().opaque for _ in range(10)] == list(range(10))
 
@@ -120,9 +120,9 @@ def test_a_connection_that_leaves_its_far_pulls_behind_is_forgotten(
     with RawClient(cluster.brokers[0].port) as client:
         for opaque in range(5):
             ask_far(client, opaque)
-        poll(lambda: disk.readers, "a thread is at the disk")
+        eventually(lambda: disk.readers, "a thread is at the disk")
     disk.go_on.set()
-    poll(lambda: waiting(cluster) == 0, "nobody waits")
+    eventually(lambda: waiting(cluster) == 0, "nobody waits")
     assert Asker(cluster).pull(TOPIC, 0).code == ResponseCode.SUCCESS
 
 
@@ -132,7 +132,7 @@ def test_a_broker_stops_while_its_disk_stands_still(
     disk = StuckDisk(monkeypatch)
     with RawClient(cluster.brokers[0].port) as client:
         ask_far(client, 7, queue_offset=3)
-        poll(lambda: disk.readers, "a thread is at the disk")
+        eventually(lambda: disk.readers, "a thread is at the disk")
         cluster.brokers[0].stop()
         answer = client.answer_to(7)
         assert answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY

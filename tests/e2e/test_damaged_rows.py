@@ -12,9 +12,8 @@ import pytest
 from contrail.clock import ManualClock
 from contrail.model.topic import HALF_TOPIC, OP_HALF_TOPIC, SCHEDULE_TOPIC, TIMER_TOPIC
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages
-from tests.e2e.raw_client import poll
 
 TOPIC = "orders"
 COUNT = 8
@@ -66,7 +65,7 @@ def until(cluster: LocalCluster, is_so: Callable[[], bool], what: str) -> None:
         cluster.advance(ms=100)
         return is_so()
 
-    poll(moved, what)
+    eventually(moved, what)
 
 
 def half(asker: Asker, body: bytes) -> None:

@@ -24,9 +24,8 @@ from contrail.model.properties import encode_properties
 from contrail.runtime.files import FileSystem
 from contrail.store.config import FlushDiskType, StoreConfig
 from contrail.store.log import MessageStore
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import poll
 
 START_MS = 1_760_000_000_000
 FILE_INTERVAL_MS = 10_000
@@ -486,5 +485,7 @@ def test_a_delayed_send_is_pulled_from_its_own_queue_after_its_delay() -> None:
         # Sent after the last run of the delay levels: what that run did is to be seen by now.
         assert asker.stored("orders", b"plain", queue_id=2) == 0
         cluster.advance(ms=51)
-        poll(lambda: asker.pull("orders", 1, queueId="2").code == 0, "the message is delivered")
+        eventually(
+            lambda: asker.pull("orders", 1, queueId="2").code == 0, "the message is delivered"
+        )
         assert b"later" in asker.pull("orders", 1, queueId="2").body

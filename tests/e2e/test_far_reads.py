@@ -19,9 +19,9 @@ from contrail.protocol.bodies.topics import decode_topic_stats
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse, Request, encode_request
 from contrail.runtime.files import FileSystem
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages
-from tests.e2e.raw_client import RawClient, heartbeat, poll, pull_fields
+from tests.e2e.raw_client import RawClient, heartbeat, pull_fields
 from tests.e2e.test_cold_reads import StuckDisk as StuckPulls
 from tests.e2e.test_cold_reads import forget, major_faults
 from tests.e2e.test_transactions import COMMIT, ROLLBACK, Producer, end_fields, listed
@@ -213,8 +213,8 @@ def answered_late(
     """The answer to a request that waits for the disk, while everybody else is served."""
     with old.connect() as client:
         opaque = send(client, code, fields)
-        poll(lambda: disk.readers, "a thread is at the disk")
-        poll(lambda: len(old.app.far_reads) == 1, "the request waits")
+        eventually(lambda: disk.readers, "a thread is at the disk")
+        eventually(lambda: len(old.app.far_reads) == 1, "the request waits")
         new = old.asker.stored(NEWS, b"new")
         assert old.asker.pull(NEWS, new).code == ResponseCode.SUCCESS
         # The same connection goes on as well.
@@ -224,7 +224,7 @@ def answered_late(
         disk.go_on.set()
         answer = client.answer_to(opaque)
     assert all(name.startswith("far-reads") for name in disk.readers)
-    poll(lambda: len(old.app.far_reads) == 0, "nobody waits")
+    eventually(lambda: len(old.app.far_reads) == 0, "nobody waits")
     return answer
 
 
@@ -285,7 +285,7 @@ def test_a_client_is_handed_an_old_message(old: OldStore, monkeypatch: pytest.Mo
     fields = {"consumerGroup": GROUP, "clientId": "c1", "msgId": message_id}
     with old.connect() as client, RawClient(old.cluster.brokers[0].port) as operator:
         send(operator, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields)
-        poll(lambda: disk.readers, "a thread is at the disk")
+        eventually(lambda: disk.readers, "a thread is at the disk")
         assert old.asker.stored(NEWS, b"new") >= 0
         disk.go_on.set()
         handed = client.next_frame()
@@ -302,9 +302,9 @@ def test_the_last_word_of_a_producer_that_left_counts(
     with old.connect() as client:
         end = end_fields(old.halves[3], COMMIT)
         send(client, RequestCode.END_TRANSACTION, end, one_way=True)
-        poll(lambda: len(old.app.far_reads) == 1, "the end waits")
+        eventually(lambda: len(old.app.far_reads) == 1, "the end waits")
     disk.go_on.set()
-    poll(lambda: not old.is_open("old-3"), "the transaction is decided")
+    eventually(lambda: not old.is_open("old-3"), "the transaction is decided")
     assert old.asker.bodies(HALF_OF).count(b"old-3") == 1
 
 
@@ -312,9 +312,9 @@ def test_the_first_of_two_ends_decides(old: OldStore, monkeypatch: pytest.Monkey
     disk = StuckDisk(monkeypatch)
     with old.connect() as client:
         first = send(client, RequestCode.END_TRANSACTION, end_fields(old.halves[4], COMMIT))
-        poll(lambda: disk.readers, "a thread is at the disk")
+        eventually(lambda: disk.readers, "a thread is at the disk")
         second = send(client, RequestCode.END_TRANSACTION, end_fields(old.halves[4], ROLLBACK))
-        poll(lambda: len(old.app.far_reads) == 2, "both wait")
+        eventually(lambda: len(old.app.far_reads) == 2, "both wait")
         disk.go_on.set()
         codes = {frame.opaque: frame.code for frame in (client.next_frame(), client.next_frame())}
     assert codes == {first: ResponseCode.SUCCESS, second: ResponseCode.ILLEGAL_OPERATION}
@@ -328,9 +328,9 @@ def test_a_question_whose_asker_left_is_forgotten(
     with old.connect() as client:
         for _ in range(5):
             send(client, RequestCode.VIEW_MESSAGE_BY_ID, VIEW.fields(old))
-        poll(lambda: len(old.app.far_reads) == 5, "all wait")
+        eventually(lambda: len(old.app.far_reads) == 5, "all wait")
     disk.go_on.set()
-    poll(lambda: len(old.app.far_reads) == 0, "nobody waits")
+    eventually(lambda: len(old.app.far_reads) == 0, "nobody waits")
     assert VIEW.shown(old.ask(VIEW)) == old.warm[VIEW.name]
 
 
@@ -351,7 +351,7 @@ def test_a_broker_stops_while_a_question_waits(
     disk = StuckDisk(monkeypatch)
     with old.connect() as client:
         opaque = send(client, RequestCode.VIEW_MESSAGE_BY_ID, VIEW.fields(old))
-        poll(lambda: disk.readers, "a thread is at the disk")
+        eventually(lambda: disk.readers, "a thread is at the disk")
         old.cluster.brokers[0].stop()
         assert client.answer_to(opaque).code == ResponseCode.SERVICE_NOT_AVAILABLE
     disk.go_on.set()
@@ -375,7 +375,7 @@ def test_an_old_transaction_is_asked_about_once_it_is_in_memory_and_holds_up_no_
         with Producer(cluster) as producer:
             producer.half("new")
             cluster.advance(ms=7000)
-            poll(lambda: disk.readers, "a thread is at the disk")
+            eventually(lambda: disk.readers, "a thread is at the disk")
             assert asked_next(cluster, producer) == "new"
             assert asker.stored(HALF_OF, b"sent meanwhile") == 0
             disk.go_on.set()
@@ -391,5 +391,5 @@ def asked_next(cluster: LocalCluster, producer: Producer) -> str:
         cluster.advance(ms=150)
         return producer.has_news()
 
-    poll(is_asked, "a question")
+    eventually(is_asked, "a question")
     return producer.question().fields["transactionId"]

@@ -14,8 +14,6 @@ import os
 import resource
 import subprocess
 import sys
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -23,7 +21,7 @@ from typing import Any
 import pytest
 
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.wire.connection import Connection
 from tests.e2e.load_figures import Growth, Sample, growths, process_figures, sample_for
 
@@ -86,7 +84,7 @@ class LoadProcess:
                 stderr=subprocess.STDOUT,
                 cwd=REPOSITORY,
             )
-        wait_until(lambda: "steady\n" in self.output(), "the load is steady")
+        eventually(lambda: "steady\n" in self.output(), "the load is steady", timeout_s=PATIENCE_S)
 
     def output(self) -> str:
         """What it has said so far; fails when it has ended before its time."""
@@ -105,13 +103,6 @@ class LoadProcess:
     def kill(self) -> None:
         self._process.kill()
         self._process.communicate()
-
-
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"not within {PATIENCE_S} s: {what}"
-        threading.Event().wait(0.1)
 
 
 @pytest.fixture
@@ -174,7 +165,7 @@ def check_traffic(cluster: LocalCluster, report: Mapping[str, Any]) -> None:
     assert [name for name in MIXTURE if not counts.get(name)] == []
     # A key's message may have gone with its segment before it is asked for.
     assert counts["keys found"] >= 0.8 * counts["QUERY_MESSAGE"]
-    wait_until(
+    eventually(
         lambda: queue_ends(cluster, report["stored"]) == report["stored"],
         f"the queues end at {report['stored']}; they end at "
         f"{queue_ends(cluster, report['stored'])}",
@@ -217,7 +208,7 @@ def load_for(minutes: float, folder: Path) -> None:
         assert samples[-1].figures["broker files"] > IDLE_COUNT + ACTIVE_COUNT
         check_traffic(cluster, report)
         # What stays open are the store's own files.
-        wait_until(
+        eventually(
             lambda: both_processes(cluster)["broker files"] < before["broker files"] + ACTIVE_COUNT,
             "the broker has let go of its connections",
         )
@@ -276,7 +267,7 @@ def test_the_tasks_of_the_event_loop_do_not_grow_and_nothing_of_a_client_stays(
         app = cluster.brokers[0].app
         assert app is not None
         # It is a task, which would be missed afterwards.
-        wait_until(lambda: not app.registration.is_registering, "the broker has registered")
+        eventually(lambda: not app.registration.is_registering, "the broker has registered")
         before, objects_before = look(), connection_objects()
         samples, report = run_load(cluster, (100, 100), look, seconds=40, pause_s=0.5)
         judged = growths(samples)
@@ -285,7 +276,7 @@ def test_the_tasks_of_the_event_loop_do_not_grow_and_nothing_of_a_client_stays(
         assert [str(growth) for growth in judged if growth.is_growing] == []
         check_traffic(cluster, report)
         # Pulls of clients that left are held until their time is over.
-        wait_until(lambda: look() == before, f"all is as before: {before}, not {look()}")
+        eventually(lambda: look() == before, f"all is as before: {before}, not {look()}")
         assert connection_objects() <= objects_before
 
 

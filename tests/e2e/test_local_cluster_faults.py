@@ -12,9 +12,8 @@ from contrail import Admin, Message, Producer
 from contrail.clock import ManualClock
 from contrail.errors import ContrailError, SendFailed, SendTimedOut
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.testing import LocalBroker, LocalCluster, MovedClock
+from contrail.testing import LocalBroker, LocalCluster, MovedClock, eventually
 from contrail.testing.cluster import LocalNameServer
-from tests.e2e.raw_client import poll
 
 TOPIC = "orders"
 
@@ -41,7 +40,7 @@ def bodies(cluster: LocalCluster) -> list[bytes]:
     """What is stored, in no order."""
     with Admin(cluster.namesrv, instance_name="reader") as admin:
         # The NameServer hears of a topic a moment after the send that made it.
-        poll(lambda: TOPIC in admin.topics(), "the topic's route")
+        eventually(lambda: TOPIC in admin.topics(), "the topic's route")
         queues = admin.queues(TOPIC)
         return sorted(message.body for queue in queues for message in admin.browse(queue))
 
@@ -89,7 +88,7 @@ def test_a_one_way_send_that_is_refused_is_gone(
 ) -> None:
     broker.refuse_sends(count=1)
     producer.send_oneway(Message(TOPIC, b"nobody knows"))
-    poll(lambda: _sends_pass(producer), "the refusal to be used up")
+    eventually(lambda: _sends_pass(producer), "the refusal to be used up")
     assert b"nobody knows" not in bodies(cluster)
 
 
@@ -139,7 +138,7 @@ def test_clients_come_back_after_their_connections_were_dropped(
     cluster: LocalCluster, broker: LocalBroker, producer: Producer
 ) -> None:
     broker.drop_connections()
-    poll(lambda: _sends_pass(producer), "a new connection")
+    eventually(lambda: _sends_pass(producer), "a new connection")
     assert b"probe" in bodies(cluster)
 
 
@@ -153,7 +152,7 @@ def test_a_killed_broker_comes_back_with_what_it_had_acknowledged(
     with pytest.raises(ContrailError):
         producer.send(Message(TOPIC, b"to nobody"), timeout_ms=500)
     broker.start()
-    poll(lambda: _sends_pass(producer), "the broker to be found again")
+    eventually(lambda: _sends_pass(producer), "the broker to be found again")
     assert set(bodies(cluster)) >= {b"first", *(b"%02d" % number for number in range(50))}
     assert b"to nobody" not in bodies(cluster)
 
@@ -163,7 +162,7 @@ def test_a_name_server_learns_of_a_kill_only_by_the_connection_that_closes(
 ) -> None:
     gone = f"broker {broker.address!r} of cluster 'DefaultCluster' is gone"
     broker.kill()
-    poll(lambda: gone in caplog.text, "the NameServer to notice")
+    eventually(lambda: gone in caplog.text, "the NameServer to notice")
     assert not _is_known(cluster, broker)
     broker.start()
     assert _is_known(cluster, broker)
@@ -188,8 +187,8 @@ def test_an_offset_that_was_not_written_yet_dies_with_a_killed_broker_only(
         with Admin(cluster.namesrv) as admin:
             admin.create_topic(TOPIC, cluster="DefaultCluster")
             admin.create_group("readers", cluster="DefaultCluster")
-            poll(lambda: not _is_writing(broker), "the new group to be written")
-            poll(lambda: TOPIC in admin.topics(), "the topic's route")
+            eventually(lambda: not _is_writing(broker), "the new group to be written")
+            eventually(lambda: TOPIC in admin.topics(), "the topic's route")
             queue = admin.queues(TOPIC)[0]
             admin.commit_offset("readers", queue, 7)
             assert admin.committed("readers", queue) == 7

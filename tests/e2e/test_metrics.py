@@ -28,7 +28,7 @@ from contrail.nameserver.config import NameServerConfig
 from contrail.nameserver.metrics import METRICS as NAMESERVER_METRICS
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.prometheus_text import MetricKind
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.wire.process_metrics import METRICS as PROCESS_METRICS
 from tests.e2e.metrics_scene import (
     GROUP,
@@ -36,7 +36,6 @@ from tests.e2e.metrics_scene import (
     PLAIN,
     PLAIN_COUNT,
     TRANSACTED,
-    eventually,
     samples,
     scrape,
     traffic,

@@ -19,7 +19,7 @@ import pytest
 # Loaded here, so that the inner runs need not load it again each.
 import contrail.testing.cluster
 import contrail.testing.message_dump  # noqa: F401
-from tests.e2e.raw_client import poll
+from contrail.testing import eventually
 
 pytest_plugins = ["pytester"]
 
@@ -283,7 +283,7 @@ def test_start(contrail_broker, number):
     before = Holdings()
     outcome(pytester, text.format(count=100)).assert_outcomes(passed=100)
     # Threads end on their own time once they were told to.
-    poll(lambda: Holdings().is_no_more_than(before), "files and threads are let go of")
+    eventually(lambda: Holdings().is_no_more_than(before), "files and threads are let go of")
     assert list(tmp_path.iterdir()) == []
     # One broker that stayed would hold some megabytes.
     assert Holdings().kilobytes - before.kilobytes < 150_000

@@ -29,10 +29,10 @@ from contrail.protocol.command import (
     encode_binary_request,
     encode_response,
 )
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.testing.cluster import free_port
 from contrail.wire.blocking_connection import BlockingConnection
-from tests.e2e.raw_pull_scenes import SCENES, Queue, Scene, make_queue, of, offsets, wait_until
+from tests.e2e.raw_pull_scenes import SCENES, Queue, Scene, make_queue, of, offsets
 from tests.e2e.test_wire_tls import make_certificate
 
 SEGMENT_BYTES = 2 << 20
@@ -169,7 +169,7 @@ class TestRetention:
                 cluster.advance(ms=1_000)
                 return admin.queue_offset_min(key) > 1_000
 
-            wait_until(is_removed, "the removal")
+            eventually(is_removed, "the removal")
             return admin.queue_offset_min(key)
 
     def test_a_slice_that_begins_before_what_is_left_is_data_lost(

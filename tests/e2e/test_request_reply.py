@@ -17,9 +17,9 @@ from contrail.protocol.command import (
     encode_request,
     encode_response,
 )
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages, properties_text
-from tests.e2e.raw_client import RawClient, poll, send_fields
+from tests.e2e.raw_client import RawClient, send_fields
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
 REPLY, PUSH = RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
@@ -168,7 +168,7 @@ def test_a_requester_that_came_back_is_found_on_its_new_connection(
         app = cluster.brokers[0].app
         assert app is not None
         producers = app.tables.producers
-        poll(lambda: len(producers.channels("askers")) == 1, "the new connection is gone")
+        eventually(lambda: len(producers.channels("askers")) == 1, "the new connection is gone")
         responder.send(_reply_fields("asker@5"), b"and again", 8)
         _accept(old, _pushed(old))
         assert responder.answer(8).code == ResponseCode.SUCCESS

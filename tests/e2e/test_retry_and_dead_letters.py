@@ -13,9 +13,9 @@ from contrail.clock import ManualClock, SharedClock
 from contrail.model.message import StoredMessage
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages
-from tests.e2e.raw_client import RawClient, heartbeat, poll
+from tests.e2e.raw_client import RawClient, heartbeat
 
 SEND_BACK = RequestCode.CONSUMER_SEND_MSG_BACK
 # Where the body starts in a record with two IPv4 hosts, and where its place in the log stands.
@@ -74,7 +74,7 @@ class Consumer(Asker):
             found[:] = self.messages_of(topic)
             return len(found) >= count
 
-        poll(is_there, f"{count} messages in {topic}")
+        eventually(is_there, f"{count} messages in {topic}")
         assert len(found) == count
         return found
 

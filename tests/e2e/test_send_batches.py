@@ -12,9 +12,9 @@ from contrail.model.batch import BatchUnit, encode_batch
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
 from contrail.store.log import MessageStore
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import RawClient, poll, send_fields
+from tests.e2e.raw_client import RawClient, send_fields
 
 TOPIC = "batches"
 
@@ -120,7 +120,7 @@ def test_nobody_waits_for_a_one_way_batch(broker: Asker) -> None:
     with RawClient(broker.broker.port) as client:
         client.send(b"".join(batch(n, b"a", b"b", flag=flag) for n, flag in enumerate(flags)))
         assert [answer.opaque for answer in answers(client, 2)] == [0, 2]
-        poll(lambda: len(broker.bodies(TOPIC)) == 9, "all are stored")
+        eventually(lambda: len(broker.bodies(TOPIC)) == 9, "all are stored")
 
 
 def test_one_batch_that_cannot_be_stored_does_not_change_the_others(broker: Asker) -> None:

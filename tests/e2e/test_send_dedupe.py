@@ -17,9 +17,9 @@ from contrail.model.record import TRANSACTION_COMMIT
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
 from contrail.runtime.files import FileSystem
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages
-from tests.e2e.raw_client import RawClient, poll, send_fields
+from tests.e2e.raw_client import RawClient, send_fields
 
 WINDOW = "+contrail.dedupe.window.ms=600000,+contrail.dedupe.window.count=10000"
 PLACE = ("msgId", "queueId", "queueOffset", "transactionId")
@@ -327,7 +327,7 @@ def test_a_repeat_is_not_answered_before_the_first_is_durable(
                     fields = send_fields("once", i=keyed("k"))
                     frame = Request(RequestCode.SEND_MESSAGE_V2, number, fields, b"x")
                     client.send(encode_request(frame))
-                    poll(lambda waiting=number: len(held) == waiting, "the answer waits")
+                    eventually(lambda waiting=number: len(held) == waiting, "the answer waits")
             finally:
                 may_sync.set()
             answers = [client.answer_to(number) for number in (1, 2)]
@@ -344,7 +344,7 @@ def test_after_a_kill_a_repeat_gets_the_first_answer(tmp_path: Path) -> None:
     with LocalCluster(folder=tmp_path, in_children=True) as cluster:
         broker = Asker(cluster)
         set_topic(broker, "once", WINDOW)
-        poll(lambda: "once" in table_on_disk(cluster), "the topic is written")
+        eventually(lambda: "once" in table_on_disk(cluster), "the topic is written")
         sends = [
             send_fields("once", i=keyed(f"{kind}-{number}", **extra), e=str(number % 4))
             for kind, extra in {"plain": {}, **WAITING}.items()
@@ -366,14 +366,14 @@ def test_what_the_broker_delivered_before_a_kill_is_still_known_by_its_first_ans
     with LocalCluster(folder=tmp_path, in_children=True, clock=clock) as cluster:
         broker = Asker(cluster)
         set_topic(broker, "once", WINDOW)
-        poll(lambda: "once" in table_on_disk(cluster), "the topic is written")
+        eventually(lambda: "once" in table_on_disk(cluster), "the topic is written")
         sends = [
             send_fields("once", i=keyed(kind, **extra), e="1") for kind, extra in WAITING.items()
         ]
         first = [as_repeated(placed(broker, fields, b"x")) for fields in sends]
         commit(broker, first[2])
         cluster.advance(ms=61_000)
-        poll(lambda: total(broker) == 3, "all of them are delivered")
+        eventually(lambda: total(broker) == 3, "all of them are delivered")
         for _ in range(2):
             assert [placed(broker, fields, b"x") for fields in sends] == first
             cluster.brokers[0].kill()
@@ -410,7 +410,7 @@ def test_sends_whose_answers_a_kill_took_are_stored_once(tmp_path: Path, flush: 
     with LocalCluster(folder=tmp_path, in_children=True, properties=settings) as cluster:
         broker = Asker(cluster)
         set_topic(broker, "once", WINDOW)
-        poll(lambda: "once" in table_on_disk(cluster), "the topic is written")
+        eventually(lambda: "once" in table_on_disk(cluster), "the topic is written")
         for turn in range(rounds):
             numbers = range(turn * each, (turn + 1) * each)
             bodies |= {b"%d" % number for number in numbers}

@@ -16,10 +16,10 @@ from contrail.broker.handlers.send import SendHandler
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
 from contrail.store.log import MessageStore
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.wire.server import Arrived
 from tests.e2e.asking import Asker, held_pull
-from tests.e2e.raw_client import RawClient, poll, send_fields
+from tests.e2e.raw_client import RawClient, send_fields
 
 TOPIC = "rows"
 
@@ -175,7 +175,7 @@ def test_nobody_waits_for_a_one_way_send(broker: Asker) -> None:
         run = enumerate(flags)
         client.send(b"".join(frame(number, b"%d" % number, flag=flag) for number, flag in run))
         assert [answer.opaque for answer in answers(client, 4)] == [0, 2, 4, 6]
-        poll(lambda: len(broker.bodies(TOPIC)) == 9, "all are stored")
+        eventually(lambda: len(broker.bodies(TOPIC)) == 9, "all are stored")
 
 
 def test_one_send_that_must_be_looked_at_does_not_change_the_order(broker: Asker) -> None:

@@ -10,9 +10,8 @@ import pytest
 from contrail.clock import ManualClock
 from contrail.protocol.bodies.routes import ClusterInfo
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, route
-from tests.e2e.raw_client import poll
 
 ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
 
@@ -41,7 +40,7 @@ def test_every_nameserver_knows_every_broker_from_its_start(cluster: LocalCluste
     for broker in (0, 1):
         Asker(cluster, broker).make_topic("shared")
     for number in (0, 1):
-        poll(
+        eventually(
             lambda number=number: brokers_of(cluster, "shared", number) == {"broker-a", "broker-b"},
             "both NameServers route to both brokers",
         )
@@ -54,7 +53,7 @@ def test_a_restarted_nameserver_learns_of_every_broker_within_half_a_minute(
     cluster.nameservers[1].start()
     assert brokers_known(cluster, 1) == set()
     cluster.advance(ms=30_000)
-    poll(
+    eventually(
         lambda: brokers_known(cluster, 1) == {"broker-a", "broker-b"},
         "the brokers register again",
     )
@@ -67,14 +66,16 @@ def test_a_broker_registers_in_the_form_and_at_the_pace_it_is_told(compressed: s
     with LocalCluster(clock=ManualClock(), properties=properties) as cluster:
         asker = Asker(cluster)
         asker.make_topic("announced", read=5, write=6)
-        poll(lambda: brokers_of(cluster, "announced", 0) == {"broker-a"}, "the topic is known")
+        eventually(
+            lambda: brokers_of(cluster, "announced", 0) == {"broker-a"}, "the topic is known"
+        )
         found = route(cluster, "announced")
         assert found is not None
         assert (found.queues[0].read_queue_count, found.queues[0].write_queue_count) == (5, 6)
         # With nothing new the broker only asks whether it is outdated; that keeps it alive.
         for _ in range(8):
             cluster.advance(ms=30_000)
-            poll(lambda: not _is_registering(cluster), "the question is answered")
+            eventually(lambda: not _is_registering(cluster), "the question is answered")
         assert brokers_of(cluster, "announced", 0) == {"broker-a"}
 
 
@@ -99,7 +100,7 @@ def test_a_broker_that_leaves_is_in_no_route_and_comes_back(cluster: LocalCluste
         asker.make_topic("shared")
         asker.stored("shared", b"before")
     both = {"broker-a", "broker-b"}
-    poll(
+    eventually(
         lambda: all(brokers_of(cluster, "shared", number) == both for number in (0, 1)),
         "both are in the routes",
     )
@@ -108,7 +109,7 @@ def test_a_broker_that_leaves_is_in_no_route_and_comes_back(cluster: LocalCluste
         assert brokers_of(cluster, "shared", number) == {"broker-a"}
     Asker(cluster, 0).stored("shared", b"meanwhile")
     cluster.brokers[1].start()
-    poll(lambda: brokers_of(cluster, "shared", 0) == both, "it is back")
+    eventually(lambda: brokers_of(cluster, "shared", 0) == both, "it is back")
     assert Asker(cluster, 1).bodies("shared") == [b"before"]
     assert Asker(cluster, 0).bodies("shared") == [b"before", b"meanwhile"]
 
@@ -125,7 +126,9 @@ def test_a_killed_broker_is_gone_and_comes_back_with_all_its_messages(tmp_path: 
         for body in sent:
             asker.stored("promised", body)
         cluster.brokers[1].kill()
-        poll(lambda: brokers_known(cluster, 0) == {"broker-a"}, "its connection's end is noticed")
+        eventually(
+            lambda: brokers_known(cluster, 0) == {"broker-a"}, "its connection's end is noticed"
+        )
         cluster.brokers[1].start()
         assert asker.bodies("promised") == sent
         assert asker.stored("promised", b"next") == 50
@@ -144,4 +147,4 @@ def test_an_order_configuration_reaches_the_brokers(cluster: LocalCluster) -> No
         topic = app.tables.topics.table.get("sequence")
         return topic is not None and topic.order
 
-    poll(is_ordered, "the broker marks the topic")
+    eventually(is_ordered, "the broker marks the topic")

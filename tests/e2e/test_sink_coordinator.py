@@ -18,9 +18,8 @@ from contrail.pipeline.sink_calls import SinkConnection
 from contrail.pipeline.sink_rows import plan_rows
 from contrail.pipeline.task_identity import TaskIdentity
 from contrail.protocol.codes import RequestCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import poll
 from tests.e2e.sink_asking import status
 
 ROW_COUNT = 40
@@ -103,7 +102,7 @@ def kill_first(cluster: LocalCluster) -> None:
     def is_forgotten() -> bool:
         return address not in cluster.caller.call(server, RequestCode.GET_BROKER_CLUSTER_INFO).body
 
-    poll(is_forgotten, "the broker that was killed is not registered any more")
+    eventually(is_forgotten, "the broker that was killed is not registered any more")
 
 
 def assert_once_and_in_order(cluster: LocalCluster, topic: str) -> None:

@@ -12,9 +12,8 @@ from contrail.clock import ManualClock
 from contrail.model.batch import BatchUnit, encode_batch
 from contrail.model.properties import encode_properties
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages
-from tests.e2e.raw_client import poll
 from tests.e2e.sink_asking import (
     abort,
     ask_commit,
@@ -103,7 +102,7 @@ def test_delayed_rows_wait_and_count_for_the_queue_they_are_for(
     assert broker.bodies(topic) == bodies(key, 3)
     for _ in range(5):
         cluster.advance(ms=1000)
-    poll(lambda: len(broker.bodies(topic)) == 3, "the delayed rows are delivered")
+    eventually(lambda: len(broker.bodies(topic)) == 3, "the delayed rows are delivered")
     assert sorted(broker.bodies(topic)) == bodies(key, 1, 2, 3)
     assert send(broker, topic, level + timed)[:2] == (0, 2)
 

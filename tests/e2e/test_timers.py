@@ -14,9 +14,8 @@ from contrail.clock import ManualClock, SharedClock
 from contrail.model.message import StoredMessage
 from contrail.model.recall_handle import RecallHandle
 from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker, messages
-from tests.e2e.raw_client import poll
 
 TOPIC = "timed"
 DAY_MS = 86_400_000
@@ -50,7 +49,7 @@ class TimerAsker(Asker):
         return [message.properties["UNIQ_KEY"] for message in self.found(topic)]
 
     def wait_for(self, keys: list[str]) -> None:
-        poll(lambda: self.keys() == keys, f"{keys} are delivered")
+        eventually(lambda: self.keys() == keys, f"{keys} are delivered")
 
     def recall(
         self, handle: str, topic: str = TOPIC, *, code: int = RequestCode.RECALL_MESSAGE
@@ -84,7 +83,7 @@ def test_messages_come_in_their_milliseconds(cluster: LocalCluster, broker: Time
     start_ms = broker.now_ms()
     broker.send_at("late", start_ms + 3210)
     broker.send_at("early", start_ms + 1005)
-    poll(lambda: taken(cluster), "the timers are enqueued")
+    eventually(lambda: taken(cluster), "the timers are enqueued")
     cluster.advance(ms=1004)
     assert broker.keys() == []
     cluster.advance(ms=1)
@@ -107,7 +106,7 @@ def test_a_recalled_message_is_never_delivered(cluster: LocalCluster, broker: Ti
     assert (decoded.topic, decoded.unique_key) == (TOPIC, "gone")
     assert decoded.deliver_ms == start_ms + 59_001
     assert broker.recall(handle) == (ResponseCode.SUCCESS, "gone", None)
-    poll(lambda: taken(cluster), "the recall is enqueued")
+    eventually(lambda: taken(cluster), "the recall is enqueued")
     cluster.advance(ms=61_000)
     broker.wait_for(["kept"])
 
@@ -133,7 +132,7 @@ def test_a_handle_takes_back_only_the_message_it_was_given_for(
         assert broker.recall(handle) == (ResponseCode.SUCCESS, "same", None)
         code = RequestCode.RECALL_TIMER
         assert broker.recall(handle, code=code)[0] == ResponseCode.SUCCESS
-    poll(lambda: taken(cluster), "the recalls are enqueued")
+    eventually(lambda: taken(cluster), "the recalls are enqueued")
     cluster.advance(ms=61_000)
     broker.wait_for(["same"])
     (message,) = broker.found()
@@ -148,7 +147,7 @@ def test_a_message_whose_key_has_spaces_is_taken_back(
     handle = broker.send_at(key, due_ms)
     broker.send_at("A", due_ms)
     assert broker.recall(handle) == (ResponseCode.SUCCESS, key, None)
-    poll(lambda: taken(cluster), "the recall is enqueued")
+    eventually(lambda: taken(cluster), "the recall is enqueued")
     cluster.advance(ms=61_000)
     broker.wait_for(["A"])
 
@@ -195,7 +194,7 @@ def test_a_handle_made_by_hand_takes_nobodys_message_back(
     for handle in by_hand:
         code, _, remark = broker.recall(handle.encode())
         assert code == ResponseCode.ILLEGAL_OPERATION and "has not given the handle" in str(remark)
-    poll(lambda: taken(cluster), "the timers are enqueued")
+    eventually(lambda: taken(cluster), "the timers are enqueued")
     cluster.advance(ms=61_000)
     broker.wait_for(["own", "others"])
 
@@ -212,7 +211,7 @@ def test_operators_take_messages_back_without_a_handle_of_the_broker(
     by_hand = handle._replace(seal="").encode()
     code, key, _ = broker.recall(by_hand, code=RequestCode.RECALL_TIMER)
     assert (code, key) == (ResponseCode.SUCCESS, "gone")
-    poll(lambda: taken(cluster), "the recall is enqueued")
+    eventually(lambda: taken(cluster), "the recall is enqueued")
     cluster.advance(ms=61_000)
     broker.wait_for(["kept"])
     for topic in ("rmq_sys_wheel_timer", "SCHEDULE_TOPIC_XXXX"):
@@ -239,7 +238,7 @@ def test_a_handle_without_a_seal_is_taken_for_messages_of_before_the_key(tmp_pat
         assert broker.recall(before._replace(deliver_ms=due_ms - 1).encode())[0] == illegal
         assert broker.recall(before._replace(unique_key="never").encode())[0] == illegal
         assert broker.recall(before.encode()) == (ResponseCode.SUCCESS, "before", None)
-        poll(lambda: taken(cluster), "the recall is enqueued")
+        eventually(lambda: taken(cluster), "the recall is enqueued")
         cluster.advance(ms=3_601_000)
         broker.wait_for(["after"])
 
@@ -257,9 +256,9 @@ def test_a_producers_own_deletion_takes_nothing_back(
         assert "TIMER_DEL_UNIQKEY" in str(answer.remark) and "recall" in str(answer.remark)
     # It means nothing in a message that does not wait.
     assert broker.send(TOPIC, b"0", properties={"TIMER_DEL_UNIQKEY": "kept"}).code == 0
-    poll(lambda: taken(cluster), "the timer is enqueued")
+    eventually(lambda: taken(cluster), "the timer is enqueued")
     cluster.advance(ms=61_000)
-    poll(lambda: broker.keys().count("kept") == 1, "the message is delivered")
+    eventually(lambda: broker.keys().count("kept") == 1, "the message is delivered")
 
 
 def test_recalls_can_be_switched_off() -> None:
@@ -300,10 +299,10 @@ def test_a_year_is_kept_when_it_is_allowed() -> None:
         app = cluster.brokers[0].app
         assert app is not None
         for _ in range(364):
-            poll(lambda: taken(cluster) and app.kinds.timers.pending_count == 1, "it waits")
+            eventually(lambda: taken(cluster) and app.kinds.timers.pending_count == 1, "it waits")
             assert broker.keys() == []
             cluster.advance(hours=24)
-        poll(lambda: taken(cluster), "it is enqueued")
+        eventually(lambda: taken(cluster), "it is enqueued")
         cluster.advance(ms=6)
         assert broker.keys() == []
         cluster.advance(ms=1)
@@ -319,7 +318,7 @@ def test_counts_and_the_check_point_can_be_asked_for(
     start_ms = broker.now_ms()
     for delay_s in (30, 40, 4000):
         broker.send_at(f"{delay_s}", start_ms + delay_s * 1000)
-    poll(lambda: taken(cluster), "the timers are enqueued")
+    eventually(lambda: taken(cluster), "the timers are enqueued")
     body = json.loads(broker.done(RequestCode.GET_TIMER_METRICS, {}).body)
     assert body["timingCount"][TOPIC]["count"] == 3
     assert body["timingDistribution"] == {
@@ -337,7 +336,7 @@ def test_counts_and_the_check_point_can_be_asked_for(
         cluster.advance(ms=1000)
         return struct.unpack(">7q", broker.done(RequestCode.GET_TIMER_CHECK_POINT, {}).body)
 
-    poll(lambda: check()[2:4] == (3, 3), "the check point knows all three")
+    eventually(lambda: check()[2:4] == (3, 3), "the check point knows all three")
     assert check()[0] <= broker.now_ms()
 
 

@@ -19,9 +19,9 @@ from contrail.model.properties import encode_properties
 from contrail.model.record import decode_record
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse, Request, encode_request
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import RawClient, poll, send_fields
+from tests.e2e.raw_client import RawClient, send_fields
 
 UNKNOWN, COMMIT, ROLLBACK = 0, 8, 12
 GROUP = "payers"
@@ -131,7 +131,7 @@ def advance_until_asked(cluster: LocalCluster, asker: Asker, checks: int) -> Non
         cluster.advance(ms=1000)
         return listed(asker)[0]["checks"] == checks
 
-    poll(asked, f"{checks} questions")
+    eventually(asked, f"{checks} questions")
 
 
 def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not() -> None:
@@ -173,7 +173,7 @@ def test_an_unknown_transaction_is_asked_about_and_the_answer_decides(
         assert second.fields["commitLogOffset"] != question.fields["commitLogOffset"]
         # The answer to the first question comes late, and counts all the same.
         producer.answer(question, fate)
-        poll(lambda: not listed(asker), "the decision")
+        eventually(lambda: not listed(asker), "the decision")
         producer.answer(second, COMMIT + ROLLBACK - fate)
         assert producer.end(half, fate).code == ResponseCode.SUCCESS
         assert delivered(asker) == keys
@@ -186,12 +186,12 @@ def test_the_twin_of_a_producer_that_is_gone_is_asked() -> None:
         cluster.advance(ms=1000)
         for _ in range(5):
             cluster.advance(ms=40_000)
-        poll(lambda: listed(asker)[0]["nextCheckMs"] == -1, "nobody to ask")
+        eventually(lambda: listed(asker)[0]["nextCheckMs"] == -1, "nobody to ask")
         assert listed(asker)[0]["checks"] == 0
         with Producer(cluster, "twin") as twin:
             cluster.advance(ms=1000)
             twin.answer(twin.question(), COMMIT)
-            poll(lambda: delivered(asker) == ["k1"], "the twin's commit")
+            eventually(lambda: delivered(asker) == ["k1"], "the twin's commit")
 
 
 def test_after_its_questions_a_transaction_is_given_up_and_can_be_resumed() -> None:
@@ -204,13 +204,13 @@ def test_after_its_questions_a_transaction_is_given_up_and_can_be_resumed() -> N
             cluster.advance(ms=1000)
             return not listed(asker)
 
-        poll(given_up, "the message is given up")
+        eventually(given_up, "the message is given up")
         assert [one.body for one in asker.listed(EXHAUSTED)] == [b"k1"]
         refused = producer.end(half, COMMIT)
         assert refused.code == ResponseCode.ILLEGAL_OPERATION
         place = exhausted_id(asker)
         asker.done(RequestCode.RESUME_CHECK_HALF_MESSAGE, {"msgId": place})
-        poll(lambda: len(listed(asker)) == 1, "it is open again")
+        eventually(lambda: len(listed(asker)) == 1, "it is open again")
         asker.done(RequestCode.DECIDE_TRANSACTION, {"transactionId": "k1", "fate": "commit"})
         assert delivered(asker) == ["k1"]
 
@@ -287,9 +287,9 @@ def test_under_sync_flush_questions_name_what_can_be_read() -> None:
             return producer.has_news()
 
         # The question is put once its copy is on the disk, whenever that is.
-        poll(is_asked, "the question")
+        eventually(is_asked, "the question")
         producer.answer(producer.question(), COMMIT)
-        poll(lambda: delivered(asker) == ["k1", "k2"], "both commits")
+        eventually(lambda: delivered(asker) == ["k1", "k2"], "both commits")
 
 
 def test_a_restart_keeps_every_state() -> None:
@@ -302,7 +302,7 @@ def test_a_restart_keeps_every_state() -> None:
                 cluster.advance(ms=1000)
                 return not listed(asker)
 
-            poll(gone, "it is given up")
+            eventually(gone, "it is given up")
             committed, back = producer.half("committed"), producer.half("back")
             producer.end(committed, COMMIT)
             producer.end(back, ROLLBACK)
@@ -355,7 +355,7 @@ def test_kills_forget_no_transaction_and_commit_none_twice(tmp_path: Path) -> No
                 question = producer.question()
                 fate = COMMIT if question.fields["msgId"] in committed else ROLLBACK
                 producer.answer(question, fate)
-            poll(lambda: not listed(asker), "all are decided")
+            eventually(lambda: not listed(asker), "all are decided")
         found = Counter(delivered(asker))
         assert set(found) == committed
         assert set(found.values()) == {1}

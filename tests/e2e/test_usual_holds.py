@@ -17,9 +17,9 @@ from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
 from contrail.runtime.files import FileSystem
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import PATIENCE_S, RawClient, poll, pull_fields, send_fields
+from tests.e2e.raw_client import PATIENCE_S, RawClient, pull_fields, send_fields
 
 TOPIC = "tail"
 GROUP = "readers"
@@ -51,7 +51,7 @@ class Reader:
         held = self.app.pulls.parked
         count = len(held)
         self.pull(queue_offset, **changes)
-        poll(lambda: len(held) > count, "the pull is held")
+        eventually(lambda: len(held) > count, "the pull is held")
 
     def answer(self) -> ReceivedResponse:
         answer: ReceivedResponse = self.client.next_frame()
@@ -203,7 +203,7 @@ def test_several_of_one_read_are_answered_or_held(
         asked[reader.opaque] = queue_offset
         together += encode_request(Request(RequestCode.PULL_MESSAGE, reader.opaque, fields))
     reader.client.send(together)
-    poll(lambda: len(reader.app.pulls.parked) == 2, "two of them are held")
+    eventually(lambda: len(reader.app.pulls.parked) == 2, "two of them are held")
     found = [reader.client.next_frame() for _ in range(2)]
     reader.asker.stored(TOPIC, b"2")
     found += [reader.client.next_frame() for _ in range(2)]
@@ -266,12 +266,12 @@ def test_a_message_that_is_written_but_not_durable_wakes_who_came_meanwhile(
             producer.call(RequestCode.SEND_MESSAGE_V2, SENT, b"2")
         reader.pull(4)
         assert bodies(reader.answer()) == [b"2"]
-        poll(lambda: store.underived_bytes == 0, "all of it is derived")
+        eventually(lambda: store.underived_bytes == 0, "all of it is derived")
         hurried.clear()
         monkeypatch.setattr(FileSystem, "fdatasync", held_sync)
         written = store.physical_end
         producer.send(encode_request(Request(RequestCode.SEND_MESSAGE_V2, 9, SENT, b"5")))
-        poll(lambda: store.physical_end > written, "the message is written")
+        eventually(lambda: store.physical_end > written, "the message is written")
         is_hidden = store.readable_end == written
         if is_hidden:
             assert not store.is_awaited

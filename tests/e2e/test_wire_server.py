@@ -17,12 +17,12 @@ from contrail.protocol.command import (
     encode_request,
     encode_response,
 )
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.testing.loop import LoopThread
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.server import Server
-from tests.e2e.raw_client import PATIENCE_S, RawClient, heartbeat, poll, pull_fields, send_fields
+from tests.e2e.raw_client import RawClient, heartbeat, pull_fields, send_fields
 from tests.fakes.transports import EchoService
 from tests.unit.kernels.frame_material import BREAKERS
 
@@ -54,7 +54,7 @@ def server_side(server: Server, client: RawClient) -> Connection:
         end = f":{client.local_port}"
         return [peer for peer in list(server.connections) if peer.address.endswith(end)]
 
-    poll(found, "the server accepts the connection")
+    eventually(found, "the server accepts the connection")
     return found()[0]
 
 
@@ -181,7 +181,7 @@ def test_what_is_no_frame_ends_its_connection_and_no_other(
     with RawClient(port) as bystander, RawClient(port) as hostile:
         hostile.send(data)
         hostile.wait_closed()
-        poll(lambda: server.counts[reason] == before + 1, f"{reason} is counted")
+        eventually(lambda: server.counts[reason] == before + 1, f"{reason} is counted")
         code = RequestCode.GET_BROKER_CONFIG if is_broker else RequestCode.GET_NAMESRV_CONFIG
         assert bystander.call(code).code == 0
 
@@ -258,7 +258,7 @@ class EchoServer:
             self._thread.run(sweep())
             return self.server.counts[f"closed_{reason}"] == 1
 
-        poll(is_counted, f"{reason} is counted")
+        eventually(is_counted, f"{reason} is counted")
 
     def close(self) -> None:
         self._thread.run(self.server.stop())
@@ -320,4 +320,4 @@ def test_ports_that_are_scanned_leave_nothing_behind(cluster: LocalCluster) -> N
     for _ in range(50):
         RawClient(cluster.brokers[0].port).close()
         RawClient(cluster.brokers[0].port - 2).close()
-    poll(lambda: len(server.connections) <= before, f"gone within {PATIENCE_S} s")
+    eventually(lambda: len(server.connections) <= before, "their connections are gone")

@@ -15,11 +15,12 @@ import pytest
 from contrail.errors import ConfigError
 from contrail.protocol.command import Request, encode_request
 from contrail.protocol.frames import FrameDecoder
+from contrail.testing import eventually
 from contrail.testing.loop import LoopThread
 from contrail.wire.limits import Limits
 from contrail.wire.server import Server
 from contrail.wire.tls import TlsFiles, TlsMode
-from tests.e2e.raw_client import PATIENCE_S, RawClient, poll
+from tests.e2e.raw_client import PATIENCE_S, RawClient
 from tests.fakes.transports import EchoService
 
 pytestmark = pytest.mark.skipif(
@@ -156,7 +157,7 @@ def test_an_enforcing_port_closes_plain_connections(
     with RawClient(server.port) as plain:
         plain.send(encode_request(Request(34, 1, {})))
         plain.wait_closed()
-    poll(lambda: server.server.counts["closed_plaintext_refused"] == 1, "it is counted")
+    eventually(lambda: server.server.counts["closed_plaintext_refused"] == 1, "it is counted")
     with TlsClient(server.port, certificates["server"][0]) as secret:
         assert secret.echo(b"hidden") == b"hidden"
 
@@ -167,7 +168,7 @@ def test_a_port_without_tls_closes_handshakes(
     server = start(TlsMode.DISABLED)
     with pytest.raises(OSError):
         TlsClient(server.port, certificates["server"][0])
-    poll(lambda: server.server.counts["closed_tls_refused"] == 1, "it is counted")
+    eventually(lambda: server.server.counts["closed_tls_refused"] == 1, "it is counted")
     with RawClient(server.port) as plain:
         assert plain.call(34, {}, b"open").body == b"open"
 
@@ -177,7 +178,7 @@ def test_bytes_that_only_begin_like_a_handshake_close_their_connection(start: St
     with RawClient(server.port) as client:
         client.send(b"\x16\x03\x01\x00\x05" + b"hello" * 20)
         client.wait_closed()
-    poll(lambda: server.server.counts["closed_tls"] == 1, "it is counted")
+    eventually(lambda: server.server.counts["closed_tls"] == 1, "it is counted")
 
 
 def test_a_broken_record_after_the_handshake_closes_the_connection(
@@ -189,14 +190,14 @@ def test_a_broken_record_after_the_handshake_closes_the_connection(
         beneath = socket.socket(fileno=os.dup(client.socket.fileno()))
         with beneath:
             beneath.sendall(b"\x17\x03\x03\x00\x20" + bytes(32))
-            poll(lambda: server.server.counts["closed_tls"] == 1, "it is counted")
+            eventually(lambda: server.server.counts["closed_tls"] == 1, "it is counted")
 
 
 def test_a_handshake_must_be_over_in_five_seconds(start: Start) -> None:
     server = start(TlsMode.PERMISSIVE)
     with RawClient(server.port) as client:
         client.send(b"\x16\x03\x01\x02\x00\x01")
-        poll(
+        eventually(
             lambda: any(peer.is_shaking_hands for peer in list(server.server.connections)),
             "the handshake begins",
         )
@@ -204,7 +205,7 @@ def test_a_handshake_must_be_over_in_five_seconds(start: Start) -> None:
         assert server.server.counts["closed_tls_handshake_timeout"] == 0
         server.sweep_at(5.5)
         client.wait_closed()
-    poll(lambda: server.server.counts["closed_tls_handshake_timeout"] == 1, "it is counted")
+    eventually(lambda: server.server.counts["closed_tls_handshake_timeout"] == 1, "it is counted")
 
 
 def test_new_certificates_are_used_without_a_restart(
@@ -256,7 +257,7 @@ def test_with_an_authority_only_clients_with_a_certificate_are_taken(
             TlsClient(server.port, trusted, certificate=stranger) as client,
         ):
             client.echo(b"x")
-    poll(lambda: server.server.counts["closed_tls"] == 2, "both are counted")
+    eventually(lambda: server.server.counts["closed_tls"] == 2, "both are counted")
 
 
 def test_files_that_are_missing_are_named(tmp_path: Path) -> None:

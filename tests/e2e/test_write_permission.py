@@ -17,10 +17,10 @@ from contrail.clock import ManualClock
 from contrail.model.properties import encode_properties
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, encode_request
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e import sink_asking
 from tests.e2e.asking import Asker, messages, properties_text
-from tests.e2e.raw_client import RawClient, poll, send_fields
+from tests.e2e.raw_client import RawClient, send_fields
 from tests.e2e.test_transactions import COMMIT, GROUP, Producer
 
 TOPIC = "orders"
@@ -174,7 +174,7 @@ def test_what_was_accepted_before_is_delivered_and_committed(
             cluster.advance(ms=1000)
             return sorted(asker.bodies(TOPIC)) == [b"delayed", b"half", b"timed"]
 
-        poll(arrived, "all that was accepted is there")
+        eventually(arrived, "all that was accepted is there")
         assert [one.body for one in messages(asker.pull(TOPIC, 0))][:1] == [b"half"]
 
 

@@ -15,9 +15,8 @@ import pytest
 from contrail.errors import ContrailError
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
-from tests.e2e.raw_client import poll
 from tests.e2e.sink_asking import ask_commit, commit, rows, send_fields, status
 from tests.history.campaign import TIMEOUT_S, kills_asked_for
 from tests.seeds import seed_asked_for
@@ -101,7 +100,7 @@ def make_topic(broker: Asker) -> None:
     """The topic, and on the disk: a kill before that takes a topic that is answered for."""
     broker.make_topic(_TOPIC, read=_QUEUE_COUNT, write=_QUEUE_COUNT)
     path = broker.broker.folder / "store" / "config" / "topics.json"
-    poll(lambda: path.exists() and f'"{_TOPIC}"' in path.read_text(), "the topic is written")
+    eventually(lambda: path.exists() and f'"{_TOPIC}"' in path.read_text(), "the topic is written")
 
 
 def cluster_of(folder: Path, flush: str) -> LocalCluster:

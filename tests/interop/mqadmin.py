@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import re
-import time
 from collections import Counter
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from contrail.testing import eventually
 from tests.interop.java_shell import JavaShell
 from tests.interop.peers import PeerFailed
 
 CLUSTER_NAME = "DefaultCluster"
 QUEUE_COUNT = 4
 KEYS = [f"order-{number}" for number in range(24)]
-DEADLINE_S = 60.0
 
 _LOG_LINE = re.compile(r"^\d\d:\d\d:\d\d\.\d{3} (WARN|ERROR) ")
 
@@ -121,13 +119,6 @@ def send_traffic(mqadmin: MqAdmin) -> Traffic:
     assert [one.status for one in sent] == ["SEND_OK"] * len(KEYS)
     client_id = mqadmin.hold_consumer("OrderReaders", topic, len(KEYS))
     return Traffic(topic, "OrderWriters", "OrderReaders", client_id, sent)
-
-
-def eventually(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, "it did not come true in time"
-        time.sleep(0.1)
 
 
 def _without_log(printed: str) -> str:

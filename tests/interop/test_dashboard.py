@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from contrail.model import fastjson
+from contrail.testing import eventually
 from tests.interop.java_shell import JavaShell
-from tests.interop.mqadmin import CLUSTER_NAME, eventually
+from tests.interop.mqadmin import CLUSTER_NAME
 from tests.interop.target import Broker, Cluster, open_cluster
 
 TOPIC = "Orders"

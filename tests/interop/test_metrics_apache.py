@@ -8,14 +8,13 @@ from collections.abc import Iterator
 import pytest
 
 from contrail.broker.state.metric_table import METRICS
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from contrail.testing.cluster import free_port
 from tests.e2e.metrics_scene import (
     LATER,
     PLAIN,
     PLAIN_COUNT,
     TRANSACTED,
-    eventually,
     label_keys,
     samples,
     scrape,

@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from contrail.model import fastjson
+from contrail.testing import eventually
 from tests.interop.mqadmin import (
     CLUSTER_NAME,
     QUEUE_COUNT,
     MqAdmin,
     Sent,
     Traffic,
-    eventually,
     new_topic,
     route_rows,
     send_traffic,

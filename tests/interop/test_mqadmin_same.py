@@ -15,7 +15,8 @@ from contrail.cli.app import run as run_command
 from contrail.cli.mqadmin.app import COMMANDS
 from contrail.cli.mqadmin.out_of_scope import OUT_OF_SCOPE
 from contrail.model import fastjson
-from tests.interop.mqadmin import MqAdmin, Traffic, eventually, send_traffic
+from contrail.testing import eventually
+from tests.interop.mqadmin import MqAdmin, Traffic, send_traffic
 from tests.interop.target import Cluster, open_cluster
 
 # Rates, loads, counters and times go on while two tools ask one after the other, and a client has

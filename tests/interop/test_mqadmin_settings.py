@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from contrail.model import fastjson
-from tests.interop.mqadmin import CLUSTER_NAME, MqAdmin, eventually, new_topic, route_rows
+from contrail.testing import eventually
+from tests.interop.mqadmin import CLUSTER_NAME, MqAdmin, new_topic, route_rows
 from tests.interop.target import TARGET, Broker, Cluster, open_cluster
 
 SEGMENT_BYTES = 256 << 10

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from contrail.model import fastjson
+from contrail.testing import eventually
 from tests.interop.mqadmin import (
     CLUSTER_NAME,
     QUEUE_COUNT,
     MqAdmin,
     Traffic,
-    eventually,
     new_topic,
     send_traffic,
 )

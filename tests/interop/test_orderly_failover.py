@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.cutting_proxy import PROXY_HOST, CuttingProxy
 from tests.e2e.push_setup import fresh
 from tests.e2e.test_client_orderly_failover import fill
@@ -25,7 +25,6 @@ pytestmark = pytest.mark.torture
 
 PINS = ["java-client-5", "java-client-4"]
 NEXT_MEMBER_S = 32.0
-PATIENCE_S = 90.0
 MESSAGES_PER_QUEUE = 1_600
 
 
@@ -81,22 +80,14 @@ class JavaMember:
         self.process.stdin.close()
 
 
-def until(happened: object, what: str) -> None:
-    assert callable(happened)
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not happened():
-        assert time.monotonic() < deadline_s, f"{what} did not happen"
-        time.sleep(0.02)
-
-
 def pair(pin: str, cluster: LocalCluster, folder: Path) -> tuple[JavaMember, JavaMember, set[int]]:
     """Two members that share four queues; the queues of the first."""
     namesrv, topic, group = cluster.namesrv, fresh("orders"), fresh("readers")
     asyncio.run(fill(namesrv, topic, MESSAGES_PER_QUEUE))
     first = JavaMember(pin, "first", namesrv, group, topic, folder / "first")
-    until(lambda: first.queues, "the first message")
+    eventually(lambda: first.queues, "the first message")
     second = JavaMember(pin, "second", namesrv, group, topic, folder / "second")
-    until(lambda: len(second.queues) == 2, "half of the queues")
+    eventually(lambda: len(second.queues) == 2, "half of the queues")
     return first, second, {0, 1, 2, 3} - second.queues
 
 
@@ -108,7 +99,7 @@ def test_after_kill_9_the_next_java_member_starts_within_32_seconds(
     try:
         first.process.kill()
         killed_ms = time.time() * 1000
-        until(lambda: second.queues == {0, 1, 2, 3}, "the queues of the dead")
+        eventually(lambda: second.queues == {0, 1, 2, 3}, "the queues of the dead")
         begun = [min(span[2] for span in second.spans if span[0] == queue_id) for queue_id in rest]
         waited_s = (max(begun) - killed_ms) / 1000
         print(f"the next member started after {waited_s:.1f} s")
@@ -126,7 +117,7 @@ def test_a_live_java_member_whose_connection_is_cut_never_shares_a_queue(
     first, second, rest = pair(pin, cluster, tmp_path)
     try:
         proxy.cut(b"@first", tells_client=False)
-        until(lambda: second.queues == {0, 1, 2, 3}, "the queues of the other")
+        eventually(lambda: second.queues == {0, 1, 2, 3}, "the queues of the other")
         time.sleep(2.0)
     finally:
         first.end()

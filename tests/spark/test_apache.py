@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from pyspark.sql import functions as F
 from contrail import Admin, Producer
 from contrail.errors import RouteMissing
 from contrail.pipeline.sink_apache import id_of_key
+from contrail.testing import eventually
 from tests.interop.apache_cluster import ApacheCluster
 from tests.spark.traffic import SEND_TIMEOUT_MS, orders
 
@@ -31,13 +32,6 @@ def apache() -> Iterator[ApacheCluster]:
         yield running
 
 
-def wait_until(is_so: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + WAIT_S
-    while not is_so():
-        assert time.monotonic() < deadline, f"{what}: not after {WAIT_S} s"
-        time.sleep(0.05)
-
-
 def make_topic(apache: ApacheCluster, topic: str) -> str:
     """Create a topic; the NameServer is told a moment later."""
     with Admin(apache.namesrv) as admin:
@@ -49,7 +43,7 @@ def make_topic(apache: ApacheCluster, topic: str) -> str:
             except RouteMissing:
                 return False
 
-        wait_until(has_route, f"a route of {topic}")
+        eventually(has_route, f"a route of {topic}", timeout_s=WAIT_S)
     return topic
 
 
@@ -72,7 +66,11 @@ def send(apache: ApacheCluster, topic: str, count: int, *, first: int = 0) -> se
 def wait_for_count(apache: ApacheCluster, topic: str, count: int) -> None:
     """Apache's broker answers a send before its queues have the message."""
     with Admin(apache.namesrv) as admin:
-        wait_until(lambda: admin.topic_stats(topic).count >= count, f"{count} messages of {topic}")
+        eventually(
+            lambda: admin.topic_stats(topic).count >= count,
+            f"{count} messages of {topic}",
+            timeout_s=WAIT_S,
+        )
 
 
 @pytest.fixture(scope="module")
@@ -81,7 +79,7 @@ def halves(apache: ApacheCluster) -> tuple[set[Row], int, set[Row]]:
     make_topic(apache, TOPIC)
     early = send(apache, TOPIC, COUNT // 2)
     sent_ms = time.time_ns() // 1_000_000
-    wait_until(lambda: time.time_ns() // 1_000_000 > sent_ms + 2, "the next milliseconds")
+    eventually(lambda: time.time_ns() // 1_000_000 > sent_ms + 2, "the next milliseconds")
     between_ms = sent_ms + 2
     return early, between_ms, send(apache, TOPIC, COUNT // 2, first=COUNT // 2)
 
@@ -277,7 +275,7 @@ def wait_for_index(apache: ApacheCluster, topic: str, count: int) -> None:
                 missing.pop()
             return not missing
 
-        wait_until(all_found, f"the keys of {topic} in the index")
+        eventually(all_found, f"the keys of {topic} in the index", timeout_s=WAIT_S)
 
 
 def test_a_batch_is_written_and_ordered_by_sharding_key(

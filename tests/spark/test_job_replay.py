@@ -17,8 +17,7 @@ from contrail import Admin
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.copies import REPLAY_COUNT, REPLAYED_FROM, REPLAYED_ORIGIN_ID
 from contrail.pipeline.jobs.replay import EXHAUSTED, GIVEN_UP, ReplaySettings, replay
-from contrail.testing import LocalCluster
-from tests.e2e.raw_client import poll
+from contrail.testing import LocalCluster, eventually
 from tests.spark import job_child
 from tests.spark.traffic import make_topic, orders, queues_of, send_rows
 
@@ -44,7 +43,9 @@ class Dead:
                 message = admin.message_at(queue, place)
                 admin.send_back(self.group, message, delay_level=delay_level)
             # The NameServer hears of a topic a moment after the message that made it.
-            poll(lambda: admin.dead_letter_topic(self.group) is not None, "the letters' route")
+            eventually(
+                lambda: admin.dead_letter_topic(self.group) is not None, "the letters' route"
+            )
         return [body for _, _, body in landed]
 
     def settings(self, folder: Path, **changes: object) -> dict[str, Any]:

@@ -18,8 +18,7 @@ from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.archive import ArchiveSettings, archive
 from contrail.pipeline.jobs.report import ReportSettings, report
 from contrail.protocol.bodies.trace import SubAfterTrace, SubBeforeTrace, encode_traces
-from contrail.testing import LocalCluster
-from tests.e2e.raw_client import poll
+from contrail.testing import LocalCluster, eventually
 from tests.spark.job_kills import finish_job, send_large, start_job
 from tests.spark.traffic import make_topic, queues_of, send_rows
 
@@ -75,8 +74,8 @@ def _wait_for_retries(admin: Admin, count: int) -> None:
     The NameServer hears of the topics a moment after the messages that made them.
     """
     made = {"%RETRY%billing", "%DLQ%billing"}
-    poll(lambda: made <= set(admin.topics()), "the routes of retries and dead letters")
-    poll(lambda: admin.topic_stats("%RETRY%billing").count >= count, "the retries")
+    eventually(lambda: made <= set(admin.topics()), "the routes of retries and dead letters")
+    eventually(lambda: admin.topic_stats("%RETRY%billing").count >= count, "the retries")
 
 
 def _made(spark: SparkSession, settings: ReportSettings) -> tuple[dict[str, Any], str]:

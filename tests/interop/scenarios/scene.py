@@ -21,6 +21,7 @@ from contrail.aio import (
     Sql92,
 )
 from contrail.errors import RouteMissing
+from contrail.testing import eventually_async
 from tests.interop.scenarios.clusters import RunningCluster
 
 Handler = Callable[[ConsumedMessage], Awaitable[object]]
@@ -28,7 +29,6 @@ Handler = Callable[[ConsumedMessage], Awaitable[object]]
 # Generous, because machines that test are busy; nothing waits that long when all is well.
 PATIENCE_S = 90.0
 SCENARIO_S_MAX = 240.0
-_POLL_S = 0.02
 _CALL_TIMEOUT_MS = 15_000
 
 # Of Apache's defaults those that a scenario would wait for.
@@ -115,7 +115,7 @@ class Scene:
                     found[:] = await _browse(admin, topic or self.topic)
                 return len(found) >= count
 
-            await until_true(is_all, lambda: f"{count} messages, not only {found}")
+            await eventually_async(is_all, lambda: f"{count} messages, not only {found}")
         assert len(found) == count, found
         return found
 
@@ -132,7 +132,7 @@ class Scene:
                 times[:] = [one.store_timestamp_ms for one in found]
                 return bool(times)
 
-            await until_true(is_indexed, f"the index of {key}")
+            await eventually_async(is_indexed, f"the index of {key}")
         return times[0]
 
 
@@ -156,40 +156,19 @@ class Inbox:
     async def until_has(self, keys: Iterable[str]) -> None:
         """Wait for all of them; anything may come more than once."""
         wanted = set(keys)
-        await until(lambda: wanted <= set(self.keys), lambda: f"{wanted}, not only {self.keys}")
+        await eventually_async(
+            lambda: wanted <= set(self.keys), lambda: f"{wanted}, not only {self.keys}"
+        )
 
 
 def keys_of(messages: Iterable[ReceivedMessage]) -> list[str]:
     return [message.keys[0] for message in messages]
 
 
-async def until(is_so: Callable[[], bool], what: str | Callable[[], str]) -> None:
-    """Wait for something that this process sees by itself."""
-
-    async def ask() -> bool:
-        return is_so()
-
-    await until_true(ask, what)
-
-
-async def until_true(
-    ask: Callable[[], Awaitable[bool]],
-    what: str | Callable[[], str],
-    patience_s: float = PATIENCE_S,
-) -> None:
-    """Wait for something that must be asked for."""
-    deadline = time.monotonic() + patience_s
-    while not await ask():
-        if time.monotonic() > deadline:
-            said = what if isinstance(what, str) else what()
-            raise AssertionError(f"not in {patience_s} s: {said}")
-        await asyncio.sleep(_POLL_S)
-
-
 async def next_millisecond() -> int:
     """A time after everything that was stored before, and not after what is stored next."""
     now_ms = int(time.time() * 1000)
-    await until(lambda: time.time() * 1000 > now_ms + 20, "a later millisecond")
+    await eventually_async(lambda: time.time() * 1000 > now_ms + 20, "a later millisecond")
     return int(time.time() * 1000)
 
 

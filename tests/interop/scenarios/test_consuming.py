@@ -9,7 +9,8 @@ import pytest
 
 from contrail.aio import ConsumedMessage, MessageQueue
 from contrail.model import fastjson
-from tests.interop.scenarios.scene import Inbox, Scene, keys_of, scenario, until
+from contrail.testing import eventually_async
+from tests.interop.scenarios.scene import Inbox, Scene, keys_of, scenario
 
 
 def numbered(word: str, count: int) -> list[str]:
@@ -30,11 +31,13 @@ async def test_members_share_the_queues_and_consume_everything_once(scene: Scene
                     for member in (one, two)
                 ]
 
-            await until(
+            await eventually_async(
                 lambda: all(shares()) and sorted(chain(*shares())) == queues, "a fair share"
             )
             await scene.send(*keys)
-            await until(lambda: len(inboxes[0].keys + inboxes[1].keys) >= len(keys), "all of it")
+            await eventually_async(
+                lambda: len(inboxes[0].keys + inboxes[1].keys) >= len(keys), "all of it"
+            )
             assert sorted(inboxes[0].keys + inboxes[1].keys) == sorted(keys)
             assert inboxes[0].keys and inboxes[1].keys
         # Whoever stays takes over, and goes on where the other one stopped.
@@ -86,7 +89,9 @@ async def test_messages_are_handled_in_lists(scene: Scene) -> None:
 
     await consumer.subscribe(scene.topic)
     async with consumer:
-        await until(lambda: sum(map(len, lists)) >= len(keys), lambda: f"all messages: {lists}")
+        await eventually_async(
+            lambda: sum(map(len, lists)) >= len(keys), lambda: f"all messages: {lists}"
+        )
     assert sorted(chain(*lists)) == sorted(keys)
     assert 1 < max(map(len, lists)) <= 8
 
@@ -121,7 +126,7 @@ async def test_broadcasting_gives_everything_to_everybody(scene: Scene, tmp_path
     async with scene.consuming(
         inbox.take, "two", message_model="BROADCASTING", offset_folder=tmp_path
     ) as member:
-        await until(lambda: len(queues) == len(member.assigned_queues()), "its queues")
+        await eventually_async(lambda: len(queues) == len(member.assigned_queues()), "its queues")
         await scene.send("new")
         await inbox.until_has(["new"])
     assert inbox.keys == ["new"]
@@ -132,7 +137,7 @@ async def test_a_paused_consumer_waits_until_it_is_resumed(scene: Scene) -> None
     queues = await scene.make_topic(queues=2, brokers=1)
     inbox = Inbox()
     async with scene.consuming(inbox.take) as consumer:
-        await until(lambda: set(queues) <= set(consumer.assigned_queues()), "its queues")
+        await eventually_async(lambda: set(queues) <= set(consumer.assigned_queues()), "its queues")
         async with scene.producer() as producer:
             # When this one is handled the next pull is on its way, and waits at the broker.
             await producer.send(scene.message("before"), queue=queues[0])

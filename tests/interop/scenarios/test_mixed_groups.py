@@ -13,10 +13,11 @@ import pytest
 from contrail.aio import Compression, Message, MessageQueue, Producer, PushConsumer
 from contrail.client.compression import COMPRESSED_FLAG
 from contrail.client.state.allocation import sorted_client_ids, strategy_named
+from contrail.testing import eventually_async
 from tests.interop.clients.driver import Event
 from tests.interop.scenarios.clusters import RunningCluster
 from tests.interop.scenarios.java_members import JavaMembers
-from tests.interop.scenarios.scene import Inbox, Scene, scenario, until, until_true
+from tests.interop.scenarios.scene import Inbox, Scene, scenario
 
 # Ours and the original's newest: 4.9's brokers have no part in who owns which queue.
 ours_and_newest = pytest.mark.parametrize(
@@ -115,13 +116,13 @@ class MixedGroup:
             shares.update(await self._shares())
             return shares == wanted
 
-        await until_true(is_shared, lambda: f"the shares {wanted}, not {shares}")
+        await eventually_async(is_shared, lambda: f"the shares {wanted}, not {shares}")
         keys = [f"m-{len(self._sent) + number}" for number in range(ROUND)]
         for number, key in enumerate(keys):
             queue = self._queues[number % len(self._queues)]
             await self._producer.send(self._scene.message(key), queue=queue)
         self._sent += keys
-        await until(
+        await eventually_async(
             lambda: set(self._sent) <= set(self._consumed()),
             lambda: f"all messages; missing are {set(self._sent) - set(self._consumed())}",
         )
@@ -221,7 +222,9 @@ async def test_java_reads_what_we_send(scene: Scene, java: Java, client: str) ->
         async with scene.producer(compression=kind) as producer:
             await producer.send(message)
         sent.append(message)
-    await until(lambda: len(member.received(scene.topic)) >= len(sent), lambda: str(member))
+    await eventually_async(
+        lambda: len(member.received(scene.topic)) >= len(sent), lambda: str(member)
+    )
     received = member.received_by(scene.topic)
     await asyncio.to_thread(member.leave, scene.topic)
     assert set(received) == {message.keys[0] for message in sent}
@@ -254,7 +257,9 @@ async def test_we_read_what_java_sends(scene: Scene, java: Java, client: str) ->
     sent = [*odd_messages(scene, "single"), *batch_messages(scene), *long_ones.values()]
     inbox = Inbox()
     async with scene.consuming(inbox.take):
-        await until(lambda: len(inbox.keys) >= len(sent), lambda: f"all of it: {inbox.keys}")
+        await eventually_async(
+            lambda: len(inbox.keys) >= len(sent), lambda: f"all of it: {inbox.keys}"
+        )
     found = {one.keys[0]: one for one in inbox.messages}
     assert set(found) == {message.keys[0] for message in sent}
     for message in sent:

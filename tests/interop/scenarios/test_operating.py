@@ -11,14 +11,8 @@ from contrail.protocol.bodies.trace import (
     Trace,
     decode_traces,
 )
-from tests.interop.scenarios.scene import (
-    Inbox,
-    Scene,
-    keys_of,
-    next_millisecond,
-    scenario,
-    until_true,
-)
+from contrail.testing import eventually_async
+from tests.interop.scenarios.scene import Inbox, Scene, keys_of, next_millisecond, scenario
 
 EARLY, LATE = ["early-1", "early-2", "early-3"], ["late-1", "late-2", "late-3"]
 
@@ -36,7 +30,7 @@ async def test_messages_are_found_by_key_by_id_and_by_time(scene: Scene) -> None
         async def is_indexed() -> bool:
             return len(await admin.messages_by_key(scene.topic, "订单-2")) == 1
 
-        await until_true(is_indexed, "the index of the last message")
+        await eventually_async(is_indexed, "the index of the last message")
         found = await admin.messages_by_key(scene.topic, "order-1")
         assert [one.tags for one in found] == ["early", "late"]
         found = await admin.messages_by_key(scene.topic, "order-1", begin=between_ms)
@@ -76,12 +70,12 @@ async def test_lag_is_what_a_group_has_not_consumed(scene: Scene) -> None:
             return await lags() == {queues[0]: 0, queues[1]: 3}
 
         async with scene.consuming(inbox.take):
-            await until_true(has_none, "a lag of 0")
+            await eventually_async(has_none, "a lag of 0")
             assert (await admin.group_connections(scene.group)).is_online
         async with scene.producer() as producer:
             for _ in range(3):
                 await producer.send(scene.message("more"), queue=queues[1])
-        await until_true(has_three, "a lag of 3")
+        await eventually_async(has_three, "a lag of 3")
         whole = await admin.lag(scene.group)
         assert whole.by_topic[scene.topic] == 3
         placed = {one.queue: (one.broker_offset, one.consumer_offset) for one in whole.queues}
@@ -104,7 +98,7 @@ async def test_a_group_is_moved_while_it_consumes_and_while_it_does_not(scene: S
 
         async with scene.consuming(inbox.take):
             await inbox.until_has(EARLY + LATE)
-            await until_true(is_written, "the progress before the reset")
+            await eventually_async(is_written, "the progress before the reset")
             inbox.messages.clear()
             placed = await admin.reset_to_time(scene.group, scene.topic, since_ms)
             assert sorted(placed) == queues
@@ -114,7 +108,7 @@ async def test_a_group_is_moved_while_it_consumes_and_while_it_does_not(scene: S
                     await producer.send(scene.message(key), queue=queue)
             await inbox.until_has(LATE + nudges)
             assert set(inbox.keys) == {*LATE, *nudges}
-            await until_true(is_written, "the progress after the reset")
+            await eventually_async(is_written, "the progress after the reset")
         inbox.messages.clear()
         await admin.reset_to_time(scene.group, scene.topic, since_ms)
         async with scene.consuming(inbox.take, "again"):
@@ -142,7 +136,7 @@ async def test_traces_of_producer_and_consumer_are_found_by_message_id(scene: Sc
                     traces[type(trace)] = trace
             return len(traces) == 3
 
-        await until_true(are_written, lambda: f"three traces, not {traces}")
+        await eventually_async(are_written, lambda: f"three traces, not {traces}")
     sent, before, after = traces[PubTrace], traces[SubBeforeTrace], traces[SubAfterTrace]
     assert isinstance(sent, PubTrace)
     assert (sent.topic, sent.group, sent.tags, sent.keys) == (

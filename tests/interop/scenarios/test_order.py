@@ -7,7 +7,8 @@ from contextlib import AsyncExitStack
 from itertools import groupby, pairwise
 
 from contrail.aio import ConsumedMessage, PushConsumer, ReceivedMessage
-from tests.interop.scenarios.scene import Inbox, Scene, scenario, until, until_true
+from contrail.testing import eventually_async
+from tests.interop.scenarios.scene import Inbox, Scene, scenario
 
 SHARDS = ["a", "b", "c", "d", "e", "f"]
 SUSPEND_MS = 400
@@ -52,7 +53,7 @@ async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scen
             for at, queue in enumerate(queues[1:]):
                 await producer.send(scene.message(f"free-{at}-{number}"), queue=queue)
     async with scene.consuming(handle, orderly=True, suspend_current_queue_time_ms=SUSPEND_MS):
-        await until(
+        await eventually_async(
             lambda: "held-2" in [key for key, _, _ in attempts], lambda: f"all of it: {attempts}"
         )
     keys = [key for key, _, _ in attempts]
@@ -79,7 +80,7 @@ async def test_order_is_kept_while_members_join_and_leave(scene: Scene) -> None:
             shares = [queues & set(one.assigned_queues()) for one in members]
             return all(shares) and sorted(q for share in shares for q in share) == sorted(queues)
 
-        await until(is_so, "every queue to have one owner")
+        await eventually_async(is_so, "every queue to have one owner")
 
     async with AsyncExitStack() as rest:
         async with scene.consuming(inbox.take, "one", orderly=True) as one:
@@ -126,5 +127,5 @@ async def test_an_ordered_message_that_fails_too_often_becomes_a_dead_letter(sce
             dead[:] = await admin.messages_by_key(topic, "bad") if topic is not None else []
             return bool(dead)
 
-        await until_true(is_there, "the dead letter")
+        await eventually_async(is_there, "the dead letter")
     assert [one.body for one in dead] == [b"body of bad"]

@@ -6,14 +6,8 @@ import pytest
 
 from contrail.aio import MessageQueue, PullConsumer
 from contrail.errors import OffsetIllegal
-from tests.interop.scenarios.scene import (
-    Scene,
-    keys_of,
-    next_millisecond,
-    scenario,
-    until,
-    until_true,
-)
+from contrail.testing import eventually_async
+from tests.interop.scenarios.scene import Scene, keys_of, next_millisecond, scenario
 
 
 async def fill(scene: Scene, queues: list[MessageQueue], word: str, count: int) -> None:
@@ -29,7 +23,7 @@ async def fill(scene: Scene, queues: list[MessageQueue], word: str, count: int) 
             return all([await admin.queue_offset_max(queue) >= end for queue, end in ends.items()])
 
         # Apache's broker answers a send before its queues have the message.
-        await until_true(are_filled, "the queues to be filled from the log")
+        await eventually_async(are_filled, "the queues to be filled from the log")
 
 
 async def polled(consumer: PullConsumer, count: int) -> list[str]:
@@ -113,7 +107,7 @@ async def test_subscribed_members_share_the_queues(scene: Scene) -> None:
             shares = one.assignment(), two.assignment()
             return sorted(shares[0] + shares[1]) == queues and all(shares)
 
-        await until(is_shared, "a share for both")
+        await eventually_async(is_shared, "a share for both")
         await fill(scene, queues, "shared", 2)
         half = len(one.assignment()) * 2
         keys = await polled(one, half)

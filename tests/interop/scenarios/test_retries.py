@@ -6,7 +6,8 @@ from collections import defaultdict
 from datetime import timedelta
 
 from contrail.aio import ConsumedMessage, ConsumeResult
-from tests.interop.scenarios.scene import Inbox, Scene, scenario, until_true
+from contrail.testing import eventually_async
+from tests.interop.scenarios.scene import Inbox, Scene, scenario
 
 
 @scenario
@@ -45,7 +46,7 @@ async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) 
         return len(inbox.messages) >= 6 + len(failing)
 
     async with scene.consuming(handle):
-        await until_true(is_all, lambda: f"every message, and some again: {tried()}")
+        await eventually_async(is_all, lambda: f"every message, and some again: {tried()}")
     assert tried() == {"fine": [0]} | {key: [0, 1] for key in failing}
     second = {one.keys[0]: one for one in inbox.messages if one.reconsume_times}
     firsts = {one.keys[0]: one for one in inbox.messages if not one.reconsume_times}
@@ -84,7 +85,7 @@ async def test_what_fails_too_often_becomes_a_dead_letter(scene: Scene) -> None:
                 [await admin.messages_by_key(dead_topic, key) for key in ("bad", "given-up")]
             )
 
-        await until_true(are_dead, lambda: f"two dead letters: {inbox.messages}")
+        await eventually_async(are_dead, lambda: f"two dead letters: {inbox.messages}")
         (bad,) = await admin.messages_by_key(dead_topic, "bad")
         (given,) = await admin.messages_by_key(dead_topic, "given-up")
     assert (bad.body, given.body) == (b"body of bad", b"body of given-up")

@@ -7,7 +7,8 @@ import pytest
 from contrail.aio import Message, Producer, ReceivedMessage, TransactionState
 from contrail.client.transactions import HalfMessage
 from contrail.errors import MessageInvalid
-from tests.interop.scenarios.scene import Inbox, Scene, scenario, until
+from contrail.testing import eventually_async
+from tests.interop.scenarios.scene import Inbox, Scene, scenario
 
 COMMIT, ROLLBACK, UNKNOWN = (
     TransactionState.COMMIT,
@@ -49,7 +50,9 @@ async def test_a_listener_decides_and_is_asked_about_what_it_left_open(scene: Sc
             with pytest.raises(MessageInvalid, match="delayed and part of a transaction"):
                 await producer.send_in_transaction(scene.message("both", delay_level=1), COMMIT)
             await inbox.until_has(["kept", "open"])
-            await until(lambda: {"open", "open-dropped"} <= set(ledger.checked), "both questions")
+            await eventually_async(
+                lambda: {"open", "open-dropped"} <= set(ledger.checked), "both questions"
+            )
             # Whatever was dropped would have come before this one.
             await producer.send_in_transaction(scene.message("last"), COMMIT)
             await inbox.until_has(["last"])

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from contrail.aio import MessageQueue, PushConsumer
+from contrail.testing import eventually_async
 from tests.interop.scenarios.clusters import SEGMENT_BYTES, open_cluster
-from tests.interop.scenarios.scene import Inbox, Scene, next_millisecond, run, until, until_true
+from tests.interop.scenarios.scene import Inbox, Scene, next_millisecond, run
 
 DELETION_S_MAX = 150.0
 
@@ -69,7 +70,7 @@ async def check_starts(scene: Scene, *, is_trimmed: bool) -> None:
             consumer = await stack.enter_async_context(
                 scene.consuming(inboxes[name].take, group=group, **options)
             )
-            await until(partial(has_queue, consumer, queue), "the queue")
+            await eventually_async(partial(has_queue, consumer, queue), "the queue")
         await scene.send("new")
         for name, (_, keys) in starts.items():
             await inboxes[name].until_has(["new"])
@@ -112,7 +113,9 @@ async def trim(scene: Scene, queue: MessageQueue) -> None:
             return await admin.queue_offset_min(queue) == 2
 
         try:
-            await until_true(is_gone, "the deletion of the first messages", DELETION_S_MAX)
+            await eventually_async(
+                is_gone, "the deletion of the first messages", timeout_s=DELETION_S_MAX
+            )
         finally:
             if reserved != "0":
                 await admin.update_broker_config({"fileReservedTime": reserved}, broker=broker)
