@@ -37,14 +37,14 @@ def all_bodies(cluster: LocalCluster, queue: MessageQueue) -> list[bytes]:
         return [one.body for one in admin.browse(queue)]
 
 
-def damage(root: Path, body: bytes) -> tuple[int, int]:
-    """Turn a bit of the body; where the record is."""
+def damage(root: Path, body: bytes, at_byte: int = 0) -> tuple[int, int]:
+    """Turn a bit of the body, or of what stands behind it; where the record is."""
     (path,) = sorted((root / "commitlog").glob("0*"))[:1]
     data = path.read_bytes()
     at = data.index(body)
     with path.open("r+b") as file:
-        file.seek(at)
-        file.write(bytes([data[at] ^ 1]))
+        file.seek(at + at_byte)
+        file.write(bytes([data[at + at_byte] ^ 1]))
     start = at - 88
     return start, start + int.from_bytes(data[start : start + 4], "big")
 
@@ -110,3 +110,51 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
         failed = contrail(*command)
         assert failed.code != 0, (command, failed)
         assert "was damaged, and was replaced" in failed.err + failed.out, (command, failed)
+
+
+def test_a_message_whose_topic_was_damaged_is_told_of_and_replaced(
+    cluster: LocalCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The checksum covers the body only; the queue row knows better."""
+    broker = cluster.brokers[0]
+    root, where = Path(broker.properties()["storePathRootDir"]), ("-n", cluster.namesrv)
+    done("topic", "create", "orders", "--queues", "1", *where)
+    bodies = [f"order {number:04}".encode() for number in range(COUNT)]
+    with Producer("makers", cluster.namesrv) as producer:
+        receipts = [
+            producer.send(Message("orders", body, keys=[f"k-{number}"]))
+            for number, body in enumerate(bodies)
+        ]
+    queue, lost = receipts[LOST].queue, receipts[LOST]
+    # The first letter of the topic stands behind the body and a byte for the topic's length.
+    start, end = damage(root, bodies[LOST], at_byte=len(bodies[LOST]) + 1)
+    place = f"message {LOST} of queue 0 of orders, bytes {start} to {end} of the log"
+    others = [body for body in bodies if body != bodies[LOST]]
+    with caplog.at_level(logging.ERROR):
+        for _ in range(2):
+            assert all_bodies(cluster, queue) == others
+    (told,) = [one.getMessage() for one in caplog.records if "damaged" in one.getMessage()]
+    assert place in told
+    offset = ("queryMsgByOffset", "-t", "orders", "-b", broker.name, "-i", "0", "-o", str(LOST))
+    asked = (
+        ("mqadmin", *offset, "-n", cluster.namesrv),
+        ("mqadmin", "queryMsgById", "-t", "orders", "-i", lost.offset_message_id, *where),
+        ("message", "get", lost.message_id, "--topic", "orders", *where),
+        ("mqadmin", "queryMsgByKey", "-t", "orders", "-k", f"k-{LOST}", *where),
+    )
+    for command in asked:
+        failed = contrail(*command)
+        assert failed.code != 0 and "is damaged" in failed.err + failed.out, (command, failed)
+    found = diagnosed(cluster)["log-damaged"]
+    assert any(place in one for one in found["evidence"])
+    broker.stop()
+    verified = contrail("store", "verify", str(root), "--repair")
+    assert verified.code == 1 and f"bytes {start} to {end}" in verified.out
+    mended = done(*found["fix"].split()[1:], "--json").json
+    (one,) = mended["replaced"]["replaced"]
+    assert (one["physical_start"], one["physical_end"], one["queue_offset"]) == (start, end, LOST)
+    assert "The store is sound" in done("store", "verify", str(root)).out
+    broker.start()
+    assert all_bodies(cluster, queue) == others
+    with Admin(cluster.namesrv) as admin:
+        assert "nrders" not in admin.topics()

@@ -265,3 +265,74 @@ def stopped(root: Path, flip: Flip, lost: set[int], damage: tuple[Any, ...]) -> 
 
 def one_range(one: Any) -> tuple[int, int]:
     return one.physical_start, one.physical_end
+
+
+@pytest.mark.parametrize("with_note", [True, False], ids=["with-note", "without-note"])
+@pytest.mark.parametrize("field", ["queue-id", "queue-offset", "topic"])
+def test_queues_that_are_derived_from_the_log_alone_lose_that_message_alone(
+    whole: Path, memory_path: Path, field: str, with_note: bool
+) -> None:
+    """No row is left to tell; ``contrail.queues``, which notes where queues ended, may be."""
+    queue, number = 1, VICTIM_ROUND
+    start, size = victim_place(whole, queue, number)
+    lost = {number * len(QUEUES) + queue}
+    for flip in flips_of(field.replace("-", " ")):
+        root = memory_path / "store"
+        shutil.copytree(whole, root)
+        turn(root, start + flip.byte, flip.mask)
+        shutil.rmtree(root / "consumequeue")
+        if not with_note:
+            for name in root.glob("contrail.queues*"):
+                name.unlink()
+        try:
+            with opened(root) as store:
+                assert all_numbers(store) == expected(lost)
+                scrubbed(store)
+                assert all_numbers(store) == expected(lost)
+                only_queues_that_were_made(store)
+                assert told_of(store) == [(start, start + size, *QUEUES[queue], number)]
+            (one,) = replace_damaged(root, index_slot_count=SLOTS).replaced
+            assert (one.topic, one.queue_id, one.queue_offset) == (*QUEUES[queue], number)
+            assert verify_store(root, repair=True, index_slot_count=SLOTS).is_sound
+        except AssertionError as error:
+            error.add_note(f"{flip}")
+            raise
+        shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("victim", [(0, 0), (3, ROUNDS - 1), (1, ROUNDS - 1)])
+@pytest.mark.parametrize("byte", [12, 15, 20, 27, 189, 194])
+def test_the_first_and_the_last_record_of_a_queue_harm_nobody_without_rows(
+    whole: Path, memory_path: Path, victim: tuple[int, int], byte: int
+) -> None:
+    queue, number = victim
+    start, _ = victim_place(whole, queue, number)
+    root = memory_path / "store"
+    shutil.copytree(whole, root)
+    turn(root, start + byte, 0x10)
+    shutil.rmtree(root / "consumequeue")
+    lost = {number * len(QUEUES) + queue}
+    with opened(root) as store:
+        assert all_numbers(store) == expected(lost)
+        scrubbed(store)
+        assert all_numbers(store) == expected(lost)
+        only_queues_that_were_made(store)
+
+
+def test_of_two_records_that_claim_one_place_one_is_lost_without_rows(
+    whole: Path, memory_path: Path
+) -> None:
+    """Both lie where either could belong: nobody can tell which of the two was damaged."""
+    start, _ = victim_place(whole, 0, VICTIM_ROUND)
+    root = memory_path / "store"
+    shutil.copytree(whole, root)
+    turn(root, start + 15, 0x01)
+    shutil.rmtree(root / "consumequeue")
+    with opened(root) as store:
+        found = all_numbers(store)
+        everything = expected(set())
+        assert {*everything["orders", 0]} - {*found["orders", 0]} == {VICTIM_ROUND * len(QUEUES)}
+        assert len(found["orders", 1]) == ROUNDS
+        only_queues_that_were_made(store)
+        scrubbed(store)
+        assert all_numbers(store) == found and len(told_of(store)) == 1

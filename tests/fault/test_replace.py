@@ -91,6 +91,36 @@ def test_verify_and_a_refused_start_name_the_same_bytes(root: Path, byte: int) -
     assert named == (finding.physical_start, finding.physical_end) == (start, start + size)
 
 
+@pytest.mark.parametrize("byte", [2, 5, 90, 100, 30, 84])
+@pytest.mark.parametrize("other", [2, 5, 100])
+def test_both_name_the_same_bytes_where_the_last_two_records_are_damaged(
+    root: Path, byte: int, other: int
+) -> None:
+    for number, at in ((COUNT - 2, byte), (COUNT - 1, other)):
+        flip(root, place_of(root, number)[0] + at)
+    report = verify_store(root, index_slot_count=SLOTS)
+    with pytest.raises(StoreCorrupt) as refused:
+        opened(root)
+    for found in report.log:
+        named = f"from byte {found.physical_start} to {found.physical_end} ({found.reason})"
+        assert named in str(refused.value)
+    assert str(refused.value).count("from byte") == len(report.log)
+    ends = (refused.value.physical_start, refused.value.physical_end)
+    assert ends == (report.log[0].physical_start, report.log[-1].physical_end)
+    assert ends == (place_of(root, COUNT - 2)[0], sum(place_of(root, COUNT - 1)))
+    # The rows of the damaged records are not too many.
+    assert report.queues == []
+    replaced(root)
+    checked(root, {COUNT - 2, COUNT - 1})
+
+
+@pytest.mark.parametrize("byte", [2, 100, 12, 23])
+def test_the_row_of_a_damaged_last_record_is_not_too_many(root: Path, byte: int) -> None:
+    flip(root, place_of(root, COUNT - 1)[0] + byte)
+    report = verify_store(root, index_slot_count=SLOTS)
+    assert len(report.log) == 1 and report.queues == []
+
+
 @pytest.mark.parametrize("byte", [2, 5, 100, 30, 84])
 def test_reads_scrubber_and_verify_name_the_same_bytes(root: Path, byte: int) -> None:
     start, size = place_of(root, 7)

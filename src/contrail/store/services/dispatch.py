@@ -21,6 +21,7 @@ from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.queue_table import Arrival, QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.append import AppendedBatches, AppendedChunks
+from contrail.store.services.rebuilt_runs import RebuiltRuns
 
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
@@ -49,6 +50,8 @@ class Dispatcher:
         self._index = index
         self._delay_table = config.delay_table
         self._with_times = config.queue_ext_enabled
+        # While recovery derives queues that have lost their rows.
+        self.rebuilt: RebuiltRuns | None = None
         # Set once recovery is over: what is derived again then is no news to anybody.
         self.on_arrival: ArrivalListener | None = None
         # By topic and queue id: where somebody waits for arrivals. None: tell of them all.
@@ -163,6 +166,8 @@ class Dispatcher:
             self._with_times,
             self._index is not None,
         )
+        if self.rebuilt is not None:
+            queues = self.rebuilt.take(queues)
         self._note(self._queues.put(queues))
         crashpoint("dispatch.queues_put")
         self._put_keys(index_rows)

@@ -143,7 +143,7 @@ class RecordPlaces:
         for topic, by_queue in derived.items():
             for queue_id, runs in by_queue.items():
                 is_batch = topic in batch_topics
-                row_count += sum(len(run[2]) // _row_bytes(run, is_batch) for run in runs)
+                row_count += sum(len(run[2]) // row_bytes_of(run, is_batch) for run in runs)
                 staying: set[int] = set()
                 for run in runs:
                     for start, size, claimed in self._suspects(
@@ -198,7 +198,7 @@ class RecordPlaces:
             found = self._source.rows(Place(topic, queue_id, run[0]), run[1])
             if found == rows:
                 return
-        row_bytes = _row_bytes(run, is_batch)
+        row_bytes = row_bytes_of(run, is_batch)
         for number, at in enumerate(range(0, len(rows), row_bytes)):
             start, size = _TARGET.unpack_from(rows, at)
             if start < dead_below:
@@ -337,7 +337,7 @@ def claimed_place(record: bytes | memoryview) -> Place | None:
 def without_rows(runs: list[Run], is_batch: bool, starts: Collection[int]) -> Iterator[Run]:
     """Runs of rows, but for those of the records at some physical offsets."""
     for run in runs:
-        row_bytes = _row_bytes(run, is_batch)
+        row_bytes = row_bytes_of(run, is_batch)
         kept: Run = [run[0], 0, bytearray(), 0, run[4]]
         queue_offset = run[0]
         for at in range(0, len(run[2]), row_bytes):
@@ -367,7 +367,8 @@ def give_row(derived: Runs, record: MisplacedRecord, row: bytes, is_batch: bool)
     runs.sort(key=lambda run: bytes(run[2][:8]))
 
 
-def _row_bytes(run: Run, is_batch: bool) -> int:
+def row_bytes_of(run: Run, is_batch: bool) -> int:
+    """How long each row of a run is."""
     return _BATCH_ROW_BYTES if is_batch else len(run[2]) // run[1]
 
 

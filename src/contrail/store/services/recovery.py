@@ -36,11 +36,13 @@ from contrail.store.disk.queue_table import QueueMark, QueueProblem, QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.checkpoint import Known, LogMark
 from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
-from contrail.store.services.log_walk import DamagedRange, damaged_range
+from contrail.store.services.log_walk import DamagedRange, LogWalk
+from contrail.store.services.rebuilt_runs import RebuiltRuns
 from contrail.store.state.record_crc import RecordCrcRule
 
 _ZERO_CHUNK = bytes(1 << 20)
 _STORE_TIME_POSITION = 56
+_NAMED_MAX = 5
 
 
 @dataclass
@@ -78,6 +80,7 @@ class _Plan:
     durable_end: int
     offset_floors: dict[tuple[bytes, int], int] = field(default_factory=dict)
     last_record: int | None = None
+    rows_were_lost: bool = False
 
 
 class Recovery:
@@ -116,7 +119,9 @@ class Recovery:
             self._crc_rule = replace(self._crc_rule, present_from=known.log.record_crc_from)
         self._close_gap(report)
         plan = self._plan(known, report)
+        self._dispatcher.rebuilt = self._rebuilt_runs(known, plan)
         physical_end = self._scan(plan, report)
+        self._end_rebuild(report)
         physical_end = self._judge(physical_end, plan, report)
         self._cut(physical_end, report, known.log, was_clean)
         self._sync_scanned(plan.durable_end, physical_end)
@@ -175,7 +180,8 @@ class Recovery:
         last = log.last_record_offset if durable_end <= limit else None
         floors = {key: mark.queue_offset_max for key, mark in marks.items()}
         floors |= derived.offset_floors if derived else {}
-        return _Plan(scan_from, derive_from, min(durable_end, limit), floors, last)
+        lost = bool(problems) or derived is None
+        return _Plan(scan_from, derive_from, min(durable_end, limit), floors, last, lost)
 
     def _plan_foreign_clean(self, report: RecoveryReport) -> _Plan:
         """RocketMQ closed it in order: its queues say how far the log was read."""
@@ -187,7 +193,10 @@ class Recovery:
         derive_from = lowest if problems else min(queued_end, derive_from)
         segment = self._segments.at(max(derive_from - 1, lowest))
         scan_from = min(segment.start if segment else lowest, derive_from)
-        return _Plan(scan_from, max(derive_from, lowest), min(queued_end, limit))
+        lost = bool(problems) or not any(True for _ in self._queues.queues())
+        return _Plan(
+            scan_from, max(derive_from, lowest), min(queued_end, limit), rows_were_lost=lost
+        )
 
     def _plan_foreign_crashed(
         self, apache: ApacheCheckpoint | None, report: RecoveryReport
@@ -199,7 +208,7 @@ class Recovery:
         derive_from = self._load_index(start, None, False)
         lowest = self._segments.physical_min
         derive_from = lowest if problems else max(min(start, derive_from), lowest)
-        return _Plan(derive_from, derive_from, 0)
+        return _Plan(derive_from, derive_from, 0, rows_were_lost=derive_from == lowest)
 
     def _start_by_time(self, apache: ApacheCheckpoint | None) -> int:
         """The newest segment whose first record is old enough to have been checkpointed."""
@@ -313,6 +322,23 @@ class Recovery:
         written = int.from_bytes(segment.map[position : position + 4], "big")
         return written == segment.byte_count - position
 
+    def _rebuilt_runs(self, known: Known, plan: _Plan) -> RebuiltRuns | None:
+        """Where rows were lost, the log alone must say which records lie about their place."""
+        if not plan.rows_were_lost:
+            return None
+        derived = known.derived
+        return RebuiltRuns(
+            self._queues,
+            known_ends=plan.offset_floors if derived is not None else None,
+            known_to=derived.dispatched_end if derived is not None else 0,
+        )
+
+    def _end_rebuild(self, report: RecoveryReport) -> None:
+        rebuilt, self._dispatcher.rebuilt = self._dispatcher.rebuilt, None
+        if rebuilt is not None:
+            rebuilt.finish()
+            report.problems += rebuilt.problems
+
     # What the end found means.
 
     def _judge(self, physical_end: int, plan: _Plan, report: RecoveryReport) -> int:
@@ -327,24 +353,31 @@ class Recovery:
         return physical_end
 
     def _corrupt(self, physical_start: int, durable_end: int) -> StoreCorrupt:
-        """Names the bytes as ``contrail store verify`` does."""
-        found = damaged_range(
+        """Names the bytes as ``contrail store verify`` does, which walks the log in its order."""
+        segment = self._segments.at(physical_start)
+        walk = LogWalk(
             self._files,
             self._segments.snapshot(),
-            physical_start,
+            physical_start=segment.start if segment is not None else physical_start,
             durable_end=durable_end,
+            physical_limit=durable_end,
             record_crc=self._crc_rule.mode(physical_start),
         )
-        # A whole record that does not end where the checkpoint says: what follows it is lost.
-        found = found or DamagedRange(physical_start, durable_end, "another record than was there")
+        ranges = [found for found in walk if isinstance(found, DamagedRange)]
+        if not any(one.physical_start <= physical_start < one.physical_end for one in ranges):
+            # A whole record that does not end where the checkpoint says: what follows it is lost.
+            reason = "another record than was there"
+            ranges.append(DamagedRange(physical_start, durable_end, reason))
+        named = [f"from byte {one[0]} to {one[1]} ({one.reason})" for one in ranges[:_NAMED_MAX]]
+        more = f", and in {len(ranges) - _NAMED_MAX} more places" * (len(ranges) > _NAMED_MAX)
         return StoreCorrupt(
-            f"the commit log is damaged from byte {found.physical_start} to {found.physical_end} "
-            f"({found.reason}), where acknowledged messages are: restore the segment from a copy; "
+            f"the commit log is damaged {', '.join(named)}{more}, where acknowledged messages are: "
+            f"restore the segment from a copy; "
             f"or run `contrail store recover {self._config.root} --replace-damaged` to go on "
             f"without the messages in these bytes, or with --accept-loss to cut the log there and "
             f"keep the rest aside",
-            physical_start=found.physical_start,
-            physical_end=found.physical_end,
+            physical_start=ranges[0].physical_start,
+            physical_end=ranges[-1].physical_end,
         )
 
     def _continues_after(self, physical_end: int) -> bool:

@@ -19,6 +19,7 @@ from contrail.store.disk.marker_files import StoreLock
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.services.checkpoint import CheckpointFiles, DerivedMark, Known
 from contrail.store.services.log_walk import LogChunk, LogPiece, LogWalk
+from contrail.store.services.rebuilt_runs import RebuiltRuns
 from contrail.store.services.record_places import MisplacedRecord, Runs, give_row, without_rows
 
 QueueKey = tuple[bytes, int]
@@ -67,6 +68,14 @@ class Repair:
             queue = queues.get(topic, queue_id)
             if queue is not None:
                 queue.reset()
+        derived = known.derived
+        rebuilt = RebuiltRuns(
+            queues,
+            known_ends=None
+            if derived is None
+            else {key: mark.queue_offset_max for key, mark in derived.queues.items()},
+            known_to=derived.dispatched_end if derived is not None else 0,
+        )
         index = self._load_index(config, physical_end, emptied=damaged_index)
         walk = LogWalk(
             self._files,
@@ -79,9 +88,10 @@ class Repair:
             if isinstance(found, LogChunk):
                 rows, index_rows = _derived(config, queues.batch_topics, found, damaged_index)
                 _put_right(rows, found, kept_rows, queues.batch_topics, config.queue_ext_enabled)
-                queues.put(_only(rows, wanted))
+                queues.put(_only(rebuilt.take(rows), wanted))
                 index.put(index_rows)
             progress(walk.position)
+        rebuilt.finish()
         self._make_durable(queues, index, known, physical_end)
 
     def _load_index(self, config: StoreConfig, physical_end: int, *, emptied: bool) -> KeyIndex:
