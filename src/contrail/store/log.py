@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from contrail.clock import Clock, SystemClock
@@ -93,8 +94,6 @@ class MessageStore:
         self.disk_waits = DiskWaits()
         self._pool: BufferPool | None = None
         self.poisoned: StorePoisoned | None = None
-        self._abort_path = config.root / "abort"
-        self._checkpoints = CheckpointFiles(files, config.root)
         self._segments = SegmentList(
             files,
             folders=config.log_folders,
@@ -180,7 +179,7 @@ class MessageStore:
 
     def _recover(self, accept_loss: bool) -> tuple[RecoveredLog, ApacheCheckpoint]:
         tidied = self._segments.load()
-        known = self._checkpoints.read()
+        known = CheckpointFiles(self._files, self._config.root).read()
         recovery = Recovery(
             self._config,
             self._files,
@@ -195,6 +194,10 @@ class MessageStore:
         recovered, self.recovery = recovery.run(known, was_clean=was_clean)
         self.recovery.problems += tidied
         return recovered, known.apache or ApacheCheckpoint()
+
+    @property
+    def _abort_path(self) -> Path:
+        return self._config.root / "abort"
 
     def go_on(self) -> None:
         """Raises ``OpeningAbandoned`` if nobody wants this store to be opened any more."""
@@ -320,7 +323,7 @@ class MessageStore:
             self._dispatcher,
             self._queues,
             self._index,
-            self._checkpoints,
+            CheckpointFiles(self._files, self._config.root),
             self.retention,
             self.scrubber,
             apache=apache,
