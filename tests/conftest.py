@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -21,6 +25,8 @@ settings.load_profile(os.environ.get("CONTRAIL_HYPOTHESIS_PROFILE", "house"))
 # tests that interrupt a program would wait for ever.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+_MEMORY = Path("/dev/shm")
 
 # They come first: a worker that took one of them last would run on alone for minutes.
 LONG_FILES = frozenset({"test_client_soak.py", "test_load.py", "test_store_carried.py"})
@@ -49,3 +55,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     if sum(_report.seconds.values()) > WORTH_TELLING_S:
         terminalreporter.section("the ten slowest files")
         terminalreporter.write_line("\n".join(_report.slowest()))
+
+
+@pytest.fixture
+def memory_path(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where there is one, for crashes that never reach a real disk."""
+    if not (_MEMORY.is_dir() and os.access(_MEMORY, os.W_OK)):
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix="contrail-", dir=_MEMORY))
+    yield folder
+    shutil.rmtree(folder)

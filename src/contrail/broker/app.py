@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 
-from contrail.broker.config import BrokerConfig
+from contrail.broker.config import BrokerConfig, FastPath
 from contrail.broker.handlers.broker_admin import BrokerAdminHandlers
 from contrail.broker.handlers.clients import ClientHandlers
 from contrail.broker.handlers.consume_progress import ProgressHandlers
@@ -106,6 +106,9 @@ _FOR_THE_LIVING = frozenset(
 # Sends are the longest tuples of the frame kernel.
 _SEND_LENGTH = 12
 _PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
+_SENDS = frozenset(
+    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
+)
 
 
 class Broker:
@@ -129,6 +132,7 @@ class Broker:
         self._limits = limits or Limits()
         self._tls_mode = tls_mode
         self._tls_files = tls_files
+        self._is_fast = config.fast_path is FastPath.ON
         self._ticker: asyncio.Task[None] | None = None
         self._flush_noted = False
         self._abandoned = threading.Event()
@@ -299,12 +303,13 @@ class Broker:
             self,
             limits=self._limits,
             property_suffix=self._admission.property_suffix,
-            takes_plain_sends=True,
+            takes_plain_sends=self._is_fast,
+            decodes_all=not self._is_fast,
             tls_mode=self._tls_mode,
             tls_files=self._tls_files,
         )
         self.server.times = self.pulls.quick.times = self._times
-        if self._traces is None:
+        if self._traces is None and self._is_fast:
             self.server.sends_at_once = self._send_lane().take
         self._pull_intake = PullIntake(
             self.pulls,
@@ -356,6 +361,7 @@ class Broker:
             timers=self._timer_rules(),
             seal=self._recall_seal,
             memories=self._dedupe.memories,
+            remembers=self._is_fast,
         )
         self._acknowledgements = Acknowledgements(
             timeout_ms=self._store_config.sync_flush_timeout_ms
@@ -558,8 +564,9 @@ class Broker:
             times=self._times,
             # With a checksum in every record a half message is not stored as it came.
             recent_halves=None
-            if self._store_config.record_crc_enabled
+            if self._store_config.record_crc_enabled or not self._is_fast
             else self.kinds.transactions.recent,
+            waited_ms=lambda: self.server.waited_s * 1000,
         )
 
     def _send_lane(self) -> SendLane:
@@ -585,6 +592,7 @@ class Broker:
             tables.filters,
             self._clock,
             offsets=tables.consumer_offsets,
+            remembers=self._is_fast,
         )
         return PullHandler(
             tables.settings,
@@ -708,8 +716,7 @@ class Broker:
                 continue
             if first < index:
                 self._take_sends(peer, frames[first:index])
-            # Sends look at no queue, nor do ends of what was stored a moment ago.
-            if not may_look and not self.kinds.ends_a_recent_half(frame):
+            if not may_look and not self._looks_at_no_queue(frame):
                 may_look = True
                 if self._deriving.is_behind:
                     self._deriving.catch_up()
@@ -724,6 +731,12 @@ class Broker:
             first = index
         if first < len(frames):
             self._take_sends(peer, frames[first:])
+
+    def _looks_at_no_queue(self, frame: Frame | Item) -> bool:
+        """Sends do not, nor do ends of what was stored a moment ago."""
+        return isinstance(frame, Request) and (
+            frame.code in _SENDS or self.kinds.ends_a_recent_half(frame)
+        )
 
     def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
         """Pulls that nothing else is to be done before need no tick; returns what is left."""

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 
 from contrail.errors import ConfigError
 from contrail.model.settings import require_sound, setting
 from contrail.model.topic import NAME_PATTERN
 from contrail.protocol.prometheus_text import MetricsExporter, parse_labels
+
+
+class FastPath(StrEnum):
+    """Whether requests may take a way of their own between socket and log."""
+
+    ON = "on"
+    OFF = "off"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +82,7 @@ class BrokerConfig:
     send_wait_ms_max: int = setting("waitTimeMillsInSendQueue", 200, lowest=1)
     pull_wait_ms_max: int = setting("waitTimeMillsInPullQueue", 5000, lowest=1)
     fast_failure: bool = setting("brokerFastFailureEnable", True)
+    fast_path: FastPath = setting("contrailFastPath", FastPath.ON)  # noqa: RUF009
     parked_pulls_max: int = setting("contrailParkedPullsMax", 100_000, lowest=0)
     register_interval_ms: int = setting(
         "registerNameServerPeriod", 30_000, lowest=10000, highest=60000

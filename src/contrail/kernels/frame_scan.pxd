@@ -154,9 +154,15 @@ cpdef tuple look_over(bytes properties)
 
 @cython.locals(
     features=cython.int, name_start=Py_ssize_t, name_end=Py_ssize_t, value_start=Py_ssize_t,
-    first=cython.int)
+    first=cython.int, start=Py_ssize_t, seen=cython.ulonglong, one=cython.ulonglong,
+    number=cython.int)
 cdef int look_over_at(
     const unsigned char* view, Py_ssize_t at, Py_ssize_t end, Send send) except -1
+
+@cython.locals(length=Py_ssize_t, count=Py_ssize_t)
+cdef bint _is_named_before(
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t name_start,
+    Py_ssize_t name_end) except -1
 
 @cython.locals(
     packed=Py_ssize_t, key_start=Py_ssize_t, name=str, value_start=Py_ssize_t, value=object)

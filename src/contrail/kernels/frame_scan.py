@@ -743,6 +743,10 @@ def look_over_at(view: bytes | bytearray, at: int, end: int, send: Send) -> None
     send.tags_at = 0
     send.tags_end = 0
     send.is_fifo = False
+    start = at
+    # Which names there may have been, by a number of six bits for each.
+    seen = 0
+    one = 1
     while at < end:
         name_start = at
         while at < end and view[at] != 1 and view[at] != 2:
@@ -761,6 +765,10 @@ def look_over_at(view: bytes | bytearray, at: int, end: int, send: Send) -> None
         if at == value_start:
             features |= FEATURE_UNTIDY
         first = view[name_start]
+        number = (first + 7 * view[name_end - 1] + 13 * (name_end - name_start)) & 63
+        if seen >> number & 1 and _is_named_before(view, start, name_start, name_end):
+            features |= FEATURE_UNTIDY
+        seen |= one << number
         if first == 85:  # U
             if same(view, name_start, name_end, b"UNIQ_KEY"):
                 features &= ~FEATURE_NO_UNIQUE_KEY
@@ -774,7 +782,7 @@ def look_over_at(view: bytes | bytearray, at: int, end: int, send: Send) -> None
                 send.tags_end = at
             elif same(view, name_start, name_end, b"TRACE_ON"):
                 features |= FEATURE_UNTIDY
-            elif same(view, name_start, name_end, b"TRAN_MSG") or _starts(
+            elif _starts(view, name_start, name_end, b"TRAN") or _starts(
                 view, name_start, name_end, b"TIMER_"
             ):
                 features |= FEATURE_SPECIAL
@@ -789,7 +797,9 @@ def look_over_at(view: bytes | bytearray, at: int, end: int, send: Send) -> None
             if same(view, name_start, name_end, b"MSG_REGION"):
                 features |= FEATURE_UNTIDY
         elif first == 67:  # C
-            if same(view, name_start, name_end, b"CLUSTER"):
+            if same(view, name_start, name_end, b"CLUSTER") or same(
+                view, name_start, name_end, b"CONTRAIL_RECALL_NONCE"
+            ):
                 features |= FEATURE_UNTIDY
         elif first == 80:  # P
             if same(view, name_start, name_end, b"POP_CK"):
@@ -807,6 +817,21 @@ def look_over_at(view: bytes | bytearray, at: int, end: int, send: Send) -> None
                 send.is_fifo = True
         at += 1
     send.features = features
+
+
+def _is_named_before(view: bytes | bytearray, at: int, name_start: int, name_end: int) -> bool:
+    """Whether one of the pairs from ``at`` on has the name of the pair at ``name_start``."""
+    length = name_end - name_start
+    while at < name_start:
+        count = 0
+        while count < length and view[at + count] == view[name_start + count]:
+            count += 1
+        if count == length and view[at + count] == 1:
+            return True
+        while at < name_start and view[at] != 2:
+            at += 1
+        at += 1
+    return False
 
 
 def _scan_fields(view: bytes, at: int, end: int, fields: dict[str, str]) -> int:

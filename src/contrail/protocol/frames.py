@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 _TOTAL = Struct(">I")
 _PREFIX = Struct(">II")
 FRAME_PREFIX_BYTES = 8
+# The second word of a frame: the type of its header, and how long that is.
+_TYPE_SHIFT = 24
+_HEADER_LENGTH_MASK = 0xFFFFFF
 # Nothing else of the frame kernel is as long.
 PULL_LENGTH = 9
 # How a Java client's header begins, in JSON and in binary; others are not worth a try.
@@ -118,14 +121,20 @@ class FrameDecoder:
         header_bytes_max: int = HEADER_BYTES_MAX,
         value_bytes_max: int = VALUE_BYTES_MAX,
         takes_plain_sends: bool = False,
+        decodes_all: bool = False,
     ) -> None:
-        """With ``takes_plain_sends`` nothing but tidy sends comes out as rows of ``feed_runs``."""
+        """With ``takes_plain_sends`` nothing but tidy sends comes out as rows of ``feed_runs``.
+
+        With ``decodes_all`` every frame comes out as a ``Request`` or a ``ReceivedResponse``,
+        decoded without the frame kernel.
+        """
         self._born_host = born_host
         self._property_suffix = property_suffix
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._value_bytes_max = value_bytes_max
-        self._takes_plain_sends = takes_plain_sends
+        self._takes_plain_sends = takes_plain_sends and not decodes_all
+        self._decodes_all = decodes_all
         # Frames that came out and wait again, and what their bodies have.
         self._again: Frames = []
         self._again_bytes = 0
@@ -247,6 +256,8 @@ class FrameDecoder:
         return data
 
     def _frames_of(self, data: bytes, start: int, count_max: int, bytes_max: int) -> Frames:
+        if self._decodes_all:
+            return self._decoded_of(data, start, count_max, bytes_max)
         items, consumed, problem, kinds = scan_frames(
             data,
             start,
@@ -266,6 +277,38 @@ class FrameDecoder:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
         self.only_sends = not kinds & ~FRAMES_LEFT
         return self._finished(data, items) if kinds & KIND_OTHER else items
+
+    def _decoded_of(self, data: bytes, start: int, count_max: int, bytes_max: int) -> Frames:
+        """As ``_frames_of``, for every frame the tolerant decoder; sends have bytes, too."""
+        frames: Frames = []
+        at, available, self.only_sends = start, len(data), False
+        while available - at >= FRAME_PREFIX_BYTES and not self.failure:
+            if len(frames) == count_max:
+                self._rest, self._rest_at = data, at
+                return frames
+            total, mark = _PREFIX.unpack_from(data, at)
+            frame_end = at + _TOTAL.size + total
+            header_start = at + FRAME_PREFIX_BYTES
+            header_end = header_start + (mark & _HEADER_LENGTH_MASK)
+            if total < _TOTAL.size or total + _TOTAL.size > self._frame_bytes_max:
+                self.failure = RemoteProtocolError(*_PROBLEMS[PROBLEM_TOTAL])
+            elif frame_end > available:
+                break
+            elif header_end > frame_end:
+                self.failure = RemoteProtocolError(*_PROBLEMS[PROBLEM_HEADER_LENGTH])
+            elif header_end - header_start > self._header_bytes_max:
+                self.failure = RemoteProtocolError(*_PROBLEMS[PROBLEM_HEADER_TOO_LONG])
+            else:
+                bytes_max -= frame_end - at
+                if bytes_max < 0 and frames:
+                    self._rest, self._rest_at = data, at
+                    return frames
+                item = (mark >> _TYPE_SHIFT, header_start, header_end, frame_end)
+                frames += self._finished(data, [item])
+                at = frame_end
+        if at < available and self.failure is None:
+            self.keep(data, at)
+        return frames
 
     def keep(self, data: bytes, consumed: int) -> None:
         """Hold what was received behind ``consumed``: a frame that is not finished."""

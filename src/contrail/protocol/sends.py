@@ -6,10 +6,9 @@ in full. What the kernel could not read in one pass is read here, with errors th
 
 from __future__ import annotations
 
-from contrail.errors import RequestRejected
 from contrail.kernels.frame_scan import Item, look_over
 from contrail.model.message import MessageDraft
-from contrail.protocol.codes import RequestCode, ResponseCode
+from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.frames import SendRequest
@@ -38,13 +37,11 @@ def read_send(request: Request, born_host: bytes) -> SendRequest:
     """The send that ``request`` is; its properties are as they came.
 
     Raises:
-        RequestRejected: a field is missing or no number, or there is no body.
+        RequestRejected: a field is missing or no number.
     """
     fields = HeaderFields(_spelled_out(request))
     topic = fields.text("topic").encode("utf-8", "replace")
     properties = fields.text("properties", "").encode("utf-8", "replace")
-    if not request.body:
-        raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body; send one")
     features, key_start, key_end = look_over(properties)
     draft = MessageDraft(
         topic=topic,

@@ -64,6 +64,8 @@ TEST_PROPERTIES: Mapping[str, str] = {
     # Clusters of many tests would fight for the one port.
     "metricsExporterType": "DISABLE",
 }
+# Names ``contrailFastPath`` of brokers whose test does not: whole suites run either way.
+FAST_PATH_VARIABLE = "CONTRAIL_FAST_PATH"
 # Zeros that are written ahead are most of what a short life costs.
 _IN_PROCESS_PROPERTIES = {"contrailPrepareSegments": "false"}
 
@@ -204,6 +206,7 @@ class LocalBroker:
             "listenPort": str(self.port),
             "namesrvAddr": self._cluster.namesrv,
             "storePathRootDir": str(self.folder / "store"),
+            "contrailFastPath": os.environ.get(FAST_PATH_VARIABLE, "on"),
             **self._cluster.properties,
         }
 

@@ -90,6 +90,7 @@ class Server:
         "arrivals",
         "connections",
         "counts",
+        "decodes_all",
         "ended_s",
         "language",
         "last_sender",
@@ -118,9 +119,11 @@ class Server:
         limits: Limits | None = None,
         property_suffix: bytes = b"",
         takes_plain_sends: bool = False,
+        decodes_all: bool = False,
         tls_mode: TlsMode = TlsMode.DISABLED,
         tls_files: TlsFiles | None = None,
     ) -> None:
+        """``takes_plain_sends`` and ``decodes_all`` are told to each ``FrameDecoder``."""
         self._service = service
         self.limits = limits or Limits()
         self.language = "JAVA"
@@ -129,6 +132,7 @@ class Server:
         self.tls_files = tls_files
         self.property_suffix = property_suffix
         self.takes_plain_sends = takes_plain_sends
+        self.decodes_all = decodes_all
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
         # Whoever wants requests timed sets it before the first connection comes.
@@ -196,6 +200,7 @@ class Server:
             frame_bytes_max=self.limits.frame_bytes_max,
             header_bytes_max=self.limits.header_bytes_max,
             takes_plain_sends=self.takes_plain_sends,
+            decodes_all=self.decodes_all,
         )
 
     def admit(self, connection: Connection) -> str | None:

@@ -105,6 +105,8 @@ class ReplyHandlers:
     def handle_reply(self, request: Request, peer: Peer) -> Answer:
         # What cannot be read is refused without the fields that every other answer has.
         send = read_send(request, peer.packed_host)
+        if not request.body:
+            raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body; send one")
         is_unit = is_unit_send(request)
         try:
             admitted = self._admission.admit(_as_kept(send), peer.address, is_unit=is_unit)

@@ -81,7 +81,9 @@ class SendHandler:
         on_stored: OnStored | None = None,
         times: RequestTimes | None = None,
         recent_halves: RecentHalves | None = None,
+        waited_ms: Callable[[], float] = lambda: 0.0,
     ) -> None:
+        """``waited_ms`` says how long the requests of this tick have been waiting."""
         self._settings = settings
         self._admission = admission
         self._store = store
@@ -101,6 +103,7 @@ class SendHandler:
             times=times,
         )
         self._recent_halves = recent_halves
+        self._waited_ms = waited_ms
         # Their numbers in the run that is being collected.
         self._halves: list[int] = []
         self._items: list[Item] = []
@@ -274,7 +277,9 @@ class SendHandler:
         assert isinstance(peer, Connection)
         self._append_chunks()
         send = read_send(request, peer.packed_host)
-        self._take_with_care(peer, send, self.busy_reason(0.0), is_unit=is_unit_send(request))
+        self._take_with_care(
+            peer, send, self.busy_reason(self._waited_ms()), is_unit=is_unit_send(request)
+        )
         return LATER
 
     def busy_reason(self, waited_ms: float) -> str | None:
@@ -296,7 +301,9 @@ class SendHandler:
             if busy is not None:
                 raise RequestRejected(ResponseCode.SYSTEM_BUSY, busy)
             if not send.draft.body:
-                raise RequestRejected(ResponseCode.SYSTEM_ERROR, "the message has no body")
+                raise RequestRejected(
+                    ResponseCode.SYSTEM_ERROR, "the message has no body; send one"
+                )
             admitted = self._admission.admit(send, peer.address, is_unit=is_unit)
         except RequestRejected as refusal:
             self.answers.tell(

@@ -79,8 +79,13 @@ class PullAdmission:
         clock: Clock,
         *,
         offsets: ConsumerOffsets | None = None,
+        remembers: bool = True,
     ) -> None:
-        """``offsets`` bounds for how many topics groups may read; without it nothing does."""
+        """``offsets`` bounds for how many topics groups may read; without it nothing does.
+
+        ``remembers`` tells whether a pull like one before gets its verdict unchecked.
+        """
+        self._remembers = remembers
         self._offsets = offsets
         self._settings = settings
         self._topics = topics
@@ -148,7 +153,7 @@ class PullAdmission:
         except RequestRejected as refusal:
             self._remember_refusal(checked, refusal)
             raise
-        if _characters(checked) <= _REMEMBERED_CHARACTERS_MAX:
+        if self._remembers and _characters(checked) <= _REMEMBERED_CHARACTERS_MAX:
             if len(self._passed) >= _PASSED_MAX:
                 self._passed.clear()
             self._passed[checked] = plan
@@ -206,6 +211,7 @@ class PullAdmission:
             # Which address is too many may be another one the next time.
             is_busy = refusal.code == ResponseCode.SYSTEM_BUSY
             lasts = not is_busy and not isinstance(refusal, FieldInvalid)
+        lasts = lasts and self._remembers
         if lasts and _characters(checked) <= _REMEMBERED_CHARACTERS_MAX:
             if len(self._refused) >= _REFUSED_MAX:
                 self._refused.clear()

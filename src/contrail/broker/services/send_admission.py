@@ -117,7 +117,9 @@ class SendAdmission:
         timers: TimerRules,
         seal: RecallSeal,
         memories: Mapping[str, SendMemory] = _NO_MEMORIES,
+        remembers: bool = True,
     ) -> None:
+        """``remembers`` tells whether messages of a topic may pass unchecked after the first."""
         self._settings = settings
         self._topics = topics
         self._groups = groups
@@ -128,6 +130,7 @@ class SendAdmission:
         self._timers = timers
         self._seal = seal
         self._memories = memories
+        self._remembers = remembers
         # Topic -> queue count, for topics whose tidy messages may be stored as they are.
         self.plain_topics: dict[bytes, int] = {}
         # Places of the queues of plain topics, for the kernel that admits sends as rows.
@@ -245,7 +248,8 @@ class SendAdmission:
     def _remember(self, config: TopicConfig, queue_count: int) -> None:
         """Let tidy messages of this topic pass without a check from now on."""
         is_plain = (
-            not config.topic.startswith(RETRY_PREFIX)
+            self._remembers
+            and not config.topic.startswith(RETRY_PREFIX)
             # Whether a closed topic may be written to depends on the peer: looked at each time.
             and not self._topics.names.is_closed(config.topic)
             and config.filter_type == "SINGLE_TAG"

@@ -1,0 +1,98 @@
+"""Whatever is asked in whatever order: the fast path answers and stores what the general way does.
+
+Answers are compared byte for byte after each tick, and every file of the store at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import re
+from pathlib import Path
+
+import pytest
+
+from contrail.broker.config import FastPath
+from tests.property.request_streams import BODY_BYTES_MAX, CONNECTIONS, RequestStream
+from tests.property.two_ways import Read, Told, Way, frames_of, same_chances
+
+STEPS = 60
+_SMALL_FILES = {
+    "mappedFileSizeCommitLog": "16384",
+    "mappedFileSizeConsumeQueue": "400",
+    "maxHashSlotNum": "50",
+    "maxIndexNum": "200",
+    "maxMessageSize": str(BODY_BYTES_MAX),
+    "contrailAutoTopicsPerSecond": "1000",
+}
+
+
+async def _run(folder: Path, seed: int, settings: dict[str, str]) -> None:
+    stream = RequestStream(seed)
+    ways = [Way(folder / kind.value, kind, _SMALL_FILES | settings) for kind in FastPath]
+    for way in ways:
+        random.seed(seed)
+        await way.open()
+    try:
+        for step in range(STEPS):
+            reads = stream.reads() if step else stream.first_reads()
+            lost = stream.rng.randrange(CONNECTIONS) if stream.rng.random() < 0.03 else None
+            passes_ms = stream.rng.choice((400, 3000, 20_000)) if stream.rng.random() < 0.2 else 0
+            told = []
+            for way in ways:
+                random.seed(step)
+                told.append(await way.tick(reads))
+                if stream.only_sends:
+                    reads = way.as_handled(reads)
+                if lost is not None:
+                    way.lose(lost)
+                if passes_ms:
+                    random.seed(step)
+                    later = await way.let_pass(passes_ms)
+                    told[-1] = {n: told[-1].get(n, []) + frames for n, frames in later.items()}
+            if told[0] != told[1]:
+                pytest.fail(f"seed {seed}, step {step}: {_difference(*told, reads)}")
+            stream.learn(told[0])
+    finally:
+        for way in ways:
+            random.seed(seed)
+            await way.close()
+    fast, general = (way.stored() for way in ways)
+    assert fast.keys() == general.keys()
+    differing = [name for name in fast if fast[name] != general[name]]
+    assert not differing, f"seed {seed}: {_where(fast, general, differing)}"
+
+
+def _where(fast: dict[str, bytes], general: dict[str, bytes], names: list[str]) -> list[str]:
+    lines = []
+    for name in names:
+        ours, theirs = fast[name], general[name]
+        pairs = enumerate(zip(ours, theirs, strict=False))
+        at = next((at for at, (one, other) in pairs if one != other), min(len(ours), len(theirs)))
+        part = slice(max(0, at - 80), at + 80)
+        lines.append(f"{name} at {at}: {ours[part]!r} and {theirs[part]!r}")
+    return lines
+
+
+def _difference(fast: Told, general: Told, reads: list[Read]) -> str:
+    """The answers that are not the same, and what was read."""
+    lines = []
+    for number in sorted({*fast, *general}):
+        ours, theirs = fast.get(number, []), general.get(number, [])
+        lines += [f"fast on {number}: {one[:600]!r}" for one in ours if one not in theirs]
+        lines += [f"general on {number}: {one[:600]!r}" for one in theirs if one not in ours]
+    numbers = set(re.findall(rb'"opaque":-?[0-9]+', repr(lines).encode()))
+    for number, data in reads:
+        for one in frames_of(data):
+            if not numbers or any(asked in one for asked in numbers) or b'"opaque"' not in one:
+                lines.append(f"read from {number}: {one[:800]!r}")
+    return "\n".join(lines)
+
+
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+@pytest.mark.parametrize("seed", range(12))
+def test_a_stream_of_requests_is_answered_and_stored_the_same_both_ways(
+    memory_path: Path, seed: int, flush: str
+) -> None:
+    with same_chances():
+        asyncio.run(_run(memory_path, seed, {"flushDiskType": flush}))
