@@ -14,7 +14,7 @@ from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_binary_reque
 from tests.property.two_ways import CLOSED as GONE
 from tests.property.two_ways import Read, Told
 
-CONNECTIONS = 4
+CONNECTIONS = 6
 BODY_BYTES_MAX = 3000
 # Topics that are made first; the others are made by sends, or never.
 PLAIN, NARROW, DEDUPED, KEPT_WHOLE, CLOSED, MANY_TAGS = (
@@ -102,6 +102,13 @@ class RequestStream:
         self._opaque = 0
         self._key = seed << 32
         self._left: dict[int, bytes] = {}
+        self._consumers = [
+            self._consumer(_MAY_WAIT),
+            self._consumer(_MAY_WAIT | _COMMITS),
+            self._consumer(_COMMITS),
+            self._consumer(_MAY_WAIT, subscription="TagA"),
+            self._consumer(0, topic="no_such"),
+        ]
         # Whether the last reads are sends of several connections.
         self.only_sends = False
         self._now_ms = 1_760_000_000_000
@@ -128,19 +135,40 @@ class RequestStream:
         come first is not told, so they must be of one connection.
         """
         rng = self.rng
-        if rng.random() < 0.03 and not self._left:
-            # Whether what is in front of it is answered first is not told.
+        if rng.random() < 0.07 and not self._left:
+            # Whether requests in front of it are answered, or which are served before a change is
+            # written down, is not told: they have a tick of their own.
             self.only_sends = False
-            return [(rng.randrange(CONNECTIONS), self._broken())]
+            alone = (self._broken, self._settings_change, self._topic_change)
+            return [(rng.randrange(CONNECTIONS), rng.choice(alone)())]
         kind = rng.random()
-        self.only_sends = 0.35 <= kind < 0.75 and not self._left
-        if kind < 0.35 or self._left:
-            # What was cut off before may be of another kind: it is finished in a tick of its own.
+        self.only_sends = 0.25 <= kind < 0.6 and not self._left
+        if kind < 0.25 or self._left:
+            # What was cut off before is finished in a tick of its own.
             number = next(iter(self._left), rng.randrange(CONNECTIONS))
-            return self._cut(number, self._mixed(rng.randint(1, 6)))
-        if kind < 0.75:
+            return self._cut(number, self._left.pop(number, b"") or self._mixed(rng.randint(1, 6)))
+        if kind < 0.4:
+            numbers = rng.sample(range(CONNECTIONS), rng.randint(1, CONNECTIONS))
+            return [(number, self._usual_send()) for number in numbers]
+        if kind < 0.6:
             return self._several(self._sends)
+        if kind < 0.85:
+            return self._consumers_read_on()
         return self._several(self._others)
+
+    def _consumers_read_on(self) -> list[Read]:
+        """Pulls that differ from those before in their numbers alone."""
+        consumers = self.rng.sample(self._consumers, self.rng.randint(1, 3))
+        return [(number, frame(self._next_pull(fields))) for number, fields in consumers]
+
+    def _next_pull(self, fields: dict[str, str]) -> Request:
+        reader = (fields["consumerGroup"], fields["topic"], int(fields["queueId"]))
+        queue_offset = str(self._memory.next_offsets.get(reader, 0))
+        fields = {**fields, "queueOffset": queue_offset, "commitOffset": queue_offset}
+        return Request(RequestCode.PULL_MESSAGE, self._number(("pull", reader)), fields)
+
+    def _usual_send(self) -> bytes:
+        return frame(self._send(self._send_fields(PLAIN, self._properties()), b"usual", flag=0))
 
     def _several(self, make: Callable[[int], bytes]) -> list[Read]:
         rng = self.rng
@@ -149,8 +177,7 @@ class RequestStream:
 
     def _cut(self, number: int, data: bytes) -> list[Read]:
         """Sometimes a frame is not whole, and its rest comes with the next read."""
-        data = self._left.pop(number, b"") + data
-        if self.rng.random() < 0.15:
+        if self.rng.random() < 0.15 and len(data) > 1:
             end = self.rng.randrange(1, len(data))
             data, self._left[number] = data[:end], data[end:]
         return [(number, data)]
@@ -386,9 +413,8 @@ class RequestStream:
 
     def _others(self, count: int) -> bytes:
         makers = (
-            (self._pull, 50), (self._odd_pull, 12), (self._end, 10), (self._settings_change, 3),
-            (self._topic_change, 3), (self._heartbeat, 5), (self._question, 12),
-            (self._send_back, 3), (self._reset, 2), (self._nonsense, 2),
+            (self._pull, 50), (self._odd_pull, 12), (self._end, 10), (self._heartbeat, 5),
+            (self._question, 12), (self._send_back, 3), (self._reset, 2), (self._nonsense, 2),
         )  # fmt: skip
         kinds, weights = zip(*makers, strict=True)
         maker = self.rng.choices(kinds, weights)[0]
@@ -396,6 +422,25 @@ class RequestStream:
         return b"".join(
             (maker if alike else self.rng.choices(kinds, weights)[0])() for _ in range(count)
         )
+
+    def _consumer(self, flags: int, **changes: str) -> tuple[int, dict[str, str]]:
+        """A connection, and the fields of all pulls of one consumer of a queue."""
+        rng = self.rng
+        fields = {
+            "consumerGroup": "readers",
+            "topic": PLAIN,
+            "queueId": str(rng.randrange(2)),
+            "queueOffset": "0",
+            "maxMsgNums": rng.choice(("32", "2")),
+            "sysFlag": str(_OWN_SUBSCRIPTION | flags),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": "15000",
+            "subscription": "*",
+            "subVersion": "0",
+            "expressionType": "TAG",
+            "bname": "broker-a",
+        }
+        return rng.randrange(CONNECTIONS), {**fields, **changes}
 
     def _pull_request(self) -> Request:
         rng = self.rng

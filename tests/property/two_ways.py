@@ -21,6 +21,7 @@ from contrail.broker.services import delay_levels, timers
 from contrail.broker.settings import read_broker_settings
 from contrail.clock import ManualClock
 from contrail.protocol.frames import Frames, PlainSends
+from contrail.store.log import Arrival
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.server import Arrived
@@ -75,6 +76,8 @@ class Way:
         self._syncs = read.store.syncs_before_ack
         self.broker = Broker(read.broker, read.store, clock=self.clock, limits=_LIMITS)
         self._peers: dict[int, tuple[Connection, FakeTransport]] = {}
+        # Which queues have grown since held pulls were told.
+        self._arrivals: list[Arrival] = []
         # How many frames of which connection were handled one after the other in the last tick.
         self._handled: list[tuple[Connection, int]] = []
 
@@ -90,6 +93,8 @@ class Way:
         # Held pulls are woken at the end of a tick with everything that it has stored.
         broker._deriving._now_s = lambda: self._now_s
         broker._deriving.after_tick = lambda: None  # type: ignore[method-assign]
+        self._wake = broker.pulls.arrived
+        broker.pulls.arrived = self._arrivals.extend  # type: ignore[method-assign]
         # A short hold ends when time passes here, and not by the machine's time.
         broker.pulls._loop = _NoTimers(loop)
         for service in (broker.kinds.transactions, broker.kinds._checks):
@@ -174,18 +179,22 @@ class Way:
             transport.connect(connection)
             self._peers[number] = (connection, transport)
 
-    async def _told(self) -> Told:
-        await self._turn()
+    def _derive(self) -> None:
         self.broker._deriving.catch_up()
-        if self._syncs:
-            self.broker.store.wait_flushed(self.broker.store.physical_end, 30_000)
-            self.broker._take_flushed()
-            self.broker.server.schedule_tick()
+        arrivals, self._arrivals[:] = self._arrivals.copy(), []
+        self._wake(arrivals)
+
+    async def _told(self) -> Told:
+        # What is woken or written down at the end of a tick may lead to more.
+        for _ in range(2):
             await self._turn()
-            self.broker._deriving.catch_up()
-        await self._turn()
-        await self.broker.tables.persistence.settled()
-        await self._turn()
+            if self._syncs:
+                self.broker.store.wait_flushed(self.broker.store.physical_end, 30_000)
+                self.broker._take_flushed()
+                self.broker.server.schedule_tick()
+            self._derive()
+            await self._turn()
+            await self.broker.tables.persistence.settled()
         told: Told = {}
         for number, (_, transport) in self._peers.items():
             # In which order the requests of one tick are answered is not told.

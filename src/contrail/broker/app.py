@@ -55,6 +55,7 @@ from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.recall_seal import KEY_BYTES, RecallKey, RecallSeal
 from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
 from contrail.errors import OpeningAbandoned, RecordDamaged, StorePoisoned, StoreReadOnly
@@ -194,6 +195,7 @@ class Broker:
             stats=self.stats,
             kinds=self.kinds,
             far_reads=self.far_reads,
+            ways=self.ways,
             creations=self._creations,
             times=self._times,
             clock=self._clock,
@@ -349,6 +351,7 @@ class Broker:
             utc_offset_ms=_utc_offset_ms(),
             is_system=tables.topics.is_system,
         )
+        self.ways = Ways()
         self._dedupe = SendDedupe(tables.topics, self.store, clock)
         self._admission = SendAdmission(
             tables.settings,
@@ -420,6 +423,7 @@ class Broker:
                 store_host=self._store_host,
                 timer_rules=self._timer_rules(),
                 recall_seal=self._recall_seal,
+                ways=self.ways,
                 busy_reason=lambda: self.sends.busy_reason(self.server.waited_s * 1000),
                 # What is asked for during a tick is part of it: the next one comes after.
                 wake=lambda: self._loop.call_soon(self._flush_tick),
@@ -567,6 +571,7 @@ class Broker:
             if self._store_config.record_crc_enabled or not self._is_fast
             else self.kinds.transactions.recent,
             waited_ms=lambda: self.server.waited_s * 1000,
+            ways=self.ways,
         )
 
     def _send_lane(self) -> SendLane:
@@ -580,6 +585,7 @@ class Broker:
             self._deriving,
             self.tables.settings,
             waits_for_flush=self._store_config.syncs_before_ack,
+            ways=self.ways,
         )
 
     def _pull_handler(self) -> PullHandler:
@@ -603,6 +609,7 @@ class Broker:
             self._clock,
             self._loop,
             memory_bytes=memory_bytes(),
+            ways=self.ways,
         )
 
     def _admin_handlers(self) -> BrokerAdminHandlers:
@@ -620,6 +627,7 @@ class Broker:
             is_active=lambda: self.store.poisoned is None,
             delay_queue_offsets=self.kinds.delays.queue_offsets,
             damaged=self.store.damage.known,
+            ways=self.ways,
         )
         return BrokerAdminHandlers(
             tables.settings,

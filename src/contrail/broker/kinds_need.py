@@ -12,6 +12,7 @@ from contrail.broker.services.send_admission import SendAdmission
 from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.recall_seal import RecallSeal
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
 from contrail.runtime.files import FileSystem
@@ -37,6 +38,7 @@ class KindsNeed:
     store_host: bytes
     timer_rules: TimerRules
     recall_seal: RecallSeal
+    ways: Ways
     # Why sends are turned away now, if they are.
     busy_reason: Callable[[], str | None]
     # Has another tick come soon.

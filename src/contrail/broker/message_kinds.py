@@ -127,7 +127,7 @@ class MessageKinds:
             store_host=need.store_host,
         )
         self._transaction_handlers = TransactionHandlers(
-            self.transactions, operators, need.answers, tables.settings, need.clock
+            self.transactions, operators, need.answers, tables.settings, need.clock, need.ways
         )
 
     def recover(self) -> None:

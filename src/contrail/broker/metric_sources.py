@@ -10,6 +10,7 @@ from contrail.broker.services.far_reads import FarReads
 from contrail.broker.services.lag_metrics import LagLooks
 from contrail.broker.services.metrics import BrokerMetrics, MetricSources
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
 from contrail.store.config import StoreConfig
@@ -25,6 +26,7 @@ def broker_metrics(
     stats: BrokerStats,
     kinds: MessageKinds,
     far_reads: FarReads,
+    ways: Ways,
     creations: CreationTimes,
     times: RequestTimes,
     clock: Clock,
@@ -51,6 +53,7 @@ def broker_metrics(
             timers_enabled=store_config.timer_enabled,
             transactions=kinds.open_transactions,
             creations=creations,
+            ways=ways,
             times=times,
             lags=lags,
             attempt=far_reads.attempt,

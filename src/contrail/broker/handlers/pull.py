@@ -35,6 +35,7 @@ from contrail.broker.state.parked_pulls import (
 from contrail.broker.state.pull_plan import FLAG_COMMIT, FLAG_SUSPEND, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.errors import RequestRejected, StoreError
 from contrail.kernels.frame_scan import Item
@@ -88,6 +89,7 @@ class PullHandler:
         loop: LaterCalls,
         *,
         memory_bytes: int,
+        ways: Ways | None = None,
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -96,9 +98,17 @@ class PullHandler:
         self._stats = stats
         self._clock = clock
         self._memory_bytes = memory_bytes
+        self.ways = ways or Ways()
         self.cold_reads = ColdReads(store, self._answer_far)
         self.quick = QuickPulls(
-            settings, admission, store, consumer_offsets, stats, self.cold_reads, self._read
+            settings,
+            admission,
+            store,
+            consumer_offsets,
+            stats,
+            self.cold_reads,
+            self._read,
+            self.ways,
         )
         self.quick.log_fits_memory = self._fits_memory()
         self._filtered = FilteredReads(settings, store)
@@ -122,6 +132,7 @@ class PullHandler:
 
     def handle_pull(self, request: Request, peer: Peer) -> Answer:
         """The first execution: commits the offset that came along, and may be held."""
+        self.ways.pull_general += 1
         try:
             plan = self._admission.plan(request, peer.address)
         except PullForbidden as refusal:
@@ -217,6 +228,7 @@ class PullHandler:
             count_per_peer_max=_PARKED_PER_PEER_MAX,
         )
         if is_taken:
+            self.ways.pull_far += 1
             quick.commit_far(item)
         return is_taken
 
@@ -286,7 +298,8 @@ class PullHandler:
         """Whether the pull is to be answered, or its peer is gone."""
         if pull.peer.is_closed:
             return True
-        if queue_offset_max <= pull.plan.queue_offset:
+        if queue_offset_max <= pull.scanned_to:
+            # It has looked at these already, with news that came before.
             return False
         plan = pull.plan
         if plan.tag_codes is None and plan.property_filter is None:
@@ -425,6 +438,7 @@ class PullHandler:
             _log.exception("a held pull of %s was not answered as usual: a bug", peer.address)
             return False
         if is_answered:
+            self.ways.pull_woken += 1
             peer.note_answered(pull.request, ResponseCode.SUCCESS)
         return is_answered
 

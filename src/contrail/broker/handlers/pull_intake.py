@@ -89,6 +89,7 @@ class PullIntake:
                     and peer.in_flight_count < self._in_flight_count_max
                     and self._pulls.hold_usual(frames[at], peer)
                 ):
+                    self._pulls.ways.pull_held += 1
                     at += 1
                     continue
             if outcome is not _ANSWERED:

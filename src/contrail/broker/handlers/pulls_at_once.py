@@ -206,8 +206,11 @@ class PullsAtOnce:
             _log.exception("pulls are not answered at once any more: this is a bug")
             self._patterns.clear()
             self._tries, self.is_missing = 0, False
+        ways = quick.ways
+        ways.pull_template_held += held_count
         if not parts:
             return (parts, at) if held_count else None
+        ways.pull_template += count
         if at_once_bytes > cold_reads.at_once_bytes:
             if cold_reads.at_once_bytes and at_once_bytes >= AT_ONCE_BYTES_MAX // 2:
                 # Several connections share what may be answered at once.

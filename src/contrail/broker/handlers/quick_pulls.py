@@ -18,6 +18,7 @@ from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.pull_plan import FLAG_SUSPEND, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.clock import monotonic_ms
 from contrail.errors import RequestRejected
 from contrail.kernels.frame_scan import Item
@@ -75,6 +76,7 @@ class QuickPulls:
         stats: BrokerStats,
         cold_reads: ColdReads,
         read_filtered: Callable[[PullPlan], tuple[GetResult, list[memoryview]]],
+        ways: Ways,
     ) -> None:
         self._settings = settings
         self._admission = admission
@@ -83,6 +85,7 @@ class QuickPulls:
         self._stats = stats
         self.cold_reads = cold_reads
         self._read_filtered = read_filtered
+        self.ways = ways
         self.pending_resets = consumer_offsets.pending_resets
         self.known_pulls: dict[tuple[int, bytes], KnownPull] = {}
         # Answers to pulls that may not be served, until a table changes.
@@ -153,7 +156,7 @@ class QuickPulls:
         out_bytes, room_bytes, now_ms = 0, peer.room_bytes, monotonic_ms()
         cold_reads, read_on = self.cold_reads, self._consumer_offsets.read_on
         reach = _WARM if cold_reads.has_turn_at_once else _NEAR
-        outcome, end = _ANSWERED, len(frames)
+        outcome, end, others = _ANSWERED, len(frames), at
         try:
             while at < end and out_bytes <= room_bytes:
                 item = frames[at]
@@ -173,6 +176,7 @@ class QuickPulls:
                         self._refused[code, item[4]] = refused  # type: ignore[index]
                     parts.append(self.refusal(refused, opaque, code))
                     at += 1
+                    others += 1
                     continue
                 if known.is_filtered:
                     outcome = self._answer_filtered(item, peer, known)
@@ -180,6 +184,7 @@ class QuickPulls:
                         break
                     room_bytes = peer.room_bytes
                     at += 1
+                    others += 1
                     continue
                 allowed = known.count_max
                 run = known.runs.read(
@@ -213,12 +218,14 @@ class QuickPulls:
                     reach = _NEAR
                 at += 1
         finally:
+            self.ways.pull_known += at - others
             if parts:
                 peer.send_parts(parts)
         return at, outcome
 
     def refusal(self, answer: ReadyAnswer, opaque: int, code: int) -> bytes:
         """The frame that refuses a pull; it is counted."""
+        self.ways.pull_refused += 1
         kind = (code, answer.code)
         self.refused[kind] = self.refused.get(kind, 0) + 1
         return answer.frame(opaque)
@@ -257,8 +264,10 @@ class QuickPulls:
         plan = known.plan
         if not self.store.is_near(plan.topic, plan.queue_id, item[5]):
             return Outcome.FAR
-        is_answered = self._give_filtered(item, peer, known, item[7] if known.commits else -1)
-        return Outcome.ANSWERED if is_answered else Outcome.UNUSUAL
+        if not self._give_filtered(item, peer, known, item[7] if known.commits else -1):
+            return Outcome.UNUSUAL
+        self.ways.pull_filtered += 1
+        return Outcome.ANSWERED
 
     def _answer_far_filtered(
         self, item: Item, peer: Connection, known: KnownPull

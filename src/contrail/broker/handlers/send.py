@@ -22,6 +22,7 @@ from contrail.broker.state.recent_halves import RecentHalves
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.send_memory import Claim, FirstSend
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.errors import (
     MessageIllegal,
@@ -82,6 +83,7 @@ class SendHandler:
         times: RequestTimes | None = None,
         recent_halves: RecentHalves | None = None,
         waited_ms: Callable[[], float] = lambda: 0.0,
+        ways: Ways | None = None,
     ) -> None:
         """``waited_ms`` says how long the requests of this tick have been waiting."""
         self._settings = settings
@@ -104,6 +106,7 @@ class SendHandler:
         )
         self._recent_halves = recent_halves
         self._waited_ms = waited_ms
+        self._ways = ways or Ways()
         # Their numbers in the run that is being collected.
         self._halves: list[int] = []
         self._items: list[Item] = []
@@ -195,11 +198,16 @@ class SendHandler:
         if self._items:
             self.append_run()
         self._chunks.append((peers, sends))
+        if len(peers) == 1:
+            self._ways.send_rows += sends.send_count
+        else:
+            self._ways.send_joined += sends.send_count
         return True
 
     def _gather(self, arrived: list[Arrived], at: int, in_flight_count_max: int) -> int:
         self._append_chunks()
-        return gather_runs(
+        before = len(self._items)
+        left_at = gather_runs(
             arrived,
             at,
             self._admission.plain_topics,
@@ -209,6 +217,8 @@ class SendHandler:
             self._drafts,
             self._parts,
         )
+        self._ways.send_gathered += len(self._items) - before
+        return left_at
 
     def take(self, peer: Connection, items: list[Item], *, waited_ms: float = 0.0) -> None:
         """Sends of one connection, as the frame kernel returns them.
@@ -222,12 +232,14 @@ class SendHandler:
             return
         self._append_chunks()
         if busy is not None:
+            self._ways.send_checked += len(items)
             for item in items:
                 self._take_with_care(peer, as_send_request(item), busy)
             return
         while at < len(items):
             plain = count_plain(items, at, self._admission.plain_topics, PLAIN_FLAGS)
             if plain:
+                self._ways.send_tuples += plain
                 self._take_plain(peer, items[at : at + plain] if plain < len(items) else items)
                 at += plain
             if at < len(items):
@@ -239,6 +251,7 @@ class SendHandler:
         if count:
             if self._items or self._chunks:
                 self.append_run()
+            self._ways.send_batches += count
             self._batches.take(peer, items[at : at + count])
         return count
 
@@ -246,8 +259,10 @@ class SendHandler:
         """Sends that are not plain: tidy ones to topics that de-duplicate, or one of any kind."""
         count = count_plain(items, at, self._admission.claiming_topics, PLAIN_FLAGS)
         if not count:
+            self._ways.send_checked += 1
             self._take_with_care(peer, as_send_request(items[at]), None)
             return 1
+        self._ways.send_claiming += count
         now_ms = self._clock.now_ms()
         fresh: list[Item] = []
         for item in items[at : at + count]:
@@ -276,6 +291,7 @@ class SendHandler:
         """A send whose header took the tolerant decoder."""
         assert isinstance(peer, Connection)
         self._append_chunks()
+        self._ways.send_general += 1
         send = read_send(request, peer.packed_host)
         self._take_with_care(
             peer, send, self.busy_reason(self._waited_ms()), is_unit=is_unit_send(request)

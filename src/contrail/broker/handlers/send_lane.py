@@ -14,6 +14,7 @@ from contrail.broker.services.deriving import Deriving
 from contrail.broker.services.send_admission import PLAIN_FLAGS, SendAdmission
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.errors import StoreError
 from contrail.kernels.plain_scan import scan_plain
 from contrail.kernels.plain_sends import are_admitted
@@ -39,6 +40,7 @@ class SendLane:
         settings: RuntimeSettings,
         *,
         waits_for_flush: bool,
+        ways: Ways,
     ) -> None:
         self._server = server
         self._router = router
@@ -50,6 +52,7 @@ class SendLane:
         self._deriving = deriving
         self._settings = settings
         self._waits_for_flush = waits_for_flush
+        self._ways = ways
         self._limits = server.limits
         self._suffix = server.property_suffix
         self._now_s = server.monotonic_s
@@ -100,6 +103,7 @@ class SendLane:
             return consumed
         if appended is None:
             return 0
+        self._ways.send_lane += count
         self._stats.stored_plain(chunks, appended[1] - appended[0])
         self._answers.answer_at_once(peer, chunk, appended, began_s - waited_s)
         self._deriving.after_tick()

@@ -13,6 +13,7 @@ from contrail.broker.services.transaction_operators import TransactionOperators
 from contrail.broker.services.transactions import Told, Transactions
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.transaction_records import Fate, Half, immunity_ms
+from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.errors import MessageIllegal, RequestRejected, StoreError
 from contrail.model.message import StoredMessage
@@ -44,7 +45,9 @@ class TransactionHandlers:
         answers: DurableAnswers,
         settings: RuntimeSettings,
         clock: Clock,
+        ways: Ways | None = None,
     ) -> None:
+        self._ways = ways or Ways()
         self._transactions = transactions
         self._operators = operators
         self._answers = answers
@@ -84,6 +87,10 @@ class TransactionHandlers:
         if fate is None:
             # The producer does not know yet, and RocketMQ says nothing to that.
             return LATER
+        if physical_offset in self._transactions.recent:
+            self._ways.end_recent += 1
+        else:
+            self._ways.end_general += 1
         message, half = self._transactions.look_up(physical_offset)
         if not fields.boolean("fromTransactionCheck"):
             self._require_in_time(message)

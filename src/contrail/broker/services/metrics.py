@@ -29,6 +29,7 @@ from contrail.broker.state.stats import (
     BrokerStats,
 )
 from contrail.broker.state.transactions import OpenTransactions
+from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.errors import RecordDamaged
 from contrail.model.topic import TIMER_TOPIC
@@ -76,6 +77,7 @@ class MetricSources:
     timers_enabled: bool
     transactions: OpenTransactions
     creations: CreationTimes
+    ways: Ways
     times: RequestTimes
     lags: LagLooks
     attempt: Attempt
@@ -239,6 +241,8 @@ class BrokerMetrics:
             for kind, counts, total_ms in self._from.times.rows()
         )
         yield from self._histograms(table.REQUESTS, rows)
+        ways = (((kind, way), count) for kind, way, count in self._from.ways.rows())
+        yield from self._gauges(table.WAYS, ways)
 
     # The store and the timers.
 

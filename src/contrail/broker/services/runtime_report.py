@@ -9,6 +9,7 @@ from typing import Protocol
 
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
+from contrail.broker.state.ways import Ways
 from contrail.errors import RecordDamaged
 from contrail.kernels import interpreted_kernels
 from contrail.model.message import StoredMessage
@@ -69,12 +70,14 @@ class RuntimeReport:
         work_sizes: Callable[[], Mapping[str, int]] = dict,
         is_active: Callable[[], bool] = lambda: True,
         damaged: Callable[[], Sequence[object]] = tuple,
+        ways: Ways | None = None,
     ) -> None:
         """``work_sizes`` says how many requests wait, by ``send``, ``pull`` and so on.
 
         ``damaged`` lists the records of the log that are known to be damaged.
         """
         self._damaged = damaged
+        self._ways = ways or Ways()
         self._settings = settings
         self._stats = stats
         self._store = store
@@ -94,6 +97,7 @@ class RuntimeReport:
             **self._disk_values(),
             **self._delay_values(),
             **self._damage_values(),
+            **self._way_values(),
             **_TIMER_VALUES,
             **work_values(
                 self._work_sizes(),
@@ -185,6 +189,16 @@ class RuntimeReport:
             "contrailDamagedRecords": str(len(damaged)),
             "contrailDamaged": "; ".join(map(str, damaged[:_DAMAGE_NAMED_MAX])),
             "contrailStoreFolder": str(self._store_config.root),
+        }
+
+    def _way_values(self) -> dict[str, str]:
+        """Keys of our own: which ways requests have taken between socket and log."""
+        taken = {kind: "" for kind, _, _ in self._ways.rows()}
+        for kind, way, count in self._ways.rows():
+            taken[kind] += f" {way}={count}" if count else ""
+        return {
+            "contrailFastPath": str(self._settings.config.fast_path),
+            **{f"contrailWays_{kind}": text.strip() for kind, text in taken.items()},
         }
 
     def _ratio(self, folder: Path) -> float:
