@@ -8,7 +8,14 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from contrail.errors import RemoteProtocolError, RequestRejected
-from contrail.kernels.frame_scan import FRAMES_LEFT, PROBLEM_NONE, Item
+from contrail.kernels.frame_scan import (
+    FEATURE_NO_UNIQUE_KEY,
+    FRAMES_LEFT,
+    PROBLEM_NONE,
+    Item,
+    look_over,
+)
+from contrail.model.properties import decode_properties, encode_properties
 from contrail.protocol.command import (
     LANGUAGES,
     Frame,
@@ -37,6 +44,12 @@ from tests.unit.kernels.material import outcome, properties, twins
 
 KERNEL, PURE = twins("frame_scan")
 
+# What the general way drops from a message of a client, or writes itself.
+_BROKER_OWNED = [
+    "MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS",
+    "TIMER_DEQUEUE_MS", "CONTRAIL_RECALL_NONCE", "TRANSACTION_CHECK_TIMES",
+    "TRAN_PREPARED_QUEUE_OFFSET",
+]  # fmt: skip
 sizes = st.sampled_from([0, 8, 64, 4096, 16 << 20])
 arbitrary = st.binary(max_size=60) | streams | mutated(streams)
 
@@ -246,3 +259,20 @@ def test_a_pull_with_a_body_or_an_odd_number_is_left_to_the_tolerant_decoder() -
     odd = PULL.replace(b'"%d"', b'"-5"')
     items = scanned(frame(PULL % 5, b"x") + frame(odd, b""))
     assert [len(item) for item in items] == [8, 8]
+
+
+_NAMES = st.sampled_from(
+    ["a", "b", "ab", "ba", "TAGS", "KEYS", "TAGS2", "UNIQ_KEY", *_BROKER_OWNED, "level"]
+)
+
+
+@given(st.lists(st.tuples(_NAMES, st.text("ab1", min_size=1, max_size=3)), max_size=8))
+def test_properties_without_a_feature_are_stored_by_the_general_way_as_they_came(
+    pairs: list[tuple[str, str]],
+) -> None:
+    data = "".join(f"{name}\x01{value}\x02" for name, value in pairs).encode()
+    is_tidy = look_over(data)[0] & ~FEATURE_NO_UNIQUE_KEY == 0
+    names = [name for name, _ in pairs]
+    assert is_tidy == (len(set(names)) == len(names) and not set(names) & set(_BROKER_OWNED))
+    if is_tidy:
+        assert encode_properties(decode_properties(data)) == data

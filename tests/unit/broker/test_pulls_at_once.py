@@ -32,7 +32,7 @@ def test_more_templates_than_are_kept_harm_nobody(monkeypatch: pytest.MonkeyPatc
     admission = SimpleNamespace(watch=lambda forget: None)
     offsets = SimpleNamespace(pending_resets={}, read_on=None)
     stats = SimpleNamespace(unsettled_gets=[])
-    parts: list[Any] = [None, admission, None, offsets, stats, None, None]
+    parts: list[Any] = [None, admission, None, offsets, stats, None, None, None]
     quick = QuickPulls(*parts)
     nobody: Any = None
     pulls: Any = SimpleNamespace(quick=quick)

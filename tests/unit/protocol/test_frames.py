@@ -1,4 +1,4 @@
-"""What a decoder holds on to after bytes that are no frames."""
+"""What a decoder holds on to after bytes that are no frames, and what it gives without kernels."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from contrail.protocol.command import Request, encode_request
 from contrail.protocol.frames import FrameDecoder
 
 
@@ -45,3 +46,43 @@ def test_a_failed_decoder_goes_with_its_connection_and_not_with_the_collector(
     watched = weakref.ref(decoder)
     del decoder
     assert watched() is None
+
+
+def test_a_decoder_that_decodes_all_gives_requests_however_they_are_cut() -> None:
+    pull = Request(11, 1, {"topic": "a", "queueId": "0"})
+    send = Request(310, 2, {"b": "a", "i": "UNIQ_KEY\x011\x02"}, b"body")
+    data = encode_request(pull) + encode_request(send)
+    for end in range(1, len(data)):
+        decoder = FrameDecoder(decodes_all=True, takes_plain_sends=True)
+        frames = decoder.feed_runs(data[:end])
+        assert isinstance(frames, list)
+        assert [*frames, *decoder.feed(data[end:])] == [pull, send]
+        assert not decoder.only_sends
+
+
+def test_a_decoder_that_decodes_all_gives_a_bounded_number_and_the_rest_later() -> None:
+    requests = [Request(34, number, {}, b"x" * 100) for number in range(5)]
+    data = b"".join(map(encode_request, requests))
+    decoder = FrameDecoder(decodes_all=True)
+    found = decoder.feed_runs(data, 2)
+    assert found == requests[:2] and decoder.has_rest
+    one_frame = len(data) // len(requests)
+    assert decoder.more(9, one_frame) == requests[2:3]
+    assert decoder.more(9) == requests[3:] and not decoder.has_rest
+
+
+@pytest.mark.parametrize(
+    ("data", "reason"),
+    [
+        (struct.pack(">II", 3, 0), "frame_length"),
+        (struct.pack(">II", 1 << 30, 0), "frame_length"),
+        (struct.pack(">II", 8, 100) + b"{}{}", "header_length"),
+        (frame(b" " * (300 << 10)), "header_too_long"),
+        (frame(b"[]"), "header_malformed"),
+    ],
+)
+def test_both_decoders_refuse_the_same_bytes(data: bytes, reason: str) -> None:
+    for decodes_all in (False, True):
+        decoder = FrameDecoder(decodes_all=decodes_all)
+        assert decoder.feed(data) == []
+        assert decoder.failure is not None and decoder.failure.reason == reason
