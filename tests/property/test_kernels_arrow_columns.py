@@ -1,10 +1,11 @@
-"""Records as columns: compiled = pure = numpy = the record model, on any bytes."""
+"""Records as columns: compiled = pure = Python = the record model, on any bytes."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from contrail.client.compression import Compression, compress
 from contrail.errors import RecordDamaged
 from contrail.model.batch import BatchUnit, encode_batch, mark_inner_batch, put_inner_base
 from contrail.model.message import MessageDraft
-from contrail.pipeline import arrow_vectorised
+from contrail.pipeline import arrow
 from tests.unit.kernels.material import (
     IPV4,
     IPV6,
@@ -133,27 +134,20 @@ def test_properties_are_found_and_listed_alike(texts: list[bytes]) -> None:
     sizes = np.array([len(text) for text in texts], np.int64)
     starts = np.cumsum(sizes) - sizes
     names = [b"TAGS", b"k", b"a", b"", b"c"]
-    found, listed = [], []
+    found, maps = [], []
+    stretch = arrow._Stretch(data, starts, {}, np.array([sizes] * 4 + [starts, sizes]), 0)
+    map_type = pa.map_(pa.string(), pa.string())
     for name, (engine, _) in ENGINES.items():
 
         def work(engine: Any = engine) -> tuple[Any, Any]:
-            return engine.find(data, starts, sizes, names), engine.list_pairs(data, starts, sizes)
+            return engine.find(data, starts, sizes, names), arrow._maps(stretch, map_type)
 
-        values, pairs = with_engine(name, work)
+        values, listed = with_engine(name, work)
+        listed.validate(full=True)
         found.append(values.tolist())
-        used = pairs.name_offsets[-1], pairs.value_offsets[-1]
-        listed.append(
-            (
-                pairs.row_offsets.tolist(),
-                pairs.name_offsets.tolist(),
-                pairs.names.to_pybytes()[: used[0]],
-                pairs.value_offsets.tolist(),
-                pairs.values.to_pybytes()[: used[1]],
-                pairs.is_ascii,
-            )
-        )
+        maps.append(listed.to_pylist())
     assert found[0] == found[1] == found[2]
-    assert listed[0] == listed[1] == listed[2]
+    assert maps[0] == maps[1] == maps[2]
 
 
 @given(any_logs, st.data())
@@ -188,6 +182,10 @@ def test_rows_in_any_order_and_overlapping_are_copied_as_they_are(
     data = bytes(range(60))
     starts = np.array([start for start, _ in spans], np.int64)
     sizes = np.array([size for _, size in spans], np.int64)
-    taken = arrow_vectorised._taken(data, starts, sizes)
+    offsets = np.concatenate(([0], np.cumsum(sizes))).astype(np.int32)
     expected = b"".join(data[start : start + size] for start, size in spans)
-    assert taken.to_pybytes()[: len(expected)] == expected
+    for name, (engine, _) in ENGINES.items():
+        copied, is_ascii = with_engine(
+            name, lambda engine=engine: engine.copy(data, starts, offsets)
+        )
+        assert (copied.to_pybytes(), is_ascii) == (expected, True)

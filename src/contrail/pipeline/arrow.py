@@ -4,7 +4,7 @@ A pull answer and a stretch of the commit log are the same thing: records one af
 buffer. ``walk`` finds where they start, ``numbers`` reads one field of each so that a caller can
 drop rows before they cost anything, and ``batches`` (or ``decode`` for one batch) makes columns.
 
-The work is done by a compiled kernel, or by numpy and pyarrow where that was not built. Bytes are
+The work is done by a compiled kernel, or by ``arrow_python`` where that was not built. Bytes are
 used as they are; any other buffer is copied once.
 """
 
@@ -31,8 +31,7 @@ from contrail.model.record import (
     SYS_FLAG_NEED_UNWRAP,
     SYS_FLAG_STORE_HOST_V6,
 )
-from contrail.pipeline import arrow_row_wise, arrow_vectorised
-from contrail.pipeline.arrow_vectorised import PairTexts
+from contrail.pipeline import arrow_python
 from contrail.pipeline.columns import Column, ColumnKind, ColumnPlan
 
 Positions: TypeAlias = npt.NDArray[np.int64]
@@ -77,8 +76,19 @@ _NONE = np.empty(0, np.int64)
 _LOG = logging.getLogger(__name__)
 
 
+class PairTexts(NamedTuple):
+    """Map entries: the first pair of each row, and names and values as offsets and bytes."""
+
+    row_offsets: Offsets
+    name_offsets: Offsets
+    names: pa.Buffer
+    value_offsets: Offsets
+    values: pa.Buffer
+    is_ascii: bool
+
+
 class Engine(Protocol):
-    """Who reads the bytes: the compiled kernel, or numpy."""
+    """What reads the bytes: the compiled kernel, or ``arrow_python``."""
 
     def measure(
         self, data: bytes, rows: Positions, fields: bytes, wants_spans: bool
@@ -142,14 +152,14 @@ class CompiledEngine:
 
 @cache
 def _engine() -> Engine:
-    """The kernel when it is compiled, else numpy, which is said once."""
+    """The kernel when it is compiled, else Python, which is said once."""
     if (kernel.__file__ or "").endswith(tuple(EXTENSION_SUFFIXES)):
         return CompiledEngine()
     _LOG.warning(
-        "the kernel arrow_columns is not compiled: records are decoded with numpy, at about twice "
-        "the CPU (install a wheel, or a C compiler before the package)"
+        "the kernel arrow_columns is not compiled: records are decoded in Python, at five to ten "
+        "times the CPU (install a wheel, or a C compiler before the package)"
     )
-    return arrow_vectorised
+    return arrow_python
 
 
 def walk(
@@ -228,7 +238,7 @@ def unwrapped(buffer: Buffer, positions: Positions) -> tuple[bytes, Positions]:
     data = _as_bytes(buffer)
     stretch = _measured(data, positions, [], wants_spans=False)
     if stretch.flags & SYS_FLAG_NEED_UNWRAP:
-        return arrow_row_wise.expanded(data, positions)
+        return arrow_python.expanded(data, positions)
     return data, positions
 
 
@@ -340,7 +350,7 @@ def _planned(data: bytes, positions: Positions, plan: ColumnPlan) -> _Stretch:
     wants_spans = any(column.kind in _SPAN_KINDS for column in plan.columns)
     stretch = _measured(data, positions, fields, wants_spans=wants_spans)
     if stretch.flags & SYS_FLAG_NEED_UNWRAP:
-        data, rows = arrow_row_wise.expanded(data, positions)
+        data, rows = arrow_python.expanded(data, positions)
         stretch = _measured(data, rows, fields, wants_spans=wants_spans)
     return stretch
 
@@ -399,11 +409,11 @@ def _decoded_rows(
     flags = _measured(stretch.data, rows, ["sysFlag"], wants_spans=False).numbers["sysFlag"]
     for row in np.flatnonzero(flags & wanted).tolist():
         place = int(rows[row])
-        error = arrow_row_wise.batch_error(stretch.data, place)
+        error = arrow_python.batch_error(stretch.data, place)
         body = None
         if error is None and not raw_body:
             try:
-                body = arrow_row_wise.inflated(stretch.data, place)
+                body = arrow_python.inflated(stretch.data, place)
             except RecordUndecodable as failure:
                 error = failure
         if error is not None:
@@ -460,14 +470,14 @@ def _message_id(stretch: _Stretch, column: Column, found: Positions) -> pa.Array
         return unique_ids
     without = np.flatnonzero(found[0] < 0)
     ids = np.array(unique_ids.to_pylist(), dtype=object)
-    ids[without] = arrow_row_wise.offset_ids(stretch.data, stretch.rows[without])
+    ids[without] = arrow_python.offset_ids(stretch.data, stretch.rows[without])
     return pa.array(ids, pa.string())
 
 
 def _host(stretch: _Stretch, column: Column, _: Positions) -> pa.Array:
     is_store_host = column.name == "storeHost"
     if stretch.flags & (SYS_FLAG_STORE_HOST_V6 if is_store_host else SYS_FLAG_BORN_HOST_V6):
-        return arrow_row_wise.host_texts(stretch.data, stretch.rows, is_store_host=is_store_host)
+        return arrow_python.host_texts(stretch.data, stretch.rows, is_store_host=is_store_host)
     # A batch comes from few hosts: each is made into text once.
     coded = pa.array(stretch.numbers[column.name]).dictionary_encode()
     packed = [value.to_bytes(8, "big", signed=True) for value in coded.dictionary.to_pylist()]
@@ -523,7 +533,7 @@ def _maps(stretch: _Stretch, map_type: pa.DataType) -> pa.Array:
         items = _text(pa.string(), None, pairs.value_offsets, pairs.values)
         if pairs.is_ascii or (_is_utf8(keys) and _is_utf8(items)):
             return pa.MapArray.from_arrays(pa.array(pairs.row_offsets), keys, items, type=map_type)
-    return arrow_row_wise.property_maps(stretch.data, starts, sizes, map_type)
+    return arrow_python.property_maps(stretch.data, starts, sizes, map_type)
 
 
 def _spanned(stretch: _Stretch, starts: Positions, sizes: Positions, kind: pa.DataType) -> pa.Array:
@@ -541,7 +551,7 @@ def _spanned(stretch: _Stretch, starts: Positions, sizes: Positions, kind: pa.Da
     validity = None if is_there.all() else pa.py_buffer(np.packbits(is_there, bitorder="little"))
     array = _text(kind, validity, offsets, copied)
     if kind == pa.string() and not is_ascii and not _is_utf8(array):
-        return arrow_row_wise.replaced(_text(pa.binary(), validity, offsets, copied))
+        return arrow_python.replaced(_text(pa.binary(), validity, offsets, copied))
     return array
 
 

@@ -21,7 +21,7 @@ from contrail.clock import monotonic_ms
 from contrail.errors import BrokerRefused, CallFailed, ClientError, ContrailError, DataLost
 from contrail.model.subscription import SQL92, SubscriptionData, parse_subscription
 from contrail.pipeline.arrow import decode, numbers, unwrapped, walk
-from contrail.pipeline.arrow_row_wise import offsets_of_closed_batches
+from contrail.pipeline.arrow_python import offsets_of_closed_batches
 from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.columns import plan_columns, schema_of
 from contrail.pipeline.options import SourceSettings

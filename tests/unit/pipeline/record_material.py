@@ -16,7 +16,7 @@ from contrail.model.message import StoredMessage
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.properties import decode_properties, read_property
 from contrail.model.record import SYS_FLAG_NEED_UNWRAP, split_record_run
-from contrail.pipeline import arrow, arrow_vectorised
+from contrail.pipeline import arrow, arrow_python
 from contrail.pipeline.columns import MESSAGE_COLUMNS, ColumnPlan, plan_columns, schema_of
 from tests.unit.kernels.material import twins
 
@@ -30,7 +30,7 @@ _TIME_MS = (-62_135_596_800_000, 253_402_300_799_999)
 ENGINES = {
     "kernel": (arrow.CompiledEngine(), KERNEL),
     "pure kernel": (arrow.CompiledEngine(), PURE),
-    "numpy": (arrow_vectorised, PURE),
+    "python": (arrow_python, PURE),
 }
 
 

@@ -14,7 +14,7 @@ from contrail.errors import PipelineError, RecordDamaged, RecordUndecodable
 from contrail.model.batch import BatchUnit, encode_batch, mark_inner_batch
 from contrail.model.message import MessageDraft
 from contrail.model.properties import encode_properties
-from contrail.pipeline import arrow, arrow_row_wise
+from contrail.pipeline import arrow, arrow_python
 from contrail.pipeline.bodies import BODY_BYTES_MAX
 from contrail.pipeline.columns import MESSAGE_COLUMNS, default_schema, plan_columns, schema_of
 from tests.unit.kernels.material import IPV6, log_of
@@ -172,7 +172,7 @@ def test_a_batch_that_cannot_be_opened_keeps_its_queue_offsets() -> None:
     log = log_of([draft(), closed, inner_batch(b"a", b"b")], queue_offsets=[4, 5, 8])
     data, rows = arrow.unwrapped(log, arrow.walk(log))
     assert arrow.numbers(data, rows, "queueOffset").tolist() == [4, 5, 8, 9]
-    assert arrow_row_wise.offsets_of_closed_batches(data, rows).tolist() == [5, 6, 7]
+    assert arrow_python.offsets_of_closed_batches(data, rows).tolist() == [5, 6, 7]
 
 
 def test_the_messages_of_an_inner_batch_can_be_cut_by_offset() -> None:
@@ -260,7 +260,7 @@ def test_topics_are_read_for_choosing_rows() -> None:
 
 
 @pytest.mark.parametrize("is_compiled", [True, False])
-def test_without_the_compiled_kernel_numpy_takes_over_and_says_so_once(
+def test_without_the_compiled_kernel_python_takes_over_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_compiled: bool
 ) -> None:
     suffix = EXTENSION_SUFFIXES[0] if is_compiled else ".py"

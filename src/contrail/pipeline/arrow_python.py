@@ -1,7 +1,11 @@
-"""What is rare in a log and therefore decoded row by row in Python.
+"""Records decoded in Python: the rare ones always, all of them without the compiled kernel.
 
-Inner batches, compressed bodies, IPv6 hosts, messages without a unique key, text that is not
-UTF-8 and records with very many properties. Each gives the same values as the client does.
+Rare are inner batches, compressed bodies, IPv6 hosts, messages without a unique key, text that is
+not UTF-8 and records with very many properties: a row at a time, with the client's values.
+
+``measure``, ``copy``, ``find`` and ``list_pairs`` do the compiled kernel's work where it was not
+built. Numbers and places are read by numpy, a whole column at a time; texts and properties a row
+at a time. When a length is wrong the interpreted kernel says which and why.
 """
 
 from __future__ import annotations
@@ -16,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from contrail.errors import BatchIllegal, ClientError, RecordUndecodable
+from contrail.kernels.arrow_columns import REASON_END, SPAN_ROWS, measure_records
 from contrail.model.batch import expand_inner_batch, inner_batch_count
 from contrail.model.host import unpack_host
 from contrail.model.message import StoredMessage
@@ -25,6 +30,10 @@ from contrail.model.record import (
     BORN_HOST_POSITION,
     CRC_MASK,
     IPV6_HOST_EXTRA_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    PROPERTIES_BYTES_MAX,
+    RECORD_BYTES_MIN,
     SYS_FLAG_BORN_HOST_V6,
     SYS_FLAG_INNER_BATCH,
     SYS_FLAG_NEED_UNWRAP,
@@ -35,12 +44,60 @@ from contrail.model.record import (
 from contrail.pipeline.bodies import inflated_body
 
 Positions: TypeAlias = npt.NDArray[np.int64]
+Offsets: TypeAlias = npt.NDArray[np.int32]
+Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 _INT = Struct(">i")
 _LONG = Struct(">q")
 _SHORT = Struct(">h")
 _PHYSICAL_OFFSET_POSITION = 28
 _BODY_LENGTH_POSITION = 84
+_NO_SPANS = np.empty((0, 0), np.int64)
+
+
+def measure(
+    data: bytes, rows: Positions, fields: bytes, wants_spans: bool
+) -> tuple[Positions, Positions, int, int, int]:
+    """Positions, spans, all sysFlags together, the first row that is no record (-1), and why."""
+    view = np.frombuffer(data, np.uint8)
+    numbers = np.empty((len(fields) // 3, len(rows)), np.int64)
+    spans = _spans(view, rows)
+    if spans is None:
+        nothing = np.empty(0, np.int64).data
+        bad_row, reason, _ = measure_records(data, rows.data, b"", nothing, nothing)
+        return numbers, _NO_SPANS, 0, bad_row, reason
+    low_flags = view[rows + 39].astype(np.int64)
+    extras = _host_extras(low_flags)
+    for index in range(len(numbers)):
+        place, length, hosts_before = fields[3 * index : 3 * index + 3]
+        numbers[index] = _integers(view, rows + (place + extras[hosts_before]), length)
+    seen = int(np.bitwise_or.reduce(low_flags | view[rows + 38].astype(np.int64) << 8))
+    return numbers, spans if wants_spans else _NO_SPANS, seen, -1, REASON_END
+
+
+def copy(data: bytes, starts: Positions, offsets: Offsets) -> tuple[pa.Buffer, bool]:
+    """The bytes of all rows, and whether all of them are ASCII."""
+    rows = zip(starts.tolist(), np.diff(offsets).tolist(), strict=True)
+    copied = b"".join([data[start : start + size] for start, size in rows if size])
+    return pa.py_buffer(copied), copied.isascii()
+
+
+def find(data: bytes, starts: Positions, sizes: Positions, names: list[bytes]) -> Positions:
+    """Start and length of each name's last value: (name, 2, row), -1 and 0 without one."""
+    found = np.zeros((len(names), 2, len(starts)), np.int64)
+    found[:, 0] = -1
+    numbers = {name: number for number, name in enumerate(names)}
+    for row, (start, size) in enumerate(zip(starts.tolist(), sizes.tolist(), strict=True)):
+        for pair in data[start : start + size].split(b"\x02"):
+            name, _, value = pair.partition(b"\x01")
+            if name and value and name in numbers:
+                found[numbers[name], :, row] = start + len(name) + 1, len(value)
+            start += len(pair) + 1
+    return found
+
+
+def list_pairs(data: bytes, starts: Positions, sizes: Positions) -> None:
+    """Nothing: ``property_maps`` makes the maps."""
 
 
 def expanded(data: bytes, rows: Positions) -> tuple[bytes, Positions]:
@@ -146,6 +203,52 @@ def property_maps(
                 properties[name] = value
         maps.append(list(properties.items()))
     return pa.array(maps, map_type)
+
+
+def _spans(view: Bytes, rows: Positions) -> Positions | None:
+    """Start and length of body, topic and properties; None when one of them is not there."""
+    if not len(rows):
+        return np.empty((SPAN_ROWS, 0), np.int64)
+    end = len(view)
+    if rows.min() < 0 or rows.max() > end - RECORD_BYTES_MIN:
+        return None
+    magic = _integers(view, rows + 4, 4) & 0xFFFFFFFF
+    is_long = (magic == MAGIC_V2).astype(np.int64)
+    limits = rows + _integers(view, rows, 4)
+    extras = _host_extras(view[rows + 39].astype(np.int64))
+    body_starts = rows + _BODY_LENGTH_POSITION + 4 + extras[2]
+    room = limits - body_starts - is_long - 3
+    if not ((is_long == 1) | (magic == MAGIC_V1)).all() or (limits > end).any() or room.min() < 0:
+        return None
+    body_sizes = _integers(view, body_starts - 4, 4)
+    if body_sizes.min() < 0 or (body_sizes > room).any():
+        return None
+    topic_starts = body_starts + body_sizes + 1 + is_long
+    low, high = view[topic_starts - 1].astype(np.int64), view[topic_starts - 2].astype(np.int64)
+    topic_sizes = np.where(is_long == 1, high << 8 | low, low)
+    properties_starts = topic_starts + topic_sizes + 2
+    properties_sizes = limits - properties_starts
+    if (topic_sizes > np.where(is_long == 1, 32_767, 127)).any() or properties_sizes.min() < 0:
+        return None
+    if properties_sizes.max() > PROPERTIES_BYTES_MAX:
+        return None
+    if (_integers(view, properties_starts - 2, 2) != properties_sizes).any():
+        return None
+    parts = (body_starts, body_sizes, topic_starts, topic_sizes)
+    return np.stack((*parts, properties_starts, properties_sizes))
+
+
+def _host_extras(low_flags: Positions) -> tuple[Positions, Positions, Positions]:
+    """How much longer records are behind no host, one host and both."""
+    born = np.where(low_flags & SYS_FLAG_BORN_HOST_V6, IPV6_HOST_EXTRA_BYTES, 0)
+    store = np.where(low_flags & SYS_FLAG_STORE_HOST_V6, IPV6_HOST_EXTRA_BYTES, 0)
+    return np.zeros_like(born), born, born + store
+
+
+def _integers(view: Bytes, places: Positions, length: int) -> Positions:
+    gathered = view[places[:, None] + np.arange(length)]
+    numbers: Positions = gathered.view(f">i{length}")[:, 0].astype(np.int64)
+    return numbers
 
 
 def _units(data: bytes, position: int) -> list[bytes] | None:
