@@ -14,9 +14,10 @@ import pytest
 from pyspark.sql import SparkSession
 
 from contrail import Admin
+from contrail.client.dead_letters import EXHAUSTED, GIVEN_UP, reason_of
 from contrail.errors import OptionInvalid
 from contrail.pipeline.jobs.copies import REPLAY_COUNT, REPLAYED_FROM, REPLAYED_ORIGIN_ID
-from contrail.pipeline.jobs.replay import EXHAUSTED, GIVEN_UP, ReplaySettings, replay
+from contrail.pipeline.jobs.replay import ReplaySettings, replay, with_reasons
 from contrail.testing import LocalCluster, eventually
 from tests.spark import job_child
 from tests.spark.traffic import make_topic, orders, queues_of, send_rows
@@ -203,6 +204,25 @@ def test_exhausted_letters_can_be_told_from_those_given_up_and_sent_elsewhere(
     settings = dead.settings(tmp_path, to_topic=elsewhere, reasons=(EXHAUSTED,))
     assert replay(ReplaySettings(**settings), spark=spark).facts["replayed"] == 5
     assert len(dead.stored(elsewhere)) == 5
+
+
+@pytest.mark.parametrize("asked", [None, 3])
+def test_the_job_tells_the_reason_of_a_letter_as_the_command_does(
+    spark: SparkSession, asked: int | None
+) -> None:
+    limits = ("", "3", "20", "-1", "3\n", "9" * 10, "9" * 40, "٣")
+    letters = [
+        ({"MAX_RECONSUME_TIMES": limit} if limit else {}, times)
+        for limit in limits
+        for times in (0, 3, 4, 16, 17, 20, 21)
+    ]
+    frame = spark.createDataFrame(letters, "properties map<string,string>, reconsumeTimes int")
+    settings = ReplaySettings(group="g", namesrv="n", dry_run=True, retries_max=asked)
+    told = [row["reason"] for row in with_reasons(settings, frame, 16).collect()]
+    if asked is None:
+        assert told == [reason_of(properties, times, 16) for properties, times in letters]
+    else:
+        assert told == [EXHAUSTED if times > asked else GIVEN_UP for _, times in letters]
 
 
 def test_a_rate_is_kept_by_all_tasks_together(

@@ -11,24 +11,15 @@ from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.message_format import message_fields
 from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.producer import Producer
+from contrail.client.dead_letters import origin_id, origin_topic, reason_of, why_closed
 from contrail.client.message import Message, ReceivedMessage, SendReceipt
 from contrail.client.reserved_names import RESERVED_NAMES
 from contrail.errors import ClientError
-from contrail.model.properties import (
-    DLQ_ORIGIN_MESSAGE_ID,
-    KEYS,
-    MAX_RECONSUME_TIMES,
-    ORIGIN_MESSAGE_ID,
-    SHARDING_KEY,
-    TAGS,
-)
+from contrail.model.properties import KEYS, SHARDING_KEY, TAGS
 from contrail.model.topic import DLQ_PREFIX, dlq_topic
-from contrail.pipeline.jobs.copies import Copy, Original, Skipped, origin_topic, replayed
+from contrail.pipeline.jobs.copies import Copy, Original, Skipped, replayed
+from contrail.pipeline.jobs.pacing import Pacer
 
-# Why a message became a dead letter, as far as it can be told from it.
-EXHAUSTED = "exhausted"
-GIVEN_UP = "given-up"
-_RETRIES_DEFAULT = 16
 _MAY_BE_SENT = "it was on its way when the command was interrupted, and may have arrived"
 
 
@@ -68,7 +59,7 @@ class Outcome:
         return {
             "outcome": self.outcome,
             "dead_message_id": self.letter.message_id,
-            "origin_message_id": origin_id(self.letter),
+            "origin_message_id": _origin_id(self.letter),
             "topic": self.topic,
             "message_id": None if receipt is None else receipt.message_id,
             "broker_name": None if receipt is None else receipt.queue.broker_name,
@@ -108,13 +99,9 @@ def letters_of(admin: Admin, group: str, wanted: Wanted) -> Iterator[ReceivedMes
         CommandFailed: a broker lets nobody read them.
     """
     require_letters(admin, group)
-    closed = admin.closed_dead_letters(group)
-    if closed:
-        raise CommandFailed(
-            f"the dead letters of group {group!r} are closed on {', '.join(closed)}: new ones are "
-            "stored, but nobody may read them (contrailDeadLetterPerm, or the topic's perm); open "
-            f"them with `contrail dlq open {group}`"
-        )
+    closed = why_closed(admin, group)
+    if closed is not None:
+        raise CommandFailed(closed)
     for queue in admin.queues(dlq_topic(group)):
         start = None if wanted.since_ms is None else admin.search_offset(queue, wanted.since_ms)
         yield from (one for one in admin.browse(queue, start=start) if wanted.fits(one))
@@ -134,40 +121,17 @@ def letter_fields(letter: ReceivedMessage, retries_max: int) -> dict[str, object
     return {
         **message_fields(letter),
         "origin_topic": origin_topic(letter.properties),
-        "origin_message_id": origin_id(letter),
-        "reason": reason_of(letter, retries_max),
+        "origin_message_id": _origin_id(letter),
+        "reason": reason_of(letter.properties, letter.reconsume_times, retries_max),
     }
 
 
-def reason_of(letter: ReceivedMessage, retries_max: int) -> str:
-    """The copy that became the dead letter counts one more than were allowed.
-
-    A client that asked for a limit of its own may have left it in the message.
-    """
-    asked = letter.properties.get(MAX_RECONSUME_TIMES, "")
-    limit = int(asked) if asked.isascii() and asked.isdecimal() else retries_max
-    return EXHAUSTED if letter.reconsume_times > limit else GIVEN_UP
-
-
-def retries_max_of(admin: Admin, group: str) -> int:
-    """How often a group's messages are retried; the default for a group that is gone."""
-    try:
-        configs = admin.group_config(group)
-    except ClientError:
-        # Nobody has the group any more: its letters had what groups have by default.
-        return _RETRIES_DEFAULT
-    return max((one.retry_count_max for one in configs.values()), default=_RETRIES_DEFAULT)
-
-
-def origin_id(letter: ReceivedMessage) -> str:
-    """The id of the message that it was at first."""
-    properties = letter.properties
-    noted = properties.get(DLQ_ORIGIN_MESSAGE_ID) or properties.get(ORIGIN_MESSAGE_ID)
-    return noted or letter.message_id
+def _origin_id(letter: ReceivedMessage) -> str:
+    return origin_id(letter.properties, letter.message_id)
 
 
 def _ids(letter: ReceivedMessage) -> set[str]:
-    return {letter.message_id, letter.offset_message_id, origin_id(letter)}
+    return {letter.message_id, letter.offset_message_id, _origin_id(letter)}
 
 
 # Going back.
@@ -202,11 +166,10 @@ class Replay:
         return self._sending
 
     def run(self, letters: Iterable[ReceivedMessage]) -> Iterator[Outcome]:
-        started_s = time.monotonic()
-        for number, letter in enumerate(letters):
-            if self._rate is not None:
-                wait_s = started_s + number / self._rate - time.monotonic()
-                time.sleep(max(0.0, wait_s))
+        pacer = None if self._rate is None else Pacer(self._rate, time.monotonic())
+        for letter in letters:
+            if pacer is not None:
+                time.sleep(pacer.wait_s(1, time.monotonic()))
             yield self._send(letter)
 
     def _send(self, letter: ReceivedMessage) -> Outcome:

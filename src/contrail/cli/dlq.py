@@ -21,10 +21,8 @@ from contrail.cli.dead_letters import (
     groups_with_letters,
     letter_fields,
     letters_of,
-    reason_of,
     replay_plan,
     require_letters,
-    retries_max_of,
 )
 from contrail.cli.exits import CommandFailed
 from contrail.cli.message_format import for_terminal
@@ -42,11 +40,11 @@ from contrail.cli.output import (
 from contrail.cli.target import ContextName, NameServers, Target, open_admin, target
 from contrail.cli.times import parse_time
 from contrail.client.blocking.producer import Producer
+from contrail.client.dead_letters import origin_topic, reason_of, retries_max_of
 from contrail.client.message import ReceivedMessage
 from contrail.clock import SystemClock
 from contrail.errors import ConfigError
 from contrail.model.topic import Perm, dlq_topic
-from contrail.pipeline.jobs.copies import origin_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -347,7 +345,7 @@ def _row(letter: ReceivedMessage, retries_max: int) -> dict[str, object]:
         "given up": time_text(letter.store_timestamp_ms),
         "sent": time_text(letter.born_timestamp_ms),
         "origin": origin_topic(letter.properties),
-        "reason": reason_of(letter, retries_max),
+        "reason": reason_of(letter.properties, letter.reconsume_times, retries_max),
         "retries": letter.reconsume_times,
         "message id": letter.message_id,
         "tags": letter.tags or "",

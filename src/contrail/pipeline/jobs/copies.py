@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from contrail.client.dead_letters import origin_id, origin_topic
 from contrail.model import properties as names
 from contrail.pipeline.offsets import QueueKey
 
@@ -119,24 +120,15 @@ def restored(original: Original, to_topic: str | None, job_id: str) -> Copy:
     return Copy(to_topic or original.queue.topic, properties)
 
 
-def origin_topic(properties: Mapping[str, str]) -> str | None:
-    """The topic from which a dead letter came, as the broker or a proxy noted it."""
-    found = properties.get(names.DLQ_ORIGIN_TOPIC) or properties.get(names.RETRY_TOPIC)
-    return found or None
-
-
 def replayed(original: Original, to_topic: str | None, job_id: str) -> Copy | Skipped:
     """The copy of a dead letter for the topic it came from, or for another."""
     topic = to_topic or origin_topic(original.properties)
     if topic is None:
         return Skipped(f"it does not say where it came from ({names.RETRY_TOPIC}): give a topic")
     properties = _kept(original.properties, _OF_THE_DEAD)
-    origin_id = original.properties.get(names.DLQ_ORIGIN_MESSAGE_ID) or original.properties.get(
-        names.ORIGIN_MESSAGE_ID
-    )
     properties |= {
         REPLAYED_FROM: place_of(original),
-        REPLAYED_ORIGIN_ID: origin_id or original.message_id,
+        REPLAYED_ORIGIN_ID: origin_id(original.properties, original.message_id),
         REPLAY_COUNT: str(_count(properties.get(REPLAY_COUNT)) + 1),
         JOB_ID: job_id,
     }

@@ -18,8 +18,17 @@ from pyspark.sql import functions as sql
 from pyspark.sql.types import StringType, StructField, StructType
 
 from contrail.client.blocking.admin import Admin
-from contrail.errors import ClientError, JobFailed, NotThere, OptionInvalid
-from contrail.model.properties import DLQ_ORIGIN_TOPIC, RETRY_TOPIC
+from contrail.client.dead_letters import (
+    EXHAUSTED,
+    GIVEN_UP,
+    ORIGIN_PROPERTIES,
+    OWN_LIMIT,
+    REASONS,
+    retries_max_of,
+    why_closed,
+)
+from contrail.errors import JobFailed, NotThere, OptionInvalid
+from contrail.model.properties import MAX_RECONSUME_TIMES
 from contrail.model.topic import dlq_topic
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import read_messages, span_options
@@ -50,15 +59,10 @@ from contrail.pipeline.jobs.summary import Summary
 from contrail.pipeline.jobs.targets import refuse_retry_topic, require_topic
 from contrail.pipeline.offsets import QueueKey, from_json, to_json
 
-# Why a message became a dead letter, as far as it can be told from it.
-EXHAUSTED = "exhausted"
-GIVEN_UP = "given-up"
-REASONS = (EXHAUSTED, GIVEN_UP)
 _JOB = "replay"
 _STEP_ROWS = 100_000
-_RETRIES_DEFAULT = 16
 _ORIGINS_MAX = 10_000
-_ORIGIN_COLUMNS = [StructField(name, StringType()) for name in (DLQ_ORIGIN_TOPIC, RETRY_TOPIC)]
+_ORIGIN_COLUMNS = [StructField(name, StringType()) for name in ORIGIN_PROPERTIES]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +81,8 @@ class ReplaySettings:
     reasons: tuple[str, ...] = ()
     # A condition of Spark SQL over a letter's columns, `origin` and `reason`.
     where: str | None = None
-    # Above so many retries a letter counts as exhausted; the group's own setting by default.
+    # Above so many retries a letter counts as exhausted; without it the limit that the letter
+    # carries, or the group's own.
     retries_max: int | None = None
     rate: float | None = None
     step_rows: int = _STEP_ROWS
@@ -124,17 +129,13 @@ def replay(
     with open_admin(cluster) as admin:
         if admin.dead_letter_topic(settings.group) is None:
             raise NotThere(f"group {settings.group!r} has no dead letters on this cluster")
-        closed = admin.closed_dead_letters(settings.group)
-        if closed:
-            raise OptionInvalid(
-                f"the dead letters of group {settings.group!r} may not be read on "
-                f"{', '.join(closed)} (contrailDeadLetterPerm, or the topic's perm); open them "
-                f"with `contrail dlq open {settings.group}`"
-            )
+        closed = why_closed(admin, settings.group)
+        if closed is not None:
+            raise OptionInvalid(closed)
         if settings.to_topic is not None:
             require_topic(admin, settings.to_topic)
         look(settings.checkpoint, _JOB, settings.fixed())
-        retries_max = _retries_max(settings, admin)
+        retries_max = retries_max_of(admin, settings.group)
         with job_session(spark, "contrail replay") as session:
             if settings.dry_run:
                 return _planned(settings, session, retries_max)
@@ -313,7 +314,7 @@ def read_letters(
 ) -> DataFrame:
     """The dead letters of ``spans``; ``skipped`` says of those not asked for why they are not."""
     options = {**settings.source_options(), **span_options(spans)}
-    letters = with_reasons(read_messages(session, options), retries)
+    letters = with_reasons(settings, read_messages(session, options), retries)
     why = sql.lit(None).cast("string")
     for text, condition in reversed(_conditions(settings)):
         matches = sql.coalesce(condition, sql.lit(False))
@@ -328,7 +329,7 @@ def read_origins(
     options = {**settings.source_options(), **span_options(spans)}
     rows = (
         read_messages(session, options, StructType(_ORIGIN_COLUMNS))
-        .select(sql.coalesce(DLQ_ORIGIN_TOPIC, RETRY_TOPIC).alias("origin"))
+        .select(sql.coalesce(*ORIGIN_PROPERTIES).alias("origin"))
         .where("origin is not null")
         .distinct()
         .limit(_ORIGINS_MAX)
@@ -336,16 +337,18 @@ def read_origins(
     return sorted(str(row["origin"]) for row in rows.collect())
 
 
-def with_reasons(letters: DataFrame, retries_max: int) -> DataFrame:
-    """Dead letters with the columns ``origin`` and ``reason``."""
+def with_reasons(settings: ReplaySettings, letters: DataFrame, retries_max: int) -> DataFrame:
+    """Dead letters with the columns ``origin`` and ``reason``, as ``client.dead_letters`` tells."""
     pairs = sql.col("properties")
-    return letters.withColumn(
-        "origin", sql.coalesce(pairs[DLQ_ORIGIN_TOPIC], pairs[RETRY_TOPIC])
-    ).withColumn(
-        # The copy that became the dead letter counts one more than were allowed.
-        "reason",
-        sql.when(sql.col("reconsumeTimes") > retries_max, EXHAUSTED).otherwise(GIVEN_UP),
-    )
+    origin = sql.coalesce(*(pairs[name] for name in ORIGIN_PROPERTIES))
+    if settings.retries_max is not None:
+        limit = sql.lit(settings.retries_max)
+    else:
+        own = pairs[MAX_RECONSUME_TIMES]
+        is_own = own.rlike(rf"\A{OWN_LIMIT}\z")
+        limit = sql.when(is_own, own.cast("bigint")).otherwise(sql.lit(retries_max))
+    reason = sql.when(sql.col("reconsumeTimes") > limit, EXHAUSTED).otherwise(GIVEN_UP)
+    return letters.withColumn("origin", origin).withColumn("reason", reason)
 
 
 def _conditions(settings: ReplaySettings) -> list[tuple[str, Column]]:
@@ -370,19 +373,9 @@ def _conditions(settings: ReplaySettings) -> list[tuple[str, Column]]:
     return conditions
 
 
-def _retries_max(settings: ReplaySettings, admin: Admin) -> int:
-    if settings.retries_max is not None:
-        return settings.retries_max
-    try:
-        configs = admin.group_config(settings.group)
-    except ClientError:
-        # Nobody has the group any more: its letters had what groups have by default.
-        return _RETRIES_DEFAULT
-    return max((one.retry_count_max for one in configs.values()), default=_RETRIES_DEFAULT)
-
-
 def _planned(settings: ReplaySettings, session: SparkSession, retries_max: int) -> Summary:
-    letters = with_reasons(read_messages(session, settings.source_options()), retries_max)
+    messages = read_messages(session, settings.source_options())
+    letters = with_reasons(settings, messages, retries_max)
     for _, condition in _conditions(settings):
         letters = letters.where(condition)
     rows: list[Any] = (

@@ -6,6 +6,7 @@ from __future__ import annotations
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as f
 
+from contrail.client.dead_letters import ORIGIN_PROPERTIES
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.pipeline.jobs.report_figures import PERCENTILES, Buckets, Row
 
@@ -14,11 +15,9 @@ _ACCURACY = 2000
 # Between so many candidates the most frequent keys are chosen; more are counted more exactly.
 _KEYS_TRACKED = 20_000
 _LINE_END, _FIELD_END = "\u0002", "\u0001"
-# Which properties say where a message of a retry or dead-letter topic came from.
-ORIGIN_COLUMNS = ("DLQ_ORIGIN_TOPIC", "RETRY_TOPIC")
 MESSAGE_COLUMNS = (
     *("topic", "brokerName", "queueId", "keys", "msgId"),
-    *("bornTimestamp", "storeTimestamp", "storeSize", *ORIGIN_COLUMNS),
+    *("bornTimestamp", "storeTimestamp", "storeSize", *ORIGIN_PROPERTIES),
 )
 
 
@@ -33,7 +32,7 @@ def narrow(messages: DataFrame, start_ms: int | None, end_ms: int | None) -> Dat
         f.col("storeSize").cast("bigint").alias("size"),
         "keys",
         "msgId",
-        f.coalesce(*ORIGIN_COLUMNS).alias("origin"),
+        f.coalesce(*ORIGIN_PROPERTIES).alias("origin"),
     )
     if start_ms is not None:
         rows = rows.where(f.col("stored_ms") >= start_ms)

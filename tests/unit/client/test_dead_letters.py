@@ -1,0 +1,36 @@
+"""Dead letters: where they came from, and why a group gave them up."""
+
+from __future__ import annotations
+
+import pytest
+
+from contrail.client.dead_letters import origin_id, origin_topic, reason_of
+
+
+@pytest.mark.parametrize(
+    ("retries", "asked", "reason"),
+    [
+        (17, None, "exhausted"),
+        (16, None, "given-up"),
+        (4, "3", "exhausted"),
+        (17, "20", "given-up"),
+        (17, "-1", "exhausted"),
+        (17, "9" * 40, "exhausted"),
+    ],
+)
+def test_the_limit_that_was_asked_for_counts_before_that_of_the_group(
+    retries: int, asked: str | None, reason: str
+) -> None:
+    properties = {} if asked is None else {"MAX_RECONSUME_TIMES": asked}
+    assert reason_of(properties, retries, 16) == reason
+
+
+def test_the_note_of_a_proxy_counts_before_that_of_the_broker() -> None:
+    by_broker = {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "AB"}
+    by_proxy = {"DLQ_ORIGIN_TOPIC": "bills", "DLQ_ORIGIN_MESSAGE_ID": "CD"}
+    assert (origin_topic(by_broker), origin_id(by_broker, "EF")) == ("orders", "AB")
+    assert (origin_topic(by_broker | by_proxy), origin_id(by_broker | by_proxy, "EF")) == (
+        "bills",
+        "CD",
+    )
+    assert (origin_topic({}), origin_id({}, "EF")) == (None, "EF")
