@@ -35,11 +35,11 @@ _MODULES: tuple[ModuleType, ...] = (
 _WITHOUT_APACHE = peers_others
 _SENDS = (
     "Three fifths of a send are the system's: writing to the log, waking the peer, reading; Python "
-    "has a fifth (decision 34)"
+    "has a fifth (decision 22)"
 )
 _PULLS = (
     "Half of a pull is the system's, waking the peer and copying 38 KB, which both brokers pay; "
-    "Python has a quarter (decision 33)"
+    "Python has a quarter (decision 26)"
 )
 _PUSH = (
     "The push consumer has fewer than two pulls in a read, so each bears more of the wake-up, the "

@@ -119,12 +119,12 @@ _PULL_PEER = PeerWords("pull", "redis", "Redis XRANGE", "<= 1.43x")
 CAUSES = {
     "pull 32 x 1 KB, 4x4": (
         "Python between the request and its answer, from cold caches; compiling more than kernels "
-        "would close it (decisions 26 and 29)"
+        "would close it (decision 26)"
     ),
     "send 1 KB with sync flush, 16x32": (
         "CPU: a message costs a microsecond more than under asynchronous flush, for the flusher's "
         "thread and the second tick that answers; a tick in compiled code would close it "
-        "(decision 31)"
+        "(decision 21)"
     ),
 }
 
