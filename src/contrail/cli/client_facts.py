@@ -6,11 +6,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from contrail.cli.mqadmin.java_text import version_text
 from contrail.client.admin_values import ClientConnection
 from contrail.client.blocking.admin import Admin
 from contrail.model.subscription import SubscriptionData
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo
+from contrail.protocol.client_versions import client_version_name
 from contrail.protocol.json_style import MessageQueue
 
 _WORKERS = 8
@@ -36,7 +36,7 @@ class Client:
             "address": one.address,
             "language": one.language,
             "version": one.version,
-            "release": version_text(one.version),
+            "release": client_version_name(one.version),
             "brokers": list(one.broker_names),
         }
 

@@ -9,13 +9,12 @@ from dataclasses import dataclass
 
 from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.message_format import message_fields
+from contrail.cli.sending import message_copy
 from contrail.client.blocking.admin import Admin
 from contrail.client.blocking.producer import Producer
 from contrail.client.dead_letters import origin_id, origin_topic, reason_of, why_closed
-from contrail.client.message import Message, ReceivedMessage, SendReceipt
-from contrail.client.reserved_names import RESERVED_NAMES
+from contrail.client.message import ReceivedMessage, SendReceipt
 from contrail.errors import ClientError
-from contrail.model.properties import KEYS, SHARDING_KEY, TAGS
 from contrail.model.topic import DLQ_PREFIX, dlq_topic
 from contrail.pipeline.jobs.copies import Copy, Original, Skipped, replayed
 from contrail.pipeline.jobs.pacing import Pacer
@@ -183,7 +182,7 @@ class Replay:
 
     def _sent(self, letter: ReceivedMessage, copy: Copy) -> Outcome:
         try:
-            receipt = self._producer.send(_message(letter, copy))
+            receipt = self._producer.send(message_copy(letter, copy.topic, copy.properties))
         except ClientError as error:
             return Outcome(letter, "failed", copy.topic, reason=str(error))
         return Outcome(letter, "replayed", copy.topic, receipt)
@@ -198,22 +197,4 @@ def _original(letter: ReceivedMessage) -> Original:
         letter.properties,
         letter.message_id,
         letter.store_timestamp_ms,
-    )
-
-
-def _message(letter: ReceivedMessage, copy: Copy) -> Message:
-    """The copy as producers take it; it gets an id of its own, and notes the one it had."""
-    own = {
-        name: value
-        for name, value in copy.properties.items()
-        if name not in RESERVED_NAMES and name != SHARDING_KEY
-    }
-    return Message(
-        copy.topic,
-        letter.body,
-        tags=copy.properties.get(TAGS),
-        keys=copy.properties.get(KEYS, "").split(),
-        properties=own,
-        sharding_key=copy.properties.get(SHARDING_KEY),
-        flag=letter.flag,
     )

@@ -112,7 +112,7 @@ def described(client: Admin, group: str) -> dict[str, Any]:
         "members": [_member_row(one, infos) for one in members.connections],
         "subscriptions": _subscription_rows(members),
         "disagreements": disagreements(infos),
-        "queues": lag_rows(lag, _owners(infos)),
+        "queues": lag_rows(lag, queue_owners(infos)),
         "settings": settings,
         "settings_differ": len({str(row) for row in settings.values()}) > 1,
     }
@@ -153,7 +153,8 @@ def disagreements(infos: Mapping[str, ConsumerRunningInfo | None]) -> list[dict[
     ]
 
 
-def _owners(infos: Mapping[str, ConsumerRunningInfo | None]) -> dict[MessageQueue, str]:
+def queue_owners(infos: Mapping[str, ConsumerRunningInfo | None]) -> dict[MessageQueue, str]:
+    """The member that has each queue, as the members say."""
     return {
         queue: client_id
         for client_id, info in infos.items()

@@ -155,36 +155,45 @@ class BrokerRuntime:
     @property
     def put_per_second(self) -> float:
         """Of the last ten seconds."""
-        return self._first_figure("putTps")
+        return self.first_figure("putTps")
 
     @property
     def get_per_second(self) -> float:
         """Of the last ten seconds; messages handed to consumers."""
-        return self._first_figure("getTransferredTps") or self._first_figure("getTransferedTps")
+        return self.first_figure("getTransferredTps") or self.first_figure("getTransferedTps")
 
     @property
     def disk_used_ratio(self) -> float:
-        return self._first_figure("commitLogDiskRatio")
+        return self.first_figure("commitLogDiskRatio")
 
     @property
     def put_count_today(self) -> int:
-        return self._count("msgPutTotalTodayNow") - self._count("msgPutTotalTodayMorning")
+        return self._counted("msgPutTotal", "TodayMorning", "TodayNow")
 
     @property
     def get_count_today(self) -> int:
-        return self._count("msgGetTotalTodayNow") - self._count("msgGetTotalTodayMorning")
+        return self._counted("msgGetTotal", "TodayMorning", "TodayNow")
 
-    def _first_figure(self, name: str) -> float:
-        """The first of several figures: rates are told for 10 s, 1 min and 10 min."""
+    @property
+    def put_count_yesterday(self) -> int:
+        return self._counted("msgPutTotal", "YesterdayMorning", "TodayMorning")
+
+    @property
+    def get_count_yesterday(self) -> int:
+        return self._counted("msgGetTotal", "YesterdayMorning", "TodayMorning")
+
+    def first_figure(self, name: str) -> float:
+        """The first of several figures, 0 for none: rates are told for 10 s, 1 and 10 min."""
         pieces = self.values.get(name, "").split()
         try:
             return float(pieces[0]) if pieces else 0.0
         except ValueError:
             return 0.0  # A broker of another make; the text itself is in ``values``.
 
-    def _count(self, name: str) -> int:
-        text = self.values.get(name, "")
-        return int(text) if text.isdecimal() else 0
+    def _counted(self, name: str, begin: str, end: str) -> int:
+        texts = (self.values.get(f"{name}{moment}", "") for moment in (begin, end))
+        first, last = (int(text) if text.isdecimal() else 0 for text in texts)
+        return last - first
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,7 +348,9 @@ class BrokerMetrics:
 
 
 def _client(channel: ClientChannel) -> tuple[str, str]:
-    return channel.language.lower(), client_version_name(channel.version).lower()
+    name = client_version_name(channel.version)
+    # Releases before 4.0.0 share a label: there are none but by accident, and each would be a row.
+    return channel.language.lower(), "v3" if name.startswith("V3") else name.lower()
 
 
 def _flag(value: bool) -> str:

@@ -6,7 +6,21 @@ from difflib import get_close_matches
 
 import typer
 
-from contrail.cli.mqadmin.commands import FAMILIES
+from contrail.cli.mqadmin import (
+    brokers,
+    browsing,
+    clusters,
+    consumers,
+    export,
+    group_changes,
+    namesrv,
+    offsets,
+    queries,
+    sending,
+    stats,
+    topic_changes,
+    topics,
+)
 from contrail.cli.mqadmin.options import Call, Command, Option, read_line
 from contrail.cli.mqadmin.out_of_scope import OUT_OF_SCOPE
 from contrail.cli.target import target
@@ -14,6 +28,16 @@ from contrail.errors import ConfigError
 
 app = typer.Typer(add_completion=False)
 
+# In the order of the list, by what they are about.
+FAMILIES: dict[str, tuple[Command, ...]] = {
+    "Topics": (*topics.COMMANDS, *topic_changes.COMMANDS),
+    "Consumer groups and clients": (*consumers.COMMANDS, *group_changes.COMMANDS),
+    "Offsets": offsets.COMMANDS,
+    "Messages": (*queries.COMMANDS, *browsing.COMMANDS, *sending.COMMANDS),
+    "Clusters and brokers": (*clusters.COMMANDS, *brokers.COMMANDS, *stats.COMMANDS),
+    "NameServers": namesrv.COMMANDS,
+    "Export": export.COMMANDS,
+}
 COMMANDS = {one.name: one for family in FAMILIES.values() for one in family}
 _HELP = ("help", "-h", "--help")
 # The options after the name are the command's: nothing of them is this framework's to read.

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from contrail.cli.mqadmin.choosing import require_topic
 from contrail.cli.mqadmin.java_text import message_text, queue_text, read_time, value_text
 from contrail.cli.mqadmin.message_facts import body_text
 from contrail.cli.mqadmin.options import Call, Command, Option, may, need
+from contrail.cli.topic_facts import require_topic
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
 from contrail.clock import SystemClock
@@ -235,7 +235,7 @@ COMMANDS = (
             _end("e"),
             may("c", "MessageNumber", "at most so many messages (128)"),
         ),
-        (206, 105, 31, 30, 29, 11),
+        (105, 31, 30, 29, 11),
     ),
     Command(
         "queryCq",

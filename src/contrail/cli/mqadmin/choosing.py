@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from contrail.cli.exits import CommandFailed, ExitCode, NotFound, exit_code_of
+from contrail.cli.exits import CommandFailed, ExitCode, exit_code_of
 from contrail.cli.mqadmin.options import Call
 from contrail.client.admin_values import BrokerAddress
 from contrail.client.blocking.admin import Admin
@@ -44,17 +44,3 @@ def on_each(addresses: list[str], work: Callable[[str], None]) -> None:
         raise failures[0]
     told = "; ".join(str(error) for error in failures)
     raise CommandFailed(f"{len(failures)} of {len(addresses)} brokers failed: {told}")
-
-
-def require_group(admin: Admin, group: str) -> None:
-    """Raises ``NotFound`` for a group without settings, offsets and members on any broker."""
-    if group in admin.groups(internal=True) or admin.group_topics(group):
-        return
-    if not admin.group_connections(group).is_online:
-        raise NotFound(f"no broker knows consumer group {group!r}: correct its name")
-
-
-def require_topic(admin: Admin, topic: str) -> None:
-    """Raises ``NotFound`` for a topic that no NameServer knows."""
-    if topic not in admin.topics():
-        raise NotFound(f"there is no topic {topic!r}: correct its name")

@@ -10,7 +10,7 @@ from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.mqadmin.java_text import truth
 from contrail.cli.mqadmin.options import Call, Command, may, switch
 from contrail.cli.mqadmin.sending import open_producer, send_rounds
-from contrail.client.admin_values import BrokerAddress
+from contrail.client.admin_values import BrokerRuntime
 from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
 from contrail.errors import ClientError
@@ -48,30 +48,30 @@ def _print_cluster(call: Call, admin: Admin) -> None:
     silent: list[str] = []
     for broker in brokers:
         try:
-            values = admin.broker_runtime(broker.address).values
+            runtime = admin.broker_runtime(broker.address)
         except ClientError:
             # It is shown all the same, with nothing known of it.
-            values = {}
+            runtime = BrokerRuntime(broker, {})
             silent.append(broker.address)
-        print(_totals_line(broker, values) if with_totals else _base_line(broker, values))
+        print(_totals_line(runtime) if with_totals else _base_line(runtime))
     if silent:
         raise CommandFailed(f"no answer from {', '.join(silent)}: see whether these brokers run")
 
 
-def _base_line(broker: BrokerAddress, values: Mapping[str, str]) -> str:
+def _base_line(runtime: BrokerRuntime) -> str:
+    broker, values = runtime.broker, runtime.values
     return _BASE.format(
         broker.cluster,
         broker.broker_name,
         broker.broker_id,
         broker.address,
-        values.get("brokerVersionDesc", ""),
-        f"{_figure(values, 'putTps'):9.2f}({_load(values, 'send')})",
-        f"{_figure(values, 'getTransferredTps'):9.2f}"
-        f"({_load(values, 'pull')}|{_load(values, 'ack')})",
-        _timer_text(values),
+        runtime.version,
+        f"{runtime.put_per_second:9.2f}({_load(values, 'send')})",
+        f"{runtime.get_per_second:9.2f}({_load(values, 'pull')}|{_load(values, 'ack')})",
+        _timer_text(runtime),
         values.get("pageCacheLockTimeMills", ""),
         f"{_hours(values):.2f}",
-        f"{_figure(values, 'commitLogDiskRatio'):.4f}",
+        f"{runtime.disk_used_ratio:.4f}",
         truth(values.get("brokerActive") == "true"),
     )
 
@@ -83,10 +83,10 @@ def _load(values: Mapping[str, str], pool: str) -> str:
     return f"{size},{values.get(f'{pool}ThreadPoolQueueHeadWaitTimeMills', absent)}ms"
 
 
-def _timer_text(values: Mapping[str, str]) -> str:
-    behind = [int(_figure(values, name)) for name in ("timerReadBehind", "timerOffsetBehind")]
-    waiting = _figure(values, "timerCongestNum") / 10_000
-    rates = [_figure(values, name) for name in ("timerEnqueueTps", "timerDequeueTps")]
+def _timer_text(runtime: BrokerRuntime) -> str:
+    behind = [int(runtime.first_figure(name)) for name in ("timerReadBehind", "timerOffsetBehind")]
+    waiting = runtime.first_figure("timerCongestNum") / 10_000
+    rates = [runtime.first_figure(name) for name in ("timerEnqueueTps", "timerDequeueTps")]
     return f"{behind[0]}-{behind[1]}({waiting:.1f}w, {rates[0]:.1f}, {rates[1]:.1f})"
 
 
@@ -95,23 +95,15 @@ def _hours(values: Mapping[str, str]) -> float:
     return (SystemClock().now_ms() - int(earliest_ms)) / _HOUR_MS if earliest_ms else 0.0
 
 
-def _figure(values: Mapping[str, str], name: str) -> float:
-    """The first figure of a value, which may hold several; 0 for none."""
-    pieces = values.get(name, "").split()
-    try:
-        return float(pieces[0]) if pieces else 0.0
-    except ValueError:
-        return 0.0  # A broker of another make.
-
-
-def _totals_line(broker: BrokerAddress, values: Mapping[str, str]) -> str:
-    days = (("TodayMorning", "YesterdayMorning"), ("TodayNow", "TodayMorning"))
-    totals = [
-        int(_figure(values, f"{kind}Total{end}") - _figure(values, f"{kind}Total{begin}"))
-        for end, begin in days
-        for kind in ("msgPut", "msgGet")
-    ]
-    return _MORE.format(broker.cluster, broker.broker_name, *totals)
+def _totals_line(runtime: BrokerRuntime) -> str:
+    return _MORE.format(
+        runtime.broker.cluster,
+        runtime.broker.broker_name,
+        runtime.put_count_yesterday,
+        runtime.get_count_yesterday,
+        runtime.put_count_today,
+        runtime.get_count_today,
+    )
 
 
 def cluster_rt(call: Call, admin: Admin) -> None:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from contrail.cli.exits import NotFound
-from contrail.cli.mqadmin.choosing import require_group
-from contrail.cli.mqadmin.java_text import front, second_time, version_text
+from contrail.cli.group_facts import queue_owners, require_group, running_infos
+from contrail.cli.mqadmin.java_text import front, second_time
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.cli.mqadmin.running_info import is_push, running_text, stuck_lines
 from contrail.client.admin_values import ClientConnection, GroupConnections, GroupLag, QueueLag
@@ -20,6 +20,7 @@ from contrail.protocol.bodies.connections import (
     decode_producer_table,
 )
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo
+from contrail.protocol.client_versions import client_version_name
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.json_style import MessageQueue
 
@@ -38,7 +39,7 @@ def consumer_progress(call: Call, admin: Admin) -> None:
     if group is None:
         _print_all_groups(admin)
         return
-    require_group(admin, group)
+    require_group(admin, group, may_be_made=False)
     lag = admin.lag(group, call.maybe("t"))
     clients = _clients_by_queue(admin, group) if call.truth("s") else None
     _print_progress(lag, clients)
@@ -65,11 +66,8 @@ def _diff(one: QueueLag) -> int:
 
 
 def _clients_by_queue(admin: Admin, group: str) -> dict[MessageQueue, str]:
-    found: dict[MessageQueue, str] = {}
-    for one in admin.group_connections(group).connections:
-        queues = admin.running_info(group, one.client_id).queues
-        found |= dict.fromkeys(queues, one.client_id.partition("@")[0])
-    return found
+    owners = queue_owners(running_infos(admin, admin.group_connections(group)))
+    return {queue: client_id.partition("@")[0] for queue, client_id in owners.items()}
 
 
 def _print_all_groups(admin: Admin) -> None:
@@ -94,7 +92,7 @@ def _print_group(admin: Admin, group: str) -> None:
     is_pull = members.consume_type == _PULL_TYPE
     kind = "" if not count else "PULL" if is_pull else "PUSH"
     model = members.message_model if count and not is_pull else ""
-    shown = version_text(version) if count else "OFFLINE"
+    shown = client_version_name(version) if count else "OFFLINE"
     rate, behind = int(lag.consumed_per_second), sum(map(_diff, lag.queues))
     print(_OVERVIEW.format(front(group, 64), count, shown, kind, model, rate, behind))
 
@@ -104,7 +102,7 @@ def consumer_connection(call: Call, admin: Admin) -> None:
     line = "{:<36} {:<22} {:<10} {}"
     print(line.format("#ClientId", "#ClientAddr", "#Language", "#Version"))
     for one in members.connections:
-        version = version_text(one.version)
+        version = client_version_name(one.version)
         print(line.format(one.client_id, one.address, one.language, version))
     print("\nBelow is subscription:")
     print(f"{'#Topic':<20} #SubExpression")
@@ -156,7 +154,7 @@ def consumer_status(call: Call, admin: Admin) -> None:
         folder.mkdir(exist_ok=True)
         path = folder / one.client_id.replace("/", "_")
         path.write_text(running_text(info), encoding="utf-8")
-        print(line.format(index, one.client_id, version_text(one.version), path))
+        print(line.format(index, one.client_id, client_version_name(one.version), path))
     _print_verdict(infos)
 
 
@@ -193,7 +191,7 @@ def producer_connection(call: Call, admin: Admin) -> None:
     for index, one in enumerate(members, 1):
         print(
             f"{index:04d}  {one.client_id:<32} {one.address:<22} {one.language:<8} "
-            f"{version_text(one.version)}"
+            f"{client_version_name(one.version)}"
         )
 
 

@@ -8,7 +8,6 @@ from dataclasses import replace
 from pathlib import Path
 
 from contrail.cli.mqadmin.choosing import masters_of
-from contrail.cli.mqadmin.java_text import version_text
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.cli.mqadmin.stats import day_count, stat_item
 from contrail.client.admin_values import BrokerRuntime
@@ -27,6 +26,7 @@ from contrail.model.topic import (
 )
 from contrail.protocol.bodies.groups import decode_group_table
 from contrail.protocol.bodies.tables import TopicList
+from contrail.protocol.client_versions import client_version_name
 from contrail.protocol.codes import RequestCode
 
 _EXPORTED_SETTINGS = (
@@ -191,17 +191,12 @@ def _rates(admin: Admin, runtime: BrokerRuntime) -> tuple[dict[str, float], dict
         "scheduleInTps": delayed.minute.per_second if delayed else 0.0,
     }
     counts = {
-        "normalOneDayInNum": _yesterday(runtime, "msgPutTotal"),
-        "normalOneDayOutNum": _yesterday(runtime, "msgGetTotal"),
+        "normalOneDayInNum": runtime.put_count_yesterday,
+        "normalOneDayOutNum": runtime.get_count_yesterday,
         "transOneDayInNum": day_count(half) if half else 0,
         "scheduleOneDayInNum": day_count(delayed) if delayed else 0,
     }
     return rates, counts
-
-
-def _yesterday(runtime: BrokerRuntime, name: str) -> int:
-    ends = [runtime.values.get(f"{name}{day}Morning", "0") for day in ("Today", "Yesterday")]
-    return int(ends[0]) - int(ends[1])
 
 
 def _clients(admin: Admin, groups: Mapping[str, SubscriptionGroupConfig]) -> list[str]:
@@ -210,7 +205,7 @@ def _clients(admin: Admin, groups: Mapping[str, SubscriptionGroupConfig]) -> lis
         for group in groups
         for one in admin.group_connections(group, allow_partial=True).connections
     ]
-    return sorted({f"{one.language}%{version_text(one.version)}" for one in members})
+    return sorted({f"{one.language}%{client_version_name(one.version)}" for one in members})
 
 
 COMMANDS = (

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from contrail.cli.mqadmin.choosing import chosen_addresses, on_each, require_group
+from contrail.cli.group_facts import require_group
+from contrail.cli.mqadmin.choosing import chosen_addresses, on_each
 from contrail.cli.mqadmin.java_text import group_facts, group_text, truth, value_text
 from contrail.cli.mqadmin.options import Call, Command, may, need
 from contrail.cli.mqadmin.topic_changes import read_attributes, read_list, submit_list
@@ -67,7 +68,7 @@ def update_sub_group_list(call: Call, admin: Admin) -> None:
 
 def delete_sub_group(call: Call, admin: Admin) -> None:
     group, cluster = call.text("g"), call.maybe("c")
-    require_group(admin, group)
+    require_group(admin, group, may_be_made=False)
     fields = {"groupName": group, "cleanOffset": truth(call.truth("r"))}
     where = "" if call.has("b") else f" in cluster [{cluster}]"
 
@@ -85,7 +86,7 @@ def delete_sub_group(call: Call, admin: Admin) -> None:
 
 def get_consumer_config(call: Call, admin: Admin) -> None:
     group = call.text("g")
-    require_group(admin, group)
+    require_group(admin, group, may_be_made=False)
     clusters = {one.broker_name: one.cluster for one in admin.brokers()}
     for broker, config in sorted(admin.group_config(group).items()):
         rule = "=" * 29

@@ -1,4 +1,4 @@
-"""Values as Apache's tool prints them: times in local time, versions, queues, messages."""
+"""Values as Apache's tool prints them: times in local time, queues, messages."""
 
 from __future__ import annotations
 
@@ -11,30 +11,6 @@ from contrail.errors import OptionInvalid
 from contrail.model.group import GroupRetryPolicy, SubscriptionGroupConfig
 from contrail.model.topic import Perm, TopicConfig
 from contrail.protocol.json_style import MessageQueue
-
-_FIRST_VERSIONS = (
-    *("V3_0_0_SNAPSHOT", "V3_0_0_ALPHA1", "V3_0_0_BETA1", "V3_0_0_BETA2", "V3_0_0_BETA3"),
-    *("V3_0_0_BETA4", "V3_0_0_BETA5", "V3_0_0_BETA6_SNAPSHOT", "V3_0_0_BETA6"),
-    *("V3_0_0_BETA7_SNAPSHOT", "V3_0_0_BETA7", "V3_0_0_BETA8_SNAPSHOT", "V3_0_0_BETA8"),
-    *("V3_0_0_BETA9_SNAPSHOT", "V3_0_0_BETA9", "V3_0_0_FINAL"),
-)
-
-
-def _all_versions() -> tuple[str, ...]:
-    """RocketMQ's releases in the order of their numbers: a snapshot before each."""
-    lines = [(3, 0, range(1, 16)), (3, 1, range(10)), (3, 2, range(10))]
-    lines += [(3, minor, range(1, 10)) for minor in range(3, 10)]
-    lines += [(major, minor, range(10)) for major in (4, 5) for minor in range(10)]
-    names = [f"V{major}_{minor}_{last}" for major, minor, lasts in lines for last in lasts]
-    return (*_FIRST_VERSIONS, *(one for name in names for one in (f"{name}_SNAPSHOT", name)))
-
-
-_VERSIONS = _all_versions()
-
-
-def version_text(version: int) -> str:
-    """The release with a number; later ones than we know are the last one, as for Apache."""
-    return _VERSIONS[min(max(0, version), len(_VERSIONS) - 1)]
 
 
 def comma_time(ms: int) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from contrail.cli.exits import NotFound
-from contrail.cli.mqadmin.choosing import require_group
+from contrail.cli.group_facts import require_group
 from contrail.cli.mqadmin.java_text import front, read_time, truth
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.client.blocking.admin import Admin
@@ -97,7 +97,7 @@ def reset_offset_by_time_old(call: Call, admin: Admin) -> None:
 
 
 def _reaches(admin: Admin, group: str, topic: str) -> list[_Reach]:
-    require_group(admin, group)
+    require_group(admin, group, may_be_made=False)
     consumed = [
         _Reach(one.queue, one.broker_offset, one.consumer_offset)
         for one in admin.lag(group, topic).queues
@@ -121,7 +121,7 @@ def skip_accumulated_message(call: Call, admin: Admin) -> None:
 
 def clone_group_offset(call: Call, admin: Admin) -> None:
     source, destination, topic = call.text("s"), call.text("d"), call.text("t")
-    require_group(admin, source)
+    require_group(admin, source, may_be_made=False)
     admin.clone_offsets(source, destination, topic, offline=call.truth("o", True))
     print(
         f"clone group offset success. srcGroup[{source}], destGroup=[{destination}], topic[{topic}]"

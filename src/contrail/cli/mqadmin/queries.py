@@ -11,10 +11,10 @@ from contrail.cli.mqadmin.message_facts import print_message
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.cli.mqadmin.running_info import is_push
 from contrail.cli.mqadmin.sending import open_producer
+from contrail.cli.sending import message_copy
 from contrail.client.admin_messages import says_damaged
 from contrail.client.blocking.admin import Admin
-from contrail.client.message import Message, ReceivedMessage
-from contrail.client.reserved_names import RESERVED_NAMES
+from contrail.client.message import ReceivedMessage
 from contrail.errors import (
     BrokerRefused,
     ConfigError,
@@ -80,15 +80,7 @@ def _push(call: Call, admin: Admin, message: ReceivedMessage) -> None:
 
 
 def _send_again(call: Call, message: ReceivedMessage) -> None:
-    own = {name: text for name, text in message.properties.items() if name not in RESERVED_NAMES}
-    copy = Message(
-        message.topic,
-        message.body,
-        tags=message.tags,
-        keys=message.keys,
-        properties=own,
-        flag=message.flag,
-    )
+    copy = message_copy(message, message.topic, message.properties)
     print(f"prepare resend msg. originalMsgId={message.message_id}")
     with open_producer(call) as producer:
         print(receipt_text(producer.send(copy)))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contrail.cli.mqadmin.choosing import require_topic
 from contrail.cli.mqadmin.java_text import front
 from contrail.cli.mqadmin.options import Call, Command, may, switch
+from contrail.cli.topic_facts import require_topic
 from contrail.client.blocking.admin import Admin
 from contrail.errors import BrokerRefused, ClientError, RouteMissing
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX

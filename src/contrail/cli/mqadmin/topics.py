@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contrail.cli.mqadmin.choosing import require_topic
 from contrail.cli.mqadmin.java_text import comma_time, front, map_text
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
+from contrail.cli.topic_facts import require_topic
 from contrail.client.admin_values import QueueStats, TopicStats
 from contrail.client.blocking.admin import Admin
 from contrail.client.state.allocation import Averagely
@@ -141,6 +141,6 @@ COMMANDS = (
         "How queues would be shared among clients.",
         allocate_mq,
         (TOPIC, need("i", "ipList", "clients, with commas between them")),
-        (206, 105),
+        (105,),
     ),
 )
