@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from contrail.errors import OptionInvalid
 
 
-def parse_pairs(option: str, texts: Iterable[str]) -> dict[str, str]:
+def parse_pairs(option: str, texts: Iterable[str] | None) -> dict[str, str]:
     """The values by name; of a name that is given twice the last one counts.
 
     Raises:
         OptionInvalid: a piece has no name or no ``=``.
     """
     pairs: dict[str, str] = {}
-    for text in texts:
+    for text in texts or ():
         name, found, value = text.partition("=")
         if not found or not name.strip():
-            raise OptionInvalid(f"{option} {text!r} is no NAME=VALUE")
+            raise OptionInvalid(f"{option} {text!r} is not NAME=VALUE")
         pairs[name.strip()] = value.strip()
     return pairs

@@ -14,6 +14,7 @@ import typer
 
 from contrail.broker.app import Broker
 from contrail.broker.settings import BrokerSettings, read_broker_settings
+from contrail.cli.assignments import parse_pairs
 from contrail.cli.broker_admin import config as config_command
 from contrail.cli.broker_admin import status
 from contrail.cli.broker_drain import drain, undrain
@@ -29,7 +30,6 @@ from contrail.cli.server_options import (
     PrintConfig,
     Settings,
     given,
-    parse_assignments,
     print_settings,
     read_properties,
 )
@@ -90,7 +90,7 @@ def broker(
     found = {
         **default_properties(os.environ),
         **(read_properties(config) if config is not None else {}),
-        **parse_assignments(settings or ()),
+        **parse_pairs("--set", settings),
         **options,
     }
     read, advertised = read_with_address(found, outgoing_address)

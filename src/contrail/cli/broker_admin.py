@@ -88,7 +88,7 @@ def config(
     as_json: AsJson = False,
 ) -> None:
     """Show a broker's settings and which can be changed while it runs; or change them."""
-    wanted = parse_pairs("--set", changes or ())
+    wanted = parse_pairs("--set", changes)
     with open_admin(namesrv, ctx) as client:
         brokers = [one for one in _meant(client, name) if one.is_master or name != ALL]
         before = {one: client.broker_config(one.address) for one in brokers}

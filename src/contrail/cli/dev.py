@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contrail.cli.assignments import parse_pairs
 from contrail.cli.logs import LogLevel, set_up_logs
 from contrail.cli.output import AsJson
-from contrail.cli.server_options import LogLevelOption, Settings, parse_assignments
+from contrail.cli.server_options import LogLevelOption, Settings
 
 if TYPE_CHECKING:
     from contrail.cli.dev_servers import DevServers
@@ -54,7 +55,7 @@ def dev(
     log_level: LogLevelOption = LogLevel.WARNING,
 ) -> None:
     """Run a NameServer and a broker on this host, and say what to try; Ctrl-C ends both."""
-    assignments = parse_assignments(settings or ())
+    assignments = parse_pairs("--set", settings)
     set_up_logs(level=log_level)
     # Nothing that is made until the servers are ready is garbage; they switch it on again.
     gc.disable()

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from contrail.cli.assignments import parse_pairs
 from contrail.cli.logs import LogFormat, LogLevel, set_up_logs
 from contrail.cli.open_files import limits_within, raise_open_files_limit
 from contrail.cli.server_options import (
@@ -21,7 +22,6 @@ from contrail.cli.server_options import (
     PrintConfig,
     Settings,
     given,
-    parse_assignments,
     print_settings,
     read_properties,
 )
@@ -59,7 +59,7 @@ def namesrv(
     log_file: LogFile = None,
 ) -> None:
     """Run a NameServer: brokers register with it, clients ask it where topics are."""
-    options = parse_assignments(settings or ()) | given(
+    options = parse_pairs("--set", settings) | given(
         {"listenAddress": listen, "listenPort": port, **_files_in(folder)}
     )
     found, source = _gather(config, options)

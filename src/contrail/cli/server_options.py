@@ -57,21 +57,6 @@ def read_properties(path: Path) -> dict[str, str]:
         raise ConfigError(f"the settings in {path} are not UTF-8 text: {error}") from error
 
 
-def parse_assignments(texts: Iterable[str]) -> dict[str, str]:
-    """``name=value`` texts from the command line.
-
-    Raises:
-        ConfigError: a text is no assignment.
-    """
-    found = {}
-    for text in texts:
-        name, sign, value = text.partition("=")
-        if not sign or not name.strip():
-            raise ConfigError(f"--set {text!r} is refused: write NAME=VALUE")
-        found[name.strip()] = value.strip()
-    return found
-
-
 def given(values: Mapping[str, object | None]) -> dict[str, str]:
     """The settings of the options that were given."""
     return {name: str(value) for name, value in values.items() if value is not None}

@@ -19,6 +19,11 @@ def store_folder(folder: Path) -> Path:
     return inner if not _is_store(folder) and _is_store(inner) else folder
 
 
+def found_store(given: str | None) -> str | None:
+    """The store that is meant by ``--store-path``."""
+    return None if given is None else str(store_folder(Path(given)))
+
+
 def _is_store(folder: Path) -> bool:
     try:
         return any((folder / name).exists() for name in _SIGNS)

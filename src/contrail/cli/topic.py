@@ -90,7 +90,7 @@ def create(
 ) -> None:
     """Create a topic on every broker; one that is there gets more queues or other settings."""
     require_queue_count(queues)
-    given = parse_pairs("--attribute", attributes or ())
+    given = parse_pairs("--attribute", attributes)
     if message_type is not None:
         given[MESSAGE_TYPE_ATTRIBUTE] = _message_type(message_type)
     settings: dict[str, Any] = {

@@ -17,7 +17,6 @@ from contrail.cli.broker import (
     read_with_address,
     warnings,
 )
-from contrail.cli.server_options import parse_assignments
 from contrail.errors import ConfigError
 
 ROOT = {"storePathRootDir": "data/store"}
@@ -116,16 +115,6 @@ def test_the_flush_says_what_it_means() -> None:
     assert "SYNC_FLUSH (a message is acknowledged once it is on the disk)" in text
     assert "port 10911, fast port 10909" in text
     assert "settings: broker.conf" in text
-
-
-def test_assignments_are_taken_apart_at_their_first_sign() -> None:
-    assert parse_assignments(["a=1", "b = x=y", "c="]) == {"a": "1", "b": "x=y", "c": ""}
-
-
-@pytest.mark.parametrize("text", ["a", "=1", " =1", ""])
-def test_what_is_no_assignment_is_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="NAME=VALUE"):
-        parse_assignments([text])
 
 
 @pytest.mark.parametrize("port", ["1", "2"])

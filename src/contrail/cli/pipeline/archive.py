@@ -6,9 +6,10 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
+from contrail.cli.assignments import parse_pairs
 from contrail.cli.output import complain
 from contrail.cli.pipeline import shared
-from contrail.cli.pipeline.options import found_store, named_options
+from contrail.cli.store_folder import found_store
 from contrail.cli.target import ContextName, NameServers
 from contrail.cli.times import parse_duration, parse_time
 
@@ -77,7 +78,7 @@ def archive(
     """Keep topics as Parquet files, each message once, before retention deletes them."""
     shared.require_spark()
     with shared.failures():
-        cluster: shared.Cluster | shared.Folders = shared.Folders(named_options(option))
+        cluster: shared.Cluster | shared.Folders = shared.Folders(parse_pairs("--option", option))
         if store_path is None:
             cluster = shared.reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.archive import ArchiveSettings

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from contrail.cli.pipeline.options import found_store, named_options
+from contrail.cli.assignments import parse_pairs
 from contrail.cli.pipeline.shared import (
     AsJson,
     Cluster,
@@ -20,6 +20,7 @@ from contrail.cli.pipeline.shared import (
     require_spark,
     run,
 )
+from contrail.cli.store_folder import found_store
 from contrail.cli.target import ContextName, NameServers
 from contrail.cli.times import parse_time
 from contrail.model.topic import TRACE_TOPIC
@@ -80,7 +81,7 @@ def report(
     require_spark()
     is_offline = archive is not None or store_path is not None
     with failures():
-        cluster: Cluster | Folders = Folders(named_options(option))
+        cluster: Cluster | Folders = Folders(parse_pairs("--option", option))
         if namesrv is not None or ctx is not None or not is_offline:
             cluster = reached(namesrv, ctx, option)
     from contrail.pipeline.jobs.report import ReportSettings, check

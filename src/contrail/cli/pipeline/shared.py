@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 import typer
 
 from contrail import errors
+from contrail.cli.assignments import parse_pairs
 from contrail.cli.exits import ExitCode, exit_code_of
 from contrail.cli.output import complain
 from contrail.cli.pipeline.ending import is_ending, quiet_end, wait_for_the_end
-from contrail.cli.pipeline.options import named_options
 from contrail.cli.target import target
 from contrail.errors import (
     ContrailError,
@@ -121,7 +121,7 @@ def reached(namesrv: str | None, context: str | None, option: list[str] | None =
         options["tls.enable"] = "true"
     if found.tls_ca is not None:
         options["tls.client.trustCertPath"] = os.path.abspath(found.tls_ca)
-    return Cluster(found.namesrv, {**options, **named_options(option)})
+    return Cluster(found.namesrv, {**options, **parse_pairs("--option", option)})
 
 
 def checkpoint_folder(given: str | None, dry_run: bool) -> str:
@@ -150,7 +150,7 @@ def run(job: Callable[..., Summary], settings: Any, running: Running) -> None:
     """
     bars: list[ProgressBar] = []
     with quiet_end(lambda: clear(bars)), failures():
-        conf = spark_settings(running.conf)
+        conf = parse_pairs("--conf", running.conf)
         from contrail.pipeline.jobs.session import SessionToOpen
 
         spark = SessionToOpen(f"contrail {job.__name__}", master=running.master, conf=conf)
@@ -327,21 +327,6 @@ def _agree(plan: Summary) -> None:
         )
     print_summary(plan, as_json=False)
     typer.confirm("Do this?", abort=True, err=True)
-
-
-def spark_settings(given: list[str] | None) -> dict[str, str]:
-    """``--conf`` texts as a table.
-
-    Raises:
-        PipelineError: one is not of the form ``NAME=VALUE``.
-    """
-    settings = {}
-    for one in given or ():
-        name, found, value = one.partition("=")
-        if not found or not name:
-            raise PipelineError(f"--conf {one!r} is not NAME=VALUE")
-        settings[name] = value
-    return settings
 
 
 def _text(value: object) -> str:

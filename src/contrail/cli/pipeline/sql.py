@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from contrail.cli.assignments import parse_pairs
 from contrail.cli.output import complain
 from contrail.cli.pipeline.ending import is_ending, quiet_end
-from contrail.cli.pipeline.options import found_store
 from contrail.cli.pipeline.shared import (
     AsJson,
     Conf,
@@ -22,8 +22,8 @@ from contrail.cli.pipeline.shared import (
     reached,
     require_spark,
     shown_progress,
-    spark_settings,
 )
+from contrail.cli.store_folder import found_store
 from contrail.cli.target import ContextName, NameServers
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _run(
     from contrail.pipeline.jobs.sql import sql
     from contrail.pipeline.jobs.sql_output import Output
 
-    spark = SessionToOpen("contrail sql", master=master, conf=spark_settings(conf))
+    spark = SessionToOpen("contrail sql", master=master, conf=parse_pairs("--conf", conf))
     try:
         # Lines that are printed and a bar would run into each other.
         if settings.output is not Output.TABLE and settings.out is None:
