@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from contrail.cli.mqadmin.java_text import message_text, queue_text, read_time, value_text
+from contrail.cli.mqadmin.java_text import message_text, read_time, value_text
 from contrail.cli.mqadmin.message_facts import body_text
 from contrail.cli.mqadmin.options import Call, Command, Option, may, need
 from contrail.cli.topic_facts import require_topic
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
+from contrail.client.state.allocation import queue_text
 from contrail.clock import SystemClock
 from contrail.errors import ConfigError, OptionInvalid
 from contrail.model import fastjson

@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Any
 
 from contrail.client.message import ReceivedMessage, SendReceipt
+from contrail.client.state.allocation import queue_text
 from contrail.errors import OptionInvalid
 from contrail.model.group import GroupRetryPolicy, SubscriptionGroupConfig
 from contrail.model.topic import Perm, TopicConfig
-from contrail.protocol.json_style import MessageQueue
 
 
 def comma_time(ms: int) -> str:
@@ -75,13 +75,6 @@ def value_text(value: object) -> str:
 
 def map_text(values: Mapping[Any, object]) -> str:
     return f"{{{', '.join(f'{name}={value_text(value)}' for name, value in values.items())}}}"
-
-
-def queue_text(queue: MessageQueue) -> str:
-    return (
-        f"MessageQueue [topic={queue.topic}, brokerName={queue.broker_name}, "
-        f"queueId={queue.queue_id}]"
-    )
 
 
 def perm_text(perm: int) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from contrail.cli.mqadmin.java_text import compact_time, queue_text, truth
+from contrail.cli.mqadmin.java_text import compact_time, truth
+from contrail.client.state.allocation import queue_text
 from contrail.protocol.bodies.running_info import ConsumerRunningInfo, ProcessQueue
 
 _PUSH_TYPE = "CONSUME_PASSIVELY"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import NamedTuple, Protocol, TypeVar
 
 from contrail.client.state.consistent_hash import HashRing
 from contrail.errors import ClientError, ConfigError
@@ -55,44 +55,61 @@ def sorted_client_ids(client_ids: Iterable[str]) -> list[str]:
     return sorted(client_ids, key=java_order)
 
 
-class Averagely:
+class _Part(NamedTuple):
+    """A member, and what it has a part of."""
+
+    group: str
+    client_id: str
+    queues: Sequence[MessageQueue]
+    client_ids: Sequence[str]
+
+    @property
+    def place(self) -> int:
+        return self.client_ids.index(self.client_id)
+
+
+class _Sharing:
+    """A strategy whose members share all queues; ``_share`` is asked of those who take part."""
+
+    def allocate(
+        self,
+        group: str,
+        client_id: str,
+        queues: Sequence[MessageQueue],
+        client_ids: Sequence[str],
+    ) -> list[MessageQueue]:
+        for given, what in ((client_id, "client id"), (queues, "queue"), (client_ids, "member")):
+            if not given:
+                raise ClientError(f"queues of group {group!r} cannot be shared: there is no {what}")
+        part = _Part(group, client_id, queues, client_ids)
+        return self._share(part) if client_id in client_ids else []
+
+    def _share(self, part: _Part) -> list[MessageQueue]:
+        raise NotImplementedError
+
+
+class Averagely(_Sharing):
     """Each member a run of neighbouring queues; the first ones get one more."""
 
     name = "AVG"
 
-    def allocate(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        client_ids: Sequence[str],
-    ) -> list[MessageQueue]:
-        if not _takes_part(group, client_id, queues, client_ids):
-            return []
-        index = client_ids.index(client_id)
-        least, left_over = divmod(len(queues), len(client_ids))
+    def _share(self, part: _Part) -> list[MessageQueue]:
+        index = part.place
+        least, left_over = divmod(len(part.queues), len(part.client_ids))
         start = index * least + min(index, left_over)
-        return list(queues[start : start + least + (index < left_over)])
+        return list(part.queues[start : start + least + (index < left_over)])
 
 
-class AveragelyByCircle:
+class AveragelyByCircle(_Sharing):
     """Queues dealt out like cards."""
 
     name = "AVG_BY_CIRCLE"
 
-    def allocate(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        client_ids: Sequence[str],
-    ) -> list[MessageQueue]:
-        if not _takes_part(group, client_id, queues, client_ids):
-            return []
-        return list(queues[client_ids.index(client_id) :: len(client_ids)])
+    def _share(self, part: _Part) -> list[MessageQueue]:
+        return list(part.queues[part.place :: len(part.client_ids)])
 
 
-class ConsistentHash:
+class ConsistentHash(_Sharing):
     """Members on a hash ring: one that joins or leaves moves few queues."""
 
     name = "CONSISTENT_HASH"
@@ -102,20 +119,13 @@ class ConsistentHash:
             raise ConfigError(f"virtual_node_count must be 0 or more, it is {virtual_node_count}")
         self._virtual_node_count = virtual_node_count
 
-    def allocate(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        client_ids: Sequence[str],
-    ) -> list[MessageQueue]:
-        if not _takes_part(group, client_id, queues, client_ids):
-            return []
-        ring = HashRing(client_ids, self._virtual_node_count)
-        return [queue for queue in queues if ring.client_for(_java_text(queue)) == client_id]
+    def _share(self, part: _Part) -> list[MessageQueue]:
+        ring = HashRing(part.client_ids, self._virtual_node_count)
+        own = part.client_id
+        return [queue for queue in part.queues if ring.client_for(queue_text(queue)) == own]
 
 
-class ByMachineRoom:
+class ByMachineRoom(_Sharing):
     """Only queues of brokers named ``room@broker``, for the rooms given, shared evenly."""
 
     name = "MACHINE_ROOM"
@@ -123,17 +133,9 @@ class ByMachineRoom:
     def __init__(self, rooms: Collection[str]) -> None:
         self._rooms = frozenset(rooms)
 
-    def allocate(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        client_ids: Sequence[str],
-    ) -> list[MessageQueue]:
-        if not _takes_part(group, client_id, queues, client_ids):
-            return []
-        near = [queue for queue in queues if self._is_near(queue.broker_name)]
-        index, count = client_ids.index(client_id), len(client_ids)
+    def _share(self, part: _Part) -> list[MessageQueue]:
+        near = [queue for queue in part.queues if self._is_near(queue.broker_name)]
+        index, count = part.place, len(part.client_ids)
         least, left_over = divmod(len(near), count)
         share = near[index * least : (index + 1) * least]
         if index < left_over:
@@ -146,7 +148,7 @@ class ByMachineRoom:
         return len(pieces) == 2 and pieces[0] in self._rooms
 
 
-class MachineRoomNearby:
+class MachineRoomNearby(_Sharing):
     """Queues go to members in their own machine room; those of a room without members to all.
 
     ``queue_room`` and ``client_room`` say where a queue's broker and a client id are.
@@ -164,15 +166,8 @@ class MachineRoomNearby:
         self._client_room = client_room
         self.name = f"MACHINE_ROOM_NEARBY-{inner.name}"
 
-    def allocate(
-        self,
-        group: str,
-        client_id: str,
-        queues: Sequence[MessageQueue],
-        client_ids: Sequence[str],
-    ) -> list[MessageQueue]:
-        if not _takes_part(group, client_id, queues, client_ids):
-            return []
+    def _share(self, part: _Part) -> list[MessageQueue]:
+        group, client_id, queues, client_ids = part
         queues_by_room = _by_room(queues, self._queue_room, "queue")
         clients_by_room = _by_room(client_ids, self._client_room, "client")
         here = self._client_room(client_id)
@@ -231,16 +226,7 @@ def strategy_named(name: str) -> AllocationStrategy:
     )
 
 
-def _takes_part(
-    group: str, client_id: str, queues: Sequence[MessageQueue], client_ids: Sequence[str]
-) -> bool:
-    for given, what in ((client_id, "client id"), (queues, "queue"), (client_ids, "member")):
-        if not given:
-            raise ClientError(f"queues of group {group!r} cannot be shared: there is no {what}")
-    return client_id in client_ids
-
-
-def _java_text(queue: MessageQueue) -> str:
+def queue_text(queue: MessageQueue) -> str:
     """A queue as Java prints it, which is what its place on the ring is taken from."""
     topic, broker_name, queue_id = queue
     return f"MessageQueue [topic={topic}, brokerName={broker_name}, queueId={queue_id}]"
