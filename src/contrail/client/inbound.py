@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import logging
+import sys
+import threading
+import traceback
 from collections.abc import Callable, Coroutine, Mapping
+from types import FrameType
 from typing import Any, Protocol
 
 from contrail.client.compression import readable
@@ -11,7 +15,6 @@ from contrail.client.decoding import received_message
 from contrail.client.message import ReceivedMessage
 from contrail.client.name_servers import NameServers
 from contrail.client.sides import ConsumerSide, ProducerSide, TransactionCheck
-from contrail.client.thread_stacks import thread_stacks
 from contrail.clock import Clock
 from contrail.errors import ContrailError, MessageUnreadable, RequestRejected
 from contrail.model.properties import ARRIVE_TIME, CORRELATION_ID, PGROUP, decode_properties
@@ -23,6 +26,8 @@ from contrail.protocol.json_style import encode_body
 from contrail.wire.connection import Connection
 
 _log = logging.getLogger(__name__)
+
+_STACKS_CHARACTERS_MAX = 100_000
 
 
 class Host(Protocol):
@@ -138,7 +143,7 @@ class Inbound:
         given = info.get("properties")
         info["properties"] = {**known, **(given if isinstance(given, Mapping) else {})}
         if request.fields.get("jstackEnable", "").lower() == "true":
-            info["jstack"] = thread_stacks()
+            info["jstack"] = _thread_stacks()
         connection.reply(request, Response(body=encode_body(info)))
 
     def _consume_directly(self, request: Request, connection: Connection) -> None:
@@ -182,3 +187,17 @@ def _number(request: Request, name: str) -> int:
         raise RequestRejected(
             ResponseCode.SYSTEM_ERROR, f"field {name} of request {request.code} is no number"
         ) from error
+
+
+def _thread_stacks() -> str:
+    """The stacks of all threads, each under its name, the innermost call last."""
+    names = {thread.ident: thread.name for thread in threading.enumerate()}
+    texts = [
+        _stack(names.get(ident, str(ident)), frame)
+        for ident, frame in sys._current_frames().items()
+    ]
+    return "\n".join(sorted(texts))[:_STACKS_CHARACTERS_MAX]
+
+
+def _stack(name: str, frame: FrameType) -> str:
+    return f"{name}\n{''.join(traceback.format_stack(frame))}"

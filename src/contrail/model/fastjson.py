@@ -149,6 +149,15 @@ class Fields:
         value = self._values.get(name)
         return default if value is None else whole_number(value, f"{self._place}.{name}")
 
+    def rate(self, name: str) -> float:
+        """A number with or without decimals; 0 when absent."""
+        value = self._values.get(name)
+        if value is None:
+            return 0.0
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return self._refuse(name, "a number")
+        return float(value)
+
     def boolean(self, name: str, default: bool) -> bool:
         value = self._values.get(name)
         known = {"true": True, "false": False, "1": True, "0": False}.get(str(value).lower())

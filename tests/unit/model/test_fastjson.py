@@ -216,3 +216,11 @@ def test_what_strangers_send_is_standard_json_unless_it_is_short() -> None:
         loads(long, dialect_is_short=True)
     assert loads("{1:'x',}", dialect_is_short=True) == {"1": "x"}
     assert loads("[" + "1," * 9999 + "1]", dialect_is_short=True) == [1] * 10_000
+
+
+def test_a_rate_may_have_decimals_and_is_0_when_absent() -> None:
+    fields = Fields({"tps": 1.5, "whole": 2, "odd": "3", "truth": True, "none": None}, "stats")
+    assert [fields.rate(name) for name in ("tps", "whole", "none", "gone")] == [1.5, 2.0, 0.0, 0.0]
+    for name in ("odd", "truth"):
+        with pytest.raises(FastJsonError, match=rf"stats\.{name} must be a number"):
+            fields.rate(name)

@@ -17,7 +17,6 @@ from contrail.model.group import (
     check_group_name,
     is_system_group,
 )
-from contrail.model.queue import QueueId
 from contrail.model.topic import (
     SEND_FORBIDDEN_TOPICS,
     SYSTEM_TOPICS,
@@ -135,11 +134,6 @@ def test_a_bad_delay_level_is_named(piece: str) -> None:
 def test_no_delay_level_at_all_is_refused() -> None:
     with pytest.raises(ConfigError, match="empty"):
         parse_delay_levels("  ")
-
-
-def test_a_queue_id_reads_as_topic_and_number() -> None:
-    assert str(QueueId("orders", 3)) == "orders/3"
-    assert QueueId("orders", 3) == ("orders", 3)
 
 
 def test_versions_are_ordered_by_epoch_then_counter_then_time() -> None:

@@ -8,7 +8,6 @@ from datetime import UTC, datetime
 
 from contrail.model.fastjson import Fields
 from contrail.model.subscription import SubscriptionData
-from contrail.protocol.bodies.rates import read_rate
 from contrail.protocol.json_style import (
     MessageQueue,
     Rendered,
@@ -78,7 +77,7 @@ class ConsumeStats:
                 decode_message_queue(key): QueueProgress.from_fields(entry)
                 for key, entry in table.items()
             },
-            tps=read_rate(fields, "consumeTps"),
+            tps=fields.rate("consumeTps"),
         )
 
     def to_fields(self) -> dict[str, object]:

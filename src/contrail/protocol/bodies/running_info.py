@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from contrail.model.fastjson import Fields
 from contrail.model.subscription import SubscriptionData
-from contrail.protocol.bodies.rates import read_rate
 from contrail.protocol.json_style import (
     MessageQueue,
     body_errors,
@@ -126,10 +125,10 @@ def _process_queue(fields: Fields) -> ProcessQueue:
 
 def _rates(fields: Fields) -> ConsumeRates:
     return ConsumeRates(
-        pull_ms=read_rate(fields, "pullRT"),
-        pull_per_second=read_rate(fields, "pullTPS"),
-        consume_ms=read_rate(fields, "consumeRT"),
-        ok_per_second=read_rate(fields, "consumeOKTPS"),
-        failed_per_second=read_rate(fields, "consumeFailedTPS"),
+        pull_ms=fields.rate("pullRT"),
+        pull_per_second=fields.rate("pullTPS"),
+        consume_ms=fields.rate("consumeRT"),
+        ok_per_second=fields.rate("consumeOKTPS"),
+        failed_per_second=fields.rate("consumeFailedTPS"),
         failed_count=fields.integer("consumeFailedMsgs", 0),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NamedTuple, Protocol
 
 from contrail.model.fastjson import Fields
-from contrail.protocol.bodies.rates import read_rate
 from contrail.protocol.json_style import body_errors, decode_body, encode_body
 
 
@@ -59,6 +58,6 @@ def _figures(fields: Fields, name: str) -> WindowFigures:
     window = fields.child(name) or Fields({}, name)
     return WindowFigures(
         total=window.integer("sum", 0),
-        per_second=read_rate(window, "tps"),
-        per_call=read_rate(window, "avgpt"),
+        per_second=window.rate("tps"),
+        per_call=window.rate("avgpt"),
     )

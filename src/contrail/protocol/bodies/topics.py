@@ -8,7 +8,6 @@ from typing import NamedTuple
 from contrail.model.data_version import DataVersion
 from contrail.model.fastjson import Fields
 from contrail.model.topic import TopicConfig
-from contrail.protocol.bodies.rates import read_rate
 from contrail.protocol.json_style import (
     MessageQueue,
     at_once,
@@ -124,4 +123,4 @@ def decode_topic_stats(body: bytes) -> tuple[dict[MessageQueue, QueueReach], flo
             )
             for key, entry in fields.children("offsetTable").items()
         }
-        return reaches, read_rate(fields, "topicPutTps")
+        return reaches, fields.rate("topicPutTps")
