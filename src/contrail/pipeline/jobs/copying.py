@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 from pyspark.errors import PySparkAttributeError, PySparkNotImplementedError
@@ -21,6 +21,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as sql
 
 from contrail.client.blocking.admin import Admin
+from contrail.errors import JobFailed
 from contrail.pipeline.cluster import client_settings
 from contrail.pipeline.jobs.checkpoints import Checkpoint
 from contrail.pipeline.jobs.copy_sender import (
@@ -40,8 +41,8 @@ from contrail.runtime.crashpoints import crashpoint
 QUEUE_COLUMNS = ("topic", "brokerName", "queueId")
 # Those skipped for want of a topic say which one; those that a filter left out do not.
 _TO_RETRY = "outcome = 'failed' or (outcome = 'skipped' and toTopic is not null)"
-REPEATS_DROPPED = "brokers drop repeats"
-REPEATS_POSSIBLE = "this cluster is not Contrail: what was under way at a kill may be sent twice"
+_REPEATS_DROPPED = "brokers drop repeats"
+_REPEATS_POSSIBLE = "this cluster is not Contrail: what was under way at a kill may be sent twice"
 
 
 def cluster_settings(namesrv: str, options: Mapping[str, str]) -> ClusterSettings:
@@ -142,6 +143,15 @@ def _sent(
     return send_copies(batches, plan, decide)
 
 
+class Sent(NamedTuple):
+    """A run's outcomes, how many it sent, how many brokers had before, and facts for its end."""
+
+    counts: list[dict[str, object]]
+    done: int
+    already: int
+    facts: dict[str, object]
+
+
 class CopyPasses:
     """The passes of a job over all its runs, as its checkpoint knows them."""
 
@@ -199,6 +209,28 @@ class CopyPasses:
         """What became of those of earlier runs."""
         return self._counts(range(self._first))
 
+    def sent(self, done: str, things: str) -> Sent:
+        """How this run went.
+
+        Raises:
+            JobFailed: brokers refused some; the next run tries those again.
+        """
+        counts = self.counts()
+        where = str(self._checkpoint.folder / "outcomes")
+        before = _already(counts)
+        count = total(counts, done) - before
+        failed = total(counts, "failed")
+        if failed:
+            reasons = [str(row["reason"]) for row in counts if row["outcome"] == "failed"]
+            raise JobFailed(
+                f"{failed} {things} were refused, such as: {reasons[0]}; all are in {where!r}, "
+                f"{count} others were {done}, and the next run with this checkpoint tries the "
+                "refused ones again"
+            )
+        remembered = bool(self._checkpoint.notes.get("remembered", True))
+        repeats = _REPEATS_DROPPED if remembered else _REPEATS_POSSIBLE
+        return Sent(counts, count, before, {"repeats": repeats, "outcomes": where})
+
     def _counts(self, numbers: Iterable[int]) -> list[dict[str, object]]:
         return counted(self._session, [self._folder(number) for number in numbers])
 
@@ -252,7 +284,7 @@ def total(rows: Iterable[Mapping[str, object]], outcome: str) -> int:
     return sum(int(str(row["messages"])) for row in rows if row["outcome"] == outcome)
 
 
-def already(rows: Iterable[Mapping[str, object]]) -> int:
+def _already(rows: Iterable[Mapping[str, object]]) -> int:
     """How many messages brokers had before they were sent."""
     return sum(int(str(row["messages"])) for row in rows if row["reason"] == ALREADY)
 

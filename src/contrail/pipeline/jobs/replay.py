@@ -38,10 +38,7 @@ from contrail.pipeline.jobs.copies import replayed
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
     QUEUE_COLUMNS,
-    REPEATS_DROPPED,
-    REPEATS_POSSIBLE,
     CopyPasses,
-    already,
     cluster_settings,
     job_id,
     only,
@@ -261,30 +258,17 @@ class _Run:
         )
 
     def _summary(self) -> Summary:
-        counts = self._passes.counts()
-        failed = total(counts, "failed")
-        done_before = already(counts)
-        done = total(counts, "replayed") - done_before
-        where = str(self._checkpoint.folder / "outcomes")
-        if failed:
-            reasons = [str(row["reason"]) for row in counts if row["outcome"] == "failed"]
-            raise JobFailed(
-                f"{failed} dead letters were refused, such as: {reasons[0]}; all are in {where!r}, "
-                f"{done} were replayed, and the next run with this checkpoint tries the refused "
-                "ones again"
-            )
-        remembered = bool(self._checkpoint.notes.get("remembered", True))
-        waiting = without_topic(counts)
+        sent = self._passes.sent("replayed", "dead letters")
+        waiting = without_topic(sent.counts)
         facts: dict[str, object] = {
-            "replayed": done,
-            "already": done_before,
-            "skipped": total(counts, "skipped") - waiting,
+            "replayed": sent.done,
+            "already": sent.already,
+            "skipped": total(sent.counts, "skipped") - waiting,
             "without a topic": waiting,
             "job": job_id(self._checkpoint),
-            "repeats": REPEATS_DROPPED if remembered else REPEATS_POSSIBLE,
-            "outcomes": where,
+            **sent.facts,
         }
-        return Summary("replay", "done", facts, counts)
+        return Summary("replay", "done", facts, sent.counts)
 
 
 def _to_notes(spans: Mapping[QueueKey, Range]) -> dict[str, object]:

@@ -20,7 +20,7 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as sql
 from pyspark.sql.types import IntegerType, StringType, StructType
 
-from contrail.errors import JobFailed, NotThere, OptionInvalid
+from contrail.errors import NotThere, OptionInvalid
 from contrail.pipeline.columns import ARCHIVED_COLUMNS, schema_of
 from contrail.pipeline.jobs.archive import spark_settings
 from contrail.pipeline.jobs.archive_folder import ArchiveFolder, files_of
@@ -30,10 +30,7 @@ from contrail.pipeline.jobs.copies import restored
 from contrail.pipeline.jobs.copy_sender import CopyPlan
 from contrail.pipeline.jobs.copying import (
     QUEUE_COLUMNS,
-    REPEATS_DROPPED,
-    REPEATS_POSSIBLE,
     CopyPasses,
-    already,
     cluster_settings,
     job_id,
     only,
@@ -146,7 +143,7 @@ def _run(
         passes.send(work, rows, plan, decide, stepsDone=done)
         progress.at(done)
     progress.end()
-    return _summary(plan, passes, checkpoint)
+    return _summary(plan, passes)
 
 
 def _works(checkpoint: Checkpoint, passes: CopyPasses, step_count: int) -> Iterator[dict[str, Any]]:
@@ -403,23 +400,12 @@ def _planned(settings: RestoreSettings, folder: ArchiveFolder, session: SparkSes
     return Summary("restore", "planned", facts, table)
 
 
-def _summary(plan: CopyPlan, passes: CopyPasses, checkpoint: Checkpoint) -> Summary:
-    counts = passes.counts()
-    failed = total(counts, "failed")
-    done_before = already(counts)
-    done = total(counts, "restored") - done_before
-    if failed:
-        reasons = [str(row["reason"]) for row in counts if row["outcome"] == "failed"]
-        raise JobFailed(
-            f"{failed} messages were refused, such as: {reasons[0]}; all are in "
-            f"{str(checkpoint.folder / 'outcomes')!r}, {done} others were restored, and the next "
-            "run with this checkpoint tries the refused ones again"
-        )
+def _summary(plan: CopyPlan, passes: CopyPasses) -> Summary:
+    sent = passes.sent("restored", "messages")
     facts: dict[str, object] = {
-        "restored": done,
-        "already": done_before + total(passes.counts_before(), "restored"),
+        "restored": sent.done,
+        "already": sent.already + total(passes.counts_before(), "restored"),
         "job": plan.job_id,
-        "repeats": REPEATS_DROPPED if plan.remembered else REPEATS_POSSIBLE,
-        "outcomes": str(checkpoint.folder / "outcomes"),
+        **sent.facts,
     }
-    return Summary("restore", "done", facts, counts)
+    return Summary("restore", "done", facts, sent.counts)
