@@ -239,15 +239,9 @@ class ConsumeQueue(RowQueue):
 
     def drop_files_before(self, physical_min: int) -> list[Path]:
         """Unlink leading files of which the log has no record left; never the last one."""
-        dropped: list[Path] = []
-        rows = self._rows
-        while rows.start + rows.file_bytes < rows.created:
-            last = rows.read_file(rows.start + rows.file_bytes - ROW_BYTES, ROW_BYTES)
-            if len(last) == ROW_BYTES and _ROW.unpack(last)[0] >= physical_min:
-                break
-            dropped.append(rows.drop_first())
+        dropped = self._rows.drop_before(physical_min, ROW_BYTES)
         if dropped:
-            self.queue_offset_min = max(self.queue_offset_min, rows.start // ROW_BYTES)
+            self.queue_offset_min = max(self.queue_offset_min, self._rows.start // ROW_BYTES)
             self.correct_minimum(physical_min)
         return dropped
 

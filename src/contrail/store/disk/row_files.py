@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from pathlib import Path
+from struct import Struct
 
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FilePart, FileSystem, write_fully
@@ -26,6 +27,7 @@ _BROUGHT_IN_BYTES = 64 << 10
 _NO_FILES: dict[int, int] = {}
 _FILE_NAME = re.compile(r"[0-9]{20}")
 _ZEROS = bytes(_SCAN_BYTES)
+_PHYSICAL_OFFSET = Struct(">q")
 
 
 class RowFiles:
@@ -282,6 +284,19 @@ class RowFiles:
             self._tail.clear()
             self._tail_start = position
         self.written = min(self.written, position)
+
+    def drop_before(self, physical_min: int, row_bytes: int) -> list[Path]:
+        """Unlink leading files whose last row is of a record below; never the last file.
+
+        Rows of every kind begin with a physical offset.
+        """
+        dropped: list[Path] = []
+        while self.start + self.file_bytes < self.created:
+            last = self.read_file(self.start + self.file_bytes - row_bytes, row_bytes)
+            if len(last) == row_bytes and _PHYSICAL_OFFSET.unpack_from(last)[0] >= physical_min:
+                break
+            dropped.append(self.drop_first())
+        return dropped
 
     def drop_first(self) -> Path:
         """Unlink the oldest file; readers that hold it keep it until they let go."""
