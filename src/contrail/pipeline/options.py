@@ -379,10 +379,10 @@ class _Given:
 
     def duration_ms(self, name: str) -> int:
         text = self.needed_text(name)
-        found = _DURATION.fullmatch(text.lower())
-        if found is None:
+        found_ms = length_ms(text)
+        if found_ms is None:
             raise OptionInvalid(f"{name}={text!r}: give a time such as '30s', '15m' or '500ms'")
-        return int(found[1]) * _DURATION_MS[found[2]]
+        return found_ms
 
     def json_of(self, name: str) -> dict[str, Any] | None:
         text = self.text(name)
@@ -395,6 +395,12 @@ class _Given:
         if not isinstance(value, dict) or not value:
             raise OptionInvalid(f'{name}={text!r}: give JSON such as {{"topic": ...}}')
         return value
+
+
+def length_ms(text: str) -> int | None:
+    """How long ``10m`` is; None for what is no length of time."""
+    found = _DURATION.fullmatch(text.lower())
+    return None if found is None else int(found[1]) * _DURATION_MS[found[2]]
 
 
 def _require_known(key: str, lowered: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pyspark.sql.streaming.state import GroupState
 
 from contrail.errors import JobFailed, OptionInvalid
-from contrail.pipeline.jobs.dedupe import DedupeSettings, _late, length_ms
+from contrail.pipeline.jobs.dedupe import DedupeSettings, _late
 from contrail.pipeline.jobs.dedupe_memory import marker, repeats
 
 HOUR_MS = 3_600_000
@@ -56,7 +56,7 @@ def test_a_wrong_setting_is_refused_with_what_it_may_be(changed: dict[str, Any],
     ("window", "long_ms"), [("500ms", 500), ("10m", 600_000), ("1d", 86_400_000)]
 )
 def test_a_window_is_a_length_of_time(window: str, long_ms: int) -> None:
-    assert length_ms(window) == long_ms
+    assert settings(window=window).window_ms == long_ms
 
 
 def test_what_is_remembered_may_not_change_between_runs() -> None:

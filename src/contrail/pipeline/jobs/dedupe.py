@@ -9,7 +9,6 @@ brokers.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -55,7 +54,7 @@ from contrail.pipeline.jobs.targets import (
     require_readable,
     require_topic,
 )
-from contrail.pipeline.options import CLUSTER_OPTIONS
+from contrail.pipeline.options import CLUSTER_OPTIONS, length_ms
 from contrail.protocol.json_style import MessageQueue
 
 __all__ = ["DedupeSettings", "dedupe"]
@@ -65,8 +64,6 @@ _QUERY = "copy"
 _TRIGGER = "1 second"
 _JSON_PATH = "$"
 _TIMES = {"born": "bornTimestamp", "store": "storeTimestamp"}
-_WINDOW = re.compile(r"(\d+)(ms|s|m|h|d)")
-_UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # By how much the clocks of brokers and of this machine may differ before a repeat is missed.
 _CLOCKS_APART_MS = 300_000
 # Messages without a key are no group: they are only spread.
@@ -113,6 +110,10 @@ class DedupeSettings:
     def target_namesrv(self) -> str:
         return self.to_namesrv or self.namesrv
 
+    @property
+    def window_ms(self) -> int:
+        return length_ms(self.window) or 0
+
     def fixed(self) -> dict[str, object]:
         """What a resumed run may not change."""
         names = ("topic", "to_topic", "to_namesrv", "key", "window", "time")
@@ -132,22 +133,13 @@ class DedupeSettings:
             raise OptionInvalid(f"starting is {self.starting!r}: it is earliest or latest")
         if self.key == KEY_AUTO or not self.key.strip():
             raise OptionInvalid(f"key is {self.key!r}: keys, a property's name or a path like $.id")
-        length_ms(self.window)
+        if not self.window_ms:
+            raise OptionInvalid(
+                f"window is {self.window!r}: give a time such as 30s, 10m, 2h or 1d"
+            )
         for name in self.options.keys() - cluster_options(self.options).keys():
             known = ", ".join(one for one in CLUSTER_OPTIONS if one != "namesrvAddr")
             raise OptionInvalid(f"option {name!r} is none of a dedupe: it takes {known}")
-
-
-def length_ms(window: str) -> int:
-    """How long ``10m`` is.
-
-    Raises:
-        OptionInvalid: it is no length of time.
-    """
-    found = _WINDOW.fullmatch(window)
-    if found is None or int(found[1]) == 0:
-        raise OptionInvalid(f"window is {window!r}: give a time such as 30s, 10m, 2h or 1d")
-    return int(found[1]) * _UNITS_MS[found[2]]
 
 
 def dedupe(
@@ -294,7 +286,7 @@ def first_ones(messages: DataFrame, settings: DedupeSettings, lag_ms: int) -> Da
         _keyed(messages, settings)
         .groupBy(HAS_KEY, REPEAT_KEY)
         .applyInPandasWithState(
-            marker(length_ms(settings.window), lag_ms),
+            marker(settings.window_ms, lag_ms),
             ROWS,
             STATE,
             "append",
