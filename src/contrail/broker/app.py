@@ -53,7 +53,6 @@ from contrail.broker.services.trace_records import TraceRecords
 from contrail.broker.services.unique_ids import UniqueIds
 from contrail.broker.state.placement import TimerRules
 from contrail.broker.state.recall_seal import KEY_BYTES, RecallKey, RecallSeal
-from contrail.broker.state.sql92 import compile_sql
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
@@ -222,6 +221,7 @@ class Broker:
             await self.metrics.stop()
         await self.pulls.release_all()
         self._sliced.close()
+        self.tables.expressions.close()
         self.far_reads.close()
         await self._relays.close()
         await self.kinds.close()
@@ -300,6 +300,7 @@ class Broker:
         self._wire_services()
         self._creations = CreationTimes(self.tables.topics.is_system)
         handlers = guarded(self._handlers(), self.tables.topics.names)
+        handlers = self.tables.expressions.guarded(handlers)
         self._wire_routers(self._creations.timed(handlers))
         self.server = Server(
             self,
@@ -342,6 +343,7 @@ class Broker:
         again.counts = self.router.counts
         self.far_reads.begin(again.handle, self._loop)
         self._sliced.replies_by(self.router.finish)
+        self.tables.expressions.begin(self._loop, self.router.finish)
 
     def _wire_services(self) -> None:
         tables, clock = self.tables, self._clock
@@ -485,7 +487,7 @@ class Broker:
                 groups=tables.groups,
                 topics=tables.topics,
                 settings=tables.settings,
-                compile_sql=compile_sql,
+                compile_sql=tables.expressions.compile,
                 clock=clock,
                 names=tables.topics.names,
             ),
@@ -599,6 +601,7 @@ class Broker:
             self._clock,
             offsets=tables.consumer_offsets,
             remembers=self._is_fast,
+            expressions=tables.expressions,
         )
         return PullHandler(
             tables.settings,

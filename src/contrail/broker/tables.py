@@ -8,6 +8,7 @@ from typing import Self
 
 from contrail.broker.config import BrokerConfig
 from contrail.broker.services.groups import Groups
+from contrail.broker.services.long_expressions import LongExpressions
 from contrail.broker.services.persistence import Persistence
 from contrail.broker.services.setting_changes import SettingChanges
 from contrail.broker.services.stored_tables import (
@@ -29,7 +30,6 @@ from contrail.broker.state.filter_data import FilterTable
 from contrail.broker.state.producers import ProducerTable
 from contrail.broker.state.queue_locks import QueueLocks
 from contrail.broker.state.runtime_settings import RuntimeSettings
-from contrail.broker.state.sql92 import compile_sql
 from contrail.clock import Clock
 from contrail.runtime.durable_changes import Done
 from contrail.runtime.files import FileSystem
@@ -65,6 +65,7 @@ class Tables:
     groups: Groups
     consumer_offsets: ConsumerOffsets
     filters: FilterTable
+    expressions: LongExpressions
     persistence: Persistence
     producers: ProducerTable
     consumers: ConsumerTable
@@ -85,7 +86,8 @@ class Tables:
             files, root, config, fixed_names=apache_names(), now_ms=clock.now_ms()
         )
         batch_topics = BatchTopics()
-        filters = FilterTable(compile_sql)
+        expressions = LongExpressions()
+        filters = FilterTable(expressions.compile)
         load_filters(files, root, filters, clock.now_ms())
         consumers = ConsumerTable()
         tables = cls(
@@ -100,6 +102,7 @@ class Tables:
             groups=Groups(load_groups(files, root), settings),
             consumer_offsets=load_consumer_offsets(files, root),
             filters=filters,
+            expressions=expressions,
             persistence=Persistence(root, files),
             producers=ProducerTable(),
             consumers=consumers,

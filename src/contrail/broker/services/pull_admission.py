@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from contrail.broker.services.address_shares import owner_at
 from contrail.broker.services.groups import Groups
+from contrail.broker.services.long_expressions import LongExpressions
 from contrail.broker.services.topics import Topics
 from contrail.broker.state.consumer_offsets import ConsumerOffsets
 from contrail.broker.state.consumers import ConsumerTable
@@ -17,7 +18,6 @@ from contrail.broker.state.pull_plan import (
     PullPlan,
 )
 from contrail.broker.state.runtime_settings import RuntimeSettings
-from contrail.broker.state.sql92 import compile_sql
 from contrail.clock import Clock
 from contrail.errors import ConfigError, FilterInvalid, RequestRejected
 from contrail.model.group import SubscriptionGroupConfig
@@ -45,10 +45,6 @@ _REMEMBERED_CHARACTERS_MAX = 1024
 _NUMBERS = ("queueOffset", "maxMsgNums", "commitOffset", "suspendTimeoutMillis")
 _DIGITS_MAX = 18
 _COUNT_MAX = 0x7FFFFFFF
-# Expressions that stand in the pulls themselves stay compiled: so many of at most so many
-# characters, with what they remember some twenty megabytes.
-_COMPILED_MAX = 64
-_COMPILED_CHARACTERS_MAX = 512
 
 
 class PullForbidden(RequestRejected):
@@ -80,12 +76,15 @@ class PullAdmission:
         *,
         offsets: ConsumerOffsets | None = None,
         remembers: bool = True,
+        expressions: LongExpressions | None = None,
     ) -> None:
         """``offsets`` bounds for how many topics groups may read; without it nothing does.
 
         ``remembers`` tells whether a pull like one before gets its verdict unchecked.
         """
         self._remembers = remembers
+        self._expressions = LongExpressions() if expressions is None else expressions
+        self._expressions.on_forgotten.append(self._forget)
         self._offsets = offsets
         self._settings = settings
         self._topics = topics
@@ -96,9 +95,6 @@ class PullAdmission:
         self._epoch = -1
         self._passed: dict[_Checked, PullPlan] = {}
         self._refused: dict[_Checked, RequestRejected] = {}
-        self._compiled: dict[str, PropertyFilter] = {}
-        self._forgotten_count = 0
-        self._watchers: list[Callable[[], None]] = []
 
     def watch(self, forget: Callable[[], None]) -> None:
         """Call ``forget`` whenever something changes that a check looks at."""
@@ -109,7 +105,7 @@ class PullAdmission:
         self._filters.watch(forget)
         if self._offsets is not None:
             self._offsets.watch(forget)
-        self._watchers.append(forget)
+        self._expressions.on_forgotten.append(forget)
 
     @property
     def epoch(self) -> int:
@@ -121,8 +117,11 @@ class PullAdmission:
             + self._consumers.epoch
             + self._filters.epoch
             + (0 if self._offsets is None else self._offsets.epoch)
-            + self._forgotten_count
         )
+
+    def _forget(self) -> None:
+        """With expressions that are forgotten go the plans that hold them."""
+        self._epoch = -1
 
     def plan(self, request: Request, client: str) -> PullPlan:
         """What to read for a pull of ``client``, an ``ip:port``.
@@ -331,25 +330,11 @@ class PullAdmission:
                 raise FilterInvalid(
                     f"expression type {subscription.expression_type!r} is unknown; use TAG or SQL92"
                 )
-            return subscription, self._compiled_filter(subscription.sub_string)
+            return subscription, self._expressions.compile_for_pull(subscription.sub_string)
         except (ConfigError, FilterInvalid) as error:
             raise RequestRejected(
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, f"the subscription cannot be read: {error}"
             ) from error
-
-    def _compiled_filter(self, text: str) -> PropertyFilter:
-        compiled = self._compiled.get(text)
-        if compiled is None:
-            compiled = compile_sql(text)
-            if len(text) <= _COMPILED_CHARACTERS_MAX:
-                if len(self._compiled) >= _COMPILED_MAX:
-                    # With them go the plans that hold them.
-                    self._compiled.clear()
-                    self._forgotten_count += 1
-                    for forget in self._watchers:
-                        forget()
-                self._compiled[text] = compiled
-        return compiled
 
     def _registered(
         self, fields: HeaderFields, group_config: SubscriptionGroupConfig, topic: str

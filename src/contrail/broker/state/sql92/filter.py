@@ -29,7 +29,7 @@ Answer = bool | None | EvaluationFailed | NumberInvalid
 class Sql92Filter:
     """A compiled filter; immutable, so it may be shared."""
 
-    __slots__ = ("_decide", "sieve", "text")
+    __slots__ = ("__weakref__", "_decide", "sieve", "text")
 
     def __init__(self, text: str, decide: Decide, names: tuple[str, ...]) -> None:
         self.text = text
