@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -12,7 +11,7 @@ from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.message import Message
 from contrail.client.producer import Producer
 from contrail.client.push_consumer import PushConsumer
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually_async
 
 PATIENCE_S = 100.0
 _numbers = itertools.count(1)
@@ -23,19 +22,15 @@ def fresh(kind: str) -> str:
     return f"{kind}-{next(_numbers)}"
 
 
-async def eventually(
-    happened: Callable[[], Any], what: str = "it", *, cluster: LocalCluster | None = None
+async def eventually_due(
+    cluster: LocalCluster, happened: Callable[[], Any], what: str = "it is due"
 ) -> None:
-    """Wait for something, with a deadline that only a broken program needs.
+    """Wait while the clock of ``cluster`` moves, so that what is delayed becomes due."""
 
-    The clock of ``cluster`` is moved meanwhile, so that what is delayed becomes due.
-    """
-    deadline_s = asyncio.get_running_loop().time() + PATIENCE_S
-    while not happened():
-        assert asyncio.get_running_loop().time() < deadline_s, f"{what} did not happen"
-        if cluster is not None:
-            cluster.advance(ms=1_000)
-        await asyncio.sleep(0.01)
+    def moved() -> Any:
+        return happened() or cluster.advance(ms=1_000)
+
+    await eventually_async(moved, what, pause_s=0.01)
 
 
 async def make_topic(namesrv: str, topic: str) -> None:
@@ -65,7 +60,10 @@ class Seen:
 
     async def reach(self, count: int, *, cluster: LocalCluster | None = None) -> None:
         enough = f"{count} messages"
-        await eventually(lambda: len(self.messages) >= count, enough, cluster=cluster)
+        if cluster is None:
+            await eventually_async(lambda: len(self.messages) >= count, enough, pause_s=0.01)
+        else:
+            await eventually_due(cluster, lambda: len(self.messages) >= count, enough)
 
 
 async def consuming(

@@ -19,9 +19,9 @@ from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.message import Message, MessageQueue
 from contrail.client.producer import Producer
 from contrail.client.push_consumer import PushConsumer
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually_async
 from tests.e2e.cutting_proxy import PROXY_HOST, CuttingProxy
-from tests.e2e.push_setup import eventually, fresh
+from tests.e2e.push_setup import fresh
 
 MESSAGES_PER_QUEUE = 400
 HANDLING_S = 0.02
@@ -125,7 +125,7 @@ def test_after_kill_9_the_next_member_starts_within_seven_seconds(
             await asyncio.to_thread(child.stdout.readline)
             member = Member("stays", group, namesrv)
             await member.join(topic)
-            await eventually(lambda: len(member.queues) == 2, "half of the queues")
+            await eventually_async(lambda: len(member.queues) == 2, "half of the queues")
             rest = set(queues) - member.queues
             os.kill(child.pid, signal.SIGKILL)
             killed_s = time.monotonic()
@@ -133,7 +133,7 @@ def test_after_kill_9_the_next_member_starts_within_seven_seconds(
             child.kill()
             child.wait()
             child.stdout.close()
-        await eventually(lambda: member.queues == set(queues), "the queues of the dead")
+        await eventually_async(lambda: member.queues == set(queues), "the queues of the dead")
         await member.consumer.close()
         waited_s = max(member.first_s(queue) for queue in rest) - killed_s
         print(f"the next member started after {waited_s:.1f} s")
@@ -155,16 +155,16 @@ def test_a_live_member_whose_connection_is_cut_never_shares_a_queue(
         cut, stays = Member("cut", group, namesrv), Member("stays", group, namesrv)
         await cut.join(topic)
         await stays.join(topic)
-        await eventually(lambda: len(stays.queues) == 2, "half of the queues")
+        await eventually_async(lambda: len(stays.queues) == 2, "half of the queues")
         theirs = set(queues) - stays.queues
         proxy.cut(cut.consumer.client_id.encode(), tells_client=tells_client)
         if not tells_client:
-            await eventually(lambda: stays.queues == set(queues), "the queues of the other")
+            await eventually_async(lambda: stays.queues == set(queues), "the queues of the other")
             for queue in theirs:
                 # The handler that was at work when the lock ran out is over by then.
                 assert cut.last_s(queue) <= stays.first_s(queue), "two members had one queue"
         else:
-            await eventually(
+            await eventually_async(
                 lambda: all(
                     set(cut.numbers(queue)) | set(stays.numbers(queue)) == set(range(count))
                     for queue in queues

@@ -9,8 +9,8 @@ from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.consuming_concurrent import LOCAL_RETRY_S, ConcurrentSupply
 from contrail.client.message import MessageQueue
 from contrail.client.push_consumer import PushConsumer
-from contrail.testing import LocalCluster
-from tests.e2e.push_setup import PATIENCE_S, consuming, eventually, fresh, send
+from contrail.testing import LocalCluster, eventually_async
+from tests.e2e.push_setup import PATIENCE_S, consuming, fresh, send
 
 QUIET_MS = 3_600_000
 
@@ -36,11 +36,11 @@ class Gated:
 
 async def handled_while_paused(consumer: PushConsumer, handler: Gated) -> MessageQueue:
     """One message is handled, and no pull that comes after could carry the progress along."""
-    await eventually(lambda: handler.begun)
+    await eventually_async(lambda: handler.begun)
     [message] = handler.begun
     consumer.pause()
     handler.gate.set()
-    await eventually(lambda: handler.ended_count == 1)
+    await eventually_async(lambda: handler.ended_count == 1)
     return message.queue
 
 

@@ -20,12 +20,12 @@ from contrail.clock import ManualClock
 from contrail.errors import BrokerRefused, ClientError, ConfigError, GroupTaken
 from contrail.kernels.java_hash import java_hash
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually_async
 from tests.e2e.push_setup import (
     PATIENCE_S,
     Seen,
     consuming,
-    eventually,
+    eventually_due,
     fresh,
     make_topic,
     send,
@@ -83,7 +83,7 @@ def test_what_is_sent_after_the_start_is_not_missed(namesrv: str, topic: str, gr
         seen = Seen()
         consumer = await consuming(namesrv, group, topic, seen, consume_from_where="last")
         await send(namesrv, topic, ["after"])
-        await eventually(lambda: "after" in seen.bodies)
+        await eventually_async(lambda: "after" in seen.bodies)
         await consumer.close()
         # Brokers let a new group begin with what is there while a topic is small. Of two queues
         # either may come first.
@@ -183,9 +183,9 @@ def test_a_message_comes_again_after_the_delay_under_its_own_topic(
                 await message.later(40.0)
 
         consumer = await consuming(namesrv, group, topic, handler)
-        await eventually(lambda: seen)
+        await eventually_async(lambda: seen)
         before_ms = cluster.clock.now_ms()
-        await eventually(lambda: len(seen) == 2, cluster=cluster)
+        await eventually_due(cluster, lambda: len(seen) == 2)
         # 40 s is no level, the next longer one is a minute.
         assert cluster.clock.now_ms() - before_ms >= 55_000
         await consumer.close()
@@ -254,7 +254,7 @@ def test_a_list_handler_gets_several_messages_at_once(namesrv: str, topic: str, 
 
         await consumer.subscribe(topic)
         await consumer.start()
-        await eventually(lambda: sum(sizes) == 64)
+        await eventually_async(lambda: sum(sizes) == 64)
         await consumer.close()
         assert 1 < max(sizes) <= 8
 
@@ -275,7 +275,7 @@ def test_a_plain_function_runs_in_threads_side_by_side(
             done.append(message.body.decode())
 
         consumer = await consuming(namesrv, group, topic, handler, consume_thread_max=4)
-        await eventually(lambda: len(done) == 4)
+        await eventually_async(lambda: len(done) == 4)
         await consumer.close()
         assert sorted(done) == numbers(4)
 
@@ -296,7 +296,7 @@ def test_no_more_handlers_run_at_once_than_allowed(namesrv: str, topic: str, gro
             done += 1
 
         consumer = await consuming(namesrv, group, topic, handler, consume_thread_max=3)
-        await eventually(lambda: done == 30)
+        await eventually_async(lambda: done == 30)
         await consumer.close()
         assert most == 3
 
@@ -322,12 +322,12 @@ def test_a_consumer_holds_only_so_much_while_its_handler_is_slow(
         consumer = await consuming(
             namesrv, group, topic, handler, pull_threshold_for_queue=50, consume_thread_max=1
         )
-        await eventually(lambda: held(consumer) > 50)
+        await eventually_async(lambda: held(consumer) > 50)
         await asyncio.sleep(0.2)
         # One pull may begin while just enough is held.
         assert held(consumer) <= 50 + 32
         release.set()
-        await eventually(lambda: count == 301)
+        await eventually_async(lambda: count == 301)
         await consumer.close()
 
     def held(consumer: PushConsumer) -> int:
@@ -488,7 +488,7 @@ def test_an_error_that_is_caught_around_the_loop_loses_nothing(
         async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
             await consumer.subscribe(topic)
             working = asyncio.create_task(work(consumer, done))
-            await eventually(lambda: len(done) == 6, "all are handled", cluster=cluster)
+            await eventually_due(cluster, lambda: len(done) == 6, "all are handled")
             working.cancel()
         assert sorted(done) == numbers(6)
 
@@ -520,7 +520,7 @@ def test_a_loop_that_is_left_and_begun_again_sends_back_what_was_not_acknowledge
                 await message.ack()
                 break
             reading = asyncio.ensure_future(anext(aiter(consumer)))
-            await eventually(reading.done, "it comes again", cluster=cluster)
+            await eventually_due(cluster, reading.done, "it comes again")
             again = reading.result()
             assert [(again.body.decode(), 0)] == seen
             assert again.reconsume_times == 1
@@ -537,11 +537,11 @@ def test_what_a_task_had_in_hand_comes_again_while_the_consumer_goes_on(
         async with PushConsumer(group, namesrv, consume_from_where="first") as consumer:
             await consumer.subscribe(topic)
             first = asyncio.create_task(read(consumer, seen))
-            await eventually(lambda: len(seen) == 1)
+            await eventually_async(lambda: len(seen) == 1)
             first.cancel()
             await asyncio.gather(first, return_exceptions=True)
             second = asyncio.create_task(read(consumer, seen))
-            await eventually(lambda: len(seen) == 2, "it comes again", cluster=cluster)
+            await eventually_due(cluster, lambda: len(seen) == 2, "it comes again")
             second.cancel()
         assert seen == [0, 1]
 
@@ -667,11 +667,11 @@ def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
         seen = Seen()
         one = await consuming(namesrv, group, topic, seen, instance_name="one")
         two = await consuming(namesrv, group, topic, seen, instance_name="two")
-        await eventually(lambda: shares(one, two) == [2, 2], "an even share")
+        await eventually_async(lambda: shares(one, two) == [2, 2], "an even share")
         await two.close()
-        await eventually(lambda: len(own(one)) == 4, "all queues for one")
+        await eventually_async(lambda: len(own(one)) == 4, "all queues for one")
         await send(namesrv, topic, numbers(20))
-        await eventually(lambda: set(numbers(20)) <= set(seen.bodies))
+        await eventually_async(lambda: set(numbers(20)) <= set(seen.bodies))
         await one.close()
 
     def own(consumer: PushConsumer) -> list[object]:

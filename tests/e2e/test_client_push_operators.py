@@ -12,8 +12,8 @@ from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.message import Message
 from contrail.client.producer import Producer
 from contrail.errors import SendFailed
-from contrail.testing import LocalCluster
-from tests.e2e.push_setup import PATIENCE_S, Seen, consuming, eventually, fresh, send
+from contrail.testing import LocalCluster, eventually_async
+from tests.e2e.push_setup import PATIENCE_S, Seen, consuming, fresh, send
 
 
 @pytest.fixture(scope="module")
@@ -73,9 +73,9 @@ def test_a_place_beyond_the_end_is_corrected(namesrv: str, topic: str, group: st
                 await admin.commit_offset(group, queue, 1_000)
         seen = Seen()
         consumer = await consuming(namesrv, group, topic, seen, rebalance_interval_ms=200)
-        await eventually(lambda: all(place < 1_000 for place in places(consumer, topic)))
+        await eventually_async(lambda: all(place < 1_000 for place in places(consumer, topic)))
         await send(namesrv, topic, ["new"])
-        await eventually(lambda: "new" in seen.bodies)
+        await eventually_async(lambda: "new" in seen.bodies)
         await consumer.close()
 
     def places(consumer: object, topic: str) -> list[int]:
@@ -94,7 +94,7 @@ def test_an_operator_sees_how_a_consumer_is_and_what_it_has(
         consumer = await consuming(namesrv, group, topic, seen)
         await seen.reach(4)
         # What a handler has begun with counts once it has returned.
-        await eventually(lambda: sum(consumer.consumer_status(topic).values()) == 4)
+        await eventually_async(lambda: sum(consumer.consumer_status(topic).values()) == 4)
         async with Admin(namesrv) as admin:
             info = await admin.running_info(group, consumer.client_id)
             status = await admin.consumer_status(group, topic)
@@ -149,7 +149,7 @@ def test_a_consumer_goes_on_after_its_broker_was_restarted(topic: str, group: st
         cluster.brokers[0].stop()
         cluster.brokers[0].start()
         await send_until_stored(namesrv, topic, "after")
-        await eventually(lambda: "after" in seen.bodies)
+        await eventually_async(lambda: "after" in seen.bodies)
         await consumer.close()
         assert set(seen.bodies) == {*numbers(10), "after"}
 

@@ -14,8 +14,8 @@ from contrail.client.producer import Producer
 from contrail.client.push_consumer import PushConsumer
 from contrail.clock import ManualClock
 from contrail.model.topic import DLQ_PREFIX
-from contrail.testing import LocalCluster
-from tests.e2e.push_setup import Seen, consuming, eventually, fresh
+from contrail.testing import LocalCluster, eventually_async
+from tests.e2e.push_setup import Seen, consuming, fresh
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +87,7 @@ def test_each_queue_is_handled_in_order_and_queues_side_by_side(
         await fill(namesrv, topic, 20)
         order = Order(together=2)
         consumer = await consuming(namesrv, group, topic, order, orderly=True)
-        await eventually(lambda: order.is_whole(4, 20))
+        await eventually_async(lambda: order.is_whole(4, 20))
         await consumer.close()
 
     asyncio.run(main())
@@ -114,7 +114,7 @@ def test_a_failed_message_is_tried_again_in_place_while_other_queues_go_on(
         consumer = await consuming(
             namesrv, group, topic, handler, orderly=True, suspend_current_queue_time_ms=200
         )
-        await eventually(lambda: (4, 0) in seen[queues[0]])
+        await eventually_async(lambda: (4, 0) in seen[queues[0]])
         await consumer.close()
         tries = [(2, times) for times in range(len(seen[queues[0]]) - 4)]
         assert len(tries) >= 3
@@ -167,12 +167,12 @@ def test_members_that_come_and_go_never_have_one_queue_at_once(
         order = Order()
         options = {"orderly": True, "pull_batch_size": 4, "rebalance_interval_ms": 300}
         one = await consuming(namesrv, group, topic, order, instance_name="one", **options)
-        await eventually(lambda: len(order.by_queue) == 4)
+        await eventually_async(lambda: len(order.by_queue) == 4)
         two = await consuming(namesrv, group, topic, order, instance_name="two", **options)
-        await eventually(lambda: len(own(two)) == 2, "half of the queues for the second")
+        await eventually_async(lambda: len(own(two)) == 2, "half of the queues for the second")
         await one.close()
-        await eventually(lambda: len(own(two)) == 4, "all queues for the second")
-        await eventually(lambda: order.is_whole(4, 60), "everything in order")
+        await eventually_async(lambda: len(own(two)) == 4, "all queues for the second")
+        await eventually_async(lambda: order.is_whole(4, 60), "everything in order")
         await two.close()
 
     def own(consumer: PushConsumer) -> list[MessageQueue]:

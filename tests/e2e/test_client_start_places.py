@@ -13,8 +13,8 @@ from contrail.client.message import Message, MessageQueue
 from contrail.client.producer import Producer
 from contrail.client.pull_consumer import PullConsumer
 from contrail.client.push_consumer import PushConsumer
-from contrail.testing import LocalCluster
-from tests.e2e.push_setup import Seen, eventually, fresh, send
+from contrail.testing import LocalCluster, eventually_async
+from tests.e2e.push_setup import Seen, fresh, send
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +67,7 @@ def test_a_new_group_starts_where_it_is_told_to(cluster: LocalCluster) -> None:
             consumers.append(consumer)
         await send(namesrv, topic, ["new"])
         for name, (_, bodies) in wanted.items():
-            await eventually(lambda name=name: "new" in seen[name].bodies, name)
+            await eventually_async(lambda name=name: "new" in seen[name].bodies, name)
             assert seen[name].bodies == bodies, name
         for consumer in consumers:
             await consumer.close()
@@ -83,7 +83,7 @@ def test_a_pull_consumer_too(cluster: LocalCluster) -> None:
         for name, (options, bodies) in wanted.items():
             async with PullConsumer(fresh("readers"), namesrv, **options) as consumer:
                 await consumer.subscribe(topic)
-                await eventually(lambda one=consumer: one.assignment(), "a share")
+                await eventually_async(lambda one=consumer: one.assignment(), "a share")
                 # It is fetched from there on: an empty poll has the place settled.
                 polled = await consumer.poll(300)
                 texts = [one.body.decode() for one in polled]
@@ -132,7 +132,7 @@ def test_a_pull_consumer_loses_nothing_of_them_whenever_it_subscribed(
         async with PullConsumer(fresh("readers"), namesrv, **options) as consumer:
             await consumer.subscribe(topic)
             await consumer.subscribe(later)
-            await eventually(consumer.assignment, "a share")
+            await eventually_async(consumer.assignment, "a share")
             # An empty poll has the place of the first queue settled.
             assert await consumer.poll(300) == []
             async with Admin(namesrv) as admin, Producer(fresh("senders"), namesrv) as producer:

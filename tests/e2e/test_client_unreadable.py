@@ -24,8 +24,8 @@ from contrail.model.record import decode_record
 from contrail.model.topic import DLQ_PREFIX
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import ReceivedResponse
-from contrail.testing import LocalCluster
-from tests.e2e.push_setup import PATIENCE_S, Seen, eventually, fresh
+from contrail.testing import LocalCluster, eventually_async
+from tests.e2e.push_setup import PATIENCE_S, Seen, eventually_due, fresh
 
 VICTIM = b"this record is damaged on its way"
 SOUND = ["one", "two", "three"]
@@ -171,10 +171,12 @@ def test_a_push_consumer_gives_it_up_by_the_usual_rules_and_handles_the_others(
         assert sorted(seen.bodies) == sorted(SOUND)
         assert not orderly or seen.bodies == SOUND
         # Tried, tried again, given up.
-        await eventually(lambda: len(onlooker.failures) == 2, "the retry", cluster=cluster)
+        await eventually_due(cluster, lambda: len(onlooker.failures) == 2, "the retry")
         assert onlooker.failures[0][0] == [1]
         assert all("cannot be decoded" in told for _, told in onlooker.failures)
-        await eventually(lambda: progress_of(consumer, topic)[queue] == 4, "progress over all four")
+        await eventually_async(
+            lambda: progress_of(consumer, topic)[queue] == 4, "progress over all four"
+        )
         await consumer.close()
         assert len(seen.messages) == 3, "a handler never gets what cannot be decoded"
         (dead,) = await dead_letters(namesrv, group)
@@ -206,7 +208,9 @@ def test_a_broadcast_one_is_passed_over(
         await consumer.subscribe(topic)
         await consumer.start()
         await seen.reach(3)
-        await eventually(lambda: set(progress_of(consumer, topic).values()) == {4}, "progress")
+        await eventually_async(
+            lambda: set(progress_of(consumer, topic).values()) == {4}, "progress"
+        )
         await consumer.close()
         assert sorted(seen.bodies) == sorted(SOUND)
 
@@ -276,7 +280,7 @@ def test_plain_functions_lists_and_loops_are_spared_it_too(
 
     def wait_for(bodies: list[bytes]) -> None:
         async def wait() -> None:
-            await eventually(lambda: len(bodies) >= 3)
+            await eventually_async(lambda: len(bodies) >= 3)
 
         asyncio.run(wait())
         assert sorted(bodies) == sorted(one.encode() for one in SOUND)

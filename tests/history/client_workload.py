@@ -19,7 +19,7 @@ from typing import Self
 
 from contrail.aio import Admin, MessageQueue
 from contrail.errors import ClientError, ContrailError
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually_async
 from contrail.testing.cluster import LocalBroker
 from tests.history.client_crew import KILLED_REACH_MS, Crew
 from tests.history.client_judging import Seen, judge
@@ -187,12 +187,15 @@ class ClientCampaign:
         what: str,
         look: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not is_so():
-            if time.monotonic() > deadline_s:
-                raise AssertionError(f"{self._label()}: waited in vain: {what}")
-            await asyncio.sleep(_LOOK_S)
+        async def came() -> bool:
+            if is_so():
+                return True
             await (look or self._read_notes)()
+            return is_so()
+
+        await eventually_async(
+            came, lambda: f"{self._label()}: {what}", timeout_s=PATIENCE_S, pause_s=_LOOK_S
+        )
         self._say(what)
 
     async def _read_notes(self) -> None:

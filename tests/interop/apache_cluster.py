@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import tempfile
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from contrail.model import fastjson
+from contrail.testing import eventually
 from tests.interop.differential.raw import RawConnection
 from tests.interop.peers import JavaPeer, PeerFailed, java_peer, own_environment
 from tests.interop.private_network import PrivateNetwork
@@ -99,13 +99,19 @@ class ApacheServer:
             )
 
     def wait_until(self, ready: Callable[[], bool], *, what: str) -> None:
-        deadline = time.monotonic() + _START_TIMEOUT_S
-        while not ready():
+        def is_ready() -> bool:
+            if ready():
+                return True
             if not self.running:
                 raise PeerFailed(f"{self._main} ended while it started\n{self.log_tail()}")
-            if time.monotonic() > deadline:
-                raise PeerFailed(f"{what}: not in {_START_TIMEOUT_S} s\n{self.log_tail()}")
-            time.sleep(_POLL_S)
+            return False
+
+        eventually(
+            is_ready,
+            lambda: f"{what}\n{self.log_tail()}",
+            timeout_s=_START_TIMEOUT_S,
+            pause_s=_POLL_S,
+        )
 
     def end(self, how: signal.Signals) -> None:
         """Send the signal and wait; a process that does not obey is killed."""

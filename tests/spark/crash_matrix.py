@@ -27,7 +27,7 @@ import pyspark
 
 from contrail import Message, Producer, ReceivedMessage
 from contrail.client.selectors import java_hash_of
-from contrail.testing import LocalBroker, LocalCluster
+from contrail.testing import LocalBroker, LocalCluster, eventually
 from tests.spark.crash_program import Gate
 from tests.spark.stored import stored
 from tests.spark.traffic import SEND_TIMEOUT_MS, make_topic, queues_of
@@ -115,11 +115,18 @@ class SparkChild:
         return pid
 
     def wait_until(self, is_so: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
-        while not is_so():
+        def came() -> bool:
+            if is_so():
+                return True
             assert self.is_alive, f"it ended before {what}:\n{self.log_tail()}"
-            assert time.monotonic() < deadline, f"{what} did not come:\n{self.log_tail()}"
-            time.sleep(_POLL_S)
+            return False
+
+        eventually(
+            came,
+            lambda: f"{what}:\n{self.log_tail()}",
+            timeout_s=DEADLINE_S,
+            pause_s=_POLL_S,
+        )
 
     def wait_until_ended(self, pids: list[int]) -> None:
         """Whoever was left behind has sent what he had when he is gone."""

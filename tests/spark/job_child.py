@@ -10,11 +10,12 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
+
+from contrail.testing import eventually
 
 # Generous: a busy machine needs minutes to start a second Spark.
 DEADLINE_S = 600
@@ -49,14 +50,19 @@ def start(command: list[str], log: Path, crash_at: str = "") -> int:
 
 def wait_until(pid: int, is_so: Callable[[], bool], log: Path) -> None:
     """Wait for something while the child lives; it does not outlive a failure."""
-    deadline = time.monotonic() + DEADLINE_S
+
+    def tail() -> str:
+        return log.read_text()[-4000:]
+
+    def came() -> bool:
+        if is_so():
+            return True
+        code = _children[pid].poll()
+        assert code is None, f"the job ended with {code}:\n{tail()}"
+        return False
+
     try:
-        while not is_so():
-            code = _children[pid].poll()
-            text = log.read_text()[-4000:]
-            assert code is None, f"the job ended with {code}:\n{text}"
-            assert time.monotonic() < deadline, f"it takes too long:\n{text}"
-            time.sleep(0.2)
+        eventually(came, tail, timeout_s=DEADLINE_S, pause_s=0.2)
     except BaseException:
         kill(pid)
         raise

@@ -13,8 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from contrail.clock import Clock, SharedClock, SystemClock
+from contrail.testing import eventually
 from tests.interop.clients.target import Broker, Cluster
-from tests.interop.peers import PeerFailed
 
 ON_APACHE = os.environ.get("CONTRAIL_INTEROP_TARGET") == "apache"
 
@@ -76,12 +76,14 @@ class Kinds:
         patience_s: float = _PATIENCE_S,
     ) -> None:
         """Move the clock step by step until the condition holds; a step of 0 leaves it alone."""
-        deadline = time.monotonic() + patience_s
-        while not condition():
-            if time.monotonic() > deadline:
-                raise PeerFailed(f"not in {patience_s} s: {what}")
+
+        def moved() -> bool:
+            if condition():
+                return True
             self.advance(step_ms)
-            time.sleep(_POLL_S)
+            return False
+
+        eventually(moved, what, timeout_s=patience_s, pause_s=_POLL_S)
 
 
 @contextmanager

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 
 import pytest
 
+from contrail.testing import eventually
 from tests.interop.clients.driver import Driver, RunningDriver
 from tests.interop.clients.registry import clients_of
 from tests.interop.clients.steady import SteadySender
@@ -77,13 +77,17 @@ def wait_until(
     condition: Callable[[], bool], sender: SteadySender | None, *members: RunningDriver
 ) -> None:
     """Poll, with messages flowing; say what everybody saw when it takes too long."""
-    deadline = time.monotonic() + REBALANCE_TIMEOUT_S
-    while not condition():
+
+    def holds() -> bool:
+        if condition():
+            return True
         if sender is not None:
             sender.keep_going()
-        if time.monotonic() > deadline or not all(one.running for one in members):
+        if not all(one.running for one in members):
             raise PeerFailed(_told(members))
-        time.sleep(POLL_S)
+        return False
+
+    eventually(holds, lambda: _told(members), timeout_s=REBALANCE_TIMEOUT_S, pause_s=POLL_S)
 
 
 def _told(members: Sequence[RunningDriver]) -> str:

@@ -16,6 +16,7 @@ from contrail.client.queue_locks import SHORT_LEASE, Held, Lease, QueueLocks
 from contrail.client.queue_reader import QueueReader
 from contrail.client.state.consume_figures import TopicFigures
 from contrail.errors import ClientError
+from contrail.testing import eventually_async
 
 QUEUE = MessageQueue("orders", "a", 0)
 OTHERS = MessageQueue("orders", "a", 1)
@@ -91,12 +92,6 @@ async def _forever() -> None:
     await asyncio.Event().wait()
 
 
-async def until(happened: Callable[[], Any]) -> None:
-    async with asyncio.timeout(60):
-        while not happened():
-            await asyncio.sleep(0.001)
-
-
 @pytest.mark.parametrize("is_locked", [False, True])
 def test_who_is_cancelled_while_taking_a_queue_gives_its_lock_back(
     monkeypatch: pytest.MonkeyPatch, is_locked: bool
@@ -105,11 +100,11 @@ def test_who_is_cancelled_while_taking_a_queue_gives_its_lock_back(
         placing(monkeypatch, _forever)
         world = World(lock=_open if is_locked else _forever)
         taking = asyncio.create_task(world.queues.take_share("orders", {QUEUE}))
-        await until(lambda: world.held)
+        await eventually_async(lambda: world.held)
         await asyncio.sleep(0)
         taking.cancel()
         await asyncio.gather(taking, return_exceptions=True)
-        await until(lambda: not world.held)
+        await eventually_async(lambda: not world.held)
 
     asyncio.run(main())
 
@@ -121,7 +116,7 @@ def test_closing_gives_locks_back_that_are_just_being_taken(
         placing(monkeypatch, _forever)
         world = World()
         taking = asyncio.create_task(world.queues.take_share("orders", {QUEUE}))
-        await until(lambda: world.held)
+        await eventually_async(lambda: world.held)
         world.queues.stop_reading()
         await world.queues.close()
         assert not world.held
@@ -143,7 +138,7 @@ def test_a_queue_that_cannot_be_read_is_unlocked_and_those_of_others_are_left_al
         assert not await world.queues.take_share("orders", {QUEUE, OTHERS})
         # Not before its broker has heard of it.
         assert not await world.queues.take_share("orders", {QUEUE})
-        await until(lambda: not world.held)
+        await eventually_async(lambda: not world.held)
         assert world.unlocked == [{QUEUE}]
 
     asyncio.run(main())
@@ -180,7 +175,7 @@ class Hands(World):
         """No handler starts."""
 
     async def released(self, reader: QueueReader) -> None:
-        await until(lambda: not self.is_busy)
+        await eventually_async(lambda: not self.is_busy)
 
     def update(self, queue: MessageQueue, place: int, *, increase_only: bool = False) -> None:
         self.noted[queue] = place
@@ -254,7 +249,7 @@ async def test_a_queue_that_somebody_else_had_is_taken_anew(world: Hands) -> Non
         world.grant = 9
         assert not await world.queues.take_share("orders", {QUEUE}), "its handler is still at work"
         world.is_busy = False
-        await until(lambda: world.unlocked)
+        await eventually_async(lambda: world.unlocked)
         world.unlocked.clear()
         await asyncio.sleep(0)
         assert world.written == []
@@ -273,7 +268,7 @@ async def test_the_lock_of_a_queue_that_goes_is_kept_while_a_handler_has_somethi
     await world.renew()
     world.now_ms += 4_000
     world.is_busy = False
-    await until(lambda: world.unlocked)
+    await eventually_async(lambda: world.unlocked)
     assert world.written == [42]
 
 

@@ -19,6 +19,7 @@ from contrail.client.consuming_directly import consume_directly
 from contrail.client.hooks import ConsumeHook, ConsumeOutcome
 from contrail.client.message import ReceivedMessage
 from contrail.errors import ClientError
+from contrail.testing import eventually_async
 from tests.unit.client.consuming_setup import FakeReader, FakeSendBack, made
 
 PATIENCE_S = 60.0
@@ -58,9 +59,7 @@ class Setup:
         self.supply.submit(self.reader.real, self.reader.pull(count))
 
     async def until(self, happened: Callable[[], Any]) -> None:
-        async with asyncio.timeout(PATIENCE_S):
-            while not happened():
-                await asyncio.sleep(0.001)
+        await eventually_async(happened, pause_s=0.001)
 
     async def all_settled(self) -> None:
         await self.until(lambda: not self.reader.held)

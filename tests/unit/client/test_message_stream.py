@@ -15,6 +15,7 @@ from contrail.client.consuming import Bell, Watch
 from contrail.client.consuming_concurrent import ConcurrentSupply
 from contrail.client.message_stream import MessageStreams
 from contrail.clock import monotonic_ms
+from contrail.testing import eventually_async
 from tests.unit.client.consuming_setup import FakeReader, FakeSendBack
 
 
@@ -45,9 +46,7 @@ class Setup:
         return [queue_offset for queue_offset, _ in self.send_back.returned]
 
     async def until(self, happened: Callable[[], Any]) -> None:
-        async with asyncio.timeout(60):
-            while not happened():
-                await asyncio.sleep(0.001)
+        await eventually_async(happened, pause_s=0.001)
 
 
 def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
