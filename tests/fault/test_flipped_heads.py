@@ -336,3 +336,51 @@ def test_of_two_records_that_claim_one_place_one_is_lost_without_rows(
         only_queues_that_were_made(store)
         scrubbed(store)
         assert all_numbers(store) == found and len(told_of(store)) == 1
+
+
+@pytest.mark.parametrize("byte", [15, 27, 22])
+def test_a_batch_whose_head_is_damaged_keeps_no_reader(tmp_path: Path, byte: int) -> None:
+    """Its row is derived from its properties, and reads compare it with its head."""
+    root, topics = tmp_path / "store", frozenset({b"batches"})
+
+    def opened_batches() -> MessageStore:
+        return MessageStore.open(small_config(root), batch_topics=topics)
+
+    with opened_batches() as store:
+        for number in range(4):
+            one = draft(number, topic="batches", INNER_NUM="5")
+            store.append_inner_batch(one._replace(sys_flag=0x80))
+        store.dispatch()
+        (row,) = store.rows(b"batches", 0, 5, 1)
+    turn(root, row.physical_offset + byte, 0x01)
+    damage = (row.physical_offset, row.physical_offset + row.byte_count)
+    for scrub_first in (False, True):
+        with opened_batches() as store:
+            if scrub_first:
+                scrubbed(store)
+            found = store.get(b"batches", 0, 5)
+            assert (found.status, found.next_queue_offset) == (GetStatus.MESSAGE_DAMAGED, 10)
+            assert store.get(b"batches", 0, 10).message_count == 2
+            assert [one[:2] for one in store.damage.known()] == [damage]
+            assert store.queues() == [(b"batches", 0)]
+    assert [one[:2] for one in map(named, verify_store(root).log)] == [damage]
+    (one,) = replace_damaged(root, index_slot_count=SLOTS).replaced
+    assert (*one_range(one), one.queue_offset) == (*damage, 5)
+    with opened_batches() as store:
+        assert store.get(b"batches", 0, 5).status is GetStatus.MESSAGE_REPLACED
+
+
+def named(finding: Any) -> tuple[int, int]:
+    return finding.physical_start, finding.physical_end
+
+
+@pytest.mark.parametrize("byte", [15, 27, 189])
+def test_whoever_reads_the_files_is_told_too(whole: Path, memory_path: Path, byte: int) -> None:
+    start, size = victim_place(whole, 1, VICTIM_ROUND)
+    root = memory_path / "store"
+    shutil.copytree(whole, root)
+    turn(root, start + byte, 0x01)
+    reader = StoreReader.open(root, index_slot_count=SLOTS)
+    found = [int(one.body[:8]) for one in reader.messages(topic="orders", queue_id=1)]
+    assert found == expected({VICTIM_ROUND * len(QUEUES) + 1})["orders", 1]
+    assert [one[:2] for one in reader.damaged] == [(start, start + size)]

@@ -499,12 +499,13 @@ class StoreReader:
             except RecordDamaged as damage:
                 self._note(DamagedRange(start, end, str(damage)))
                 continue
-            if (message.topic.encode(), message.queue_id) != key:
+            said = (message.topic.encode(), message.queue_id, message.queue_offset)
+            if said != (*key, place.queue_offset):
                 lost = read_replacement(message)
                 if lost is not None and lost[:3] == (*key, place.queue_offset):
                     continue
-                reason = f"row {place.queue_offset} of queue {key[1]} leads to another queue's"
-                self._note(DamagedRange(start, end, f"{reason} record"))
+                reason = f"row {place.queue_offset} of queue {key[1]} leads to another record"
+                self._note(DamagedRange(start, end, reason))
                 continue
             yield message
 
