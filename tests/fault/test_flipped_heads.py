@@ -384,3 +384,25 @@ def test_whoever_reads_the_files_is_told_too(whole: Path, memory_path: Path, byt
     found = [int(one.body[:8]) for one in reader.messages(topic="orders", queue_id=1)]
     assert found == expected({VICTIM_ROUND * len(QUEUES) + 1})["orders", 1]
     assert [one[:2] for one in reader.damaged] == [(start, start + size)]
+
+
+@pytest.mark.parametrize("was_closed", [True, False], ids=["closed", "killed"])
+@pytest.mark.parametrize("queues_gone", [True, False], ids=["without-rows", "with-rows"])
+def test_what_we_noted_of_queues_counts_for_nothing_where_another_wrote_last(
+    tmp_path: Path, was_closed: bool, queues_gone: bool
+) -> None:
+    """Without ``contrail.checkpoint`` nobody knows how old ``contrail.queues`` is."""
+    root = tmp_path / "store"
+    with opened(root) as store:
+        for number, topic in enumerate(("orders", "parcels", "bills")):
+            store.append([draft(number, topic=topic)])
+            store.dispatch()
+    for path in root.glob("contrail.checkpoint*"):
+        path.unlink()
+    if queues_gone:
+        shutil.rmtree(root / "consumequeue")
+    if not was_closed:
+        (root / "abort").write_bytes(b"")
+    with opened(root) as store:
+        found = [numbers_of(store, topic) for topic in ("orders", "parcels", "bills")]
+        assert found == [[0], [1], [2]]

@@ -206,7 +206,7 @@ def test_a_row_that_leads_to_another_queue_gives_no_message(stopped: Path) -> No
     path.write_bytes(data)
     reader = opened(stopped)
     assert numbers(reader, topic="orders")[:4] == [0, 2, 6, 8]
-    assert "another queue" in reader.damaged[0].reason
+    assert "another record" in reader.damaged[0].reason
 
 
 def test_a_missing_segment_is_a_damaged_range(stopped: Path) -> None:

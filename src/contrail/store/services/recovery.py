@@ -326,11 +326,13 @@ class Recovery:
         """Where rows were lost, the log alone must say which records lie about their place."""
         if not plan.rows_were_lost:
             return None
-        derived = known.derived
+        if known.log is None or known.derived is None:
+            # Whoever wrote last, it was not us: what we noted of the queues is out of date.
+            return RebuiltRuns(self._queues, known_ends=None, known_to=0)
         return RebuiltRuns(
             self._queues,
-            known_ends=plan.offset_floors if derived is not None else None,
-            known_to=derived.dispatched_end if derived is not None else 0,
+            known_ends=plan.offset_floors,
+            known_to=known.derived.dispatched_end,
         )
 
     def _end_rebuild(self, report: RecoveryReport) -> None:

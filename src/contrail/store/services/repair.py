@@ -68,7 +68,7 @@ class Repair:
             queue = queues.get(topic, queue_id)
             if queue is not None:
                 queue.reset()
-        derived = known.derived
+        derived = known.derived if known.log is not None else None
         rebuilt = RebuiltRuns(
             queues,
             known_ends=None
