@@ -406,3 +406,23 @@ def test_what_we_noted_of_queues_counts_for_nothing_where_another_wrote_last(
     with opened(root) as store:
         found = [numbers_of(store, topic) for topic in ("orders", "parcels", "bills")]
         assert found == [[0], [1], [2]]
+
+
+def test_a_lone_record_behind_rows_that_were_there_is_believed(tmp_path: Path) -> None:
+    """Its queue kept its rows up to the last checkpoint; another queue has lost all of its own."""
+    root, killed = tmp_path / "store", tmp_path / "killed"
+    with opened(root) as store:
+        store.append([draft(number) for number in range(3)])
+        store.append([draft(100, topic="parcels")])
+        store.dispatch()
+        store.checkpoint()
+        # Behind the checkpoint: two in the first segment, a lone one in the third.
+        store.append([draft(number) for number in (3, 4)])
+        store.append([draft(number, topic="parcels") for number in range(101, 180)])
+        store.append([draft(5)])
+        store.dispatch()
+        shutil.copytree(root, killed)
+    shutil.rmtree(killed / "consumequeue" / "parcels")
+    with opened(killed) as store:
+        assert numbers_of(store) == list(range(6))
+        assert numbers_of(store, "parcels") == list(range(100, 180))

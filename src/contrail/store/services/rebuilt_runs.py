@@ -21,6 +21,7 @@ from contrail.store.services.record_places import Place, Run, Runs, row_bytes_of
 
 # A wider gap is a loss of many messages, and nothing that one record left.
 _HOLE_PLACES_MAX = 16
+_I32, _I64 = (1 << 32) - 1, (1 << 64) - 1
 # More than this do not lie one by one.
 _LIARS_MAX = 1000
 
@@ -85,7 +86,9 @@ class RebuiltRuns:
         """Put what is still held, and lead holes to the records that belong there."""
         for key, run in self._held.items():
             liar = _Liar(Place(*key, run[0]), run)
-            if self._hole_of(liar) is not None or self._tail_of(liar) is not None:
+            hole = self._hole_of(liar)
+            belongs = hole.place if hole is not None else self._tail_of(liar)
+            if belongs is not None and _is_a_bit_away(belongs, liar.place):
                 self._note(liar)
             elif self._may_exist(key, run):
                 self._put(key, run)
@@ -113,6 +116,9 @@ class RebuiltRuns:
             # There are rows of these records; one that has none lies.
             if is_lone and not self._has_row(key, run):
                 self._note(_Liar(Place(*key, run[0]), run))
+            elif run[3] > self._ends[key]:
+                # Some of them are behind the rows that were there.
+                self._believed(key, run)
             yield run
             return
         held = self._held.pop(key, None)
@@ -219,6 +225,15 @@ class RebuiltRuns:
 
 def _parts_in_common(one: Place, other: Place) -> int:
     return sum(mine == his for mine, his in zip(one, other, strict=True))
+
+
+def _is_a_bit_away(one: Place, other: Place) -> bool:
+    """Whether one flipped bit makes one place of the other: of a record that proves nothing."""
+    topics = int.from_bytes(one.topic, "big") ^ int.from_bytes(other.topic, "big")
+    queue_ids = (one.queue_id ^ other.queue_id) & _I32
+    queue_offsets = (one.queue_offset ^ other.queue_offset) & _I64
+    bits = topics.bit_count() + queue_ids.bit_count() + queue_offsets.bit_count()
+    return len(one.topic) == len(other.topic) and bits == 1
 
 
 def _words(place: Place) -> str:
