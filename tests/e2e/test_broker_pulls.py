@@ -16,9 +16,11 @@ from tests.e2e.raw_client import RawClient, pull_fields
 PULL = RequestCode.PULL_MESSAGE
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(clock=ManualClock()) as running:
+@pytest.fixture(scope="module", params=["on", "off"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """With the fast path, and by the general way alone."""
+    properties = {"contrailFastPath": request.param}
+    with LocalCluster(clock=ManualClock(), properties=properties) as running:
         yield running
 
 

@@ -18,9 +18,11 @@ from tests.e2e.asking import Asker, messages, properties_text, route
 from tests.e2e.raw_client import send_fields
 
 
-@pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(properties={"maxMessageSize": "65536"}) as running:
+@pytest.fixture(scope="module", params=["on", "off"])
+def cluster(request: pytest.FixtureRequest) -> Iterator[LocalCluster]:
+    """With the fast path, and by the general way alone."""
+    properties = {"maxMessageSize": "65536", "contrailFastPath": request.param}
+    with LocalCluster(properties=properties) as running:
         yield running
 
 
