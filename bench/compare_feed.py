@@ -34,7 +34,9 @@ from contrail.runtime.event_loop import choose_event_loop, set_collector_for_ser
 from contrail.runtime.schedule import Schedule
 from contrail.wire.limits import Limits
 
-_WARM_CHUNKS = 12
+_WARM_CHUNKS = 120
+# Rows are derived a little later than records are stored: as many are counted as were sent.
+_SETTLE_S = 0.5
 _FIRST_NUMBER = 100_000_000
 # A chunk fits into a socket's buffer, so that the broker finds it whole.
 _CHUNK_BYTES_MAX = 48 << 10
@@ -186,10 +188,12 @@ async def _fed(case: Case, folder: Path, marks: ctypes.CDLL | None, chunk_count:
         feed = Feed(case, broker.port, _WARM_CHUNKS + chunk_count)
         for _ in range(_WARM_CHUNKS):
             await feed.chunk()
+        await asyncio.sleep(_SETTLE_S)
         if marks is not None:
             marks.marks_begin()
         for _ in range(chunk_count):
             await feed.chunk()
+        await asyncio.sleep(_SETTLE_S)
         if marks is not None:
             marks.marks_end(case.name.encode())
         feed.close()

@@ -21,7 +21,7 @@ INSTALL_COMMAND = "apt-get install valgrind"
 _MARKS = REPOSITORY / "bench" / "c" / "callgrind_marks.c"
 _TIMEOUT_S = 3_000
 _TRIGGER = re.compile(r"^desc: Trigger: Client Request: (.+)$", re.MULTILINE)
-_SUMMARY = re.compile(r"^summary: (\d+)$", re.MULTILINE)
+_TOTAL = re.compile(r"^totals: (\d+)$", re.MULTILINE)
 
 Counts = dict[str, float]
 """By case: instructions for a message."""
@@ -62,7 +62,8 @@ def _started(
 ) -> tuple[subprocess.Popen[str], Path]:
     folder.mkdir(parents=True)
     output = folder / "callgrind"
-    valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={output}"]
+    counting = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={output}"]
+    valgrind = ["valgrind", *counting]
     feed = ["-m", "bench.compare_feed", str(folder / "stores"), str(library), str(chunk_count)]
     with (folder / "errors").open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(
@@ -95,9 +96,9 @@ def _totals(output: Path) -> dict[str, int]:
     totals = {}
     for path in output.parent.glob(f"{output.name}.*"):
         text = path.read_text(encoding="utf-8", errors="replace")
-        trigger, summary = _TRIGGER.search(text), _SUMMARY.search(text)
-        if trigger and summary:
-            totals[trigger[1]] = int(summary[1])
+        trigger, total = _TRIGGER.search(text), _TOTAL.search(text)
+        if trigger and total:
+            totals[trigger[1]] = int(total[1])
     return totals
 
 

@@ -50,3 +50,16 @@ def test_a_mark_in_a_segment_that_retention_removed_since_does_not_end_the_log_t
     verdict = check_folder(small_config(folder / "store"), history, 900_000)
     assert verdict.problems == []
     assert 0 < verdict.expired_acks < verdict.checked_acks
+
+
+@pytest.mark.parametrize(("after", "seed"), [("damaged", 940), ("torn", 538), ("damaged", 539)])
+def test_a_kill_between_the_two_marks_of_a_checkpoint_believes_no_older_mark(
+    memory_path: Path, after: str, seed: int
+) -> None:
+    folder = memory_path / "case"
+    with crash_server() as server:
+        case = Case("checkpoint.log_written", 1, "async", after)
+        died, history = run_case(server, folder, case, seed)
+    assert died
+    config, scrubbed = small_config(folder / "store", "async"), after == "damaged"
+    assert check_folder(config, history, 900_000, scrubbed=scrubbed).problems == []

@@ -94,6 +94,8 @@ class MessageStore:
         self.disk_waits = DiskWaits()
         self._pool: BufferPool | None = None
         self.poisoned: StorePoisoned | None = None
+        # One to read and to write with: it keeps the fingerprint of the file that it read.
+        self._checkpoints = CheckpointFiles(files, config.root)
         self._segments = SegmentList(
             files,
             folders=config.log_folders,
@@ -179,7 +181,7 @@ class MessageStore:
 
     def _recover(self, accept_loss: bool) -> tuple[RecoveredLog, ApacheCheckpoint]:
         tidied = self._segments.load()
-        known = CheckpointFiles(self._files, self._config.root).read()
+        known = self._checkpoints.read()
         recovery = Recovery(
             self._config,
             self._files,
@@ -323,7 +325,7 @@ class MessageStore:
             self._dispatcher,
             self._queues,
             self._index,
-            CheckpointFiles(self._files, self._config.root),
+            self._checkpoints,
             self.retention,
             self.scrubber,
             apache=apache,

@@ -306,7 +306,7 @@ class Server:
             # Also of a peer that has gone meanwhile: what it sent last may be one-way.
             if arrived:
                 self._hand_over(arrived)
-            if self._turns:
+            if self._turns.waiting_count:
                 self._serve_waiting(began_s)
             self._service.end_of_tick()
         finally:
@@ -315,7 +315,7 @@ class Server:
             self.request_room = self._turns.begin()
             if self._to_read_on:
                 self._read_on()
-            if self._turns:
+            if self._turns.waiting_count:
                 self.schedule_tick()
             if self._to_flush:
                 to_flush, self._to_flush = self._to_flush, []
@@ -517,7 +517,7 @@ class Server:
             self._sweeper.cancel()
             await asyncio.gather(self._sweeper, return_exceptions=True)
         self._tick()
-        while self._turns:
+        while self._turns.waiting_count:
             self._tick()
         for connection in list(self.connections):
             connection.close("stopping")

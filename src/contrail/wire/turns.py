@@ -43,9 +43,8 @@ class Turns(Generic[C]):
         self._fresh_due = self._waiting_due = self._due_max = 0
         self._fresh_in_a_row = 0
         self._none_was_next = True
-
-    def __len__(self) -> int:
-        return len(self._fresh) + len(self._waiting)
+        # Asked for twice a tick, hence no method: how many connections wait.
+        self.waiting_count = 0
 
     def share(self, connection_count: int) -> int:
         """How many requests of each of so many connections one turn handles."""
@@ -78,10 +77,12 @@ class Turns(Generic[C]):
     def wait(self, connection: C) -> None:
         """A connection begins to wait."""
         self._fresh.append(connection)
+        self.waiting_count += 1
 
     def wait_on(self, connection: C) -> None:
         """A connection has had its share and has more."""
         self._waiting.append(connection)
+        self.waiting_count += 1
 
     def call_up(self) -> int:
         """``next_one`` gives those that wait now; returns the share of each."""
@@ -97,6 +98,7 @@ class Turns(Generic[C]):
         if not self._fresh_due and not self._waiting_due:
             return None
         self._due_max -= 1
+        self.waiting_count -= 1
         self._none_was_next = False
         if self._fresh_due and (self._fresh_in_a_row < _FRESH_IN_A_ROW or not self._waiting_due):
             self._fresh_due -= 1
