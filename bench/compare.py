@@ -142,7 +142,11 @@ def _measured(
     if not options.no_instructions:
         print("counting instructions ...", file=sys.stderr, flush=True)
         counts = counted_instructions(
-            trees, folder, run_count=sizes.run_count, chunk_count=sizes.chunk_count
+            trees,
+            folder,
+            [case.name for case in wanted],
+            run_count=sizes.run_count,
+            chunk_count=sizes.chunk_count,
         )
     rows = []
     for case in wanted:

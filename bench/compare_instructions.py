@@ -28,7 +28,12 @@ Counts = dict[str, float]
 
 
 def counted_instructions(
-    trees: tuple[Tree, Tree], folder: Path, *, run_count: int, chunk_count: int
+    trees: tuple[Tree, Tree],
+    folder: Path,
+    names: list[str],
+    *,
+    run_count: int,
+    chunk_count: int,
 ) -> dict[str, Counts]:
     """By tree: what each case takes. Both trees run at the same time, which changes nothing."""
     if shutil.which("valgrind") is None:
@@ -37,7 +42,7 @@ def counted_instructions(
     taken: dict[str, list[Counts]] = {tree.name: [] for tree in trees}
     for number in range(run_count):
         started = [
-            (tree, _started(tree, folder / f"{tree.name}-{number}", library, chunk_count))
+            (tree, _started(tree, folder / f"{tree.name}-{number}", library, chunk_count, names))
             for tree in trees
         ]
         for tree, (process, output) in started:
@@ -58,13 +63,14 @@ def _marks_library(folder: Path) -> Path:
 
 
 def _started(
-    tree: Tree, folder: Path, library: Path, chunk_count: int
+    tree: Tree, folder: Path, library: Path, chunk_count: int, names: list[str]
 ) -> tuple[subprocess.Popen[str], Path]:
     folder.mkdir(parents=True)
     output = folder / "callgrind"
     counting = ["--tool=callgrind", "--instr-atstart=no", f"--callgrind-out-file={output}"]
     valgrind = ["valgrind", *counting]
-    feed = ["-m", "bench.compare_feed", str(folder / "stores"), str(library), str(chunk_count)]
+    told = [str(folder / "stores"), str(library), str(chunk_count), *names]
+    feed = ["-m", "bench.compare_feed", *told]
     with (folder / "errors").open("w", encoding="utf-8") as errors:
         process = subprocess.Popen(
             [*valgrind, sys.executable, *feed],
