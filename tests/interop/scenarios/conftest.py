@@ -34,11 +34,14 @@ def _kind_of(item: pytest.Item) -> object:
     return call.params.get("cluster") if call else None
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def clusters(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> Iterator[Callable[[str], RunningCluster]]:
-    """A cluster of each kind, started when it is first needed and stopped at the end of all."""
+    """A cluster of each kind, started when it is first needed and stopped with the last scenario.
+
+    Not later: brokers of Apache that have nothing to do take half a core.
+    """
     started: dict[str, RunningCluster] = {}
     with ExitStack() as stack:
 
@@ -51,7 +54,7 @@ def clusters(
         yield cluster_of
 
 
-@pytest.fixture(scope="session", params=KINDS)
+@pytest.fixture(scope="package", params=KINDS)
 def cluster(
     request: pytest.FixtureRequest, clusters: Callable[[str], RunningCluster]
 ) -> RunningCluster:
