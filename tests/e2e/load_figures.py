@@ -52,8 +52,12 @@ class Growth(NamedTuple):
     @property
     def is_growing(self) -> bool:
         """Figures without a floor are told, not judged."""
+        return self.grows_above(1)
+
+    def grows_above(self, floors: float) -> bool:
+        """Like ``is_growing``, with floors so many times as high: short runs are noisier."""
         floor = FLOORS.get(self.name.rpartition(" ")[2])
-        return floor is not None and self.share >= GROWTH_MAX and self.added >= floor
+        return floor is not None and self.share >= GROWTH_MAX and self.added >= floor * floors
 
     def __str__(self) -> str:
         scale, unit = (MIB, " MiB") if self.name.endswith("bytes") else (1, "")

@@ -252,7 +252,7 @@ def test_a_marker_without_names_is_explained(pytester: pytest.Pytester) -> None:
 def test_the_examples_of_the_guide_run(pytester: pytest.Pytester) -> None:
     page = Path(__file__).parents[2] / "docs" / "guide" / "test-with-a-cluster.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     pytester.makepyfile("\n\n".join(blocks))
     run = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     run.assert_outcomes(passed=4)

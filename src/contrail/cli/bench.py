@@ -31,9 +31,9 @@ Count = Annotated[
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option("--seconds", metavar="S", help="End after so long; 10 without --count."),
+    typer.Option("--seconds", min=0.1, metavar="S", help="End after so long; 10 without --count."),
 ]
-_SECONDS_MIN, _SECONDS_MAX = 0.1, 366 * 86_400.0
+_SECONDS_MAX = 366 * 86_400.0
 
 
 @app.callback()
@@ -146,9 +146,10 @@ def consume(
 
 def _limit(count: int | None, seconds: float | None) -> float | None:
     # Not a range of the option: no comparison refuses "nan" there.
-    if seconds is not None and not _SECONDS_MIN <= seconds <= _SECONDS_MAX:
-        allowed = f"a number from {_SECONDS_MIN:g} to {_SECONDS_MAX:.0f}, which is a year"
-        raise OptionInvalid(f"--seconds {seconds:g}: it must be {allowed}")
+    if seconds is not None and not seconds <= _SECONDS_MAX:
+        raise OptionInvalid(
+            f"--seconds {seconds:g}: it must be {_SECONDS_MAX:.0f} (a year) or less"
+        )
     return _DEFAULT_SECONDS if count is None and seconds is None else seconds
 
 

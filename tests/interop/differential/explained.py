@@ -294,7 +294,7 @@ RULES: tuple[Rule, ...] = (
     _rule("class-filters", {11, 361}, "code", _class_filtered),
     _rule("left-topics", {300}, r"body\.groupList\[\]", _left_by_a_heartbeat),
     _rule("settings-listed", {26, 319}, r"body\.\w+", _one_is_absent),
-    _rule("runtime-info-own", {28}, r"body\.table\.contrail(?:Version|Kernels)", _only_ours),
+    _rule("runtime-info-own", {28}, r"body\.table\.contrail\w+", _only_ours),
     _rule("metrics-on", {26}, r"body\.metricsPromExporterHost", _is_loopback),
     _rule("settings-changed", {25, 318}, "code", _unchangeable),
     _rule("system-topics", {21}, rf"body\.topicConfigTable\.(?:{_ROCKSDB_NAMES})", _only_theirs),
