@@ -200,3 +200,12 @@ def test_what_does_not_compile_is_told_without_compiling_it_again(threads: list[
     assert handle(Request(PULL, 1, fields), FakePeer()) is LATER
     room.work()
     assert len(seen) == len(threads) == 1
+
+
+def test_an_error_that_nobody_expected_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(text: str) -> Sql92Filter:
+        raise RecursionError("too deep")
+
+    monkeypatch.setattr(long_expressions, "compile_sql", fails)
+    outcome = long_expressions._outcome("a > 1")
+    assert "too deep" in str(outcome)

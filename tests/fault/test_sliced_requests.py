@@ -403,6 +403,8 @@ def test_too_many_at_once_are_refused(room: Room) -> None:
     with pytest.raises(RequestRejected) as refusal:
         handle(Request(1, 1, {"n": "more"}), FakePeer())
     assert refusal.value.code == ResponseCode.SYSTEM_BUSY
+    # Half of a change has been carried out by then: it goes on.
+    assert room.sliced.change_handler(begin)(Request(1, 1, {}), FakePeer()) is LATER
 
 
 def test_rows_on_the_disk_are_brought_in_and_the_request_carried_out_again(room: Room) -> None:

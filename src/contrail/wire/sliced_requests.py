@@ -114,7 +114,8 @@ class SlicedRequests:
                 return done.value  # type: ignore[no-any-return]
         if self._is_closed:
             raise server_stops()
-        if len(self._running) >= RUNNING_MAX:
+        # A change is never refused here: its first rows have been carried out.
+        if not is_change and len(self._running) >= RUNNING_MAX:
             raise RequestRejected(
                 ResponseCode.SYSTEM_BUSY,
                 f"{len(self._running)} requests about whole tables are under way: ask again later",

@@ -8,6 +8,7 @@ compiled once, for as long as a group, a held pull or one of the last pulls has 
 
 from __future__ import annotations
 
+import logging
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
@@ -22,6 +23,8 @@ from contrail.protocol.bodies.heartbeat import decode_heartbeat
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.wire.peer import LATER, Answer, Handler, Peer
+
+_log = logging.getLogger(__name__)
 
 LOOP_CHARACTERS_MAX = 512
 """How many characters of new expressions one request may have that is carried out at once."""
@@ -217,6 +220,10 @@ def _outcome(text: str) -> Outcome:
         return compile_sql(text)
     except FilterInvalid as error:
         return error.with_traceback(None)
+    except Exception as error:
+        # Whoever waits for it must not wait for ever.
+        _log.exception("an SQL92 expression of %d characters was not compiled", len(text))
+        return FilterInvalid(f"the expression cannot be compiled: {error!r}")
 
 
 def _of_heartbeat(request: Request) -> list[str]:

@@ -78,9 +78,11 @@ class CheckpointFiles:
         notes: list[str] = []
         apache = read_checkpoint(self._files, self._apache_path)
         log = self._read(self._log_path, _parse_log, notes)
+        # The backup is one checkpoint older, and knows no fingerprint of what followed it.
+        is_backup = bool(notes)
         derived = self._read(self._derived_path, _parse_derived, notes)
         self._fingerprint = fingerprint(apache) if apache else ""
-        if log is not None and self._fingerprint not in log.apache_fingerprints:
+        if log is not None and not is_backup and self._fingerprint not in log.apache_fingerprints:
             notes.append("another broker has written to this folder since Contrail last did")
             return Known(None, None, apache, notes)
         return Known(log, derived, apache, notes)

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
+from contrail.model.topic import NAME_PATTERN, QUEUE_COUNT_MAX
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.services.record_places import Place, Run, Runs, row_bytes_of
 
@@ -90,10 +91,11 @@ class RebuiltRuns:
             belongs = hole.place if hole is not None else self._tail_of(liar)
             if belongs is not None and _is_a_bit_away(belongs, liar.place):
                 self._note(liar)
-            elif self._may_exist(key, run):
+            elif self._may_exist(key, run) or _is_a_queue(*key):
+                # Perhaps the note of queues is older than a folder that was lost since.
                 self._put(key, run)
             else:
-                self.problems.append(f"{_told(liar)}, a queue that there was not: it is left out")
+                self.problems.append(f"{_told(liar)}, which no queue can be: it is left out")
         self._held.clear()
         for liar in self._liars:
             tail = self._tail_of(liar)
@@ -221,6 +223,12 @@ class RebuiltRuns:
         queue = self._queues.get(*place[:2])
         assert queue is not None, "a hole is among the rows of a queue"
         queue.repair_rows(place.queue_offset, run[2], len(run[2]))
+
+
+def _is_a_queue(topic: bytes, queue_id: int) -> bool:
+    """Whether a broker would have made this queue."""
+    is_name = NAME_PATTERN.fullmatch(topic.decode("utf-8", "replace")) is not None
+    return is_name and 0 <= queue_id < QUEUE_COUNT_MAX
 
 
 def _parts_in_common(one: Place, other: Place) -> int:

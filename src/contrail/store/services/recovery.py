@@ -168,8 +168,9 @@ class Recovery:
         position = min(derived.dispatched_end, limit) if derived else lowest
         marks = derived.queues if derived else {}
         self._queues.tombstones.update(derived.tombstones if derived else {})
-        problems = self._load_queues(position, marks if derived else None)
         in_order = log.clean and report.was_clean
+        rows_limit = min(durable_end, limit) if derived is None and in_order else position
+        problems = self._load_queues(rows_limit, marks if derived else None)
         derive_from = self._load_index(position, derived.index_files if derived else [], in_order)
         if problems or derived is None:
             derive_from = lowest

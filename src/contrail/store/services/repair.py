@@ -71,9 +71,7 @@ class Repair:
         derived = known.derived if known.log is not None else None
         rebuilt = RebuiltRuns(
             queues,
-            known_ends=None
-            if derived is None
-            else {key: mark.queue_offset_max for key, mark in derived.queues.items()},
+            known_ends=None if derived is None else _ends(derived),
             known_to=derived.dispatched_end if derived is not None else 0,
         )
         index = self._load_index(config, physical_end, emptied=damaged_index)
@@ -113,17 +111,24 @@ class Repair:
         queues.sync()
         index.sync()
         if known.log is not None:
+            marks = queues.marks()
+            # What is not there now may be again: its queue is not forgotten, nor where it ended.
+            floors = {
+                key: end
+                for key, end in (_ends(known.derived) if known.derived else {}).items()
+                if key not in marks or marks[key].queue_offset_max < end
+            }
             CheckpointFiles(self._files, self._root).write_derived(
-                DerivedMark(
-                    physical_end,
-                    queues.marks(),
-                    index.marks(),
-                    dict(queues.tombstones),
-                    known.derived.offset_floors if known.derived else {},
-                )
+                DerivedMark(physical_end, marks, index.marks(), dict(queues.tombstones), floors)
             )
         queues.close()
         index.close()
+
+
+def _ends(derived: DerivedMark) -> dict[QueueKey, int]:
+    """Every queue that there was, and its next offset."""
+    ends = {key: mark.queue_offset_max for key, mark in derived.queues.items()}
+    return ends | {k: max(floor, ends.get(k, 0)) for k, floor in derived.offset_floors.items()}
 
 
 def _derived(
