@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import DataSource
 
-from contrail.errors import OptionInvalid
+from contrail.errors import ContrailError, OptionInvalid
 from contrail.pipeline.spoken_errors import spoken
 
 if TYPE_CHECKING:
@@ -49,12 +49,15 @@ class RocketMqSource(DataSource):
             return OfflineReader(settings, schema)
         return (FilteringBatchReader if settings.pushdown else BatchReader)(settings, schema)
 
-    @spoken
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from contrail.pipeline.options import SourceSettings
-        from contrail.pipeline.stream_reader import StreamReader
+        from contrail.pipeline.stream_reader import RefusedStream, StreamReader
 
-        return StreamReader(SourceSettings.of(self.options, streaming=True), schema)
+        try:
+            return StreamReader(SourceSettings.of(self.options, streaming=True), schema)
+        except ContrailError as error:
+            # Spark 4.3 stops a reader that it never got, and tells of that alone.
+            return RefusedStream(error)
 
     @spoken
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

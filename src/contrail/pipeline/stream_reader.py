@@ -52,6 +52,7 @@ from contrail.pipeline.offsets import (
 from contrail.pipeline.options import SourceSettings
 from contrail.pipeline.partitions import QueueSlice, plan_partitions
 from contrail.pipeline.pulls import read_slice
+from contrail.pipeline.spoken_errors import spoken
 
 log = logging.getLogger(__name__)
 
@@ -244,3 +245,34 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._view is None:
             self._view = ClusterView(self._settings)
         return self._view
+
+
+class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Stands for a stream whose options are refused: tells why when Spark first asks anything."""
+
+    def __init__(self, reason: ContrailError) -> None:
+        self._reason = reason
+
+    @spoken
+    def initialOffset(self) -> OffsetJson:
+        raise self._reason
+
+    @spoken
+    def getDefaultReadLimit(self) -> ReadLimit:
+        raise self._reason
+
+    @spoken
+    def prepareForTriggerAvailableNow(self) -> None:
+        raise self._reason
+
+    @spoken
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> OffsetJson:
+        raise self._reason
+
+    @spoken
+    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
+        raise self._reason
+
+    @spoken
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise self._reason

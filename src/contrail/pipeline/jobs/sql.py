@@ -243,6 +243,11 @@ def _require_there(relation: Relation, settings: SqlSettings) -> None:
     if relation.topic not in there:
         near = get_close_matches(relation.topic, there, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
+        # The name ends there, for us and for Spark.
+        if re.search(rf"\b{re.escape(str(relation))}[^\w\s`,;()]", settings.query):
+            hint = (
+                ": a name that has other characters than letters, digits and _ must be back quoted"
+            )
         raise NotThere(f"{relation}: {where} has no topic {relation.topic!r}{hint}")
 
 
