@@ -322,9 +322,11 @@ class SendHandler:
                 )
             admitted = self._admission.admit(send, peer.address, is_unit=is_unit)
         except RequestRejected as refusal:
-            self.answers.tell(
-                peer, send.opaque, send.flag, self.answers.refused(refusal.code, refusal.remark)
-            )
+            answer = self.answers.refused(refusal.code, refusal.remark)
+            if busy is None and not send.draft.body:
+                # RocketMQ fails over it, and its answer has no fields.
+                answer.fields = None
+            self.answers.tell(peer, send.opaque, send.flag, answer)
             self.answers.note_times(
                 [send], [(peer, 0, 1, None)], refusal.code, self.answers.arrived_s
             )
