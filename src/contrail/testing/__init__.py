@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from contrail.testing.cluster import LocalBroker as LocalBroker
     from contrail.testing.cluster import LocalCluster as LocalCluster
     from contrail.testing.cluster import LocalNameServer as LocalNameServer
-    from contrail.testing.eventually import eventually as eventually
-    from contrail.testing.eventually import eventually_async as eventually_async
+    from contrail.testing.waiting import eventually as eventually
+    from contrail.testing.waiting import eventually_async as eventually_async
     from contrail.testing.moved_clock import MovedClock as MovedClock
 
 # public name -> the module that defines it
@@ -25,8 +25,8 @@ _PUBLIC = {
     "LocalCluster": "contrail.testing.cluster",
     "LocalNameServer": "contrail.testing.cluster",
     "MovedClock": "contrail.testing.moved_clock",
-    "eventually": "contrail.testing.eventually",
-    "eventually_async": "contrail.testing.eventually",
+    "eventually": "contrail.testing.waiting",
+    "eventually_async": "contrail.testing.waiting",
 }
 
 __all__ = [

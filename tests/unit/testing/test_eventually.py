@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -57,3 +59,12 @@ def test_an_exception_of_the_check_ends_the_wait(wait: Any) -> None:
 
     with pytest.raises(LookupError, match="the broker is gone"):
         wait(check)
+
+
+def test_no_module_hides_a_function_whichever_is_imported_first() -> None:
+    script = (
+        "from contrail.testing import eventually_async\n"
+        "from contrail.testing import eventually\n"
+        "assert callable(eventually_async) and callable(eventually)"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
