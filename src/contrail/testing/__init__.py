@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from contrail.testing.cluster import LocalBroker as LocalBroker
     from contrail.testing.cluster import LocalCluster as LocalCluster
     from contrail.testing.cluster import LocalNameServer as LocalNameServer
+    from contrail.testing.moved_clock import MovedClock as MovedClock
     from contrail.testing.waiting import eventually as eventually
     from contrail.testing.waiting import eventually_async as eventually_async
-    from contrail.testing.moved_clock import MovedClock as MovedClock
 
 # public name -> the module that defines it
 _PUBLIC = {
