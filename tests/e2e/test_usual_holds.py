@@ -18,6 +18,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
 from contrail.runtime.files import FileSystem
 from contrail.testing import LocalCluster, eventually
+from contrail.wire.turns import Turns
 from tests.e2e.asking import Asker
 from tests.e2e.raw_client import PATIENCE_S, RawClient, pull_fields, send_fields
 
@@ -196,6 +197,8 @@ def test_several_of_one_read_are_answered_or_held(
         return answer_run(quick, frames, at, peer)
 
     monkeypatch.setattr(QuickPulls, "answer_run", watched)
+    # On a busy machine the turn's time may be over before the first of them is answered.
+    monkeypatch.setattr(Turns, "is_over", False)
     asked, together = {}, b""
     for queue_offset in (0, 2, 1, 2):
         reader.opaque += 1
