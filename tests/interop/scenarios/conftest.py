@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
@@ -23,10 +22,14 @@ _numbers = itertools.count(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     seen = set()
     for item in items:
-        if "interop/scenarios" in item.path.as_posix() and _kind_of(item) == OLD:
+        if _is_scenario(item) and _kind_of(item) == OLD:
             if item.path in seen:
                 item.add_marker(pytest.mark.matrix)
             seen.add(item.path)
+
+
+def _is_scenario(item: pytest.Item) -> bool:
+    return "interop/scenarios" in item.path.as_posix()
 
 
 def _kind_of(item: pytest.Item) -> object:
@@ -34,31 +37,39 @@ def _kind_of(item: pytest.Item) -> object:
     return call.params.get("cluster") if call else None
 
 
-@pytest.fixture(scope="package")
-def clusters(
-    tmp_path_factory: pytest.TempPathFactory,
-) -> Iterator[Callable[[str], RunningCluster]]:
-    """A cluster of each kind, started when it is first needed and stopped with the last scenario.
+class _Clusters:
+    """A cluster of each kind, started when it is first needed."""
 
-    Not later: brokers of Apache that have nothing to do take half a core.
-    """
-    started: dict[str, RunningCluster] = {}
-    with ExitStack() as stack:
+    def __init__(self) -> None:
+        self._started: dict[str, RunningCluster] = {}
+        self._stack = ExitStack()
 
-        def cluster_of(kind: str) -> RunningCluster:
-            if kind not in started:
-                opened = open_cluster(kind, tmp_path_factory.mktemp(kind))
-                started[kind] = stack.enter_context(opened)
-            return started[kind]
+    def of(self, kind: str, folders: pytest.TempPathFactory) -> RunningCluster:
+        if kind not in self._started:
+            opened = open_cluster(kind, folders.mktemp(kind))
+            self._started[kind] = self._stack.enter_context(opened)
+        return self._started[kind]
 
-        yield cluster_of
+    def stop(self) -> None:
+        self._started.clear()
+        self._stack.close()
 
 
-@pytest.fixture(scope="package", params=KINDS)
+_clusters = _Clusters()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown(nextitem: pytest.Item | None) -> None:
+    """Stop all clusters with the last scenario: Apache's idle brokers take half a core."""
+    if nextitem is None or not _is_scenario(nextitem):
+        _clusters.stop()
+
+
+@pytest.fixture(scope="module", params=KINDS)
 def cluster(
-    request: pytest.FixtureRequest, clusters: Callable[[str], RunningCluster]
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> RunningCluster:
-    return clusters(request.param)
+    return _clusters.of(request.param, tmp_path_factory)
 
 
 @pytest.fixture

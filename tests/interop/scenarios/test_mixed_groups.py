@@ -21,7 +21,7 @@ from tests.interop.scenarios.scene import Inbox, Scene, scenario
 
 # Ours and the original's newest: 4.9's brokers have no part in who owns which queue.
 ours_and_newest = pytest.mark.parametrize(
-    "cluster", ["contrail", "apache-5"], indirect=True, scope="session"
+    "cluster", ["contrail", "apache-5"], indirect=True, scope="module"
 )
 JAVA = ["java5", "java4"]
 QUEUES_PER_BROKER = 4
