@@ -53,9 +53,9 @@ def pull(queue_offset: int, *, commits: bool = False) -> bytes:
     return _request(RequestCode.PULL_MESSAGE, _pull_fields(TOPIC, 0, queue_offset, sys_flag))
 
 
-def held_pull(topic: str, queue_id: int, opaque: int) -> bytes:
-    """A pull at the end of an empty queue, to be held as long as a broker holds any."""
-    fields = _pull_fields(topic, queue_id, 0, _OWN_SUBSCRIPTION | _MAY_WAIT)
+def held_pull(topic: str, queue_id: int, offset: int, opaque: int) -> bytes:
+    """A pull at the end of a queue, to be held as long as a broker holds any."""
+    fields = _pull_fields(topic, queue_id, offset, _OWN_SUBSCRIPTION | _MAY_WAIT)
     return encode_request(Request(RequestCode.PULL_MESSAGE, opaque, fields))
 
 
@@ -69,9 +69,9 @@ def all_lags() -> bytes:
     return _request(RequestCode.GET_BROKER_CONSUME_STATS, {"isOrder": "false"})
 
 
-def queue_end() -> bytes:
+def queue_end(topic: str = TOPIC) -> bytes:
     """Asks where queue 0 ends."""
-    return _request(RequestCode.GET_MAX_OFFSET, {"topic": TOPIC, "queueId": "0"})
+    return _request(RequestCode.GET_MAX_OFFSET, {"topic": topic, "queueId": "0"})
 
 
 def told_queue_end(answer: bytes) -> int:

@@ -71,8 +71,8 @@ def pending_timers(server: Server) -> int:
     return sum(entry["count"] for entry in counts.values())
 
 
-def queue_end(server: Server) -> int:
-    return frames.told_queue_end(ask(server, frames.queue_end()))
+def queue_end(server: Server, topic: str = TOPIC) -> int:
+    return frames.told_queue_end(ask(server, frames.queue_end(topic)))
 
 
 # Sends over many queues.
@@ -187,7 +187,9 @@ class Guests:
         if time.monotonic() - self._came_s < _STAY_S:
             return
         self.__exit__()
-        self._connections = [self._arrive(count) for count in self._pull_counts]
+        # Each wake stores one message in every queue: all of them end at the same offset.
+        end = queue_end(self._server, PARKED_TOPIC)
+        self._connections = [self._arrive(count, end) for count in self._pull_counts]
         self._came_s = time.monotonic()
 
     def wake(self) -> None:
@@ -201,10 +203,10 @@ class Guests:
                 head = received(sender, 4)
                 received(sender, frame_bytes(head) - 4)
 
-    def _arrive(self, pull_count: int) -> socket.socket:
+    def _arrive(self, pull_count: int, end: int) -> socket.socket:
         connection = socket.create_connection((HOST, self._server.port), timeout=ANSWER_TIMEOUT_S)
         pulls = [
-            frames.held_pull(PARKED_TOPIC, number % PARKED_QUEUES, number + 1)
+            frames.held_pull(PARKED_TOPIC, number % PARKED_QUEUES, end, number + 1)
             for number in range(pull_count)
         ]
         connection.sendall(b"".join(pulls) + frames.queue_end())
