@@ -55,6 +55,7 @@
 #define QUEUE_NUMBER "400000000"
 #define LOG_NUMBER "500000000000000000"
 #define LOG_DIGITS 18
+#define PULL_NOT_FOUND 19
 #define PULL_OFFSET_MOVED 21
 #define PLACES_MAX 64
 #define INPUT_BYTES (256 << 10)
@@ -426,9 +427,11 @@ static uint32_t remoting_slot(struct connection *peer, const char *data, size_t 
     uint32_t index = numbered_slot(peer, number, header, header_bytes);
     /* The first pull of a wake asks far behind the end, to be told where that is. */
     int is_told = load.protocol == WAKE && code == PULL_OFFSET_MOVED && peer->slots[index].turn == 1;
-    if (code != load.answer_code && code != SYSTEM_BUSY && !is_told)
+    /* A pull whose send was refused as busy is held in vain, until its time is over. */
+    int is_in_vain = load.protocol == WAKE && code == PULL_NOT_FOUND;
+    if (code != load.answer_code && code != SYSTEM_BUSY && !is_told && !is_in_vain)
         count_error(header, header_bytes);
-    peer->slots[index].refused = code == SYSTEM_BUSY;
+    peer->slots[index].refused = code == SYSTEM_BUSY || is_in_vain;
     if (load.protocol == TRANSACTION && !peer->slots[index].is_second)
         note_half(&peer->slots[index], header, header_bytes);
     if (load.protocol == WAKE && peer->slots[index].is_second == 0)
