@@ -124,6 +124,9 @@ class LocalProtocolError(ContrailError):
 class RequestRejected(ContrailError):
     """A request is answered with an error: a response code and a remark that explains it."""
 
+    # Header fields of the answer, for the few refusals that have some.
+    fields: dict[str, str] | None = None
+
     def __init__(self, code: int, remark: str) -> None:
         super().__init__(remark)
         self.code = code

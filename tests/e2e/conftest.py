@@ -24,6 +24,12 @@ _DEFAULTS: tuple[tuple[Any, str], ...] = (
 )
 
 
+@pytest.fixture(scope="module", params=["on", "off"])
+def fast_path(request: pytest.FixtureRequest) -> str:
+    """Whether brokers may take shortcuts: a test that asks for it runs both ways."""
+    return str(request.param)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def _patient_clients() -> Iterator[None]:
     """Timeouts that a test does not give are not what it is about.

@@ -20,9 +20,13 @@ TOPIC = "batches"
 
 
 @pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
-def broker(request: pytest.FixtureRequest) -> Iterator[Asker]:
+def broker(request: pytest.FixtureRequest, fast_path: str) -> Iterator[Asker]:
     """Segments so small that batches go over their ends."""
-    properties = {"flushDiskType": request.param, "mappedFileSizeCommitLog": "65536"}
+    properties = {
+        "contrailFastPath": fast_path,
+        "flushDiskType": request.param,
+        "mappedFileSizeCommitLog": "65536",
+    }
     with LocalCluster(properties=properties) as running:
         asker = Asker(running)
         asker.make_topic(TOPIC, read=2, write=2)
@@ -73,7 +77,7 @@ def answers(client: RawClient, count: int) -> list[ReceivedResponse]:
 
 @pytest.mark.parametrize("code", [310, 320])
 def test_batches_of_one_write_are_stored_in_order_and_answered(
-    broker: Asker, taken: list[int], code: int
+    broker: Asker, fast_path: str, taken: list[int], code: int
 ) -> None:
     bodies = [b"%03d" % number for number in range(24)]
     with RawClient(broker.broker.port) as client:
@@ -86,7 +90,7 @@ def test_batches_of_one_write_are_stored_in_order_and_answered(
     assert found[3].fields["queueId"] == "0"
     assert broker.bodies(TOPIC) == [b"first", *bodies]
     # A change of topics or settings meanwhile sends the next one the general way.
-    assert sum(taken) >= 5, f"not all of them were tidy: {taken}"
+    assert sum(taken) >= 5 or fast_path == "off", f"not all of them were tidy: {taken}"
 
 
 def test_the_ids_of_an_answer_find_the_messages(broker: Asker, taken: list[int]) -> None:
@@ -159,10 +163,11 @@ def test_batches_and_single_sends_of_a_connection_keep_their_order(broker: Asker
 def test_what_goes_wrong_unexpectedly_is_told_to_everybody(
     broker: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(store: MessageStore, batches: object) -> object:
+    def broken(store: MessageStore, messages: object) -> object:
         raise RuntimeError("broken for the test")
 
-    monkeypatch.setattr(MessageStore, "append_batches", broken)
+    for way in ("append_batch", "append_batches"):
+        monkeypatch.setattr(MessageStore, way, broken)
     with RawClient(broker.broker.port) as client:
         client.send(b"".join(batch(number, b"x") for number in range(3)))
         found = answers(client, 3)
@@ -174,7 +179,9 @@ def test_what_goes_wrong_unexpectedly_is_told_to_everybody(
     assert broker.bodies(TOPIC) == [b"first", b"y", b"y", b"y"]
 
 
-def test_batches_of_several_connections_join_one_run(broker: Asker, taken: list[int]) -> None:
+def test_batches_of_several_connections_join_one_run(
+    broker: Asker, fast_path: str, taken: list[int]
+) -> None:
     clients = [RawClient(broker.broker.port) for _ in range(4)]
     try:
         for number, client in enumerate(clients):
@@ -185,7 +192,7 @@ def test_batches_of_several_connections_join_one_run(broker: Asker, taken: list[
     finally:
         for client in clients:
             client.close()
-    assert sum(taken) == 40
+    assert sum(taken) == (40 if fast_path == "on" else 0)
     stored = broker.bodies(TOPIC)
     for number in range(4):
         own = [body for body in stored if body.startswith(b"%d-" % number)]

@@ -65,6 +65,8 @@ async def _run(folder: Path, seed: int, settings: dict[str, str]) -> list[Counte
         for way in ways:
             random.seed(seed)
             await way.close()
+    rejected = [_rejected(way) for way in ways]
+    assert rejected[0] == rejected[1], f"seed {seed}"
     fast, general = (way.stored() for way in ways)
     assert fast.keys() == general.keys()
     differing = [name for name in fast if fast[name] != general[name]]
@@ -73,6 +75,12 @@ async def _run(folder: Path, seed: int, settings: dict[str, str]) -> list[Counte
         Counter({f"{kind} {name}": count for kind, name, count in way.broker.ways.rows()})
         for way in ways
     ]
+
+
+def _rejected(way: Way) -> dict[str, int]:
+    """How many requests were refused, by the code of their answer."""
+    counts = way.broker.router.counts
+    return {name: count for name, count in counts.items() if name.startswith("rejected_")}
 
 
 def _where(fast: dict[str, bytes], general: dict[str, bytes], names: list[str]) -> list[str]:

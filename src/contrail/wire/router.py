@@ -72,7 +72,7 @@ class RequestRouter:
             answer = self._served(request, peer) if work is None else work()  # type: ignore[arg-type]
         except RequestRejected as refusal:
             self.counts[f"rejected_{refusal.code}"] += 1
-            return Response(refusal.code, refusal.remark)
+            return Response(refusal.code, refusal.remark, refusal.fields)
         except ContrailError as error:
             return Response(self._code_of(error), str(error))
         except Exception as error:

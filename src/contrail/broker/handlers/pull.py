@@ -20,7 +20,6 @@ from contrail.broker.services.filtered_reads import (
 )
 from contrail.broker.services.pull_admission import (
     PullAdmission,
-    PullForbidden,
     is_long,
     kept_form,
     refusal_answer,
@@ -133,10 +132,7 @@ class PullHandler:
     def handle_pull(self, request: Request, peer: Peer) -> Answer:
         """The first execution: commits the offset that came along, and may be held."""
         self.ways.pull_general += 1
-        try:
-            plan = self._admission.plan(request, peer.address)
-        except PullForbidden as refusal:
-            return refusal_answer(refusal)
+        plan = self._admission.plan(request, peer.address)
         if plan.sys_flag & FLAG_COMMIT:
             # First of all: while an operator's reset is pending, a commit is ignored.
             self._commit(request, plan)

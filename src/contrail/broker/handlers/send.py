@@ -379,8 +379,7 @@ class SendHandler:
             self.answers.refuse_all(items, parts, error)
             return
         except Exception as error:
-            _log.exception("a run of %d messages could not be appended", len(drafts))
-            self.answers.refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
+            self._refuse_failed(items, parts, error)
             return
         self._count(items, drafts, run)
         if halves and self._recent_halves is not None:
@@ -423,6 +422,11 @@ class SendHandler:
         for peers, sends in taken:
             self.answers.refuse_all(sends.items(), parts_of(peers, sends.send_count), failure)
 
+    def _refuse_failed(self, items: list[Item], parts: list[Part], error: Exception) -> None:
+        """Tell every producer of a run or batch whose append failed by a bug."""
+        _log.error("%d sends could not be appended", len(items), exc_info=error)
+        self.answers.refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
+
     def _append_singly(
         self, items: list[Item], parts: list[Part], claims: Mapping[tuple[str, bytes], _Claimed]
     ) -> None:
@@ -435,6 +439,9 @@ class SendHandler:
                     run = self._store.append([item[11]])
                 except StoreError as error:
                     self.answers.refuse_all([item], [alone], error)
+                    continue
+                except Exception as error:
+                    self._refuse_failed([item], [alone], error)
                     continue
                 self._count([item], [item[11]], run)
                 if index in claimed:
@@ -461,6 +468,9 @@ class SendHandler:
                 self._count([item] * len(drafts), drafts, run)
         except StoreError as error:
             self.answers.refuse_all([item], [part], error)
+            return
+        except Exception as error:
+            self._refuse_failed([item], [part], error)
             return
         self.answers.promise([item], [part], run)
 

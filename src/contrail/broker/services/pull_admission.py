@@ -52,14 +52,12 @@ class PullForbidden(RequestRejected):
 
     def __init__(self, kind: int, remark: str) -> None:
         super().__init__(ResponseCode.NO_PERMISSION, remark)
-        self.kind = kind
+        self.fields = {"forbiddenType": str(kind)}
 
 
 def refusal_answer(refusal: RequestRejected) -> Response:
     """The answer to a pull that may not be served."""
-    if isinstance(refusal, PullForbidden):
-        return Response(refusal.code, refusal.remark, {"forbiddenType": str(refusal.kind)})
-    return Response(refusal.code, refusal.remark)
+    return Response(refusal.code, refusal.remark, refusal.fields)
 
 
 class PullAdmission:
