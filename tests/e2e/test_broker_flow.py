@@ -62,10 +62,11 @@ class SlowBroker:
 
 
 @pytest.fixture
-def slow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlowBroker]:
+def slow(tmp_path_factory: pytest.TempPathFactory, fast_path: str) -> Iterator[SlowBroker]:
     folder = tmp_path_factory.mktemp("slow")
     properties = {
         **TEST_PROPERTIES,
+        "contrailFastPath": fast_path,
         "flushDiskType": "SYNC_FLUSH",
         "listenPort": str(free_port_pair()),
         "storePathRootDir": str(folder / "store"),
@@ -139,9 +140,9 @@ def test_a_sync_that_takes_too_long_is_told(slow: SlowBroker) -> None:
 
 
 def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
-    monkeypatch: pytest.MonkeyPatch,
+    fast_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    properties = {"brokerFastFailureEnable": "true"}
+    properties = {"brokerFastFailureEnable": "true", "contrailFastPath": fast_path}
     with (
         LocalCluster(properties=properties) as cluster,
         RawClient(cluster.brokers[0].port) as client,

@@ -1,4 +1,4 @@
-"""The shortcut for pulls with a filter answers what the long way answers."""
+"""Pulls with a filter; the fast path answers what the general way answers."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from contrail.protocol.command import ReceivedResponse, Request, encode_request
 from contrail.testing import LocalCluster
 from contrail.wire.connection import Connection
 from tests.e2e.raw_client import RawClient, send_fields
+from tests.e2e.ways import FAST_ONLY
 
 TOPIC = "orders"
 FILTERS = {
@@ -28,8 +29,8 @@ FILTERS = {
 
 
 @pytest.fixture
-def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
-    with LocalCluster(folder=tmp_path) as running:
+def cluster(tmp_path: Path, fast_path: str) -> Iterator[LocalCluster]:
+    with LocalCluster(folder=tmp_path, properties={"contrailFastPath": fast_path}) as running:
         for number in range(20):
             send(running, number)
         yield running
@@ -71,6 +72,7 @@ def start_again(cluster: LocalCluster) -> None:
     cluster.brokers[0].start()
 
 
+@FAST_ONLY
 @pytest.mark.parametrize("is_far", [False, True], ids=["near", "further back"])
 @pytest.mark.parametrize("kind", FILTERS)
 def test_both_ways_give_the_same_answer_and_leave_the_same_behind(

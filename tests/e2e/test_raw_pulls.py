@@ -34,6 +34,7 @@ from contrail.testing.cluster import free_port
 from contrail.wire.blocking_connection import BlockingConnection
 from tests.e2e.raw_pull_scenes import SCENES, Queue, Scene, make_queue, of, offsets
 from tests.e2e.test_wire_tls import make_certificate
+from tests.e2e.ways import BOTH_WAYS_IN_MATRIX
 
 SEGMENT_BYTES = 2 << 20
 
@@ -44,15 +45,22 @@ def no_idle_connections() -> Iterator[None]:
     IDLE_CONNECTIONS.close()
 
 
+@pytest.fixture(scope="module", params=BOTH_WAYS_IN_MATRIX)
+def fast_path(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
 @pytest.fixture(scope="module")
-def cluster() -> Iterator[LocalCluster]:
-    with LocalCluster(properties={"enablePropertyFilter": "true"}) as running:
+def cluster(fast_path: str) -> Iterator[LocalCluster]:
+    properties = {"contrailFastPath": fast_path, "enablePropertyFilter": "true"}
+    with LocalCluster(properties=properties) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def children() -> Iterator[LocalCluster]:
-    with LocalCluster(in_children=True) as running:
+def children(fast_path: str) -> Iterator[LocalCluster]:
+    properties = {"contrailFastPath": fast_path}
+    with LocalCluster(in_children=True, properties=properties) as running:
         yield running
 
 

@@ -6,9 +6,12 @@ import socket
 import time
 from pathlib import Path
 
+import pytest
+
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
 from contrail.testing import LocalCluster
+from tests.e2e.ways import BOTH_WAYS_IN_MATRIX
 
 TOPIC = "orders"
 FIELDS = {"a": "g", "b": TOPIC, "c": "TBW102", "d": "1", "e": "0", "f": "0", "g": "1", "h": "0"}
@@ -22,9 +25,15 @@ def frames(count: int, flag: int) -> bytes:
     return b"".join(encode_request(request) for request in requests)
 
 
-def test_one_way_sends_are_all_stored_under_sync_flush(tmp_path: Path) -> None:
+@pytest.fixture(params=BOTH_WAYS_IN_MATRIX)
+def fast_path(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_one_way_sends_are_all_stored_under_sync_flush(tmp_path: Path, fast_path: str) -> None:
     count = 5_000
-    with LocalCluster(folder=tmp_path, properties={"flushDiskType": "SYNC_FLUSH"}) as cluster:
+    properties = {"contrailFastPath": fast_path, "flushDiskType": "SYNC_FLUSH"}
+    with LocalCluster(folder=tmp_path, properties=properties) as cluster:
         address = cluster.brokers[0].address
         with socket.create_connection(("127.0.0.1", cluster.brokers[0].port)) as peer:
             peer.sendall(frames(count, FLAG_ONE_WAY))
@@ -37,9 +46,12 @@ def test_one_way_sends_are_all_stored_under_sync_flush(tmp_path: Path) -> None:
         assert answer.fields["offset"] == str(count + 1)
 
 
-def test_sends_beyond_the_bound_are_answered_busy_and_the_rest_stored(tmp_path: Path) -> None:
+def test_sends_beyond_the_bound_are_answered_busy_and_the_rest_stored(
+    tmp_path: Path, fast_path: str
+) -> None:
     count = 5_000
-    with LocalCluster(folder=tmp_path, properties={"flushDiskType": "SYNC_FLUSH"}) as cluster:
+    properties = {"contrailFastPath": fast_path, "flushDiskType": "SYNC_FLUSH"}
+    with LocalCluster(folder=tmp_path, properties=properties) as cluster:
         with socket.create_connection(("127.0.0.1", cluster.brokers[0].port)) as peer:
             peer.sendall(frames(count, 0))
             stored = busy = 0
@@ -56,8 +68,10 @@ def test_sends_beyond_the_bound_are_answered_busy_and_the_rest_stored(tmp_path: 
         assert answer.fields["offset"] == str(stored)
 
 
-def test_a_setting_that_stands_in_every_message_is_changed_at_once(tmp_path: Path) -> None:
-    with LocalCluster(folder=tmp_path) as cluster:
+def test_a_setting_that_stands_in_every_message_is_changed_at_once(
+    tmp_path: Path, fast_path: str
+) -> None:
+    with LocalCluster(folder=tmp_path, properties={"contrailFastPath": fast_path}) as cluster:
         address = cluster.brokers[0].address
         call = cluster.caller.call
         fields = FIELDS | {"i": "UNIQ_KEY\x01a1\x02"}
@@ -75,9 +89,12 @@ def test_a_setting_that_stands_in_every_message_is_changed_at_once(tmp_path: Pat
         assert [message.properties["TRACE_ON"] for message in found] == ["true"] * 2 + ["false"] * 2
 
 
-def test_one_way_sends_are_stored_even_if_their_sender_leaves_at_once(tmp_path: Path) -> None:
+def test_one_way_sends_are_stored_even_if_their_sender_leaves_at_once(
+    tmp_path: Path, fast_path: str
+) -> None:
     rounds, count = 30, 20
-    with LocalCluster(folder=tmp_path, in_children=True) as cluster:
+    properties = {"contrailFastPath": fast_path}
+    with LocalCluster(folder=tmp_path, in_children=True, properties=properties) as cluster:
         for _ in range(rounds):
             with socket.create_connection(("127.0.0.1", cluster.brokers[0].port)) as peer:
                 peer.sendall(frames(count, FLAG_ONE_WAY))

@@ -19,8 +19,9 @@ COUNT = 4
 
 
 @pytest.fixture(params=["ASYNC_FLUSH", "SYNC_FLUSH"])
-def asker(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Asker]:
-    with LocalCluster(folder=tmp_path, properties={"flushDiskType": request.param}) as running:
+def asker(request: pytest.FixtureRequest, fast_path: str, tmp_path: Path) -> Iterator[Asker]:
+    properties = {"contrailFastPath": fast_path, "flushDiskType": request.param}
+    with LocalCluster(folder=tmp_path, properties=properties) as running:
         asker = Asker(running)
         asker.make_topic(TOPIC, read=1, write=1)
         yield asker
