@@ -6,6 +6,7 @@ sorted lists. A queue is read twice, or by nobody, unless all of them compute th
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeVar
@@ -68,7 +69,7 @@ class _Part(NamedTuple):
         return self.client_ids.index(self.client_id)
 
 
-class _Sharing:
+class _Sharing(ABC):
     """A strategy whose members share all queues; ``_share`` is asked of those who take part."""
 
     def allocate(
@@ -84,8 +85,8 @@ class _Sharing:
         part = _Part(group, client_id, queues, client_ids)
         return self._share(part) if client_id in client_ids else []
 
-    def _share(self, part: _Part) -> list[MessageQueue]:
-        raise NotImplementedError
+    @abstractmethod
+    def _share(self, part: _Part) -> list[MessageQueue]: ...
 
 
 class Averagely(_Sharing):
