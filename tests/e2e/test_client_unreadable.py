@@ -25,7 +25,7 @@ from contrail.model.topic import DLQ_PREFIX
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import ReceivedResponse
 from contrail.testing import LocalCluster, eventually_async
-from tests.e2e.push_setup import PATIENCE_S, Seen, eventually_due, fresh
+from tests.e2e.push_setup import Seen, eventually_due, fresh
 
 VICTIM = b"this record is damaged on its way"
 SOUND = ["one", "two", "three"]
@@ -137,11 +137,15 @@ def progress_of(consumer: PushConsumer, topic: str) -> dict[MessageQueue, int]:
 
 
 async def dead_letters(namesrv: str, group: str) -> list[ReceivedMessage]:
-    async with Admin(namesrv) as admin, asyncio.timeout(PATIENCE_S):
+    topic = DLQ_PREFIX + group
+    async with Admin(namesrv) as admin:
+
+        async def is_known() -> bool:
+            return topic in await admin.topics()
+
         # The broker makes the topic first and tells the NameServer then.
-        while DLQ_PREFIX + group not in await admin.topics():
-            await asyncio.sleep(0.05)
-        queues = await admin.queues(DLQ_PREFIX + group)
+        await eventually_async(is_known, "the NameServer knows the dead letters' topic")
+        queues = await admin.queues(topic)
         return [one for queue in queues async for one in admin.browse(queue)]
 
 
