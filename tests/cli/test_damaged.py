@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from contrail import Admin, Message, Producer
+from contrail.client.message import SendReceipt
 from contrail.protocol.json_style import MessageQueue
 from contrail.runtime.files import FileSystem
 from contrail.testing import LocalCluster
@@ -17,6 +18,7 @@ from tests.cli.running import check_json, contrail, done
 
 COUNT = 20
 LOST = 7
+BODIES = [f"order {number:04}".encode() for number in range(COUNT)]
 
 
 @pytest.fixture(autouse=True)
@@ -30,6 +32,17 @@ def cluster(tmp_path: Path) -> Iterator[LocalCluster]:
     properties = {"contrailSoundFor": "0", "mappedFileSizeCommitLog": "1048576"}
     with LocalCluster(folder=tmp_path, properties=properties) as running:
         yield running
+
+
+def fill(cluster: LocalCluster) -> SendReceipt:
+    """Send every body to a topic of one queue; the receipt of the one to be damaged."""
+    done("topic", "create", "orders", "--queues", "1", "-n", cluster.namesrv)
+    with Producer("makers", cluster.namesrv) as producer:
+        receipts = [
+            producer.send(Message("orders", body, keys=[f"k-{number}"]))
+            for number, body in enumerate(BODIES)
+        ]
+    return receipts[LOST]
 
 
 def all_bodies(cluster: LocalCluster, queue: MessageQueue) -> list[bytes]:
@@ -54,21 +67,15 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
 ) -> None:
     broker = cluster.brokers[0]
     root, where = Path(broker.properties()["storePathRootDir"]), ("-n", cluster.namesrv)
-    done("topic", "create", "orders", "--queues", "1", *where)
-    bodies = [f"order {number:04}".encode() for number in range(COUNT)]
-    with Producer("makers", cluster.namesrv) as producer:
-        receipts = [
-            producer.send(Message("orders", body, keys=[f"k-{number}"]))
-            for number, body in enumerate(bodies)
-        ]
-    queue, lost = receipts[LOST].queue, receipts[LOST]
-    start, end = damage(root, bodies[LOST])
+    lost = fill(cluster)
+    queue = lost.queue
+    start, end = damage(root, BODIES[LOST])
     place = f"message {LOST} of queue 0 of orders, bytes {start} to {end} of the log"
 
     # The first skip is an error in the broker's log; each of the others is there.
     with caplog.at_level(logging.ERROR):
         for _ in range(2):
-            assert all_bodies(cluster, queue) == [b for b in bodies if b != bodies[LOST]]
+            assert all_bodies(cluster, queue) == [b for b in BODIES if b != BODIES[LOST]]
     (told,) = [one.getMessage() for one in caplog.records if "damaged" in one.getMessage()]
     assert place in told
     # Queries by place, by both ids and by key.
@@ -104,7 +111,7 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
     assert "The store is sound" in done("store", "verify", str(root)).out
     broker.start()
 
-    assert all_bodies(cluster, queue) == [b for b in bodies if b != bodies[LOST]]
+    assert all_bodies(cluster, queue) == [b for b in BODIES if b != BODIES[LOST]]
     assert "log-damaged" not in diagnosed(cluster)
     for command in asked:
         failed = contrail(*command)
@@ -118,18 +125,12 @@ def test_a_message_whose_topic_was_damaged_is_told_of_and_replaced(
     """The checksum covers the body only; the queue row knows better."""
     broker = cluster.brokers[0]
     root, where = Path(broker.properties()["storePathRootDir"]), ("-n", cluster.namesrv)
-    done("topic", "create", "orders", "--queues", "1", *where)
-    bodies = [f"order {number:04}".encode() for number in range(COUNT)]
-    with Producer("makers", cluster.namesrv) as producer:
-        receipts = [
-            producer.send(Message("orders", body, keys=[f"k-{number}"]))
-            for number, body in enumerate(bodies)
-        ]
-    queue, lost = receipts[LOST].queue, receipts[LOST]
+    lost = fill(cluster)
+    queue = lost.queue
     # The first letter of the topic stands behind the body and a byte for the topic's length.
-    start, end = damage(root, bodies[LOST], at_byte=len(bodies[LOST]) + 1)
+    start, end = damage(root, BODIES[LOST], at_byte=len(BODIES[LOST]) + 1)
     place = f"message {LOST} of queue 0 of orders, bytes {start} to {end} of the log"
-    others = [body for body in bodies if body != bodies[LOST]]
+    others = [body for body in BODIES if body != BODIES[LOST]]
     with caplog.at_level(logging.ERROR):
         for _ in range(2):
             assert all_bodies(cluster, queue) == others
