@@ -136,7 +136,7 @@ REFUSED = {
     "an empty key": (["@T", "new", "--key", ""], 2, "key is ''"),
     "a key of blanks": (["@T", "new", "--key", " "], 2, "key is ' '"),
     "no master": (["@T", "new", "--master", "locl[2]"], 2, "master 'locl[2]' is none"),
-    "another checkpoint": (["@T", "new", "--checkpoint", "@other"], 2, "belongs to a restore job"),
+    "another checkpoint": (["@T", "new", "--checkpoint", "@other"], 2, "to the job restore"),
     "no checkpoint": (["@T", "new", "--checkpoint", "@foreign"], 2, "something else in it"),
 }
 

@@ -24,7 +24,7 @@ def test_the_same_job_with_the_same_settings_goes_on(tmp_path: Path) -> None:
 
 def test_another_job_is_refused_by_name(tmp_path: Path) -> None:
     Checkpoint(tmp_path).claim("migrate", {})
-    with pytest.raises(OptionInvalid, match="belongs to a migrate job: give this dedupe another"):
+    with pytest.raises(OptionInvalid, match="belongs to the job migrate: give this dedupe another"):
         Checkpoint(tmp_path).claim("dedupe", {})
 
 
@@ -73,7 +73,7 @@ def test_a_look_tells_the_notes_and_refuses_what_a_claim_would(tmp_path: Path) -
     assert look(None, "migrate", {"topic": "orders"}) == {}
     with pytest.raises(OptionInvalid, match="topic was 'orders' and is now 'others'"):
         look(str(tmp_path / "a"), "migrate", {"topic": "others"})
-    with pytest.raises(OptionInvalid, match="belongs to a migrate job"):
+    with pytest.raises(OptionInvalid, match="belongs to the job migrate"):
         look(str(tmp_path / "a"), "dedupe", {"topic": "orders"})
     with pytest.raises(OptionInvalid, match="something else in it"):
         look(str(tmp_path), "migrate", {"topic": "orders"})

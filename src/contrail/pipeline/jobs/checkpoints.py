@@ -142,7 +142,7 @@ def _refuse_other(
 ) -> None:
     if state["job"] != job:
         raise OptionInvalid(
-            f"checkpoint {str(folder)!r} belongs to a {state['job']} job: give this {job} another"
+            f"checkpoint {str(folder)!r} belongs to the job {state['job']}: give this {job} another"
         )
     differing = differences(state["settings"], wanted)
     if differing:
