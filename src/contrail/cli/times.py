@@ -5,9 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 
 from contrail.errors import OptionInvalid
+from contrail.model.duration import duration_ms
 
 _FIRST = datetime(1970, 1, 1, tzinfo=UTC)
-_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 
 def parse_time(option: str, text: str | None) -> int | None:
@@ -33,15 +33,15 @@ def parse_time(option: str, text: str | None) -> int | None:
 
 
 def parse_duration(option: str, text: str) -> timedelta:
-    """``90s``, ``15m``, ``2h`` or ``1d``.
+    """A duration of the command line, in the units of every other setting.
 
     Raises:
         OptionInvalid: it is none of them.
     """
-    number, unit = text[:-1], _UNITS.get(text[-1:])
-    if unit is None or not (number.isascii() and number.isdecimal()):
+    found_ms = duration_ms(text)
+    if found_ms is None:
         raise OptionInvalid(f"{option} {text!r} is no duration: write it as 90s, 15m, 2h or 1d")
     try:
-        return timedelta(**{unit: int(number)})
-    except (OverflowError, ValueError):
+        return timedelta(milliseconds=found_ms)
+    except OverflowError:
         raise OptionInvalid(f"{option} {text!r} is too long: give less than 999999999d") from None

@@ -17,6 +17,7 @@ from hashlib import blake2s
 from typing import Any, Self
 
 from contrail.errors import OptionInvalid
+from contrail.model.duration import duration_ms
 
 EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
@@ -113,8 +114,6 @@ _STREAM_ONLY = (
 )
 _STORE_ONLY = ("segmentBytes", "physicalOrder")
 _BROKER_ONLY = ("sqlFilter", "pushdown", "pullTimeoutMs")
-_DURATION = re.compile(r"(\d+)\s*(ms|s|m|min|h|d)")
-_DURATION_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
 class PlaceKind(StrEnum):
@@ -379,7 +378,7 @@ class _Given:
 
     def duration_ms(self, name: str) -> int:
         text = self.needed_text(name)
-        found_ms = length_ms(text)
+        found_ms = duration_ms(text)
         if found_ms is None:
             raise OptionInvalid(f"{name}={text!r}: give a time such as '30s', '15m' or '500ms'")
         return found_ms
@@ -395,12 +394,6 @@ class _Given:
         if not isinstance(value, dict) or not value:
             raise OptionInvalid(f'{name}={text!r}: give JSON such as {{"topic": ...}}')
         return value
-
-
-def length_ms(text: str) -> int | None:
-    """How long ``10m`` is; None for what is no length of time."""
-    found = _DURATION.fullmatch(text.lower())
-    return None if found is None else int(found[1]) * _DURATION_MS[found[2]]
 
 
 def _require_known(key: str, lowered: Mapping[str, str], elsewhere: Mapping[str, str]) -> None:

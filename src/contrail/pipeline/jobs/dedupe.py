@@ -24,6 +24,7 @@ from pyspark.sql.streaming.state import GroupStateTimeout
 from contrail.client.blocking.admin import Admin
 from contrail.clock import SystemClock
 from contrail.errors import JobFailed, OptionInvalid
+from contrail.model.duration import duration_ms
 from contrail.pipeline.jobs.checkpoints import Checkpoint, look
 from contrail.pipeline.jobs.copying import admin_of, cluster_options
 from contrail.pipeline.jobs.decode_errors import with_errors_as_properties
@@ -54,7 +55,7 @@ from contrail.pipeline.jobs.targets import (
     require_readable,
     require_topic,
 )
-from contrail.pipeline.options import CLUSTER_OPTIONS, length_ms
+from contrail.pipeline.options import CLUSTER_OPTIONS
 from contrail.protocol.json_style import MessageQueue
 
 __all__ = ["DedupeSettings", "dedupe"]
@@ -112,7 +113,7 @@ class DedupeSettings:
 
     @property
     def window_ms(self) -> int:
-        return length_ms(self.window) or 0
+        return duration_ms(self.window) or 0
 
     def fixed(self) -> dict[str, object]:
         """What a resumed run may not change."""
