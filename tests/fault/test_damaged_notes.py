@@ -72,6 +72,43 @@ def test_rows_are_kept_where_the_notes_of_queues_are_lost_after_a_clean_stop(
         assert numbers_of(store, "bills") == [100]
 
 
+def test_deleted_messages_that_come_back_are_told_of(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a kill with every note lost, nothing says where the deleted topic ended."""
+    root = tmp_path / "killed"
+    with opened(tmp_path / "store") as store:
+        fill_deleting(store)
+        shutil.copytree(tmp_path / "store", root)
+    for path in root.glob("contrail.*"):
+        path.unlink()
+    with opened(root) as store:
+        assert numbers_of(store) == [*range(5)]
+        assert any("its deleted messages are back" in one for one in store.recovery.problems)
+    assert "its deleted messages are back" in caplog.text
+    for repair in (False, True):
+        report = verify_store(root, repair=repair, index_slot_count=SLOTS)
+        assert not report.is_sound
+        (told,) = report.returned
+        assert "1 records of queue 0 of orders" in told
+
+
+def test_a_topic_damaged_into_a_deleted_one_is_told_of_by_reads(tmp_path: Path) -> None:
+    """Records of a deleted topic are not judged; but the row that leads to this one is."""
+    root = tmp_path / "store"
+    with opened(root) as store:
+        store.append([draft(number) for number in range(3)])
+        store.append([draft(50, topic="ordess")])
+        store.dispatch()
+        store.delete_topic(b"ordess")
+        [row] = store.rows(b"orders", 0, 1, 1)
+    turn(root / "commitlog" / f"{0:020d}", row.physical_offset + 194)
+    with opened(root) as store:
+        assert numbers_of(store) == [0, 2]
+        result = store.get(b"orders", 0, 1, count_max=1)
+        assert "is damaged: message 1 of queue 0 of orders" in result.problem
+
+
 @pytest.fixture
 def damaged_bill(tmp_path: Path) -> tuple[Path, int]:
     """The one message of ``bills`` is damaged, and no queue has rows; where its body is."""

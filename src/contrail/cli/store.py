@@ -603,6 +603,8 @@ def _findings(report: VerifyReport) -> Iterator[str]:
     for file in report.index:
         yield f"index file {file.file}: {file.problem}{' (rebuilt)' if file.repaired else ''}"
     yield from (f"file: {problem}" for problem in report.files)
+    yield from (f"given up: {problem}" for problem in report.given_up)
+    yield from (f"deleted messages: {problem}" for problem in report.returned)
 
 
 def _verdict(report: VerifyReport, found: bool) -> str:
@@ -614,11 +616,16 @@ def _verdict(report: VerifyReport, found: bool) -> str:
             f"broker and run `contrail store recover {report.root} --replace-damaged` to go on "
             "without these messages."
         )
-    if report.queues or report.index:
+    is_left = any(not queue.repaired for queue in report.queues)
+    if is_left or any(not file.repaired for file in report.index):
         return (
             "Stop the broker and run `contrail store verify --repair` to rebuild what is damaged."
         )
-    return "Move away or restore the files named above."
+    if report.files:
+        return "Move away or restore the files named above."
+    if report.returned:
+        return "Delete the topics named above once more, or restore the folder from a copy."
+    return "What could be rebuilt was; the messages named above could not."
 
 
 # Dumping.

@@ -73,7 +73,11 @@ class IndexFinding:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verification saw. ``notes`` are no damage; ``files`` are."""
+    """What a verification saw. ``notes`` are no damage; ``files`` are.
+
+    ``given_up`` is what a repair found of messages that it could not bring back, or only guess;
+    ``returned`` is which messages of deleted topics hide those that were sent since.
+    """
 
     root: str
     physical_min: int = 0
@@ -89,6 +93,8 @@ class VerifyReport:
     queues: list[QueueFinding] = field(default_factory=list)
     index: list[IndexFinding] = field(default_factory=list)
     files: list[str] = field(default_factory=list)
+    given_up: list[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     elapsed_ms: int = 0
 
@@ -97,7 +103,7 @@ class VerifyReport:
         """Nothing is wrong, or all that was wrong has been put right."""
         wrong = any(not queue.repaired for queue in self.queues)
         wrong = wrong or any(not file.repaired for file in self.index)
-        return not (wrong or self.log or self.files)
+        return not (wrong or self.log or self.files or self.given_up or self.returned)
 
     def to_json(self) -> str:
         return json.dumps({"sound": self.is_sound, **asdict(self)}, indent=2)
@@ -153,7 +159,10 @@ def _mark_repaired(report: VerifyReport, after: VerifyReport) -> None:
         queue.repaired = (queue.topic, queue.queue_id) not in still
     for file in report.index:
         file.repaired = not after.index
-    report.files = after.files
+    report.files, report.returned = after.files, after.returned
+    # Of damaged records some are only found where rows lead to them.
+    known = {finding.physical_start for finding in report.log}
+    report.log += [finding for finding in after.log if finding.physical_start not in known]
 
 
 class _Verification:
@@ -197,6 +206,7 @@ class _Verification:
         for found in reader.walk(physical_start=max(self._required_end, reader.physical_min)):
             self._take(found, derive=False)
         self._finish_queues()
+        self._tell_of_returned()
         self._finish_index()
         self._check_last_record()
         self._note_replaced()
@@ -298,6 +308,16 @@ class _Verification:
                 check.flush()
             self._gathered = 0
 
+    def _tell_of_returned(self) -> None:
+        """Records are passed over whose places earlier ones have: only deleting does that."""
+        for (topic, queue_id), count in sorted(self._places.hidden.items()):
+            name = topic.decode("utf-8", "replace")
+            self._report.returned.append(
+                f"{count} records of queue {queue_id} of {name} claim places that earlier ones "
+                f"have: if the topic was deleted and made again, its deleted messages are back "
+                f"and hide those that were sent since"
+            )
+
     def _compare_runs(self, key: QueueKey, runs: list) -> None:  # type: ignore[type-arg]
         check = self._checks.get(key)
         if check is None:
@@ -384,10 +404,10 @@ class _Verification:
     # Repair.
 
     def repair(self, holder: Repair, log_folders: tuple[Path, ...]) -> None:
-        """Rebuild whatever the report names."""
+        """Rebuild whatever the report names, and report what could not be."""
         reader = self._reader
         total = reader.physical_end - reader.physical_min
-        holder.rebuild(
+        damaged, missing = holder.rebuild(
             inferred_config(reader, log_folders=log_folders, delay_levels=self._delay_levels),
             list(reader.segments),
             known=reader.known,
@@ -402,3 +422,7 @@ class _Verification:
             physical_end=self._required_end,
             progress=lambda position: self._progress(position - reader.physical_min, total),
         )
+        # Records that stand for messages which nobody knows are what is left of these.
+        unknown_count = sum(not place.topic for place in self._replaced)
+        self._report.given_up = damaged + missing[unknown_count:]
+        self._report.notes += missing[:unknown_count]

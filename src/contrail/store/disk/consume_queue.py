@@ -120,6 +120,14 @@ class ConsumeQueue(RowQueue):
         self._appended(first_queue_offset + count, physical_end)
         return count
 
+    def begin_blank(self, queue_offset: int, count: int) -> None:
+        """Begin an untouched queue with rows that lead nowhere yet."""
+        if self._rows.is_untouched:
+            self._rows.begin_at(queue_offset * ROW_BYTES)
+            self.queue_offset_max = self._rows.start // ROW_BYTES
+            self._fill(queue_offset + count - self.queue_offset_max)
+            self.queue_offset_min = queue_offset
+
     def write_pending(self) -> None:
         """Put all rows into the files. On an error the rest stays pending."""
         if self._ext is not None:

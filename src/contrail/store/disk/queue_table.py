@@ -161,6 +161,12 @@ class QueueTable:
                         self.physical_end_max = queue.physical_end
         return arrivals
 
+    def begin(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> None:
+        """Have a queue without rows begin with blank ones, of messages that may be found later."""
+        queue = self.get(topic, queue_id) or self._created(topic, queue_id)
+        if isinstance(queue, ConsumeQueue):
+            queue.begin_blank(queue_offset, count)
+
     def put_plain(
         self,
         stored: list[tuple[list[Chunk], int]],

@@ -53,6 +53,16 @@ class DerivedMark(NamedTuple):
     # Offsets below these were given to messages that are lost: they are not used again.
     offset_floors: dict[tuple[bytes, int], int]
 
+    def bounds(self) -> dict[tuple[bytes, int], tuple[int, int]]:
+        """The first and the next offset of every queue that there was."""
+        bounds = {
+            key: (mark.queue_offset_min, mark.queue_offset_max) for key, mark in self.queues.items()
+        }
+        for key, floor in self.offset_floors.items():
+            first, end = bounds.get(key, (0, 0))
+            bounds[key] = (first, max(floor, end))
+        return bounds
+
 
 class Known(NamedTuple):
     """What the last run left behind; ``log`` is None when the folder is not ours or is new."""

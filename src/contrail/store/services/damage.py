@@ -17,8 +17,9 @@ from contrail.model.record import decode_record
 from contrail.runtime.files import FileSystem
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.log_walk import DamagedRange, damaged_range
-from contrail.store.services.record_places import MisplacedRecord, Place, RecordPlaces
+from contrail.store.services.record_places import MisplacedRecord, RecordPlaces
 from contrail.store.state.damaged_records import DamagedRecord, DamagedRecords
+from contrail.store.state.place_holes import Place
 from contrail.store.state.record_crc import RecordCrcRule
 
 _log = logging.getLogger(__name__)

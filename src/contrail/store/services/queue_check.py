@@ -161,7 +161,7 @@ class QueueCheck:
             self._note_bad(number)
 
     def _check_gap(self, queue: QueueFiles, start: int, end: int) -> None:
-        for number, row in _rows_of(queue, start, end):
+        for number, row in _rows_of(queue, start, min(end, queue.limit)):
             if row[:_PLACE_BYTES] != _BLANK:
                 self.wrong += 1
                 self._note_bad(number)
@@ -180,6 +180,7 @@ class QueueCheck:
         for number, row in _rows_of(queue, start, limit, passing_zeros=True):
             physical_offset, size = _PLACE.unpack_from(row)
             is_damageds = any(begin <= physical_offset < end for begin, end in damaged)
+            is_damageds = is_damageds or (row[:_PLACE_BYTES] == _BLANK and len(damaged) > 0)
             if any(row) and not (size > 0 and (physical_offset >= physical_limit or is_damageds)):
                 self.extra += 1
                 self._note_bad(number)

@@ -30,7 +30,6 @@ from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.damage import DamageWatch
 from contrail.store.services.queue_runs import FAR, QueueRuns, Reach, RunSources, of_segment
-from contrail.store.services.record_places import Place
 from contrail.store.services.residency import DiskWaits, NotInMemory, Residency
 from contrail.store.services.row_window import (
     BLANK_ROW_SIZE,
@@ -41,6 +40,7 @@ from contrail.store.services.row_window import (
     rows_from,
     window_rows,
 )
+from contrail.store.state.place_holes import Place
 from contrail.store.state.reading import GetStatus, place_of
 from contrail.store.state.record_crc import RecordCrcRule
 from contrail.store.state.sound_memory import SoundMemory

@@ -1,77 +1,92 @@
 """Keeps damaged places out of queues that are derived from the log alone.
 
 Where rows are, ``RecordPlaces`` judges by them. A queue that has lost its rows leaves only this: in
-the order of the log the offsets of a queue follow each other. A lone record that runs ahead of its
-queue is held until the next one of the queue tells. If that goes on behind it, messages are missing
-and it is believed; if that goes back, it lied, and would have kept its neighbours out. A record
-that claims a place which another one has lied too, or the other did.
+the order of the log the offsets of a queue follow each other, and ``contrail.queues`` notes which
+queues there were, where they began and where they ended. A record outside of these bounds lies. A
+few records that run ahead of their queue are held until it goes on: of all that are held, those
+are believed that follow each other in the largest number. A record that claims a place which
+another one has lied too, or the other did.
 
-Who lied leaves a hole where it belongs: in a queue whose neighbours lie around it in the log, at a
-place of which two of three parts (topic, queue, queue offset) are those that it claims. The row of
-the hole is made to lead to it, so that it is told of as every misplaced record.
+Who lied leaves a hole where it belongs (``state.place_holes``). The row of the hole is made to lead
+to it, so that it is told of as every misplaced record; no read takes it for that message.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from contrail.model.topic import NAME_PATTERN, QUEUE_COUNT_MAX
+from contrail.model.topic import LMQ_PREFIX, NAME_PATTERN, QUEUE_COUNT_MAX
+from contrail.store.disk.consume_queue import BLANK_SIZE, ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
-from contrail.store.services.record_places import Place, Run, Runs, row_bytes_of
+from contrail.store.services.record_places import Run, Runs, row_bytes_of
+from contrail.store.services.row_sources import first_at_or_above
+from contrail.store.state.place_holes import (
+    Claim,
+    Hole,
+    Place,
+    could_be_of,
+    hole_a_bit_away,
+    hole_of,
+    is_between,
+    match_holes,
+)
+from contrail.store.state.queue_stretches import WEAK_ROWS_MAX, Gap, QueueStretches
 
-# A wider gap is a loss of many messages, and nothing that one record left.
+# More than these are missing for another reason than a few damaged records.
 _HOLE_PLACES_MAX = 16
-_I32, _I64 = (1 << 32) - 1, (1 << 64) - 1
-# More than this do not lie one by one.
+_HELD_ROWS_MAX = 16
 _LIARS_MAX = 1000
+_NAMED_MAX = 20
+_LMQ_PREFIX = LMQ_PREFIX.encode()
 
 Key = tuple[bytes, int]
 
 
-class _Hole(NamedTuple):
-    """A place without a record, and the bytes of the log among which that would have to be."""
+class KnownQueues(NamedTuple):
+    """What was noted when the log had been derived up to ``derived_to``.
 
-    place: Place
-    physical_start: int
-    physical_end: int
+    Of every queue its first and its next offset.
+    """
 
-
-class _Liar(NamedTuple):
-    """A record that cannot be where it says."""
-
-    place: Place
-    run: Run
-
-    @property
-    def physical_start(self) -> int:
-        return int.from_bytes(self.run[2][:8], "big")
+    bounds: Mapping[Key, tuple[int, int]]
+    derived_to: int
 
 
 class RebuiltRuns:
     """Takes the rows of one pass over the log. ``finish`` comes behind the last.
 
-    ``known_ends`` are the next offsets of all queues as they were noted when the log had been
-    derived up to ``known_to``; None if no such note is left.
+    ``known`` is None if no note of the queues is left. In words: ``problems`` are damage,
+    ``missing`` are messages of which there is no record.
     """
 
-    def __init__(
-        self, queues: QueueTable, *, known_ends: Mapping[Key, int] | None, known_to: int
-    ) -> None:
+    def __init__(self, queues: QueueTable, *, known: KnownQueues | None) -> None:
         self._queues = queues
-        self._known_ends = known_ends
-        self._known_to = known_to
-        self._settled = {(topic, at): queue.physical_end for topic, at, queue in queues.queues()}
+        self._known = known
+        self._settled = {
+            (topic, at): queue.physical_end
+            for topic, at, queue in queues.queues()
+            if queue.physical_end
+        }
         self._next = {
             (topic, at): queue.queue_offset_max
             for topic, at, queue in queues.queues()
             if queue.physical_end
         }
         self._ends = dict(self._settled)
-        self._held: dict[Key, Run] = {}
-        self._holes: list[_Hole] = []
-        self._liars: list[_Liar] = []
+        self._stretches = {key: QueueStretches() for key in self._settled}
+        for key, physical_end in self._settled.items():
+            self._stretches[key].believe(0, self._next[key], [], [], physical_end)
+        self._held: dict[Key, list[Run]] = {}
+        self._holes: list[Hole] = []
+        # Rows of records that cannot be where they say, or of which another one says the same.
+        self._liars: dict[Claim, Run] = {}
+        self._outdated: Counter[Key] = Counter()
+        # Queues whose first rows stand for messages that were not found yet.
+        self._begun: dict[Key, int] = {}
         self.problems: list[str] = []
+        self.missing: list[str] = []
 
     def take(self, derived: Runs) -> Runs:
         """What of derived rows may be put now."""
@@ -85,144 +100,341 @@ class RebuiltRuns:
 
     def finish(self) -> None:
         """Put what is still held, and lead holes to the records that belong there."""
-        for key, run in self._held.items():
-            liar = _Liar(Place(*key, run[0]), run)
-            hole = self._hole_of(liar)
-            belongs = hole.place if hole is not None else self._tail_of(liar)
-            if belongs is not None and _is_a_bit_away(belongs, liar.place):
-                self._note(liar)
-            elif self._may_exist(key, run) or _is_a_queue(*key):
-                # Perhaps the note of queues is older than a folder that was lost since.
-                self._put(key, run)
-            else:
-                self.problems.append(f"{_told(liar)}, which no queue can be: it is left out")
-        self._held.clear()
-        for liar in self._liars:
-            tail = self._tail_of(liar)
-            if self._hole_of(liar) is None and tail is not None:
-                self._put(tail[:2], [tail.queue_offset, *liar.run[1:]])
-                self.problems.append(f"{_told(liar)}, but is {_words(tail)}: it is damaged")
+        for key in sorted(self._held, key=lambda key: key not in self._next):
+            for run in self._resolved(key, is_last=True):
+                self._queues.put({key[0]: {key[1]: [run]}})
         self._queues.write_pending()
-        for liar in self._liars:
-            self._fill_hole(liar)
+        self._find_tails()
+        filled = self._filled()
+        for hole, run in sorted(filled.items()):
+            self._fill(hole, run)
+        self._queues.write_pending()
+        self._raise_minimums({hole.place for hole in filled})
+        self._tell_of_the_rest([hole for hole in self._holes if hole not in filled])
 
     # Private: taking.
 
     def _taken(self, key: Key, run: Run) -> Iterator[Run]:
-        start = int.from_bytes(run[2][:8], "big")
-        is_lone = len(run[2]) == self._row_bytes(key, run)
-        if start < self._queues.tombstones.get(key[0], 0):
+        if _start(run) < self._queues.tombstones.get(key[0], 0):
             yield run
-            return
-        if start < self._settled.get(key, 0):
+        elif _start(run) < self._settled.get(key, 0):
             # There are rows of these records; one that has none lies.
-            if is_lone and not self._has_row(key, run):
-                self._note(_Liar(Place(*key, run[0]), run))
-            elif run[3] > self._ends[key]:
+            self._note(key, self._without_row(key, run))
+            if run[3] > self._ends[key]:
                 # Some of them are behind the rows that were there.
                 self._believed(key, run)
             yield run
+        else:
+            for part in self._possible(key, run):
+                if self._is_odd(key):
+                    yield self._believed(key, part)
+                else:
+                    yield from self._in_order(key, part)
+
+    def _possible(self, key: Key, run: Run) -> Iterator[Run]:
+        """What of a run may be, as far as was noted; the rest lies, unless it is a lot."""
+        known = self._known
+        if known is None or _start(run) >= known.derived_to:
+            yield run
             return
-        held = self._held.pop(key, None)
-        if held is not None and run[0] >= held[0] + held[1]:
-            yield self._believed(key, held)
-        elif held is not None:
-            self._note(_Liar(Place(*key, held[0]), held))
+        end = known.bounds.get(key, (0, 0))[1]
+        if run[0] + run[1] <= end:
+            yield run
+            return
+        if self._is_odd(key):
+            if end or self._row_count(key, run) > _HELD_ROWS_MAX:
+                yield run
+            else:
+                self.problems.append(_left_out(_claim(key, run)))
+            return
+        rows = list(_singles(run))
+        lying = [one[0] >= end and _start(one) < known.derived_to for one in rows]
+        if sum(lying) > _HELD_ROWS_MAX:
+            yield run
+            return
+        self._note(key, (one for one, lies in zip(rows, lying, strict=True) if lies))
+        yield from _joined(one for one, lies in zip(rows, lying, strict=True) if not lies)
+
+    def _in_order(self, key: Key, run: Run) -> Iterator[Run]:
         reached = self._next.get(key)
         if reached is not None and run[0] < reached:
-            self._note_double(key, run, reached)
-            if not is_lone:
-                yield self._believed(key, run)
-        elif not is_lone or (run[0] == (reached or 0) and self._may_exist(key, run)):
+            run = self._without_doubles(key, run, reached)
+            if not run[1]:
+                return
+        expected = reached if reached is not None else self._first_of(key) or 0
+        if run[0] == expected:
+            # The queue goes on: those that ran ahead of it lied.
+            for ahead in self._held.pop(key, []):
+                self._note(key, _singles(ahead))
             yield self._believed(key, run)
+            return
+        held = self._held.setdefault(key, [])
+        held.append(run)
+        if sum(one[1] for one in held) > _HELD_ROWS_MAX:
+            yield from self._resolved(key)
+
+    def _without_doubles(self, key: Key, run: Run, reached: int) -> Run:
+        """What of a run claims no place that was passed."""
+        count = min(reached - run[0], run[1])
+        row_bytes = len(run[2]) // run[1]
+        if count <= _HELD_ROWS_MAX:
+            doubles = [run[0], count, run[2][: count * row_bytes], 0, run[4]]
+            self._note(key, _singles(doubles))
         else:
-            self._held[key] = run
+            self._outdated[key] += count
+        return [run[0] + count, run[1] - count, run[2][count * row_bytes :], *run[3:]]
+
+    def _resolved(self, key: Key, *, is_last: bool = False) -> Iterator[Run]:
+        """The held runs that follow each other in the largest number; the others lied."""
+        held = self._held.pop(key)
+        if is_last and self._known is None:
+            # Nothing says that there are such messages; holes may say that there are not.
+            rows = [one for run in held for one in _singles(run)]
+            lying = [hole_a_bit_away(_claim(key, one), self._holes) is not None for one in rows]
+            self._note(key, (one for one, lies in zip(rows, lying, strict=True) if lies))
+            kept = (one for one, lies in zip(rows, lying, strict=True) if not lies)
+            held = list(_joined(kept))
+        chain = _longest_chain(held)
+        for number, run in enumerate(held):
+            if number in chain:
+                yield self._believed(key, run)
+            else:
+                self._note(key, _singles(run))
 
     def _believed(self, key: Key, run: Run) -> Run:
         reached = self._next.get(key)
-        if reached is not None and 0 < run[0] - reached <= _HOLE_PLACES_MAX:
-            start = int.from_bytes(run[2][:8], "big")
-            self._holes += [
-                _Hole(Place(*key, queue_offset), self._ends[key], start)
-                for queue_offset in range(reached, run[0])
-            ]
+        first = self._first_of(key) if reached is None else reached
+        if first is not None and 0 < run[0] - first <= _HOLE_PLACES_MAX and not self._is_odd(key):
+            offsets = range(first, run[0])
+            self._add_holes(key, offsets, self._ends.get(key, 0), _start(run))
+            if reached is None:
+                self._queues.begin(*key, first, len(offsets))
+                self._begun[key] = run[0]
+        if not self._is_odd(key):
+            starts = _starts(run)
+            stretches = self._stretches.setdefault(key, QueueStretches())
+            stretches.believe(run[0], run[1], starts[:WEAK_ROWS_MAX], starts, run[3])
         self._next[key] = max(run[0] + run[1], reached or 0)
-        self._ends[key] = run[3]
+        self._ends[key] = max(run[3], self._ends.get(key, 0))
         return run
 
-    def _note_double(self, key: Key, run: Run, reached: int) -> None:
-        """The first record of a run claims a place that has one."""
-        if run[0] == reached - 1 or len(run[2]) == self._row_bytes(key, run):
-            row_bytes = self._row_bytes(key, run)
-            size = int.from_bytes(run[2][8:12], "big")
-            end = int.from_bytes(run[2][:8], "big") + size
-            first = [run[0], 1, run[2][:row_bytes], end, run[4]]
-            self._note(_Liar(Place(*key, run[0]), first))
+    def _first_of(self, key: Key) -> int | None:
+        """The first offset that a queue had, if it was noted."""
+        bounds = self._known.bounds.get(key) if self._known is not None else None
+        return None if bounds is None else bounds[0]
 
-    def _note(self, liar: _Liar) -> None:
-        is_batch = liar.place.topic in self._queues.batch_topics
-        if len(self._liars) < _LIARS_MAX and not is_batch:
-            self._liars.append(liar)
+    def _add_holes(self, key: Key, offsets: range, start: int, end: int) -> None:
+        self._holes += [Hole(Place(*key, queue_offset), start, end) for queue_offset in offsets]
 
-    def _may_exist(self, key: Key, run: Run) -> bool:
-        """Whether a queue may have a record there, as far as is known."""
-        start = int.from_bytes(run[2][:8], "big")
-        return self._known_ends is None or key in self._known_ends or start >= self._known_to
+    def _note(self, key: Key, rows: Iterable[Run]) -> None:
+        for row in rows:
+            if len(self._liars) < _LIARS_MAX:
+                self._liars[_claim(key, row)] = row
 
-    def _has_row(self, key: Key, run: Run) -> bool:
+    def _without_row(self, key: Key, run: Run) -> Iterator[Run]:
+        """The records of a queue that kept its rows to which none of these leads."""
         queue = self._queues.get(*key)
-        assert queue is not None, "a queue with rows is there"
-        return bool(queue.raw_rows(run[0], 1)[:12] == run[2][:12])
+        if self._is_odd(key) or queue is None or queue.raw_rows(run[0], run[1]) == run[2]:
+            return
+        for one in _singles(run):
+            if _start(one) < self._settled[key] and queue.raw_rows(one[0], 1)[:12] != one[2][:12]:
+                yield one
 
-    def _row_bytes(self, key: Key, run: Run) -> int:
-        return row_bytes_of(run, key[0] in self._queues.batch_topics)
+    def _is_odd(self, key: Key) -> bool:
+        """Rows of batches, and of queues that lead to records of other topics, are not judged."""
+        return key[0] in self._queues.batch_topics or key[0].startswith(_LMQ_PREFIX)
+
+    def _row_count(self, key: Key, run: Run) -> int:
+        return len(run[2]) // row_bytes_of(run, key[0] in self._queues.batch_topics)
 
     # Private: where liars belong.
 
-    def _put(self, key: Key, run: Run) -> None:
-        self._queues.put({key[0]: {key[1]: [self._believed(key, run)]}})
+    def _find_tails(self) -> None:
+        """Queues of which the last messages are missing."""
+        if self._known is None:
+            return
+        for key, (first, end) in self._known.bounds.items():
+            reached = self._next.get(key, first)
+            if 0 < end - reached <= _HOLE_PLACES_MAX and not self._is_odd(key):
+                start = self._ends.get(key, 0)
+                self._add_holes(key, range(reached, end), start, self._known.derived_to)
 
-    def _hole_of(self, liar: _Liar, physical_start: int | None = None) -> _Hole | None:
-        start = liar.physical_start if physical_start is None else physical_start
-        for hole in self._holes:
-            is_there = hole.physical_start <= start < hole.physical_end
-            if is_there and _parts_in_common(hole.place, liar.place) == 2:
-                return hole
-        return None
+    def _filled(self) -> dict[Hole, Run]:
+        """Which record belongs into which hole. Of what lied for sure first, then of doubles."""
+        liars = {
+            claim: run
+            for claim, run in self._liars.items()
+            # Where its own row is left, that tells of it.
+            if self._own_place(claim) in (None, claim.place)
+        }
+        filled = self._filled_in_order(liars)
+        for run in filled.values():
+            liars = {claim: one for claim, one in liars.items() if _start(one) != _start(run)}
+        doubles = {claim: rival for claim in liars if (rival := self._rival_of(claim)) is not None}
+        alone = [claim for claim in liars if claim not in doubles]
+        holes = [hole for hole in self._holes if hole not in filled]
+        matched = {hole: liars[one] for hole, one in match_holes(alone, holes).items()}
+        self._told(self._unnoted(alone, liars, matched), matched)
+        filled |= matched
+        for claim, rival in doubles.items():
+            self._settle(claim, liars[claim], rival, filled)
+        return filled
 
-    def _tail_of(self, liar: _Liar) -> Place | None:
-        """The end of a queue of which the last message is missing, and may be this one."""
-        for key, end in (self._known_ends or {}).items():
-            place = Place(*key, self._next.get(key, 0))
-            is_missing = place.queue_offset == end - 1
-            is_behind = self._ends.get(key, 0) <= liar.physical_start < self._known_to
-            if is_missing and is_behind and _parts_in_common(place, liar.place) == 2:
-                return place
-        return None
+    def _filled_in_order(self, liars: Mapping[Claim, Run]) -> dict[Hole, Run]:
+        """Gaps of queues for which there are as many records as places."""
+        filled: dict[Hole, Run] = {}
+        if not liars:
+            return filled
+        for key, stretches in self._stretches.items():
+            if self._is_odd(key):
+                continue
+            known = self._known
+            bounds = known.bounds.get(key) if known is not None else None
+            for gap in stretches.gaps(bounds, known.derived_to if known is not None else 0):
+                filled |= self._in_gap(key, gap, liars)
+        return filled
 
-    def _fill_hole(self, liar: _Liar) -> None:
-        hole, run = self._hole_of(liar), liar.run
-        if hole is None:
-            # Perhaps it is not this one that lied, but the one which came first.
-            queue = self._queues.get(*liar.place[:2])
-            rival = queue.raw_rows(liar.place.queue_offset, 1) if queue is not None else b""
-            rival_start = int.from_bytes(rival[:8], "big")
-            hole = self._hole_of(liar, rival_start) if rival else None
-            if hole is None or rival_start >= liar.physical_start:
-                return
-            self._write(liar.place, run)
-            run = [hole.place.queue_offset, 1, bytearray(rival), 0, 0]
-        self._holes.remove(hole)
-        self._write(hole.place, run)
+    def _in_gap(self, key: Key, gap: Gap, liars: Mapping[Claim, Run]) -> dict[Hole, Run]:
+        places = [Place(*key, queue_offset) for queue_offset in range(gap.first, gap.end)]
+        holes = [Hole(place, gap.physical_start, gap.physical_end) for place in places]
+        records = {
+            claim: run
+            for claim, run in liars.items()
+            if is_between(claim, holes[0]) and could_be_of(claim.place, key, gap.first, gap.end)
+        }
+        records |= {
+            claim: run
+            for place in places
+            if (run := self._rival_of(Claim(-1, place))) is not None
+            and _start(run) in gap.believed
+            and (claim := _claim(key, run)) not in records
+        }
+        ordered = sorted(records.items())
+        if len(ordered) != len(places):
+            return {}
+        pairs = list(zip(holes, ordered, strict=True))
+        if any(
+            claim.place[:2] != key and claim.place.queue_offset != hole.place.queue_offset
+            for hole, (claim, _) in pairs
+        ):
+            return {}
+        for hole, (claim, _) in pairs:
+            if claim.place != hole.place:
+                self.problems.append(f"{_says(claim)}, but is {hole.place}: it is damaged")
+        known = {hole.place: hole for hole in self._holes}
+        return {known.get(hole.place, hole): run for hole, (_, run) in pairs}
+
+    def _settle(self, claim: Claim, run: Run, rival: Run, filled: dict[Hole, Run]) -> None:
+        """Of two records that claim one place one lied: the one that could fill a hole.
+
+        If either could, the one that came later; but a row that is left knows.
+        """
+        other = _claim(claim.place[:2], rival)
+        holes = [hole for hole in self._holes if hole not in filled]
+        is_settled = other.physical_start < self._settled.get(claim.place[:2], 0)
+        if self._own_place(other) not in (None, other.place):
+            self._write(claim.place, run)
+        elif hole := hole_of(claim, holes):
+            filled[hole] = run
+            self._say_one_lied(claim, hole)
+        elif not is_settled and (hole := hole_of(other, holes)):
+            self._write(claim.place, run)
+            filled[hole] = rival
+            self._say_one_lied(claim, hole)
+        elif not is_settled:
+            self._outdated[claim.place[:2]] += 1
+
+    def _say_one_lied(self, claim: Claim, hole: Hole) -> None:
         self.problems.append(
-            f"{_told(liar)}, which another one is, and {_words(hole.place)} is "
-            f"missing: one of the two is damaged"
+            f"{_says(claim)}, which another one is, and {hole.place} is missing: one of the two "
+            f"is damaged"
         )
+
+    def _unnoted(
+        self, alone: list[Claim], liars: Mapping[Claim, Run], matched: Mapping[Hole, Run]
+    ) -> list[Claim]:
+        """Without those of queues that may be newer than the note: nobody misses these messages."""
+        starts = {_start(run) for run in matched.values()}
+        left: list[Claim] = []
+        for claim in alone:
+            key = claim.place[:2]
+            is_new = self._known is not None and key not in self._known.bounds
+            if is_new and claim.physical_start not in starts and _is_a_queue(*key):
+                self._queues.put({key[0]: {key[1]: [self._believed(key, liars[claim])]}})
+                if len(matched) < len(self._holes):
+                    self.problems.append(f"{_says(claim)}, which was not noted: it is believed")
+            else:
+                left.append(claim)
+        return left
+
+    def _told(self, alone: list[Claim], filled: Mapping[Hole, Run]) -> None:
+        by_start = {_start(run): hole for hole, run in filled.items()}
+        for claim in alone:
+            hole = by_start.get(claim.physical_start)
+            if hole is None:
+                self.problems.append(_left_out(claim))
+            else:
+                self.problems.append(f"{_says(claim)}, but is {hole.place}: it is damaged")
+
+    def _rival_of(self, claim: Claim) -> Run | None:
+        """The row of the place that a record claims, if it leads to another one."""
+        queue = self._queues.get(*claim.place[:2])
+        if not isinstance(queue, ConsumeQueue):
+            return None
+        row = queue.raw_rows(claim.place.queue_offset, 1)
+        size = int.from_bytes(row[8:12], "big")
+        if not 0 < size < BLANK_SIZE:
+            return None
+        start = int.from_bytes(row[:8], "big")
+        return [claim.place.queue_offset, 1, bytearray(row), start + size, 0]
+
+    def _own_place(self, claim: Claim) -> Place | None:
+        """The place of which a row that was not lost leads to a record."""
+        for (topic, queue_id), end in self._settled.items():
+            queue = self._queues.get(topic, queue_id)
+            if end <= claim.physical_start or not isinstance(queue, ConsumeQueue):
+                continue
+            if topic.startswith(_LMQ_PREFIX):
+                continue
+            found = _row_that_leads_to(queue, claim.physical_start)
+            if found is not None:
+                return Place(topic, queue_id, found)
+        return None
+
+    def _fill(self, hole: Hole, run: Run) -> None:
+        place, queue = hole.place, self._queues.get(*hole.place[:2])
+        if queue is not None and place.queue_offset < queue.queue_offset_max:
+            self._write(place, run)
+        else:
+            put = [place.queue_offset, *run[1:]]
+            self._queues.put({place.topic: {place.queue_id: [put]}})
 
     def _write(self, place: Place, run: Run) -> None:
         queue = self._queues.get(*place[:2])
-        assert queue is not None, "a hole is among the rows of a queue"
+        assert queue is not None, "a place that is written again has a row"
         queue.repair_rows(place.queue_offset, run[2], len(run[2]))
+
+    def _raise_minimums(self, filled: set[Place]) -> None:
+        """Queues begin with the first message that was found after all."""
+        for key, first in self._begun.items():
+            queue = self._queues.get(*key)
+            found = [place.queue_offset for place in filled if place[:2] == key]
+            if isinstance(queue, ConsumeQueue):
+                queue.raise_minimum(min([first, *found]))
+
+    def _tell_of_the_rest(self, holes: list[Hole]) -> None:
+        for hole in holes[:_NAMED_MAX]:
+            if hole.place[:2] not in self._settled:
+                self.missing.append(f"no record says that it is {hole.place}: it is missing")
+        if len(holes) > _NAMED_MAX:
+            self.missing.append(f"{len(holes) - _NAMED_MAX} more messages are missing")
+        for (topic, queue_id), count in self._outdated.items():
+            name = topic.decode("utf-8", "replace")
+            self.problems.append(
+                f"{count} records claim places of queue {queue_id} of {name} that earlier ones "
+                f"have: if the topic was deleted and made again, its deleted messages are back "
+                f"and hide those that were sent since"
+            )
 
 
 def _is_a_queue(topic: bytes, queue_id: int) -> bool:
@@ -231,23 +443,83 @@ def _is_a_queue(topic: bytes, queue_id: int) -> bool:
     return is_name and 0 <= queue_id < QUEUE_COUNT_MAX
 
 
-def _parts_in_common(one: Place, other: Place) -> int:
-    return sum(mine == his for mine, his in zip(one, other, strict=True))
+def _row_that_leads_to(queue: ConsumeQueue, physical_offset: int) -> int | None:
+    def target(queue_offset: int) -> tuple[int, int]:
+        row = queue.raw_rows(queue_offset, 1)
+        size = int.from_bytes(row[8:12], "big") if row else BLANK_SIZE
+        return int.from_bytes(row[:8], "big"), size
+
+    low, high = queue.queue_offset_min, queue.queue_offset_max
+    found = first_at_or_above(target, low, high, physical_offset)
+    return found if found < high and target(found)[0] == physical_offset else None
 
 
-def _is_a_bit_away(one: Place, other: Place) -> bool:
-    """Whether one flipped bit makes one place of the other: of a record that proves nothing."""
-    topics = int.from_bytes(one.topic, "big") ^ int.from_bytes(other.topic, "big")
-    queue_ids = (one.queue_id ^ other.queue_id) & _I32
-    queue_offsets = (one.queue_offset ^ other.queue_offset) & _I64
-    bits = topics.bit_count() + queue_ids.bit_count() + queue_offsets.bit_count()
-    return len(one.topic) == len(other.topic) and bits == 1
+def _longest_chain(runs: list[Run]) -> set[int]:
+    """The numbers of runs that follow each other, with the most messages; later ones if equal."""
+    best: list[tuple[int, int | None]] = []
+    for number, run in enumerate(runs):
+        before = [
+            (best[other][0], other)
+            for other in range(number)
+            if runs[other][0] + runs[other][1] <= run[0]
+        ]
+        weight, previous = max(before, default=(0, None))
+        best.append((weight + run[1], previous))
+    at: int | None = max(
+        range(len(best)), key=lambda number: (best[number][0], number), default=None
+    )
+    chain: set[int] = set()
+    while at is not None:
+        chain.add(at)
+        at = best[at][1]
+    return chain
 
 
-def _words(place: Place) -> str:
-    topic = place.topic.decode("utf-8", "replace")
-    return f"message {place.queue_offset} of queue {place.queue_id} of {topic}"
+def _start(run: Run) -> int:
+    return int.from_bytes(run[2][:8], "big")
 
 
-def _told(liar: _Liar) -> str:
-    return f"the record at byte {liar.physical_start} says that it is {_words(liar.place)}"
+def _starts(run: Run) -> list[int]:
+    """Where the first and the last few records of a run begin."""
+    row_bytes = len(run[2]) // run[1]
+    numbers: Sequence[int] = range(run[1])
+    if run[1] > 2 * WEAK_ROWS_MAX:
+        numbers = [*numbers[:WEAK_ROWS_MAX], *numbers[-WEAK_ROWS_MAX:]]
+    return [int.from_bytes(run[2][n * row_bytes : n * row_bytes + 8], "big") for n in numbers]
+
+
+def _claim(key: Key, run: Run) -> Claim:
+    return Claim(_start(run), Place(*key, run[0]))
+
+
+def _singles(run: Run) -> Iterator[Run]:
+    """A run of rows of single messages, one by one."""
+    row_bytes = len(run[2]) // run[1]
+    for number in range(run[1]):
+        row = run[2][number * row_bytes : (number + 1) * row_bytes]
+        end = int.from_bytes(row[:8], "big") + int.from_bytes(row[8:12], "big")
+        yield [run[0] + number, 1, row, end, run[4]]
+
+
+def _joined(rows: Iterable[Run]) -> Iterator[Run]:
+    """Rows one by one as runs again."""
+    joined: Run | None = None
+    for row in rows:
+        if joined is not None and joined[0] + joined[1] == row[0]:
+            joined[1] += 1
+            joined[2] = joined[2] + row[2]
+            joined[3] = row[3]
+            continue
+        if joined is not None:
+            yield joined
+        joined = row
+    if joined is not None:
+        yield joined
+
+
+def _says(claim: Claim) -> str:
+    return f"the record at byte {claim.physical_start} says that it is {claim.place}"
+
+
+def _left_out(claim: Claim) -> str:
+    return f"{_says(claim)}, which it cannot be: it is left out"

@@ -20,11 +20,14 @@ the scrubber, ``verify`` and ``--replace-damaged``:
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
 from contrail.kernels.queue_select import match_records
+from contrail.kernels.record_scan import REASON_END, check_record
 from contrail.model.record import (
     IPV6_HOST_EXTRA_BYTES,
     RECORD_BYTES_MIN,
@@ -38,10 +41,12 @@ from contrail.model.record import (
 from contrail.model.replaced_record import REPLACED_MARK
 from contrail.model.topic import LMQ_PREFIX
 from contrail.store.services.log_walk import DamagedRange, LogChunk
+from contrail.store.state.place_holes import Place, is_a_byte_away
 
 MISPLACED = "a topic, queue or queue offset that is not the one of its queue row"
-# How far to either side of a row a sound one is looked for.
-_NEIGHBOURS_MAX = 3
+# How far to either side of a row a sound one is looked for, and how far others do not count.
+_NEIGHBOURS_MAX = 8
+_NEAR_MAX = 3
 # In one pass. Where so many records have no row at all, rows are missing and records are not
 # damaged; and a search through all queues takes long.
 _LIKELY_FAILED_MAX = 10_000
@@ -66,14 +71,6 @@ Runs = dict[bytes, dict[int, list[Run]]]
 """What ``derive_rows`` answers: by topic and queue id."""
 
 
-class Place(NamedTuple):
-    """Topic, queue id and queue offset."""
-
-    topic: bytes
-    queue_id: int
-    queue_offset: int
-
-
 class RowSource(Protocol):
     """The queues and the log of a store: of one that is open, or of the files of one."""
 
@@ -96,6 +93,15 @@ class RowSource(Protocol):
     def record(self, physical_offset: int, byte_count: int) -> bytes | memoryview:
         """Bytes of the log; fewer where there are not so many."""
         ...
+
+
+class _Side(Enum):
+    """What the rows on one side of a row are like."""
+
+    SOUND = "sound"
+    FOREIGN = "foreign"
+    DAMAGED = "damaged"
+    END = "end"
 
 
 class MisplacedRecord(NamedTuple):
@@ -126,9 +132,12 @@ class RecordPlaces:
         self._source = source
         self._tombstones = tombstones
         self._failed = 0
+        # How many records of a queue are passed over for earlier ones, in this pass.
+        self.hidden: Counter[tuple[bytes, int]] = Counter()
 
     def begin(self) -> None:
         self._failed = 0
+        self.hidden.clear()
 
     def sift(
         self, chunk: LogChunk, derived: Runs, batch_topics: Collection[bytes]
@@ -154,11 +163,18 @@ class RecordPlaces:
                             found.append(misplaced)
                         if misplaced is not None or self._is_anothers(start, claimed):
                             staying.add(start)
+                        if misplaced is None and start in staying:
+                            self._note_hidden(start, claimed)
                 if staying:
                     by_queue[queue_id] = list(without_rows(runs, is_batch, staying))
         if row_count < chunk.record_count:
             found += self._without_a_row(chunk)
         return sorted(found)
+
+    def _note_hidden(self, start: int, claimed: Place) -> None:
+        """Another record has the place; no topic's new life is older than the one before."""
+        if self._record_of(claimed)[1] < start:
+            self.hidden[claimed[:2]] += 1
 
     def judge(self, physical_offset: int) -> MisplacedRecord | None:
         """The whole record that starts there, if it is misplaced; only likely rows are asked."""
@@ -241,33 +257,61 @@ class RecordPlaces:
     def _unless_doubtful(
         self, start: int, size: int, claimed: Place, own: tuple[Place, bytes] | None
     ) -> MisplacedRecord | None:
-        if own is None or self._is_exchanged(claimed, own[0]) or not self._is_vouched(own[0]):
+        if own is None or self._is_exchanged(claimed, own[0], start):
+            return None
+        before, behind = self._side(own[0], -1), self._side(own[0], 1)
+        is_alone = before is behind is _Side.END
+        if _Side.FOREIGN in (before, behind) or not (_Side.SOUND in (before, behind) or is_alone):
             return None
         return MisplacedRecord(start, start + size, *own)
 
     def _leads_to(self, place: Place, start: int, size: int) -> bool:
         return self._source.row(place)[: _TARGET.size] == _TARGET.pack(start, size)
 
-    def _is_exchanged(self, claimed: Place, own: Place) -> bool:
-        """Whether the row of the claimed place leads to the record of the row's place."""
-        record, start = self._record_of(claimed)
-        return len(record) > 0 and _claims(record, start, own)
+    def _is_exchanged(self, claimed: Place, own: Place, start: int) -> bool:
+        """Whether the row of the claimed place leads to the record of the row's place.
 
-    def _is_vouched(self, place: Place) -> bool:
-        """Whether rows on either side of one lead where they should, if there are any."""
-        for step in (-1, 1):
-            found = [
-                self._is_sound(place._replace(queue_offset=place.queue_offset + step * distance))
-                for distance in range(1, _NEIGHBOURS_MAX + 1)
-            ]
-            if False in found and True not in found:
-                return False
-        return True
+        Rows of one queue that stand in the order of the log were not exchanged.
+        """
+        record, there = self._record_of(claimed)
+        if not len(record) or not _claims(record, there, own):
+            return False
+        is_ordered = (own.queue_offset < claimed.queue_offset) == (start < there)
+        return own[:2] != claimed[:2] or not is_ordered
 
-    def _is_sound(self, place: Place) -> bool | None:
-        """Whether a row leads to a record that claims its place; None where there is no row."""
-        record, start = self._record_of(place)
-        return None if start < 0 else len(record) > 0 and _claims(record, start, place)
+    def _side(self, place: Place, step: int) -> _Side:
+        """What rows on one side of one prove: they lead where they should, or to elsewhere.
+
+        Those that lead to a record which seems to be damaged as well prove nothing.
+        """
+        is_foreign = is_damaged = False
+        for distance in range(1, _NEIGHBOURS_MAX + 1):
+            neighbour = place._replace(queue_offset=place.queue_offset + step * distance)
+            record, start = self._record_of(neighbour)
+            if start < 0:
+                return _Side.FOREIGN if is_foreign else _Side.DAMAGED if is_damaged else _Side.END
+            if len(record) and _claims(record, start, neighbour):
+                return _Side.FOREIGN if is_foreign and distance > _NEAR_MAX else _Side.SOUND
+            is_damaged = True
+            is_foreign = is_foreign or not self._seems_damaged(record, start, neighbour)
+        return _Side.FOREIGN
+
+    def _seems_damaged(self, record: bytes | memoryview, start: int, own: Place) -> bool:
+        """Whether a record is a byte of its head away from its row, and has no other row."""
+        if len(record) < RECORD_BYTES_MIN:
+            return False
+        reason, _ = check_record(record, 0, len(record), start, False, 0)
+        if reason != REASON_END:
+            return bool(_HEAD.unpack_from(record)[1:] == own[1:])
+        claimed = claimed_place(record)
+        if claimed is None or not is_a_byte_away(own, claimed):
+            return False
+        if self._leads_to(claimed, start, len(record)):
+            return False
+        if claimed[:2] == own[:2]:
+            return not self._is_exchanged(claimed, own, start)
+        # A file of another queue that is there leads to records without rows of their own.
+        return self._is_anothers(start, claimed) or claimed[:2] not in {*self._source.queues()}
 
     def _is_anothers(self, start: int, claimed: Place) -> bool:
         record, there = self._record_of(claimed)

@@ -9,6 +9,7 @@ index are then fed from the first record they may have missed.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,12 +38,13 @@ from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.checkpoint import Known, LogMark
 from contrail.store.services.dispatch import CHUNK_BYTES, Dispatcher
 from contrail.store.services.log_walk import DamagedRange, LogWalk
-from contrail.store.services.rebuilt_runs import RebuiltRuns
+from contrail.store.services.rebuilt_runs import KnownQueues, RebuiltRuns
 from contrail.store.state.record_crc import RecordCrcRule
 
 _ZERO_CHUNK = bytes(1 << 20)
 _STORE_TIME_POSITION = 56
 _NAMED_MAX = 5
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -121,8 +123,8 @@ class Recovery:
         plan = self._plan(known, report)
         self._dispatcher.rebuilt = self._rebuilt_runs(known, plan)
         physical_end = self._scan(plan, report)
-        self._end_rebuild(report)
         physical_end = self._judge(physical_end, plan, report)
+        self._end_rebuild(report)
         self._cut(physical_end, report, known.log, was_clean)
         self._sync_scanned(plan.durable_end, physical_end)
         if self._queues.physical_end_max > physical_end:
@@ -329,18 +331,18 @@ class Recovery:
             return None
         if known.log is None or known.derived is None:
             # Whoever wrote last, it was not us: what we noted of the queues is out of date.
-            return RebuiltRuns(self._queues, known_ends=None, known_to=0)
-        return RebuiltRuns(
-            self._queues,
-            known_ends=plan.offset_floors,
-            known_to=known.derived.dispatched_end,
-        )
+            return RebuiltRuns(self._queues, known=None)
+        noted = KnownQueues(known.derived.bounds(), known.derived.dispatched_end)
+        return RebuiltRuns(self._queues, known=noted)
 
     def _end_rebuild(self, report: RecoveryReport) -> None:
         rebuilt, self._dispatcher.rebuilt = self._dispatcher.rebuilt, None
         if rebuilt is not None:
             rebuilt.finish()
-            report.problems += rebuilt.problems
+            found = rebuilt.problems + rebuilt.missing
+            report.problems += found
+            for problem in found:
+                _log.error("damaged: %s", problem)
 
     # What the end found means.
 

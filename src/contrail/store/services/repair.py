@@ -19,7 +19,7 @@ from contrail.store.disk.marker_files import StoreLock
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.services.checkpoint import CheckpointFiles, DerivedMark, Known
 from contrail.store.services.log_walk import LogChunk, LogPiece, LogWalk
-from contrail.store.services.rebuilt_runs import RebuiltRuns
+from contrail.store.services.rebuilt_runs import KnownQueues, RebuiltRuns
 from contrail.store.services.record_places import MisplacedRecord, Runs, give_row, without_rows
 
 QueueKey = tuple[bytes, int]
@@ -55,10 +55,11 @@ class Repair:
         physical_min: int,
         physical_end: int,
         progress: Callable[[int], None],
-    ) -> None:
+    ) -> tuple[list[str], list[str]]:
         """Empty what is damaged and feed it from the log; then say so in ``contrail.queues``.
 
-        Some records, named by where they begin, get the rows that they had.
+        Some records, named by where they begin, get the rows that they had. Returns in
+        words what is damaged, and what is missing.
         """
         queues = QueueTable(config, self._files, batch_topics=batch_topics)
         queues.tombstones.update(known.derived.tombstones if known.derived else {})
@@ -69,11 +70,8 @@ class Repair:
             if queue is not None:
                 queue.reset()
         derived = known.derived if known.log is not None else None
-        rebuilt = RebuiltRuns(
-            queues,
-            known_ends=None if derived is None else _ends(derived),
-            known_to=derived.dispatched_end if derived is not None else 0,
-        )
+        noted = None if derived is None else KnownQueues(derived.bounds(), derived.dispatched_end)
+        rebuilt = RebuiltRuns(queues, known=noted)
         index = self._load_index(config, physical_end, emptied=damaged_index)
         walk = LogWalk(
             self._files,
@@ -91,6 +89,7 @@ class Repair:
             progress(walk.position)
         rebuilt.finish()
         self._make_durable(queues, index, known, physical_end)
+        return rebuilt.problems, rebuilt.missing
 
     def _load_index(self, config: StoreConfig, physical_end: int, *, emptied: bool) -> KeyIndex:
         index = KeyIndex(
@@ -115,7 +114,7 @@ class Repair:
             # What is not there now may be again: its queue is not forgotten, nor where it ended.
             floors = {
                 key: end
-                for key, end in (_ends(known.derived) if known.derived else {}).items()
+                for key, (_, end) in (known.derived.bounds() if known.derived else {}).items()
                 if key not in marks or marks[key].queue_offset_max < end
             }
             CheckpointFiles(self._files, self._root).write_derived(
@@ -123,12 +122,6 @@ class Repair:
             )
         queues.close()
         index.close()
-
-
-def _ends(derived: DerivedMark) -> dict[QueueKey, int]:
-    """Every queue that there was, and its next offset."""
-    ends = {key: mark.queue_offset_max for key, mark in derived.queues.items()}
-    return ends | {k: max(floor, ends.get(k, 0)) for k, floor in derived.offset_floors.items()}
 
 
 def _derived(

@@ -11,7 +11,7 @@ from contrail.store.disk.disk_waits import DiskWaits, require_present
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.folder_files import QueueFiles
-from contrail.store.services.record_places import Place
+from contrail.store.state.place_holes import Place
 
 _TARGET = Struct(">qi")
 

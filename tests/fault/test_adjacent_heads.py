@@ -1,0 +1,291 @@
+"""Damaged heads of one to three neighbours: what was acknowledged is in its place or told of.
+
+Cases are generated: which bytes, whose neighbours, where in their queue, which rows are left, and
+whether a broker or ``verify --repair`` meets the damage first. In every one of them
+
+- no message is read at an offset that it was not acknowledged at,
+- every acknowledged message is read at its own offset, or told of as damaged,
+- ``verify`` calls nothing repaired or sound while one of them is told of nowhere,
+- ``--replace-damaged`` leaves a folder that is sound, with the messages around as they were.
+
+One case proves nothing to anybody: all rows are gone, and two records claim one place that either
+could have. Then one of the two is in the other's place, and told of.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+
+from contrail.errors import StoreCorrupt
+from contrail.store.log import MessageStore
+from contrail.store.reader import StoreReader
+from contrail.store.replace import replace_damaged
+from contrail.store.verify import VerifyReport, verify_store
+from tests.fault.store_setup import draft, small_config
+
+SEED = 20_261_118
+SLOTS = 40
+# "ordess" is one bit from "orders", and both have neighbours one bit away in their queue ids.
+ROUND = [("orders", 0), ("orders", 1), ("ordess", 0)]
+ROUNDS = 8
+BLOCK = ("parcels", 3)
+QUEUES = [*ROUND, BLOCK]
+# Head and topic of a record of ``draft`` with a topic of six letters, and the topic of the block.
+HEAD_BYTES = [*range(88), *range(188, 195)]
+PLACE_BYTES = [*range(12, 16), *range(20, 28), *range(189, 195)]
+MASKS = (0x01, 0x04, 0x10, 0x40)
+QUICK_CASES = 48
+
+
+class Place(NamedTuple):
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+    def __str__(self) -> str:
+        return f"message {self.queue_offset} of queue {self.queue_id} of {self.topic}"
+
+
+class Case(NamedTuple):
+    """Flips by victim, which rows are lost, and who comes first."""
+
+    flips: tuple[tuple[Place, int, int], ...]
+    lost_rows: str
+    repair_first: bool
+
+
+def generated(count: int, rng: random.Random) -> Iterator[Case]:
+    for number in range(count):
+        adjacent = number % 3 + 1
+        lost_rows = ("none", "all", "victims")[number // 3 % 3]
+        position = ("first", "middle", "last")[number // 9 % 3]
+        victims = _victims(adjacent, position, rng)
+        everywhere = number % 4 == 3
+        at, mask = rng.choice(PLACE_BYTES), rng.choice(MASKS)
+        flips = []
+        for victim in victims:
+            if number % 5:
+                at = rng.choice(HEAD_BYTES if everywhere else PLACE_BYTES)
+                mask = rng.choice(MASKS)
+            flips.append((victim, at, mask))
+        yield Case(tuple(flips), lost_rows, bool(number // 27 % 2))
+
+
+def _victims(adjacent: int, position: str, rng: random.Random) -> list[Place]:
+    if rng.random() < 0.2:
+        # Neighbours in the log, of several queues.
+        at = {"first": 0, "middle": 10, "last": ROUNDS * len(ROUND) - adjacent}[position]
+        numbers = range(at, at + adjacent)
+        return [Place(*ROUND[n % len(ROUND)], n // len(ROUND)) for n in numbers]
+    key = rng.choice([*ROUND, BLOCK])
+    first = {"first": 0, "middle": ROUNDS // 2 - 1, "last": ROUNDS - adjacent}[position]
+    return [Place(*key, first + n) for n in range(adjacent)]
+
+
+def number_of(place: Place) -> int:
+    return QUEUES.index(place[:2]) * 1000 + place.queue_offset
+
+
+ALL = [Place(*key, queue_offset) for key in QUEUES for queue_offset in range(ROUNDS)]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three queues in turn, with the whole of a fourth in their middle; closed in order."""
+    root = tmp_path_factory.mktemp("whole") / "store"
+    with opened(root) as store:
+        for queue_offset in range(ROUNDS):
+            for key in ROUND:
+                send(store, [Place(*key, queue_offset)])
+            if queue_offset == ROUNDS // 2:
+                send(store, [Place(*BLOCK, n) for n in range(ROUNDS)])
+        store.dispatch()
+    return root
+
+
+def send(store: MessageStore, places: list[Place]) -> None:
+    drafts = [draft(number_of(one), topic=one.topic, queue_id=one.queue_id) for one in places]
+    appended = store.append(drafts)
+    assert [one.queue_offset for one in places] == list(appended.queue_offsets)
+
+
+def opened(root: Path) -> MessageStore:
+    return MessageStore.open(small_config(root))
+
+
+def flip(root: Path, physical_offset: int, mask: int) -> None:
+    start = physical_offset - physical_offset % 8192
+    path = root / "commitlog" / f"{start:020d}"
+    data = bytearray(path.read_bytes())
+    data[physical_offset - start] ^= mask
+    path.write_bytes(data)
+
+
+class Judge:
+    """Collects what is told of one case, and compares what is read with what was acknowledged."""
+
+    def __init__(self, root: Path, case: Case, caplog: pytest.LogCaptureFixture) -> None:
+        self._root = root
+        self._caplog = caplog
+        self._victims = {victim for victim, _, _ in case.flips}
+        self._ranges: dict[Place, tuple[int, int]] = {}
+        self.doubtful = doubtful_places(root, case)
+        reader = StoreReader.open(root, index_slot_count=SLOTS)
+        for victim, at, mask in case.flips:
+            queue = reader.queues[victim.topic.encode(), victim.queue_id]
+            start, size = queue.place(victim.queue_offset)
+            self._ranges[victim] = (start, start + size)
+            flip(root, start + min(at, size - 1), mask)
+        self.told = ""
+
+    def hear(self, *words: object) -> None:
+        self.told += "\n".join(map(str, words)) + "\n"
+
+    def hear_report(self, report: VerifyReport) -> None:
+        self.hear(*report.notes, *report.files)
+        for one in report.log:
+            self.hear(f"bytes {one.physical_start} to {one.physical_end}")
+            self.hear(f"message {one.queue_offset} of queue {one.queue_id} of {one.topic}")
+
+    def is_told(self, place: Place) -> bool:
+        if str(place) in self.told or place not in self._ranges:
+            return str(place) in self.told
+        start, end = self._ranges[place]
+        told = re.findall(r"bytes? (\d+) to (\d+)", self.told)
+        return any(int(first) <= start and end <= int(last) for first, last in told)
+
+    def read(self, store: MessageStore) -> set[Place]:
+        """What can be read, each at its own offset; everything else is told of."""
+        found: set[Place] = set()
+        assert {*store.queues()} <= {(topic.encode(), queue_id) for topic, queue_id in QUEUES}
+        for place in ALL:
+            key = (place.topic.encode(), place.queue_id)
+            assert store.queue_offset_max(*key) <= ROUNDS
+            result = store.get(*key, place.queue_offset, count_max=1)
+            if not result.message_count:
+                self.hear(f"{place} {result.problem}" if "damaged" in result.problem else "")
+                continue
+            (message,) = result.messages
+            if int(message.body[:8]) == number_of(place):
+                found.add(place)
+            else:
+                assert place in self.doubtful, f"{int(message.body[:8])} is read as {place}"
+        self.hear(*store.recovery.problems, *store.damage.known(), self._caplog.text)
+        lost = {*ALL} - found
+        assert len(lost - self._victims) <= len(self.doubtful), lost - self._victims
+        assert lost - self._victims <= self.doubtful, lost - self._victims
+        untold = {one for one in lost - self.doubtful if not self.is_told(one)}
+        assert not untold, f"not told of: {untold}"
+        return found
+
+
+def doubtful_places(root: Path, case: Case) -> set[Place]:
+    """Places that two records claim by now, and the places of both, if no row is left to tell."""
+    if case.lost_rows == "none":
+        return set()
+    doubtful: set[Place] = set()
+    for victim, at, mask in case.flips:
+        claimed = claimed_place(victim, at, mask)
+        if claimed in ALL and claimed[:2] != victim[:2]:
+            doubtful |= {victim, claimed}
+    return doubtful
+
+
+def claimed_place(victim: Place, at: int, mask: int) -> Place:
+    if 12 <= at < 16:
+        return victim._replace(queue_id=victim.queue_id ^ mask << 8 * (15 - at))
+    if 189 <= at < 189 + len(victim.topic):
+        letters = bytearray(victim.topic.encode())
+        letters[at - 189] ^= mask
+        return victim._replace(topic=letters.decode("latin-1"))
+    return victim
+
+
+def tried(whole: Path, root: Path, case: Case, caplog: pytest.LogCaptureFixture) -> None:
+    shutil.copytree(whole, root)
+    caplog.clear()
+    judge = Judge(root, case, caplog)
+    if case.lost_rows == "all":
+        shutil.rmtree(root / "consumequeue")
+    elif case.lost_rows == "victims":
+        for topic, queue_id in {victim[:2] for victim, _, _ in case.flips}:
+            shutil.rmtree(root / "consumequeue" / topic / str(queue_id))
+    if case.repair_first:
+        repaired(root, judge)
+        met_by_a_broker(root, judge)
+    else:
+        met_by_a_broker(root, judge)
+        repaired(root, judge)
+    for _ in range(2):
+        # A record whose place no row told is known once the queues are whole again.
+        replaced = replace_damaged(root, index_slot_count=SLOTS)
+        assert replaced.left == []
+        judge.hear(*replaced.replaced)
+        verify_store(root, repair=True, index_slot_count=SLOTS)
+    assert verify_store(root, index_slot_count=SLOTS).is_sound
+    with opened(root) as store:
+        judge.read(store)
+
+
+def met_by_a_broker(root: Path, judge: Judge) -> None:
+    try:
+        with opened(root) as store:
+            while not store.scrubber.run_once(1 << 20).finished_pass:
+                pass
+            found = judge.read(store)
+            while not store.scrubber.run_once(1 << 20).finished_pass:
+                pass
+            assert judge.read(store) == found
+    except StoreCorrupt as error:
+        judge.hear(error)
+
+
+def repaired(root: Path, judge: Judge) -> None:
+    report = verify_store(root, repair=True, index_slot_count=SLOTS)
+    judge.hear_report(report)
+    again = verify_store(root, repair=True, index_slot_count=SLOTS)
+    assert again.queues == [] and again.index == []
+    judge.hear_report(again)
+    try:
+        with opened(root) as store:
+            found = judge.read(store)
+    except StoreCorrupt:
+        assert not report.is_sound and not again.is_sound
+        return
+    lost = {*ALL} - found - judge.doubtful
+    assert not lost or not (report.is_sound and not report.notes), f"sound without {lost}"
+
+
+def try_all(whole: Path, folder: Path, cases: list[Case], caplog: pytest.LogCaptureFixture) -> None:
+    for number, case in enumerate(cases):
+        root = folder / f"store{number}"
+        with caplog.at_level(logging.WARNING):
+            try:
+                tried(whole, root, case, caplog)
+            except AssertionError as error:
+                error.add_note(f"case {number}: {case}")
+                raise
+        shutil.rmtree(root)
+
+
+def test_damaged_heads_of_neighbours_are_told_of_and_harm_nobody(
+    whole: Path, memory_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    try_all(whole, memory_path, [*generated(QUICK_CASES, random.Random(SEED))], caplog)
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize("part", range(8))
+def test_damaged_heads_of_neighbours_whatever_their_bytes(
+    whole: Path, memory_path: Path, part: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Every byte of a head and a topic many times over."""
+    try_all(whole, memory_path, [*generated(250, random.Random(SEED + 1 + part))], caplog)
