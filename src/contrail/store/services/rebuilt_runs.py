@@ -406,6 +406,9 @@ class RebuiltRuns:
         if queue is not None and place.queue_offset < queue.queue_offset_max:
             self._write(place, run)
         else:
+            if queue is not None:
+                # Its last record was another one than was believed.
+                queue.physical_end = min(queue.physical_end, _start(run))
             put = [place.queue_offset, *run[1:]]
             self._queues.put({place.topic: {place.queue_id: [put]}})
 
