@@ -43,12 +43,12 @@ class Claim(NamedTuple):
 def match_holes(claims: Iterable[Claim], holes: Collection[Hole]) -> dict[Hole, Claim]:
     """Which of some lying records belongs into which hole.
 
-    First those with another topic or queue than the hole: their offset says which. Then those of
-    the hole's queue, a bit away from it or in the order of the log, and then what is left.
+    First those a bit away from it, then those with another topic or queue: their offset says
+    which. Then those of the hole's queue in the order of the log, and then what is left.
     """
     left, matched = sorted(claims), dict[Hole, Claim]()
     ordered = sorted(holes)
-    for suits in (_differs_in_queue, _is_a_bit_away, _differs_in_offset, _has_some_in_common):
+    for suits in (_is_a_bit_away, _differs_in_queue, _differs_in_offset, _has_some_in_common):
         for claim in list(left):
             hole = next(
                 (
@@ -87,11 +87,11 @@ def is_between(claim: Claim, hole: Hole) -> bool:
 
 
 def could_be_of(place: Place, key: tuple[bytes, int], first: int, end: int) -> bool:
-    """Whether damage to one part makes a claim of a place of a queue, from ``first`` to ``end``."""
+    """Whether damage to one byte makes a claim of a place of a queue, from ``first`` to ``end``."""
     if place[:2] == key:
         return True
-    is_one_part = (place.topic == key[0]) != (place.queue_id == key[1])
-    return is_one_part and first <= place.queue_offset < end
+    is_near = is_a_byte_away(Place(*key, place.queue_offset), place)
+    return is_near and first <= place.queue_offset < end
 
 
 def _differs_in_queue(one: Place, other: Place) -> bool:
