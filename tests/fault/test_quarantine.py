@@ -198,13 +198,36 @@ def test_bad_entries_of_a_file_are_kept_aside_once_and_the_others_read(
 
 
 def test_settings_that_are_refused_are_kept_aside(tmp_path: Path) -> None:
-    folder = config(tmp_path, "broker.properties", b"brokerPermission=9\ntraceOn=false\nx\n")
+    folder = config(tmp_path, "broker.properties", b"shortPollingTimeMills=?\ntraceOn=false\nx\n")
     settings = stored_tables.load_settings(FILES, tmp_path, BrokerConfig(), now_ms=0)
     assert settings.changed == {"traceOn": "false"}
     assert kept_aside(folder / "broker.properties.quarantine") == [
-        (["brokerPermission"], "9"),
+        (["shortPollingTimeMills"], "?"),
         (["x"], ""),
     ]
+
+
+@pytest.mark.parametrize(
+    ("name", "closed"),
+    [
+        ("brokerPermission", "0"),
+        ("contrailDeadLetterPerm", "0"),
+        ("autoCreateTopicEnable", "false"),
+        ("autoCreateSubscriptionGroup", "false"),
+        ("litePullMessageEnable", "false"),
+        ("rejectTransactionMessage", "true"),
+    ],
+)
+def test_a_damaged_setting_that_may_close_something_closes_it(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, closed: str
+) -> None:
+    """What the broker was started with may be wider than what the operator had chosen since."""
+    folder = config(tmp_path, "broker.properties", f"{name}=?\n".encode())
+    settings = stored_tables.load_settings(FILES, tmp_path, BrokerConfig(), now_ms=0)
+    assert settings.changed == {name: closed}
+    assert kept_aside(folder / "broker.properties.quarantine") == [([name], "?")]
+    assert f"{name}={closed}" in caplog.text
+    assert f"mqadmin updateBrokerConfig -b BROKER -k {name} -v VALUE" in caplog.text
 
 
 def test_an_entry_that_is_sound_in_the_backup_is_taken_from_there(tmp_path: Path) -> None:

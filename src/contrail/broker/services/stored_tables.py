@@ -18,7 +18,7 @@ from contrail.broker.state.creators import Creators
 from contrail.broker.state.delay_cursors import DelayCursors
 from contrail.broker.state.filter_data import FilterData, FilterTable
 from contrail.broker.state.groups import GroupTable
-from contrail.broker.state.runtime_settings import RuntimeSettings
+from contrail.broker.state.runtime_settings import CHANGEABLE, RuntimeSettings
 from contrail.broker.state.topics import TopicTable
 from contrail.errors import RequestRejected, TableTooLong
 from contrail.model.entry_sieve import Refused, RefusedEntry
@@ -159,8 +159,25 @@ def load_settings(
             _log.info("%s=%s, as changed at run time (%s)", name, text, path)
         except RequestRejected as error:
             refused.append(RefusedEntry((name,), text, error.remark))
+            _close(settings, name, now_ms)
     _quarantine(files, root, SETTINGS_FILE, tuple(refused))
     return settings
+
+
+def _close(settings: RuntimeSettings, name: str, now_ms: int) -> None:
+    """A damaged setting must not open what an operator has closed by it."""
+    closed = CHANGEABLE[name].closed if name in CHANGEABLE else None
+    if closed is None:
+        return
+    settings.change({name: closed}, now_ms)
+    _log.error(
+        "%s=%s until it is set again, since %s cannot be read there: "
+        "mqadmin updateBrokerConfig -b BROKER -k %s -v VALUE",
+        name,
+        closed,
+        SETTINGS_FILE,
+        name,
+    )
 
 
 def _load(file: ConfigFile[E], files: FileSystem, root: Path, default: E) -> E:

@@ -24,25 +24,27 @@ class Changeable(NamedTuple):
     field: str
     lowest: int = 0
     highest: int | None = None
+    # The value that lets clients do least, of a setting that says what they may do.
+    closed: str | None = None
 
 
 # By RocketMQ's property name. Nothing that names a path, address, port, class or command may ever
 # stand here: a remote request must not steer where the broker writes or what it connects to.
 CHANGEABLE: Mapping[str, Changeable] = {
-    "brokerPermission": Changeable("permission", 0, 7),
-    "autoCreateTopicEnable": Changeable("auto_create_topic"),
-    "autoCreateSubscriptionGroup": Changeable("auto_create_group"),
+    "brokerPermission": Changeable("permission", 0, 7, closed="0"),
+    "autoCreateTopicEnable": Changeable("auto_create_topic", closed="false"),
+    "autoCreateSubscriptionGroup": Changeable("auto_create_group", closed="false"),
     "defaultTopicQueueNums": Changeable("default_topic_queue_count", 1, 1024),
     "contrailAutoTopicsMax": Changeable("auto_topic_count_max", 0, 1_000_000),
     "contrailAutoTopicsPerSecond": Changeable("auto_topics_per_second_max", 0, 1_000_000),
     "contrailAutoGroupsMax": Changeable("auto_group_count_max", 0, 1_000_000),
     "contrailAutoCreateShare": Changeable("auto_create_share", 1, 100),
     "contrailAutoGroupsPerSecond": Changeable("auto_groups_per_second_max", 0, 1_000_000),
-    "contrailDeadLetterPerm": Changeable("dead_letter_perm", 0, 6),
+    "contrailDeadLetterPerm": Changeable("dead_letter_perm", 0, 6, closed="0"),
     "traceOn": Changeable("trace_on"),
     "enablePropertyFilter": Changeable("property_filter"),
     "filterSupportRetry": Changeable("filter_support_retry"),
-    "litePullMessageEnable": Changeable("lite_pull_enabled"),
+    "litePullMessageEnable": Changeable("lite_pull_enabled", closed="false"),
     "longPollingEnable": Changeable("long_polling"),
     "shortPollingTimeMills": Changeable("short_polling_ms", 1, 60_000),
     "notifyConsumerIdsChangedEnable": Changeable("notify_consumer_ids_changed"),
@@ -52,7 +54,7 @@ CHANGEABLE: Mapping[str, Changeable] = {
     "maxTransferCountOnMessageInDisk": Changeable("transfer_count_on_disk_max", 1, 4096),
     "maxTransferBytesOnMessageInDisk": Changeable("transfer_bytes_on_disk_max", 1024, 8 << 20),
     "accessMessageInMemoryMaxRatio": Changeable("memory_ratio_max", 1, 100),
-    "rejectTransactionMessage": Changeable("transactions_rejected"),
+    "rejectTransactionMessage": Changeable("transactions_rejected", closed="true"),
     "waitTimeMillsInSendQueue": Changeable("send_wait_ms_max", 1, 600_000),
     "waitTimeMillsInPullQueue": Changeable("pull_wait_ms_max", 1, 600_000),
     "brokerFastFailureEnable": Changeable("fast_failure"),
