@@ -33,6 +33,7 @@ from bench.wire_parts import (
     received,
 )
 
+SUCCESS = 0
 TOPIC_NOT_EXIST = 17
 _DEPTH = 256
 _PAUSE_S = 0.002
@@ -57,7 +58,7 @@ def fairness_rows(folder: Path, sizes: Fairness, segment_bytes: int) -> list[Row
     write_topics(home, topic_count=sizes.topics)
     write_many_groups(home, sizes.topics, sizes.groups)
     with home.running() as server:
-        fill(server, home.folder, frames.send(), 2000, depth=64)
+        fill(server, home.folder, frames.keyed_send(), 2000, depth=64)
         taken: dict[str, list[list[float]]] = {}
         for _ in range(sizes.round_count):
             for name, beside in _works(home, server, sizes).items():
@@ -68,6 +69,13 @@ def fairness_rows(folder: Path, sizes: Fairness, segment_bytes: int) -> list[Row
             f"a send beside {sizes.connections:,} connections of refused pulls",
             "ms p99",
             _p99_ms(taken["refused"]),
+            Limit("<=", 50, on="figure"),
+            alone,
+        ),
+        _row(
+            f"a send beside {sizes.connections:,} connections of costly queries",
+            "ms p99",
+            _p99_ms(taken["queries"]),
             Limit("<=", 50, on="figure"),
             alone,
         ),
@@ -98,7 +106,12 @@ def _works(home: Home, server: Server, sizes: Fairness) -> dict[str, Callable[[]
         return timed_sends(server, sizes.seconds)
 
     def refused() -> list[float]:
-        with _refused_pulls(home, server, sizes.connections):
+        load = (frames.refused_pull(), TOPIC_NOT_EXIST)
+        with _loading(home, server, sizes.connections, *load):
+            return timed_sends(server, sizes.seconds)
+
+    def queries() -> list[float]:
+        with _loading(home, server, sizes.connections, frames.costly_query(), SUCCESS):
             return timed_sends(server, sizes.seconds)
 
     def woken() -> list[float]:
@@ -114,7 +127,13 @@ def _works(home: Home, server: Server, sizes: Fairness) -> dict[str, Callable[[]
         with _asking(server, frames.all_lags()):
             return timed_sends(server, sizes.seconds)
 
-    return {"alone": alone, "refused": refused, "woken": woken, "lags": lags}
+    return {
+        "alone": alone,
+        "refused": refused,
+        "queries": queries,
+        "woken": woken,
+        "lags": lags,
+    }
 
 
 def timed_sends(server: Server, seconds: float) -> list[float]:
@@ -135,14 +154,16 @@ def timed_sends(server: Server, seconds: float) -> list[float]:
 
 
 @contextmanager
-def _refused_pulls(home: Home, server: Server, connections: int) -> Iterator[None]:
-    """The C load with pulls of a topic that does not exist, until the block ends."""
-    frame_file = home.folder / "refused.frame"
-    frame_file.write_bytes(frames.refused_pull())
+def _loading(
+    home: Home, server: Server, connections: int, frame: bytes, answer_code: int
+) -> Iterator[None]:
+    """The C load with one request that is answered by ``answer_code``, until the block ends."""
+    frame_file = home.folder / "load.frame"
+    frame_file.write_bytes(frame)
     program = str(compiled("load", PROGRAMS))
     numbers = (connections, _DEPTH, 0, 1 << 30, _LONG_S)
     command = [program, "remoting", HOST, server.port, server.pid, *numbers, frame_file]
-    environment = os.environ | {"LOAD_ANSWER_CODE": str(TOPIC_NOT_EXIST)}
+    environment = os.environ | {"LOAD_ANSWER_CODE": str(answer_code)}
     with pinned("load"):
         load = subprocess.Popen(
             list(map(str, command)),
@@ -153,7 +174,7 @@ def _refused_pulls(home: Home, server: Server, connections: int) -> Iterator[Non
     try:
         yield
         if load.poll() is not None:
-            raise BenchError("the load of refused pulls has ended too early")
+            raise BenchError("the load has ended too early")
     finally:
         load.kill()
         load.wait()

@@ -23,6 +23,7 @@ _OWN_SUBSCRIPTION = 0x4
 _MAY_WAIT = 0x2
 _COMMITS = 0x1
 _HOLD_MS = 120_000
+_HOT_KEY = "hot"
 _OFFSET = re.compile(rb'"offset":"([0-9]+)"')
 
 
@@ -62,6 +63,23 @@ def held_pull(topic: str, queue_id: int, offset: int, opaque: int) -> bytes:
 def refused_pull() -> bytes:
     """A pull of a topic that does not exist."""
     return _request(RequestCode.PULL_MESSAGE, _pull_fields("NoSuchTopic", 0, 0, _OWN_SUBSCRIPTION))
+
+
+def keyed_send() -> bytes:
+    """One message with the key that ``costly_query`` asks for."""
+    return send(properties=f"KEYS\x01{_HOT_KEY}\x02")
+
+
+def costly_query() -> bytes:
+    """Asks for the newest 64 messages of a key: some two milliseconds of work."""
+    fields = {
+        "topic": TOPIC,
+        "key": _HOT_KEY,
+        "maxNum": "64",
+        "beginTimestamp": "0",
+        "endTimestamp": str(2**62),
+    }
+    return _request(RequestCode.QUERY_MESSAGE, fields)
 
 
 def all_lags() -> bytes:

@@ -84,7 +84,7 @@ class EchoService:
         """Everything waits for its tick."""
         return frames
 
-    def received(self, peer: Connection, frames: Frames) -> None:
+    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
         if peer is self.fails_for:
             raise RuntimeError("this service has a bug")
         for frame in frames:
@@ -92,6 +92,7 @@ class EchoService:
                 peer.reply(frame, Response(0, None, {"echo": str(frame.code)}, frame.body))
             else:
                 self.others.append(frame)
+        return len(frames)
 
     def end_of_tick(self) -> None:
         self.ticks += 1

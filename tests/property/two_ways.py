@@ -37,7 +37,9 @@ _LIMITS = Limits(
     turn_requests_of_one_max=10_000,
     turn_requests_max=100_000,
     piece_bytes_max=1 << 30,
+    piece_handling_s=3600.0,
     turn_handling_s=3600.0,
+    costly_s=3600.0,
 )
 # What was stored, and what is known of topics, groups and consumers. Other files tell when threads
 # have written, or where they begin after a crash.
@@ -111,9 +113,9 @@ class Way:
             self._handled += [(peer, _count(frames)) for peer, frames, _ in arrived[at:left_at]]
             return left_at
 
-        def watched_frames(peer: Connection, frames: Frames) -> None:
+        def watched_frames(peer: Connection, frames: Frames, until_s: float) -> int:
             self._handled.append((peer, len(frames)))
-            received(peer, frames)
+            return received(peer, frames, until_s)
 
         def watched_sends(peer: Connection, data: bytes) -> int:
             assert at_once is not None

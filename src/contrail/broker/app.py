@@ -99,9 +99,20 @@ _NOT_ON_THE_FAST_PORT = frozenset(
 )
 
 
-# Of a peer that is gone these would only leave something behind; its last one-way requests count.
+# Of a peer that is gone these would only leave something behind, or cost much for an answer that
+# nobody reads; its last one-way requests count.
 _FOR_THE_LIVING = frozenset(
-    {RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE}
+    {
+        RequestCode.HEART_BEAT,
+        RequestCode.PULL_MESSAGE,
+        RequestCode.LITE_PULL_MESSAGE,
+        RequestCode.QUERY_MESSAGE,
+        RequestCode.VIEW_MESSAGE_BY_ID,
+        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+        RequestCode.GET_CONSUME_STATS,
+        RequestCode.GET_BROKER_CONSUME_STATS,
+        RequestCode.GET_TOPIC_STATS_INFO,
+    }
 )
 # Sends are the longest tuples of the frame kernel.
 _SEND_LENGTH = 12
@@ -716,11 +727,11 @@ class Broker:
         room, waited_ms = self._limits.in_flight_count_max, self.server.waited_s * 1000
         return self.sends.take_runs(arrived, at, in_flight_count_max=room, waited_ms=waited_ms)
 
-    def received(self, peer: Connection, frames: Frames) -> None:
+    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
         """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
         first = index = 0
-        may_look = False
-        while index < len(frames):
+        may_look = is_late = False
+        while index < len(frames) and not is_late:
             frame = frames[index]
             if len(frame) == _SEND_LENGTH:
                 index += 1
@@ -733,15 +744,18 @@ class Broker:
                     self._deriving.catch_up()
             if isinstance(frame, Request):
                 self._handle(peer, frame)
+                is_late = self.server.monotonic_s() >= until_s
                 index += 1
             elif isinstance(frame, ReceivedResponse):
                 peer.answered(frame)
                 index += 1
             else:
-                index = self._pull_intake.take(peer, frames, index)
+                index = self._pull_intake.take(peer, frames, index, until_s)
+                is_late = self.server.monotonic_s() >= until_s
             first = index
-        if first < len(frames):
-            self._take_sends(peer, frames[first:])
+        if first < index:
+            self._take_sends(peer, frames[first:index])
+        return index
 
     def _looks_at_no_queue(self, frame: Frame | Item) -> bool:
         """Sends do not, nor do ends of what was stored a moment ago."""

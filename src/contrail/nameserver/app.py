@@ -160,17 +160,20 @@ class NameServer:
         """Everything waits for its tick."""
         return frames
 
-    def received(self, peer: Connection, frames: Frames) -> None:
+    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
         if peer.is_closed:
             # Whoever registers and goes must not stay in the routes.
-            return
-        for frame in frames:
+            return len(frames)
+        for count, frame in enumerate(frames, start=1):
             if isinstance(frame, Request):
                 self.changes.take(frame, peer)
             elif not isinstance(frame, ReceivedResponse):
                 # A send that the kernel took apart: refused like every code without a handler.
                 opaque, flag, version, code = frame[:4]
                 self.changes.take(Request(code, opaque, {}, flag=flag, version=version), peer)
+            if self.server.monotonic_s() >= until_s:
+                return count
+        return len(frames)
 
     def end_of_tick(self) -> None:
         """Every request was answered as it came."""

@@ -194,6 +194,14 @@ class FrameDecoder:
         """Whether frames may have been received that did not come out yet."""
         return bool(self._rest or self._again)
 
+    def waiting_count(self, count_max: int) -> int:
+        """How many frames wait, counted up to ``count_max``."""
+        count, at = len(self._again), self._rest_at
+        while count < count_max and at < len(self._rest):
+            count += 1
+            at += _TOTAL.size + int.from_bytes(self._rest[at : at + _TOTAL.size], "big")
+        return count
+
     def wait_again(self, frames: Frames | PlainSends | bytes) -> None:
         """Let frames wait that came out before everything that has not."""
         if isinstance(frames, bytes):
@@ -201,6 +209,11 @@ class FrameDecoder:
         elif isinstance(frames, PlainSends):
             frames = list(frames.items())
         self._again += frames
+        self._again_bytes += sum(map(_body_bytes, frames))
+
+    def wait_first(self, frames: Frames) -> None:
+        """Let frames wait that came out last, in front of everything else that waits."""
+        self._again = [*frames, *self._again]
         self._again_bytes += sum(map(_body_bytes, frames))
 
     def put_back(self, data: bytes) -> None:

@@ -7,6 +7,7 @@ run has no such thing, and pays nothing for it.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -114,13 +115,15 @@ class FaultyBroker(Broker):
     def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
         return frames if self._is_dead or self._meddles else super().take_at_once(peer, frames)
 
-    def received(self, peer: Connection, frames: Frames) -> None:
+    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
         if self._is_dead:
-            return
-        if self._meddles:
-            frames = [frame for frame in frames if not self._is_refused(peer, frame)]
-        if frames:
-            super().received(peer, frames)
+            return len(frames)
+        if not self._meddles:
+            return super().received(peer, frames, until_s)
+        wanted = [frame for frame in frames if not self._is_refused(peer, frame)]
+        if wanted:
+            super().received(peer, wanted, math.inf)
+        return len(frames)
 
     def end_of_tick(self) -> None:
         super().end_of_tick()

@@ -40,6 +40,7 @@ from contrail.protocol.frames import (
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
+from contrail.wire.turns import Costs
 
 _log = logging.getLogger(__name__)
 
@@ -49,6 +50,7 @@ _LARGE_PART_BYTES = 16 << 10
 _TIMER_RESOLUTION_S = 0.001
 # More than a connection may have waiting at once.
 _PUT_OFF_MAX = 32_768
+_FEW = 2
 
 
 TakeSends = Callable[["Connection", bytes], int]
@@ -143,6 +145,7 @@ class Connection(asyncio.Protocol):
         "address",
         "at_once",
         "close_reason",
+        "costs",
         "frame_s",
         "has_sent_a_frame",
         "in_flight_count",
@@ -190,6 +193,7 @@ class Connection(asyncio.Protocol):
         # Whether requests of this peer wait for their turn, and since when.
         self._is_in_line = False
         self.in_line_since_s = 0.0
+        self.costs = Costs()
         # Whether the event loop has read as much as it may in this turn.
         self._has_read_enough = False
         self.times: RequestTimes | None = None
@@ -333,6 +337,12 @@ class Connection(asyncio.Protocol):
         self._decoder.wait_again(frames)
         self._wait_in_line(b"")
 
+    def wait_first(self, frames: Frames) -> None:
+        """Let the last of what was handed over wait, in front of everything else that waits."""
+        assert self._decoder is not None
+        self._decoder.wait_first(frames)
+        self._wait_in_line(b"")
+
     def take_turn(self, count_max: int) -> Frames:
         """The next piece of the requests that wait, at most so many.
 
@@ -347,6 +357,11 @@ class Connection(asyncio.Protocol):
         if decoder.failure is not None:
             self.close(decoder.failure.reason)
         return frames
+
+    @property
+    def has_few(self) -> bool:
+        """Whether one or two requests wait for the turn of this connection, no more."""
+        return self._decoder is not None and self._decoder.waiting_count(_FEW + 1) <= _FEW
 
     @property
     def has_more(self) -> bool:

@@ -35,8 +35,12 @@ class Limits:
     # Others cost milliseconds: an SQL92 expression of 2.8 kB some 6 ms, a lock of 1,024 queues 7.
     # Requests are handed over in pieces of so many bytes; a larger one is a piece of its own.
     piece_bytes_max: int = 4096
+    # A piece ends by time as well, behind the request that took too long.
+    piece_handling_s: float = 0.002
     # After so long the requests that are left wait for the next turn; rows of sends do not count.
     turn_handling_s: float = 0.01
+    # A connection whose requests took as long lately is served after those that take little.
+    costly_s: float = 0.005
     # A connection that gave as much is not read again in the same turn. It is what the event loop
     # reads at once; unbounded, it reads a busy connection 32 times before it looks at another.
     turn_bytes_max: int = 256_000

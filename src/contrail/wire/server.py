@@ -56,8 +56,11 @@ class Service(Protocol):
         """
         ...
 
-    def received(self, peer: Connection, frames: Frames) -> None:
-        """Frames of one connection, in order."""
+    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
+        """Take frames of one connection, in order; returns how many.
+
+        Behind a request that ends after ``until_s``, by the server's clock, the rest is left.
+        """
         ...
 
     def end_of_tick(self) -> None:
@@ -82,6 +85,7 @@ class Server:
         "_loop",
         "_pending_bytes",
         "_per_address",
+        "_piece_s",
         "_service",
         "_sweeper",
         "_to_flush",
@@ -149,6 +153,7 @@ class Server:
         self._turns: Turns[Connection] = Turns(self.limits)
         self.request_room = self._turns.begin()
         self.piece_bytes_max = self.limits.piece_bytes_max
+        self._piece_s = self.limits.piece_handling_s
         # Connections that are not read again in this turn.
         self.read_bytes_max = self.limits.turn_bytes_max
         self._to_read_on: list[Connection] = []
@@ -259,12 +264,22 @@ class Server:
             connection.close("internal_error")
             return []
         finally:
-            self._turns.spend(self.monotonic_s() - began_s)
+            self._spend(connection, began_s)
+
+    def _spend(self, connection: Connection, began_s: float) -> float:
+        """Requests of a connection were handled since ``began_s``; returns the time now."""
+        now_s = self.monotonic_s()
+        self._turns.spend(now_s - began_s)
+        connection.costs.note(now_s - began_s, now_s)
+        return now_s
 
     def waits(self, connection: Connection) -> None:
         """Requests of a connection wait for its turn."""
-        connection.in_line_since_s = self.monotonic_s()
-        self._turns.wait(connection)
+        connection.in_line_since_s = now_s = self.monotonic_s()
+        comes_first = connection.has_few and not connection.costs.exceed(
+            self.limits.costly_s, now_s
+        )
+        self._turns.wait(connection, comes_first=comes_first)
         self.schedule_tick()
 
     def read_enough(self, connection: Connection) -> None:
@@ -347,6 +362,9 @@ class Server:
                 continue
             at += 1
             began_s = self.monotonic_s()
+            if not only_sends and connection.costs.exceed(self.limits.costly_s, began_s):
+                self._wait_with_later(connection, frames, arrived, at)
+                continue
             try:
                 if isinstance(frames, bytes):
                     frames = connection.decoded(frames)[0]
@@ -354,11 +372,28 @@ class Server:
                     if self._wait_again(connection, frames.data, arrived, at):
                         continue
                     frames = frames.items()
-                service.received(connection, frames)
+                taken = service.received(connection, frames, began_s + self._piece_s)
+                if taken < len(frames):
+                    self._wait_with_later(connection, frames[taken:], arrived, at)
             except Exception:
                 _log.exception("the frames of %s were not served", connection.address)
                 connection.close("internal_error")
-            turns.spend(self.monotonic_s() - began_s)
+            self._spend(connection, began_s)
+
+    def _wait_with_later(
+        self,
+        connection: Connection,
+        frames: Frames | PlainSends | bytes,
+        arrived: list[Arrived],
+        at: int,
+    ) -> None:
+        """Let frames wait for a turn, and behind them all later ones of the same connection."""
+        connection.wait_decoded(frames)
+        connection.in_line_since_s = self._first_arrival_s
+        for index in range(at, len(arrived)):
+            if arrived[index][0] is connection and arrived[index][1]:
+                connection.wait_decoded(arrived[index][1])
+                arrived[index] = (connection, [], False)
 
     def _put_off(self, arrived: list[Arrived], at: int) -> list[Arrived]:
         """Let requests from ``at`` on wait for another turn; returns the sends that need not.
@@ -421,11 +456,13 @@ class Server:
         began_s = self.monotonic_s()
         while True:
             frames = connection.take_turn(request_count)
+            taken = 0
             if frames:
-                self._service.received(connection, frames)
-            now_s = self.monotonic_s()
-            self._turns.spend(now_s - began_s)
-            began_s = now_s
+                taken = self._service.received(connection, frames, began_s + self._piece_s)
+            began_s = self._spend(connection, began_s)
+            if taken < len(frames):
+                connection.wait_first(frames[taken:])
+                return
             request_count -= len(frames)
             if request_count <= 0 or not connection.has_more or self._turns.is_over:
                 return

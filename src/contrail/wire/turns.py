@@ -2,13 +2,15 @@
 
 Requests are taken from a read until the turn's room is used up; what is left of a connection's
 bytes waits, undecoded and in order, and the connection is not read meanwhile. Each turn then takes
-some requests of every connection that waits. Connections that have just begun to wait come first:
-one with a single request is not kept waiting by those that have sent hundreds.
+some requests of every connection that waits. Connections with few requests that have just begun to
+wait come first: one with a single request is not kept waiting by those that have sent hundreds.
 
 A request may cost a thousand times another, so a turn ends by time as well: requests are handed
-over in pieces of a few kilobytes, and once the pieces of a turn have taken their time together,
-every request that is left waits for the next turn. One piece of the connections that wait is
-handled in each turn whatever the time, so that those that are read do not keep them waiting.
+over in pieces of a few kilobytes, a piece ends behind the request that takes it over its time, and
+once the pieces of a turn have taken their time together, every request that is left waits for the
+next turn. One piece of the connections that wait is handled in each turn whatever the time, so
+that those that are read do not keep them waiting. A connection whose requests took long lately
+(``Costs``) stands behind those whose requests take little, however few it sends.
 
 Sends that are stored as rows are bounded by bytes alone, and neither counted nor timed: a
 connection is read once in a turn, and a full read of the smallest sends costs two milliseconds. To
@@ -25,7 +27,34 @@ from contrail.wire.limits import Limits
 # Every fourth connection that is handled is one that has waited for longer.
 _FRESH_IN_A_ROW = 3
 
+_HALF_LIFE_S = 1.0
+# What takes less is not counted: most requests do.
+_CHEAP_S = 0.0003
+
 C = TypeVar("C")
+
+
+class Costs:
+    """How long the requests of one connection took lately: what is a second old counts half."""
+
+    __slots__ = ("_lately_s", "_noted_s")
+
+    def __init__(self) -> None:
+        self._lately_s = 0.0
+        self._noted_s = 0.0
+
+    def note(self, handling_s: float, now_s: float) -> None:
+        """Requests were handled for so long until now."""
+        if handling_s >= _CHEAP_S:
+            self._lately_s = self._left(now_s) + handling_s
+            self._noted_s = now_s
+
+    def exceed(self, limit_s: float, now_s: float) -> bool:
+        return self._lately_s > limit_s and self._left(now_s) > limit_s
+
+    def _left(self, now_s: float) -> float:
+        age_s = max(0.0, now_s - self._noted_s)
+        return float(self._lately_s * 0.5 ** (age_s / _HALF_LIFE_S))
 
 
 class Turns(Generic[C]):
@@ -74,9 +103,9 @@ class Turns(Generic[C]):
         """Whether the requests that are left wait for the next turn."""
         return self._spent_s >= self._handling_s
 
-    def wait(self, connection: C) -> None:
+    def wait(self, connection: C, *, comes_first: bool) -> None:
         """A connection begins to wait."""
-        self._fresh.append(connection)
+        (self._fresh if comes_first else self._waiting).append(connection)
         self.waiting_count += 1
 
     def wait_on(self, connection: C) -> None:

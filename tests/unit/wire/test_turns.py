@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
 from contrail.protocol.frames import Frames
 from contrail.wire.connection import Connection
@@ -38,17 +40,19 @@ class Counting(EchoService):
     def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
         if not self.takes_at_once:
             return frames
-        self.received(peer, frames)
+        self.received(peer, frames, math.inf)
         return []
 
-    def received(self, peer: Connection, frames: Frames) -> None:
+    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
+        if self.cost_s and until_s < math.inf:
+            frames = frames[: max(1, math.ceil((until_s - self.now_s) / self.cost_s))]
         self.handled.setdefault(peer, []).extend(
             frame.opaque if isinstance(frame, Request) else frame[0] for frame in frames
         )
         self.turn[peer] = self.turn.get(peer, 0) + len(frames)
         self.now_s += self.cost_s * len(frames)
         self.pieces.append(len(frames))
-        super().received(peer, frames)
+        return super().received(peer, frames, until_s)
 
 
 class Room:
@@ -201,6 +205,61 @@ def test_requests_answered_without_a_tick_end_with_the_time_of_a_turn() -> None:
     assert all(room.service.handled[one] == [0] for one, _ in flood)
 
 
+def test_a_piece_ends_behind_the_request_that_takes_it_over_its_time() -> None:
+    room = Room()
+    room.service.cost_s = LIMITS.piece_handling_s * 0.6
+    [(connection, _)] = room.connected(1)
+    connection.data_received(requests(ONE))
+    room.turns()
+    assert set(room.service.pieces) == {2}
+    assert room.service.handled[connection] == list(range(ONE))
+
+
+def test_one_request_does_not_wait_for_costly_ones_of_many_connections() -> None:
+    room = Room()
+    room.service.cost_s = 0.004
+    *flood, (single, _) = room.connected(31)
+    for connection, _ in flood:
+        connection.data_received(requests(ONE))
+    single.data_received(requests(1))
+    handled_at = next(number for number, turn in enumerate(room.turns()) if single in turn)
+    assert handled_at <= 1
+
+
+def test_connections_whose_requests_took_long_stand_behind_the_others() -> None:
+    room = Room()
+    room.service.cost_s = 0.004
+    *flood, (single, _) = room.connected(31)
+    for _ in range(3):
+        for connection, _transport in flood:
+            connection.data_received(requests(1))
+        room.turns()
+    for connection, _ in flood:
+        connection.data_received(requests(1))
+    single.data_received(requests(1))
+    room.service.handled.clear()
+    room.turns()
+    assert list(room.service.handled).index(single) == 0
+    room.service.now_s += 60
+    flood[0][0].data_received(requests(1))
+    single.data_received(requests(1))
+    room.service.handled.clear()
+    room.turn()
+    assert list(room.service.handled) == [flood[0][0], single]
+
+
+def test_what_a_connection_sends_while_its_requests_wait_stays_in_order() -> None:
+    room = Room()
+    room.service.cost_s = 0.003
+    [(busy, _), (other, _)] = room.connected(2)
+    for start in range(0, 60, 6):
+        busy.data_received(requests(6, first=start))
+        other.data_received(requests(2, first=start))
+        room.turn()
+    room.turns()
+    assert room.service.handled[busy] == list(range(60))
+
+
 def test_sends_that_are_not_stored_as_rows_wait_for_turns() -> None:
     room = Room(takes_plain_sends=True)
     [(connection, _)] = room.connected(1)
@@ -270,9 +329,9 @@ def test_requests_that_waited_for_their_turn_count_as_waiting_for_so_long() -> N
     waited: list[float] = []
 
     class Watching(Counting):
-        def received(self, peer: Connection, frames: Frames) -> None:
+        def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
             waited.append(room.server.waited_s)
-            super().received(peer, frames)
+            return super().received(peer, frames, until_s)
 
     room = Room(service=Watching())
     now_s = 100.0
@@ -289,7 +348,7 @@ def test_shares_shrink_with_the_number_of_connections_and_are_never_nothing() ->
     turns: Turns[int] = Turns(LIMITS)
     assert [turns.share(count) for count in (1, 5, 10, 40, 1000)] == [ONE, ONE, 4, 1, 1]
     for number in range(ALL * 2):
-        turns.wait(number)
+        turns.wait(number, comes_first=True)
     assert turns.call_up() == 1
     assert _all_next(turns) == [*range(ALL)]
     turns.wait_on(0)
@@ -312,7 +371,7 @@ def test_a_turn_that_is_over_still_has_one_connection_and_the_others_keep_their_
     for number in range(12):
         turns.begin()
         turns.spend(1.0)
-        turns.wait(f"new-{number}")
+        turns.wait(f"new-{number}", comes_first=True)
         turns.call_up()
         found.append(turns.next_one())
         assert turns.next_one() is None
@@ -325,7 +384,7 @@ def test_a_turn_that_is_over_still_has_one_connection_and_the_others_keep_their_
 
 def test_a_connection_that_waits_again_in_a_turn_is_not_handled_twice_in_it() -> None:
     turns: Turns[int] = Turns(LIMITS)
-    turns.wait(1)
+    turns.wait(1, comes_first=True)
     turns.call_up()
     assert turns.next_one() == 1
     turns.wait_on(1)
@@ -413,11 +472,13 @@ def test_sends_behind_requests_that_wait_for_another_turn_wait_with_them() -> No
                 at += 1
             return at
 
-        def received(self, peer: Connection, frames: Frames) -> None:
+        def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
+            taken = super().received(peer, frames, until_s)
             order.extend(
-                (peer, frame.code if isinstance(frame, Request) else frame[3]) for frame in frames
+                (peer, frame.code if isinstance(frame, Request) else frame[3])
+                for frame in frames[:taken]
             )
-            super().received(peer, frames)
+            return taken
 
     room = Room(takes_plain_sends=True, service=Storing())
     room.service.cost_s = 0.02

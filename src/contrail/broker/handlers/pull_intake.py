@@ -63,15 +63,17 @@ class PullIntake:
         """Pulls that nothing else is to be done before need no tick; returns what is left."""
         if self._deriving.is_behind:
             self._deriving.catch_up()
-        at = self.take(peer, frames, 0)
+        until_s = self._server.monotonic_s() + self._server.limits.piece_handling_s
+        at = self.take(peer, frames, 0, until_s)
         self.note_answered()
         self._learn(peer, frames)
         return frames[at:]
 
-    def take(self, peer: Connection, frames: Frames, at: int) -> int:
-        """All pulls from ``at`` on; returns where something else begins.
+    def take(self, peer: Connection, frames: Frames, at: int, until_s: float) -> int:
+        """The pulls from ``at`` on; returns where something else begins.
 
-        Most are like the one before; the others take the long way, and are known then.
+        Most are like the one before; the others take the long way, and are known then. Behind
+        one that ends after ``until_s`` the rest is left.
         """
         end = len(frames)
         while at < end and len(frames[at]) == PULL_LENGTH:
@@ -95,6 +97,8 @@ class PullIntake:
             if outcome is not _ANSWERED:
                 self._take_unusual(peer, frames[at], outcome)
                 at += 1
+            if self._server.monotonic_s() >= until_s:
+                break
         return at
 
     def busy(self, peer: Connection) -> ReadyAnswer | None:

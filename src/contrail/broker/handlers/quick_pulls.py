@@ -40,6 +40,8 @@ _PATTERNS_MAX = 10_000
 _REFUSED_MAX = 5_000
 _REFUSED_KEY_BYTES_MAX = 2048
 _COUNT_MAX = 0x7FFFFFFF
+# Filtered pulls in a row may take so long before it is looked whether others wait.
+_FILTERING_MS_MAX = 1
 # The answer of a pull that found something, as ``encode_response`` would write it.
 _FOUND = (
     b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"%d","minOffset":"%d",'
@@ -185,6 +187,8 @@ class QuickPulls:
                     room_bytes = peer.room_bytes
                     at += 1
                     others += 1
+                    if monotonic_ms() - now_ms >= _FILTERING_MS_MAX:
+                        break
                     continue
                 allowed = known.count_max
                 run = known.runs.read(
