@@ -466,7 +466,9 @@ def _free_port(*shifts: int) -> int:
 
 
 def _is_free(port: int) -> bool:
+    """Whether nobody listens there; connections that have just ended keep nobody from it."""
     with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:
