@@ -268,3 +268,15 @@ def test_a_place_that_is_none_is_named(cluster: LocalCluster) -> None:
     one_line(contrail(*on_topic, "--to", "1", "--queue", "broker-a:7"), 5, "broker-a:7")
     one_line(contrail(*on_topic, "--to", "99", "--queue", "broker-a:0"), 2, "99", "0 to 3")
     one_line(contrail("group", "lag", "placed", "--topic", "nowhere", *at), 5, "'nowhere'")
+
+
+def test_groups_and_topics_of_the_system_are_no_operators_to_change(cluster: LocalCluster) -> None:
+    group = "CID_RMQ_SYS_TRANS"
+    topics = (f"%RETRY%{group}", f"%DLQ%{group}", "SCHEDULE_TOPIC_XXXX", "rmq_sys_mine")
+    lines = [["group", "create", group], ["group", "delete", group, "--dry-run"]]
+    lines += [["topic", "create", topic] for topic in topics]
+    lines += [["topic", "delete", topic, "--dry-run"] for topic in topics]
+    for line in lines:
+        refused = contrail(*line, "-n", cluster.namesrv)
+        one_line(refused, 2, "belongs to the system")
+        assert refused.out == "", refused

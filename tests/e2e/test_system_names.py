@@ -457,6 +457,45 @@ def test_operators_list_what_waits_page_by_page(room: Room) -> None:
         assert answer.code == ResponseCode.INVALID_PARAMETER
 
 
+def _topic_changes(topic: str) -> Iterator[tuple[RequestCode, dict[str, str], bytes]]:
+    fields = {"topic": topic, "defaultTopic": "TBW102", "readQueueNums": "3", "perm": "6"}
+    fields |= {"writeQueueNums": "3", "topicFilterType": "SINGLE_TAG", "order": "false"}
+    yield RequestCode.UPDATE_AND_CREATE_TOPIC, fields, b""
+    listed = json.dumps({"topicConfigList": [{"topicName": topic}]}).encode()
+    yield RequestCode.UPDATE_AND_CREATE_TOPIC_LIST, {}, listed
+    yield RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic}, b""
+
+
+def _group_changes(group: str) -> Iterator[tuple[RequestCode, dict[str, str], bytes]]:
+    config = {"groupName": group, "consumeEnable": False}
+    yield RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, {}, json.dumps(config).encode()
+    listed = json.dumps({"groupConfigList": [config]}).encode()
+    yield RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, {}, listed
+    for cleans in ("true", "false"):
+        fields = {"groupName": group, "cleanOffset": cleans}
+        yield RequestCode.DELETE_SUBSCRIPTIONGROUP, fields, b""
+    fields = {"group": group, "topic": TOPIC, "readable": "false"}
+    yield RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields, b""
+
+
+def test_no_operator_creates_changes_or_deletes_what_is_the_systems(room: Room) -> None:
+    topics, groups = room.app.tables.topics.table, room.app.tables.groups.table
+    before = room.own_state(), dict(topics.topics), dict(groups.groups)
+    changes = [
+        one for topic in (*CLOSED_TOPICS, *WRITE_ONLY_TOPICS) for one in _topic_changes(topic)
+    ]
+    changes += [one for group in CLOSED_GROUPS for one in _group_changes(group)]
+    for code, fields, body in changes:
+        answer = room.asker.ask(code, fields, body)
+        assert answer.code == ResponseCode.INVALID_PARAMETER, (code.name, fields, body)
+        assert "belongs to the system" in str(answer.remark), (code.name, fields, body)
+    # Looking at the settings of a group makes others, but none of the system.
+    asked = room.asker.ask(RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "CID_RMQ_SYS_x"})
+    assert asked.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+    assert (room.own_state(), topics.topics, groups.groups) == before
+    assert not groups.forbidden_table()
+
+
 def test_patterns_of_spark_choose_what_clients_may_read(room: Room) -> None:
     options = {"namesrvAddr": room.cluster.namesrv, "subscribePattern": ".*"}
     settings = SourceSettings.of(options | {"internalTopics": "true"}, streaming=False)

@@ -31,6 +31,7 @@ from contrail.cli.output import (
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError, RouteMissing
+from contrail.model.group import check_not_system_group
 from contrail.model.topic import RETRY_PREFIX, dlq_topic, retry_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
@@ -175,6 +176,7 @@ def create(
     """Create a group on every broker; one that is there gets the settings that are given."""
     if cluster is not None and broker is not None:
         raise ConfigError("--cluster and --broker: give one of the two")
+    check_not_system_group(group)
     wanted: dict[str, Any] = {
         "retry_count_max": retry_max,
         "consume_message_orderly": orderly,
@@ -227,6 +229,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete a group's settings and offsets, after a look at what is lost."""
+    check_not_system_group(group)
     with open_admin(namesrv, ctx) as client:
         require_group(client, group, may_be_made=False)
         agree(

@@ -31,7 +31,7 @@ from contrail.cli.topic_facts import (
 from contrail.cli.topic_queues import grow, require_queue_count, shrink
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError, OptionInvalid, RouteMissing
-from contrail.model.topic import MESSAGE_TYPE_ATTRIBUTE, TopicConfig
+from contrail.model.topic import MESSAGE_TYPE_ATTRIBUTE, TopicConfig, check_not_system_topic
 
 app = typer.Typer(no_args_is_help=True, add_completion=False)
 
@@ -89,6 +89,7 @@ def create(
     as_json: AsJson = False,
 ) -> None:
     """Create a topic on every broker; one that is there gets more queues or other settings."""
+    check_not_system_topic(topic)
     require_queue_count(queues)
     given = parse_pairs("--attribute", attributes)
     if message_type is not None:
@@ -283,6 +284,7 @@ def delete(
     as_json: AsJson = False,
 ) -> None:
     """Delete a topic with all its messages, after a look at what is lost."""
+    check_not_system_topic(topic)
     with open_admin(namesrv, ctx) as client:
         require_topic(client, topic)
         agree(_deletion(client, topic), yes=yes, dry_run=dry_run, as_json=as_json)

@@ -21,7 +21,7 @@ from contrail.cli.topic_facts import require_topic
 from contrail.cli.waiting import wait_until_at_rest
 from contrail.client.blocking.admin import Admin
 from contrail.errors import ConfigError
-from contrail.model.topic import TopicConfig
+from contrail.model.topic import TopicConfig, check_not_system_topic
 from contrail.protocol.json_style import MessageQueue
 
 Topic = Annotated[
@@ -68,6 +68,7 @@ def grow(
     as_json: AsJson = False,
 ) -> None:
     """Give a topic more queues: consumers may read them first, then producers write to them."""
+    check_not_system_topic(topic)
     require_queue_count(queues)
     with open_admin(namesrv, ctx) as client:
         configs = chosen_configs(client, topic, cluster, broker)
@@ -117,6 +118,7 @@ def shrink(
     as_json: AsJson = False,
 ) -> None:
     """Take queues away in two steps: first for writing and, once they are consumed, for reading."""
+    check_not_system_topic(topic)
     timeout_span = parse_duration("--timeout", timeout)
     quiet_span = parse_duration("--quiet", quiet)
     with open_admin(namesrv, ctx) as client:

@@ -230,6 +230,12 @@ def is_system_group(group: str) -> bool:
     return group.startswith(SYSTEM_GROUP_PREFIX)
 
 
+def check_not_system_group(group: str) -> None:
+    """Raises ``ConfigError`` for a group that no operator creates, changes or deletes."""
+    if is_system_group(group):
+        raise ConfigError(f"group {shown(group)} belongs to the system; choose another name")
+
+
 def _read_policy(fields: Fields | None) -> GroupRetryPolicy:
     return GroupRetryPolicy() if fields is None else GroupRetryPolicy.from_fields(fields)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from enum import Enum, IntFlag
 from typing import Self
@@ -206,6 +206,18 @@ def is_closed_topic(topic: str) -> bool:
         return group.startswith(SYSTEM_GROUP_PREFIX)
     is_open = topic in (BENCHMARK_TOPIC, TRACE_TOPIC) or topic.startswith(TRACE_DATA_PREFIX)
     return is_system_topic(topic) and not is_open
+
+
+def check_not_system_topic(topic: str, own: Container[str] = ()) -> None:
+    """Refuse a topic that no operator creates, changes or deletes.
+
+    ``own`` are the topics that a broker has by its settings, beside those of every broker.
+
+    Raises:
+        TopicNameIllegal: it is the system's, or the retry or dead-letter topic of such a group.
+    """
+    if topic in own or is_system_topic(topic) or is_closed_topic(topic):
+        raise TopicNameIllegal(f"topic {shown(topic)} belongs to the system; choose another name")
 
 
 def retry_topic(group: str) -> str:

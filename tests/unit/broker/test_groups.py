@@ -12,7 +12,11 @@ from contrail.broker.state.groups import GroupTable
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.errors import RequestRejected
 from contrail.model.data_version import DataVersion
-from contrail.model.group import BUILT_IN_GROUPS, SubscriptionGroupConfig
+from contrail.model.group import (
+    BUILT_IN_GROUPS,
+    TRANSACTION_GROUP,
+    SubscriptionGroupConfig,
+)
 from contrail.protocol.codes import ResponseCode
 
 NOW_MS = 1_760_000_000_000
@@ -39,11 +43,27 @@ def test_an_unknown_group_is_created_with_defaults_when_it_is_looked_for() -> No
     assert told == ["billing"]
 
 
-def test_only_system_groups_are_created_when_that_is_switched_off() -> None:
+def test_no_group_is_created_when_that_is_switched_off() -> None:
     groups = new_groups(auto_create=False)
     assert groups.find("billing", NOW_MS) is None
-    assert groups.find("CID_RMQ_SYS_x", NOW_MS) is not None
     assert groups.find("TOOLS_CONSUMER", NOW_MS) is not None
+
+
+def test_a_group_of_the_system_is_neither_created_nor_changed_nor_deleted() -> None:
+    groups = new_groups()
+    before = dict(groups.table.groups)
+    assert groups.find("CID_RMQ_SYS_x", NOW_MS) is None
+    for group in ("CID_RMQ_SYS_x", TRANSACTION_GROUP):
+        changed = SubscriptionGroupConfig(group, consume_enable=False)
+        for change in (
+            lambda changed=changed: groups.update([changed], NOW_MS),
+            lambda group=group: groups.delete(group, NOW_MS),
+            lambda group=group: groups.set_readable(group, "orders", False, NOW_MS),
+        ):
+            with pytest.raises(RequestRejected, match=f"'{group}' belongs to the system") as told:
+                change()
+            assert told.value.code == ResponseCode.INVALID_PARAMETER
+    assert groups.table.groups == before and not groups.table.forbidden_table()
 
 
 @pytest.mark.parametrize("name", ["", " ", "a/b", "x" * 121])

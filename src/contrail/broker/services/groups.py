@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 
 from contrail.broker.services.auto_creation import AutoCreation, Kind
 from contrail.broker.state.attributes import GROUP_ATTRIBUTES, alter_attributes
@@ -15,6 +16,7 @@ from contrail.model.group import (
     BUILT_IN_GROUPS,
     SubscriptionGroupConfig,
     check_group_name,
+    check_not_system_group,
     checked_subscriptions,
     is_system_group,
 )
@@ -71,6 +73,8 @@ class Groups:
     def require(self, group: str, now_ms: int, *, client: str) -> SubscriptionGroupConfig:
         """A group's settings; an unknown group is created with the defaults where that is allowed.
 
+        One of the system is not: every broker has those that something here uses.
+
         Raises:
             RequestRejected: SUBSCRIPTION_GROUP_NOT_EXIST for a group that may not be created; the
                 remark says why.
@@ -78,7 +82,7 @@ class Groups:
         found = self.table.get(group)
         if found is not None:
             return found
-        if not (self._settings.config.auto_create_group or is_system_group(group)):
+        if is_system_group(group) or not self._settings.config.auto_create_group:
             raise _no_such_group(group)
         try:
             check_group_name(group)
@@ -102,8 +106,8 @@ class Groups:
         They are there once the table's file has them; then ``done`` is called, and if that fails.
 
         Raises:
-            RequestRejected: INVALID_PARAMETER for a bad name or number, SYSTEM_ERROR for
-                an attribute.
+            RequestRejected: INVALID_PARAMETER for a bad name or number or a group of the system,
+                SYSTEM_ERROR for an attribute.
         """
         planned = [self._plan_update(config) for config in requested]
         changed: dict[GroupKey, GroupEntry | None] = {
@@ -124,6 +128,7 @@ class Groups:
 
     def _plan_update(self, requested: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
         check_name(requested.group)
+        _check_not_system(requested.group)
         if not 0 <= requested.retry_queue_count <= RETRY_QUEUE_COUNT_MAX:
             raise RequestRejected(
                 ResponseCode.INVALID_PARAMETER,
@@ -156,7 +161,11 @@ class Groups:
         """Have a group removed, and what is forbidden to it; one that is not there is no error.
 
         It is gone once the table's file is without it; then ``on_deleted`` and ``done`` are called.
+
+        Raises:
+            RequestRejected: INVALID_PARAMETER for a group of the system.
         """
+        _check_not_system(group)
         places = [(group, topic) for topic in self.table.forbidden_table().get(group, ())]
 
         def believe() -> None:
@@ -178,7 +187,9 @@ class Groups:
 
         Raises:
             EntryIllegal: the reader of the table's file would refuse one of the names.
+            RequestRejected: INVALID_PARAMETER for a group of the system.
         """
+        _check_not_system(group)
         found = self.changes.newest((group, topic), self.table.forbidden(group, topic))
         bits = found if isinstance(found, int) else 0
         changed = bits & ~FORBIDDEN_READ if readable else bits | FORBIDDEN_READ
@@ -215,7 +226,18 @@ def _no_such_group(group: str, why: str = "") -> RequestRejected:
 
 def check_name(group: str) -> None:
     """Refuse a name that no group may have, with INVALID_PARAMETER."""
-    try:
+    with _refused_names():
         check_group_name(group)
+
+
+def _check_not_system(group: str) -> None:
+    with _refused_names():
+        check_not_system_group(group)
+
+
+@contextmanager
+def _refused_names() -> Iterator[None]:
+    try:
+        yield
     except ConfigError as error:
         raise RequestRejected(ResponseCode.INVALID_PARAMETER, str(error)) from error

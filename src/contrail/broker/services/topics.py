@@ -42,6 +42,7 @@ from contrail.model.topic import (
     Perm,
     QueueType,
     TopicConfig,
+    check_not_system_topic,
     check_topic_folder,
     check_topic_name,
     dlq_topic,
@@ -375,11 +376,8 @@ class Topics:
         self._check_not_system(topic)
 
     def _check_not_system(self, topic: str) -> None:
-        if self.is_system(topic):
-            raise RequestRejected(
-                ResponseCode.INVALID_PARAMETER,
-                f"topic {topic!r} belongs to the system; choose another name",
-            )
+        with _refused_names():
+            check_not_system_topic(topic, self._system_topics)
 
     def _check_message_type(self, requested: TopicConfig) -> None:
         wanted = requested.attributes.get(f"+{MESSAGE_TYPE_ATTRIBUTE}")
