@@ -217,6 +217,13 @@ def test_a_bad_topic_and_an_unreachable_name_server_are_told_in_one_line(
     one_line(contrail("send", "orders", "x", "-n", NOBODY), 4, NOBODY)
 
 
+def test_a_topic_of_the_system_is_refused_at_once(cluster: LocalCluster) -> None:
+    for topic in ("SCHEDULE_TOPIC_XXXX", "rmq_sys_foo", "TBW102", "%DLQ%CID_RMQ_SYS_TRANS"):
+        for more in ([], ["--repeat", "3"]):
+            refused = contrail("send", topic, "x", *more, "-n", cluster.namesrv)
+            one_line(refused, 2, topic, "the broker's own")
+
+
 def test_a_topic_that_may_not_be_written_is_told_in_one_line(cluster: LocalCluster) -> None:
     with Admin(cluster.namesrv) as admin:
         admin.create_topic("sealed", perm=Perm.READ)

@@ -23,7 +23,7 @@ from contrail.model.properties import (
     WAIT,
 )
 from contrail.model.shown import shown
-from contrail.model.topic import SEND_FORBIDDEN_TOPICS, check_topic_name
+from contrail.model.topic import SEND_FORBIDDEN_TOPICS, check_topic_name, is_closed_topic
 from contrail.protocol.codes import RequestCode
 
 MESSAGE_BYTES_MAX = 4 << 20
@@ -44,6 +44,8 @@ class OutgoingRules:
     compress_over_bytes: int = COMPRESS_OVER_BYTES
     compression: Compression = Compression.ZLIB
     compress_level: int = 5
+    # A topic of traces may have a name of the system's: brokers open it by their settings.
+    trace_topic: str | None = None
 
 
 @dataclass(slots=True)
@@ -74,7 +76,7 @@ def prepare(message: Message, *, unique_id: str, rules: OutgoingRules) -> Outgoi
     """
     topic = message.topic
     if topic not in _sound_topics:
-        check_topic(topic)
+        check_topic(topic, trace_topic=rules.trace_topic)
     body = check_body(message, rules.body_bytes_max)
     properties = build_properties(message)
     properties[UNIQ_KEY] = unique_id
@@ -86,19 +88,25 @@ def prepare(message: Message, *, unique_id: str, rules: OutgoingRules) -> Outgoi
     return Outgoing(topic, body, properties, message.flag, sys_flag, unique_id)
 
 
-def check_topic(topic: str) -> None:
-    """Raises ``MessageInvalid`` for a topic that no application may send to."""
+def check_topic(topic: str, *, trace_topic: str | None = None) -> None:
+    """Raises ``MessageInvalid`` for a topic that no application may send to.
+
+    Apache's brokers take messages for ``rmq_sys_`` topics, though their tools and proxies refuse
+    the names; Contrail's take none.
+    """
     if not isinstance(topic, str):
         raise MessageInvalid(f"the topic is {shown(topic)}: give its name as a str")
     try:
         check_topic_name(topic)
     except (TopicMissing, TopicNameIllegal, TopicTooLong) as error:
         raise MessageInvalid(f"a message cannot be sent: {error}") from error
-    if topic in SEND_FORBIDDEN_TOPICS:
+    if topic in SEND_FORBIDDEN_TOPICS or (is_closed_topic(topic) and topic != trace_topic):
         raise MessageInvalid(
             f"topic {shown(topic)} is the broker's own: applications may not send to it; "
             "choose another"
         )
+    if topic == trace_topic:
+        return
     if len(_sound_topics) >= _SOUND_TOPICS_MAX:
         _sound_topics.clear()
     _sound_topics.add(topic)

@@ -8,6 +8,7 @@ the broker said ``TRACE_ON=false`` are not traced.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import logging
 from collections import deque
@@ -152,13 +153,14 @@ def open_trace(
     """A started dispatcher for a group; ``kind`` is PRODUCER or CONSUMER."""
     settings = ProducerSettings(send_timeout_ms=_SEND_TIMEOUT_MS)
     sender = Sender(instance, trace_group(group, kind), settings)
+    rules = dataclasses.replace(settings.outgoing_rules, trace_topic=topic)
 
     async def send(topic: str, body: bytes, keys: Sequence[str]) -> object:
         now_ms = instance.clock.now_ms()
         outgoing = prepare(
             Message(topic, body, keys=keys),
             unique_id=instance.unique_ids.take(now_ms),
-            rules=settings.outgoing_rules,
+            rules=rules,
         )
         return await sender.send(outgoing, retry="async")
 

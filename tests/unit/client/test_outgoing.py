@@ -74,6 +74,9 @@ def test_a_delay_becomes_the_property_brokers_know(
         ({"topic": "a b"}, "letters, digits"),
         ({"topic": "t" * 128}, "at most 127"),
         ({"topic": "SCHEDULE_TOPIC_XXXX"}, "the broker's own"),
+        ({"topic": "rmq_sys_mine"}, "the broker's own"),
+        ({"topic": "TBW102"}, "the broker's own"),
+        ({"topic": "%RETRY%CID_RMQ_SYS_TRANS"}, "the broker's own"),
         ({"topic": None}, "as a str"),
         ({"body": b""}, "at least one byte"),
         ({"body": "text"}, r"is a str.*\.encode\(\)"),
@@ -191,3 +194,13 @@ def test_errors_show_a_part_of_what_was_given() -> None:
             Message("orders", b"x", keys=["k " * 10_000]), unique_id="id", rules=OutgoingRules()
         )
     assert len(str(caught.value)) < 400
+
+
+def test_a_topic_of_traces_may_have_a_name_of_the_systems() -> None:
+    traces = OutgoingRules(trace_topic="rmq_sys_traces")
+    assert prepared("rmq_sys_traces", rules=traces).topic == "rmq_sys_traces"
+    for topic, rules in (("rmq_sys_traces", OutgoingRules()), ("rmq_sys_other", traces)):
+        with pytest.raises(MessageInvalid, match="the broker's own"):
+            prepared(topic, rules=rules)
+    with pytest.raises(MessageInvalid, match="the broker's own"):
+        prepared("SELF_TEST_TOPIC", rules=OutgoingRules(trace_topic="SELF_TEST_TOPIC"))

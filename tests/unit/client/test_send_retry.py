@@ -40,6 +40,12 @@ def test_what_must_not_be_retried_is_not() -> None:
     assert rules(count=0).after_failure(1, None) is Next.STOP
 
 
+def test_a_refused_topic_of_the_system_is_not_sent_to_another_broker() -> None:
+    refusal = BrokerRefused("refused: NO_PERMISSION", code=16, remark="the broker's own")
+    assert SendCourse("rmq_sys_x", rules()).failed("broker-a", refusal, 1) is Next.STOP
+    assert SendCourse("orders", rules()).failed("broker-a", refusal, 1) is Next.OTHER_BROKER
+
+
 def test_a_failed_send_lists_every_attempt() -> None:
     course = SendCourse("orders", rules())
     course.failed("broker-a", CallFailed("10.0.0.1:10911 cannot be reached: refused"), 3)

@@ -15,6 +15,7 @@ from contrail.errors import (
     SendFailed,
     SendTimedOut,
 )
+from contrail.model.topic import is_closed_topic
 from contrail.protocol.codes import ResponseCode
 
 RetryStyle = Literal["sync", "async", "never"]
@@ -98,6 +99,9 @@ class SendCourse:
         self.attempts.append(Attempt(broker_name, str(failure), cost_ms))
         self._failure = failure
         self._is_in_doubt |= isinstance(failure, CallTimedOut)
+        if code == ResponseCode.NO_PERMISSION and is_closed_topic(self.topic):
+            # The system's on every broker: another one does no better.
+            return Next.STOP
         return self.rules.after_failure(len(self.attempts), code)
 
     def stored(self, receipt: SendReceipt, cost_ms: int) -> Next:
