@@ -77,6 +77,18 @@ def test_a_message_that_is_not_there_is_told_in_one_line(cluster: LocalCluster, 
     one_line(contrail("message", "get", ID, "-n", NOBODY), 4, NOBODY)
 
 
+def test_an_id_of_a_broker_elsewhere_is_told_by_its_address(
+    cluster: LocalCluster, topic: str
+) -> None:
+    where, place = ("-n", cluster.namesrv), "7F000001000051AF0000000000000000"
+    words = ("the broker at 127.0.0.1:20911", "this cluster does not know")
+    one_line(contrail("message", "get", place, *where), 5, *words, "--topic TOPIC")
+    one_line(contrail("message", "get", place, "--topic", topic, *where), 5, topic, *words)
+    one_line(contrail("message", "trace", place, *where), 5, *words)
+    by_id = ("mqadmin", "queryMsgById", "-t", topic, "-i", place)
+    one_line(contrail(*by_id, *where), 5, topic, *words)
+
+
 # find
 
 

@@ -16,7 +16,7 @@ from contrail import Admin
 from contrail.cli.exits import ExitCode
 from contrail.cli.root import LazyGroup, app
 from contrail.testing import LocalCluster
-from tests.cli.running import contrail
+from tests.cli.running import contrail, one_line
 from tests.cli.test_not_found import ID, leaves
 
 NUMBERS = ("99999999999999999999", "nan", "1e400")
@@ -125,3 +125,16 @@ def test_no_value_ends_in_a_traceback(name: str, at: str, tmp_path: Path) -> Non
         assert finished.code == 0 or (finished.err or finished.out).strip(), (typed, finished)
         if finished.code in (ExitCode.UNUSABLE, ExitCode.NOT_FOUND, ExitCode.UNREACHABLE):
             assert finished.err.count("\n") == 1, (typed, finished)
+
+
+def names_something(name: str) -> bool:
+    """Whether a command's first argument is the name of something; files and bodies are not."""
+    arguments = [one for one in command_of(name).params if one.param_type_name == "argument"]
+    return bool(arguments) and arguments[0].nargs == 1 and not name.startswith("store ")
+
+
+@pytest.mark.parametrize("name", [name for name in names() if names_something(name)])
+@pytest.mark.parametrize("blank", ["", " "])
+def test_a_blank_name_is_no_input(name: str, blank: str) -> None:
+    finished = contrail(*name.split(), blank, *BASE.get(name, [])[1:])
+    one_line(finished, ExitCode.UNUSABLE, "it is blank", f"contrail {name} --help")

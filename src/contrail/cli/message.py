@@ -12,7 +12,13 @@ import typer
 
 from contrail.cli.completion import topic_names
 from contrail.cli.exits import NotFound
-from contrail.cli.message_facts import ids_by_key, names_a_broker, story_of
+from contrail.cli.message_facts import (
+    elsewhere,
+    ids_by_key,
+    names_a_broker,
+    story_of,
+    unknown_broker,
+)
 from contrail.cli.message_format import for_terminal, message_fields
 from contrail.cli.message_output import Format, MessagePrinter, open_printer
 from contrail.cli.message_story import Step, Story
@@ -184,15 +190,22 @@ def _get(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
         raise _needs_topic(message_id)
     found = admin.messages_by_unique_key(topic, message_id)
     if not found:
-        raise NotFound(f"topic {topic!r} has no message {message_id!r}")
+        raise NotFound(f"topic {topic!r} has no message {message_id!r}{elsewhere(message_id)}")
     return found[0]
 
 
-def _needs_topic(message_id: str) -> ConfigError:
+def _needs_topic(message_id: str) -> ConfigError | NotFound:
     if not _ID.fullmatch(message_id):
         return ConfigError(
             f"{message_id!r} is no message id: give the 32 hexadecimal digits that `contrail send` "
             "prints, or --topic if its producer makes ids of another form"
+        )
+    address = unknown_broker(message_id)
+    if address is not None:
+        return NotFound(
+            f"message {message_id!r}: the id names the broker at {address}, which this cluster "
+            f"does not know; if it is a producer's, say `contrail message get {message_id} "
+            "--topic TOPIC`"
         )
     return ConfigError(
         f"message {message_id!r}: the id is a producer's, which does not tell where the message "

@@ -18,7 +18,7 @@ from contrail.cli.output import complain
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
 from contrail.errors import BrokerRefused, MessageIllegal, RemoteProtocolError, RouteMissing
-from contrail.model.host import unpack_host
+from contrail.model.host import Host, unpack_host
 from contrail.model.message_id import decode_offset_message_id
 from contrail.model.properties import KEY_SEPARATOR, UNIQ_KEY
 from contrail.model.topic import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, retry_topic
@@ -30,17 +30,38 @@ from contrail.protocol.bodies.trace import (
 )
 from contrail.protocol.codes import ResponseCode
 
+_PORT_MAX = 65_535
 _WAITING_TOPICS = (SCHEDULE_TOPIC, TIMER_TOPIC)
 
 
 def names_a_broker(admin: Admin, message_id: str) -> bool:
     """Whether an id tells a place: it begins with the address of one of the brokers."""
+    host = _host_of(message_id)
+    return host is not None and any(one.address == str(host) for one in admin.brokers())
+
+
+def unknown_broker(message_id: str) -> str | None:
+    """The address that an id begins with, if it may be a broker's, for ids that name none here.
+
+    A producer's id has its process there, and nearly never what can be a port.
+    """
+    host = _host_of(message_id)
+    return str(host) if host is not None and 0 < host.port <= _PORT_MAX else None
+
+
+def elsewhere(message_id: str) -> str:
+    """Words to follow what is said of an id that was not found."""
+    address = unknown_broker(message_id)
+    if address is None:
+        return ""
+    return f"; the id names the broker at {address}, which this cluster does not know"
+
+
+def _host_of(message_id: str) -> Host | None:
     try:
-        place = decode_offset_message_id(message_id)
+        return unpack_host(decode_offset_message_id(message_id).store_host)
     except MessageIllegal:
-        return False
-    address = str(unpack_host(place.store_host))
-    return any(broker.address == address for broker in admin.brokers())
+        return None
 
 
 def story_of(admin: Admin, message_id: str, topic: str | None, trace_topic: str) -> Story:
@@ -64,7 +85,10 @@ def story_of(admin: Admin, message_id: str, topic: str | None, trace_topic: str)
     copies += [copy for name in _WAITING_TOPICS for copy in _waiting(admin, name, message_id)]
     if not traced and not copies:
         where = f"topic {topic}" if topic else "no topic is known: give --topic"
-        raise NotFound(f"there is no trace and no copy of message {message_id!r} ({where})")
+        raise NotFound(
+            f"there is no trace and no copy of message {message_id!r} ({where})"
+            f"{elsewhere(message_id)}"
+        )
     progress = _progress(admin, groups, [copy for copy in copies if copy.queue.topic == topic])
     return tell(message_id, topic, traces=traced, copies=copies, progress=progress)
 

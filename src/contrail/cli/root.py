@@ -13,7 +13,7 @@ from typer.core import TyperCommand, TyperGroup
 from contrail.cli.app import COMMANDS
 from contrail.cli.exits import ExitCode, exit_code_of
 from contrail.cli.output import complain
-from contrail.cli.usage import ParserError, help_was_asked, usage_line
+from contrail.cli.usage import ParserError, help_was_asked, refuse_blank_arguments, usage_line
 from contrail.errors import ContrailError
 
 
@@ -38,6 +38,7 @@ class LazyGroup(TyperGroup):
         row = self.table[name]
         command = typer.main.get_command(getattr(import_module(row.module), row.attribute))
         command.name = name
+        refuse_blank_arguments(command)
         return command
 
 

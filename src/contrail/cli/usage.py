@@ -31,6 +31,24 @@ def help_was_asked(error: Exception) -> bool:
     return isinstance(error, _HELP_SHOWN)
 
 
+def refuse_blank_arguments(command: Any) -> None:
+    """Have a command, and those below it, refuse an argument that is there and names nothing."""
+    for inner in getattr(command, "commands", {}).values():
+        refuse_blank_arguments(inner)
+    for param in command.params:
+        if param.param_type_name == "argument" and param.nargs == 1:
+            param.callback = _refusing_blanks(param.callback)
+
+
+def _refusing_blanks(then: Any) -> Any:
+    def check(context: Any, param: Any, value: Any) -> Any:
+        if isinstance(value, str) and not value.strip():
+            raise typer.BadParameter(f"it is blank{_meaning(param)}", ctx=context, param=param)
+        return value if then is None else then(context, param, value)
+
+    return check
+
+
 def usage_line(error: Any, command: str) -> str:
     """One line, without who says it; ``command`` is the one that was typed, as far as is known."""
     # Unless a value is missing, the parser tells where it was.

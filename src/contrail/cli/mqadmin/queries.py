@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from contrail.cli.exits import CommandFailed, NotFound
+from contrail.cli.message_facts import elsewhere
 from contrail.cli.mqadmin.java_text import receipt_text, second_time, truth, value_text
 from contrail.cli.mqadmin.message_facts import print_message
 from contrail.cli.mqadmin.options import Call, Command, may, need, switch
@@ -63,7 +64,9 @@ def _message(admin: Admin, topic: str, message_id: str) -> ReceivedMessage:
             raise
         raise NotFound(f"topic {topic!r} has no message {message_id}: {error}") from error
     if found is None:
-        raise NotFound(f"topic {topic!r} has no message {message_id}: correct the id")
+        raise NotFound(
+            f"topic {topic!r} has no message {message_id}: correct the id{elsewhere(message_id)}"
+        )
     return found
 
 
