@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 # The response code for it; the table of codes stands above this room.
 _INVALID_PARAMETER = 29
@@ -239,6 +240,17 @@ class MessageUnreadable(ClientError):
 
 class OffsetIllegal(ClientError, ValueError):
     """A place in a queue that does not exist was asked for."""
+
+
+class MessageDamaged(ClientError):
+    """A broker told of messages that were asked for and are damaged, or were and were replaced.
+
+    ``partial`` has the sound ones, in the form the call would have returned.
+    """
+
+    def __init__(self, message: str, *, partial: Sequence[Any] = ()) -> None:
+        super().__init__(message)
+        self.partial = partial
 
 
 class SomeFailed(ClientError):

@@ -9,6 +9,7 @@ from contrail.errors import (
     BrokerUnknown,
     CallFailed,
     ContrailError,
+    MessageDamaged,
     NameServerUnreachable,
     NoBroker,
     NoReply,
@@ -68,7 +69,7 @@ def exit_code_of(error: ContrailError) -> ExitCode:
         return ExitCode.UNREACHABLE
     if isinstance(error, SomeFailed) and _nobody_has_it(error):
         return ExitCode.NOT_FOUND
-    if isinstance(error, CommandFailed | SendFailed | SomeFailed | NoReply):
+    if isinstance(error, CommandFailed | MessageDamaged | SendFailed | SomeFailed | NoReply):
         return ExitCode.FAILED
     # The client says in its own words which server could not be reached, and why.
     if isinstance(error.__cause__, CallFailed):

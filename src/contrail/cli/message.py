@@ -25,7 +25,7 @@ from contrail.cli.message_story import Step, Story
 from contrail.cli.output import AsJson, print_facts, print_json, print_rich, time_text
 from contrail.cli.target import ContextName, NameServers, open_admin
 from contrail.cli.times import parse_time
-from contrail.client.admin_messages import KEY_COUNT_MAX, says_damaged
+from contrail.client.admin_messages import KEY_COUNT_MAX
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
 from contrail.errors import BrokerRefused, ConfigError
@@ -181,8 +181,6 @@ def _get(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
         try:
             return admin.message_by_offset_id(message_id)
         except BrokerRefused as refusal:
-            if says_damaged(refusal.remark):
-                raise
             raise NotFound(
                 f"no message is at the place that {message_id!r} tells: {refusal.remark}"
             ) from refusal

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 from contrail.client.admin_asking import decoded, number_field
@@ -18,7 +19,13 @@ from contrail.client.message import ReceivedMessage
 from contrail.client.pulling import SUBSCRIPTION_FLAG, SUSPEND_FLAG, Asked, PullResult, pulled
 from contrail.client.queue_places import epoch_ms
 from contrail.client.subscriptions import Sql92, check_subscription
-from contrail.errors import ClientError, MessageIllegal, OffsetIllegal
+from contrail.errors import (
+    BrokerRefused,
+    ClientError,
+    MessageDamaged,
+    MessageIllegal,
+    OffsetIllegal,
+)
 from contrail.model.fastjson import Fields, loads
 from contrail.model.host import unpack_host
 from contrail.model.message_id import decode_offset_message_id
@@ -100,13 +107,15 @@ class MessageAdmin(OffsetAdmin):
 
         Raises:
             MessageIllegal: it is no such id.
+            MessageDamaged: the message there is damaged.
             BrokerRefused: no message is there.
         """
         place = decode_offset_message_id(offset_message_id)
         broker = await self._broker_at(str(unpack_host(place.store_host)))
         what = f"message {offset_message_id}"
         fields = {"offset": str(place.physical_offset)}
-        answer = await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, fields, what)
+        with _damage():
+            answer = await self._ask(broker, RequestCode.VIEW_MESSAGE_BY_ID, fields, what)
         messages = _messages(answer, broker)
         if not messages:
             raise ClientError(f"{what}: the answer of {broker} is empty")
@@ -128,11 +137,19 @@ class MessageAdmin(OffsetAdmin):
         """The messages that carry a producer's id, oldest first; a retried send may be there twice.
 
         Raises:
+            MessageDamaged: there is none that is sound, but a damaged one.
             SomeFailed: not every broker answered.
         """
-        found = await self._by_key(
-            topic, message_id, KEY_COUNT_MAX, begin, end, unique=True, allow_partial=allow_partial
-        )
+        with _damage():
+            found = await self._by_key(
+                topic,
+                message_id,
+                KEY_COUNT_MAX,
+                begin,
+                end,
+                unique=True,
+                allow_partial=allow_partial,
+            )
         return [one for one in found if one.properties.get(UNIQ_KEY) == message_id]
 
     async def messages_by_key(
@@ -150,11 +167,13 @@ class MessageAdmin(OffsetAdmin):
         Brokers return 64 at most for one key; narrow the time to see others.
 
         Raises:
+            MessageDamaged: there is none that is sound, but a damaged one.
             SomeFailed: not every broker answered.
         """
-        found = await self._by_key(
-            topic, key, count_max, begin, end, unique=False, allow_partial=allow_partial
-        )
+        with _damage():
+            found = await self._by_key(
+                topic, key, count_max, begin, end, unique=False, allow_partial=allow_partial
+            )
         return [one for one in found if key in one.keys][-count_max:]
 
     async def _by_key(
@@ -214,14 +233,15 @@ class MessageAdmin(OffsetAdmin):
         """The message at a place in a queue.
 
         Raises:
-            OffsetIllegal: no message is there, or it is damaged.
+            MessageDamaged: the message there is damaged.
+            OffsetIllegal: no message is there.
         """
         pulled = await self._pull(queue, queue_offset, 1)
         for one in pulled.messages:
             if one.queue_offset == queue_offset:
                 return one
         if says_damaged(pulled.remark):
-            raise OffsetIllegal(
+            raise MessageDamaged(
                 f"message {queue_offset} of queue {queue.queue_id} of topic {queue.topic!r} on "
                 f"broker {queue.broker_name!r} {pulled.remark.partition(': it ')[2]}"
             )
@@ -525,6 +545,17 @@ def _messages(answer: ReceivedResponse, broker: BrokerAddress) -> list[ReceivedM
 def says_damaged(remark: str | None) -> bool:
     """Whether a broker's remark is about a message that is damaged, or was and was replaced."""
     return remark is not None and ("is damaged" in remark or "was damaged" in remark)
+
+
+@contextmanager
+def _damage() -> Iterator[None]:
+    """Raises ``MessageDamaged`` for a refusal that is about damage."""
+    try:
+        yield
+    except BrokerRefused as refusal:
+        if says_damaged(refusal.remark):
+            raise MessageDamaged(str(refusal)) from refusal
+        raise
 
 
 def _subscription(topic: str, expression: str | Sql92) -> SubscriptionData:

@@ -13,7 +13,6 @@ from contrail.cli.mqadmin.options import Call, Command, may, need, switch
 from contrail.cli.mqadmin.running_info import is_push
 from contrail.cli.mqadmin.sending import open_producer
 from contrail.cli.sending import message_copy
-from contrail.client.admin_messages import says_damaged
 from contrail.client.blocking.admin import Admin
 from contrail.client.message import ReceivedMessage
 from contrail.errors import (
@@ -60,8 +59,6 @@ def _message(admin: Admin, topic: str, message_id: str) -> ReceivedMessage:
     try:
         found = admin.message(topic, message_id)
     except BrokerRefused as error:
-        if says_damaged(error.remark):
-            raise
         raise NotFound(f"topic {topic!r} has no message {message_id}: {error}") from error
     if found is None:
         raise NotFound(

@@ -173,6 +173,7 @@ class AdminCalls(BlockingClient[_Twin]):
 
         Raises:
             MessageIllegal: it is no such id.
+            MessageDamaged: the message there is damaged.
             BrokerRefused: no message is there.
         """
         return self._run(self._twin.message_by_offset_id(offset_message_id))
@@ -224,7 +225,8 @@ class AdminCalls(BlockingClient[_Twin]):
         """The message at a place in a queue.
 
         Raises:
-            OffsetIllegal: no message is there, or it is damaged.
+            MessageDamaged: the message there is damaged.
+            OffsetIllegal: no message is there.
         """
         return self._run(self._twin.message_at(queue, queue_offset))
 
