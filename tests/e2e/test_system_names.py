@@ -26,7 +26,7 @@ from contrail.pipeline.options import SourceSettings
 from contrail.protocol.bodies.sinks import encode_begin
 from contrail.protocol.codes import CODE_CLASSES, CodeClass, RequestCode, ResponseCode
 from contrail.protocol.command import Request, encode_request
-from contrail.testing import LocalCluster
+from contrail.testing import LocalCluster, eventually
 from tests.e2e.asking import Asker
 from tests.e2e.raw_client import RawClient, heartbeat, pull_fields, send_fields
 
@@ -269,6 +269,7 @@ class Room:
         self.asker.stored(TOPIC)
         self.places: dict[str, Place] = {}
         cluster.run(self._put_secrets())
+        eventually(lambda: all(self.ends().values()))
 
     async def _put_secrets(self) -> None:
         properties = encode_properties({"UNIQ_KEY": KEY, "KEYS": KEY})
