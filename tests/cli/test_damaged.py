@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,8 @@ import pytest
 
 from contrail import Admin, Message, Producer
 from contrail.client.message import SendReceipt
+from contrail.errors import MessageDamaged
+from contrail.protocol.codes import RequestCode
 from contrail.protocol.json_style import MessageQueue
 from contrail.runtime.files import FileSystem
 from contrail.testing import LocalCluster
@@ -117,6 +120,49 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
         failed = contrail(*command)
         assert failed.code == 1, (command, failed)
         assert "was damaged, and was replaced" in failed.err, (command, failed)
+
+
+def test_sound_messages_of_a_key_are_shown_and_damaged_ones_told_of(cluster: LocalCluster) -> None:
+    broker, where = cluster.brokers[0], ("-n", cluster.namesrv)
+    root = Path(broker.properties()["storePathRootDir"])
+    done("topic", "create", "orders", "--queues", "1", *where)
+    with Producer("makers", cluster.namesrv) as producer:
+        for body in BODIES[:6]:
+            producer.send(Message("orders", body, keys=["same"]))
+    ranges = [damage(root, BODIES[number]) for number in (1, 4)]
+    advice = f"contrail store recover {root} --replace-damaged"
+    sound = {body.decode() for number, body in enumerate(BODIES[:6]) if number not in (1, 4)}
+
+    def told(*command: str) -> str:
+        """What standard error says; standard output has the four others."""
+        failed = contrail(*command, *where)
+        assert failed.code == 1, failed
+        assert failed.err.count("\n") == 1, failed
+        assert "2 messages with key 'same' of topic 'orders'" in failed.err, failed
+        assert all(f"is damaged: message {n} of" in failed.err for n in (1, 4)), failed
+        assert all(f"bytes {start} to {end}" in failed.err for start, end in ranges), failed
+        assert advice in failed.err, failed
+        return failed.out
+
+    found = told("message", "find", "orders", "same", "--format", "%b\n")
+    assert {line for line in found.splitlines() if line} == sound
+    assert {one["body"] for one in json.loads(told("message", "find", "orders", "same", "--json"))}
+    listed = told("mqadmin", "queryMsgByKey", "-t", "orders", "-k", "same")
+    assert len(listed.splitlines()) == 1 + len(sound)
+    assert told("message", "trace", "--key", "same", "--topic", "orders").count("stored") >= 4
+    # Both kinds of a query for a key, as other clients ask.
+    for unique in ("true", "false"):
+        fields = {"topic": "orders", "key": "same", "maxNum": "64", "_UNIQUE_KEY_QUERY": unique}
+        fields |= {"beginTimestamp": "0", "endTimestamp": str((1 << 63) - 1)}
+        answer = cluster.caller.call(broker.address, RequestCode.QUERY_MESSAGE, fields, b"")
+        assert answer.code == 0 and advice in str(answer.remark)
+        assert all(body.encode() in answer.body for body in sound)
+    with Admin(cluster.namesrv) as admin:
+        with pytest.raises(MessageDamaged) as raised:
+            admin.messages_by_key("orders", "same")
+        assert {one.body.decode() for one in raised.value.partial} == sound
+        partial = admin.messages_by_key("orders", "same", allow_partial=True)
+        assert {one.body.decode() for one in partial} == sound
 
 
 def test_a_message_whose_topic_was_damaged_is_told_of_and_replaced(

@@ -11,6 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from contrail.cli.completion import topic_names
+from contrail.cli.damage import DamageNoted
 from contrail.cli.exits import NotFound
 from contrail.cli.message_facts import (
     elsewhere,
@@ -62,15 +63,16 @@ def get(
     ctx: ContextName = None,
 ) -> None:
     """Show a message by its id: the producer's, or the one that tells where it is stored."""
-    printer = _printer(format, as_json=as_json)
+    printer, damage = _printer(format, as_json=as_json), DamageNoted()
     with open_admin(namesrv, ctx) as admin:
-        found = _get(admin, message_id, topic)
+        found = _get(admin, message_id, topic, damage)
     if as_json:
         print_json(message_fields(found))
     elif format is not None:
         printer.print(found)
     else:
         _show(found)
+    damage.require_none()
 
 
 @app.command()
@@ -101,26 +103,31 @@ def find(
 ) -> None:
     """Show the newest messages with a key, the oldest of them first."""
     wanted = _one_key(topic, key, key_option)
-    printer = _printer(format, as_json=as_json)
+    printer, damage = _printer(format, as_json=as_json), DamageNoted()
     begin_ms = parse_time("--since", since) or 0
     end_ms = parse_time("--until", until)
     with open_admin(namesrv, ctx) as admin:
-        found = admin.messages_by_key(
-            topic,
-            wanted,
-            count_max=count,
-            begin=begin_ms,
-            end=_END_OF_TIME_MS if end_ms is None else end_ms,
+        found = damage.sound(
+            lambda: admin.messages_by_key(
+                topic,
+                wanted,
+                count_max=count,
+                begin=begin_ms,
+                end=_END_OF_TIME_MS if end_ms is None else end_ms,
+            )
         )
+    if not found:
+        damage.require_none()
     if not found and since is None and until is None:
         raise NotFound(f"no message of topic {topic!r} has the key {wanted!r}")
     if as_json:
         print_json([message_fields(one) for one in found])
-        return
-    for one in found:
-        printer.print(one)
-    if not found:
-        print(f"no message of topic {topic} has key {wanted} and that time", file=sys.stderr)
+    else:
+        for one in found:
+            printer.print(one)
+        if not found:
+            print(f"no message of topic {topic} has key {wanted} and that time", file=sys.stderr)
+    damage.require_none()
 
 
 @app.command()
@@ -150,17 +157,22 @@ def trace(
     """Draw the way of a message: sent, stored, delivered, retried, given up; with times."""
     if (message_id is None) == (key is None):
         raise ConfigError("give the ID of a message, or --key")
+    damage = DamageNoted()
     with open_admin(namesrv, ctx) as admin:
-        ids = [message_id] if message_id else ids_by_key(admin, key or "", topic, trace_topic)
+        ids = (
+            [message_id] if message_id else ids_by_key(admin, key or "", topic, trace_topic, damage)
+        )
         if not ids:
+            damage.require_none()
             where = f"topic {topic}" if topic else "the traces: give --topic to look there"
             raise NotFound(f"no message with key {key!r} in {where}")
-        stories = [story_of(admin, one, topic, trace_topic) for one in ids[-_STORIES_MAX:]]
+        stories = [story_of(admin, one, topic, trace_topic, damage) for one in ids[-_STORIES_MAX:]]
     if as_json:
         print_json([story.fields() for story in stories])
-        return
-    for story in stories:
-        print_rich(_drawn(story))
+    else:
+        for story in stories:
+            print_rich(_drawn(story))
+    damage.require_none()
 
 
 def _one_key(topic: str, key: str | None, option: str | None) -> str:
@@ -176,7 +188,7 @@ def _printer(format: str | None, *, as_json: bool) -> MessagePrinter:
     return open_printer(format, as_json=False)
 
 
-def _get(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
+def _get(admin: Admin, message_id: str, topic: str | None, damage: DamageNoted) -> ReceivedMessage:
     if names_a_broker(admin, message_id):
         try:
             return admin.message_by_offset_id(message_id)
@@ -186,8 +198,9 @@ def _get(admin: Admin, message_id: str, topic: str | None) -> ReceivedMessage:
             ) from refusal
     if topic is None:
         raise _needs_topic(message_id)
-    found = admin.messages_by_unique_key(topic, message_id)
+    found = damage.sound(lambda: admin.messages_by_unique_key(topic, message_id))
     if not found:
+        damage.require_none()
         raise NotFound(f"topic {topic!r} has no message {message_id!r}{elsewhere(message_id)}")
     return found[0]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 
+from contrail.cli.damage import DamageNoted
 from contrail.cli.exits import NotFound
 from contrail.cli.message_story import (
     BROKER_TRACE,
@@ -64,26 +65,32 @@ def _host_of(message_id: str) -> Host | None:
         return None
 
 
-def story_of(admin: Admin, message_id: str, topic: str | None, trace_topic: str) -> Story:
+def story_of(
+    admin: Admin, message_id: str, topic: str | None, trace_topic: str, damage: DamageNoted
+) -> Story:
     """The story of a message, by an id of either kind.
 
     Raises:
+        MessageDamaged: no trace and no copy of it is sound, but one is damaged.
         NotFound: neither a trace nor a copy of it is there.
     """
     if names_a_broker(admin, message_id):
         message = admin.message_by_offset_id(message_id)
         message_id = message.properties.get(UNIQ_KEY, message_id)
         topic = topic or message.topic
-    traced = list(_traces(admin, message_id, trace_topic))
+    traced = list(_traces(admin, message_id, trace_topic, damage))
     topic = topic or next((t.topic for t, _ in traced if isinstance(t, PubTrace)), None)
     groups = _groups(admin, topic, traced)
     copies = [
         copy
         for name in (*([topic] if topic else []), *_group_topics(groups))
-        for copy in copies_in(admin, name, message_id)
+        for copy in copies_in(admin, name, message_id, damage)
     ]
-    copies += [copy for name in _WAITING_TOPICS for copy in _waiting(admin, name, message_id)]
+    copies += [
+        copy for name in _WAITING_TOPICS for copy in _waiting(admin, name, message_id, damage)
+    ]
     if not traced and not copies:
+        damage.require_none()
         where = f"topic {topic}" if topic else "no topic is known: give --topic"
         raise NotFound(
             f"there is no trace and no copy of message {message_id!r} ({where})"
@@ -93,30 +100,37 @@ def story_of(admin: Admin, message_id: str, topic: str | None, trace_topic: str)
     return tell(message_id, topic, traces=traced, copies=copies, progress=progress)
 
 
-def ids_by_key(admin: Admin, key: str, topic: str | None, trace_topic: str) -> list[str]:
+def ids_by_key(
+    admin: Admin, key: str, topic: str | None, trace_topic: str, damage: DamageNoted
+) -> list[str]:
     """The ids of the messages with a key: those of a topic, or those that were traced."""
     if topic is not None:
-        return [one.message_id for one in admin.messages_by_key(topic, key)]
+        found = damage.sound(lambda: admin.messages_by_key(topic, key))
+        return [one.message_id for one in found]
     ids = {
         trace.message_id: None
-        for trace, _ in _traces_by_key(admin, key, trace_topic)
+        for trace, _ in _traces_by_key(admin, key, trace_topic, damage)
         if isinstance(trace, PubTrace) and key in trace.keys.split(KEY_SEPARATOR)
     }
     return list(ids)
 
 
-def copies_in(admin: Admin, topic: str, message_id: str) -> list[ReceivedMessage]:
+def copies_in(
+    admin: Admin, topic: str, message_id: str, damage: DamageNoted
+) -> list[ReceivedMessage]:
     """What a topic has of a message; nothing where there is no such topic."""
     try:
-        return admin.messages_by_unique_key(topic, message_id)
+        return damage.sound(lambda: admin.messages_by_unique_key(topic, message_id))
     except RouteMissing:
         return []
 
 
-def _waiting(admin: Admin, topic: str, message_id: str) -> list[ReceivedMessage]:
+def _waiting(
+    admin: Admin, topic: str, message_id: str, damage: DamageNoted
+) -> list[ReceivedMessage]:
     """What waits of a message, which Contrail's brokers tell on their own host only."""
     try:
-        return copies_in(admin, topic, message_id)
+        return copies_in(admin, topic, message_id, damage)
     except BrokerRefused as refusal:
         if refusal.code != ResponseCode.NO_PERMISSION:
             raise
@@ -124,15 +138,19 @@ def _waiting(admin: Admin, topic: str, message_id: str) -> list[ReceivedMessage]
         return []
 
 
-def _traces(admin: Admin, message_id: str, trace_topic: str) -> Iterator[Traced]:
-    for traced in _traces_by_key(admin, message_id, trace_topic):
+def _traces(
+    admin: Admin, message_id: str, trace_topic: str, damage: DamageNoted
+) -> Iterator[Traced]:
+    for traced in _traces_by_key(admin, message_id, trace_topic, damage):
         if traced.trace.message_id == message_id:
             yield traced
 
 
-def _traces_by_key(admin: Admin, key: str, trace_topic: str) -> Iterator[Traced]:
+def _traces_by_key(
+    admin: Admin, key: str, trace_topic: str, damage: DamageNoted
+) -> Iterator[Traced]:
     try:
-        found = admin.messages_by_key(trace_topic, key)
+        found = damage.sound(lambda: admin.messages_by_key(trace_topic, key))
     except RouteMissing:
         # Nobody traces on this cluster.
         return

@@ -66,6 +66,20 @@ class _Pulled:
 
 
 @dataclass(frozen=True, slots=True)
+class _FoundByKey:
+    """Sound messages with a key, and what brokers say of damaged ones."""
+
+    messages: list[ReceivedMessage]
+    damaged: list[str]
+
+    def told(self, kept: list[ReceivedMessage], *, allow_partial: bool) -> list[ReceivedMessage]:
+        """``kept``; raises ``MessageDamaged`` with them if others are damaged."""
+        if self.damaged and not (allow_partial and kept):
+            raise MessageDamaged("; ".join(self.damaged), partial=kept)
+        return kept
+
+
+@dataclass(frozen=True, slots=True)
 class TimerCounts:
     """How many timed messages wait on a broker, by their topic and by how soon they are due.
 
@@ -137,20 +151,15 @@ class MessageAdmin(OffsetAdmin):
         """The messages that carry a producer's id, oldest first; a retried send may be there twice.
 
         Raises:
-            MessageDamaged: there is none that is sound, but a damaged one.
+            MessageDamaged: some are damaged; it has the sound ones. With ``allow_partial`` only
+                if none is sound.
             SomeFailed: not every broker answered.
         """
-        with _damage():
-            found = await self._by_key(
-                topic,
-                message_id,
-                KEY_COUNT_MAX,
-                begin,
-                end,
-                unique=True,
-                allow_partial=allow_partial,
-            )
-        return [one for one in found if one.properties.get(UNIQ_KEY) == message_id]
+        found = await self._by_key(
+            topic, message_id, KEY_COUNT_MAX, begin, end, unique=True, allow_partial=allow_partial
+        )
+        kept = [one for one in found.messages if one.properties.get(UNIQ_KEY) == message_id]
+        return found.told(kept, allow_partial=allow_partial)
 
     async def messages_by_key(
         self,
@@ -167,14 +176,15 @@ class MessageAdmin(OffsetAdmin):
         Brokers return 64 at most for one key; narrow the time to see others.
 
         Raises:
-            MessageDamaged: there is none that is sound, but a damaged one.
+            MessageDamaged: some are damaged; it has the sound ones. With ``allow_partial`` only
+                if none is sound.
             SomeFailed: not every broker answered.
         """
-        with _damage():
-            found = await self._by_key(
-                topic, key, count_max, begin, end, unique=False, allow_partial=allow_partial
-            )
-        return [one for one in found if key in one.keys][-count_max:]
+        found = await self._by_key(
+            topic, key, count_max, begin, end, unique=False, allow_partial=allow_partial
+        )
+        kept = [one for one in found.messages if key in one.keys][-count_max:]
+        return found.told(kept, allow_partial=allow_partial)
 
     async def _by_key(
         self,
@@ -186,7 +196,7 @@ class MessageAdmin(OffsetAdmin):
         *,
         unique: bool,
         allow_partial: bool,
-    ) -> list[ReceivedMessage]:
+    ) -> _FoundByKey:
         """Brokers go by a key's hash and by seconds, so what they send is looked at again."""
         what = f"messages of topic {topic!r} with key {key!r}"
         begin_ms, end_ms = epoch_ms(begin), epoch_ms(end)
@@ -199,33 +209,41 @@ class MessageAdmin(OffsetAdmin):
             "_UNIQUE_KEY_QUERY": "true" if unique else "false",
         }
 
-        async def ask(broker: BrokerAddress) -> list[ReceivedMessage]:
-            listed = await self._list_system(broker, topic, {"key": key}, what)
-            if listed is not None:
-                return _messages(listed, broker)
-            answer = await self._ask(
-                broker,
-                RequestCode.QUERY_MESSAGE,
-                fields,
-                what,
-                accepted=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
-            )
-            return _messages(answer, broker)
+        async def ask(broker: BrokerAddress) -> _FoundByKey:
+            try:
+                with _damage():
+                    answer = await self._list_system(broker, topic, {"key": key}, what)
+                    if answer is None:
+                        answer = await self._ask(
+                            broker,
+                            RequestCode.QUERY_MESSAGE,
+                            fields,
+                            what,
+                            accepted=(ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND),
+                        )
+            except MessageDamaged as damage:
+                return _FoundByKey([], [str(damage)])
+            damaged = [f"{broker}: {answer.remark}"] if says_damaged(answer.remark) else []
+            return _FoundByKey(_messages(answer, broker), damaged)
 
         brokers = await self._topic_brokers(topic)
         found = await self._ask_each(
             brokers,
             ask,
-            lambda answers: [one for part in answers.values() for one in part],
+            lambda answers: _FoundByKey(
+                [one for part in answers.values() for one in part.messages],
+                [one for part in answers.values() for one in part.damaged],
+            ),
             what,
             allow_partial=allow_partial,
         )
         kept = [
             one
-            for one in found
+            for one in found.messages
             if one.topic == topic and begin_ms <= one.store_timestamp_ms <= end_ms
         ]
-        return sorted(kept, key=lambda one: (one.store_timestamp_ms, one.queue, one.queue_offset))
+        kept.sort(key=lambda one: (one.store_timestamp_ms, one.queue, one.queue_offset))
+        return _FoundByKey(kept, found.damaged)
 
     # Browsing.
 

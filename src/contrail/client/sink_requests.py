@@ -175,7 +175,8 @@ class SinkRequests:
 
     async def is_stored(self, topic: str, unique_id: str) -> bool:
         """Whether a message with that id is to be found; index files are some moments behind."""
-        return bool(await self._admin.messages_by_unique_key(topic, unique_id))
+        found = await self._admin.messages_by_unique_key(topic, unique_id, allow_partial=True)
+        return bool(found)
 
     # The sink's requests.
 

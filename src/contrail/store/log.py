@@ -43,7 +43,7 @@ from contrail.store.services.checkpoint import CheckpointFiles
 from contrail.store.services.damage import DamageWatch
 from contrail.store.services.dispatch import ArrivalListener, Dispatcher
 from contrail.store.services.flush import Flusher
-from contrail.store.services.lookup import Lookup
+from contrail.store.services.lookup import Lookup, PlacesByKey
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.queue_runs import QueueRuns
 from contrail.store.services.reading import GetResult, QueueReading, QueueRow
@@ -628,8 +628,8 @@ class MessageStore:
         count_max: int = 32,
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
-    ) -> list[int]:
-        """Like ``query``, but only the physical offsets of the records."""
+    ) -> PlacesByKey:
+        """Like ``query``, but only the physical offsets, and words about what is damaged."""
         count_max = min(count_max, self._config.query_results_max)
         return self._lookup.places_by_key(
             topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms

@@ -16,6 +16,7 @@ from contrail.protocol.bodies.queue_rows import queue_rows_steps
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FRAME_BYTES_MAX, Request, Response
 from contrail.protocol.fields import HeaderFields
+from contrail.store.services.lookup import PlacesByKey
 from contrail.wire.peer import Handler, Peer
 from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 
@@ -35,7 +36,7 @@ class MessageLookup(RecordStore, Protocol):
 
     def query_places(
         self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
-    ) -> list[int]: ...
+    ) -> PlacesByKey: ...
     def record_bytes(self, physical_offset: int) -> bytes: ...
     def has_queue(self, topic: bytes, queue_id: int) -> bool: ...
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int: ...
@@ -76,19 +77,22 @@ class QueryHandlers:
         }
 
     def handle_query(self, request: Request, peer: Peer) -> Response:
-        """The newest messages of a topic with a key, in log order."""
+        """The newest messages of a topic with a key, in log order.
+
+        Those that are damaged are told of in the remark.
+        """
         fields = HeaderFields(request)
         count_max = fields.integer("maxNum")
         if fields.optional_text(UNIQUE_KEY_FLAG) == "true":
             count_max = UNIQUE_KEY_COUNT
-        places = self._store.query_places(
+        found = self._store.query_places(
             fields.text("topic").encode(),
             fields.text("key").encode(),
             count_max=min(count_max, RESULT_COUNT_MAX),
             begin_ms=fields.long("beginTimestamp"),
             end_ms=fields.long("endTimestamp"),
         )
-        records = self._records(places)
+        records = self._records(found.places)
         timestamp_ms, physical_offset = self._store.index_end if records else (0, 0)
         answer = Response(
             fields={
@@ -96,6 +100,7 @@ class QueryHandlers:
                 "indexLastUpdatePhyoffset": str(physical_offset),
             },
             body=records,
+            remark=found.damage,
         )
         if not records:
             answer.code = ResponseCode.QUERY_NOT_FOUND

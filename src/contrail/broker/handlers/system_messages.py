@@ -48,15 +48,16 @@ class SystemMessageHandlers:
             )
         key = fields.optional_text("key")
         if key is not None:
-            return Response(body=self._with_key(topic, key))
+            return self._with_key(topic, key)
         queue_offset = fields.optional_long("queueOffset")
         if queue_offset is None:
             queue_offset = self._begin(topic, queue_id, fields)
         return self._page(topic, queue_id, queue_offset, count)
 
-    def _with_key(self, topic: str, key: str) -> list[bytes]:
-        places = self._store.query_places(topic.encode(), key.encode(), count_max=RESULT_COUNT_MAX)
-        return [self._store.record_bytes(physical_offset) for physical_offset in places]
+    def _with_key(self, topic: str, key: str) -> Response:
+        found = self._store.query_places(topic.encode(), key.encode(), count_max=RESULT_COUNT_MAX)
+        body = [self._store.record_bytes(physical_offset) for physical_offset in found.places]
+        return Response(body=body, remark=found.damage)
 
     def _begin(self, topic: str, queue_id: int, fields: HeaderFields) -> int:
         """The place of a time if one is given, else the oldest message."""
@@ -70,12 +71,16 @@ class SystemMessageHandlers:
 
     def _page(self, topic: str, queue_id: int, queue_offset: int, count: int) -> Response:
         name = topic.encode()
-        next_offset, records = queue_offset, list[memoryview]()
+        next_offset, records, remark = queue_offset, list[memoryview](), None
         if count:
             result = self._store.get(
                 name, queue_id, queue_offset, count_max=count, bytes_max=PAGE_BYTES_MAX
             )
             next_offset, records = result.next_queue_offset, result.ranges
+            if result.problem:
+                remark = (
+                    f"offset {queue_offset} of queue {queue_id} of {topic!r}: it {result.problem}"
+                )
         return Response(
             fields={
                 "nextBeginOffset": str(next_offset),
@@ -83,4 +88,5 @@ class SystemMessageHandlers:
                 "maxOffset": str(self._store.queue_offset_max(name, queue_id)),
             },
             body=records,
+            remark=remark,
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from contrail.cli.damage import DamageNoted
 from contrail.cli.exits import CommandFailed, NotFound
 from contrail.cli.message_facts import elsewhere
 from contrail.cli.mqadmin.java_text import receipt_text, second_time, truth, value_text
@@ -42,9 +43,9 @@ _TRACE_LINE = "{:<10} {:<20} {:<20} {:<20} {:<10} {:<10}"
 
 
 def query_msg_by_id(call: Call, admin: Admin) -> None:
-    topic = call.text("t")
+    topic, damage = call.text("t"), DamageNoted()
     for message_id in filter(None, (one.strip() for one in call.text("i").split(","))):
-        message = _message(admin, topic, message_id)
+        message = _message(admin, topic, message_id, damage)
         if call.has("g") and call.has("d"):
             _push(call, admin, message)
         elif call.has("s"):
@@ -52,19 +53,21 @@ def query_msg_by_id(call: Call, admin: Admin) -> None:
                 _send_again(call, message)
         else:
             print_message(admin, message, charset=call.maybe("f"))
+    damage.require_none()
 
 
-def _message(admin: Admin, topic: str, message_id: str) -> ReceivedMessage:
-    """Raises ``NotFound`` when no broker has it."""
+def _message(admin: Admin, topic: str, message_id: str, damage: DamageNoted) -> ReceivedMessage:
+    """Raises ``NotFound`` when no broker has it, ``MessageDamaged`` when none has it sound."""
     try:
-        found = admin.message(topic, message_id)
+        found = damage.sound(lambda: list(filter(None, [admin.message(topic, message_id)])))
     except BrokerRefused as error:
         raise NotFound(f"topic {topic!r} has no message {message_id}: {error}") from error
-    if found is None:
+    if not found:
+        damage.require_none()
         raise NotFound(
             f"topic {topic!r} has no message {message_id}: correct the id{elsewhere(message_id)}"
         )
-    return found
+    return found[0]
 
 
 def _push(call: Call, admin: Admin, message: ReceivedMessage) -> None:
@@ -90,33 +93,42 @@ def query_msg_by_key(call: Call, admin: Admin) -> None:
     topic, key = call.text("t"), call.text("k")
     if call.maybe("p") not in (None, _BY_KEY) or call.maybe("l"):
         raise OptionInvalid("-p T and -l: brokers find messages by key only, and in one answer")
-    found = admin.messages_by_key(
-        topic,
-        key,
-        count_max=call.number("m", _KEY_COUNT),
-        begin=call.number("b"),
-        end=call.number("e", _LONG_MAX),
+    damage = DamageNoted()
+    found = damage.sound(
+        lambda: admin.messages_by_key(
+            topic,
+            key,
+            count_max=call.number("m", _KEY_COUNT),
+            begin=call.number("b"),
+            end=call.number("e", _LONG_MAX),
+        )
     )
     print(f"{'#Message ID':<50} {'#QID':>4} {'#Offset':>40} #IndexKey")
     for one in found:
         hour_ms = one.store_timestamp_ms // _HOUR_MS * _HOUR_MS
         index = f"{hour_ms}@{topic}@{_BY_KEY}@{key}@{one.message_id}@{one.physical_offset}"
         print(f"{one.message_id:<50} {one.queue.queue_id:>4} {one.queue_offset:>40} {index}")
+    damage.require_none()
 
 
 def query_msg_by_unique_key(call: Call, admin: Admin) -> None:
-    topic, message_id = call.text("t"), call.text("i")
+    topic, message_id, damage = call.text("t"), call.text("i"), DamageNoted()
     if call.has("g") and call.has("d"):
-        _push(call, admin, _message(admin, topic, message_id))
+        _push(call, admin, _message(admin, topic, message_id, damage))
+        damage.require_none()
         return
-    found = admin.messages_by_unique_key(
-        topic, message_id, begin=call.number("s"), end=call.number("e", _LONG_MAX)
+    found = damage.sound(
+        lambda: admin.messages_by_unique_key(
+            topic, message_id, begin=call.number("s"), end=call.number("e", _LONG_MAX)
+        )
     )
     if not found:
+        damage.require_none()
         raise NotFound(f"topic {topic!r} has no message {message_id}: correct the id")
     for index, one in enumerate(found if call.has("a") else found[:1]):
         suffix = f"_{index}" if index else ""
         print_message(admin, one, with_offset_id=False, suffix=suffix)
+    damage.require_none()
 
 
 def query_msg_by_offset(call: Call, admin: Admin) -> None:
@@ -137,15 +149,19 @@ class _Seen(NamedTuple):
 
 def query_msg_trace_by_id(call: Call, admin: Admin) -> None:
     message_id, topic = call.text("i"), call.maybe("t") or TRACE_TOPIC
-    found = admin.messages_by_key(
-        topic,
-        message_id,
-        count_max=call.number("c", _KEY_COUNT),
-        begin=call.number("b"),
-        end=call.number("e", _LONG_MAX),
+    damage = DamageNoted()
+    found = damage.sound(
+        lambda: admin.messages_by_key(
+            topic,
+            message_id,
+            count_max=call.number("c", _KEY_COUNT),
+            begin=call.number("b"),
+            end=call.number("e", _LONG_MAX),
+        )
     )
     seen = [one for message in found for one in _seen(message, message_id)]
     if not seen:
+        damage.require_none()
         raise NotFound(f"topic {topic!r} has no trace of message {message_id}")
     for one in seen:
         if isinstance(one.trace, PubTrace):
@@ -154,6 +170,7 @@ def query_msg_trace_by_id(call: Call, admin: Admin) -> None:
     for group in dict.fromkeys(one.trace.group for one in consumed):
         of_group = [one for one in consumed if one.trace.group == group]
         _print_traces("Sub", "#ConsumerGroup", "#ConsumerTime", of_group)
+    damage.require_none()
 
 
 def _seen(message: ReceivedMessage, message_id: str) -> Iterator[_Seen]:

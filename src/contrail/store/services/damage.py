@@ -7,7 +7,7 @@ Readers report what they pass over, the scrubber what it comes across. The bytes
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from contrail.errors import RecordDamaged
@@ -23,6 +23,10 @@ from contrail.store.state.place_holes import Place
 from contrail.store.state.record_crc import RecordCrcRule
 
 _log = logging.getLogger(__name__)
+
+_IS_DAMAGED = "is damaged"
+# So many messages of one question are named, others are counted.
+_NAMED_MAX = 8
 
 
 class DamageWatch:
@@ -125,15 +129,32 @@ class DamageWatch:
     def problem_at(self, physical_offset: int) -> str | None:
         """Words for the damage that begins there, if it is known."""
         known = self.records.at(physical_offset)
-        return None if known is None else f"is damaged: {known}"
+        return None if known is None else f"{_IS_DAMAGED}: {known}"
+
+    def summary(self, which: str, problems: Sequence[str]) -> str:
+        """One sentence about messages of a question that cannot be told, and how to mend them."""
+        if len(problems) == 1:
+            told = f"1 message {which} {problems[0]}"
+        else:
+            named = [f"one {problem}" for problem in problems[:_NAMED_MAX]]
+            if len(problems) > _NAMED_MAX:
+                named.append(f"{len(problems) - _NAMED_MAX} more")
+            told = f"{len(problems)} messages {which} cannot be told: {'; '.join(named)}"
+        can_be_mended = any(problem.startswith(_IS_DAMAGED) for problem in problems)
+        return f"{told}. {self._advice()}" if can_be_mended else told
+
+    def _advice(self) -> str:
+        return (
+            "Restore the segment from a copy, or stop the broker and run "
+            f"`contrail store recover {self._root} --replace-damaged`"
+        )
 
     def _note(self, record: DamagedRecord) -> None:
         if self.records.note(record):
             _log.error(
-                "damaged: %s; readers pass over it. Restore the segment from a copy, or stop the "
-                "broker and run `contrail store recover %s --replace-damaged`",
+                "damaged: %s; readers pass over it. %s",
                 record,
-                self._root,
+                self._advice(),
             )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from contrail.errors import RecordDamaged
 from contrail.model.message import StoredMessage
 from contrail.model.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
@@ -21,6 +23,13 @@ _STORE_TIME_POSITION = 56
 _SYS_FLAG_LOW_BYTE = 39
 _IPV6_EXTRA_BYTES = 12
 _READ_BYTES = _STORE_TIME_POSITION + _IPV6_EXTRA_BYTES + 8
+
+
+class PlacesByKey(NamedTuple):
+    """Where messages with a key begin, in log order, and words about those that are damaged."""
+
+    places: list[int]
+    damage: str | None
 
 
 class Lookup:
@@ -44,15 +53,16 @@ class Lookup:
     def by_key(
         self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
     ) -> list[StoredMessage]:
-        """The newest messages with that key, in log order."""
-        found = self._found_by_key(topic, key, count_max, begin_ms, end_ms)
+        """The newest sound messages with that key, in log order."""
+        found, _ = self._found_by_key(topic, key, count_max, begin_ms, end_ms)
         return [found[physical_offset] for physical_offset in sorted(found)]
 
     def places_by_key(
         self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
-    ) -> list[int]:
-        """Where the newest messages with that key begin, in log order."""
-        return sorted(self._found_by_key(topic, key, count_max, begin_ms, end_ms))
+    ) -> PlacesByKey:
+        """Where the newest messages with that key begin, and what is damaged of them."""
+        found, damage = self._found_by_key(topic, key, count_max, begin_ms, end_ms)
+        return PlacesByKey(sorted(found), damage)
 
     @property
     def index_end(self) -> tuple[int, int]:
@@ -63,19 +73,19 @@ class Lookup:
 
     def _found_by_key(
         self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int
-    ) -> dict[int, StoredMessage]:
+    ) -> tuple[dict[int, StoredMessage], str | None]:
         """The index answers by hash and second; every candidate is read and compared whole,
         until enough were found or there are no more.
 
         Raises:
-            RecordDamaged: there is none, but one that had the key is damaged or was replaced.
+            RecordDamaged: none is sound, but one that had the key is damaged or was replaced.
         """
         if self._index is None or count_max <= 0:
-            return {}
+            return {}, None
         wanted, text = topic.decode("utf-8", "replace"), key.decode("utf-8", "replace")
         candidates = self._index.candidates(topic, key, begin_ms=begin_ms, end_ms=end_ms)
         found: dict[int, StoredMessage] = {}
-        problem: tuple[int, str] | None = None
+        problems: dict[int, str] = {}
         absent = AbsentParts()
         with absent:
             for physical_offset in candidates:
@@ -87,17 +97,17 @@ class Lookup:
                     if told is None and message is not None and _has_key(message, wanted, text):
                         found[physical_offset] = message
                     elif told is not None:
-                        problem = physical_offset, told
+                        problems[physical_offset] = told
                 if len(found) + len(absent.parts) >= count_max:
                     break
         absent.require_none()
-        if problem is not None and not found:
-            raise RecordDamaged(
-                f"the message with key {text!r} of topic {wanted!r} {problem[1]}",
-                physical_offset=problem[0],
-                is_record=True,
-            )
-        return found
+        if not problems:
+            return found, None
+        told_of = f"with key {text!r} of topic {wanted!r}"
+        damage = self._damage.summary(told_of, [problems[place] for place in sorted(problems)])
+        if not found:
+            raise RecordDamaged(damage, physical_offset=min(problems), is_record=True)
+        return found, damage
 
     def _problem(
         self, message: StoredMessage | None, physical_offset: int, topic: str, key: str

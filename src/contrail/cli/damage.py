@@ -1,0 +1,32 @@
+"""What a command shows of messages some of which are damaged: the sound ones, then the damage."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from contrail.client.message import ReceivedMessage
+from contrail.errors import MessageDamaged
+
+
+class DamageNoted:
+    """Takes sound messages and keeps what is told of the others, until they were shown."""
+
+    def __init__(self) -> None:
+        self._told: dict[str, None] = {}
+
+    def note(self, told: str) -> None:
+        """Keep words about a damaged message; the same are kept once."""
+        self._told[told] = None
+
+    def sound(self, ask: Callable[[], list[ReceivedMessage]]) -> list[ReceivedMessage]:
+        """The sound messages of an answer."""
+        try:
+            return ask()
+        except MessageDamaged as damage:
+            self.note(str(damage))
+            return list(damage.partial)
+
+    def require_none(self) -> None:
+        """Raises ``MessageDamaged`` if something was noted: a command ends with it, exit code 1."""
+        if self._told:
+            raise MessageDamaged("; ".join(self._told))
