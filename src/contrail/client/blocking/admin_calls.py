@@ -190,6 +190,8 @@ class AdminCalls(BlockingClient[_Twin]):
         """The messages that carry a producer's id, oldest first; a retried send may be there twice.
 
         Raises:
+            MessageDamaged: some are damaged; it has the sound ones. With ``allow_partial`` only
+                if none is sound.
             SomeFailed: not every broker answered.
         """
         return self._run(
@@ -213,6 +215,8 @@ class AdminCalls(BlockingClient[_Twin]):
         Brokers return 64 at most for one key; narrow the time to see others.
 
         Raises:
+            MessageDamaged: some are damaged; it has the sound ones. With ``allow_partial`` only
+                if none is sound.
             SomeFailed: not every broker answered.
         """
         return self._run(
