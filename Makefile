@@ -14,7 +14,7 @@ KERNELS := $(VENV)/.kernels-$(or $(CONTRAIL_KERNELS),auto)
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup demo test test-all check bench bench-compare bench-quick torture docs clean
+.PHONY: help setup demo test test-all check bench bench-compare bench-quick torture docs status clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -59,7 +59,10 @@ torture: setup ## the long campaigns, or one of them: make torture CAMPAIGN=bit_
 	$(BIN)/python -m scripts.torture "$(CAMPAIGN)" "$(SEED)"
 
 docs: setup ## check the docs: links resolve, examples run, references are complete
-	$(BIN)/python -m pytest -q tests/house/test_docs.py tests/house/test_documented.py
+	$(BIN)/python -m pytest -q tests/house/test_docs.py tests/house/test_documented.py tests/house/test_status.py
+
+status: setup ## write docs/status.md and the ledger from the clauses of docs/status and the marks on tests
+	$(BIN)/python -m scripts.status
 
 clean: ## remove everything that was built, the environment included
 	rm -rf $(VENV) build dist src/*.egg-info .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis .torture

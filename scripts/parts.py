@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +107,7 @@ def all_test_files(root: Path = ROOT) -> list[str]:
     return sorted(path.relative_to(root).as_posix() for path in (root / "tests").rglob("test_*.py"))
 
 
-def is_selected(marks: set[str], expression: str) -> bool:
+def is_selected(marks: Collection[str], expression: str) -> bool:
     """Whether a test with these marks is run under an expression of `[not] mark and …`."""
     for term in expression.split(" and "):
         word, _, name = term.rpartition(" ")

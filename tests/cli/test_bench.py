@@ -14,6 +14,7 @@ from tests.cli.diagnosed import Site
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
 
 
+@pytest.mark.proves("cli.commands.client-top-bench")
 @pytest.mark.parametrize(
     ("mode", "batch"), [("sync", "1"), ("async", "1"), ("oneway", "1"), ("sync", "10")]
 )
@@ -43,6 +44,7 @@ def test_a_rate_is_kept_and_progress_goes_to_standard_error(cluster: LocalCluste
         assert 1 <= site.admin.topic_stats(site.topic).count <= 54
 
 
+@pytest.mark.proves("cli.commands.client-top-bench")
 def test_consumption_is_measured_from_the_birth_of_messages(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         site.send(30)
@@ -81,6 +83,7 @@ def test_a_load_that_is_interrupted_tells_its_figures(cluster: LocalCluster, wha
     assert result["interrupted"] and result["messages"] > 0 and result["seconds"] < 600
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     on = ("-n", cluster.namesrv)
     one_line(contrail("bench", "send", "nothing", *on), 5, "'nothing'")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contrail.testing import LocalCluster
 from tests.cli.running import contrail, done, one_line, valid_json
 
 
+@pytest.mark.proves("cli.commands.status")
 def test_one_broker_or_all_are_shown(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     rows = valid_json("broker-status", "broker", "status", "all", *at)
@@ -31,6 +34,7 @@ def test_settings_are_shown_with_when_a_change_counts(cluster: LocalCluster) -> 
     assert "traceOn" in text and "listenPort" not in text
 
 
+@pytest.mark.proves("cli.commands.status")
 def test_a_setting_is_changed_after_the_plan_was_agreed_to(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     change = ["broker", "config", "all", "--set", "shortPollingTimeMills=777", *at]
@@ -48,6 +52,7 @@ def test_a_setting_is_changed_after_the_plan_was_agreed_to(cluster: LocalCluster
     assert (row["value"], row["before"]) == ("777", None)
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     for command in ("status", "config"):

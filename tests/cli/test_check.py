@@ -19,6 +19,7 @@ def checked(cluster: LocalCluster, what: str, *arguments: str) -> Finished:
     return finished
 
 
+@pytest.mark.proves("cli.commands.check")
 def test_lag_is_judged_by_two_limits(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         site.commit(0)
@@ -36,6 +37,7 @@ def test_lag_is_judged_by_two_limits(cluster: LocalCluster) -> None:
         assert site.group in [one["name"] for one in everyone.json["metrics"]]
 
 
+@pytest.mark.proves("cli.commands.check")
 def test_dead_letters_are_counted(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         limits = ("--warn", "0", "--crit", "5")
@@ -50,6 +52,7 @@ def test_dead_letters_are_counted(cluster: LocalCluster) -> None:
         assert all_groups.json["code"] == WARNING == all_groups.code
 
 
+@pytest.mark.proves("cli.commands.check")
 def test_disks_are_measured_in_percent(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -65,6 +68,7 @@ def test_disks_are_measured_in_percent(
     assert (critical.code, critical.json["status"]) == (CRITICAL, "CRITICAL")
 
 
+@pytest.mark.proves("cli.commands.every-command")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

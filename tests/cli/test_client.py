@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from contrail import Message, Producer
 from contrail.testing import LocalCluster, eventually
 from tests.cli.diagnosed import Site
 from tests.cli.running import contrail, done, one_line, valid_json
 
 
+@pytest.mark.proves("cli.commands.client-top-bench")
 def test_producers_and_consumers_are_listed_with_their_groups(cluster: LocalCluster) -> None:
     on = ("-n", cluster.namesrv)
     payer = Producer("payers", cluster.namesrv, instance_name="payer")
@@ -37,6 +40,7 @@ def test_producers_and_consumers_are_listed_with_their_groups(cluster: LocalClus
         assert (shown["produces_for"], shown["consumes_for"]) == (["payers"], [])
 
 
+@pytest.mark.proves("cli.commands.client-top-bench")
 def test_a_consumer_shows_its_queues_rates_and_settings(cluster: LocalCluster) -> None:
     with Site(cluster) as site, site.members((site.topic, "red || blue")) as (member,):
         site.send(6, tags="red")
@@ -57,6 +61,7 @@ def test_a_consumer_shows_its_queues_rates_and_settings(cluster: LocalCluster) -
         assert "MainThread\n" in told and "tests/cli/test_client.py" in told
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     on = ("-n", cluster.namesrv)
     one_line(contrail("client", "list", *on, "--group", "nobody"), 5, "'nobody'")

@@ -12,6 +12,7 @@ from contrail.testing.cluster import free_port
 from tests.cli.running import check_json, contrail, done, one_line, valid_json
 
 
+@pytest.mark.proves("cli.commands.status", "cli.small-rules.server-start")
 def test_every_broker_is_shown_with_its_figures_and_there_are_totals(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     done("topic", "create", "figures", "--queues", "1", *at)
@@ -55,6 +56,7 @@ def test_a_broker_that_does_not_answer_is_shown_all_the_same(
     assert "does not answer" in capsys.readouterr().out
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     unknown = contrail("cluster", "status", "--cluster", "none", "-n", cluster.namesrv)
     one_line(unknown, 5, "'none'", "DefaultCluster")

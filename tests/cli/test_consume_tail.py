@@ -87,6 +87,7 @@ def next_line(child: subprocess.Popen[bytes]) -> bytes:
 # tail
 
 
+@pytest.mark.proves("cli.commands.consume")
 def test_the_newest_messages_of_all_queues_are_shown_in_their_order(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -98,6 +99,7 @@ def test_the_newest_messages_of_all_queues_are_shown_in_their_order(
     assert tail(cluster, topic, "-o", "earliest", "-c", "2") == everything[:2]
 
 
+@pytest.mark.proves("cli.commands.consume")
 def test_reading_starts_at_a_time_or_at_an_offset(cluster: LocalCluster, topic: str) -> None:
     everything = stored(cluster, topic)
     first_ms = min(one.store_timestamp_ms for one in everything)
@@ -118,6 +120,7 @@ def test_one_queue_and_two_topics_can_be_read(cluster: LocalCluster, topic: str)
     assert tail(cluster, topic, other, "-o", "-2") == ["m7", "elsewhere"]
 
 
+@pytest.mark.proves("cli.commands.consume")
 def test_brokers_filter_by_tags_and_by_sql(cluster: LocalCluster, topic: str) -> None:
     everything = ("-o", "earliest")
     assert tail(cluster, topic, *everything, "--tags", "odd") == ["m1", "m3", "m5", "m7"]
@@ -172,6 +175,7 @@ def test_a_reader_who_has_seen_enough_ends_it_quietly(cluster: LocalCluster) -> 
 # consume
 
 
+@pytest.mark.proves("cli.commands.consume")
 def test_a_group_gets_each_message_once(cluster: LocalCluster, topic: str) -> None:
     group = fresh("group")
     first = consume(cluster, topic, group, "-c", "3")
@@ -212,6 +216,7 @@ def test_a_member_gets_what_others_gave_back(cluster: LocalCluster, topic: str) 
     assert again["topic"] == topic
 
 
+@pytest.mark.proves("cli.commands.consume")
 def test_an_interrupted_member_has_committed_what_it_printed(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -279,6 +284,7 @@ class KeepingPrinter:
 # Wrong input.
 
 
+@pytest.mark.proves("cli.commands.every-command")
 @pytest.mark.parametrize("name", ["tail", "consume"])
 @pytest.mark.parametrize(
     ("arguments", "words"),
@@ -328,6 +334,7 @@ def test_a_topic_that_may_not_be_read_is_told_in_one_line(cluster: LocalCluster)
         one_line(contrail(*arguments, topic, "-e", "-n", cluster.namesrv), 2, topic, "read")
 
 
+@pytest.mark.proves("client.undecodable.delivered")
 def test_what_cannot_be_decoded_is_shown_with_its_error_and_the_rest_too(
     cluster: LocalCluster,
 ) -> None:

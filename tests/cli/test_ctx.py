@@ -14,6 +14,7 @@ from contrail.testing import LocalCluster
 from tests.cli.running import contrail, done, one_line, valid_json
 
 
+@pytest.mark.proves("cli.commands.contexts")
 def test_the_first_context_is_in_use_and_another_can_be(cluster: LocalCluster) -> None:
     done("ctx", "add", "here", cluster.namesrv)
     done("ctx", "add", "there", "192.0.2.1:9876;192.0.2.2:9876")
@@ -25,6 +26,7 @@ def test_the_first_context_is_in_use_and_another_can_be(cluster: LocalCluster) -
     assert done("topic", "list", "--ctx", "here").code == 0
 
 
+@pytest.mark.proves("cli.commands.contexts")
 def test_what_is_said_on_the_command_line_is_stronger_than_the_environment(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

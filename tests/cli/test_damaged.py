@@ -65,6 +65,9 @@ def damage(root: Path, body: bytes, at_byte: int = 0) -> tuple[int, int]:
     return start, start + int.from_bytes(data[start : start + 4], "big")
 
 
+@pytest.mark.proves(
+    "store.damage.told", "store.damage.query-key-answers", "store.damage.same-range"
+)
 def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -122,6 +125,7 @@ def test_a_damaged_message_is_told_of_everywhere_and_can_be_replaced(
         assert "was damaged, and was replaced" in failed.err, (command, failed)
 
 
+@pytest.mark.proves("store.damage.query-key-answers")
 def test_sound_messages_of_a_key_are_shown_and_damaged_ones_told_of(cluster: LocalCluster) -> None:
     broker, where = cluster.brokers[0], ("-n", cluster.namesrv)
     root = Path(broker.properties()["storePathRootDir"])
@@ -165,6 +169,7 @@ def test_sound_messages_of_a_key_are_shown_and_damaged_ones_told_of(cluster: Loc
         assert {one.body.decode() for one in partial} == sound
 
 
+@pytest.mark.proves("store.damage.told", "store.damage.flipped-head")
 def test_a_message_whose_topic_was_damaged_is_told_of_and_replaced(
     cluster: LocalCluster, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -82,6 +82,7 @@ def _wait_for_topic(namesrv: str, topic: str) -> None:
         eventually(lambda: topic in admin.topics(), "the topic's route")
 
 
+@pytest.mark.proves("cli.commands.dev")
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 def test_it_serves_clients_until_a_signal_and_leaves_nothing_behind(
     how: signal.Signals, temporary_folders: Path
@@ -102,6 +103,7 @@ def test_it_serves_clients_until_a_signal_and_leaves_nothing_behind(
     assert list(temporary_folders.iterdir()) == []
 
 
+@pytest.mark.proves("cli.commands.dev")
 def test_a_folder_is_kept_and_continued(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     for number in range(2):
@@ -125,6 +127,7 @@ def test_settings_of_the_broker_are_taken() -> None:
             assert admin.broker_config("mine")["regionId"] == "desk"
 
 
+@pytest.mark.proves("cli.commands.dev")
 def test_it_tells_a_person_the_addresses_and_what_to_try(temporary_folders: Path) -> None:
     with dev("--port", "0") as process:
         assert process.stdout is not None
@@ -145,6 +148,7 @@ def test_it_tells_a_person_the_addresses_and_what_to_try(temporary_folders: Path
     assert str(temporary_folders) in text and "--folder DIR keeps it" in text
 
 
+@pytest.mark.proves("cli.administration.newcomer")
 def test_the_newcomers_page_does_what_it_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,6 +189,7 @@ def _split(address: str) -> tuple[str, int]:
     return host, int(port)
 
 
+@pytest.mark.proves("cli.commands.dev")
 def test_the_second_signal_ends_it_at_once_and_the_folder_goes_all_the_same(
     temporary_folders: Path,
 ) -> None:
@@ -223,6 +228,7 @@ def test_a_port_that_somebody_has_is_named_with_the_way_out(temporary_folders: P
     assert list(temporary_folders.iterdir()) == []
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_settings_are_one_line(temporary_folders: Path, tmp_path: Path) -> None:
     one_line(contrail("dev", "--set", "brokerName"), 2, "NAME=VALUE")
     assert "say --broker-port" in failure("--port", "0", "--set", "listenPort=1")

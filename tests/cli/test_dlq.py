@@ -41,6 +41,7 @@ def replayed(cluster: LocalCluster, topic: str) -> list[bytes]:
     return [one.body for one in found if "CONTRAIL_REPLAY_COUNT" in one.properties]
 
 
+@pytest.mark.proves("cli.commands.dlq")
 def test_groups_with_dead_letters_are_listed(cluster: LocalCluster, group: str) -> None:
     rows = valid_json("dlq-list", "dlq", "list", "-n", cluster.namesrv)
     (row,) = [row for row in rows if row["group"] == group]
@@ -50,6 +51,7 @@ def test_groups_with_dead_letters_are_listed(cluster: LocalCluster, group: str) 
     assert [line.split()[1] for line in lines if line.split()[:1] == [group]] == ["3"]
 
 
+@pytest.mark.proves("cli.commands.dlq")
 def test_letters_are_shown_with_origin_reason_and_body(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
@@ -82,6 +84,7 @@ def test_letters_are_chosen_by_tag_key_id_time_and_count(cluster: LocalCluster, 
     assert len(bodies("-c", "2")) == 2
 
 
+@pytest.mark.proves("cli.commands.dlq")
 def test_letters_go_back_to_where_they_came_from(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
@@ -189,6 +192,7 @@ def test_browsing_beyond_the_end_ends_there(cluster: LocalCluster, topic: str) -
     assert found == [b"only"]
 
 
+@pytest.mark.proves("cli.commands.dlq")
 def test_letters_are_written_to_a_file(
     cluster: LocalCluster, group: str, topic: str, tmp_path: Path
 ) -> None:
@@ -223,6 +227,7 @@ def test_letters_are_written_to_standard_output(cluster: LocalCluster, group: st
     one_line(contrail(*export, "--json"), 2, "FILE - and --json")
 
 
+@pytest.mark.proves("cli.commands.every-command")
 @pytest.mark.parametrize("command", [["show"], ["replay", "--yes"], ["export"]])
 def test_wrong_input_is_told_in_one_line(
     cluster: LocalCluster, command: list[str], tmp_path: Path
@@ -249,6 +254,7 @@ def test_other_wrong_input_is_told_in_one_line(cluster: LocalCluster, group: str
     one_line(contrail("dlq", "export", group, "/nowhere/x", *where), 2, "/nowhere/x")
 
 
+@pytest.mark.proves("apache.notes.dead-letter-perm")
 def test_closed_dead_letters_name_the_setting_and_the_command_that_opens_them(
     cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -34,6 +34,7 @@ def test_all_is_well_with_a_group_that_consumes(cluster: LocalCluster) -> None:
     assert told.out.startswith("All well: 2 brokers and 1 groups.")
 
 
+@pytest.mark.proves("cli.commands.doctor")
 def test_a_group_without_members_is_told_with_what_waits(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         site.commit(0)
@@ -89,6 +90,7 @@ def test_members_that_want_different_topics_leave_queues_to_nobody(cluster: Loca
             mend(orphans)
 
 
+@pytest.mark.proves("cli.commands.doctor")
 def test_members_that_want_different_tags_are_told_with_what_each_says(
     cluster: LocalCluster,
 ) -> None:
@@ -118,6 +120,7 @@ def test_members_that_disagree_about_the_message_model(
             mend(found)
 
 
+@pytest.mark.proves("cli.commands.doctor")
 def test_a_handler_that_waits_for_ever(cluster: LocalCluster) -> None:
     ended = threading.Event()
     with Site(cluster) as site:
@@ -249,6 +252,7 @@ def test_every_finding_is_documented() -> None:
     assert [finding for finding in FINDINGS if finding not in rows] == []
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     doctor = ("doctor", "-n", cluster.namesrv)
     one_line(contrail(*doctor, "--group", "nobody"), 5, "'nobody'", "contrail group list")

@@ -87,6 +87,7 @@ def test_a_broker_that_takes_connections_and_does_not_answer(
         assert diagnosed(cluster) == {}
 
 
+@pytest.mark.proves("cli.commands.doctor")
 def test_an_address_that_nobody_can_reach(cluster: LocalCluster, impatient: None) -> None:
     # A name that nobody may ever have, as containers have names that nobody else knows.
     with registered(cluster, "broker.invalid:10911"):
@@ -96,6 +97,7 @@ def test_an_address_that_nobody_can_reach(cluster: LocalCluster, impatient: None
     assert found["fix"] == "contrail broker -c broker.conf --set brokerIP1=ADDRESS"
 
 
+@pytest.mark.proves("cli.commands.doctor")
 def test_name_servers_that_disagree_and_one_that_is_away(tmp_path: Path) -> None:
     with LocalCluster(nameservers=2, folder=tmp_path / "cluster") as cluster:
         assert diagnosed(cluster) == {}

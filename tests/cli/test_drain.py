@@ -78,6 +78,7 @@ def test_a_count_is_quiet_from_its_last_move_on_and_may_begin_anew() -> None:
     assert stillness.moved == 7
 
 
+@pytest.mark.proves("cli.commands.drain", "broker.permissions.write-bit")
 def test_no_send_fails_while_a_broker_is_drained_restarted_and_taken_back(
     cluster: LocalCluster,
 ) -> None:
@@ -127,6 +128,7 @@ def test_an_interrupted_drain_tells_how_the_broker_is_left(
     done("broker", "undrain", "broker-b", *at)
 
 
+@pytest.mark.proves("cli.commands.drain")
 def test_a_broker_that_is_still_written_to_is_not_called_drained(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     done("topic", "create", "busy", "--broker", "broker-b", *at)

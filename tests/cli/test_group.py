@@ -44,6 +44,7 @@ def test_a_group_is_made_and_changed_by_what_is_said(cluster: LocalCluster) -> N
     assert "different settings" in done("group", "describe", "made", *at).out
 
 
+@pytest.mark.proves("cli.commands.group")
 def test_groups_are_listed_with_members_and_lag(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "listed")
@@ -57,6 +58,7 @@ def test_groups_are_listed_with_members_and_lag(cluster: LocalCluster) -> None:
     assert "CID_RMQ_SYS_TRANS" in done("group", "list", "--internal", *at).out
 
 
+@pytest.mark.proves("cli.commands.group")
 def test_members_subscriptions_and_disagreements_are_told(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "argued")
@@ -87,6 +89,7 @@ def test_members_subscriptions_and_disagreements_are_told(cluster: LocalCluster)
         one_line(refused, 1, "2 members on line", "--force")
 
 
+@pytest.mark.proves("cli.commands.group")
 def test_lag_is_told_by_queue(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "lagging")
@@ -101,6 +104,7 @@ def test_lag_is_told_by_queue(cluster: LocalCluster) -> None:
     assert "lag of laggards: 6" in done("group", "lag", "laggards", "--topic", "lagging", *at).out
 
 
+@pytest.mark.proves("cli.commands.group")
 def test_seek_goes_to_both_ends_a_time_and_an_offset(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "sought")
@@ -198,6 +202,7 @@ def test_seek_tells_what_was_moved_before_a_broker_failed(
     assert [row["moved"] for row in told.json["queues"]] == [True, True, True, False]
 
 
+@pytest.mark.proves("cli.commands.group")
 def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "cloned")
@@ -218,6 +223,7 @@ def test_clone_puts_another_group_where_the_first_one_is(cluster: LocalCluster) 
     )
 
 
+@pytest.mark.proves("cli.commands.group")
 def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "forgotten")
@@ -236,6 +242,7 @@ def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
     one_line(contrail("group", "describe", "doomed", *at), 5, "'doomed'", "group create doomed")
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     for command in (
@@ -270,6 +277,7 @@ def test_a_place_that_is_none_is_named(cluster: LocalCluster) -> None:
     one_line(contrail("group", "lag", "placed", "--topic", "nowhere", *at), 5, "'nowhere'")
 
 
+@pytest.mark.proves("broker.system-names.operator-s-request")
 def test_groups_and_topics_of_the_system_are_no_operators_to_change(cluster: LocalCluster) -> None:
     group = "CID_RMQ_SYS_TRANS"
     topics = (f"%RETRY%{group}", f"%DLQ%{group}", "SCHEDULE_TOPIC_XXXX", "rmq_sys_mine")

@@ -46,6 +46,7 @@ def sent(cluster: LocalCluster, topic: str, body: bytes = b"paid 5") -> SendRece
 # get
 
 
+@pytest.mark.proves("cli.commands.message")
 def test_a_message_is_got_by_either_id(cluster: LocalCluster, topic: str) -> None:
     receipt = sent(cluster, topic)
     where = ("-n", cluster.namesrv)
@@ -92,6 +93,7 @@ def test_an_id_of_a_broker_elsewhere_is_told_by_its_address(
 # find
 
 
+@pytest.mark.proves("cli.commands.message")
 def test_messages_are_found_by_key_and_time(cluster: LocalCluster, topic: str) -> None:
     first, second = sent(cluster, topic, b"one"), sent(cluster, topic, b"two")
     find = ("message", "find", topic, "--key", "o-2", "-n", cluster.namesrv)
@@ -104,6 +106,7 @@ def test_messages_are_found_by_key_and_time(cluster: LocalCluster, topic: str) -
     assert len(valid_json("message-find", *find, "--since", "2020-01-01")) == 2
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 def test_the_key_may_stand_behind_the_topic(cluster: LocalCluster, topic: str) -> None:
     sent(cluster, topic, b"one")
     at = ("-f", "%b\\n", "-n", cluster.namesrv)
@@ -113,6 +116,7 @@ def test_the_key_may_stand_behind_the_topic(cluster: LocalCluster, topic: str) -
         one_line(contrail("message", "find", topic, *key, *at), 2, f"message find {topic} KEY")
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_finds_are_told_in_one_line(cluster: LocalCluster, topic: str) -> None:
     find = ("message", "find", "--key", "k")
     where = ("-n", cluster.namesrv)
@@ -164,6 +168,7 @@ def kinds(story: dict[str, object]) -> list[object]:
     return [step["kind"] for step in steps]
 
 
+@pytest.mark.proves("cli.commands.message")
 def test_the_way_of_a_message_to_the_dead_letters_is_drawn(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -202,6 +207,7 @@ def test_the_way_of_a_message_to_the_dead_letters_is_drawn(
     assert valid_json("message-trace", *by_place, *where) == [story]
 
 
+@pytest.mark.proves("cli.commands.message")
 def test_without_any_client_trace_the_broker_and_the_offsets_tell(
     cluster: LocalCluster, topic: str
 ) -> None:

@@ -108,6 +108,7 @@ def write_lists(folder: Path) -> None:
     (folder / "topics.txt").write_text("no list")
 
 
+@pytest.mark.proves("house.folded.mqadmin-facts", "cli.administration.mqadmin")
 @pytest.mark.parametrize(("line", "patterns"), RIGHT, ids=[line for line, _ in RIGHT])
 def test_a_command_prints_what_is_there(
     place: Place, tmp_path: Path, line: str, patterns: list[str]
@@ -123,6 +124,7 @@ def test_a_command_prints_what_is_there(
         assert re.search(pattern, finished.out, re.MULTILINE), (pattern, finished.out)
 
 
+@pytest.mark.proves("cli.administration.mqadmin")
 @pytest.mark.parametrize(("line", "code", "named"), WRONG, ids=[line for line, _, _ in WRONG])
 def test_wrong_input_is_one_line(
     place: Place, tmp_path: Path, line: str, code: int, named: str
@@ -131,6 +133,7 @@ def test_wrong_input_is_one_line(
     one_line(mqadmin(place.namesrv, place.words(line)), code, named)
 
 
+@pytest.mark.proves("cli.administration.mqadmin")
 def test_every_command_is_tried_rightly_and_wrongly() -> None:
     # One never ends; it has a test of its own.
     assert {line.split()[0] for line, _ in RIGHT} == set(COMMANDS) - {"clusterRT"}
@@ -184,6 +187,7 @@ def test_exported_files_hold_topics_groups_settings_and_figures(
     assert "totalNormalInTps" in metrics["totalData"]["totalTps"]
 
 
+@pytest.mark.proves("house.folded.mqadmin-facts")
 def test_a_message_is_sent_again_by_its_id(place: Place) -> None:
     words = ["queryMsgById", "-t", "Orders", "-i", place.receipts[1].message_id, "-s", "true"]
     finished = mqadmin(place.namesrv, words)

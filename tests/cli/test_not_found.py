@@ -219,16 +219,19 @@ def run(line: str, namesrv: str, folder: Path) -> Finished:
     return contrail(*words, *named)
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 def test_every_command_has_its_row() -> None:
     assert set(LINES) == set(leaves())
     assert set(MQADMIN_LINES) == set(MQADMIN)
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize("line", told(LINES))
 def test_what_is_not_there_is_exit_code_5_and_one_line(line: str, at: str, folder: Path) -> None:
     _require_not_found(run(line, at, folder), line)
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize("line", told(MQADMIN_LINES))
 def test_apaches_commands_follow_the_same_rule(line: str, at: str, folder: Path) -> None:
     _require_not_found(run(f"mqadmin {line}", at, folder), line)
@@ -242,6 +245,7 @@ def _require_not_found(finished: Finished, line: str) -> None:
     assert re.search(rf"absent|{ID}|TRACE|99|\b9\b|members", lines[0]), (line, lines[0])
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize(
     "line",
     [

@@ -38,6 +38,7 @@ def refused(code: ResponseCode) -> ContrailError:
     return BrokerRefused("broker-a refused", code=code, remark="")
 
 
+@pytest.mark.proves("cli.commands.exit-codes")
 @pytest.mark.parametrize(
     ("error", "code"),
     [
@@ -84,6 +85,7 @@ def completed(words: str) -> list[str]:
     return done.stdout.split()
 
 
+@pytest.mark.proves("cli.commands.completion")
 def test_commands_and_options_are_completed() -> None:
     assert {"topic", "group", "send", "dev"} <= set(completed("contrail "))
     assert completed("contrail topic sh") == ["shrink"]
@@ -113,11 +115,13 @@ def test_topics_and_groups_are_completed(cluster: LocalCluster) -> None:
     assert completed("contrail topic describe -n nowhere compl") == []
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 def test_the_version_is_one_line() -> None:
     finished = contrail("--version")
     assert (finished.code, finished.out) == (0, f"contrail {__version__}\n")
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize(
     "words", ["", "help", "topic", "topic create", "store dump", "broker drain"]
 )
@@ -128,6 +132,7 @@ def test_help_is_what_the_flag_shows(words: str) -> None:
     assert by_flag.out == by_word.out and "Usage: " in by_word.out
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 def test_help_has_help_of_its_own() -> None:
     told = contrail("help", "help").out
     assert told.startswith("Usage: contrail help [COMMAND]...")

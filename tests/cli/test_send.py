@@ -21,6 +21,7 @@ from tests.cli.running import check_json, contrail, done, one_line
 NOBODY = "127.0.0.1:9"
 
 
+@pytest.mark.proves("cli.commands.send")
 def test_arguments_are_sent_and_each_is_answered_with_its_place(cluster: LocalCluster) -> None:
     topic = make_topic(cluster)
     finished = done("send", topic, "one", "two", "-n", cluster.namesrv)
@@ -31,6 +32,7 @@ def test_arguments_are_sent_and_each_is_answered_with_its_place(cluster: LocalCl
     assert [ids[line.split()[0]] for line in lines] == [b"one", b"two"]
 
 
+@pytest.mark.proves("cli.commands.send")
 def test_lines_of_standard_input_are_bodies(cluster: LocalCluster) -> None:
     topic = make_topic(cluster)
     for arguments in ([topic], [topic, "-"]):
@@ -40,6 +42,7 @@ def test_lines_of_standard_input_are_bodies(cluster: LocalCluster) -> None:
     assert bodies == sorted([b"a", b"b c", "grün".encode()] * 2)
 
 
+@pytest.mark.proves("cli.commands.send")
 def test_files_are_sent_byte_for_byte(cluster: LocalCluster, tmp_path: Path) -> None:
     topic = make_topic(cluster)
     raw, rows = tmp_path / "raw", tmp_path / "rows"
@@ -109,6 +112,7 @@ def test_a_repeated_body_goes_in_batches(cluster: LocalCluster) -> None:
     assert len(stored(cluster, topic)) == 450
 
 
+@pytest.mark.proves("cli.commands.send")
 def test_a_rate_is_kept(cluster: LocalCluster) -> None:
     topic = make_topic(cluster)
     began_s = time.monotonic()
@@ -148,6 +152,7 @@ def test_what_cannot_be_sent_is_counted_and_the_rest_is_sent(
     assert sorted(one.body for one in stored(cluster, topic)) == [b"last", b"small"]
 
 
+@pytest.mark.proves("cli.commands.every-command")
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -173,6 +178,7 @@ def test_wrong_input_is_told_in_one_line(
     one_line(contrail("send", topic, *arguments, "-n", cluster.namesrv), code, *words)
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

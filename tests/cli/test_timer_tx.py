@@ -42,6 +42,9 @@ def unsealed(handle: str | None) -> str:
 # timer
 
 
+@pytest.mark.proves(
+    "cli.commands.timer-and-tx", "broker.system-names.paged-reads", "broker.small-rules.timer-list"
+)
 def test_messages_that_wait_are_listed_by_their_time(cluster: LocalCluster, topic: str) -> None:
     now_ms = SystemClock().now_ms()
     late, soon, level, over = put(
@@ -67,6 +70,7 @@ def test_messages_that_wait_are_listed_by_their_time(cluster: LocalCluster, topi
     assert "level 17" in text and "its time" in text and over.message_id not in text
 
 
+@pytest.mark.proves("broker.small-rules.timer-list")
 @pytest.mark.parametrize(
     ("properties", "due_ms"),
     [
@@ -104,6 +108,7 @@ def test_brokers_tell_how_many_wait_for_each_topic(cluster: LocalCluster, topic:
     assert "more timed messages: read on with --scan" in unread.err
 
 
+@pytest.mark.proves("cli.commands.timer-and-tx")
 @pytest.mark.parametrize("by", ["handle", "id", "unsealed handle"])
 def test_a_message_is_taken_back(cluster: LocalCluster, topic: str, by: str) -> None:
     gone, kept = put(
@@ -140,6 +145,7 @@ def test_messages_of_one_id_are_listed_and_taken_back_one_by_one(
     eventually(lambda: len(waiting(cluster, topic)) == 1, "the recall")
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_timer_input_is_told_in_one_line(cluster: LocalCluster, topic: str) -> None:
     where = ("-n", cluster.namesrv)
     (level,) = put(cluster, Message(topic, b"x", delay_level=18))
@@ -194,6 +200,7 @@ def open_ids(cluster: LocalCluster, topic: str) -> list[str]:
     return [row["transaction_id"] for row in rows]
 
 
+@pytest.mark.proves("cli.commands.timer-and-tx")
 def test_open_transactions_are_listed(cluster: LocalCluster, topic: str, half: str) -> None:
     (row,) = valid_json("tx-list", "tx", "list", "--topic", topic, "-n", cluster.namesrv)
     assert row["transaction_id"] == half and row["topic"] == topic
@@ -202,6 +209,7 @@ def test_open_transactions_are_listed(cluster: LocalCluster, topic: str, half: s
     assert half in text and topic in text
 
 
+@pytest.mark.proves("cli.commands.timer-and-tx")
 @pytest.mark.parametrize(
     ("command", "word", "bodies"),
     [("commit", "committed", [b"half"]), ("rollback", "rolled back", [])],

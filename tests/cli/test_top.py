@@ -9,11 +9,14 @@ import subprocess
 import sys
 import time
 
+import pytest
+
 from contrail.testing import LocalCluster
 from tests.cli.diagnosed import Site
 from tests.cli.running import contrail, done, one_line, valid_json
 
 
+@pytest.mark.proves("cli.commands.client-top-bench")
 def test_one_frame_has_brokers_topics_and_groups(cluster: LocalCluster) -> None:
     with Site(cluster) as site:
         site.commit(0)
@@ -31,6 +34,7 @@ def test_one_frame_has_brokers_topics_and_groups(cluster: LocalCluster) -> None:
         assert all(word in told for word in ("Brokers", "Topics", "Groups", site.group))
 
 
+@pytest.mark.proves("cli.commands.client-top-bench")
 def test_q_ends_the_live_view_and_gives_the_terminal_back(cluster: LocalCluster) -> None:
     ours, theirs = pty.openpty()
     command = ["top", "-n", cluster.namesrv, "--interval", "0.2"]
@@ -61,6 +65,7 @@ def _read_until(descriptor: int, wanted: bytes) -> None:
             seen += os.read(descriptor, 65_536)
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line() -> None:
     one_line(contrail("top", "--once", "-n", "127.0.0.1:1"), 4, "127.0.0.1:1")
     one_line(contrail("top", "--once", "-n", "no-port"), 2, "no-port")

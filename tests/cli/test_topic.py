@@ -26,6 +26,7 @@ def filled(cluster: LocalCluster, topic: str, queues: int, each: int = 1) -> Non
                     producer.send(Message(topic, b"filling"), queue=queue)
 
 
+@pytest.mark.proves("cli.commands.topic")
 def test_a_topic_has_the_same_queues_on_every_broker_or_is_on_one(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     told = valid_json(
@@ -78,6 +79,7 @@ def test_topics_are_listed_with_kinds_and_counts(cluster: LocalCluster) -> None:
     assert "counted" in done("topic", "list", "--stats", "--cluster", "DefaultCluster", *at).out
 
 
+@pytest.mark.proves("cli.commands.topic")
 def test_describe_shows_brokers_queues_and_groups(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "described", 1, each=2)
@@ -91,6 +93,7 @@ def test_describe_shows_brokers_queues_and_groups(cluster: LocalCluster) -> None
     assert "describers" in text and "queue_offset_max" in text and "broker-b" in text
 
 
+@pytest.mark.proves("cli.commands.topic")
 def test_a_topic_grows_and_never_shrinks_by_growing(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     done("topic", "create", "grown", "--queues", "2", "--order", *at)
@@ -103,6 +106,7 @@ def test_a_topic_grows_and_never_shrinks_by_growing(cluster: LocalCluster) -> No
     one_line(contrail("topic", "grow", "grown", "--queues", "3", *at), 2, "topic shrink grown")
 
 
+@pytest.mark.proves("cli.commands.topic")
 def test_a_topic_shrinks_in_two_steps_and_only_when_it_is_consumed(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "shrunk", 3, each=2)
@@ -212,6 +216,7 @@ def test_queues_may_be_read_again_if_a_message_came_as_they_were_taken_away(
         assert len(admin.queues("raced")) == 2
 
 
+@pytest.mark.proves("cli.commands.topic")
 def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     filled(cluster, "doomed", 2)
@@ -229,6 +234,7 @@ def test_deleting_shows_what_is_lost_and_asks(cluster: LocalCluster) -> None:
     one_line(contrail("topic", "describe", "doomed", *at), 5, "contrail topic create doomed")
 
 
+@pytest.mark.proves("cli.commands.every-command")
 def test_wrong_input_is_one_line(cluster: LocalCluster) -> None:
     at = ["-n", cluster.namesrv]
     for command in (

@@ -43,6 +43,7 @@ def test_all_commands_are_looked_at() -> None:
     assert {words[0] for words in EVERY} == COMMANDS.keys()
 
 
+@pytest.mark.proves("cli.commands.every-command")
 @pytest.mark.parametrize("words", [one for one in EVERY if one not in CHECKS], ids=" ".join)
 def test_an_unknown_option_is_one_line(words: list[str]) -> None:
     finished = contrail(*words, FLAG)

@@ -96,6 +96,7 @@ def copied(tmp_path: Path) -> Path:
     return copy
 
 
+@pytest.mark.proves("cli.administration.docs")
 def test_a_copy_of_a_running_broker_is_whole_and_starts(copied: Path, tmp_path: Path) -> None:
     folder = tmp_path / "restored"
     (folder / "broker-a").mkdir(parents=True)

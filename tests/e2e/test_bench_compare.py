@@ -30,6 +30,7 @@ def test_the_interval_is_that_of_the_median_by_order_statistics() -> None:
     assert (interval.low, interval.high) == (pytest.approx(1.13), pytest.approx(1.27))
 
 
+@pytest.mark.proves("broker.fast.bench-compare")
 @pytest.mark.parametrize(
     ("ratios", "instructions", "is_worse"),
     [

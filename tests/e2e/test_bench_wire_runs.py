@@ -40,11 +40,13 @@ def result(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return loaded_result
 
 
+@pytest.mark.proves("wire.speed.printed")
 def test_every_target_of_the_wire_has_a_row(result: dict[str, Any]) -> None:
     targets = [row["target"] for row in result["rows"] if row["target"]]
     assert targets == ["<= 6x", "<= 2x", "<= 3x", ">= 0.5x"]
 
 
+@pytest.mark.proves("wire.speed.printed")
 def test_every_row_has_figures_and_a_reference(result: dict[str, Any]) -> None:
     for row in result["rows"]:
         assert row["ours"]["best"] > 0, row["name"]

@@ -268,6 +268,7 @@ BUILDERS: dict[RequestCode, Callable[[Names], Asked]] = {
 }
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_every_data_code_is_tried() -> None:
     data = {code for code, kind in CODE_CLASSES.items() if kind is CodeClass.DATA}
     assert data == set(BUILDERS), "tell how a new data request is made, or take an old one out"
@@ -441,6 +442,7 @@ def _beyond(before: Counter[str], after: Counter[str], growth_max: int) -> dict[
     }
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_no_request_grows_a_table_of_a_broker_by_its_names(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, record_property: Callable[..., None]
 ) -> None:
@@ -456,6 +458,7 @@ def test_no_request_grows_a_table_of_a_broker_by_its_names(
     assert grown == {}
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_no_request_grows_a_table_of_a_nameserver_by_its_names(
     cluster: LocalCluster, record_property: Callable[..., None]
 ) -> None:

@@ -50,6 +50,7 @@ def members(broker: Asker, group: str) -> list[str]:
     return sorted(json.loads(body)["consumerIdList"])
 
 
+@pytest.mark.proves("broker.clients.group-changes")
 def test_members_of_a_group_are_told_when_one_joins_and_when_one_leaves(broker: Asker) -> None:
     port = broker.broker.port
     changed = RequestCode.NOTIFY_CONSUMER_IDS_CHANGED
@@ -68,6 +69,7 @@ def test_members_of_a_group_are_told_when_one_joins_and_when_one_leaves(broker: 
     assert gone.code == ResponseCode.SYSTEM_ERROR
 
 
+@pytest.mark.proves("broker.clients.reset")
 def test_a_reset_sends_the_next_pull_to_its_place(broker: Asker) -> None:
     for number in range(6):
         broker.stored("again", b"%d" % number)
@@ -85,6 +87,7 @@ def test_a_reset_sends_the_next_pull_to_its_place(broker: Asker) -> None:
     assert broker.offset_of("rewound", "again") == 2
 
 
+@pytest.mark.proves("broker.clients.reset-told", "kinds.order.reset")
 def test_clients_are_told_of_a_reset_when_they_keep_the_offsets() -> None:
     properties = {"useServerSideResetOffset": "false"}
     with LocalCluster(properties=properties) as clients_keep:
@@ -104,6 +107,7 @@ def test_clients_are_told_of_a_reset_when_they_keep_the_offsets() -> None:
     assert (notice.fields["group"], notice.fields["topic"]) == ("team", "moved")
 
 
+@pytest.mark.proves("broker.clients.persisted")
 def test_offsets_reach_their_file_within_five_seconds(cluster: LocalCluster, broker: Asker) -> None:
     broker.stored("written", b"x")
     broker.make_group("diligent")
@@ -122,6 +126,7 @@ def _written_offset(path: Path) -> int | None:
     return table.get("written@diligent", {}).get("0")  # type: ignore[no-any-return]
 
 
+@pytest.mark.proves("broker.pull.filters-persisted", "broker.clients.persisted-at-stop")
 def test_filters_offsets_and_topics_are_there_after_a_restart(tmp_path: Path) -> None:
     with LocalCluster(folder=tmp_path) as first:
         broker = Asker(first)
@@ -157,6 +162,7 @@ def _heartbeat(group: str, subscription: dict[str, object]) -> bytes:
     return json.dumps({"clientID": "me", "consumerDataSet": [consumer]}).encode()
 
 
+@pytest.mark.proves("broker.clients.lock-expiry", "kinds.order.fifo")
 def test_a_lock_is_free_for_others_a_minute_after_its_owner_fell_silent(
     cluster: LocalCluster, broker: Asker
 ) -> None:
@@ -184,6 +190,7 @@ def test_a_lock_is_free_for_others_a_minute_after_its_owner_fell_silent(
     assert lock("first")
 
 
+@pytest.mark.proves("broker.topics.min-offset-flag")
 def test_a_group_that_reads_from_the_smallest_offset_says_so(broker: Asker) -> None:
     broker.make_group("eager", consumeFromMinEnable=True)
     broker.make_group("modest", consumeFromMinEnable=False)
@@ -204,6 +211,7 @@ def test_a_clone_takes_a_groups_progress_to_another(broker: Asker) -> None:
     assert broker.offset_of("new", "cloned") == 1
 
 
+@pytest.mark.proves("kinds.order.reset")
 def test_a_held_pull_learns_of_a_reset_at_once(cluster: LocalCluster, broker: Asker) -> None:
     for number in range(3):
         broker.stored("held", b"%d" % number)

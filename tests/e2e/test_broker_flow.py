@@ -97,6 +97,7 @@ def wait_for_parked(broker: SlowBroker, count: int) -> None:
     eventually(lambda: len(acknowledgements) >= count, "a send waits for the disk")
 
 
+@pytest.mark.proves("broker.send.wait-store-ok")
 def test_who_does_not_wait_for_the_disk_is_answered_before_it(slow: SlowBroker) -> None:
     with RawClient(slow.app.port) as client:
         assert client.call(SEND, fields_of("waits"), b"first").code == 0
@@ -112,6 +113,7 @@ def test_who_does_not_wait_for_the_disk_is_answered_before_it(slow: SlowBroker) 
         assert (second.opaque, second.code) == (71, ResponseCode.SUCCESS)
 
 
+@pytest.mark.proves("broker.send.flow-control", "broker.fast.end-end-tests")
 def test_a_disk_that_is_behind_makes_the_broker_busy(slow: SlowBroker) -> None:
     with RawClient(slow.app.port) as client:
         assert client.call(SEND, fields_of("behind"), b"first").code == 0
@@ -139,6 +141,7 @@ def test_a_sync_that_takes_too_long_is_told(slow: SlowBroker) -> None:
     assert (answer.opaque, answer.code) == (91, ResponseCode.FLUSH_DISK_TIMEOUT)
 
 
+@pytest.mark.proves("broker.send.fast-failure")
 def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
     fast_path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +167,7 @@ def test_sends_and_pulls_that_waited_too_long_are_answered_busy(
         eventually(lambda: client.call(SEND, fields_of("queued"), b"z").code == 0, "it recovers")
 
 
+@pytest.mark.proves("wire.server.no-task-per-request")
 def test_no_request_has_a_task_of_its_own() -> None:
     with LocalCluster() as cluster, RawClient(cluster.brokers[0].port) as client:
         app = cluster.brokers[0].app
@@ -180,6 +184,7 @@ def test_no_request_has_a_task_of_its_own() -> None:
         assert cluster.run(count_tasks()) < 20
 
 
+@pytest.mark.proves("wire.server.one-append-per-tick")
 def test_sends_of_all_connections_in_one_tick_are_one_append(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -40,6 +40,9 @@ def heartbeat(group: str, subscription: Mapping[str, object], model: str = "CLUS
     return json.dumps({"clientID": f"{group}@1", "consumerDataSet": [consumer]}).encode()
 
 
+@pytest.mark.proves(
+    "broker.pull.outcomes", "broker.pull.suggested-broker", "broker.fast.end-end-tests"
+)
 def test_a_pull_is_told_where_to_go_on(broker: Asker) -> None:
     for number in range(5):
         broker.stored("told", b"%d" % number)
@@ -111,6 +114,12 @@ REFUSALS: dict[str, tuple[dict[str, str], int, str | None]] = {
 }
 
 
+@pytest.mark.proves(
+    "broker.send.permissions",
+    "broker.pull.outcomes",
+    "broker.pull.class-filters",
+    "broker.topics.broadcast-flag",
+)
 @pytest.mark.parametrize("what", REFUSALS)
 def test_a_pull_that_may_not_be_served_says_why(broker: Asker, what: str) -> None:
     for topic, perm in (("open", 6), ("closed", 2), ("theirs", 6)):
@@ -127,6 +136,7 @@ def test_a_pull_that_may_not_be_served_says_why(broker: Asker, what: str) -> Non
     assert answer.fields.get("forbiddenType") == kind
 
 
+@pytest.mark.proves("broker.topics.read-permission")
 def test_a_broker_without_read_permission_hands_nothing_out(broker: Asker) -> None:
     broker.stored("kept", b"x")
     broker.change_settings("brokerPermission=2\n")
@@ -138,6 +148,7 @@ def test_a_broker_without_read_permission_hands_nothing_out(broker: Asker) -> No
     assert broker.bodies("kept") == [b"x"]
 
 
+@pytest.mark.proves("broker.pull.tag-filter", "broker.pull.sql92")
 def test_tags_and_sql_let_the_same_messages_pass_by_pull_and_by_heartbeat(broker: Asker) -> None:
     for number in range(12):
         properties = {"TAGS": ("red", "green", "blue")[number % 3], "n": str(number)}
@@ -170,6 +181,7 @@ def _java_hash(text: str) -> int:
 # Pulls that are held.
 
 
+@pytest.mark.proves("broker.pull.long-polling")
 def test_a_held_pull_is_answered_when_a_message_arrives(
     cluster: LocalCluster, broker: Asker
 ) -> None:
@@ -180,6 +192,7 @@ def test_a_held_pull_is_answered_when_a_message_arrives(
     assert [message.body for message in messages(answer)] == [b"there"]
 
 
+@pytest.mark.proves("broker.pull.tag-pre-check")
 def test_a_message_of_another_tag_does_not_wake_a_held_pull(
     cluster: LocalCluster, broker: Asker
 ) -> None:
@@ -196,6 +209,7 @@ def test_a_message_of_another_tag_does_not_wake_a_held_pull(
     assert answer.fields["nextBeginOffset"] == "4"
 
 
+@pytest.mark.proves("broker.pull.hold-time", "broker.running.local-cluster")
 def test_a_held_pull_is_answered_when_its_time_is_over(
     cluster: LocalCluster, broker: Asker
 ) -> None:
@@ -253,6 +267,7 @@ LOSSES = {
 }
 
 
+@pytest.mark.proves("broker.pull.rights-taken-away")
 @pytest.mark.parametrize("lost", LOSSES)
 def test_a_right_that_is_taken_away_ends_its_held_pulls_with_the_refusal(
     cluster: LocalCluster, broker: Asker, lost: str
@@ -279,6 +294,7 @@ def test_a_right_that_is_taken_away_ends_its_held_pulls_with_the_refusal(
         broker.change_settings("brokerPermission=6\nenablePropertyFilter=false\ntraceOn=true\n")
 
 
+@pytest.mark.proves("broker.pull.short-polling")
 def test_without_long_polling_a_pull_is_held_for_a_second() -> None:
     with LocalCluster(clock=ManualClock(), properties={"longPollingEnable": "false"}) as short:
         broker = Asker(short)
@@ -291,6 +307,7 @@ def test_without_long_polling_a_pull_is_held_for_a_second() -> None:
 # Limits.
 
 
+@pytest.mark.proves("broker.pull.memory-limits")
 def test_a_pull_gets_no_more_than_the_limits_allow(broker: Asker) -> None:
     for _ in range(40):
         broker.stored("plenty", b"x" * 20_000)
@@ -306,6 +323,7 @@ def test_a_pull_gets_no_more_than_the_limits_allow(broker: Asker) -> None:
         broker.change_settings("maxTransferCountOnMessageInMemory=32\n")
 
 
+@pytest.mark.proves("broker.pull.disk-limits")
 def test_messages_that_left_memory_come_in_smaller_portions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -35,6 +35,7 @@ def spelled_out(topic: str) -> dict[str, str]:
     return {LETTERS[letter]: text for letter, text in send_fields(topic).items()}
 
 
+@pytest.mark.proves("broker.send.forms", "broker.fast.end-end-tests")
 def test_each_form_of_a_send_is_stored_and_answered(broker: Asker) -> None:
     first = broker.done(RequestCode.SEND_MESSAGE, spelled_out("forms"), b"first")
     second = broker.done(RequestCode.SEND_MESSAGE_V2, send_fields("forms"), b"second")
@@ -46,6 +47,7 @@ def test_each_form_of_a_send_is_stored_and_answered(broker: Asker) -> None:
     assert {"MSG_REGION", "TRACE_ON", "msgId", "queueId"} <= first.fields.keys()
 
 
+@pytest.mark.proves("broker.send.forms")
 def test_a_batch_takes_consecutive_offsets(broker: Asker) -> None:
     broker.stored("batches", b"before")
     units = [BatchUnit(b"%d" % number) for number in range(5)]
@@ -56,6 +58,7 @@ def test_a_batch_takes_consecutive_offsets(broker: Asker) -> None:
     assert broker.stored("batches", b"after") == 6
 
 
+@pytest.mark.proves("broker.send.checks")
 @pytest.mark.parametrize(
     ("topic", "body", "changes", "code"),
     [
@@ -91,6 +94,7 @@ def test_a_send_that_breaks_a_rule_is_answered_with_its_code(
     assert broker.bodies("ruled") == []
 
 
+@pytest.mark.proves("broker.send.auto-created-topics")
 def test_the_first_send_makes_a_topic_of_tbw102(cluster: LocalCluster, broker: Asker) -> None:
     broker.stored("newcomer", b"hello", d="3")
     eventually(lambda: route(cluster, "newcomer") is not None, "the NameServer hears of the topic")
@@ -100,6 +104,7 @@ def test_the_first_send_makes_a_topic_of_tbw102(cluster: LocalCluster, broker: A
     assert (queues.read_queue_count, queues.write_queue_count, queues.perm) == (3, 3, 6)
 
 
+@pytest.mark.proves("broker.send.queue-counts")
 def test_queues_are_written_and_read_by_their_own_counts(broker: Asker) -> None:
     broker.make_topic("uneven", read=2, write=4)
     broker.stored("uneven", b"last", queue_id=3)
@@ -109,6 +114,7 @@ def test_queues_are_written_and_read_by_their_own_counts(broker: Asker) -> None:
     assert broker.bodies("uneven", 3) == [b"last"]
 
 
+@pytest.mark.proves("broker.send.grow-and-shrink")
 def test_queues_grow_and_shrink_without_losing_a_message(broker: Asker) -> None:
     sent: dict[int, list[bytes]] = {queue_id: [] for queue_id in range(8)}
 
@@ -128,6 +134,7 @@ def test_queues_grow_and_shrink_without_losing_a_message(broker: Asker) -> None:
     assert {queue_id: broker.bodies("elastic", queue_id) for queue_id in range(8)} == sent
 
 
+@pytest.mark.proves("broker.send.compression-flags")
 def test_a_compressed_body_and_its_flags_come_out_as_they_went_in(broker: Asker) -> None:
     body = zlib.compress(b"the same again " * 100)
     # Bits 8 to 10 name the algorithm; 3 is zlib.
@@ -137,6 +144,7 @@ def test_a_compressed_body_and_its_flags_come_out_as_they_went_in(broker: Asker)
     assert (message.body, message.sys_flag) == (body, sys_flag)
 
 
+@pytest.mark.proves("broker.send.message-ids")
 def test_a_message_id_says_where_the_message_lies(broker: Asker) -> None:
     answer = broker.send("placed", b"here")
     place = decode_offset_message_id(answer.fields["msgId"])
@@ -146,6 +154,7 @@ def test_a_message_id_says_where_the_message_lies(broker: Asker) -> None:
     assert place.store_host == pack_host("127.0.0.1", broker.broker.port)
 
 
+@pytest.mark.proves("broker.topics.query-by-unique-key")
 def test_a_message_is_found_by_its_key_and_its_unique_key(broker: Asker) -> None:
     properties = {"KEYS": "order-7 customer-3", "UNIQ_KEY": "7F00000100000000C0FFEE00000000AA"}
     broker.stored("asked", b"found", properties=properties)
@@ -160,6 +169,7 @@ def test_a_message_is_found_by_its_key_and_its_unique_key(broker: Asker) -> None
     assert missing.code == ResponseCode.QUERY_NOT_FOUND
 
 
+@pytest.mark.proves("broker.topics.write-permission")
 def test_a_broker_without_write_permission_refuses_sends_and_is_in_no_route_for_producers(
     cluster: LocalCluster, broker: Asker
 ) -> None:

@@ -36,6 +36,7 @@ def call_with_tls(port: int, authority: Path, request: Request) -> Any:
                 return answer
 
 
+@pytest.mark.proves("wire.server.tls-permissive")
 def test_a_broker_with_a_certificate_takes_messages_with_and_without_tls(tmp_path: Path) -> None:
     certificate, key = make_certificate(tmp_path / "tls", "broker")
     properties = {"tls.server.certPath": str(certificate), "tls.server.keyPath": str(key)}

@@ -130,6 +130,7 @@ def send_fields(topic: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.proves("broker.running.advertised-address", "broker.running.graceful-stop")
 def test_a_broker_says_where_it_is_registers_and_stops_cleanly(
     started: Any, tmp_path: Path
 ) -> None:
@@ -268,6 +269,7 @@ def test_a_damaged_store_is_refused_with_exit_code_2(started: Any, tmp_path: Pat
     assert "contrail store recover" in last
 
 
+@pytest.mark.proves("broker.running.apaches-files", "broker.running.unknown-keys")
 def test_rocketmqs_file_is_read_unknown_names_are_warned_about_and_logs_are_json(
     started: Any, tmp_path: Path
 ) -> None:
@@ -296,6 +298,7 @@ def test_rocketmqs_file_is_read_unknown_names_are_warned_about_and_logs_are_json
     assert "process-0/store" in said["INFO"]
 
 
+@pytest.mark.proves("broker.running.dangerous-keys")
 @pytest.mark.parametrize(
     ("arguments", "named"),
     [
@@ -343,6 +346,7 @@ def test_settings_kept_by_a_nameserver_are_read_at_its_next_start(
     assert "rocketmqHome is ignored" in names.stderr
 
 
+@pytest.mark.proves("cli.small-rules.server-start")
 @pytest.mark.parametrize("server", ["namesrv", "broker", "dev"])
 def test_interpreted_kernels_are_warned_about_at_the_start(
     started: Any, tmp_path: Path, server: str

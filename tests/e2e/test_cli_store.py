@@ -70,6 +70,7 @@ def test_inspect_shows_queues_times_and_how_the_store_was_left(root: Path) -> No
     assert done.stderr == ""
 
 
+@pytest.mark.proves("store.reader.commands")
 def test_inspect_as_json_holds_the_same(root: Path) -> None:
     told = json.loads(contrail("inspect", root, "--json", *SLOTS).stdout)
     assert told["message_count"] == 106
@@ -128,6 +129,7 @@ def test_verify_of_a_sound_store_says_so(root: Path) -> None:
     assert "The store is sound." in done.stdout
 
 
+@pytest.mark.proves("store.reader.commands")
 def test_verify_finds_damage_and_repair_rebuilds_it(root: Path) -> None:
     path = root / "consumequeue/orders/0" / f"{0:020d}"
     sound = path.read_bytes()
@@ -172,6 +174,7 @@ def test_dump_prints_a_line_a_message(root: Path) -> None:
     assert "orders/0@0 TAGS=t0 KEYS=k0 UNIQ_KEY=ID000000 00000000" in lines[0]
 
 
+@pytest.mark.proves("store.reader.commands")
 def test_dump_as_json_holds_the_whole_message(root: Path) -> None:
     (message,) = dumped(root, "--topic", "bills", "--queue", "1", "--from-offset", "4")
     check_json("store-dump", message)
@@ -206,6 +209,7 @@ def test_dump_passes_over_damage_and_says_where_it_is(root: Path) -> None:
     assert done.stderr.startswith("contrail: bytes 0 to ")
 
 
+@pytest.mark.proves("store.reader.wrong-input")
 @pytest.mark.parametrize("command", ["inspect", "verify", "dump"])
 @pytest.mark.parametrize("what", ["missing", "file", "empty"])
 def test_what_is_no_store_is_one_line_and_exit_code_two(
@@ -223,6 +227,7 @@ def test_what_is_no_store_is_one_line_and_exit_code_two(
     assert done.stdout == ""
 
 
+@pytest.mark.proves("store.reader.wrong-input")
 @pytest.mark.parametrize("command", ["inspect", "verify", "dump"])
 def test_a_wrong_segment_size_is_answered_with_the_right_one(root: Path, command: str) -> None:
     done = contrail(command, root, "--segment-bytes", "4096")
@@ -351,6 +356,7 @@ def _without_times(text: str) -> str:
     return re.sub(r"[\d,.]+ m?s\b", "", text)
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize("command", ["inspect", "verify", "recover", "dump"])
 def test_the_folder_around_a_store_will_do(root: Path, command: str) -> None:
     inner, outer = contrail(command, root, *SLOTS), contrail(command, root.parent, *SLOTS)

@@ -42,6 +42,7 @@ def test_internal_topics_are_listed_when_asked_for(cluster: LocalCluster) -> Non
     assert "TBW102" in listed
 
 
+@pytest.mark.proves("client.shared.errors")
 def test_a_topic_that_is_not_there_says_how_to_make_it(cluster: LocalCluster) -> None:
     asked = contrail("topic", "route", "nowhere", "-n", cluster.namesrv)
     assert asked.returncode == 5

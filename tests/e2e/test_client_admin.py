@@ -35,6 +35,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
+@pytest.mark.proves("client.programs.admin")
 @pytest.mark.parametrize("part", PARTS, ids=lambda part: part.__name__)
 def test_an_operator_sees_what_is_there(cluster: LocalCluster, part: Part) -> None:
     place = Place(cluster.namesrv)

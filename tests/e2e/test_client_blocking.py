@@ -49,6 +49,7 @@ def task_count() -> int:
 # Threads.
 
 
+@pytest.mark.proves("client.programs.threads")
 def test_sixteen_threads_share_one_producer_and_one_loop_thread(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -72,6 +73,7 @@ def test_sixteen_threads_share_one_producer_and_one_loop_thread(
     )
 
 
+@pytest.mark.proves("client.programs.threads")
 def test_several_threads_loop_over_one_consumer_and_share_its_messages(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -324,6 +326,7 @@ def _task_names() -> list[str]:
     return sorted(name for name in names if not name.startswith("contrail-"))
 
 
+@pytest.mark.proves("client.programs.interrupts")
 def test_what_a_cancelled_task_had_in_hand_comes_again(cluster: LocalCluster, topic: str) -> None:
     async def main() -> None:
         async with (

@@ -76,6 +76,7 @@ def handled(path: Path, mode: str) -> bool:
     return done.stdout == "half done\n"
 
 
+@pytest.mark.proves("client.consumers.idempotent")
 @pytest.mark.parametrize("mode", ["transaction", "async transaction"])
 def test_a_kill_in_mid_handling_leaves_neither_work_nor_mark_and_both_come_once(
     path: Path, mode: str
@@ -101,6 +102,7 @@ def test_who_chooses_so_skips_what_a_kill_left_unfinished(path: Path) -> None:
     assert effects(path) == 1
 
 
+@pytest.mark.proves("client.consumers.idempotent")
 def test_each_order_has_its_effect_once_though_sent_twice_and_its_consumer_killed(
     path: Path,
 ) -> None:

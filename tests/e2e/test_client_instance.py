@@ -71,6 +71,7 @@ async def shared_instance(namesrv: str, **options: Any) -> ClientInstance:
 # What is shared.
 
 
+@pytest.mark.proves("client.shared.one-instance")
 def test_everybody_shares_one_connection_per_server_and_one_client_id(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -112,6 +113,7 @@ def test_everybody_shares_one_connection_per_server_and_one_client_id(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.shared.one-instance")
 def test_one_heartbeat_tells_of_all_groups(
     cluster: LocalCluster, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +147,7 @@ def test_one_heartbeat_tells_of_all_groups(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.shared.second-of-a-group")
 def test_a_second_of_the_same_group_is_refused_by_name_unless_it_has_its_own_instance(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -269,6 +272,7 @@ async def _producer_groups(admin: Admin) -> set[str]:
 # NameServers.
 
 
+@pytest.mark.proves("client.shared.nameservers")
 def test_the_first_nameserver_asked_is_any_and_failures_go_round(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -316,6 +320,7 @@ def test_nobody_there_says_what_each_nameserver_did() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.shared.nameservers")
 def test_killing_all_nameservers_but_one_costs_no_send() -> None:
     often = {"registerNameServerPeriod": "10000"}
     with LocalCluster(nameservers=3, in_children=True, properties=often) as cluster:
@@ -371,6 +376,7 @@ async def _send_through_failing_nameservers(cluster: LocalCluster) -> None:
 # Routes and brokers.
 
 
+@pytest.mark.proves("client.shared.reconnects")
 def test_reconnecting_waits_longer_each_time_and_never_for_everybody_the_same() -> None:
     for failure_count in range(40):
         shortest, longest = (reconnect_delay_s(failure_count, at) for at in (0.0, 0.999))
@@ -379,6 +385,7 @@ def test_reconnecting_waits_longer_each_time_and_never_for_everybody_the_same() 
     assert reconnect_delay_s(3, 0.5) > reconnect_delay_s(0, 0.5)
 
 
+@pytest.mark.proves("client.shared.routes")
 def test_routes_are_refreshed_by_the_clock(cluster: LocalCluster, topic: str) -> None:
     async def main() -> None:
         async with Producer(
@@ -395,6 +402,7 @@ def test_routes_are_refreshed_by_the_clock(cluster: LocalCluster, topic: str) ->
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.shared.routes")
 def test_a_failed_send_refreshes_the_route_at_once() -> None:
     with LocalCluster(brokers=2) as cluster:
         for number in range(2):
@@ -422,6 +430,7 @@ async def _send_while_a_broker_leaves(cluster: LocalCluster) -> None:
         await eventually_async(one_is_left, "the route without the broker is known")
 
 
+@pytest.mark.proves("client.shared.reconnects")
 @pytest.mark.parametrize("how", ["stopped", "killed"])
 def test_consuming_goes_on_within_seconds_of_a_brokers_restart(how: str) -> None:
     with LocalCluster(in_children=True) as cluster:

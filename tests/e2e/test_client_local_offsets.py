@@ -104,6 +104,7 @@ BAD_ENTRIES = {
 }
 
 
+@pytest.mark.proves("cli.small-rules.bad-local-entry")
 @pytest.mark.parametrize("kind", list(BAD_ENTRIES))
 def test_one_bad_entry_is_kept_aside_and_the_others_are_read(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
@@ -132,6 +133,7 @@ def test_one_bad_entry_is_kept_aside_and_the_others_are_read(
     assert caplog.records == []
 
 
+@pytest.mark.proves("cli.small-rules.bad-local-entry")
 def test_what_is_kept_aside_goes_on_where_the_backup_has_it(tmp_path: Path) -> None:
     offsets = offsets_in(tmp_path)
     offsets.path.parent.mkdir(parents=True)

@@ -108,6 +108,7 @@ class Member:
         return [number for one, number, _, _ in self.spans if one == queue]
 
 
+@pytest.mark.proves("client.failover.contrail")
 def test_after_kill_9_the_next_member_starts_within_seven_seconds(
     cluster: LocalCluster, proxy: CuttingProxy, tmp_path: Path
 ) -> None:
@@ -142,6 +143,7 @@ def test_after_kill_9_the_next_member_starts_within_seven_seconds(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.failover.contrail")
 @pytest.mark.parametrize("tells_client", [True, False], ids=["closed", "silent"])
 def test_a_live_member_whose_connection_is_cut_never_shares_a_queue(
     cluster: LocalCluster, proxy: CuttingProxy, tells_client: bool

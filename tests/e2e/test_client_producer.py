@@ -184,6 +184,7 @@ def test_long_bodies_are_stored_compressed(cluster: LocalCluster, kind: Compress
     assert decompress(message.body, message.sys_flag) == body
 
 
+@pytest.mark.proves("client.producer.sends")
 def test_asynchronous_and_one_way_sends_arrive(cluster: LocalCluster) -> None:
     make_topic(cluster, "modes")
 
@@ -228,6 +229,7 @@ def test_a_batch_is_one_request_into_one_queue(cluster: LocalCluster) -> None:
     assert len({message.properties["UNIQ_KEY"] for message in found}) == 11
 
 
+@pytest.mark.proves("client.producer.send-many")
 def test_many_are_cut_into_batches_and_all_arrive(cluster: LocalCluster) -> None:
     make_topic(cluster, "many")
 
@@ -342,6 +344,7 @@ def test_closing_waits_for_asynchronous_sends_of_threads(cluster: LocalCluster) 
     assert len({(one.queue, one.queue_offset) for one in receipts}) == 200
 
 
+@pytest.mark.proves("client.producer.sharding-keys")
 def test_a_key_leads_to_the_same_queue_however_it_is_sent(cluster: LocalCluster) -> None:
     make_topic(cluster, "keyed")
     keys = [f"k{at}" for at in range(8)]
@@ -389,6 +392,7 @@ def test_what_is_no_list_of_messages_is_told_so(cluster: LocalCluster) -> None:
     run(work())
 
 
+@pytest.mark.proves("client.producer.timeouts")
 def test_name_servers_that_never_answer_cost_no_more_than_the_timeout() -> None:
     async def work(namesrv: list[str]) -> None:
         loop = asyncio.get_running_loop()
@@ -425,6 +429,7 @@ def test_a_traced_producer_leaves_a_trace(cluster: LocalCluster) -> None:
     run(work())
 
 
+@pytest.mark.proves("client.shared.errors")
 def test_a_topic_that_nobody_may_make_is_named_with_the_fix() -> None:
     async def work(cluster: LocalCluster) -> None:
         async with producing(cluster) as producer:
@@ -447,6 +452,7 @@ def until_sent(
     return send
 
 
+@pytest.mark.proves("client.producer.retries")
 def test_servers_that_die_cost_no_send_while_one_of_each_is_left() -> None:
     async def work(cluster: LocalCluster) -> None:
         async with producing(cluster, poll_name_server_interval_ms=300) as producer:
@@ -494,6 +500,7 @@ class Refusals:
             self.codes.append(error.code)
 
 
+@pytest.mark.proves("client.producer.retries")
 def test_sends_go_on_while_a_broker_is_drained() -> None:
     """Ordered topics are refused at once, long before the routes say so."""
 
@@ -515,6 +522,7 @@ def test_sends_go_on_while_a_broker_is_drained() -> None:
         run(work(cluster))
 
 
+@pytest.mark.proves("cli.small-rules.client-errors")
 def test_a_list_for_send_is_told_of_send_batch_in_one_line(cluster: LocalCluster) -> None:
     messages = [Message("orders", b"x" * 100) for _ in range(200)]
     with (

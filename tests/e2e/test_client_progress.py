@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from contrail.client.admin import Admin
 from contrail.client.consumed_message import ConsumedMessage
 from contrail.client.consuming_concurrent import LOCAL_RETRY_S, ConcurrentSupply
@@ -44,6 +46,7 @@ async def handled_while_paused(consumer: PushConsumer, handler: Gated) -> Messag
     return message.queue
 
 
+@pytest.mark.proves("client.consumers.progress")
 def test_progress_is_written_by_the_clock_without_a_close() -> None:
     async def main(namesrv: str) -> None:
         topic = fresh("clocked")
@@ -68,6 +71,7 @@ def test_progress_is_written_by_the_clock_without_a_close() -> None:
         asyncio.run(main(cluster.namesrv))
 
 
+@pytest.mark.proves("client.consumers.failed-send-back")
 def test_a_consumer_waits_five_seconds_before_it_retries_locally() -> None:
     async def main(namesrv: str) -> None:
         consumer = await consuming(namesrv, fresh("readers"), fresh("orders"), Gated())

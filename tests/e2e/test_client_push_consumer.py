@@ -58,6 +58,7 @@ def numbers(count: int) -> list[str]:
     return [str(number) for number in range(count)]
 
 
+@pytest.mark.proves("client.consumers.clustering")
 def test_every_message_is_handled_once_and_the_next_member_goes_on_after_it(
     namesrv: str, topic: str, group: str
 ) -> None:
@@ -150,6 +151,7 @@ def test_an_expression_that_a_broker_cannot_read_is_refused_at_the_start(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.consumers.batches")
 def test_several_topics_go_to_one_handler(namesrv: str, group: str) -> None:
     async def main() -> None:
         topics = [fresh("orders"), fresh("orders")]
@@ -217,6 +219,7 @@ def test_a_handler_that_raises_or_says_later_gets_the_message_again(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.consumers.retry")
 def test_a_message_that_is_given_up_goes_to_the_dead_letters(
     namesrv: str, topic: str, group: str
 ) -> None:
@@ -303,6 +306,7 @@ def test_no_more_handlers_run_at_once_than_allowed(namesrv: str, topic: str, gro
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.consumers.flow-control")
 def test_a_consumer_holds_only_so_much_while_its_handler_is_slow(
     namesrv: str, topic: str, group: str
 ) -> None:
@@ -358,6 +362,7 @@ def test_a_paused_consumer_gets_nothing_until_it_is_resumed(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.consumers.progress")
 def test_closing_lets_running_handlers_finish_and_keeps_their_progress(
     namesrv: str, topic: str, group: str
 ) -> None:
@@ -405,6 +410,7 @@ def test_a_handler_that_does_not_end_in_time_is_cancelled_and_its_message_comes_
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.consumers.async-for")
 def test_asking_for_the_next_message_acknowledges_and_raising_sends_back(
     cluster: LocalCluster, namesrv: str, topic: str, group: str
 ) -> None:
@@ -683,6 +689,7 @@ def test_two_members_share_the_queues_and_one_takes_over_when_the_other_leaves(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.consumers.broadcasting")
 def test_everybody_gets_broadcast_messages_and_failed_ones_are_skipped(
     namesrv: str, topic: str, group: str, tmp_path: Path
 ) -> None:

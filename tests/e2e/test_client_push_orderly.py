@@ -159,6 +159,7 @@ def test_a_message_that_failed_too_often_goes_to_the_dead_letters_and_the_queue_
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.consumers.orderly")
 def test_members_that_come_and_go_never_have_one_queue_at_once(
     namesrv: str, topic: str, group: str
 ) -> None:

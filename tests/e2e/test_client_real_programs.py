@@ -65,12 +65,14 @@ def run(name: str, *arguments: str, is_clean: bool = True) -> str:
 # Loops.
 
 
+@pytest.mark.proves("client.programs.loops", "client.programs.asyncio-run")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_asyncio_run_for_every_call(loop: str, cluster: LocalCluster, topic: str) -> None:
     # What a program never closed is told by Python itself.
     assert run("asyncio_runs", loop, cluster.namesrv, topic, is_clean=False) == "done\n"
 
 
+@pytest.mark.proves("client.programs.loops")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_an_application_with_a_lifespan(loop: str, cluster: LocalCluster, topic: str) -> None:
     assert run("lifespan", loop, cluster.namesrv, topic) == "done\n"
@@ -79,6 +81,7 @@ def test_an_application_with_a_lifespan(loop: str, cluster: LocalCluster, topic:
 # Forks.
 
 
+@pytest.mark.proves("client.programs.forks")
 @pytest.mark.parametrize(
     ("style", "leaving"),
     [
@@ -95,6 +98,7 @@ def test_a_child_of_a_fork_is_told_so_and_its_parent_goes_on(
     assert run("forks", style, leaving, cluster.namesrv, topic) == "done\n"
 
 
+@pytest.mark.proves("client.programs.forks")
 def test_a_prefork_server_makes_its_clients_in_the_workers(
     cluster: LocalCluster, topic: str
 ) -> None:
@@ -186,6 +190,7 @@ def send_numbers(cluster: LocalCluster, topic: str, count: int) -> None:
             producer.send(contrail.Message(topic, b"%d" % number))
 
 
+@pytest.mark.proves("client.programs.interrupts")
 @pytest.mark.parametrize(
     ("where", "is_in_hand"),
     [
@@ -217,6 +222,7 @@ def test_an_interrupted_consumer_ends_at_once_keeps_its_place_and_loses_nothing(
     assert sum(place or 0 for place in places.values()) == 3
 
 
+@pytest.mark.proves("client.programs.interrupts")
 def test_an_interrupted_send_leaves_a_producer_that_works() -> None:
     with LocalCluster(in_children=True) as cluster:
         broker = cluster.brokers[0].pid
@@ -305,6 +311,7 @@ print([name for name in logging.root.manager.loggerDict if name.startswith("cont
 """
 
 
+@pytest.mark.proves("client.shared.quiet-import")
 def test_importing_writes_no_file_starts_no_thread_and_sets_up_no_logging(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", IMPORTS],

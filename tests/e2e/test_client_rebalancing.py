@@ -109,6 +109,7 @@ async def shared_as(
     await eventually_async(lambda: shares() == wanted, lambda: (shares(), wanted))
 
 
+@pytest.mark.proves("client.consumers.rebalance")
 @pytest.mark.parametrize("name", STRATEGIES)
 def test_every_queue_has_one_owner_after_each_join_and_leave(
     cluster: LocalCluster, topic: str, name: str

@@ -27,6 +27,7 @@ def cluster() -> Iterator[LocalCluster]:
         yield running
 
 
+@pytest.mark.proves("client.producer.waiting")
 def test_a_recalled_message_is_not_delivered_and_the_others_are(cluster: LocalCluster) -> None:
     async def scenario() -> None:
         async with Producer("p", cluster.namesrv) as producer:

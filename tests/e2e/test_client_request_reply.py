@@ -95,6 +95,7 @@ def test_a_question_is_answered(cluster: LocalCluster) -> None:
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("client.producer.request-reply")
 def test_many_questions_at_once_get_each_their_own_answer(cluster: LocalCluster) -> None:
     async def scenario() -> None:
         async with Producer("askers", cluster.namesrv) as producer, Answerer(cluster).answering():

@@ -82,6 +82,7 @@ def check(report: dict[str, Any]) -> None:
     assert all(counts[group] >= stored for group in report["missing"])
 
 
+@pytest.mark.proves("house.tests.minute-of-load", "client.shown.soak")
 @pytest.mark.timeout(A_MINUTE * 60 + 2 * PATIENCE_S)
 def test_a_minute_of_everything_adds_nothing_to_memory_tasks_threads_and_sockets(
     tmp_path: Path,
@@ -89,6 +90,7 @@ def test_a_minute_of_everything_adds_nothing_to_memory_tasks_threads_and_sockets
     check(soak(A_MINUTE, tmp_path))
 
 
+@pytest.mark.proves("client.shown.soak")
 @pytest.mark.torture
 @pytest.mark.timeout(TWENTY_MINUTES * 60 + 2 * PATIENCE_S)
 def test_twenty_minutes_of_everything_add_nothing_to_memory_tasks_threads_and_sockets(

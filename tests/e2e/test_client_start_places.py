@@ -52,6 +52,7 @@ def starts(since_ms: int) -> dict[str, tuple[dict[str, Any], list[str]]]:
     }
 
 
+@pytest.mark.proves("client.start.consume-from-where")
 def test_a_new_group_starts_where_it_is_told_to(cluster: LocalCluster) -> None:
     async def main() -> None:
         namesrv = cluster.namesrv
@@ -92,6 +93,7 @@ def test_a_pull_consumer_too(cluster: LocalCluster) -> None:
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.start.consume-from-where")
 def test_queues_that_are_added_while_a_consumer_runs_lose_nothing(cluster: LocalCluster) -> None:
     async def main() -> None:
         namesrv = cluster.namesrv
@@ -121,6 +123,7 @@ def test_queues_that_are_added_while_a_consumer_runs_lose_nothing(cluster: Local
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.start.consume-from-where")
 def test_a_pull_consumer_loses_nothing_of_them_whenever_it_subscribed(
     cluster: LocalCluster,
 ) -> None:

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -141,6 +142,7 @@ def test_a_push_consumer_traces_each_run_of_its_handler() -> None:
         asyncio.run(main(cluster.namesrv))
 
 
+@pytest.mark.proves("client.programs.broker-traces")
 def test_the_broker_traces_for_a_producer_that_does_not() -> None:
     async def main(cluster: LocalCluster) -> None:
         async with (
@@ -197,6 +199,7 @@ def test_a_broker_that_stops_writes_the_traces_that_wait() -> None:
         asyncio.run(look(cluster.namesrv))
 
 
+@pytest.mark.proves("client.programs.opentelemetry")
 def test_a_span_goes_on_from_the_sender_into_the_handler() -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
@@ -228,6 +231,7 @@ def test_a_span_goes_on_from_the_sender_into_the_handler() -> None:
     assert processed.parent.span_id == sent.context.span_id
 
 
+@pytest.mark.proves("client.programs.opentelemetry")
 def test_nothing_of_opentelemetry_is_imported_before_the_program_does() -> None:
     code = (
         "import sys; from contrail.client.telemetry import telemetry_hooks as t;"

@@ -241,6 +241,7 @@ def test_a_commit_that_was_lost_is_answered_when_the_broker_asks(cluster: LocalC
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("client.producer.transactions")
 def test_what_cannot_be_a_transaction_is_refused_before_anything_is_sent(
     cluster: LocalCluster,
 ) -> None:

@@ -149,6 +149,7 @@ async def dead_letters(namesrv: str, group: str) -> list[ReceivedMessage]:
         return [one for queue in queues async for one in admin.browse(queue)]
 
 
+@pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
 def test_a_push_consumer_gives_it_up_by_the_usual_rules_and_handles_the_others(
@@ -192,6 +193,7 @@ def test_a_push_consumer_gives_it_up_by_the_usual_rules_and_handles_the_others(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("kind", ["no zlib", "magic", "checksum"])
 def test_a_broadcast_one_is_passed_over(
     cluster: LocalCluster, damage: Callable[[str], None], tmp_path: Any, kind: str
@@ -221,6 +223,7 @@ def test_a_broadcast_one_is_passed_over(
     asyncio.run(main())
 
 
+@pytest.mark.proves("client.undecodable.orderly")
 @pytest.mark.parametrize("model", ["CLUSTERING", "BROADCASTING"])
 def test_an_orderly_consumer_with_default_settings_goes_on_behind_it(
     cluster: LocalCluster,
@@ -313,6 +316,7 @@ def test_plain_functions_lists_and_loops_are_spared_it_too(
     wait_for(looped)
 
 
+@pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_pull_consumer_and_the_admin_client_get_it_with_its_error(
     cluster: LocalCluster, damage: Callable[[str], None], kind: str

@@ -191,6 +191,7 @@ def uvicorn(loop: str) -> list[str]:
     return ["uvicorn", "asgi_app:app", *options]
 
 
+@pytest.mark.proves("client.programs.loops")
 @pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
 def test_uvicorn_stops_with_every_message_sent_and_its_progress_kept(
     loop: str, cluster: LocalCluster, topic: str, tmp_path: Path
@@ -261,6 +262,7 @@ def ask_both(server: Server) -> list[Any]:
         return [server.finish(waiting, b"one"), other]
 
 
+@pytest.mark.proves("client.programs.forks")
 @pytest.mark.parametrize(
     ("made_in", "is_preloaded"),
     [
@@ -283,6 +285,7 @@ def test_each_worker_of_gunicorn_has_a_client_that_was_made_after_the_fork(
     assert stored(cluster, topic) == Counter({"one": 1, "other": 1, "late": 1, **imports})
 
 
+@pytest.mark.proves("client.programs.forks")
 def test_a_client_that_gunicorn_preloaded_names_its_mistake_and_stays_good_in_the_master(
     cluster: LocalCluster, topic: str, tmp_path: Path
 ) -> None:

@@ -78,6 +78,7 @@ def waiting(cluster: LocalCluster) -> int:
     return len(app.pulls.cold_reads)
 
 
+@pytest.mark.proves("kinds.backlogs.cold-pulls")
 def test_a_stuck_disk_holds_up_nobody_who_reads_the_end(
     cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -155,6 +156,7 @@ def test_a_filter_finds_its_messages_in_a_cold_backlog(
     assert found == [body_of(number * QUEUE_COUNT) for number in range(len(found))] != []
 
 
+@pytest.mark.proves("kinds.backlogs.cold-pulls")
 def test_a_cold_backlog_is_drained_whole_and_the_loop_faults_on_none_of_it(
     cluster: LocalCluster,
 ) -> None:

@@ -82,6 +82,7 @@ def decide(asker: Asker, transaction_id: str) -> None:
     asker.done(RequestCode.DECIDE_TRANSACTION, fields)
 
 
+@pytest.mark.proves("store.repairs.taken-in-again")
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_half_messages_behind_damaged_rows_are_all_open_once(
     cluster: LocalCluster, root: Path, kind: str
@@ -99,6 +100,7 @@ def test_half_messages_behind_damaged_rows_are_all_open_once(
     assert sorted(asker.bodies(TOPIC)) == BODIES and open_ids(asker) == []
 
 
+@pytest.mark.proves("store.repairs.taken-in-again")
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_fates_behind_damaged_rows_of_the_op_queue_are_not_forgotten(
     cluster: LocalCluster, root: Path, kind: str
@@ -120,6 +122,7 @@ def test_fates_behind_damaged_rows_of_the_op_queue_are_not_forgotten(
     assert sorted(asker.bodies(TOPIC)) == BODIES
 
 
+@pytest.mark.proves("store.repairs.taken-in-again")
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_delayed_messages_behind_damaged_rows_are_delivered_once(
     cluster: LocalCluster, root: Path, kind: str
@@ -139,6 +142,7 @@ def test_delayed_messages_behind_damaged_rows_are_delivered_once(
     assert asker.bodies(TOPIC) == [*BODIES, b"last"]
 
 
+@pytest.mark.proves("store.repairs.taken-in-again")
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_timers_behind_damaged_rows_are_delivered_once(
     cluster: LocalCluster, root: Path, kind: str
@@ -159,6 +163,7 @@ def test_timers_behind_damaged_rows_are_delivered_once(
     assert sorted(asker.bodies(TOPIC)) == BODIES
 
 
+@pytest.mark.proves("store.repairs.taken-in-again")
 @pytest.mark.parametrize("kind", DAMAGE)
 def test_a_consumer_waits_for_damaged_rows_and_gets_everything(
     cluster: LocalCluster, root: Path, kind: str

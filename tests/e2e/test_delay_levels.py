@@ -145,6 +145,7 @@ def stored_offsets(root: Path) -> dict[str, int]:
     return offsets
 
 
+@pytest.mark.proves("kinds.timers.levels")
 @pytest.mark.parametrize(
     "changes",
     [
@@ -197,6 +198,7 @@ def test_a_delivered_message_can_be_found_by_its_tag(tmp_path: Path, clock: Manu
         assert row.tags_code == 112785
 
 
+@pytest.mark.proves("kinds.timers.level-order")
 def test_order_is_kept_within_a_level_over_many_segments(
     tmp_path: Path, clock: ManualClock
 ) -> None:
@@ -218,6 +220,7 @@ def test_order_is_kept_within_a_level_over_many_segments(
         assert place.levels.pending_counts() == {}
 
 
+@pytest.mark.proves("kinds.timers.level-restarts")
 def test_what_waits_survives_a_restart_and_comes_once(tmp_path: Path, clock: ManualClock) -> None:
     place = Place(tmp_path / "store", clock)
     place.send(1, "before")
@@ -236,6 +239,7 @@ def test_what_waits_survives_a_restart_and_comes_once(tmp_path: Path, clock: Man
         assert place.bodies() == ["before", "after"]
 
 
+@pytest.mark.proves("kinds.timers.level-restarts")
 def test_a_file_that_rocketmq_wrote_is_gone_on_from(tmp_path: Path, clock: ManualClock) -> None:
     place = Place(tmp_path / "store", clock)
     for body in ("a", "b", "c"):
@@ -340,6 +344,7 @@ def test_two_crashes_in_a_row_repeat_nothing(tmp_path: Path, clock: ManualClock)
                 assert second.bodies() == ["a"]
 
 
+@pytest.mark.proves("kinds.timers.level-restarts")
 def test_crashes_at_any_point_lose_and_repeat_nothing(tmp_path: Path, clock: ManualClock) -> None:
     choice = random.Random(20)
     place, sent = Place(tmp_path / "store0", clock), 0
@@ -388,6 +393,7 @@ def test_a_power_cut_takes_deliveries_but_no_message(tmp_path: Path, clock: Manu
         assert cut.bodies() == [str(number) for number in range(10)]
 
 
+@pytest.mark.proves("kinds.timers.clock-jumps")
 def test_a_clock_set_back_neither_loses_nor_stalls(tmp_path: Path, clock: ManualClock) -> None:
     with Place(tmp_path / "store", clock) as place:
         place.send(2, "from the future")
@@ -418,6 +424,7 @@ def test_a_clock_set_back_a_little_makes_it_wait_that_much_longer(
         assert place.bodies() == ["a"]
 
 
+@pytest.mark.proves("kinds.timers.clock-jumps")
 def test_a_clock_set_forward_delivers_everything_it_passed(
     tmp_path: Path, clock: ManualClock
 ) -> None:

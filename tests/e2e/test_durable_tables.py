@@ -160,6 +160,7 @@ def tables_of(cluster: LocalCluster) -> Tables:
     return app.tables
 
 
+@pytest.mark.proves("broker.durable.answered-after")
 @each_change()
 def test_a_change_is_made_and_answered_after_its_file_is_durable(
     cluster: LocalCluster, disk: Disk, change: Change
@@ -187,6 +188,7 @@ def test_a_change_is_made_and_answered_after_its_file_is_durable(
     assert change.is_made(tables_of(cluster))
 
 
+@pytest.mark.proves("broker.durable.answered-after")
 @each_change()
 @pytest.mark.parametrize(
     "problem", [OSError(28, "No space left on device"), OSError(5, "Input/output error")], ids=repr
@@ -209,6 +211,7 @@ def test_a_change_that_cannot_be_saved_is_answered_as_an_error_and_not_made(
     assert change.is_made(tables)
 
 
+@pytest.mark.proves("broker.durable.answered-after", "broker.durable.cost")
 def test_changes_that_arrive_during_a_write_share_the_next(
     cluster: LocalCluster, disk: Disk
 ) -> None:
@@ -300,6 +303,7 @@ def test_a_second_change_of_a_topic_knows_of_the_first_that_is_being_written(
     assert tables_of(cluster).topics.table.topics["typed"].attributes == {}
 
 
+@pytest.mark.proves("broker.durable.answered-after")
 def test_a_nameserver_makes_no_change_that_it_cannot_save(
     cluster: LocalCluster, disk: Disk
 ) -> None:

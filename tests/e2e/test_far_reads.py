@@ -228,6 +228,7 @@ def answered_late(
     return answer
 
 
+@pytest.mark.proves("kinds.backlogs.cold-queries")
 @pytest.mark.parametrize("case", QUESTIONS, ids=lambda case: case.name)
 def test_a_question_about_old_messages_holds_up_nobody_and_is_answered_as_if_warm(
     old: OldStore, monkeypatch: pytest.MonkeyPatch, case: Question
@@ -237,6 +238,7 @@ def test_a_question_about_old_messages_holds_up_nobody_and_is_answered_as_if_war
     assert case.shown(answer) == old.warm[case.name]
 
 
+@pytest.mark.proves("kinds.backlogs.cold-queries")
 def test_an_old_message_is_sent_back_once(old: OldStore, monkeypatch: pytest.MonkeyPatch) -> None:
     disk = StuckDisk(monkeypatch)
     fields = {"offset": str(old.message.physical_offset), "group": GROUP, "delayLevel": "-1"}
@@ -245,6 +247,7 @@ def test_an_old_message_is_sent_back_once(old: OldStore, monkeypatch: pytest.Mon
     assert old.asker.bodies(f"%DLQ%{GROUP}") == [old.message.body]
 
 
+@pytest.mark.proves("kinds.backlogs.cold-queries")
 def test_an_old_transaction_is_committed_once(
     old: OldStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -334,6 +337,7 @@ def test_a_question_whose_asker_left_is_forgotten(
     assert VIEW.shown(old.ask(VIEW)) == old.warm[VIEW.name]
 
 
+@pytest.mark.proves("kinds.backlogs.cold-queries")
 def test_no_question_makes_the_loop_fault(old: OldStore) -> None:
     old.restart()
     for case in QUESTIONS:
@@ -359,6 +363,7 @@ def test_a_broker_stops_while_a_question_waits(
     assert VIEW.shown(old.ask(VIEW)) == old.warm[VIEW.name]
 
 
+@pytest.mark.proves("kinds.backlogs.cold-queries")
 def test_an_old_transaction_is_asked_about_once_it_is_in_memory_and_holds_up_no_other(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,6 +85,7 @@ def is_fast(cluster: LocalCluster) -> bool:
     return cluster.properties["contrailFastPath"] == "on"
 
 
+@pytest.mark.proves("broker.fast.switch")
 def test_the_switch_leaves_the_general_way_alone(cluster: LocalCluster) -> None:
     served(cluster)
     if is_fast(cluster):
@@ -96,6 +97,7 @@ def test_the_switch_leaves_the_general_way_alone(cluster: LocalCluster) -> None:
         assert ways(cluster) == {("send", "general"): _COUNT, ("pull", "general"): _COUNT}
 
 
+@pytest.mark.proves("broker.fast.counters")
 def test_metrics_and_status_tell_which_ways_requests_took(cluster: LocalCluster) -> None:
     served(cluster)
     app = cluster.brokers[0].app

@@ -62,6 +62,7 @@ def placed(broker: Asker, topic: str) -> int:
     return where
 
 
+@pytest.mark.proves("broker.forged.refused")
 @pytest.mark.parametrize("topic", ["orders", "unheard-of", HALF_TOPIC, TRANSACTION_EXHAUSTED_TOPIC])
 @pytest.mark.parametrize(
     "code",
@@ -103,6 +104,7 @@ def test_no_request_takes_a_record_that_lies_in_a_body(
     assert broker.broker.app.store.physical_end == stored_before
 
 
+@pytest.mark.proves("broker.forged.refused")
 def test_real_records_are_still_found(broker: Asker) -> None:
     answer = broker.send("orders", b"real")
     place = decode_offset_message_id(answer.fields["msgId"]).physical_offset

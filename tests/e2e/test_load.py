@@ -217,6 +217,9 @@ def load_for(minutes: float, folder: Path) -> None:
     check_logs(cluster)
 
 
+@pytest.mark.proves(
+    "house.tests.minute-of-load", "broker.load.minute", "broker.load.memory-and-files"
+)
 @pytest.mark.timeout(A_MINUTE * 60 + 4 * PATIENCE_S)
 @pytest.mark.usefixtures("many_files")
 def test_a_minute_with_5200_connections_adds_nothing_to_memory_files_and_threads(
@@ -225,6 +228,7 @@ def test_a_minute_with_5200_connections_adds_nothing_to_memory_files_and_threads
     load_for(A_MINUTE, tmp_path)
 
 
+@pytest.mark.proves("broker.load.fifty-minutes")
 @pytest.mark.torture
 @pytest.mark.timeout(FIFTY_MINUTES * 60 + 4 * PATIENCE_S)
 @pytest.mark.usefixtures("many_files")
@@ -255,6 +259,7 @@ def connection_objects() -> int:
     return sum(isinstance(thing, Connection) for thing in gc.get_objects())
 
 
+@pytest.mark.proves("wire.server.no-task-per-request", "broker.load.tasks")
 @pytest.mark.timeout(600)
 def test_the_tasks_of_the_event_loop_do_not_grow_and_nothing_of_a_client_stays(
     tmp_path: Path,
@@ -297,6 +302,7 @@ def test_what_goes_up_and_down_is_steady() -> None:
     assert not growths(series(lambda at_s: 1e8 + at_s % 10 * 1e6))[0].is_growing
 
 
+@pytest.mark.proves("broker.load.memory-and-files")
 def test_two_percent_in_the_second_half_are_growth() -> None:
     assert growths(series(lambda at_s: 1e8 + at_s * 2e6 / 150))[0].is_growing
 

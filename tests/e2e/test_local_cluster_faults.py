@@ -45,6 +45,7 @@ def bodies(cluster: LocalCluster) -> list[bytes]:
         return sorted(message.body for queue in queues for message in admin.browse(queue))
 
 
+@pytest.mark.proves("cli.commands.plugin")
 def test_sends_are_refused_with_the_chosen_code_and_none_is_stored(
     cluster: LocalCluster, broker: LocalBroker, producer: Producer
 ) -> None:
@@ -100,6 +101,7 @@ def _sends_pass(producer: Producer) -> bool:
     return True
 
 
+@pytest.mark.proves("cli.commands.plugin")
 def test_a_late_answer_is_a_timeout_of_a_message_that_is_stored(
     cluster: LocalCluster, broker: LocalBroker, producer: Producer
 ) -> None:
@@ -134,6 +136,7 @@ def test_a_lost_answer_leaves_the_message_stored_and_the_next_send_finds_a_way(
     assert bodies(cluster) == [b"first", b"in doubt", b"second"]
 
 
+@pytest.mark.proves("cli.commands.plugin")
 def test_clients_come_back_after_their_connections_were_dropped(
     cluster: LocalCluster, broker: LocalBroker, producer: Producer
 ) -> None:
@@ -142,6 +145,7 @@ def test_clients_come_back_after_their_connections_were_dropped(
     assert b"probe" in bodies(cluster)
 
 
+@pytest.mark.proves("cli.commands.plugin")
 def test_a_killed_broker_comes_back_with_what_it_had_acknowledged(
     cluster: LocalCluster, broker: LocalBroker, producer: Producer
 ) -> None:

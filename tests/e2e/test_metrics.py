@@ -148,6 +148,7 @@ def test_what_was_sent_is_what_is_shown(broker: list[Sample]) -> None:
     assert value(broker, "rocketmq_rpc_latency_milliseconds_count", **sends) == PLAIN_COUNT + 6
 
 
+@pytest.mark.proves("cli.administration.queue-lag")
 def test_what_was_read_is_what_is_shown(broker: list[Sample]) -> None:
     read = {"topic": PLAIN, "consumer_group": GROUP}
     assert value(broker, "rocketmq_messages_out_total", **read) == PLAIN_COUNT
@@ -204,6 +205,7 @@ def test_the_nameserver_shows_its_own_metrics(texts: tuple[str, str]) -> None:
     assert value(found, "contrail_nameserver_connections_opened_total") == 1
 
 
+@pytest.mark.proves("cli.small-rules.server-start")
 @pytest.mark.parametrize("number", [0, 1])
 def test_both_servers_tell_of_their_process(texts: tuple[str, str], number: int) -> None:
     found = samples(texts[number])
@@ -264,6 +266,7 @@ def test_metrics_can_be_off() -> None:
         assert cluster.brokers[0].app.metrics is None
 
 
+@pytest.mark.proves("cli.administration.queue-lag")
 def test_a_scrape_of_ten_thousand_topics_does_not_keep_the_loop_from_others(
     tmp_path: Path,
 ) -> None:

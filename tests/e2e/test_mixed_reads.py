@@ -94,6 +94,7 @@ class Peer:
         return frame(RequestCode.GET_MAX_OFFSET, self.count, fields), True
 
 
+@pytest.mark.proves("apache.peers.without-a-tick")
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_everything_is_answered_once_and_stored_in_order(flush: str, seed: int) -> None:

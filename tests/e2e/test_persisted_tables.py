@@ -222,6 +222,7 @@ def prepare(wire: Wire) -> None:
     assert answer is not None and answer[0] == 0
 
 
+@pytest.mark.proves("broker.tables.refused-entries", "broker.tables.extreme-values")
 @pytest.mark.parametrize("code", SHAPES, ids=lambda code: code.name)
 def test_extreme_values_leave_a_brokers_files_readable(cluster: LocalCluster, code: Code) -> None:
     broker = cluster.brokers[0]
@@ -251,6 +252,7 @@ def test_extreme_values_leave_a_brokers_files_readable(cluster: LocalCluster, co
     print(f"{code.name}: {sum(outcomes.values())} cases, answers {dict(outcomes)}")
 
 
+@pytest.mark.proves("broker.tables.refused-entries")
 @pytest.mark.parametrize("code", NAMESERVER_SHAPES, ids=lambda code: code.name)
 def test_extreme_values_leave_a_nameservers_files_readable(
     cluster: LocalCluster, code: Code
@@ -287,6 +289,7 @@ def test_extreme_values_leave_a_nameservers_files_readable(
     print(f"{code.name}: {sum(outcomes.values())} cases, answers {dict(outcomes)}")
 
 
+@pytest.mark.proves("broker.tables.extreme-values")
 def test_every_request_and_every_table_is_in_the_generator(cluster: LocalCluster) -> None:
     broker, nameserver = cluster.brokers[0].app, cluster.nameservers[0].app
     assert broker is not None and nameserver is not None
@@ -299,6 +302,7 @@ def test_every_request_and_every_table_is_in_the_generator(cluster: LocalCluster
     assert files == BROKER_TABLES, "does a request reach this file?"
 
 
+@pytest.mark.proves("broker.tables.extreme-values")
 def test_how_many_cases_there_are() -> None:
     count = sum(1 for code, shapes in SHAPES.items() for _ in cases(code, shapes))
     count += sum(1 for code, shapes in NAMESERVER_SHAPES.items() for _ in cases(code, shapes))

@@ -63,6 +63,7 @@ def outcome(pytester: pytest.Pytester, text: str, *arguments: str) -> pytest.Run
     return pytester.runpytest_inprocess("-p", "no:cacheprovider", *arguments)
 
 
+@pytest.mark.proves("cli.commands.advance")
 def test_a_move_of_the_clock_fires_delays_retries_and_transaction_checks_at_once(
     pytester: pytest.Pytester,
 ) -> None:
@@ -123,6 +124,7 @@ def test_transaction_checks(contrail_broker):
     run.assert_outcomes(passed=3)
 
 
+@pytest.mark.proves("cli.commands.plugin")
 def test_every_test_has_a_cluster_of_its_own_and_markers_say_of_what(
     pytester: pytest.Pytester,
 ) -> None:
@@ -168,6 +170,7 @@ def test_two_clusters(contrail_cluster_factory):
     run.assert_outcomes(passed=6)
 
 
+@pytest.mark.proves("cli.commands.plugin")
 def test_faults_of_the_fixture_are_met_by_a_real_client(pytester: pytest.Pytester) -> None:
     run = outcome(
         pytester,
@@ -196,6 +199,7 @@ def test_a_child_is_killed_for_real(contrail_broker):
     run.assert_outcomes(passed=2)
 
 
+@pytest.mark.proves("cli.commands.failing-report")
 def test_a_failed_test_says_what_its_cluster_holds_and_a_passed_one_does_not(
     pytester: pytest.Pytester,
 ) -> None:
@@ -249,6 +253,7 @@ def test_a_marker_without_names_is_explained(pytester: pytest.Pytester) -> None:
     run.stdout.fnmatch_lines(["*takes names only: contrail(brokers=1, *"])
 
 
+@pytest.mark.proves("cli.administration.newcomer")
 def test_the_examples_of_the_guide_run(pytester: pytest.Pytester) -> None:
     page = Path(__file__).parents[2] / "docs" / "guide" / "test-with-a-cluster.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text("utf-8"), re.DOTALL | re.MULTILINE)
@@ -269,6 +274,7 @@ def test_loading_the_plugin_brings_nothing_of_contrail_along() -> None:
     assert done.stdout.split() == ["contrail", "contrail.testing", "contrail.testing.pytest_plugin"]
 
 
+@pytest.mark.proves("cli.commands.failing-report")
 def test_a_hundred_starts_leave_nothing_behind(
     pytester: pytest.Pytester, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

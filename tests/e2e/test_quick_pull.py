@@ -142,6 +142,7 @@ def test_a_pull_that_found_nothing_leaves_one_who_is_known(cluster: LocalCluster
     assert [list(pattern.knowns.values()) for pattern in quick._patterns.values()] == [[known]]
 
 
+@pytest.mark.proves("broker.fast.end-end-tests", "apache.peers.without-a-tick")
 @pytest.mark.parametrize("is_far", [False, True])
 def test_who_reads_on_is_answered_before_anybody_decodes(
     cluster: LocalCluster, fast_path: str, monkeypatch: pytest.MonkeyPatch, is_far: bool

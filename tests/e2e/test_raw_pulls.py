@@ -64,6 +64,7 @@ def children(fast_path: str) -> Iterator[LocalCluster]:
         yield running
 
 
+@pytest.mark.proves("broker.fast.end-end-tests")
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_slice_is_read(cluster: LocalCluster, scene: Scene) -> None:
     scene(cluster.namesrv)

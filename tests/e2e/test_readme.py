@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from contrail.testing import LocalCluster
 
 README = Path(__file__).parents[2] / "README.md"
@@ -17,6 +19,7 @@ def python_blocks() -> list[str]:
     return re.findall(r"```python\n(.*?)```", README.read_text(), re.DOTALL)
 
 
+@pytest.mark.proves("cli.small-rules.readme-snippet")
 def test_the_first_program_runs_as_it_stands() -> None:
     program = python_blocks()[0]
     assert "127.0.0.1:9876" in program, "the address that `contrail dev` has"

@@ -48,6 +48,7 @@ def ask(client: RawClient, opaques: range, fields: dict[str, str]) -> list[Recei
     return [client.next_frame() for _ in pulls]
 
 
+@pytest.mark.proves("broker.fast.end-end-tests", "wire.fairness.turns")
 @pytest.mark.parametrize(
     ("changes", "code"),
     [

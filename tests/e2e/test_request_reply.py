@@ -87,6 +87,7 @@ def _accept(requester: RawClient, push: Request, code: int = 0) -> None:
     requester.send(b"".join(encode_response(Response(code, None), push.opaque)))
 
 
+@pytest.mark.proves("kinds.order.replies")
 def test_a_question_and_its_answer(cluster: LocalCluster, responder: Responder) -> None:
     asker = Asker(cluster)
     question = {"CORRELATION_ID": "q-1", "REPLY_TO_CLIENT": "asker@1", "TTL": "3000"}
@@ -128,6 +129,7 @@ def test_replies_to_many_questions_are_under_way_at_once(
     assert {answer.code for answer in answers} == {ResponseCode.SUCCESS}
 
 
+@pytest.mark.proves("kinds.order.replies")
 def test_a_requester_that_is_not_here_fails_the_reply(
     cluster: LocalCluster, responder: Responder
 ) -> None:
@@ -137,6 +139,7 @@ def test_a_requester_that_is_not_here_fails_the_reply(
     assert "nobody@1" in (answer.remark or "")
 
 
+@pytest.mark.proves("kinds.order.replies")
 def test_a_requester_that_goes_while_its_reply_is_under_way_fails_it(
     cluster: LocalCluster, responder: Responder
 ) -> None:

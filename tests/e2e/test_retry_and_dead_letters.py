@@ -79,6 +79,7 @@ class Consumer(Asker):
         return found
 
 
+@pytest.mark.proves("kinds.retry.send-back")
 def test_a_message_comes_back_after_ten_seconds_and_not_before(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
@@ -100,6 +101,7 @@ def test_a_message_comes_back_after_ten_seconds_and_not_before(
     assert (properties["TAGS"], properties["mine"]) == ("red", "kept")
 
 
+@pytest.mark.proves("kinds.retry.dead-letters")
 def test_a_message_that_fails_too_often_ends_among_the_dead_letters(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_message_that_fails_too_often_ends_among_the_dead_letters(
     assert len(consumer.messages_of(consumer.retry_topic)) == 2
 
 
+@pytest.mark.proves("kinds.retry.retry-topic")
 def test_all_sixteen_retries_climb_the_levels(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
@@ -138,6 +141,7 @@ def test_all_sixteen_retries_climb_the_levels(
     assert [dead.reconsume_times for dead in consumer.wait_for(consumer.dead_topic, 1)] == [17]
 
 
+@pytest.mark.proves("kinds.retry.direct")
 def test_a_consumer_may_give_up_at_once(cluster: LocalCluster, group: str, topic: str) -> None:
     consumer = Consumer(cluster, group)
     consumer.fail(consumer.sent(topic, b"poison"), delayLevel="-1")
@@ -145,6 +149,7 @@ def test_a_consumer_may_give_up_at_once(cluster: LocalCluster, group: str, topic
     assert (dead.body, dead.reconsume_times) == (b"poison", 1)
 
 
+@pytest.mark.proves("kinds.retry.direct")
 def test_a_dead_letter_that_fails_again_is_tried_again_by_the_group_that_reads_it(
     cluster: LocalCluster, group: str, topic: str
 ) -> None:
@@ -160,6 +165,7 @@ def test_a_dead_letter_that_fails_again_is_tried_again_by_the_group_that_reads_i
     assert (again.body, again.properties["RETRY_TOPIC"]) == (b"poison", topic)
 
 
+@pytest.mark.proves("kinds.retry.group-policy")
 @pytest.mark.parametrize(
     ("policy", "wait_ms"),
     [
@@ -207,6 +213,7 @@ def test_a_retry_that_a_client_sends_itself_ends_among_the_dead_letters_too(
     assert [message.body for message in consumer.wait_for(consumer.retry_topic, 1)] == [b"once"]
 
 
+@pytest.mark.proves("apache.notes.dead-letter-perm")
 @pytest.mark.parametrize("perm", [0, 2, 4])
 def test_closed_dead_letters_are_stored_whatever_way_they_come_and_read_once_opened(
     cluster: LocalCluster, group: str, topic: str, perm: int

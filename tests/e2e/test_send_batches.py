@@ -75,6 +75,7 @@ def answers(client: RawClient, count: int) -> list[ReceivedResponse]:
     return [client.next_frame() for _ in range(count)]
 
 
+@pytest.mark.proves("broker.fast.end-end-tests")
 @pytest.mark.parametrize("code", [310, 320])
 def test_batches_of_one_write_are_stored_in_order_and_answered(
     broker: Asker, fast_path: str, taken: list[int], code: int

@@ -46,6 +46,7 @@ def test_one_way_sends_are_all_stored_under_sync_flush(tmp_path: Path, fast_path
         assert answer.fields["offset"] == str(count + 1)
 
 
+@pytest.mark.proves("broker.fast.end-end-tests")
 def test_sends_beyond_the_bound_are_answered_busy_and_the_rest_stored(
     tmp_path: Path, fast_path: str
 ) -> None:

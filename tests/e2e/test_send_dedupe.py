@@ -96,6 +96,7 @@ def queue_end(broker: Asker, topic: str, queue_id: int = 0) -> int:
 # Single messages.
 
 
+@pytest.mark.proves("kinds.order.dedupe")
 def test_a_repeated_send_is_not_stored_and_gets_the_first_answer(broker: Asker, topic: str) -> None:
     first = send(broker, topic, "k1", b"first")
     other = send(broker, topic, "k2", b"other")
@@ -174,6 +175,7 @@ def test_a_one_way_repeat_is_dropped(cluster: LocalCluster, broker: Asker, topic
 # The window.
 
 
+@pytest.mark.proves("kinds.order.dedupe")
 def test_a_key_is_forgotten_when_the_time_is_over(
     cluster: LocalCluster, broker: Asker, topic: str
 ) -> None:
@@ -187,6 +189,7 @@ def test_a_key_is_forgotten_when_the_time_is_over(
     assert send(broker, topic, "k") == later
 
 
+@pytest.mark.proves("kinds.order.dedupe")
 def test_a_key_is_forgotten_when_enough_others_have_come(broker: Asker, topic: str) -> None:
     set_topic(broker, topic, "+contrail.dedupe.window.count=3")
     first = send(broker, topic, "k")
@@ -285,6 +288,7 @@ WAITING = {
 }
 
 
+@pytest.mark.proves("kinds.recall.one-message")
 @pytest.mark.parametrize("kind", WAITING)
 def test_a_message_that_waits_is_known_where_it_waits(
     cluster: LocalCluster, broker: Asker, topic: str, kind: str
@@ -340,6 +344,7 @@ def test_a_repeat_is_not_answered_before_the_first_is_durable(
 # Crashes.
 
 
+@pytest.mark.proves("kinds.order.dedupe-after-crash")
 def test_after_a_kill_a_repeat_gets_the_first_answer(tmp_path: Path) -> None:
     with LocalCluster(folder=tmp_path, in_children=True) as cluster:
         broker = Asker(cluster)
@@ -399,6 +404,7 @@ def table_on_disk(cluster: LocalCluster) -> str:
     return path.read_text(encoding="utf-8") if path.exists() else ""
 
 
+@pytest.mark.proves("kinds.order.dedupe-after-crash")
 @pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
 def test_sends_whose_answers_a_kill_took_are_stored_once(tmp_path: Path, flush: str) -> None:
     """Send without reading answers, kill, start, send all of it again: each is there once."""

@@ -130,6 +130,7 @@ def test_one_odd_single_send_does_not_harm_the_others(broker: Asker) -> None:
     assert sorted(broker.bodies(TOPIC)) == sorted([b"first", *kept, *kept, b"5"])
 
 
+@pytest.mark.proves("broker.fast.end-end-tests", "apache.peers.fused-runs")
 def test_sends_of_one_write_are_stored_in_order_and_answered(
     broker: Asker, fast_path: str, taken: list[int]
 ) -> None:
@@ -185,6 +186,7 @@ def test_nobody_waits_for_a_one_way_send(broker: Asker) -> None:
         eventually(lambda: len(broker.bodies(TOPIC)) == 9, "all are stored")
 
 
+@pytest.mark.proves("apache.peers.fused-runs")
 def test_one_send_that_must_be_looked_at_does_not_change_the_order(broker: Asker) -> None:
     """Queue 7 does not exist; the sends around it are stored."""
     frames = [frame(number, b"%d" % number) for number in range(10)]
@@ -278,6 +280,7 @@ def ticked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
+@pytest.mark.proves("apache.peers.without-a-tick")
 @FAST_ONLY
 def test_sends_of_one_read_need_no_tick(broker: Asker, taken: list[int], ticked: list[int]) -> None:
     with RawClient(broker.broker.port) as client:
@@ -292,6 +295,7 @@ def test_sends_of_one_read_need_no_tick(broker: Asker, taken: list[int], ticked:
     assert len(ticked) < len(taken)
 
 
+@pytest.mark.proves("apache.peers.without-a-tick")
 @FAST_ONLY
 def test_a_producer_that_is_alone_needs_no_tick(broker: Asker, ticked: list[int]) -> None:
     with RawClient(broker.broker.port) as client:

@@ -34,6 +34,7 @@ def brokers_of(cluster: LocalCluster, topic: str, number: int) -> set[str]:
     return {queues.broker_name for queues in found.queues} if found is not None else set()
 
 
+@pytest.mark.proves("nameserver.routes.registration", "broker.running.several-brokers")
 def test_every_nameserver_knows_every_broker_from_its_start(cluster: LocalCluster) -> None:
     for number in (0, 1):
         assert brokers_known(cluster, number) == {"broker-a", "broker-b"}
@@ -46,6 +47,7 @@ def test_every_nameserver_knows_every_broker_from_its_start(cluster: LocalCluste
         )
 
 
+@pytest.mark.proves("nameserver.routes.every-30-seconds")
 def test_a_restarted_nameserver_learns_of_every_broker_within_half_a_minute(
     cluster: LocalCluster,
 ) -> None:
@@ -60,6 +62,7 @@ def test_a_restarted_nameserver_learns_of_every_broker_within_half_a_minute(
     assert brokers_known(cluster, 0) == {"broker-a", "broker-b"}
 
 
+@pytest.mark.proves("nameserver.routes.body-forms", "nameserver.routes.data-version")
 @pytest.mark.parametrize("compressed", ["true", "false"])
 def test_a_broker_registers_in_the_form_and_at_the_pace_it_is_told(compressed: str) -> None:
     properties = {"compressedRegister": compressed, "forceRegister": "false"}
@@ -85,6 +88,7 @@ def _is_registering(cluster: LocalCluster) -> bool:
     return app.registration.is_registering
 
 
+@pytest.mark.proves("nameserver.routes.no-gossip")
 def test_a_value_set_on_one_nameserver_is_not_known_to_the_other(cluster: LocalCluster) -> None:
     fields = {"namespace": "notes", "key": "colour", "value": "blue"}
     first, second = (server.address for server in cluster.nameservers)
@@ -94,6 +98,7 @@ def test_a_value_set_on_one_nameserver_is_not_known_to_the_other(cluster: LocalC
     assert cluster.caller.call(second, code, fields).code == ResponseCode.QUERY_NOT_FOUND
 
 
+@pytest.mark.proves("nameserver.routes.unregister", "broker.running.leave-and-return")
 def test_a_broker_that_leaves_is_in_no_route_and_comes_back(cluster: LocalCluster) -> None:
     for broker in (0, 1):
         asker = Asker(cluster, broker)
@@ -114,6 +119,11 @@ def test_a_broker_that_leaves_is_in_no_route_and_comes_back(cluster: LocalCluste
     assert Asker(cluster, 0).bodies("shared") == [b"before", b"meanwhile"]
 
 
+@pytest.mark.proves(
+    "nameserver.routes.closed-connection",
+    "broker.running.leave-and-return",
+    "broker.running.local-cluster-children",
+)
 def test_a_killed_broker_is_gone_and_comes_back_with_all_its_messages(tmp_path: Path) -> None:
     # Real processes, killed without warning; every answer came after its sync.
     properties = {"flushDiskType": "SYNC_FLUSH"}
@@ -134,6 +144,7 @@ def test_a_killed_broker_is_gone_and_comes_back_with_all_its_messages(tmp_path: 
         assert asker.stored("promised", b"next") == 50
 
 
+@pytest.mark.proves("broker.topics.order-config")
 def test_an_order_configuration_reaches_the_brokers(cluster: LocalCluster) -> None:
     Asker(cluster).make_topic("sequence")
     fields = {"namespace": ORDER_NAMESPACE, "key": "sequence", "value": "broker-a:4"}

@@ -116,6 +116,7 @@ def assert_once_and_in_order(cluster: LocalCluster, topic: str) -> None:
     assert sorted(found) == [b"%03d" % number for number in range(ROW_COUNT)]
 
 
+@pytest.mark.proves("spark.sink.broker-kills")
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
 def test_a_replay_waits_for_the_coordinator_and_then_leaves_each_row_once(
     cluster: LocalCluster, topic: str, mode: str

@@ -342,6 +342,7 @@ def test_codes_that_a_broker_does_not_serve_stay_so(room: Room) -> None:
         assert room.asker.ask(code).code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED, code.name
 
 
+@pytest.mark.proves("broker.system-names.data-requests")
 def test_no_data_request_reads_or_writes_a_topic_of_the_system(
     room: Room, record_property: Callable[[str, object], None]
 ) -> None:
@@ -357,6 +358,7 @@ def test_no_data_request_reads_or_writes_a_topic_of_the_system(
     assert count == 2 * (len(BY_TOPIC) * 20 - len(WRITES) * 2 - len(EXCEPTIONS))
 
 
+@pytest.mark.proves("broker.system-names.data-requests")
 def test_no_data_request_reads_or_writes_a_group_of_the_system(
     room: Room, record_property: Callable[[str, object], None]
 ) -> None:
@@ -372,6 +374,7 @@ def test_no_data_request_reads_or_writes_a_group_of_the_system(
     assert count == 2 * len(BY_GROUP) * len(CLOSED_GROUPS) * (len(CLOSED_TOPICS) + 1)
 
 
+@pytest.mark.proves("broker.system-names.data-requests")
 def test_what_clients_must_reach_is_not_refused(room: Room) -> None:
     for code in BY_TOPIC:
         for topic in OPEN_TOPICS:
@@ -385,6 +388,7 @@ def test_what_clients_must_reach_is_not_refused(room: Room) -> None:
         room.asker.stored(topic)
 
 
+@pytest.mark.proves("broker.system-names.data-requests")
 def test_tidy_sends_and_batches_in_one_write_are_refused_one_by_one(room: Room) -> None:
     """The ways that take runs of sends know the topics that were admitted before, and no others."""
     before = room.ends()
@@ -441,6 +445,7 @@ def test_half_delayed_and_timed_messages_for_a_topic_of_the_system_are_refused(r
     assert room.ends() == before
 
 
+@pytest.mark.proves("broker.system-names.paged-reads")
 def test_operators_list_what_waits_page_by_page(room: Room) -> None:
     for topic in CLOSED_TOPICS:
         low = room.app.store.queue_offset_min(topic.encode(), 0)
@@ -479,6 +484,7 @@ def _group_changes(group: str) -> Iterator[tuple[RequestCode, dict[str, str], by
     yield RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN, fields, b""
 
 
+@pytest.mark.proves("broker.system-names.operator-s-request")
 def test_no_operator_creates_changes_or_deletes_what_is_the_systems(room: Room) -> None:
     topics, groups = room.app.tables.topics.table, room.app.tables.groups.table
     before = room.own_state(), dict(topics.topics), dict(groups.groups)

@@ -79,6 +79,7 @@ def taken(cluster: LocalCluster) -> bool:
     return app.store.underived_bytes == 0 and app.kinds.timers.behind_count == 0
 
 
+@pytest.mark.proves("kinds.timers.any-time")
 def test_messages_come_in_their_milliseconds(cluster: LocalCluster, broker: TimerAsker) -> None:
     start_ms = broker.now_ms()
     broker.send_at("late", start_ms + 3210)
@@ -98,6 +99,7 @@ def test_messages_come_in_their_milliseconds(cluster: LocalCluster, broker: Time
     ]
 
 
+@pytest.mark.proves("kinds.timers.recall")
 def test_a_recalled_message_is_never_delivered(cluster: LocalCluster, broker: TimerAsker) -> None:
     start_ms = broker.now_ms()
     handle = broker.send_at("gone", start_ms + 60_000)
@@ -111,6 +113,7 @@ def test_a_recalled_message_is_never_delivered(cluster: LocalCluster, broker: Ti
     broker.wait_for(["kept"])
 
 
+@pytest.mark.proves("kinds.recall.one-message")
 def test_a_handle_takes_back_only_the_message_it_was_given_for(
     cluster: LocalCluster, broker: TimerAsker
 ) -> None:
@@ -139,6 +142,7 @@ def test_a_handle_takes_back_only_the_message_it_was_given_for(
     assert message.body == b"kept" and "CONTRAIL_RECALL_NONCE" not in message.properties
 
 
+@pytest.mark.proves("kinds.recall.one-message")
 @pytest.mark.parametrize("key", ["A B", " A", "A ", "A  B", "A " + "x" * 38])
 def test_a_message_whose_key_has_spaces_is_taken_back(
     cluster: LocalCluster, broker: TimerAsker, key: str
@@ -177,6 +181,7 @@ def test_a_recall_is_refused_for_what_is_wrong_with_it(
     assert broker.recall(made_up, code=RequestCode.RECALL_TIMER)[0] == ResponseCode.SUCCESS
 
 
+@pytest.mark.proves("kinds.recall.sealed")
 def test_a_handle_made_by_hand_takes_nobodys_message_back(
     cluster: LocalCluster, broker: TimerAsker
 ) -> None:
@@ -199,6 +204,7 @@ def test_a_handle_made_by_hand_takes_nobodys_message_back(
     broker.wait_for(["own", "others"])
 
 
+@pytest.mark.proves("kinds.recall.sealed")
 def test_operators_take_messages_back_without_a_handle_of_the_broker(
     cluster: LocalCluster, broker: TimerAsker
 ) -> None:
@@ -220,6 +226,7 @@ def test_operators_take_messages_back_without_a_handle_of_the_broker(
         assert refused[0] == ResponseCode.NO_PERMISSION
 
 
+@pytest.mark.proves("kinds.recall.sealed")
 def test_a_handle_without_a_seal_is_taken_for_messages_of_before_the_key(tmp_path: Path) -> None:
     with LocalCluster(clock=ManualClock(), folder=tmp_path) as cluster:
         broker = TimerAsker(cluster)
@@ -243,6 +250,7 @@ def test_a_handle_without_a_seal_is_taken_for_messages_of_before_the_key(tmp_pat
         broker.wait_for(["after"])
 
 
+@pytest.mark.proves("broker.edges.own-deletions")
 def test_a_producers_own_deletion_takes_nothing_back(
     cluster: LocalCluster, broker: TimerAsker
 ) -> None:
@@ -269,6 +277,7 @@ def test_recalls_can_be_switched_off() -> None:
         assert broker.recall(handle)[0] == ResponseCode.NO_PERMISSION
 
 
+@pytest.mark.proves("kinds.timers.limit")
 @pytest.mark.parametrize(
     "timer",
     [
@@ -289,6 +298,7 @@ def test_times_beyond_the_limit_are_refused_by_name(
     assert "timerMaxDelaySec" in remark or "soon" in remark
 
 
+@pytest.mark.proves("kinds.timers.rolling")
 def test_a_year_is_kept_when_it_is_allowed() -> None:
     properties = {"timerMaxDelaySec": "31536000"}
     with LocalCluster(clock=ManualClock(), properties=properties) as cluster:
@@ -312,6 +322,7 @@ def test_a_year_is_kept_when_it_is_allowed() -> None:
         assert int(message.properties["TIMER_ROLL_TIMES"]) > 100
 
 
+@pytest.mark.proves("kinds.timers.counts")
 def test_counts_and_the_check_point_can_be_asked_for(
     cluster: LocalCluster, broker: TimerAsker
 ) -> None:
@@ -340,6 +351,7 @@ def test_counts_and_the_check_point_can_be_asked_for(
     assert check()[0] <= broker.now_ms()
 
 
+@pytest.mark.proves("kinds.timers.down-past-the-time")
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_a_killed_broker_delivers_what_was_due_meanwhile(tmp_path: Path, flush: str) -> None:
     clock = SharedClock(tmp_path / "clock")

@@ -134,6 +134,7 @@ def advance_until_asked(cluster: LocalCluster, asker: Asker, checks: int) -> Non
     eventually(asked, f"{checks} questions")
 
 
+@pytest.mark.proves("kinds.transactions.fates")
 def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not() -> None:
     with cluster_with() as (cluster, asker), Producer(cluster) as producer:
         halves = {key: producer.half(key) for key in ("committed", "back", "open")}
@@ -144,6 +145,7 @@ def test_what_is_committed_is_delivered_and_what_is_rolled_back_is_not() -> None
         assert [one["transactionId"] for one in listed(asker)] == ["open"]
 
 
+@pytest.mark.proves("kinds.transactions.one-fate")
 def test_the_first_fate_wins_and_is_answered_the_same_again() -> None:
     with cluster_with() as (cluster, asker), Producer(cluster) as producer:
         half = producer.half("k1")
@@ -179,6 +181,7 @@ def test_an_unknown_transaction_is_asked_about_and_the_answer_decides(
         assert delivered(asker) == keys
 
 
+@pytest.mark.proves("kinds.transactions.check-back")
 def test_the_twin_of_a_producer_that_is_gone_is_asked() -> None:
     with cluster_with() as (cluster, asker):
         with Producer(cluster, "gone") as gone:
@@ -194,6 +197,7 @@ def test_the_twin_of_a_producer_that_is_gone_is_asked() -> None:
             eventually(lambda: delivered(asker) == ["k1"], "the twin's commit")
 
 
+@pytest.mark.proves("kinds.transactions.given-up")
 def test_after_its_questions_a_transaction_is_given_up_and_can_be_resumed() -> None:
     with cluster_with(transactionCheckMax="2") as (cluster, asker), Producer(cluster) as producer:
         half = producer.half("k1")
@@ -221,6 +225,7 @@ def exhausted_id(asker: Asker) -> str:
     return (record.store_host + record.physical_offset.to_bytes(8, "big")).hex().upper()
 
 
+@pytest.mark.proves("kinds.transactions.by-hand")
 def test_an_operator_commits_and_rolls_back_by_hand() -> None:
     with cluster_with() as (cluster, asker), Producer(cluster) as producer:
         first, second = producer.half("k1"), producer.half("k2")
@@ -322,6 +327,7 @@ def test_a_restart_keeps_every_state() -> None:
         assert [one.body for one in asker.listed(EXHAUSTED)] == [b"given-up"]
 
 
+@pytest.mark.proves("kinds.transactions.one-fate")
 def test_kills_forget_no_transaction_and_commit_none_twice(tmp_path: Path) -> None:
     clock = SharedClock(tmp_path / "clock")
     with LocalCluster(in_children=True, clock=clock, folder=tmp_path / "cluster") as cluster:

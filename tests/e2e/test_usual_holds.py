@@ -105,6 +105,7 @@ def bodies(answer: ReceivedResponse) -> list[bytes]:
     return [record.body for record in split_record_run(answer.body)]
 
 
+@pytest.mark.proves("broker.fast.end-end-tests")
 def test_a_tail_is_followed_without_decoding(
     reader: Reader, fast_path: str, usual: list[bool], decoded: list[int]
 ) -> None:
@@ -193,6 +194,7 @@ def test_each_pull_is_held_for_its_own_time(reader: Reader) -> None:
     reader.hold(2, suspendTimeoutMillis="30000")
 
 
+@pytest.mark.proves("apache.peers.held-pulls")
 def test_several_of_one_read_are_answered_or_held(
     reader: Reader, fast_path: str, usual: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -246,6 +248,7 @@ def hurried(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     return told
 
 
+@pytest.mark.proves("apache.peers.held-pulls")
 def test_what_nobody_waited_for_when_it_was_stored_wakes_who_does_now(
     reader: Reader,
     fast_path: str,
@@ -264,6 +267,7 @@ def test_what_nobody_waited_for_when_it_was_stored_wakes_who_does_now(
         assert hurried[:1] == [True]
 
 
+@pytest.mark.proves("apache.peers.held-pulls")
 def test_a_message_that_is_written_but_not_durable_wakes_who_came_meanwhile(
     reader: Reader, fast_path: str, hurried: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -70,6 +70,7 @@ def caller(listener: Listener) -> Iterator[BlockingCaller]:
         yield opened
 
 
+@pytest.mark.proves("wire.server.caller")
 def test_one_connection_to_an_address_is_shared_and_made_again_when_it_broke(
     listener: Listener, caller: BlockingCaller
 ) -> None:
@@ -82,6 +83,7 @@ def test_one_connection_to_an_address_is_shared_and_made_again_when_it_broke(
     assert listener.accepted_count == 2
 
 
+@pytest.mark.proves("wire.server.caller")
 def test_a_call_that_is_not_answered_fails_in_time(
     listener: Listener, caller: BlockingCaller
 ) -> None:
@@ -91,6 +93,7 @@ def test_a_call_that_is_not_answered_fails_in_time(
     assert caller.call(listener.address, 10, {}, b"next").body == b"next"
 
 
+@pytest.mark.proves("wire.server.caller")
 def test_a_broken_connection_fails_its_calls_at_once(
     listener: Listener, caller: BlockingCaller
 ) -> None:

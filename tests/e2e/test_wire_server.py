@@ -64,6 +64,7 @@ def pretend_to_be(address: str, server: Server, client: RawClient) -> None:
     peer.is_this_host = False
 
 
+@pytest.mark.proves("wire.server.one-way", "broker.send.forms")
 def test_a_one_way_send_is_stored_and_not_answered(client: RawClient) -> None:
     assert client.call(SEND, send_fields("orders"), b"first").code == 0
     one_way = Request(SEND, 70, send_fields("orders"), b"second", FLAG_ONE_WAY)
@@ -73,6 +74,7 @@ def test_a_one_way_send_is_stored_and_not_answered(client: RawClient) -> None:
     assert int(third.fields["queueOffset"]) >= 2
 
 
+@pytest.mark.proves("wire.server.out-of-order")
 def test_answers_come_when_they_are_ready_and_not_in_order(client: RawClient) -> None:
     sent = client.call(SEND, send_fields("later"), b"first")
     end = int(sent.fields["queueOffset"]) + 1
@@ -86,6 +88,7 @@ def test_answers_come_when_they_are_ready_and_not_in_order(client: RawClient) ->
     assert answers[501].code == 0 and b"second" in answers[501].body
 
 
+@pytest.mark.proves("wire.server.broker-asks-client")
 def test_the_broker_asks_a_client_over_the_clients_own_connection(
     cluster: LocalCluster, client: RawClient
 ) -> None:
@@ -102,6 +105,7 @@ def test_the_broker_asks_a_client_over_the_clients_own_connection(
     assert (answer.code, answer.body) == (0, b"running")
 
 
+@pytest.mark.proves("wire.frames.mixed-headers")
 def test_both_header_forms_are_served_on_one_connection(client: RawClient) -> None:
     for number in range(4):
         encode = encode_binary_request if number % 2 else encode_request
@@ -109,6 +113,7 @@ def test_both_header_forms_are_served_on_one_connection(client: RawClient) -> No
     assert [client.next_frame().code for _ in range(4)] == [0] * 4
 
 
+@pytest.mark.proves("wire.frames.unknown-codes")
 def test_every_code_of_the_table_is_served_or_answered_as_not_supported(
     cluster: LocalCluster,
 ) -> None:
@@ -128,6 +133,7 @@ def test_every_code_of_the_table_is_served_or_answered_as_not_supported(
         assert router.counts["failed"] == 0
 
 
+@pytest.mark.proves("wire.server.strangers")
 def test_a_stranger_may_send_and_pull_and_nothing_else(
     cluster: LocalCluster, client: RawClient
 ) -> None:
@@ -139,6 +145,7 @@ def test_a_stranger_may_send_and_pull_and_nothing_else(
             assert client.call(code).code == ResponseCode.NO_PERMISSION, code
 
 
+@pytest.mark.proves("wire.server.strangers")
 def test_a_stranger_registers_no_broker(cluster: LocalCluster) -> None:
     nameserver = cluster.nameservers[0].app
     assert nameserver is not None
@@ -156,6 +163,7 @@ def test_a_stranger_registers_no_broker(cluster: LocalCluster) -> None:
         assert answer.code == 0 and b"evil" not in answer.body
 
 
+@pytest.mark.proves("wire.server.two-ports")
 def test_the_fast_port_takes_sends_and_heartbeats_and_no_pulls(cluster: LocalCluster) -> None:
     with RawClient(cluster.brokers[0].port - 2) as client:
         assert client.call(SEND, send_fields("orders"), b"x").code == 0
@@ -166,6 +174,7 @@ def test_the_fast_port_takes_sends_and_heartbeats_and_no_pulls(cluster: LocalClu
             assert "main port" in (answer.remark or "")
 
 
+@pytest.mark.proves("wire.server.framing-bounds")
 @pytest.mark.parametrize(("name", "data"), BREAKERS.items(), ids=BREAKERS.keys())
 @pytest.mark.parametrize("which", ["broker", "NameServer"])
 def test_what_is_no_frame_ends_its_connection_and_no_other(
@@ -206,6 +215,7 @@ OVER_LIMIT = {
 }
 
 
+@pytest.mark.proves("wire.server.answered-bounds")
 @pytest.mark.parametrize(("code", "fields", "body"), OVER_LIMIT.values(), ids=OVER_LIMIT.keys())
 def test_what_is_over_a_limit_and_still_a_frame_is_answered(
     client: RawClient, code: int, fields: dict[str, str], body: bytes
@@ -216,6 +226,7 @@ def test_what_is_over_a_limit_and_still_a_frame_is_answered(
     assert client.call(SEND, send_fields("orders"), b"still served").code == 0
 
 
+@pytest.mark.proves("wire.server.go-away")
 def test_clients_are_told_to_go_away_while_the_broker_stops(cluster: LocalCluster) -> None:
     router = broker_of(cluster).router
     with RawClient(cluster.brokers[0].port) as client:
@@ -283,6 +294,7 @@ def echo_server() -> Iterator[EchoServer]:
 PING = encode_request(Request(34, 7, {}, b"ping"))
 
 
+@pytest.mark.proves("wire.server.slow-peers")
 @pytest.mark.parametrize(
     ("data", "reason"),
     [(b"", "no_first_frame"), (PING + PING[:9], "partial_frame_timeout"), (PING, "idle")],
@@ -296,6 +308,7 @@ def test_who_dawdles_is_closed(echo_server: EchoServer, data: bytes, reason: str
         client.wait_closed()
 
 
+@pytest.mark.proves("wire.server.slow-peers")
 def test_who_does_not_read_is_closed(echo_server: EchoServer) -> None:
     with RawClient(echo_server.port) as client:
         for _ in range(8):
@@ -304,6 +317,7 @@ def test_who_does_not_read_is_closed(echo_server: EchoServer) -> None:
         client.wait_closed()
 
 
+@pytest.mark.proves("wire.server.connection-bounds")
 def test_one_connection_too_many_is_closed_at_once(echo_server: EchoServer) -> None:
     with RawClient(echo_server.port) as first, RawClient(echo_server.port) as second:
         for client in (first, second):

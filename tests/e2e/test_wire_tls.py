@@ -127,6 +127,7 @@ class TlsClient:
         self.socket.close()
 
 
+@pytest.mark.proves("wire.server.tls-permissive")
 def test_a_permissive_port_takes_both(
     start: Start, certificates: dict[str, tuple[Path, Path]]
 ) -> None:
@@ -140,6 +141,7 @@ def test_a_permissive_port_takes_both(
         assert secret.socket.version() in ("TLSv1.2", "TLSv1.3")
 
 
+@pytest.mark.proves("wire.server.tls-permissive")
 def test_frames_larger_than_a_record_travel_both_ways(
     start: Start, certificates: dict[str, tuple[Path, Path]]
 ) -> None:
@@ -150,6 +152,7 @@ def test_frames_larger_than_a_record_travel_both_ways(
         assert client.echo(b"after") == b"after"
 
 
+@pytest.mark.proves("wire.server.tls-enforcing")
 def test_an_enforcing_port_closes_plain_connections(
     start: Start, certificates: dict[str, tuple[Path, Path]]
 ) -> None:
@@ -162,6 +165,7 @@ def test_an_enforcing_port_closes_plain_connections(
         assert secret.echo(b"hidden") == b"hidden"
 
 
+@pytest.mark.proves("wire.server.tls-disabled")
 def test_a_port_without_tls_closes_handshakes(
     start: Start, certificates: dict[str, tuple[Path, Path]]
 ) -> None:
@@ -208,6 +212,7 @@ def test_a_handshake_must_be_over_in_five_seconds(start: Start) -> None:
     eventually(lambda: server.server.counts["closed_tls_handshake_timeout"] == 1, "it is counted")
 
 
+@pytest.mark.proves("wire.server.certificates-reloaded")
 def test_new_certificates_are_used_without_a_restart(
     start: Start, certificates: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:
@@ -228,6 +233,7 @@ def test_new_certificates_are_used_without_a_restart(
         TlsClient(server.port, certificates["server"][0])
 
 
+@pytest.mark.proves("wire.server.certificates-reloaded")
 def test_a_bad_new_certificate_keeps_the_old_one_in_use(
     start: Start, certificates: dict[str, tuple[Path, Path]], tmp_path: Path
 ) -> None:

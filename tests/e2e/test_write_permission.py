@@ -123,6 +123,7 @@ def _close_broker(asker: Asker, perm: int) -> None:
     asker.change_settings(f"brokerPermission={perm}\n")
 
 
+@pytest.mark.proves("broker.permissions.write-bit")
 @pytest.mark.parametrize("close", [_close_topic, _close_broker], ids=["topic", "broker"])
 def test_without_the_write_bit_every_way_of_sending_is_refused(
     close: Callable[[Asker, int], None],
@@ -159,6 +160,7 @@ def test_a_closed_broker_makes_no_topic_for_a_send() -> None:
         assert app is not None and "never_made" not in app.tables.topics.table.topics
 
 
+@pytest.mark.proves("broker.permissions.write-bit")
 @pytest.mark.parametrize("close", [_close_topic, _close_broker], ids=["topic", "broker"])
 def test_what_was_accepted_before_is_delivered_and_committed(
     close: Callable[[Asker, int], None],
@@ -178,6 +180,7 @@ def test_what_was_accepted_before_is_delivered_and_committed(
         assert [one.body for one in messages(asker.pull(TOPIC, 0))][:1] == [b"half"]
 
 
+@pytest.mark.proves("broker.permissions.write-bit")
 def test_the_read_bit_closes_pulls_and_not_what_names_one_message() -> None:
     """As Apache's broker: whoever has a message's id or key, or got it before, may still use it."""
     with LocalCluster(clock=ManualClock()) as cluster:

@@ -296,6 +296,7 @@ def try_all(whole: Path, folder: Path, cases: list[Case], caplog: pytest.LogCapt
         shutil.rmtree(root)
 
 
+@pytest.mark.proves("store.damage.first-record", "store.damage.several-adjacent-records")
 def test_damaged_heads_of_neighbours_are_told_of_and_harm_nobody(
     whole: Path, memory_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -303,6 +304,7 @@ def test_damaged_heads_of_neighbours_are_told_of_and_harm_nobody(
     try_all(whole, memory_path, cases, caplog)
 
 
+@pytest.mark.proves("store.damage.several-adjacent-records")
 @pytest.mark.matrix
 @pytest.mark.parametrize("part", range(8))
 def test_damaged_heads_of_neighbours_whatever_their_bytes(

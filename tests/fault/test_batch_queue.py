@@ -72,6 +72,7 @@ def test_rows_follow_each_other_in_full_length_files(tmp_path: Path) -> None:
     assert whole == bytes(run(0, 150)[2]).ljust(200 * BATCH_ROW_BYTES, b"\0")
 
 
+@pytest.mark.proves("store.queues.batch-rows")
 def test_a_queue_offset_finds_the_batch_that_holds_it(tmp_path: Path) -> None:
     queue = filled(tmp_path, 150)
     queue.put(*run(150, 160))

@@ -19,6 +19,7 @@ def _require_sound(figures: FlipFigures) -> None:
     assert figures.detected == figures.covered > 0
 
 
+@pytest.mark.proves("store.crashes.bit-flips")
 @pytest.mark.parametrize("record_crc", [True, False], ids=["record crc", "body crc"])
 @pytest.mark.parametrize("campaign", CAMPAIGNS.values(), ids=CAMPAIGNS.keys())
 def test_a_flipped_bit_is_noticed_or_repaired_and_never_served(

@@ -158,6 +158,7 @@ def decoded(answer: Response) -> dict[str, object]:
     return dict(value)
 
 
+@pytest.mark.proves("broker.topics.create-and-update")
 def test_a_topic_is_created_shown_and_changed(room: Room) -> None:
     assert room.set_topic("orders", attributes="+message.type=FIFO").code == 0
     shown = decoded(room.ask(RequestCode.GET_TOPIC_CONFIG, {"topic": "orders", "lo": "true"}))
@@ -195,6 +196,7 @@ def test_a_topic_needs_neither_an_order_nor_a_default_topic(room: Room) -> None:
     assert room.topics.table.topics["orders"].order is False
 
 
+@pytest.mark.proves("broker.send.grow-and-shrink")
 def test_fewer_queues_lose_no_message(room: Room) -> None:
     room.set_topic("orders")
     for queue_id in range(4):
@@ -209,6 +211,7 @@ def test_fewer_queues_lose_no_message(room: Room) -> None:
     assert all(reach["lastUpdateTimestamp"] == room.clock.now_ms() for reach in found.values())
 
 
+@pytest.mark.proves("broker.topics.delete")
 def test_deleting_a_topic_takes_its_data_offsets_and_pop_retry_topics(room: Room) -> None:
     room.set_topic("orders")
     append_numbers(room.store, 0, 5)
@@ -275,6 +278,7 @@ def test_expired_segments_go_when_an_administrator_asks(room: Room) -> None:
     assert room.store.queue_offset_min(b"orders", 0) > 0
 
 
+@pytest.mark.proves("broker.topics.groups")
 def test_groups_are_created_shown_and_deleted_with_their_offsets(room: Room) -> None:
     body = encode_body({"groupName": "billing", "consumeBroadcastEnable": False})
     room.ask(RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=body)
@@ -332,6 +336,7 @@ def numbers(answer: Response) -> list[int]:
     return found
 
 
+@pytest.mark.proves("broker.topics.query-by-key")
 def test_messages_are_found_by_key_as_they_stand_in_the_log(room: Room) -> None:
     append_numbers(room.store, 0, 30)
     answer = room.ask(RequestCode.QUERY_MESSAGE, key_query("k3"))
@@ -344,6 +349,7 @@ def test_messages_are_found_by_key_as_they_stand_in_the_log(room: Room) -> None:
     assert numbers(room.ask(RequestCode.QUERY_MESSAGE, unique)) == [7]
 
 
+@pytest.mark.proves("broker.topics.query-by-time")
 def test_a_key_that_is_not_there_or_not_in_time_is_not_found(room: Room) -> None:
     append_numbers(room.store, 0, 5)
     for asked in (
@@ -364,6 +370,7 @@ def test_no_query_gets_more_than_the_limit(room: Room) -> None:
     assert len(numbers(answer)) == 64
 
 
+@pytest.mark.proves("broker.topics.query-by-id")
 def test_a_message_is_viewed_by_its_place(room: Room) -> None:
     run = room.store.append([draft(1), draft(2)])
     room.store.dispatch()
@@ -427,6 +434,7 @@ def test_all_settings_are_shown_under_the_originals_names(room: Room) -> None:
     assert json.loads(answer.fields["version"])["counter"] == 1
 
 
+@pytest.mark.proves("broker.running.runtime-info")
 def test_runtime_info_has_every_key_that_tools_read(room: Room) -> None:
     append_numbers(room.store, 0, 3)
     room.stats.sent("orders", 3, 600)
@@ -451,6 +459,7 @@ def test_an_empty_log_has_no_earliest_message(room: Room) -> None:
     assert table["earliestMessageTimeStamp"] == "-1"
 
 
+@pytest.mark.proves("broker.running.rates")
 def test_a_stat_is_viewed_once_something_was_counted(room: Room) -> None:
     asked = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "orders"}
     assert room.refusal(RequestCode.VIEW_BROKER_STATS_DATA, asked).code == 1

@@ -84,6 +84,7 @@ async def begun(persistence: Persistence) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.proves("broker.clients.persisted")
 def test_only_what_changed_is_written_and_not_before_it_is_due(tmp_path: Path) -> None:
     async def scenario() -> None:
         files, counter, path = BrokenFiles(), Counter(), tmp_path / "config" / "counter"
@@ -170,6 +171,7 @@ def test_a_failed_write_is_tried_again(tmp_path: Path, caplog: pytest.LogCapture
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("broker.clients.persisted-at-stop")
 def test_closing_writes_what_is_left_and_says_what_it_could_not_write(tmp_path: Path) -> None:
     async def scenario() -> None:
         files, counter = BrokenFiles(), Counter()
@@ -200,6 +202,7 @@ class Never:
         return False
 
 
+@pytest.mark.proves("broker.pull.filters-persisted", "broker.auto-creation.by-address")
 def test_every_table_comes_back_as_it_was(tmp_path: Path) -> None:
     files = FileSystem()
     settings = RuntimeSettings(BrokerConfig())
@@ -250,6 +253,7 @@ def test_every_table_comes_back_as_it_was(tmp_path: Path) -> None:
     assert restored.changed == {"brokerPermission": "4"}
 
 
+@pytest.mark.proves("broker.tables.table-length")
 def test_offsets_whose_file_is_too_long_are_refused_until_it_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +278,7 @@ def test_offsets_whose_file_is_too_long_are_refused_until_it_is_not(
     asyncio.run(scenario())
 
 
+@pytest.mark.proves("broker.tables.table-length")
 def test_nothing_is_created_automatically_whose_file_is_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

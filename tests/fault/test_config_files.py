@@ -152,6 +152,7 @@ def test_a_rewritten_file_holds_every_field_that_was_there(
     assert re.search(rb"[{,]\s*[0-9]+\s*:", path.read_bytes()) is None, "every key is quoted"
 
 
+@pytest.mark.proves("store.files.config-files")
 @each_file()
 def test_quoted_and_bare_number_keys_read_the_same(file: ConfigFile[Any]) -> None:
     table = file.parse((GOLDEN / file.name).read_bytes())
@@ -168,6 +169,7 @@ def test_an_empty_table_comes_back_empty(file: ConfigFile[Any], tmp_path: Path) 
     assert file.load(FILES, tmp_path).value == empty
 
 
+@pytest.mark.proves("store.files.config-files")
 @each_file()
 def test_a_file_torn_at_any_byte_falls_back_to_its_backup_and_says_so(
     file: ConfigFile[Any], root: Path

@@ -91,6 +91,7 @@ def files_of(queue: ConsumeQueue) -> list[Path]:
     return sorted(queue.folder.iterdir())
 
 
+@pytest.mark.proves("store.queues.rows")
 def test_rows_lie_at_twenty_times_their_offset_in_full_length_files(tmp_path: Path) -> None:
     queue = filled(tmp_path, 0, 700)
     first, second, third = files_of(queue)
@@ -310,6 +311,7 @@ def test_a_truncation_syncs_before_it_returns(tmp_path: Path) -> None:
     assert files_of(queue)[0].read_bytes()[1000:] == bytes(5000)
 
 
+@pytest.mark.proves("store.queues.minimum-offsets")
 def test_the_minimum_moves_up_to_the_first_record_the_log_still_has(tmp_path: Path) -> None:
     queue = filled(tmp_path, 0, 640)
     queue.correct_minimum(physical(17) - 1)
@@ -364,6 +366,7 @@ def test_a_failed_sync_is_raised_and_tried_again_by_the_next(tmp_path: Path) -> 
     assert files.sync_count == 1
 
 
+@pytest.mark.proves("store.queues.rows")
 def test_never_more_descriptors_than_allowed(tmp_path: Path) -> None:
     files = FileSystem()
     handles = FileHandles(files, 3)

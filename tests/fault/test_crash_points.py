@@ -14,6 +14,7 @@ from tests.seeds import seed_asked_for
 POINT_COUNT_MIN = 60
 
 
+@pytest.mark.proves("store.crashes.kills")
 def test_a_kill_at_any_crash_point_loses_no_acknowledged_message(memory_path: Path) -> None:
     figures = run_campaign(
         memory_path, seed=11, flushes=("sync", "async"), hits=(1,), every_life=False

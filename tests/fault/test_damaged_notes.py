@@ -41,6 +41,7 @@ def fill_deleting(store: MessageStore) -> None:
     store.dispatch()
 
 
+@pytest.mark.proves("store.damage.damaged-notes")
 @pytest.mark.parametrize("byte", [0, 30, 60, -2])
 def test_a_flipped_bit_of_the_checkpoint_brings_no_deleted_message_back(
     tmp_path: Path, byte: int
@@ -59,6 +60,7 @@ def test_a_flipped_bit_of_the_checkpoint_brings_no_deleted_message_back(
         assert numbers_of(store, "bills") == [100, 101, 102, 103]
 
 
+@pytest.mark.proves("store.damage.damaged-notes")
 def test_rows_are_kept_where_the_notes_of_queues_are_lost_after_a_clean_stop(
     tmp_path: Path,
 ) -> None:
@@ -72,6 +74,7 @@ def test_rows_are_kept_where_the_notes_of_queues_are_lost_after_a_clean_stop(
         assert numbers_of(store, "bills") == [100]
 
 
+@pytest.mark.proves("store.damage.deleted-came-back")
 def test_deleted_messages_that_come_back_are_told_of(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -93,6 +96,7 @@ def test_deleted_messages_that_come_back_are_told_of(
         assert "1 records of queue 0 of orders" in told
 
 
+@pytest.mark.proves("store.damage.damaged-topic-name")
 def test_a_topic_damaged_into_a_deleted_one_is_told_of_by_reads(tmp_path: Path) -> None:
     """Records of a deleted topic are not judged; but the row that leads to this one is."""
     root = tmp_path / "store"
@@ -125,6 +129,7 @@ def damaged_bill(tmp_path: Path) -> tuple[Path, int]:
     return root, body_byte
 
 
+@pytest.mark.proves("store.damage.damaged-notes")
 def test_a_repair_forgets_no_queue_whose_message_is_brought_back_later(
     damaged_bill: tuple[Path, int],
 ) -> None:
@@ -139,6 +144,7 @@ def test_a_repair_forgets_no_queue_whose_message_is_brought_back_later(
         assert numbers_of(store) == [*range(6)]
 
 
+@pytest.mark.proves("store.damage.damaged-notes")
 def test_a_repair_before_the_replacement_gives_no_offset_twice(
     damaged_bill: tuple[Path, int],
 ) -> None:

@@ -37,6 +37,7 @@ CONFIG_FILES: dict[ConfigFile[Any], type[Any]] = {
 }
 
 
+@pytest.mark.proves("store.crashes.derived-files", "store.repairs.neighbours")
 def test_a_damaged_derived_file_is_made_again_or_refused_as_documented(memory_path: Path) -> None:
     figures = run_campaign(memory_path, seed=61, targets=QUICK_TARGETS)
     assert figures.problems == []

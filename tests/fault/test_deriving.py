@@ -91,6 +91,7 @@ async def test_nobody_waits_for_company_while_a_pull_waits(tmp_path: Path) -> No
         assert numbers_of(scene.store) == [0]
 
 
+@pytest.mark.proves("apache.peers.held-pulls")
 @on_a_loop
 async def test_messages_that_come_fast_to_who_waits_are_derived_together_and_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

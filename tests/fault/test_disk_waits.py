@@ -140,6 +140,7 @@ LOOKUPS: dict[str, Lookup] = {
 }
 
 
+@pytest.mark.proves("kinds.backlogs.cold-queries")
 @pytest.mark.parametrize("name", LOOKUPS)
 def test_a_lookup_that_may_not_wait_finds_the_same_and_never_waits(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str

@@ -154,6 +154,12 @@ def told_of(store: MessageStore) -> list[tuple[Any, ...]]:
     return [(*one[:2], *one[3:]) for one in store.damage.known()]
 
 
+@pytest.mark.proves(
+    "store.repairs.neighbours",
+    "store.damage.told",
+    "store.damage.replaced",
+    "store.damage.flipped-head",
+)
 @pytest.mark.parametrize("field", [pytest.param(one, id=one.replace(" ", "-")) for one in FIELDS])
 def test_a_flipped_bit_harms_its_own_record_alone(
     whole: Path, memory_path: Path, field: str, caplog: pytest.LogCaptureFixture
@@ -267,6 +273,7 @@ def one_range(one: Any) -> tuple[int, int]:
     return one.physical_start, one.physical_end
 
 
+@pytest.mark.proves("store.repairs.neighbours", "store.damage.flipped-head")
 @pytest.mark.parametrize("with_note", [True, False], ids=["with-note", "without-note"])
 @pytest.mark.parametrize("field", ["queue-id", "queue-offset", "topic"])
 def test_queues_that_are_derived_from_the_log_alone_lose_that_message_alone(
@@ -300,6 +307,7 @@ def test_queues_that_are_derived_from_the_log_alone_lose_that_message_alone(
         shutil.rmtree(root)
 
 
+@pytest.mark.proves("store.repairs.neighbours", "store.damage.first-record")
 @pytest.mark.parametrize("victim", [(0, 0), (3, ROUNDS - 1), (1, ROUNDS - 1)])
 @pytest.mark.parametrize("byte", [12, 15, 20, 27, 189, 194])
 def test_the_first_and_the_last_record_of_a_queue_harm_nobody_without_rows(
@@ -321,6 +329,7 @@ def test_the_first_and_the_last_record_of_a_queue_harm_nobody_without_rows(
         assert store.queue_offset_min(QUEUES[queue][0].encode(), QUEUES[queue][1]) == 0
 
 
+@pytest.mark.proves("store.damage.damaged-notes")
 def test_a_lone_record_whose_queue_was_never_noted_comes_back(tmp_path: Path) -> None:
     """Its folder was lost in a store without notes, as another broker leaves it."""
     root = tmp_path / "store"
@@ -336,6 +345,7 @@ def test_a_lone_record_whose_queue_was_never_noted_comes_back(tmp_path: Path) ->
         assert numbers_of(store, "bills") == [0]
 
 
+@pytest.mark.proves("store.repairs.neighbours")
 def test_of_two_records_that_claim_one_place_one_is_lost_without_rows(
     whole: Path, memory_path: Path
 ) -> None:
@@ -425,6 +435,7 @@ def test_what_we_noted_of_queues_counts_for_nothing_where_another_wrote_last(
         assert found == [[0], [1], [2]]
 
 
+@pytest.mark.proves("store.damage.damaged-topic-name")
 def test_a_lone_record_behind_rows_that_were_there_is_believed(tmp_path: Path) -> None:
     """Its queue kept its rows up to the last checkpoint; another queue has lost all of its own."""
     root, killed = tmp_path / "store", tmp_path / "killed"

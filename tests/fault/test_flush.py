@@ -41,6 +41,7 @@ def sync_store(root: Path, files: FileSystem) -> MessageStore:
     return MessageStore.open(config, files=files)
 
 
+@pytest.mark.proves("store.queues.durable-reads")
 def test_a_waiter_is_released_only_when_its_bytes_are_synced(tmp_path: Path) -> None:
     files = GatedSync()
     with sync_store(tmp_path, files) as store:
@@ -72,6 +73,7 @@ def test_a_producer_is_told_by_the_flush_policy(tmp_path: Path) -> None:
         files.gate.set()
 
 
+@pytest.mark.proves("store.files.group-commit")
 def test_what_arrives_during_a_sync_shares_the_next_one(tmp_path: Path) -> None:
     files = GatedSync()
     with sync_store(tmp_path, files) as store:
@@ -87,6 +89,7 @@ def test_what_arrives_during_a_sync_shares_the_next_one(tmp_path: Path) -> None:
         assert files.sync_count - begun == 2
 
 
+@pytest.mark.proves("store.files.poisoned")
 def test_a_failed_sync_poisons_the_store_and_nothing_is_acknowledged_after_it(
     tmp_path: Path,
 ) -> None:
@@ -128,6 +131,7 @@ def test_whoever_watches_hears_of_each_flush_and_of_the_poisoning(tmp_path: Path
     assert len(poisoned) == 1
 
 
+@pytest.mark.proves("store.files.async-flush")
 def test_under_async_flush_closing_makes_everything_durable(tmp_path: Path) -> None:
     files = GatedSync()
     with MessageStore.open(small_config(tmp_path), files=files) as store:

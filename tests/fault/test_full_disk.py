@@ -27,6 +27,7 @@ def _require_sound(figures: FullDiskFigures, cycles: int) -> None:
     assert figures.refusals >= cycles
 
 
+@pytest.mark.proves("store.crashes.full-disk")
 def test_filling_and_freeing_the_disk_loses_nothing_and_needs_no_help(partition: Path) -> None:
     _require_sound(run_campaign(partition, cycles=3), 3)
 

@@ -114,6 +114,7 @@ def test_a_few_held_pulls_are_answered_with_the_arrival_itself(room: Room) -> No
     assert not room.loop.soon and not room.pulls.parked
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_many_held_pulls_are_woken_a_bounded_number_in_a_turn_in_order_and_once(
     room: Room,
 ) -> None:
@@ -170,6 +171,7 @@ def test_a_changed_topic_wakes_its_pulls_in_turns(room: Room) -> None:
     assert sorted(room.answered) == [*range(MANY)]
 
 
+@pytest.mark.proves("broker.pull.rights-taken-away")
 def test_pulls_of_a_disabled_group_are_refused_in_turns_and_others_sleep_on(room: Room) -> None:
     for opaque in range(MANY):
         room.hold(opaque)
@@ -183,6 +185,7 @@ def test_pulls_of_a_disabled_group_are_refused_in_turns_and_others_sleep_on(room
     assert len(room.pulls.parked) == MANY
 
 
+@pytest.mark.proves("broker.pull.rights-taken-away")
 def test_a_setting_that_changes_while_pulls_are_checked_is_heard_by_all(room: Room) -> None:
     for opaque in range(MANY):
         room.hold(opaque)
@@ -196,6 +199,7 @@ def test_a_setting_that_changes_while_pulls_are_checked_is_heard_by_all(room: Ro
     assert {response.code for _, response in room.peer.replies} == {ResponseCode.NO_PERMISSION}
 
 
+@pytest.mark.proves("broker.pull.rights-taken-away")
 def test_a_deleted_group_that_is_made_again_for_a_pull_is_not_made_by_one_that_is_held(
     room: Room,
 ) -> None:
@@ -222,6 +226,7 @@ def test_a_broker_that_stops_during_a_wake_answers_every_pull_once(room: Room) -
     assert sorted(room.answered) == [*range(MANY)]
 
 
+@pytest.mark.proves("broker.long-polls.end-in-time")
 def test_a_held_pull_ends_at_its_time_and_not_at_the_next_sweep(room: Room) -> None:
     room.hold(1)
     room.clock.advance(ms=3)
@@ -250,6 +255,7 @@ def test_the_periodic_jobs_wait_no_longer_than_until_the_first_pull_ends(room: R
     assert 0 <= due_in_ms - HOLD_MS <= DEADLINE_GRAIN_MS
 
 
+@pytest.mark.proves("broker.long-polls.end-in-time")
 def test_a_hold_shorter_than_the_periodic_jobs_interval_has_a_timer(room: Room) -> None:
     room.hold(1, suspendTimeoutMillis=200)
     room.hold(2, suspendTimeoutMillis=300)
@@ -276,6 +282,7 @@ def test_pulls_that_end_together_are_answered_in_turns(room: Room) -> None:
     assert room.answered == [*range(MANY)]
 
 
+@pytest.mark.proves("broker.edges.monotonic-waits")
 @pytest.mark.parametrize("step_ms", [-3_600_000, -1000, 1000, 3_600_000])
 def test_a_step_of_the_wall_clock_neither_ends_nor_prolongs_a_hold(
     room: Room, step_ms: int

@@ -32,6 +32,7 @@ def library(tmp_path: Path) -> Path:
     return build_shim(tmp_path)
 
 
+@pytest.mark.proves("store.files.poisoned", "store.crashes.failed-writes")
 def test_nothing_is_acknowledged_after_a_failed_log_write_or_sync(memory_path: Path) -> None:
     figures = run_campaign(memory_path, seed=41, cases=12)
     assert figures.problems == []
@@ -39,6 +40,7 @@ def test_nothing_is_acknowledged_after_a_failed_log_write_or_sync(memory_path: P
     assert figures.struck >= 8
 
 
+@pytest.mark.proves("store.crashes.failed-writes")
 @pytest.mark.parametrize(("operation", "path", "mode"), AROUND)
 def test_a_real_process_stops_acknowledging_at_the_first_error(
     operation: str, path: str, mode: str, library: Path, memory_path: Path

@@ -87,6 +87,7 @@ def images(root: Path) -> list[bytes]:
     return [path.read_bytes() for path in sorted((root / "index").iterdir())]
 
 
+@pytest.mark.proves("store.queues.key-index")
 def test_a_file_has_the_published_layout(tmp_path: Path) -> None:
     index = filled(tmp_path, 2)
     (path,) = index.paths
@@ -133,6 +134,7 @@ def test_candidates_come_the_newest_first_and_each_entry_once(tmp_path: Path) ->
     assert found == [number * 100 for number in range(249, -1, -1)]
 
 
+@pytest.mark.proves("store.queues.key-index")
 def test_a_time_span_limits_what_is_found(tmp_path: Path) -> None:
     index = filled(tmp_path, 250)
     for number in (0, 98, 99, 100, 197, 198, 199, 249):

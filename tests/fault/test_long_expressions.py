@@ -94,6 +94,7 @@ def test_many_short_expressions_are_long_together() -> None:
     assert room.jobs[0][1] == texts
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_heartbeats_and_goodbyes_of_a_connection_keep_their_order() -> None:
     room, peer, other = Room(), FakePeer(), FakePeer()
     asked = [(BEAT, heartbeat(expression(1))), (BYE, b""), (BEAT, heartbeat(expression(2)))]
@@ -120,6 +121,7 @@ def test_a_request_of_a_connection_that_is_gone_is_dropped() -> None:
     assert room.handled == [] and peer.in_flight_count == 0 == len(room.expressions)
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_waiting_requests_are_bounded_and_refused_at_the_end() -> None:
     room, peer = Room(), FakePeer()
     pull = {"subscription": expression(1), "expressionType": "SQL92"}
@@ -163,6 +165,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_a_broker_compiles_long_expressions_off_its_loop_and_once(threads: list[str]) -> None:
     long, bad = expression(7, 16_000), expression(8, 16_000) + " OR"
     with LocalCluster() as cluster:

@@ -19,6 +19,7 @@ from tests.fault.campaigns.workload import small_config
 from tests.seeds import seeds_asked_for
 
 
+@pytest.mark.proves("store.crashes.lost-writes")
 def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(memory_path: Path) -> None:
     figures = run_campaign(memory_path, seed=21, steps=60, states=100)
     assert figures.problems == []
@@ -27,6 +28,7 @@ def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(memory_path
     assert figures.acknowledged > 1000
 
 
+@pytest.mark.proves("store.crashes.lost-writes")
 def test_the_campaign_notices_a_disk_that_lies_about_syncing_the_log(memory_path: Path) -> None:
     files = forget_log_syncs(record_run(memory_path / "recorded", seed=22, steps=30))
     noticed = 0

@@ -122,6 +122,7 @@ def test_every_column_says_what_the_reader_says(stopped: Path) -> None:
     assert {row["brokerName"] for row in rows} == {"broker-a"}
 
 
+@pytest.mark.proves("spark.source.offline")
 def test_queues_offsets_times_tags_and_patterns_are_respected(stopped: Path) -> None:
     assert numbers(stopped, assign='{"bills": ["a:2"]}') == list(range(3, 300, 4))
     some = {"startingOffsets": '{"orders":{"a:0":3}}', "endingOffsets": '{"orders":{"a:0":5}}'}
@@ -140,6 +141,7 @@ def test_the_first_and_the_next_offset_stand_for_the_ends_of_a_queue(stopped: Pa
     assert numbers(stopped, subscribe="orders", **ends) == list(range(0, 300, 2))
 
 
+@pytest.mark.proves("spark.source.offline")
 def test_the_brokers_own_messages_are_read_on_request_only(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         append_numbers(store, 0, 2)

@@ -24,6 +24,7 @@ def root(tmp_path: Path) -> Path:
     return root
 
 
+@pytest.mark.proves("store.extensions.used-part")
 def test_an_abandoned_opening_lets_go_of_the_folder_which_opens_again(root: Path) -> None:
     """Abandoned at the first step, at the second, and so on, until there are no more steps."""
     for steps in count():

@@ -98,6 +98,7 @@ def close_by(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(zeros_ahead, "_DISTANCE_BYTES", 0)
 
 
+@pytest.mark.proves("store.log.next-segment", "apache.peers.warm-up")
 @pytest.mark.usefixtures("close_by")
 def test_a_segment_taken_early_is_not_overwritten_with_zeros_later(tmp_path: Path) -> None:
     files = SlowZeros()

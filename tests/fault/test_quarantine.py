@@ -48,6 +48,7 @@ def kept_aside(path: Path) -> list[tuple[list[str], object]]:
     return [(line["place"], line["value"]) for line in lines]
 
 
+@pytest.mark.proves("broker.tables.quarantine")
 def test_a_recorded_folder_with_a_negative_queue_id_in_file_and_backup_starts(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -184,6 +185,7 @@ SOUND: dict[str, object] = {
 }
 
 
+@pytest.mark.proves("broker.tables.quarantine")
 @pytest.mark.parametrize(("name", "content", "bad"), ENTRIES, ids=[e[0] for e in ENTRIES])
 def test_bad_entries_of_a_file_are_kept_aside_once_and_the_others_read(
     name: str, content: dict[str, object], bad: list[list[str]], tmp_path: Path
@@ -271,6 +273,7 @@ def test_a_quarantined_entry_tells_its_topics_permission(tmp_path: Path) -> None
     }
 
 
+@pytest.mark.proves("broker.tables.closed-topics")
 def test_an_older_entry_of_the_backup_does_not_open_a_topic(tmp_path: Path) -> None:
     bad = {"topicSysFlag": 1 << 40}
     main = {
@@ -296,6 +299,7 @@ def test_an_older_entry_of_the_backup_does_not_open_a_topic(tmp_path: Path) -> N
     assert len(kept_aside(folder / "topics.json.quarantine")) == 4
 
 
+@pytest.mark.proves("broker.tables.closed-topics")
 def test_a_closed_topic_stays_closed_when_its_entry_is_quarantined(tmp_path: Path) -> None:
     root = tmp_path / "broker-a" / "store"
     bad = {"topicConfigTable": {"closed": {"perm": 4, "topicSysFlag": 1 << 40}}}
@@ -314,6 +318,7 @@ def test_a_closed_topic_stays_closed_when_its_entry_is_quarantined(tmp_path: Pat
 BAD_COUNT = {"retryMaxTimes": 1 << 40}
 
 
+@pytest.mark.proves("broker.tables.closed-groups")
 def test_a_quarantined_group_has_no_more_rights_than_its_entry_tells(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -356,6 +361,7 @@ def test_a_quarantined_group_has_no_more_rights_than_its_entry_tells(
     assert "consumeEnable=false" in said[0] and "updateSubGroup" in said[0]
 
 
+@pytest.mark.proves("broker.tables.closed-groups")
 def test_an_older_entry_of_the_backup_does_not_open_a_group(tmp_path: Path) -> None:
     main = {
         "closed": {"consumeEnable": False, **BAD_COUNT},
@@ -381,6 +387,7 @@ def test_an_older_entry_of_the_backup_does_not_open_a_group(tmp_path: Path) -> N
     assert groups["closed"].retry_count_max == 3
 
 
+@pytest.mark.proves("broker.tables.closed-groups")
 def test_a_quarantined_prohibition_stays_one(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -409,6 +416,7 @@ def test_a_quarantined_prohibition_stays_one(
     assert len(kept_aside(folder / "subscriptionGroup.json.quarantine")) == 4
 
 
+@pytest.mark.proves("broker.tables.closed-groups")
 def test_a_closed_group_stays_closed_until_an_operator_opens_it(tmp_path: Path) -> None:
     root = tmp_path / "broker-a" / "store"
     bad = {"subscriptionGroupTable": {"closed": {"consumeEnable": False, **BAD_COUNT}}}
@@ -444,6 +452,7 @@ def test_a_start_that_cannot_keep_an_entry_aside_leaves_the_file_alone(tmp_path:
     assert (folder / "consumerOffset.json").read_bytes() == BAD_OFFSETS
 
 
+@pytest.mark.proves("broker.tables.quarantine")
 def test_a_nameserver_starts_with_a_bad_entry_in_its_kv_table(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

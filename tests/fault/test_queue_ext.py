@@ -49,6 +49,7 @@ def run(first: int, last: int) -> tuple[int, int, bytearray, int]:
     return first, last - first, rows, last * 100
 
 
+@pytest.mark.proves("store.queues.extensions")
 def test_units_have_the_published_layout(tmp_path: Path) -> None:
     ext = ext_at(tmp_path)
     assert ext.append(7, 1234, b"") == ADDRESS_BASE
@@ -108,6 +109,7 @@ def test_files_before_an_address_go(tmp_path: Path) -> None:
     assert ext.read(addresses[45]) == ExtUnit(45, 45, bytes(30))
 
 
+@pytest.mark.proves("store.queues.extensions")
 def test_a_queue_keeps_addresses_and_answers_tags(tmp_path: Path) -> None:
     queue = queue_at(tmp_path)
     assert queue.put(*run(0, 150)) == 150
@@ -178,6 +180,7 @@ class CountingFiles(FileSystem):
         return data
 
 
+@pytest.mark.proves("store.extensions.used-part")
 @pytest.mark.parametrize("count", [1, 300])
 @pytest.mark.parametrize("stopped", ["in order", "by a crash"])
 def test_a_start_reads_little_of_the_large_sparse_files(

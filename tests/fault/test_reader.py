@@ -58,6 +58,7 @@ def changes_of(root: Path) -> dict[Path, tuple[int, int]]:
     return {path: (stat.st_mtime_ns, stat.st_size) for path, stat in found.items()}
 
 
+@pytest.mark.proves("store.reader.folders")
 def test_a_live_store_is_read_to_its_last_message(live: MessageStore, tmp_path: Path) -> None:
     reader = opened(tmp_path / "store")
     assert reader.physical_end == live.physical_end
@@ -76,6 +77,7 @@ def test_a_live_store_keeps_its_lock_and_its_files(live: MessageStore, tmp_path:
     assert opened(tmp_path / "store").is_in_use() is not False
 
 
+@pytest.mark.proves("store.reader.folders")
 def test_a_stopped_store_says_the_same_as_the_store_did(stopped: Path) -> None:
     reader = opened(stopped)
     with MessageStore.open(small_config(stopped)) as store:
@@ -174,6 +176,7 @@ def test_a_folder_another_broker_wrote_is_read(stopped: Path) -> None:
     assert numbers(reader, topic="orders") == list(range(0, 300, 2))
 
 
+@pytest.mark.proves("store.reader.folders")
 def test_a_read_only_copy_is_read(stopped: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(stopped, copy)

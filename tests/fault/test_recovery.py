@@ -41,6 +41,7 @@ def stopped_store(root: Path, count: int = 60, **changes: Any) -> StoreConfig:
     return config
 
 
+@pytest.mark.proves("store.queues.dispatch")
 def test_a_killed_store_finds_everything_it_had_written(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path / "a")) as store:
         append_numbers(store, 0, 55)
@@ -52,6 +53,7 @@ def test_a_killed_store_finds_everything_it_had_written(tmp_path: Path) -> None:
         assert store.query(b"orders", b"ID000071")[0].queue_offset == 71
 
 
+@pytest.mark.proves("store.files.checkpoint")
 def test_a_torn_tail_is_dropped_and_the_record_before_it_kept(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path / "a")) as store:
         append_numbers(store, 0, 10)
@@ -65,6 +67,7 @@ def test_a_torn_tail_is_dropped_and_the_record_before_it_kept(tmp_path: Path) ->
         assert numbers_of(store) == [*range(9), 100, 101, 102]
 
 
+@pytest.mark.proves("store.files.durable-cut")
 def test_a_stale_record_behind_the_cut_never_comes_back(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path / "a")) as store:
         append_numbers(store, 0, 10)
@@ -79,6 +82,7 @@ def test_a_stale_record_behind_the_cut_never_comes_back(tmp_path: Path) -> None:
         assert numbers_of(store) == [0, 1, 2, 3, 4, 50]
 
 
+@pytest.mark.proves("store.files.corruption-refused")
 def test_damage_below_the_durable_position_is_refused_with_its_byte_range(tmp_path: Path) -> None:
     config = stopped_store(tmp_path)
     segment = last_segment(tmp_path)
@@ -96,6 +100,7 @@ def test_damage_below_the_durable_position_is_refused_with_its_byte_range(tmp_pa
     assert tail.read_bytes() in before
 
 
+@pytest.mark.proves("store.files.corruption-refused")
 def test_a_missing_segment_is_refused_and_can_be_accepted(tmp_path: Path) -> None:
     config = stopped_store(tmp_path, 200)
     segments = sorted((tmp_path / "commitlog").iterdir())
@@ -126,6 +131,7 @@ def test_a_strange_file_or_length_among_the_segments_is_named(tmp_path: Path) ->
         MessageStore.open(small_config(tmp_path, segment_bytes=16384))
 
 
+@pytest.mark.proves("store.files.derived-rebuilt")
 @pytest.mark.parametrize("folder", ["consumequeue", "index"])
 def test_derived_folders_can_be_deleted_and_come_back_the_same(tmp_path: Path, folder: str) -> None:
     config = stopped_store(tmp_path, 130)
@@ -149,6 +155,7 @@ def test_derived_folders_can_be_deleted_and_come_back_the_same(tmp_path: Path, f
         assert sorted(after.values()) == sorted(before.values())
 
 
+@pytest.mark.proves("store.files.derived-rebuilt")
 def test_one_queue_missing_among_many_is_noticed_after_a_clean_stop(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     with MessageStore.open(config) as store:
@@ -161,6 +168,7 @@ def test_one_queue_missing_among_many_is_noticed_after_a_clean_stop(tmp_path: Pa
             assert numbers_of(store, queue_id=queue_id) == list(range(20))
 
 
+@pytest.mark.proves("store.files.checkpoint")
 @pytest.mark.parametrize("crash", [False, True])
 def test_a_folder_without_our_own_files_is_taken_over(tmp_path: Path, crash: bool) -> None:
     """As a folder written by the original broker looks: no file of ours in it."""

@@ -64,6 +64,7 @@ def opened(root: Path, **changes: Any) -> MessageStore:
 # Damage is told of.
 
 
+@pytest.mark.proves("store.damage.told")
 def test_the_first_skip_of_a_damaged_message_is_an_error_with_place_and_bytes(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -80,6 +81,7 @@ def test_the_first_skip_of_a_damaged_message_is_an_error_with_place_and_bytes(
         assert (records.found_count, records.passed_over_count) == (1, 3)
 
 
+@pytest.mark.proves("store.damage.same-range")
 @pytest.mark.parametrize("byte", [2, 5, 90, 100, 30, 84])
 def test_verify_and_a_refused_start_name_the_same_bytes(root: Path, byte: int) -> None:
     start, size = place_of(root, COUNT - 1)
@@ -91,6 +93,7 @@ def test_verify_and_a_refused_start_name_the_same_bytes(root: Path, byte: int) -
     assert named == (finding.physical_start, finding.physical_end) == (start, start + size)
 
 
+@pytest.mark.proves("store.damage.same-range")
 @pytest.mark.parametrize("byte", [2, 5, 90, 100, 30, 84])
 @pytest.mark.parametrize("other", [2, 5, 100])
 def test_both_name_the_same_bytes_where_the_last_two_records_are_damaged(
@@ -114,6 +117,7 @@ def test_both_name_the_same_bytes_where_the_last_two_records_are_damaged(
     checked(root, {COUNT - 2, COUNT - 1})
 
 
+@pytest.mark.proves("store.damage.same-range")
 @pytest.mark.parametrize("byte", [2, 100, 12, 23])
 def test_the_row_of_a_damaged_last_record_is_not_too_many(root: Path, byte: int) -> None:
     flip(root, place_of(root, COUNT - 1)[0] + byte)
@@ -121,6 +125,7 @@ def test_the_row_of_a_damaged_last_record_is_not_too_many(root: Path, byte: int)
     assert len(report.log) == 1 and report.queues == []
 
 
+@pytest.mark.proves("store.damage.same-range")
 @pytest.mark.parametrize("byte", [2, 5, 100, 30, 84])
 def test_reads_scrubber_and_verify_name_the_same_bytes(root: Path, byte: int) -> None:
     start, size = place_of(root, 7)
@@ -139,6 +144,7 @@ def test_reads_scrubber_and_verify_name_the_same_bytes(root: Path, byte: int) ->
         assert scrubbed[:3] == named
 
 
+@pytest.mark.proves("store.damage.told")
 def test_a_damaged_message_is_called_damaged_by_place_and_by_key(root: Path) -> None:
     start, _ = place_of(root, 7)
     flip(root, start + 100)
@@ -154,6 +160,7 @@ def test_a_damaged_message_is_called_damaged_by_place_and_by_key(root: Path) -> 
         assert store.query(b"orders", b"ID999999") == []
 
 
+@pytest.mark.proves("store.damage.told")
 def test_bytes_in_a_body_that_look_like_a_damaged_record_are_not_told_of(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with opened(root) as store:
@@ -218,6 +225,7 @@ def test_a_damaged_body_is_replaced_and_all_behind_it_stays(root: Path) -> None:
     assert (again.replaced, again.left) == ([], [])
 
 
+@pytest.mark.proves("store.damage.replaced")
 @pytest.mark.parametrize(
     ("number", "byte"),
     [(7, byte) for byte in (0, 1, 2, 3, 4, 7, 12, 23, 28, 35, 39, 60, 70, 80, 86, 87)]
@@ -236,6 +244,7 @@ def test_whatever_byte_of_a_record_is_damaged_only_that_record_is_lost(
         checked(root, set())
 
 
+@pytest.mark.proves("store.damage.replaced")
 def test_a_run_of_records_is_replaced_one_by_one(root: Path) -> None:
     start, _ = place_of(root, 20)
     last, size = place_of(root, 24)
@@ -245,6 +254,7 @@ def test_a_run_of_records_is_replaced_one_by_one(root: Path) -> None:
     checked(root, {20, 21, 22, 23, 24})
 
 
+@pytest.mark.proves("store.damage.replaced")
 def test_damage_that_reaches_over_the_end_of_a_segment(root: Path) -> None:
     """The last record of the segment and the blank one behind it."""
     number = next(n for n in range(COUNT) if place_of(root, n + 1)[0] >= 8192)
@@ -285,6 +295,7 @@ def test_a_refused_start_goes_on_after_the_replacement(root: Path) -> None:
         assert numbers_of(store) == [*range(COUNT - 1), *range(COUNT, COUNT + 5)]
 
 
+@pytest.mark.proves("store.damage.replaced")
 def test_a_batch_is_replaced_as_a_whole(tmp_path: Path) -> None:
     root = tmp_path / "store"
     topics = frozenset({b"batches"})
@@ -336,6 +347,7 @@ class _Crash(BaseException):
     """The process ends here."""
 
 
+@pytest.mark.proves("store.damage.replaced")
 @pytest.mark.parametrize("point", ["replace.kept", "replace.written", "replace.synced"])
 def test_a_crash_between_the_steps_is_ended_by_the_next_run(
     root: Path, point: str, monkeypatch: pytest.MonkeyPatch

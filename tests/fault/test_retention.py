@@ -56,6 +56,7 @@ def set_hour(monkeypatch: pytest.MonkeyPatch, hour: int) -> None:
     monkeypatch.setattr("contrail.store.services.retention.time.localtime", lambda _: moment)
 
 
+@pytest.mark.proves("store.retention.age")
 def test_at_the_hour_of_deletion_all_old_segments_but_the_last_go(
     tmp_path: Path, files: FailingFileSystem, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -71,6 +72,7 @@ def test_at_the_hour_of_deletion_all_old_segments_but_the_last_go(
         assert store.queue_offset_min(b"orders", 0) == numbers_of(store)[0] > 0
 
 
+@pytest.mark.proves("store.retention.derived-cleaned")
 def test_queue_and_index_files_below_the_minimum_go_too(
     tmp_path: Path, files: FailingFileSystem
 ) -> None:
@@ -89,6 +91,7 @@ def test_queue_and_index_files_below_the_minimum_go_too(
         assert len(store.query(b"orders", b"ID000299")) == 1
 
 
+@pytest.mark.proves("store.retention.age")
 def test_a_round_removes_no_more_than_its_cap(tmp_path: Path, files: FailingFileSystem) -> None:
     with old_store(tmp_path, files, delete_files_max=2) as store:
         count = len(segments(store))
@@ -114,6 +117,7 @@ def test_between_two_removals_an_interval_passes(tmp_path: Path, files: FailingF
         assert len(segments(store)) == count - 2
 
 
+@pytest.mark.proves("store.retention.disk-ratios")
 def test_a_forced_disk_takes_young_segments_and_stops_when_it_is_calm_again(
     tmp_path: Path, files: FailingFileSystem
 ) -> None:
@@ -133,6 +137,7 @@ def test_a_forced_disk_takes_young_segments_and_stops_when_it_is_calm_again(
         assert len(segments(store)) == count - calm_after
 
 
+@pytest.mark.proves("store.retention.disk-ratios")
 def test_a_full_disk_refuses_appends_and_takes_them_again_by_itself(
     tmp_path: Path, files: FailingFileSystem
 ) -> None:
@@ -163,6 +168,7 @@ def test_what_is_not_dispatched_yet_stays(tmp_path: Path, files: FailingFileSyst
         assert store.retention.run_once(later(store)) != []
 
 
+@pytest.mark.proves("store.retention.readers-kept")
 def test_a_reader_keeps_what_it_holds_while_the_segment_goes(
     tmp_path: Path, files: FailingFileSystem
 ) -> None:

@@ -162,6 +162,7 @@ def room(monkeypatch: pytest.MonkeyPatch) -> Room:
     return Room(monkeypatch)
 
 
+@pytest.mark.proves("broker.slices.sliced")
 @pytest.mark.parametrize("compressed", ["false", "true"])
 def test_a_large_registration_is_decoded_by_the_thread_and_taken_in_by_slices(
     room: Room, compressed: str
@@ -200,6 +201,7 @@ def test_a_body_that_the_thread_cannot_read_is_refused(room: Room) -> None:
     assert len(room.changes) == 0
 
 
+@pytest.mark.proves("broker.slices.sliced")
 @pytest.mark.parametrize("deletes", ["false", "true"])
 def test_topics_of_the_old_and_the_new_table_are_always_answered(
     monkeypatch: pytest.MonkeyPatch, deletes: str
@@ -216,6 +218,7 @@ def test_topics_of_the_old_and_the_new_table_are_always_answered(
     assert room.has(0) is (deletes == "false")
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_registrations_of_one_broker_keep_their_order(room: Room) -> None:
     """The second one comes over another connection while the first is taken in."""
     old, new = Wire("10.0.0.1:4001"), Wire("10.0.0.1:4002")
@@ -288,6 +291,7 @@ def test_no_more_is_held_back_than_the_bounds_allow(
     assert peer.in_flight_count == large.in_flight_count == 0
 
 
+@pytest.mark.proves("broker.slices.sliced")
 @pytest.mark.parametrize("turn_count", [None, 0, 1, 3])
 def test_a_broker_whose_connection_closes_meanwhile_stays_out(
     room: Room, turn_count: int | None
@@ -320,6 +324,7 @@ def test_rows_of_a_lost_connection_go_before_the_registration_over_the_next(room
     assert all(room.has(n) for n in range(COUNT))
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_a_broker_that_unregisters_while_it_is_taken_in_is_gone(room: Room) -> None:
     peer, other = Wire(), Wire()
     room.register(peer, 0, COUNT, 1)
@@ -357,6 +362,7 @@ def test_another_brokers_queues_stay_while_the_rows_of_one_go(room: Room) -> Non
     assert len(room.tables.topics) == COUNT
 
 
+@pytest.mark.proves("broker.slices.sliced")
 @pytest.mark.parametrize(
     ("code", "field", "perms"),
     [
@@ -388,6 +394,7 @@ def test_wiping_and_adding_at_the_same_time_leave_what_came_last(room: Room) -> 
     assert {room.tables.topics.of_topic(name(n))[0].perm for n in range(COUNT)} == {6}
 
 
+@pytest.mark.proves("broker.slices.sliced")
 @pytest.mark.parametrize(("code", "fields", "topic_count"), LISTS)
 def test_topics_are_listed_by_slices(
     room: Room, code: int, fields: dict[str, str], topic_count: int

@@ -28,6 +28,7 @@ def overwrite_row(root: Path, number: int, data: bytes) -> None:
         file.write(data)
 
 
+@pytest.mark.proves("store.repairs.taken-in-again")
 @pytest.mark.parametrize("row", [bytes(20), b"\x7f" * 20, (300).to_bytes(8, "big") + bytes(12)])
 def test_a_row_that_a_read_waits_for_is_derived_within_a_tick(root: Path, row: bytes) -> None:
     overwrite_row(root, 7, row * 2)
@@ -79,6 +80,7 @@ def test_a_row_below_the_log_is_waited_for_when_the_one_before_it_is_not(root: P
         assert numbers_of(store) == list(range(first, COUNT))
 
 
+@pytest.mark.proves("store.repairs.taken-in-again")
 def test_a_stretch_of_the_log_is_read_past_damage(root: Path) -> None:
     with MessageStore.open(small_config(root)) as store:
         (row,) = store.rows(b"orders", 0, 7, 1)

@@ -79,6 +79,7 @@ def test_a_step_reads_about_as_much_as_it_may(tmp_path: Path) -> None:
     assert all(100_000 <= step.bytes_checked < 300_000 for step in steps)
 
 
+@pytest.mark.proves("store.files.scrubber")
 @pytest.mark.parametrize("column", [0, 7, 8, 11, 12, 19])
 def test_a_flipped_bit_in_a_queue_row_is_put_right(
     store: MessageStore, tmp_path: Path, column: int
@@ -108,6 +109,7 @@ def test_a_queue_file_cut_short_is_made_whole(store: MessageStore, tmp_path: Pat
     assert path.read_bytes() == sound
 
 
+@pytest.mark.proves("store.files.scrubber")
 @pytest.mark.parametrize("file", [0, 1, -1])
 @pytest.mark.parametrize("place", ["slot", "hash", "offset", "seconds", "previous"])
 def test_a_flipped_bit_in_the_index_has_it_rebuilt_from_that_file_on(
@@ -140,6 +142,7 @@ def test_the_index_rebuilt_under_the_store_survives_a_reopening(
         assert whole_pass(again).repaired_index_files == 0
 
 
+@pytest.mark.proves("store.files.scrubber")
 def test_damage_in_the_log_is_reported_with_its_bytes_and_counted_once(
     store: MessageStore, tmp_path: Path
 ) -> None:

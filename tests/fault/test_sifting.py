@@ -114,6 +114,7 @@ def test_a_read_looks_at_as_many_rows_as_rocketmq_does(store: MessageStore) -> N
     assert result.next_queue_offset == SCANNED_ROWS_MAX
 
 
+@pytest.mark.proves("wire.fairness.turns")
 @pytest.mark.parametrize("store", [1000], indirect=True)
 @pytest.mark.parametrize("sifts", [True, False])
 def test_a_long_expression_looks_at_fewer_rows_and_finds_the_same(

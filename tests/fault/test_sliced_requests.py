@@ -201,6 +201,7 @@ ASKED: list[tuple[int, dict[str, str], int]] = [
 ]
 
 
+@pytest.mark.proves("broker.slices.sliced")
 @pytest.mark.parametrize(("code", "fields", "row_count"), ASKED)
 def test_a_turn_handles_a_bounded_number_of_rows(
     room: Room, code: int, fields: dict[str, str], row_count: int
@@ -232,6 +233,7 @@ def test_a_small_table_is_answered_at_once(room: Room) -> None:
     assert not room.loop.soon
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_rows_are_looked_at_no_faster_than_a_slice_in_a_turn(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -265,6 +267,7 @@ QUEUES_RENDERED = [
 ]
 
 
+@pytest.mark.proves("broker.slices.sliced")
 @pytest.mark.parametrize(("code", "fields"), QUEUES_RENDERED)
 def test_an_answer_is_written_no_faster_than_it_is_looked_up(
     room: Room, monkeypatch: pytest.MonkeyPatch, code: int, fields: dict[str, str]
@@ -294,6 +297,7 @@ def _lock_body(queue_ids: Iterable[int], *, topic: str = "wide", client_id: str 
     return encode_lock_request(LockRequest("g000", client_id, queues))
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_queues_that_are_to_be_locked_are_looked_at_in_slices(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -323,6 +327,7 @@ def test_queues_that_are_to_be_locked_are_looked_at_in_slices(
     assert answer.remark == "1000 queues are not locked: 'broker-a' has none such"
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_locks_and_unlocks_of_one_client_keep_their_order(room: Room) -> None:
     lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
     peer = FakePeer()
@@ -355,6 +360,7 @@ def test_the_same_change_is_made_as_often_as_it_is_asked_for(room: Room) -> None
     assert room.locks.shares.total == WIDE
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_the_last_unlock_of_a_client_that_is_gone_is_carried_out(room: Room) -> None:
     lock, unlock = RequestCode.LOCK_BATCH_MQ, RequestCode.UNLOCK_BATCH_MQ
     peer, body = FakePeer(), _lock_body(range(WIDE))

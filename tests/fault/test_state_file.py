@@ -172,6 +172,7 @@ def test_a_longer_file_left_by_a_crash_does_not_show_through(tmp_path: Path, sea
     assert read(tmp_path / "state.json", sealed=sealed).value == NEW
 
 
+@pytest.mark.proves("store.files.config-files")
 @pytest.mark.parametrize("point", POINTS)
 def test_a_killed_process_leaves_the_old_or_the_new_content(tmp_path: Path, point: str) -> None:
     path = tmp_path / "state.json"

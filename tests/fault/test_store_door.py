@@ -30,6 +30,7 @@ from contrail.store.state.reading import GetStatus
 from tests.fault.store_setup import append_numbers, draft, numbers_of, small_config
 
 
+@pytest.mark.proves("store.log.segments")
 def test_what_was_appended_is_read_in_order_across_segments_and_queue_files(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         for first in range(0, 200, 20):
@@ -38,6 +39,7 @@ def test_what_was_appended_is_read_in_order_across_segments_and_queue_files(tmp_
         assert numbers_of(store) == list(range(200))
 
 
+@pytest.mark.proves("store.files.checkpoint")
 def test_a_closed_store_opens_clean_and_goes_on_where_it_stood(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         append_numbers(store, 0, 70)
@@ -50,6 +52,7 @@ def test_a_closed_store_opens_clean_and_goes_on_where_it_stood(tmp_path: Path) -
         assert numbers_of(store) == list(range(90))
 
 
+@pytest.mark.proves("store.files.lock")
 def test_a_second_opener_is_refused_before_anything_is_touched(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path; from contrail.store.config import StoreConfig;"
@@ -81,6 +84,7 @@ def test_under_sync_flush_readers_see_only_what_is_durable(tmp_path: Path) -> No
         assert numbers_of(store) == [1]
 
 
+@pytest.mark.proves("store.queues.dispatch")
 def test_the_listener_hears_of_each_queue_that_grew_and_not_of_recovery(tmp_path: Path) -> None:
     heard: list[list[Arrival]] = []
     with MessageStore.open(small_config(tmp_path), on_arrival=heard.append) as store:
@@ -119,6 +123,7 @@ def test_a_read_by_tag_returns_only_that_tag_and_moves_past_the_rest(tmp_path: P
         assert (none.status, none.next_queue_offset) == (GetStatus.NO_MATCHED_MESSAGE, 30)
 
 
+@pytest.mark.proves("store.queues.key-index")
 def test_messages_are_found_by_key_and_by_unique_id(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         append_numbers(store, 0, 50)
@@ -128,6 +133,7 @@ def test_messages_are_found_by_key_and_by_unique_id(tmp_path: Path) -> None:
         assert store.query(b"other", b"k7") == []
 
 
+@pytest.mark.proves("store.queues.search-by-time")
 def test_a_moment_finds_its_queue_offset_on_either_side(tmp_path: Path) -> None:
     clock = ManualClock(1_000)
     with MessageStore.open(small_config(tmp_path), clock=clock) as store:
@@ -141,6 +147,7 @@ def test_a_moment_finds_its_queue_offset_on_either_side(tmp_path: Path) -> None:
         assert store.queue_offset_by_time(b"orders", 0, 99_999) == 10
 
 
+@pytest.mark.proves("store.log.limits")
 @pytest.mark.parametrize(
     ("bad", "error"),
     [
@@ -164,6 +171,7 @@ def test_a_message_over_a_limit_is_refused_by_name_and_stores_nothing(
         assert numbers_of(store) == [0, 1, 2, 3]
 
 
+@pytest.mark.proves("store.log.batches")
 def test_a_split_batch_has_consecutive_offsets_in_one_segment(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         append_numbers(store, 0, 30)
@@ -178,6 +186,7 @@ def test_a_split_batch_has_consecutive_offsets_in_one_segment(tmp_path: Path) ->
             store.append_batch([draft(1, DELAY="3")])
 
 
+@pytest.mark.proves("store.log.batches")
 def test_an_inner_batch_is_one_record_and_takes_an_offset_per_message(tmp_path: Path) -> None:
     units = [BatchUnit(f"{number:08d}".encode()) for number in range(5)]
     batch = mark_inner_batch(draft(0, topic="batches")._replace(body=encode_batch(units)))
@@ -219,6 +228,7 @@ def test_a_closed_store_refuses_appends_and_closing_twice_is_closing_once(tmp_pa
         store.append_one(draft(1))
 
 
+@pytest.mark.proves("store.log.several-folders")
 def test_segments_take_turns_in_several_folders_and_all_are_read_again(tmp_path: Path) -> None:
     folders = (tmp_path / "a", tmp_path / "b")
     config = small_config(tmp_path / "root", commit_log_paths=folders)
@@ -230,6 +240,7 @@ def test_segments_take_turns_in_several_folders_and_all_are_read_again(tmp_path:
         assert numbers_of(store) == list(range(200))
 
 
+@pytest.mark.proves("store.log.next-segment")
 def test_the_next_segment_is_prepared_ahead_and_an_unused_one_removed_at_close(
     tmp_path: Path,
 ) -> None:
@@ -252,6 +263,7 @@ def test_a_long_backlog_is_read_with_few_segments_mapped_at_a_time(tmp_path: Pat
         assert int(early.messages[0].body[:8]) == 0, "views outlive the map they came from"
 
 
+@pytest.mark.proves("store.log.record-versions")
 def test_ipv6_hosts_and_long_retry_topics_are_stored_and_read(tmp_path: Path) -> None:
     topic = "%RETRY%" + "g" * 180
     host = bytes(range(16)) + (10911).to_bytes(4, "big")
@@ -262,6 +274,7 @@ def test_ipv6_hosts_and_long_retry_topics_are_stored_and_read(tmp_path: Path) ->
         assert (message.topic, message.born_host, message.store_host) == (topic, host, host)
 
 
+@pytest.mark.proves("store.log.checksums")
 def test_with_the_record_checksum_on_every_record_carries_it(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path, record_crc_enabled=True)) as store:
         append_numbers(store, 0, 5)

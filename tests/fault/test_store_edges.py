@@ -33,6 +33,7 @@ def test_a_topic_dies_with_what_was_appended_before_even_if_not_flushed(tmp_path
         assert numbers_of(store) == [100, 101, 102]
 
 
+@pytest.mark.proves("store.queues.durable-reads")
 def test_a_record_that_is_not_durable_yet_cannot_be_read_by_its_place(tmp_path: Path) -> None:
     files = GatedSync()
     with MessageStore.open(sync_config(tmp_path), files=files) as store:

@@ -35,6 +35,7 @@ def broker(memory_path: Path, clock: ManualClock) -> TimerBroker:
 # On time.
 
 
+@pytest.mark.proves("kinds.timers.any-time")
 def test_each_is_delivered_in_its_millisecond(broker: TimerBroker) -> None:
     wanted = {"a": 1, "b": 999, "c": 1000, "d": 1001, "e": 2500, "f": 61_234}
     for key, delay_ms in wanted.items():
@@ -46,6 +47,7 @@ def test_each_is_delivered_in_its_millisecond(broker: TimerBroker) -> None:
     broker.stop()
 
 
+@pytest.mark.proves("kinds.timers.any-time")
 def test_relative_times_count_from_when_the_message_was_stored(broker: TimerBroker) -> None:
     broker.send("ms", DELAY_MS=1234)
     broker.send("s", DELAY_SEC=2)
@@ -153,6 +155,7 @@ def test_a_message_without_room_for_more_properties_is_delivered_as_it_is(
 # Rolling.
 
 
+@pytest.mark.proves("kinds.timers.rolling")
 @pytest.mark.parametrize("days", [2, 3, 5, 30, 365])
 def test_far_times_are_rolled_on_and_kept_to_the_millisecond(
     broker: TimerBroker, days: int
@@ -252,6 +255,7 @@ def test_a_deletion_that_comes_while_its_slot_is_delivered_counts(broker: TimerB
     broker.stop()
 
 
+@pytest.mark.proves("kinds.timers.recall")
 @pytest.mark.parametrize("settled", [True, False])
 def test_a_deleted_message_stays_deleted_over_a_restart(broker: TimerBroker, settled: bool) -> None:
     broker.send("a", DELIVER_MS=START_MS + 100_000)
@@ -283,6 +287,7 @@ def test_a_deletion_follows_its_target_through_rolling(broker: TimerBroker) -> N
 # Clocks.
 
 
+@pytest.mark.proves("kinds.timers.clock-jumps")
 def test_a_clock_set_back_makes_nothing_early(broker: TimerBroker) -> None:
     broker.send("a", DELIVER_MS=START_MS + 60_000)
     broker.advance(59_000, step_ms=1000)
@@ -328,6 +333,7 @@ def test_a_clock_that_jumps_forward_delivers_all_that_is_due(
     broker.stop()
 
 
+@pytest.mark.proves("kinds.timers.down-past-the-time")
 @pytest.mark.parametrize("days", [0.5, 8, 13, 30])
 @pytest.mark.parametrize("files", ["kept", "lost"])
 def test_a_broker_that_was_down_past_the_time_delivers_at_once(
@@ -531,6 +537,7 @@ def test_the_delivery_memory_waits_for_slots_that_are_half_done(broker: TimerBro
     broker.stop()
 
 
+@pytest.mark.proves("kinds.timers.counts")
 def test_counts_by_horizon_tell_how_soon_messages_are_due(broker: TimerBroker) -> None:
     for delay_s in (1, 4, 30, 59, 200, 800, 3000, 14_000, 28_000, 86_000, 100_000):
         broker.send(f"{delay_s}", DELAY_SEC=delay_s)

@@ -47,6 +47,7 @@ def reread(root: Path) -> list[FiledRow]:
         files.close()
 
 
+@pytest.mark.proves("kinds.timers.apaches-files")
 def test_every_file_has_rocketmqs_bytes(tmp_path: Path) -> None:
     files = opened(tmp_path)
     files.write(batch(row(1), row(2), row(3, magic=5), queue_offset=3))
@@ -84,6 +85,7 @@ def test_a_full_file_ends_with_the_mark_and_the_next_begins_at_its_end(tmp_path:
     assert reread(tmp_path) == rows
 
 
+@pytest.mark.proves("kinds.timers.apaches-files")
 def test_a_default_file_holds_2016492_rows() -> None:
     log = TimerLog(FileSystem(), Path("unused"), file_bytes=100 << 20)
     assert log._rows_per_file == 2_016_492

@@ -154,6 +154,7 @@ def test_a_recall_outlives_crashes_while_its_timer_is_rolled_on(
     broker.stop()
 
 
+@pytest.mark.proves("kinds.recall.one-message")
 @pytest.mark.parametrize("wait_s", [600, 3600], ids=["near", "rolled on"])
 @pytest.mark.parametrize("restarts", [False, True], ids=["in one life", "over crashes"])
 def test_a_recall_takes_one_of_several_messages_with_a_key(

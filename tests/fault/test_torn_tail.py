@@ -10,6 +10,7 @@ from tests.fault.campaigns.torn_tail import OVERWRITES, run_campaign
 from tests.seeds import seeds_asked_for
 
 
+@pytest.mark.proves("store.crashes.torn-tail")
 def test_with_the_record_checksum_required_any_tear_is_cut_exactly(memory_path: Path) -> None:
     figures = run_campaign(
         memory_path, seed=31, record_crc=True, record_crc_required=True, every=29
@@ -19,6 +20,7 @@ def test_with_the_record_checksum_required_any_tear_is_cut_exactly(memory_path: 
     assert figures.cut > figures.kept
 
 
+@pytest.mark.proves("store.crashes.torn-tail")
 def test_without_the_record_checksum_any_tear_of_covered_bytes_is_cut(memory_path: Path) -> None:
     figures = run_campaign(memory_path, seed=31, record_crc=False, every=29)
     assert figures.problems == []

@@ -31,6 +31,7 @@ def pool_config(root: Path, **changes: Any) -> StoreConfig:
     return small_config(root, **{**settings, **changes})
 
 
+@pytest.mark.proves("store.files.transient-pool")
 def test_readers_see_what_is_committed_to_the_file_and_nothing_before(tmp_path: Path) -> None:
     with MessageStore.open(pool_config(tmp_path)) as store:
         run = store.append([draft(number) for number in range(5)])
@@ -41,6 +42,7 @@ def test_readers_see_what_is_committed_to_the_file_and_nothing_before(tmp_path: 
         assert numbers_of(store) == list(range(5))
 
 
+@pytest.mark.proves("store.files.transient-pool")
 def test_the_log_reaches_the_file_by_itself_after_an_interval(tmp_path: Path) -> None:
     config = pool_config(tmp_path, commit_interval_ms=1, commit_thorough_interval_ms=1)
     with MessageStore.open(config) as store:
@@ -85,6 +87,7 @@ def test_a_commit_that_fails_poisons_the_store(tmp_path: Path) -> None:
     store.close()
 
 
+@pytest.mark.proves("store.files.transient-pool")
 def test_a_buffer_that_cannot_be_locked_is_used_and_the_store_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

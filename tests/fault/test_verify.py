@@ -92,6 +92,7 @@ def test_every_bit_of_a_row_is_covered(root: Path) -> None:
         path.write_bytes(sound)
 
 
+@pytest.mark.proves("store.crashes.bit-flips")
 @pytest.mark.parametrize("seed", range(3))
 def test_random_flips_in_queues_and_index_are_found_and_rebuilt(root: Path, seed: int) -> None:
     queues, index = contents(root, "consumequeue"), contents(root, "index")

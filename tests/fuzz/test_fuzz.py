@@ -25,6 +25,7 @@ def test_the_seeds_are_accepted(target: Target) -> None:
     assert checker.accepted >= 1
 
 
+@pytest.mark.proves("wire.hostile.nothing-uncaught")
 @EVERY
 def test_mutated_input_is_decoded_or_refused_as_documented(target: Target) -> None:
     with Checker(target) as checker:
@@ -32,6 +33,7 @@ def test_mutated_input_is_decoded_or_refused_as_documented(target: Target) -> No
     assert checker.inputs == 400
 
 
+@pytest.mark.proves("wire.hostile.fuzzed")
 @EVERY
 def test_compiled_and_pure_see_mutated_input_alike(target: Target) -> None:
     assert twin_differences(mutations(target, seed=2, count=100)) == []
@@ -44,12 +46,14 @@ LARGE = [
 ]
 
 
+@pytest.mark.proves("wire.hostile.time", "wire.hostile.memory")
 @pytest.mark.parametrize(("target", "data"), LARGE)
 def test_large_input_takes_neither_time_nor_memory(target: Target, data: bytes) -> None:
     with Checker(target) as checker:
         checker.run(data)
 
 
+@pytest.mark.proves("wire.hostile.fuzzed")
 @pytest.mark.torture
 @pytest.mark.timeout(0)
 @EVERY
@@ -77,6 +81,7 @@ def _broken(data: bytes) -> None:
     raise KeyError("not documented")
 
 
+@pytest.mark.proves("wire.hostile.time")
 @pytest.mark.parametrize(
     ("decode", "finding"),
     [(_slow, Finding), (_hungry, Finding), (_broken, KeyError)],

@@ -26,6 +26,7 @@ def _good(seed: int) -> tuple[Event, ...]:
     return tuple(good_history(random.Random(seed), _STEPS))
 
 
+@pytest.mark.proves("kinds.shown.history-checker")
 @given(st.randoms(use_true_random=False), st.integers(0, 120))
 def test_a_history_without_faults_passes(source: random.Random, step_count: int) -> None:
     assert check_history(good_history(source, step_count)) == []
@@ -36,6 +37,7 @@ def test_the_histories_that_faults_are_planted_into_pass(seed: int) -> None:
     assert check_history(_good(seed)) == []
 
 
+@pytest.mark.proves("kinds.shown.history-checker")
 @pytest.mark.parametrize("seed", _SEEDS)
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name)
 def test_a_planted_fault_is_found(fault: Fault, seed: int) -> None:
@@ -45,6 +47,7 @@ def test_a_planted_fault_is_found(fault: Fault, seed: int) -> None:
     assert any(key in violation.keys for violation in found), found
 
 
+@pytest.mark.proves("kinds.shown.history-checker")
 def test_every_rule_has_a_planted_fault() -> None:
     assert {fault.rule for fault in FAULTS} == set(Rule)
 

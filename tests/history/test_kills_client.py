@@ -12,6 +12,7 @@ from tests.history.client_workload import ClientCampaign, run_comings_and_goings
 from tests.seeds import seed_asked_for, seeds_asked_for
 
 
+@pytest.mark.proves("client.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_clients_survive_kills(tmp_path: Path) -> None:
     with ClientCampaign(tmp_path, seed_asked_for(61)) as campaign:
@@ -20,6 +21,7 @@ def test_clients_survive_kills(tmp_path: Path) -> None:
         assert campaign.kills.total() >= kills_asked_for()
 
 
+@pytest.mark.proves("client.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_members_that_come_and_go_lose_nothing(tmp_path: Path) -> None:
     with ClientCampaign(tmp_path, seed_asked_for(62)) as campaign:

@@ -11,6 +11,7 @@ from tests.history.workload_delay import run_delays
 from tests.seeds import seed_asked_for, seeds_asked_for
 
 
+@pytest.mark.proves("kinds.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(("flush_ms", "seed"), [(100, 21)])
 def test_delayed_messages_survive_kills(flush_ms: int, seed: int, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from tests.history.workload_plain import run_plain
 from tests.seeds import seed_asked_for, seeds_asked_for
 
 
+@pytest.mark.proves("kinds.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize(("flush", "seed"), [("ASYNC_FLUSH", 11), ("SYNC_FLUSH", 12)])
 def test_plain_messages_survive_kills(flush: str, seed: int, tmp_path: Path) -> None:

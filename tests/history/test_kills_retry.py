@@ -11,6 +11,7 @@ from tests.history.workload_retry import RetryWorkload
 from tests.seeds import seed_asked_for, seeds_asked_for
 
 
+@pytest.mark.proves("kinds.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_retries_survive_kills(tmp_path: Path) -> None:
     with Campaign(tmp_path, seed_asked_for(51)) as campaign:

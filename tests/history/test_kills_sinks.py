@@ -107,6 +107,7 @@ def cluster_of(folder: Path, flush: str) -> LocalCluster:
     return LocalCluster(folder=folder, in_children=True, properties={"flushDiskType": flush})
 
 
+@pytest.mark.proves("spark.sink.broker-kills")
 @pytest.mark.timeout(TIMEOUT_S)
 @pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
 def test_rows_are_stored_once_over_kills(tmp_path: Path, flush: str) -> None:
@@ -125,6 +126,7 @@ def test_rows_are_stored_once_over_kills(tmp_path: Path, flush: str) -> None:
             assert found == expected(queue_id, batch_count)
 
 
+@pytest.mark.proves("spark.sink.broker-kills")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_decided_batches_become_visible_once_over_kills(tmp_path: Path) -> None:
     with cluster_of(tmp_path, "SYNC_FLUSH") as cluster:

@@ -14,6 +14,7 @@ from tests.seeds import seed_asked_for, seeds_asked_for
 _PROPERTIES = {"timerRollWindowSlot": "1200", "mappedFileSizeTimerLog": "8192"}
 
 
+@pytest.mark.proves("kinds.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_timers_survive_kills(tmp_path: Path) -> None:
     with Campaign(tmp_path, seed_asked_for(31), _PROPERTIES) as campaign:

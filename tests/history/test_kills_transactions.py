@@ -15,6 +15,7 @@ _PROPERTIES = {"transactionCheckMax": str(CHECK_COUNT_MAX)}
 _BOUNDS = Bounds(check_count_max=CHECK_COUNT_MAX)
 
 
+@pytest.mark.proves("kinds.shown.kills")
 @pytest.mark.timeout(TIMEOUT_S)
 def test_transactions_survive_kills(tmp_path: Path) -> None:
     with Campaign(tmp_path, seed_asked_for(41), _PROPERTIES) as campaign:

@@ -48,6 +48,7 @@ def test_the_written_twins_are_up_to_date() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+@pytest.mark.proves("client.shared.two-worlds")
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_class_has_the_same_methods_in_both_worlds(name: str) -> None:
     blocking, asynchronous = getattr(contrail, name), getattr(aio, name)
@@ -62,6 +63,7 @@ def names_of_sides() -> set[str]:
     return names_of(ConsumerSide) | names_of(ProducerSide) - {"group"}
 
 
+@pytest.mark.proves("client.shared.two-worlds")
 @pytest.mark.parametrize("name", CLASSES)
 def test_a_method_takes_the_same_arguments_in_both_worlds(name: str) -> None:
     blocking, asynchronous = getattr(contrail, name), getattr(aio, name)

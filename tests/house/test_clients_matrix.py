@@ -86,6 +86,7 @@ def matrix() -> Matrix:
     }
 
 
+@pytest.mark.proves("apache.clients.in-ci")
 def test_every_client_and_every_row_is_in_the_table() -> None:
     everybody, java = tables_of(PAGE.read_text(encoding="utf-8"))
     assert everybody[0] == list(CLIENTS.values())
@@ -95,6 +96,7 @@ def test_every_client_and_every_row_is_in_the_table() -> None:
     assert set(CLIENTS) == set(DRIVERS)
 
 
+@pytest.mark.proves("apache.clients.matrix")
 def test_every_cell_is_a_test_that_runs_or_an_api_that_the_client_lacks() -> None:
     found = {
         (row, client): problems
@@ -112,6 +114,7 @@ def test_every_lack_is_one_of_a_row_and_a_client() -> None:
 SEND = "tests/interop/clients/test_send.py"
 
 
+@pytest.mark.proves("apache.clients.matrix")
 @pytest.mark.parametrize(
     ("client", "cell", "problem"),
     [

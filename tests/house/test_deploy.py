@@ -83,6 +83,7 @@ def test_a_unit_restarts_after_failures_and_has_no_more_rights_than_it_needs(pat
     assert service["RuntimeDirectory"]
 
 
+@pytest.mark.proves("cli.administration.deploy")
 @pytest.mark.parametrize("path", UNITS, ids=lambda path: path.name)
 def test_systemd_finds_no_fault_in_a_unit(path: Path, tmp_path: Path) -> None:
     analyze = shutil.which("systemd-analyze")
@@ -115,6 +116,7 @@ def dockerfile_lines() -> list[list[str]]:
     return [line.split() for line in lines if line and not line.startswith("#")]
 
 
+@pytest.mark.proves("cli.administration.deploy")
 def test_what_the_dockerfile_copies_is_there_and_not_ignored() -> None:
     ignored = (DEPLOY / "docker" / "Dockerfile.dockerignore").read_text(encoding="utf-8")
     kept = {line[1:] for line in ignored.splitlines() if line.startswith("!")}
@@ -158,6 +160,7 @@ def shown_names() -> set[str]:
     return names
 
 
+@pytest.mark.proves("cli.administration.deploy")
 @pytest.mark.parametrize("name", ["grafana/contrail.json", "prometheus/alerts.yml"])
 def test_dashboard_and_alerts_ask_for_metrics_that_exist(name: str) -> None:
     text = (DEPLOY / name).read_text(encoding="utf-8")

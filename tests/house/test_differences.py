@@ -6,6 +6,8 @@ import re
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from tests.interop.differential.explained import RULES
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "differences.md"
@@ -25,6 +27,7 @@ def test_every_row_has_an_id_of_its_own_and_all_its_cells() -> None:
     assert [name for name, cells in rows() if len(cells) != 4 or not all(cells)] == []
 
 
+@pytest.mark.proves("apache.broker.explained")
 def test_every_rule_of_the_comparison_has_its_row() -> None:
     names = {name for name, _ in rows()}
     assert sorted({rule.row for rule in RULES} - names) == []

@@ -70,11 +70,18 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@pytest.mark.proves("house.rules.links-and-examples", "house.folded.mechanisms-page")
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_the_links_of_a_page_resolve(page: Path) -> None:
     assert [link for link in links(page) if is_broken(page, link)] == []
 
 
+@pytest.mark.proves(
+    "house.folded.mechanisms-page",
+    "client.shown.guide",
+    "spark.shown.guide",
+    "cli.administration.docs",
+)
 def test_every_page_is_reached_from_the_readme() -> None:
     reached: set[Path] = set()
     waiting = [ROOT / "README.md"]
@@ -87,6 +94,7 @@ def test_every_page_is_reached_from_the_readme() -> None:
     assert [name_of(page) for page in PAGES if page not in reached] == []
 
 
+@pytest.mark.proves("house.rules.links-and-examples", "client.shown.guide")
 @pytest.mark.parametrize(
     "page", [page for page in PAGES if examples(page.read_text("utf-8"))], ids=name_of
 )

@@ -57,6 +57,7 @@ def section(text: str, command_name: str) -> str:
     return rest.partition("\n## ")[0] if found else ""
 
 
+@pytest.mark.proves("house.rules.documented", "cli.administration.docs")
 def test_every_command_has_its_section_and_every_flag_is_in_it() -> None:
     text = command_pages()
     missing = []
@@ -67,6 +68,7 @@ def test_every_command_has_its_section_and_every_flag_is_in_it() -> None:
     assert missing == []
 
 
+@pytest.mark.proves("cli.commands.json")
 def test_every_command_that_prints_json_has_its_schema() -> None:
     schemas = {
         path.name.removesuffix(".schema.json") for path in (REFERENCE / "json").glob("*.json")
@@ -86,6 +88,7 @@ def test_every_section_of_the_command_page_is_a_command() -> None:
     assert [heading for heading in headings if heading[4:-1] not in known] == []
 
 
+@pytest.mark.proves("house.rules.documented")
 def test_every_error_is_documented() -> None:
     classes = inspect.getmembers(errors, inspect.isclass)
     names = [name for name, found in classes if found.__module__ == errors.__name__]
@@ -94,6 +97,7 @@ def test_every_error_is_documented() -> None:
     assert [name for name in names if f"`{name}`" not in text] == []
 
 
+@pytest.mark.proves("house.rules.documented")
 @pytest.mark.parametrize(
     ("heading", "config"),
     [("Store", StoreConfig), ("Broker", BrokerConfig), ("NameServer", NameServerConfig)],

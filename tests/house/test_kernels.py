@@ -62,6 +62,7 @@ def has_extension(tree: Path) -> bool:
     return any((tree / "src/contrail/kernels").glob("*.so"))
 
 
+@pytest.mark.proves("house.rules.kernels-beside-source")
 def test_a_kernel_with_c_types_is_compiled_beside_its_source(tree: Path) -> None:
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler here")
@@ -72,6 +73,7 @@ def test_a_kernel_with_c_types_is_compiled_beside_its_source(tree: Path) -> None
     assert not list((tree / "src").rglob("*.c")), "C files belong in build/"
 
 
+@pytest.mark.proves("house.rules.build-without-compiler")
 def test_auto_without_a_compiler_says_so_and_goes_on(tree: Path) -> None:
     done = build(tree, "auto", CC="no-such-compiler")
     assert done.returncode == 0, done.stderr
@@ -80,6 +82,7 @@ def test_auto_without_a_compiler_says_so_and_goes_on(tree: Path) -> None:
     assert not has_extension(tree)
 
 
+@pytest.mark.proves("house.rules.kernels-required")
 @pytest.mark.parametrize("compiler", ["no-such-compiler", "false"])
 def test_required_without_a_compiler_fails_and_names_the_remedy(tree: Path, compiler: str) -> None:
     done = build(tree, "required", CC=compiler)
@@ -99,6 +102,7 @@ def test_an_unknown_mode_is_refused(tree: Path) -> None:
     assert "CONTRAIL_KERNELS='fast' is not one of auto, pure, required" in done.stderr
 
 
+@pytest.mark.proves("house.rules.stale-kernel")
 def test_no_kernel_of_this_tree_is_older_than_its_source() -> None:
     stale = [path.name for path in KERNELS.glob("*.py") if _is_stale(path)]
     assert not stale, f"run `make setup`: the built kernels are older than {stale}"

@@ -5,6 +5,8 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import pytest
+
 import contrail
 
 
@@ -29,6 +31,7 @@ def ours(modules: set[str]) -> set[str]:
     return {name for name in modules if name.startswith("contrail.")}
 
 
+@pytest.mark.proves("house.rules.lazy-names")
 def test_importing_the_package_imports_no_room() -> None:
     assert ours(modules_after("import contrail; contrail.__version__")) == set()
 
@@ -38,6 +41,7 @@ def test_a_public_name_brings_its_own_room_only() -> None:
     assert loaded == {"contrail.errors"}
 
 
+@pytest.mark.proves("house.rules.lazy-names")
 def test_every_public_name_resolves() -> None:
     for name in contrail.__all__:
         assert getattr(contrail, name) is not None, name
@@ -47,6 +51,7 @@ def test_an_unknown_public_name_is_an_attribute_error() -> None:
     assert not hasattr(contrail, "no_such_name")
 
 
+@pytest.mark.proves("house.rules.lazy-commands")
 def test_help_imports_no_command_module() -> None:
     loaded = ours(after_command("--help"))
     assert loaded == {"contrail.cli", "contrail.cli.app"}

@@ -21,6 +21,7 @@ def rows(heading: str) -> list[tuple[str, str, str, str]]:
     return ROW.findall(text.partition(f"\n## {heading}\n")[2].partition("\n## ")[0])
 
 
+@pytest.mark.proves("cli.administration.metrics")
 @pytest.mark.parametrize(
     ("heading", "metrics"),
     [("Broker", METRICS), ("NameServer", NAMESERVER_METRICS), ("Process", PROCESS_METRICS)],

@@ -12,6 +12,7 @@ import pytest
 
 from scripts.parts import (
     QUICK,
+    ROOT,
     TORTURE,
     WHOLE,
     Plan,
@@ -20,9 +21,9 @@ from scripts.parts import (
     reaching_no_kernel,
     read_plan,
 )
+from scripts.proofs import all_tests, proofs_of
 from scripts.run_tests import RECORD, recorded
 from scripts.torture import campaigns
-from tests.house.test_status import ROOT, STATUS, TEST_ID, status_rows
 
 # What selects by itself or hands on what the target selects.
 TARGETS = {
@@ -30,31 +31,6 @@ TARGETS = {
     "test-all": "scripts.run_tests all $(PART)",
     "torture": 'scripts.torture "$(CAMPAIGN)" "$(SEED)"',
 }
-
-
-def marks_of(tree: ast.Module, owner: str | None, name: str) -> set[str]:
-    """The marks on a test function, its class and its module."""
-    found: set[str] = set()
-    for node in tree.body:
-        if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "pytestmark":
-            found |= _marks(node.value)
-        if isinstance(node, ast.ClassDef) and node.name == owner:
-            found |= set().union(*map(_marks, node.decorator_list), marks_in(node.body, name))
-    return found | (set() if owner else marks_in(tree.body, name))
-
-
-def marks_in(body: list[ast.stmt], name: str) -> set[str]:
-    for node in body:
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name == name:
-            return set().union(*map(_marks, node.decorator_list))
-    return set()
-
-
-def _marks(expression: ast.expr) -> set[str]:
-    """Marks of a whole test: those of single parameters leave the others unmarked."""
-    if isinstance(expression, ast.List):
-        return set().union(*map(_marks, expression.elts))
-    return set(re.findall(r"^pytest\.mark\.(\w+)", ast.unparse(expression)))
 
 
 class Targets:
@@ -65,7 +41,7 @@ class Targets:
         self._quick = {name for step in plan.steps() if not step.kernels for name in step.files}
         self._part = {name: part for part in plan.part_names for name in plan.files(part)}
 
-    def of(self, file: str, marks: set[str]) -> list[str]:
+    def of(self, file: str, marks: Collection[str]) -> list[str]:
         targets = ["make test"] if file in self._quick and is_selected(marks, QUICK) else []
         if file in self._part and is_selected(marks, WHOLE):
             targets.append(f"make test-all PART={self._part[file]}")
@@ -73,15 +49,15 @@ class Targets:
         return targets + (["make torture"] if is_campaign else [])
 
 
+@pytest.mark.proves("house.tests.ledger")
 def test_every_row_of_the_ledger_names_a_proof_that_a_target_runs() -> None:
-    targets, trees, unrun = Targets(read_plan(), campaigns().values()), dict[str, ast.Module](), []
-    for row in status_rows(STATUS.read_text(encoding="utf-8")):
-        for match in filter(None, map(TEST_ID.match, row.proofs)):
-            file, owner, name = match[1], match[2], match[3]
-            if file not in trees:
-                trees[file] = ast.parse((ROOT / file).read_text(encoding="utf-8"))
-            if not targets.of(file, marks_of(trees[file], owner, name)):
-                unrun.append(match[0])
+    targets = Targets(read_plan(), campaigns().values())
+    unrun = [
+        f"{proof.file}::{test.name}"
+        for proof in proofs_of().proofs
+        for test in proof.tests
+        if not targets.of(proof.file, test.marks)
+    ]
     assert unrun == []
 
 
@@ -102,27 +78,29 @@ class TestGroup:
 )
 
 
+@pytest.mark.proves("house.tests.ledger")
 @pytest.mark.parametrize(
-    ("owner", "name", "targets"),
+    ("name", "targets"),
     [
-        (None, "test_plain", ["make test", "make test-all PART=store"]),
-        (None, "test_partly", ["make test", "make test-all PART=store"]),
-        (None, "test_whole", ["make test-all PART=store"]),
-        (None, "test_long", ["make torture"]),
-        ("TestGroup", "test_long_too", ["make torture"]),
+        ("test_plain", ["make test", "make test-all PART=store"]),
+        ("test_partly", ["make test", "make test-all PART=store"]),
+        ("test_whole", ["make test-all PART=store"]),
+        ("test_long", ["make torture"]),
+        ("TestGroup::test_long_too", ["make torture"]),
     ],
 )
 def test_a_test_is_found_in_the_targets_that_select_it(
-    owner: str | None, name: str, targets: list[str], tmp_path: Path
+    name: str, targets: list[str], tmp_path: Path
 ) -> None:
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests" / "test_it.py").touch()
     plan = Plan('[parts.store]\nfiles = ["tests"]\n[[steps]]\nparts = ["store"]\n', tmp_path)
-    marks = marks_of(SAMPLE, owner, name)
+    [marks] = [test.marks for test in all_tests(SAMPLE) if test.name == name]
     assert Targets(plan, ["tests/test_it.py"]).of("tests/test_it.py", marks) == targets
     assert Targets(plan, ["tests/test_it.py"]).of("tests/test_other.py", marks) == []
 
 
+@pytest.mark.proves("house.tests.parts")
 def test_every_test_file_has_one_part_and_every_part_is_a_step() -> None:
     plan = read_plan()
     parts = [name for name in plan.part_names if name != "interpreted"]
@@ -132,6 +110,7 @@ def test_every_test_file_has_one_part_and_every_part_is_a_step() -> None:
     assert run == set(plan.part_names)
 
 
+@pytest.mark.proves("house.tests.interpreted")
 def test_the_files_left_out_of_the_interpreted_step_are_there_and_name_no_kernel() -> None:
     left_out, part = reaching_no_kernel(), read_plan().files("interpreted")
     assert [file for file in left_out if file not in part] == []
@@ -140,6 +119,7 @@ def test_the_files_left_out_of_the_interpreted_step_are_there_and_name_no_kernel
     assert named == [], "run: python -m scripts.reach_no_kernel"
 
 
+@pytest.mark.proves("house.tests.parts")
 def test_the_make_targets_run_the_plan() -> None:
     recipes = (ROOT / "Makefile").read_text(encoding="utf-8")
     for target, command in TARGETS.items():
@@ -147,11 +127,13 @@ def test_the_make_targets_run_the_plan() -> None:
         assert recipe and command in recipe[1], target
 
 
+@pytest.mark.proves("house.tests.whole-parts")
 def test_the_recorded_parts_are_parts() -> None:
     rows = re.findall(r"^\| `([\w-]+)` \|", RECORD.read_text(encoding="utf-8"), re.MULTILINE)
     assert set(rows) <= set(read_plan().part_names)
 
 
+@pytest.mark.proves("house.tests.whole-parts")
 def test_a_recorded_run_replaces_the_one_before() -> None:
     page = "# Parts\n\n| part | seconds |\n| --- | --- |\n| `cli` | 1 |\n| `store` | 2 |\n\nEnd.\n"
     again = recorded(page, ["`cli`", "5"])

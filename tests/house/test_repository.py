@@ -56,6 +56,7 @@ def test_the_readme_names_the_two_commands_of_a_newcomer() -> None:
     assert "make test" in text
 
 
+@pytest.mark.proves("apache.clients.in-ci")
 def test_continuous_integration_runs_the_readme_command_with_every_peer() -> None:
     script = ROOT / ".ci" / "run"
     assert script.stat().st_mode & 0o111

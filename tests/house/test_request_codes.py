@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from contrail.protocol.codes import CODE_CLASSES, RequestCode
 from contrail.testing import LocalCluster
 
@@ -42,6 +44,7 @@ def _by(code: int, broker: set[int], nameserver: set[int]) -> str:
     return ", ".join(names) or "nobody: answered 3"
 
 
+@pytest.mark.proves("wire.frames.codes-by-name")
 def test_the_page_lists_every_request_code_as_the_code_has_it() -> None:
     assert SERVED_HEADER in PAGE.read_text(encoding="utf-8")
     assert documented() == expected()

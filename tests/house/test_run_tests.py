@@ -38,6 +38,7 @@ def run_step(
     return step(RUN, "abc1234").code, asked
 
 
+@pytest.mark.proves("house.tests.asked-once-more")
 def test_a_failed_file_is_run_alone_and_printed_as_an_entry(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +69,7 @@ def test_without(broken): ...
 """
 
 
+@pytest.mark.proves("house.tests.slowest-files")
 @pytest.mark.parametrize("workers", ["0", "2"])
 def test_a_run_reports_counts_failures_and_seconds(workers: str, tmp_path: Path) -> None:
     (tmp_path / "test_sample.py").write_text(SAMPLE)

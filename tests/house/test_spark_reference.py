@@ -21,6 +21,7 @@ def rows(heading: str) -> list[list[str]]:
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines]
 
 
+@pytest.mark.proves("spark.source.options")
 @pytest.mark.parametrize(
     ("heading", "table"),
     [

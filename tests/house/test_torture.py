@@ -49,6 +49,7 @@ def test_an_unknown_campaign_is_refused_with_the_known_ones(
     assert "bit_flips" in capsys.readouterr().err
 
 
+@pytest.mark.proves("house.tests.torture")
 def test_a_campaign_goes_on_with_what_has_not_passed(root: Path) -> None:
     file, log = str(root / "tests" / "test_it.py"), root / "tests" / "log.txt"
     assert run_campaign("it", file, "7", 300, root) == 1
@@ -81,6 +82,7 @@ class Session:
             assert next(protocol, "ended") == "ended"
 
 
+@pytest.mark.proves("house.tests.torture")
 def test_no_case_begins_that_would_not_end_in_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -102,6 +104,7 @@ def test_progress_of_another_commit_is_forgotten(tmp_path: Path) -> None:
     assert Progress.of(place, "c", "8") == Progress("c", "8")
 
 
+@pytest.mark.proves("house.tests.torture")
 def test_the_seed_asked_for_is_the_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CONTRAIL_SEED", raising=False)
     assert (seed_asked_for(3), seeds_asked_for([1, 2])) == (3, [1, 2])

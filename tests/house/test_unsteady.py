@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from scripts.proofs import complaint_about
 from scripts.unsteady import (
     AGAIN_MAX,
     ROOMS,
@@ -15,7 +16,6 @@ from scripts.unsteady import (
     refusal,
     too_many_unknown,
 )
-from tests.house.test_status import ROOT, Row, complaint
 
 TEST = "tests/e2e/test_it.py::test_it[1]"
 KNOWN = Entry(TEST, "abc1234", "late", "unknown")
@@ -25,11 +25,11 @@ def test_the_committed_entries_name_tests_of_real_processes_and_a_cause() -> Non
     entries = committed_entries()
     assert [entry for entry in entries if not entry.test.startswith(ROOMS)] == []
     assert [entry for entry in entries if not (entry.cause and entry.failed and entry.commit)] == []
-    wrong = [complaint(Row("", [entry.test], "done"), ROOT) for entry in entries]
-    assert [said for said in wrong if said] == []
+    assert [said for entry in entries if (said := complaint_about(entry.test))] == []
     assert len({entry.test for entry in entries}) == len(entries)
 
 
+@pytest.mark.proves("house.tests.unknown-causes")
 def test_no_more_than_five_causes_are_unknown() -> None:
     assert too_many_unknown(committed_entries()) == ""
     several = [Entry(f"{TEST}{number}", "c", "f", "unknown") for number in range(UNKNOWN_MAX)]
@@ -38,6 +38,7 @@ def test_no_more_than_five_causes_are_unknown() -> None:
     assert TEST in too_many_unknown([*several, KNOWN])
 
 
+@pytest.mark.proves("house.tests.asked-once-more")
 @pytest.mark.parametrize("room", ["unit", "property", "fault", "house", "cli", "history", "fuzz"])
 def test_a_failure_elsewhere_is_final(room: str) -> None:
     failed = {TEST: "late", f"tests/{room}/test_a.py::test_a": "wrong"}
@@ -50,10 +51,12 @@ def test_a_test_of_real_processes_may_be_asked_again_but_not_many() -> None:
     assert "too many" in refusal(failed | {TEST: "late"}, [])
 
 
+@pytest.mark.proves("house.tests.asked-once-more")
 def test_a_test_that_stands_in_the_ledger_and_fails_again_fails_the_run() -> None:
     assert TEST in refusal({TEST: "late"}, [KNOWN])
 
 
+@pytest.mark.proves("house.tests.asked-once-more")
 def test_the_printed_entry_is_read_back() -> None:
     why = 'AssertionError: "\\x00" is not `é`'
     assert read_entries(new_entries({TEST: why}, "abc1234")) == [

@@ -29,6 +29,7 @@ def _asks(test: ast.expr, given: set[str]) -> bool:
     )
 
 
+@pytest.mark.proves("house.tests.eventually")
 def test_no_test_has_a_way_to_wait_of_its_own() -> None:
     found = {
         path.relative_to(TESTS).as_posix(): names

@@ -270,6 +270,7 @@ def carried(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     return Carried(peer, written, _read_rows(apaches / CONFIG_FOLDER / "fields.tsv"), apaches)
 
 
+@pytest.mark.proves("store.carried.config-files")
 @pytest.mark.parametrize("name", FILES)
 def test_apache_loads_every_field_of_what_we_wrote(carried: Carried, name: str) -> None:
     loaded = _as_loaded(carried.written[name], carried.peer)
@@ -280,6 +281,7 @@ def test_apache_loads_every_field_of_what_we_wrote(carried: Carried, name: str) 
     assert sorted(found) == sorted(expected), f"seed {SEED}"
 
 
+@pytest.mark.proves("store.carried.config-files")
 @pytest.mark.parametrize("name", FILES)
 def test_we_load_what_apache_wrote_of_it(carried: Carried, name: str) -> None:
     expected = _without_forgotten(_as_loaded(carried.written[name], carried.peer))

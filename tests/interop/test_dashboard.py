@@ -105,6 +105,7 @@ def _client_of(ask: Dashboard, group: str) -> str:
     return str(client["clientId"])
 
 
+@pytest.mark.proves("cli.administration.dashboard")
 def test_the_cluster_page_shows_every_broker_and_what_it_counts(
     cluster: Cluster, ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -134,6 +135,7 @@ def test_the_cluster_page_shows_the_settings_of_a_broker(broker: Broker, ask: Da
     assert shown["traceTopicEnable"] == "true"
 
 
+@pytest.mark.proves("cli.administration.consume-directly")
 def test_the_home_page_shows_the_rates_of_topics_and_groups(
     cluster: Cluster, ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -186,6 +188,7 @@ def test_the_topic_page_shows_who_consumes_and_how_far(
     assert shown["total"] == 0
 
 
+@pytest.mark.proves("cli.administration.dashboard")
 def test_the_topic_page_creates_sends_and_deletes(ask: Dashboard) -> None:
     _create(ask, "ByPage")
     told = ask("topic.send", "ByPage", "page-key", "from the page")
@@ -204,6 +207,7 @@ def test_the_topic_page_sends_in_a_transaction(ask: Dashboard) -> None:
     eventually(lambda: [one["body"] for one in ask("message.page", "Settled")] == ["settled"])
 
 
+@pytest.mark.proves("cli.administration.consume-directly")
 def test_the_topic_page_resets_a_group_and_skips_what_it_has_left(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -216,6 +220,7 @@ def test_the_topic_page_resets_a_group_and_skips_what_it_has_left(
     assert ask("topic.reset", TOPIC, "NobodysGroup/", "0") == {"refused": 26}
 
 
+@pytest.mark.proves("cli.administration.dashboard")
 def test_the_consumer_page_lists_groups_with_their_progress(
     broker: Broker, ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -225,6 +230,7 @@ def test_the_consumer_page_lists_groups_with_their_progress(
     assert {name.split()[1].split("/")[0] for name in here["rows"]} == {broker.name}
 
 
+@pytest.mark.proves("cli.administration.consume-directly")
 def test_the_consumer_page_shows_clients_and_what_they_run(
     broker: Broker, ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -257,6 +263,7 @@ def test_the_consumer_page_sets_shows_and_deletes_a_group(broker: Broker, ask: D
     assert "Passing" not in ask("consumer.list")
 
 
+@pytest.mark.proves("cli.administration.dashboard")
 def test_the_producer_page_shows_the_clients_of_a_group(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -266,6 +273,7 @@ def test_the_producer_page_shows_the_clients_of_a_group(
     assert "refused" in ask("producer.connection", "NobodyWrites", TOPIC)
 
 
+@pytest.mark.proves("cli.administration.dashboard")
 def test_the_message_page_finds_by_id_by_key_and_by_time(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -281,6 +289,7 @@ def test_the_message_page_finds_by_id_by_key_and_by_time(
     assert ask("message.view", TOPIC, "0" * 32) == {"refused": 208}
 
 
+@pytest.mark.proves("cli.administration.consume-directly")
 def test_the_message_page_shows_who_consumed_it_and_consumes_it_again(
     ask: Dashboard, sent: list[dict[str, Any]]
 ) -> None:
@@ -306,6 +315,7 @@ def test_the_dlq_page_lists_dead_letters(ask: Dashboard, letters: list[dict[str,
     assert ask("dlq.page", "NeverFailing") == {"refused": 17}
 
 
+@pytest.mark.proves("cli.administration.dashboard")
 def test_the_dlq_page_resends_a_dead_letter(ask: Dashboard, letters: list[dict[str, Any]]) -> None:
     again = ask("dlq.resend", FAILING, letters[0]["id"])
     assert again["consumeResult"] == "CR_SUCCESS"

@@ -274,6 +274,11 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaSession]:
         yield started
 
 
+@pytest.mark.proves(
+    "kinds.shown.folders-of-apache",
+    "broker.system-names.paged-reads",
+    "broker.system-names.own-cursors",
+)
 def test_ours_completes_what_waits_in_a_folder_of_apache(
     session: JavaSession, tmp_path: Path
 ) -> None:
@@ -289,6 +294,7 @@ def test_ours_completes_what_waits_in_a_folder_of_apache(
             carried.complete(step_ms=STEP_MS)
 
 
+@pytest.mark.proves("kinds.shown.folders-to-apache", "kinds.recall.one-message")
 def test_apache_completes_what_waits_in_a_folder_of_ours(
     session: JavaSession, tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def texts() -> Iterator[tuple[str, str]]:
         yield theirs, text_after_traffic(contrail.namesrv, port)
 
 
+@pytest.mark.proves("cli.administration.metrics")
 def test_names_and_labels_are_the_same(texts: tuple[str, str]) -> None:
     theirs, ours = (label_keys(samples(text)) for text in texts)
     in_scope = {
@@ -91,6 +92,7 @@ def _bounds(text: str) -> dict[str, set[str]]:
     return found
 
 
+@pytest.mark.proves("cli.administration.metrics")
 @pytest.mark.parametrize(
     ("name", "labels", "expected"),
     [

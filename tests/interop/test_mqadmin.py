@@ -69,6 +69,7 @@ def _assert_shows(printed: str, sent: Sent, topic: str) -> None:
     assert shown["Reconsume Times"] == "0"
 
 
+@pytest.mark.proves("nameserver.routes.cluster-info", "apache.mqadmin.cluster-list")
 def test_cluster_list_shows_every_broker_with_its_address(
     cluster: Cluster, mqadmin: MqAdmin
 ) -> None:
@@ -89,6 +90,7 @@ def test_cluster_list_with_more_statistics_counts_todays_messages(
     assert all(rows[name] >= count for name, count in sent.items())
 
 
+@pytest.mark.proves("apache.mqadmin.topic-list")
 def test_topic_list_names_user_topics_and_system_topics(mqadmin: MqAdmin, traffic: Traffic) -> None:
     assert {traffic.topic, "TBW102", CLUSTER_NAME, "broker-a", "broker-b"} <= _topics(mqadmin)
 
@@ -98,6 +100,7 @@ def test_topic_list_with_clusters_names_the_consumers(mqadmin: MqAdmin, traffic:
     assert [CLUSTER_NAME, traffic.topic, traffic.consumer_group] in rows
 
 
+@pytest.mark.proves("apache.mqadmin.topic-route")
 def test_topic_route_prints_brokers_and_queues(
     cluster: Cluster, mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
@@ -116,6 +119,7 @@ def test_topic_route_of_an_unknown_topic_says_so(mqadmin: MqAdmin) -> None:
     assert "CODE: 17" in mqadmin.run("topicRoute", "-t", "NobodyKnowsIt")
 
 
+@pytest.mark.proves("apache.mqadmin.topic-status")
 def test_topic_status_shows_the_offsets_of_every_queue(
     cluster: Cluster, mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
@@ -129,6 +133,7 @@ def test_topic_status_shows_the_offsets_of_every_queue(
     }
 
 
+@pytest.mark.proves("apache.mqadmin.update-topic")
 def test_update_topic_creates_and_changes_queue_counts(cluster: Cluster, mqadmin: MqAdmin) -> None:
     topic = new_topic(mqadmin, "Grown")
     printed = mqadmin.run("updateTopic", "-c", CLUSTER_NAME, "-t", topic, "-r", "6", "-w", "5")
@@ -144,6 +149,7 @@ def test_update_topic_refuses_an_illegal_name(broker: Broker, mqadmin: MqAdmin) 
     assert "no spaces" not in _topics(mqadmin)
 
 
+@pytest.mark.proves("apache.mqadmin.delete-topic")
 def test_delete_topic_removes_it_from_brokers_and_name_server(mqadmin: MqAdmin) -> None:
     topic = new_topic(mqadmin, "Doomed")
     printed = mqadmin.run("deleteTopic", "-c", CLUSTER_NAME, "-t", topic)
@@ -153,6 +159,7 @@ def test_delete_topic_removes_it_from_brokers_and_name_server(mqadmin: MqAdmin) 
     assert "CODE: 17" in mqadmin.run("topicRoute", "-t", topic)
 
 
+@pytest.mark.proves("broker.send.permissions", "apache.mqadmin.update-topic-perm")
 def test_update_topic_perm_changes_one_broker(
     cluster: Cluster, broker: Broker, mqadmin: MqAdmin
 ) -> None:
@@ -163,6 +170,7 @@ def test_update_topic_perm_changes_one_broker(
     eventually(lambda: {row[1]: row[5] for row in route_rows(mqadmin, topic)} == expected)
 
 
+@pytest.mark.proves("apache.mqadmin.update-sub-group")
 def test_update_sub_group_creates_a_group_on_every_broker(
     cluster: Cluster, mqadmin: MqAdmin
 ) -> None:
@@ -176,6 +184,7 @@ def test_update_sub_group_creates_a_group_on_every_broker(
     assert re.search(r"consumeBroadcastEnable += +true", config)
 
 
+@pytest.mark.proves("apache.mqadmin.delete-sub-group")
 def test_delete_sub_group_removes_it_from_every_broker(cluster: Cluster, mqadmin: MqAdmin) -> None:
     mqadmin.run("updateSubGroup", "-c", CLUSTER_NAME, "-g", "Leavers", "-r", "5")
     config = mqadmin.run("getConsumerConfig", "-g", "Leavers")
@@ -188,6 +197,7 @@ def test_delete_sub_group_removes_it_from_every_broker(cluster: Cluster, mqadmin
     assert not re.search(r"retryMaxTimes += +5\b", config)
 
 
+@pytest.mark.proves("apache.mqadmin.consumer-progress")
 def test_consumer_progress_shows_what_each_queue_has_left(
     mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
@@ -213,6 +223,7 @@ def test_consumer_progress_of_all_groups_counts_the_clients(
     assert version.startswith("V5_")
 
 
+@pytest.mark.proves("apache.mqadmin.consumer-connection")
 def test_consumer_connection_shows_client_and_subscription(
     mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
@@ -231,6 +242,7 @@ def test_consumer_connection_of_an_absent_group_says_so(mqadmin: MqAdmin) -> Non
     assert "CODE: 206" in mqadmin.run("consumerConnection", "-g", "Absentees")
 
 
+@pytest.mark.proves("apache.mqadmin.producer-connection")
 def test_producer_connection_shows_the_client(mqadmin: MqAdmin, traffic: Traffic) -> None:
     words = ("-g", traffic.producer_group, "-t", traffic.topic)
     (row,) = mqadmin.rows("producerConnection", *words)
@@ -239,6 +251,7 @@ def test_producer_connection_shows_the_client(mqadmin: MqAdmin, traffic: Traffic
     assert (row[3], row[4][:3]) == ("JAVA", "V5_")
 
 
+@pytest.mark.proves("broker.running.runtime-info", "apache.mqadmin.broker-status")
 def test_broker_status_counts_messages_and_bytes(
     broker: Broker, mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
@@ -258,6 +271,7 @@ def _colon_lines(printed: str) -> list[tuple[str, str]]:
     return [(name, value) for name, colon, value in parts if colon]
 
 
+@pytest.mark.proves("apache.mqadmin.get-broker-config")
 def test_get_broker_config_shows_the_settings(broker: Broker, mqadmin: MqAdmin) -> None:
     printed = mqadmin.run("getBrokerConfig", "-b", broker.address)
     table = {row[0]: row[2:] for row in map(str.split, printed.splitlines()) if "=" in row[1:2]}
@@ -269,6 +283,7 @@ def test_get_broker_config_shows_the_settings(broker: Broker, mqadmin: MqAdmin) 
     assert table["enablePropertyFilter"] == ["true"]
 
 
+@pytest.mark.proves("apache.mqadmin.query-msg-by-id")
 def test_query_by_id_finds_the_message_and_who_consumed_it(
     mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
@@ -283,6 +298,7 @@ def test_query_by_id_of_an_absent_message_fails(mqadmin: MqAdmin, traffic: Traff
     assert "Topic:" not in mqadmin.run("queryMsgById", "-t", traffic.topic, "-i", absent)
 
 
+@pytest.mark.proves("apache.mqadmin.query-msg-by-key")
 def test_query_by_key_finds_exactly_that_message(mqadmin: MqAdmin, traffic: Traffic) -> None:
     sent = traffic.sent[5]
     rows: list[list[str]] = []
@@ -297,12 +313,14 @@ def test_query_by_key_finds_exactly_that_message(mqadmin: MqAdmin, traffic: Traf
     ]
 
 
+@pytest.mark.proves("broker.topics.query-by-unique-key", "apache.mqadmin.query-msg-by-unique-key")
 def test_query_by_unique_key_shows_the_message(mqadmin: MqAdmin, traffic: Traffic) -> None:
     sent = traffic.sent[7]
     printed = mqadmin.run("queryMsgByUniqueKey", "-t", traffic.topic, "-i", sent.unique_key)
     _assert_shows(printed, sent, traffic.topic)
 
 
+@pytest.mark.proves("apache.mqadmin.query-msg-by-offset")
 def test_query_by_offset_shows_the_message(mqadmin: MqAdmin, traffic: Traffic) -> None:
     sent = traffic.sent[-1]
     place = ("-i", str(sent.queue_id), "-o", str(sent.queue_offset))
@@ -312,12 +330,14 @@ def test_query_by_offset_shows_the_message(mqadmin: MqAdmin, traffic: Traffic) -
     assert _properties(printed)["OffsetID"] == sent.message_id
 
 
+@pytest.mark.proves("apache.mqadmin.print-msg")
 def test_print_msg_prints_every_body_once(mqadmin: MqAdmin, traffic: Traffic) -> None:
     printed = mqadmin.run("printMsg", "-t", traffic.topic, "-d", "true")
     bodies = Counter(re.findall(r"BODY: (.*)$", printed, re.MULTILINE))
     assert bodies == Counter(f"body-{one.key}" for one in traffic.sent)
 
 
+@pytest.mark.proves("apache.mqadmin.send-message")
 def test_send_message_stores_a_message_that_can_be_read(mqadmin: MqAdmin) -> None:
     topic = new_topic(mqadmin, "ByHand")
     words = ("-p", "by hand", "-k", "hand", "-c", "TagB", "-b", "broker-b", "-i", "2")
@@ -329,6 +349,7 @@ def test_send_message_stores_a_message_that_can_be_read(mqadmin: MqAdmin) -> Non
     assert f"UNIQ_KEY={row[3]}" in shown["Properties"]
 
 
+@pytest.mark.proves("apache.mqadmin.consume-message")
 def test_consume_message_reads_a_queue_from_an_offset(mqadmin: MqAdmin, traffic: Traffic) -> None:
     (broker_name, queue_id), count = traffic.queue_counts().most_common(1)[0]
     place = ("-b", broker_name, "-i", str(queue_id), "-o", "0", "-c", str(count))
@@ -340,6 +361,7 @@ def test_consume_message_reads_a_queue_from_an_offset(mqadmin: MqAdmin, traffic:
     assert bodies == [f"body-{one.key}" for one in sorted(there, key=lambda one: one.queue_offset)]
 
 
+@pytest.mark.proves("apache.mqadmin.reset-offset-by-time")
 def test_reset_offset_by_time_moves_a_group_to_the_end(
     cluster: Cluster, mqadmin: MqAdmin, traffic: Traffic
 ) -> None:
@@ -361,6 +383,7 @@ def test_reset_offset_of_an_unknown_group_says_so(mqadmin: MqAdmin, traffic: Tra
     assert "CODE: 26" in printed
 
 
+@pytest.mark.proves("apache.mqadmin.stats-all")
 def test_stats_all_shows_the_group_and_its_accumulation(mqadmin: MqAdmin, traffic: Traffic) -> None:
     def nothing_is_left() -> bool:
         mqadmin.commit_offsets()
@@ -371,6 +394,7 @@ def test_stats_all_shows_the_group_and_its_accumulation(mqadmin: MqAdmin, traffi
     eventually(nothing_is_left)
 
 
+@pytest.mark.proves("nameserver.routes.write-permission", "apache.mqadmin.wipe-write-perm")
 def test_wipe_write_perm_makes_a_broker_read_only_until_it_is_added_again(
     cluster: Cluster, mqadmin: MqAdmin
 ) -> None:

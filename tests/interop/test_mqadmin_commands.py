@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 from pathlib import Path
 
+import pytest
+
 from tests.interop.mqadmin import MqAdmin
 
 HERE = Path(__file__).parent
@@ -76,6 +78,7 @@ def _named_in(call: ast.Call) -> str | None:
     return name.value if isinstance(name, ast.Constant) and isinstance(name.value, str) else None
 
 
+@pytest.mark.proves("house.folded.mqadmin-facts", "cli.administration.apaches-mqadmin")
 def test_every_registered_command_is_run_by_a_test_or_out_of_scope(tmp_path: Path) -> None:
     with MqAdmin("127.0.0.1:1", tmp_path) as mqadmin:
         registered = mqadmin.names()

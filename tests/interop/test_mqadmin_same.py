@@ -133,6 +133,7 @@ LINES = [
 ]
 
 
+@pytest.mark.proves("cli.administration.mqadmin")
 @pytest.mark.parametrize("line", LINES, ids=[line.text for line in LINES])
 def test_both_print_the_same(
     cluster: Cluster, apache: HelpfulMqAdmin, traffic: Traffic, line: Line
@@ -197,12 +198,14 @@ def test_both_write_the_same_files(
         assert mine | {"exportTime": 0} == theirs | {"exportTime": 0}, name
 
 
+@pytest.mark.proves("cli.administration.mqadmin")
 def test_every_command_of_apache_is_ours_or_said_to_be_not(apache: HelpfulMqAdmin) -> None:
     # It is in Apache's sources, but its tool does not offer it any more.
     known = set(COMMANDS) - {"resetOffsetByTimeOld"} | set(OUT_OF_SCOPE)
     assert known == apache.names()
 
 
+@pytest.mark.proves("cli.administration.mqadmin")
 @pytest.mark.parametrize("name", sorted(set(COMMANDS) - {"resetOffsetByTimeOld"}))
 def test_every_option_has_the_same_names(apache: HelpfulMqAdmin, name: str) -> None:
     out = io.StringIO()

@@ -114,6 +114,7 @@ def test_set_consume_mode_of_an_unknown_topic_says_so(broker: Broker, mqadmin: M
     assert "CODE: 17" in mqadmin.run("setConsumeMode", *words)
 
 
+@pytest.mark.proves("cli.administration.broker-side")
 def test_update_broker_config_changes_a_setting(broker: Broker, mqadmin: MqAdmin) -> None:
     words = ("-b", broker.address, "-k", "defaultTopicQueueNums", "-v", "5")
     printed = mqadmin.run("updateBrokerConfig", *words)
@@ -122,6 +123,7 @@ def test_update_broker_config_changes_a_setting(broker: Broker, mqadmin: MqAdmin
     assert shown["defaultTopicQueueNums"] == "5"
 
 
+@pytest.mark.proves("cli.administration.broker-side")
 @pytest.mark.skipif(TARGET == "apache", reason="Apache ignores names that it does not know")
 @pytest.mark.parametrize(("name", "code"), [("nonsense", 1), ("storePathRootDir", 16)])
 def test_update_broker_config_refuses_what_is_not_in_its_list(
@@ -137,6 +139,7 @@ def test_topic_cluster_list_names_the_cluster(mqadmin: MqAdmin) -> None:
     assert mqadmin.run("topicClusterList", "-t", topic).split() == [CLUSTER_NAME]
 
 
+@pytest.mark.proves("cli.administration.broker-side")
 def test_kv_entries_are_set_and_deleted(mqadmin: MqAdmin) -> None:
     place = ("-s", "ORDER_TOPIC_CONFIG", "-k", "Keyed")
     printed = mqadmin.run("updateKvConfig", *place, "-v", "broker-a:3")
@@ -148,6 +151,7 @@ def test_kv_entries_are_set_and_deleted(mqadmin: MqAdmin) -> None:
     assert "CODE: 22" in mqadmin.run("updateOrderConf", "-t", "Keyed", "-m", "get")
 
 
+@pytest.mark.proves("cli.administration.broker-side")
 def test_order_settings_are_put_shown_in_routes_and_deleted(mqadmin: MqAdmin) -> None:
     topic = new_topic(mqadmin, "Ordered")
     mqadmin.run("updateNamesrvConfig", "-k", "orderMessageEnable", "-v", "true")
@@ -172,6 +176,7 @@ def test_name_server_settings_are_changed_and_shown(cluster: Cluster, mqadmin: M
     mqadmin.run("updateNamesrvConfig", "-k", "returnOrderTopicConfigToBroker", "-v", "true")
 
 
+@pytest.mark.proves("cli.administration.broker-side")
 def test_export_metadata_writes_the_topics_and_groups_of_the_cluster(
     mqadmin: MqAdmin, tmp_path: Path
 ) -> None:
@@ -223,6 +228,7 @@ def test_export_metrics_writes_what_every_broker_counts(
     assert whole["totalData"]["totalTps"]["totalNormalInTps"] >= 0
 
 
+@pytest.mark.proves("cli.administration.broker-side")
 @pytest.mark.skipif(TARGET == "apache", reason="Apache removes files in its next round")
 def test_expired_segments_and_what_leads_to_them_are_removed_on_request(
     broker: Broker, mqadmin: MqAdmin, store_folders: Path

@@ -91,6 +91,7 @@ def pair(pin: str, cluster: LocalCluster, folder: Path) -> tuple[JavaMember, Jav
     return first, second, {0, 1, 2, 3} - second.queues
 
 
+@pytest.mark.proves("client.failover.java")
 @pytest.mark.parametrize("pin", PINS)
 def test_after_kill_9_the_next_java_member_starts_within_32_seconds(
     cluster: LocalCluster, proxy: CuttingProxy, tmp_path: Path, pin: str
@@ -109,6 +110,7 @@ def test_after_kill_9_the_next_java_member_starts_within_32_seconds(
         second.end()
 
 
+@pytest.mark.proves("client.failover.java")
 @pytest.mark.parametrize("pin", PINS)
 def test_a_live_java_member_whose_connection_is_cut_never_shares_a_queue(
     cluster: LocalCluster, proxy: CuttingProxy, tmp_path: Path, pin: str

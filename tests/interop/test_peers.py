@@ -9,6 +9,7 @@ import pytest
 from tests.interop.peers import INSTALL_COMMAND, java_peer
 
 
+@pytest.mark.proves("store.carried.pinned-peers")
 def test_a_missing_peer_fails_where_peers_are_required(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -18,6 +19,7 @@ def test_a_missing_peer_fails_where_peers_are_required(
         java_peer("apache-5")
 
 
+@pytest.mark.proves("store.carried.pinned-peers")
 def test_elsewhere_it_skips_and_names_what_installs_it(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -24,6 +24,7 @@ def no_idle_connections() -> Iterator[None]:
     IDLE_CONNECTIONS.close()
 
 
+@pytest.mark.proves("spark.shown.apache")
 @pytest.mark.parametrize("scene", SCENES, ids=lambda scene: scene.__name__)
 def test_a_slice_is_read(cluster: ApacheCluster, scene: Scene) -> None:
     scene(cluster.namesrv)

@@ -98,6 +98,7 @@ def damage(root: Path, victim: Record, *, is_head: bool) -> None:
             segment.write(raw[:84] + bytes(byte ^ 1 for byte in raw[84:]))
 
 
+@pytest.mark.proves("store.damage.replaced")
 def test_apache_reads_everything_around_replaced_records(
     replaced: Replaced, tmp_path: Path
 ) -> None:
@@ -117,6 +118,7 @@ def test_apache_reads_everything_around_replaced_records(
             assert found == [place for place in wanted if place not in replaced.lost]
 
 
+@pytest.mark.proves("store.damage.replaced")
 def test_apache_recovers_behind_replaced_records_after_a_crash(
     replaced: Replaced, tmp_path: Path
 ) -> None:
@@ -126,6 +128,7 @@ def test_apache_recovers_behind_replaced_records_after_a_crash(
     assert copy.read_by_apache() == replaced.expected(with_holes=True)
 
 
+@pytest.mark.proves("store.damage.replaced")
 def test_apache_derives_everything_behind_replaced_records_from_the_log_alone(
     replaced: Replaced, tmp_path: Path
 ) -> None:

@@ -92,6 +92,7 @@ def test_rows_are_sent_plainly_when_nothing_was_asked_for(cluster: ApacheCluster
     assert [message.flag for message in found] == [int(message.body) for message in found] != []
 
 
+@pytest.mark.proves("spark.sink.apache")
 def test_a_row_whose_key_is_stored_is_left_out(cluster: ApacheCluster) -> None:
     make_topic(cluster, "sink-keys")
     write(cluster, "sink-keys", list(range(100)), dedupeBy="keys")
@@ -102,6 +103,7 @@ def test_a_row_whose_key_is_stored_is_left_out(cluster: ApacheCluster) -> None:
     wait_for_count(cluster, "sink-keys", 120)
 
 
+@pytest.mark.proves("spark.sink.apache")
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
 def test_what_cannot_be_kept_is_refused(cluster: ApacheCluster, mode: str) -> None:
     make_topic(cluster, "sink-refused")

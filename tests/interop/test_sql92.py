@@ -57,6 +57,7 @@ def peer() -> JavaPeer:
     return java_peer("apache-5-filter")
 
 
+@pytest.mark.proves("broker.pull.sql92-as-apache")
 def test_generated_expressions_have_apaches_answers_and_remarks(
     peer: JavaPeer, tmp_path: Path
 ) -> None:
@@ -70,6 +71,7 @@ def test_generated_expressions_have_apaches_answers_and_remarks(
     assert EXPRESSION_COUNT * 0.2 < refused < EXPRESSION_COUNT * 0.8
 
 
+@pytest.mark.proves("broker.pull.sql92-coercions")
 def test_every_text_is_read_as_the_number_that_java_reads(peer: JavaPeer, tmp_path: Path) -> None:
     texts = tuple(dict.fromkeys((*NUMBERS_OF_STRINGS, *STRINGS)))
     messages = [{"a": text, "b": other} for text in texts for other in texts]
@@ -103,6 +105,7 @@ def test_literals_meet_each_other_as_in_apache(peer: JavaPeer, tmp_path: Path) -
     _assert_same_answers(peer, tmp_path, messages, questions)
 
 
+@pytest.mark.proves("broker.pull.sql92-errors")
 def test_every_odd_token_in_every_place_has_apaches_remark(peer: JavaPeer, tmp_path: Path) -> None:
     plain = PLAIN.split()
     texts = []

@@ -357,6 +357,7 @@ def written_by_apache(peer: JavaPeer, tmp_path_factory: pytest.TempPathFactory) 
     return carried
 
 
+@pytest.mark.proves("store.carried.every-field")
 def test_apache_writes_what_the_comparison_predicts(written_by_apache: Carried) -> None:
     """Ours to trust: if this fails, the prediction is wrong and no other test here counts."""
     records = check_log(written_by_apache, "the log by Apache")
@@ -370,6 +371,7 @@ def test_apache_writes_what_the_comparison_predicts(written_by_apache: Carried) 
     assert indexed == derive_index_rows(records, with_tags=written_by_apache.peer.major >= 5)
 
 
+@pytest.mark.proves("store.carried.every-field")
 def test_our_folder_is_what_the_comparison_predicts(written_by_us: Carried) -> None:
     records = check_log(written_by_us, "our log")
     assert len(records) >= MESSAGE_COUNTS[written_by_us.peer.name]
@@ -377,6 +379,7 @@ def test_our_folder_is_what_the_comparison_predicts(written_by_us: Carried) -> N
     check_derived(written_by_us, records, "our queues")
 
 
+@pytest.mark.proves("store.carried.queue-files-equal")
 def test_apache_derives_our_queue_files_from_our_log(
     written_by_us: Carried, tmp_path: Path
 ) -> None:
@@ -387,6 +390,7 @@ def test_apache_derives_our_queue_files_from_our_log(
         assert_same_files(ours, theirs, f"our {folder} against Apache's from the same log")
 
 
+@pytest.mark.proves("store.carried.queue-files-equal")
 def test_we_derive_apaches_queue_files_from_its_log(
     written_by_apache: Carried, tmp_path: Path
 ) -> None:
@@ -398,6 +402,7 @@ def test_we_derive_apaches_queue_files_from_its_log(
         assert_same_files(ours, theirs, f"our {folder} from Apache's log against its own")
 
 
+@pytest.mark.proves("store.carried.to-apache")
 def test_apache_reads_and_extends_our_folder_and_we_go_on(
     written_by_us: Carried, tmp_path: Path
 ) -> None:
@@ -412,6 +417,7 @@ def test_apache_reads_and_extends_our_folder_and_we_go_on(
     check_derived(carried, check_log(carried, "our log, extended by both"), "queues by both")
 
 
+@pytest.mark.proves("store.carried.from-apache")
 def test_we_read_and_extend_apaches_folder_and_it_goes_on(
     written_by_apache: Carried, tmp_path: Path
 ) -> None:
@@ -424,6 +430,7 @@ def test_we_read_and_extend_apaches_folder_and_it_goes_on(
     check_derived(carried, check_log(carried, "Apache's log, extended by us"), "queues by both")
 
 
+@pytest.mark.proves("store.carried.crashed")
 def test_apache_recovers_our_folder_after_a_crash(peer: JavaPeer, tmp_path: Path) -> None:
     carried = Carried(tmp_path, peer, SEED + 2)
     crash_ours(carried)
@@ -434,6 +441,7 @@ def test_apache_recovers_our_folder_after_a_crash(peer: JavaPeer, tmp_path: Path
     check_derived(carried, check_log(carried, "our crashed log, extended"), "queues by both")
 
 
+@pytest.mark.proves("store.carried.crashed")
 def test_we_recover_apaches_folder_after_a_crash(peer: JavaPeer, tmp_path: Path) -> None:
     carried = Carried(tmp_path, peer, SEED + 3)
     runs = carried.generator.runs(CRASHED_COUNT)

@@ -43,6 +43,7 @@ def peer(request: pytest.FixtureRequest) -> JavaPeer:
     return java_peer(request.param)
 
 
+@pytest.mark.proves("client.programs.trace")
 def test_apache_writes_the_line_that_we_write(peer: JavaPeer, tmp_path: Path) -> None:
     traces = generated(peer)
     questions = ["\t".join(fields_of(trace)) for trace in traces]
@@ -53,6 +54,7 @@ def test_apache_writes_the_line_that_we_write(peer: JavaPeer, tmp_path: Path) ->
         assert decode_traces(unescaped(line).encode()) == [trace]
 
 
+@pytest.mark.proves("client.programs.trace")
 def test_apache_reads_out_of_our_lines_what_we_put_in(peer: JavaPeer, tmp_path: Path) -> None:
     traces = generated(peer)
     questions = [escaped(encode_trace(trace)) for trace in traces]

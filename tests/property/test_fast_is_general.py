@@ -123,6 +123,7 @@ def _compared(folder: Path, seeds: Iterable[int], flush: str) -> tuple[Counter[s
     return fast, general
 
 
+@pytest.mark.proves("broker.fast.fast-is-general")
 @pytest.mark.parametrize("flush", FLUSHES)
 def test_streams_of_requests_are_answered_and_stored_the_same_both_ways(
     memory_path: Path, flush: str

@@ -57,6 +57,7 @@ def batch_drafts(draw: st.DrawFn) -> MessageDraft:
 any_drafts = drafts | compressed_drafts() | batch_drafts()
 
 
+@pytest.mark.proves("house.folded.arrow-engines", "spark.source.arrow")
 @given(st.lists(any_drafts, max_size=5), st.sampled_from([IPV4, IPV6]), st.booleans())
 def test_every_engine_gives_the_rows_that_the_record_model_gives(
     messages: list[MessageDraft], store_host: bytes, raw_body: bool
@@ -128,6 +129,7 @@ def test_spans_outside_the_buffer_are_refused_alike(
     assert found[0] == found[1]
 
 
+@pytest.mark.proves("house.folded.arrow-engines")
 @given(st.lists(properties | st.just(b"a\x01b\x02") | st.just(b"a\x01b\x02c\x01dd\x02")))
 def test_properties_are_found_and_listed_alike(texts: list[bytes]) -> None:
     data = b"".join(texts)

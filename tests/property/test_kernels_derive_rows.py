@@ -6,6 +6,7 @@ import struct
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -224,6 +225,7 @@ def test_compiled_and_pure_agree_on_records_that_replace_damaged_ones(
     assert outcome(KERNEL.derive_rows, *arguments) == outcome(PURE.derive_rows, *arguments)
 
 
+@pytest.mark.proves("store.reader.kernels")
 @given(
     damaged_logs() | st.tuples(st.binary(max_size=300), st.just(0)),
     st.tuples(delay_tables, batch_topics, st.booleans(), st.booleans()),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -129,6 +130,7 @@ def assert_same_pull(item: Item, decoded: Request) -> None:
         assert item[4] == b"".join(binary_field(name, value) for name, value in fields.items())
 
 
+@pytest.mark.proves("wire.hostile.round-trips")
 @given(json_headers() | mutated(json_headers()), bodies)
 @example(b'{"code":11,"extFields":{"$ref":"$"}}', b"")
 @example(b'{"code":11,"x":"\\q"}', b"")
@@ -266,6 +268,7 @@ _NAMES = st.sampled_from(
 )
 
 
+@pytest.mark.proves("broker.fast.fast-is-general")
 @given(st.lists(st.tuples(_NAMES, st.text("ab1", min_size=1, max_size=3)), max_size=8))
 def test_properties_without_a_feature_are_stored_by_the_general_way_as_they_came(
     pairs: list[tuple[str, str]],

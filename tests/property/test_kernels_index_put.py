@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,6 +121,7 @@ def test_a_file_filled_in_several_calls_is_the_model_and_answers_queries_like_it
     assert {page for page, mark in enumerate(file["dirty"]) if mark} == touched
 
 
+@pytest.mark.proves("store.reader.kernels")
 @given(
     any_rows.map(packed) | rows_in_order.map(packed) | st.binary(max_size=50),
     st.sampled_from([-1, 0, 1, 5, 1500]),

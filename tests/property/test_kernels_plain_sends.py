@@ -204,6 +204,7 @@ def test_a_java_clients_sends_become_rows() -> None:
     assert found[0] == 3
 
 
+@pytest.mark.proves("apache.peers.fused-runs")
 @given(plain_streams, hosts, hosts, st.integers(0, 2**40), st.integers(0, 6000))
 def test_records_are_those_of_the_general_way(
     data: bytes, born_host: bytes, store_host: bytes, physical_end: int, room_bytes: int
@@ -280,6 +281,7 @@ def tallied(kernel: ModuleType, chunk: tuple[Any, ...]) -> dict[tuple[bytes, int
     return sums
 
 
+@pytest.mark.proves("apache.peers.fused-runs")
 @given(plain_streams, st.integers(-1, 5), st.integers(0, 41))
 def test_the_same_sends_are_admitted_as_on_the_general_way(
     data: bytes, queue_count: int, body_bytes_max: int

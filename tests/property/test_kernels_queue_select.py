@@ -6,6 +6,7 @@ import itertools
 import struct
 from collections import Counter
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,6 +71,7 @@ def test_the_rows_selected_are_those_of_the_model(
     assert found == select(entries[skipped:], count_max, bytes_max, codes)
 
 
+@pytest.mark.proves("store.reader.kernels")
 @given(
     rows.map(packed) | st.binary(max_size=100),
     st.integers(-1, 300),
@@ -251,6 +253,7 @@ def test_a_run_begins_at_its_row_and_touches_nothing_outside_of_its_window(
         assert found == expected
 
 
+@pytest.mark.proves("apache.peers.held-pulls")
 @given(
     st.lists(st.integers(0, 2), min_size=1, max_size=20),
     st.integers(0, 3),

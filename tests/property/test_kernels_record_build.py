@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -55,6 +56,7 @@ def test_compiled_and_pure_measure_and_refuse_alike(
     assert outcome(KERNEL.measure_run, *arguments) == outcome(PURE.measure_run, *arguments)
 
 
+@pytest.mark.proves("store.reader.kernels")
 @given(
     st.lists(drafts, max_size=4),
     st.lists(i64, min_size=4, max_size=4),
@@ -86,6 +88,7 @@ def test_compiled_and_pure_build_the_same_parts_of_the_measured_size(
     assert [sum(map(len, parts[at : at + step])) for at in range(0, len(parts), step)] == sizes
 
 
+@pytest.mark.proves("store.log.record-versions")
 @given(
     st.lists(drafts, max_size=4),
     st.sampled_from([IPV4, IPV6]),
@@ -113,6 +116,7 @@ def test_every_record_built_passes_the_strictest_scan(
     assert found == (len(log), REASON_END, len(messages), last_position, last_timestamp_ms)
 
 
+@pytest.mark.proves("store.log.checksums")
 @given(st.lists(drafts, min_size=1, max_size=3), st.sampled_from([IPV4, IPV6]))
 def test_the_record_crc_is_the_crc_of_the_record_before_it(
     messages: list[MessageDraft], store_host: bytes
@@ -125,6 +129,7 @@ def test_the_record_crc_is_the_crc_of_the_record_before_it(
         assert int(digits[::-1]) == zlib.crc32(record[:-20]) & 0x7FFFFFFF
 
 
+@pytest.mark.proves("store.log.runs")
 @given(
     st.lists(drafts | any_drafts, max_size=6),
     st.dictionaries(st.tuples(st.sampled_from([b"orders", b"t"]), st.integers(0, 3)), i32),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -24,6 +25,7 @@ any_logs = damaged_logs() | st.tuples(st.binary(max_size=300), st.just(0))
 crc_choices = st.tuples(st.booleans(), st.integers(0, 2))
 
 
+@pytest.mark.proves("store.reader.kernels")
 @given(any_logs, crc_choices, st.data())
 def test_compiled_and_pure_stop_at_the_same_byte_for_the_same_reason(
     damaged: tuple[bytes, int], crc_choice: tuple[bool, int], data: st.DataObject

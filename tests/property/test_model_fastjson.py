@@ -56,6 +56,7 @@ def test_the_tolerant_parser_agrees_with_the_strict_one(value: JsonValue) -> Non
     assert _Parser(document).document() == json.loads(document)
 
 
+@pytest.mark.proves("wire.frames.integer-keys")
 @given(st.dictionaries(st.integers(0, 10**6), st.integers(-(2**63), 2**63 - 1)))
 def test_number_keys_read_the_same_quoted_and_bare(table: dict[int, int]) -> None:
     quoted = dumps(table)
@@ -63,6 +64,7 @@ def test_number_keys_read_the_same_quoted_and_bare(table: dict[int, int]) -> Non
     assert loads(bare) == loads(quoted) == {str(key): value for key, value in table.items()}
 
 
+@pytest.mark.proves("wire.hostile.round-trips")
 @given(st.binary(max_size=200))
 def test_arbitrary_bytes_raise_nothing_but_the_one_error(data: bytes) -> None:
     read_or_refuse(data)

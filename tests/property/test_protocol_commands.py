@@ -64,16 +64,19 @@ def without_references(request: Request) -> Request:
     return request._replace(fields={k: v for k, v in request.fields.items() if k != "$ref"})
 
 
+@pytest.mark.proves("wire.frames.header-forms")
 @given(plain.map(without_references))
 def test_a_json_request_is_received_as_it_was_sent(request: Request) -> None:
     assert received(encode_request(request)) == [request]
 
 
+@pytest.mark.proves("wire.frames.header-forms")
 @given(plain)
 def test_a_binary_request_is_received_as_it_was_sent(request: Request) -> None:
     assert received(encode_binary_request(request)) == [request]
 
 
+@pytest.mark.proves("wire.frames.header-forms")
 @given(
     st.builds(
         Response,
@@ -105,6 +108,7 @@ def test_an_answer_kept_ready_is_the_one_that_is_encoded(
     assert ReadyAnswer(response).frame(opaque) == b"".join(encode_response(response, opaque))
 
 
+@pytest.mark.proves("wire.frames.mixed-headers")
 @given(st.lists(st.tuples(plain.map(without_references), st.booleans()), max_size=6))
 def test_both_header_forms_may_take_turns_on_one_connection(
     sent: list[tuple[Request, bool]],
@@ -116,6 +120,7 @@ def test_both_header_forms_may_take_turns_on_one_connection(
     assert received(b"".join(data)) == received(*data) == [request for request, _ in sent]
 
 
+@pytest.mark.proves("wire.hostile.round-trips")
 @given(
     json_headers() | mutated(json_headers()) | binary_headers() | st.binary(max_size=60),
     bodies,
@@ -151,6 +156,7 @@ def test_a_binary_header_never_holds_more_text_than_it_has_bytes(header: bytes) 
 # The dialect.
 
 
+@pytest.mark.proves("wire.frames.plain-values")
 @given(st.dictionaries(st.sampled_from(["topic", "queueId", "a"]), st.booleans() | i64 | texts))
 def test_numbers_and_booleans_in_fields_arrive_as_text(fields: dict[str, object]) -> None:
     header = json.dumps({"code": 11, "extFields": fields}, ensure_ascii=False)
@@ -162,6 +168,7 @@ def test_numbers_and_booleans_in_fields_arrive_as_text(fields: dict[str, object]
     assert found.fields == expected
 
 
+@pytest.mark.proves("wire.frames.numeric-enums")
 @given(st.integers(-3, 20) | st.sampled_from([*LANGUAGES, "KLINGON", "java", ""]))
 def test_a_language_is_taken_by_number_or_name(language: int | str) -> None:
     found = decode_frame(0, json.dumps({"code": 1, "language": language}).encode(), b"")
@@ -182,6 +189,7 @@ def test_header_numbers_may_be_text(name: str, value: int) -> None:
 queues = st.builds(MessageQueue, texts, texts, st.integers(0, 2**31 - 1))
 
 
+@pytest.mark.proves("wire.frames.object-keys")
 @given(st.dictionaries(queues, st.integers(0, 2**62), max_size=5), st.booleans())
 def test_a_map_by_queue_is_read_back(table: dict[MessageQueue, int], strict: bool) -> None:
     fields = decode_body(encode_body({"offsetTable": table}), "a table").child("offsetTable")
@@ -189,6 +197,7 @@ def test_a_map_by_queue_is_read_back(table: dict[MessageQueue, int], strict: boo
     assert {decode_message_queue(k): n for k, n in fields.as_integers().items()} == table
 
 
+@pytest.mark.proves("wire.frames.integer-keys")
 @given(st.dictionaries(i32, i64, max_size=6), st.booleans())
 def test_a_map_by_number_is_read_back_in_both_styles(table: dict[int, int], strict: bool) -> None:
     fields = decode_body(encode_body({"table": table}, strict=strict), "a table")
@@ -207,6 +216,7 @@ def header_of(**fields: str) -> bytes:
     return encode_request(Request(11, 1, fields))[8:]
 
 
+@pytest.mark.proves("wire.server.answered-bounds")
 @pytest.mark.parametrize("is_binary", [False, True], ids=["json", "binary"])
 @pytest.mark.parametrize(
     ("sound", "over", "reason"),
@@ -266,6 +276,7 @@ def repeated(levels: int, width: int) -> str:
     return "{" + ",".join(rows) + "}"
 
 
+@pytest.mark.proves("wire.hostile.memory")
 @pytest.mark.parametrize(("levels", "width"), [(30, 2), (200, 1)], ids=["wide", "deep"])
 def test_references_cannot_make_a_small_header_large(levels: int, width: int) -> None:
     header = f'{{"code":11,"x":{repeated(levels, width)},"extFields":{{"a":{{"$ref":"$.x"}}}}}}'

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,6 +31,7 @@ steps = st.tuples(
 )
 
 
+@pytest.mark.proves("wire.fairness.turns")
 @given(st.lists(steps, max_size=12), st.booleans(), st.booleans(), st.sampled_from([0, 0.002, 0.1]))
 def test_every_request_is_handled_once_in_order_and_a_bounded_number_in_a_turn(
     script: list[tuple[int, list[str], list[float], bool]],

@@ -107,6 +107,7 @@ def numbers(frame: DataFrame) -> list[int]:
 # Batches.
 
 
+@pytest.mark.proves("spark.shown.apache")
 def test_every_message_is_read_once_with_all_its_columns(
     spark: SparkSession, apache: ApacheCluster, landed: set[Row]
 ) -> None:
@@ -192,6 +193,7 @@ def run(frame: DataFrame, folder: Path, seen: list[tuple[int, list[int]]]) -> No
     assert query.awaitTermination(WAIT_S)
 
 
+@pytest.mark.proves("spark.shown.apache")
 def test_a_stream_goes_on_where_its_checkpoint_is(
     spark: SparkSession, apache: ApacheCluster, tmp_path: Path
 ) -> None:
@@ -278,6 +280,7 @@ def wait_for_index(apache: ApacheCluster, topic: str, count: int) -> None:
         eventually(all_found, f"the keys of {topic} in the index", timeout_s=WAIT_S)
 
 
+@pytest.mark.proves("spark.sink.sharding-keys")
 def test_a_batch_is_written_and_ordered_by_sharding_key(
     spark: SparkSession, apache: ApacheCluster
 ) -> None:
@@ -303,6 +306,7 @@ def test_repeats_of_a_key_add_nothing(spark: SparkSession, apache: ApacheCluster
     assert bodies(spark, apache, topic, 100) == list(range(100))
 
 
+@pytest.mark.proves("spark.sink.apache")
 @pytest.mark.parametrize("options", [{"idempotence": "transactional"}, {"idempotence": "dedupe"}])
 def test_what_apache_cannot_keep_is_refused(
     spark: SparkSession, apache: ApacheCluster, options: dict[str, str]
@@ -314,6 +318,7 @@ def test_what_apache_cannot_keep_is_refused(
     assert bodies(spark, apache, topic, 0) == []
 
 
+@pytest.mark.proves("spark.shown.apache")
 @pytest.mark.parametrize(
     "options", [{"idempotence": "none"}, {"idempotence": "dedupe", "dedupeBy": "keys"}, {}]
 )
@@ -350,6 +355,7 @@ def test_a_stream_is_written(
 # The last one: there is no broker afterwards.
 
 
+@pytest.mark.proves("spark.source.offline")
 def test_the_folder_of_a_stopped_broker_has_the_same_rows(
     spark: SparkSession, apache: ApacheCluster, landed: set[Row]
 ) -> None:

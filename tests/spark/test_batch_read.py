@@ -60,6 +60,7 @@ def all_queues(**places: int) -> str:
     return json.dumps({TOPIC: {f"broker-a:{name[1:]}": at for name, at in places.items()}})
 
 
+@pytest.mark.proves("spark.source.four-ways", "spark.source.schema", "spark.shown.sessions")
 def test_every_message_is_read_once_with_all_of_its_fields(
     spark: SparkSession, cluster: LocalCluster, landed: Landed
 ) -> None:
@@ -78,6 +79,7 @@ def test_every_message_is_read_once_with_all_of_its_fields(
         assert started - 3600 < row.bornTimestamp.timestamp() <= stored + 1 <= started + 61
 
 
+@pytest.mark.proves("spark.source.partitions", "spark.source.schema")
 def test_a_schema_is_a_projection_and_min_partitions_cuts_queues(
     spark: SparkSession, cluster: LocalCluster, landed: Landed
 ) -> None:
@@ -92,6 +94,7 @@ def test_a_schema_is_a_projection_and_min_partitions_cuts_queues(
     assert len(plan(cluster, maxRecordsPerPartition="100")) == 12
 
 
+@pytest.mark.proves("spark.source.filters")
 def test_the_broker_evaluates_tags_and_sql(spark: SparkSession, cluster: LocalCluster) -> None:
     # The two tags have the same hash, by which brokers choose: the rest is up to the reader.
     topic = make_topic(cluster, "alike", queues=1)
@@ -105,6 +108,7 @@ def test_the_broker_evaluates_tags_and_sql(spark: SparkSession, cluster: LocalCl
     assert sorted(int(row.number) for row in bought.collect()) == list(range(0, 300, 3))
 
 
+@pytest.mark.proves("spark.source.filters")
 def test_filters_are_pushed_when_asked_for_and_change_no_result(
     spark: SparkSession, cluster: LocalCluster, landed: Landed
 ) -> None:
@@ -142,6 +146,7 @@ def test_a_view_in_sql_takes_the_options(
     assert {row.queueId: row.n for row in found} == {0: 2, 1: 1, 3: 250}
 
 
+@pytest.mark.proves("spark.source.offline")
 def test_the_folder_of_a_running_broker_has_the_same_rows(
     spark: SparkSession, cluster: LocalCluster, landed: Landed
 ) -> None:
@@ -169,6 +174,7 @@ def test_an_error_reaches_the_user_with_its_reason(
         read(spark, cluster, startingOffsets=all_queues(q0=1)).collect()
 
 
+@pytest.mark.proves("cli.small-rules.spark-options")
 def test_an_error_of_an_option_says_first_what_is_wrong(
     spark: SparkSession, cluster: LocalCluster, landed: Landed
 ) -> None:
@@ -198,6 +204,7 @@ def test_an_error_of_an_option_says_first_what_is_wrong(
         assert "Traceback" not in str(raised.value)
 
 
+@pytest.mark.proves("cli.small-rules.spark-options")
 @pytest.mark.parametrize("expression", ["region = = 'eu'", "region = ", "1 +"])
 def test_an_sql_filter_is_checked_at_planning(
     spark: SparkSession, cluster: LocalCluster, landed: Landed, expression: str
@@ -215,6 +222,7 @@ def test_an_sql_filter_is_checked_at_planning(
     assert plan(cluster, sqlFilter="region = 'eu'")
 
 
+@pytest.mark.proves("spark.clusters.offsets-order")
 def test_an_end_before_the_start_names_both_options_and_the_queue(
     cluster: LocalCluster, landed: Landed
 ) -> None:
@@ -225,6 +233,7 @@ def test_an_end_before_the_start_names_both_options_and_the_queue(
         plan(cluster, startingOffsets=start, endingOffsetsByTimestamp=times)
 
 
+@pytest.mark.proves("spark.source.start-and-end")
 def test_a_batch_begins_and_ends_where_it_is_told(cluster: LocalCluster, landed: Landed) -> None:
     whole = dict.fromkeys(range(4), (0, 250))
     assert bounds(plan(cluster)) == whole
@@ -261,6 +270,7 @@ def test_queues_are_chosen_by_name_and_topics_by_pattern(
         plan(cluster, subscribe="", assign='{"orders": ["broker-a:9"]}')
 
 
+@pytest.mark.proves("spark.source.data-loss")
 def test_what_is_not_there_any_more_fails_the_batch_or_is_left_out(
     cluster: LocalCluster, landed: Landed
 ) -> None:

@@ -116,6 +116,7 @@ def spark_cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalo
         yield running
 
 
+@pytest.mark.proves("spark.clusters.packed-environment", "spark.clusters.extra")
 def test_the_packed_environment_runs_where_the_driver_s_is_out_of_sight(
     environments: list[str], folder: Path, spark_cluster: Standalone, cluster: LocalCluster
 ) -> None:
@@ -143,6 +144,7 @@ def test_the_packed_environment_runs_where_the_driver_s_is_out_of_sight(
         assert hidden == [[] for _ in hidden_folders()]
 
 
+@pytest.mark.proves("spark.clusters.masters")
 @pytest.mark.usefixtures("environments")
 def test_a_job_runs_on_a_master_as_the_page_says(
     folder: Path, spark_cluster: Standalone, cluster: LocalCluster
@@ -162,6 +164,7 @@ def test_a_job_runs_on_a_master_as_the_page_says(
     assert sum(pq.read_metadata(file).num_rows for file in files) == 100
 
 
+@pytest.mark.proves("spark.clusters.masters")
 @pytest.mark.usefixtures("environments")
 def test_a_client_of_spark_connect_runs_as_the_page_says(
     folder: Path, cluster: LocalCluster

@@ -53,6 +53,7 @@ def children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkChildren
     running.end()
 
 
+@pytest.mark.proves("spark.sink.sharding-keys", "spark.shown.crash-matrix")
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("cell", CORE, ids=str)
 def test_a_crash_leaves_the_copy_whole(
@@ -61,6 +62,7 @@ def test_a_crash_leaves_the_copy_whole(
     run_cell(cell, cluster, children, tmp_path)
 
 
+@pytest.mark.proves("spark.shown.crash-matrix")
 @pytest.mark.torture
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("cell", ALL, ids=str)

@@ -44,6 +44,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
+@pytest.mark.proves("spark.jobs.declarative", "spark.clusters.pipelines-twice")
 @pytest.mark.timeout(1_700)
 def test_the_example_reads_a_topic_and_writes_to_another_and_goes_on_when_run_again(
     cluster: LocalCluster, tmp_path: Path

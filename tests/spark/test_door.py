@@ -20,6 +20,7 @@ from pyspark_rocketmq import DefaultSource, check, register
 OPTIONS = {"namesrvaddr": "127.0.0.1:9876", "subscribe": "orders"}
 
 
+@pytest.mark.proves("spark.source.found")
 def test_spark_and_we_mean_the_same_source(spark: SparkSession) -> None:
     assert DefaultSource is RocketMqSource
     assert DefaultSource.name() == "rocketmq"
@@ -31,6 +32,7 @@ def test_spark_and_we_mean_the_same_source(spark: SparkSession) -> None:
     assert again.schema == default_schema(include_properties=False)
 
 
+@pytest.mark.proves("spark.source.found")
 def test_the_door_is_light() -> None:
     """Spark imports it for every unknown format, in every user's program."""
     script = (
@@ -51,6 +53,7 @@ def test_the_door_is_light() -> None:
     ]
 
 
+@pytest.mark.proves("spark.source.found")
 def test_an_interpreter_without_the_package_is_named(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

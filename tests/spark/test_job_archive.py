@@ -103,6 +103,7 @@ def archived(
     return folder
 
 
+@pytest.mark.proves("spark.jobs.archive")
 def test_a_plain_reader_finds_every_message_once(
     archived: Path, sent: list[tuple[MessageQueue, int, bytes]]
 ) -> None:
@@ -150,6 +151,7 @@ def test_a_second_run_adds_only_what_is_new(
     assert read_plainly(tmp_path) == places(landed)
 
 
+@pytest.mark.proves("spark.jobs.archive", "spark.jobs.resumed")
 def test_a_killed_archive_goes_on_without_a_message_lost_or_twice(
     spark: SparkSession,
     cluster: LocalCluster,
@@ -314,6 +316,7 @@ def offsets_in(folder: Path) -> list[int]:
     return sorted(table.column("queueOffset").to_pylist()) if table.num_rows else []
 
 
+@pytest.mark.proves("spark.jobs.archive")
 @pytest.mark.parametrize("crash_at", CRASH_POINTS)
 def test_a_round_counts_once_wherever_a_run_ends(
     crash_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -370,6 +373,7 @@ def test_two_runs_cannot_commit_the_same_round(tmp_path: Path) -> None:
 # Compaction.
 
 
+@pytest.mark.proves("spark.jobs.restore", "spark.jobs.resumed")
 def test_a_killed_compaction_shows_every_message_once_and_the_next_run_finishes(
     spark: SparkSession,
     archived: Path,
@@ -477,6 +481,7 @@ def stored_count(cluster: LocalCluster, topic: str) -> int:
         return sum(one.queue_offset_max for one in admin.topic_stats(topic).queues)
 
 
+@pytest.mark.proves("spark.jobs.resumed")
 def test_a_killed_restore_sends_every_message_once_in_its_queues_order(
     spark: SparkSession,
     cluster: LocalCluster,
@@ -518,6 +523,7 @@ def test_a_killed_restore_sends_every_message_once_in_its_queues_order(
     assert stored_count(cluster, topic) == len(sent)
 
 
+@pytest.mark.proves("spark.jobs.restore")
 def test_a_range_of_an_archive_is_restored(
     spark: SparkSession, cluster: LocalCluster, archived: Path, tmp_path: Path
 ) -> None:

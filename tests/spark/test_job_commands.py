@@ -83,6 +83,7 @@ def jobs(topic: str) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.proves("spark.migration.before-spark")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", list(jobs("")))
 def test_an_unreachable_name_server_is_exit_code_4_before_spark(tmp_path: Path, job: str) -> None:
@@ -92,6 +93,7 @@ def test_an_unreachable_name_server_is_exit_code_4_before_spark(tmp_path: Path, 
     assert len(answer.output.strip().splitlines()) == 1
 
 
+@pytest.mark.proves("spark.migration.before-spark")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", list(jobs("")))
 def test_a_topic_that_is_not_there_is_exit_code_5_before_spark(
@@ -102,6 +104,7 @@ def test_a_topic_that_is_not_there_is_exit_code_5_before_spark(
     assert len(answer.output.strip().splitlines()) == 1
 
 
+@pytest.mark.proves("spark.migration.before-spark")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(
     "arguments",
@@ -141,6 +144,7 @@ REFUSED = {
 }
 
 
+@pytest.mark.proves("spark.migration.dry-run-refusals")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", ["migrate", "dedupe"])
 @pytest.mark.parametrize("case", list(REFUSED))
@@ -172,6 +176,7 @@ def make_closed_topics(cluster: LocalCluster) -> None:
         admin.create_topic("unwritable", queues=1, perm=4)
 
 
+@pytest.mark.proves("spark.migration.dry-run-refusals")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("is_dry", [True, False])
 def test_a_group_that_never_consumed_the_topic_is_exit_code_5(
@@ -183,6 +188,7 @@ def test_a_group_that_never_consumed_the_topic_is_exit_code_5(
     assert "group nobody has no offsets on topic" in answer.output
 
 
+@pytest.mark.proves("spark.migration.dry-run-refusals")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", list(jobs("")))
 def test_what_is_no_master_is_exit_code_2_also_in_a_dry_run(
@@ -195,6 +201,7 @@ def test_what_is_no_master_is_exit_code_2_also_in_a_dry_run(
         assert "master 'nonsense' is none" in answer.output
 
 
+@pytest.mark.proves("spark.migration.dry-run")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", ["migrate", "archive", "dedupe", "report"])
 def test_a_dry_run_starts_no_spark(
@@ -205,6 +212,7 @@ def test_a_dry_run_starts_no_spark(
     assert f"{job}: planned" in answer.output
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize(
     "job",
@@ -227,6 +235,7 @@ def test_the_folder_around_a_store_will_do(
     assert topic in plans[1].output
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 def test_a_query_reads_the_store_in_the_folder_that_is_named(
     tmp_path: Path, cluster: LocalCluster, topic: str, no_spark: None
 ) -> None:
@@ -238,6 +247,7 @@ def test_a_query_reads_the_store_in_the_folder_that_is_named(
     assert str(cluster.brokers[0].folder / "store") in answer.output
 
 
+@pytest.mark.proves("spark.migration.before-spark")
 @pytest.mark.usefixtures("no_spark")
 @pytest.mark.parametrize("job", ["migrate", "archive", "dedupe", "report"])
 def test_the_context_in_use_and_a_named_one_are_the_cluster_that_is_meant(
@@ -265,6 +275,7 @@ def test_the_context_in_use_and_a_named_one_are_the_cluster_that_is_meant(
     assert pipeline(tmp_path, *plan).exit_code == 4
 
 
+@pytest.mark.proves("spark.migration.before-spark")
 def test_sigterm_is_one_line_and_its_own_exit_code(
     tmp_path: Path, cluster: LocalCluster, topic: str
 ) -> None:
@@ -300,6 +311,7 @@ def test_sigterm_is_one_line_and_its_own_exit_code(
     assert not any(word in told for word in JAVA)
 
 
+@pytest.mark.proves("spark.migration.unknown-groups")
 def test_a_group_that_one_broker_of_the_target_does_not_know_is_made_there(tmp_path: Path) -> None:
     """Offsets of a group that a broker does not know are refused."""
     settings = {"autoCreateSubscriptionGroup": "false"}

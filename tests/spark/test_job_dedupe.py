@@ -49,6 +49,7 @@ def message(topic: str, key: str | None, number: int) -> Message:
     )
 
 
+@pytest.mark.proves("spark.jobs.dedupe")
 def test_repeats_are_dropped_over_all_batches_and_runs_and_what_has_no_key_is_kept(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -78,6 +79,7 @@ def test_repeats_are_dropped_over_all_batches_and_runs_and_what_has_no_key_is_ke
         dedupe(replace(wish, window="2h"), spark=spark)
 
 
+@pytest.mark.proves("spark.jobs.dedupe")
 def test_a_key_is_forgotten_after_the_window(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -99,6 +101,7 @@ def hours_pass(cluster: LocalCluster, hours: float) -> None:
         cluster.wait_for_routes(broker)
 
 
+@pytest.mark.proves("spark.jobs.dedupe")
 def test_nothing_is_lost_of_a_queue_that_is_hours_behind_another(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -147,6 +150,7 @@ def test_what_repeats_is_found_in_keys_properties_or_the_body(
     assert [row.key for row in found] == expected
 
 
+@pytest.mark.proves("spark.jobs.resumed")
 @pytest.mark.timeout(1_200)
 def test_a_killed_dedupe_goes_on_with_every_key_once(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
@@ -164,6 +168,7 @@ def test_a_killed_dedupe_goes_on_with_every_key_once(
     assert sorted(key or "" for key in found) == sorted(f"k{number}" for number in range(300))
 
 
+@pytest.mark.proves("spark.jobs.driver-memory")
 @pytest.mark.torture
 @pytest.mark.timeout(1_200)
 def test_a_topic_larger_than_the_memory_of_the_driver_is_gone_through(tmp_path: Path) -> None:

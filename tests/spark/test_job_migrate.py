@@ -94,6 +94,7 @@ def commit_group(cluster: LocalCluster, group: str, topic: str, places: dict[int
             admin.commit_offset(group, MessageQueue(topic, "broker-a", queue_id), place)
 
 
+@pytest.mark.proves("spark.jobs.migrate")
 def test_copies_keep_everything_and_their_order_and_groups_go_on(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -236,6 +237,7 @@ def test_a_migration_waits_for_a_broker_of_its_own_that_is_away(
         assert migrate(wish, spark=spark).facts["verified"] == 40
 
 
+@pytest.mark.proves("spark.jobs.migrate")
 def test_a_copy_that_is_there_twice_or_missing_is_told_by_queue_and_moves_no_group(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -277,6 +279,7 @@ def check_missing(
     assert differences_text(checks, allow_repeats=True) is not None
 
 
+@pytest.mark.proves("spark.jobs.migrate")
 def test_another_cluster_gets_the_topic_its_groups_and_what_arrives_until_the_cut_over(
     spark: SparkSession, cluster: LocalCluster, other: LocalCluster, tmp_path: Path
 ) -> None:
@@ -307,6 +310,7 @@ def test_another_cluster_gets_the_topic_its_groups_and_what_arrives_until_the_cu
     assert sum(place or 0 for place in places.values()) <= 6
 
 
+@pytest.mark.proves("spark.jobs.commands")
 def test_a_plan_changes_nothing(spark: SparkSession, cluster: LocalCluster, tmp_path: Path) -> None:
     topic = make_topic(cluster, "planned", queues=2)
     send_rows(cluster, keyed(topic, 9))
@@ -321,6 +325,7 @@ def test_a_plan_changes_nothing(spark: SparkSession, cluster: LocalCluster, tmp_
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.proves("spark.jobs.resumed")
 @pytest.mark.timeout(1_200)
 def test_a_killed_migration_goes_on_with_nothing_missing_and_nothing_twice(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
@@ -340,6 +345,7 @@ def test_a_killed_migration_goes_on_with_nothing_missing_and_nothing_twice(
     check_order(rows)
 
 
+@pytest.mark.proves("spark.jobs.driver-memory")
 @pytest.mark.torture
 @pytest.mark.timeout(1_200)
 def test_a_backlog_larger_than_the_memory_of_the_driver_is_moved(tmp_path: Path) -> None:

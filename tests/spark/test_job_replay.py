@@ -81,6 +81,7 @@ def outcomes(folder: Path) -> list[dict[str, Any]]:
     return sorted(rows, key=lambda row: row["queueOffset"])
 
 
+@pytest.mark.proves("spark.jobs.resumed")
 def test_a_killed_replay_sends_every_letter_once(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -152,6 +153,7 @@ def test_a_copy_says_where_it_came_from_and_begins_its_retries_anew(
     assert len(copies) == 4
 
 
+@pytest.mark.proves("spark.jobs.replay")
 def test_letters_that_are_not_asked_for_are_skipped_and_say_why(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -206,6 +208,7 @@ def test_exhausted_letters_can_be_told_from_those_given_up_and_sent_elsewhere(
     assert len(dead.stored(elsewhere)) == 5
 
 
+@pytest.mark.proves("house.folded.dead-letter-replays")
 @pytest.mark.parametrize("asked", [None, 3])
 def test_the_job_tells_the_reason_of_a_letter_as_the_command_does(
     spark: SparkSession, asked: int | None
@@ -225,6 +228,7 @@ def test_the_job_tells_the_reason_of_a_letter_as_the_command_does(
         assert told == [EXHAUSTED if times > asked else GIVEN_UP for _, times in letters]
 
 
+@pytest.mark.proves("spark.jobs.replay")
 def test_a_rate_is_kept_by_all_tasks_together(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:

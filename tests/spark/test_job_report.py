@@ -85,6 +85,7 @@ def _made(spark: SparkSession, settings: ReportSettings) -> tuple[dict[str, Any]
     return data, (folder / "report.html").read_text(encoding="utf-8")
 
 
+@pytest.mark.proves("spark.jobs.report")
 def test_a_live_cluster_is_reported_on(
     spark: SparkSession, filled: LocalCluster, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_live_cluster_is_reported_on(
         assert outside not in page
 
 
+@pytest.mark.proves("spark.jobs.report")
 def test_an_archive_and_what_came_after_it_are_one_report(
     spark: SparkSession, filled: LocalCluster, tmp_path: Path
 ) -> None:
@@ -181,6 +183,7 @@ def test_a_dry_run_names_the_topics(filled: LocalCluster, tmp_path: Path) -> Non
     assert [row["topic"] for row in summary.table] == ["%DLQ%billing", "%RETRY%billing", "orders"]
 
 
+@pytest.mark.proves("spark.jobs.driver-memory", "spark.jobs.resumed")
 @pytest.mark.torture
 @pytest.mark.timeout(3000)
 def test_a_topic_larger_than_the_driver_is_reported_on_also_after_a_kill(

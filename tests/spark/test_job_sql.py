@@ -107,6 +107,7 @@ def test_only_the_columns_that_a_query_needs_are_read(
     ]
 
 
+@pytest.mark.proves("spark.jobs.sql")
 def test_json_bodies_are_variants_and_text_is_text(
     spark: SparkSession, filled: LocalCluster
 ) -> None:
@@ -118,6 +119,7 @@ def test_json_bodies_are_variants_and_text_is_text(
     assert row == {"most": _COUNT - 1, "first": '{"amount": 1, "city": "Ulm"}'}
 
 
+@pytest.mark.proves("spark.jobs.sql")
 def test_live_topics_archives_and_stores_are_joined_in_one_query(
     spark: SparkSession, filled: LocalCluster, archive: str
 ) -> None:
@@ -168,6 +170,7 @@ def test_lines_go_out_as_csv_and_json(spark: SparkSession, filled: LocalCluster)
     assert objects[0]["properties"]["region"] == "eu"
 
 
+@pytest.mark.proves("spark.jobs.sql")
 @pytest.mark.parametrize("output", [Output.CSV, Output.JSON, Output.PARQUET])
 def test_one_file_or_a_folder_is_written_by_executors(
     spark: SparkSession, filled: LocalCluster, tmp_path: Path, output: Output
@@ -280,6 +283,7 @@ def test_the_session_is_left_as_it_was(spark: SparkSession, filled: LocalCluster
         spark.catalog.dropTempView("orders")
 
 
+@pytest.mark.proves("spark.jobs.driver-memory", "spark.jobs.resumed")
 @pytest.mark.torture
 @pytest.mark.timeout(3000)
 def test_a_result_larger_than_the_driver_is_written_also_after_a_kill(

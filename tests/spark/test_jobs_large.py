@@ -49,11 +49,13 @@ def stored_count(cluster: LocalCluster, topic: str) -> int:
         return admin.topic_stats(topic).count
 
 
+@pytest.mark.proves("spark.jobs.driver-memory")
 def test_a_topic_larger_than_the_memory_of_the_driver_is_archived(archive: Path) -> None:
     assert row_count(archive) == COUNT
     assert sum(file.stat().st_size for file in archive.rglob("*.parquet")) > 512 << 20
 
 
+@pytest.mark.proves("spark.jobs.driver-memory")
 def test_an_archive_larger_than_the_memory_of_the_driver_is_compacted(
     archive: Path, tmp_path: Path
 ) -> None:
@@ -64,6 +66,7 @@ def test_an_archive_larger_than_the_memory_of_the_driver_is_compacted(
     assert len(list(archive.glob("topic=*/date=*/hour=*/*.parquet"))) <= 2
 
 
+@pytest.mark.proves("spark.jobs.driver-memory")
 def test_an_archive_larger_than_the_memory_of_the_driver_is_restored(
     archive: Path, large: LocalCluster, tmp_path: Path
 ) -> None:
@@ -75,6 +78,7 @@ def test_an_archive_larger_than_the_memory_of_the_driver_is_restored(
     assert stored_count(large, "heavy-again") == COUNT
 
 
+@pytest.mark.proves("spark.jobs.driver-memory")
 def test_dead_letters_larger_than_the_memory_of_the_driver_are_replayed(
     large: LocalCluster, tmp_path: Path
 ) -> None:

@@ -77,6 +77,7 @@ def executors_used(gate: Gate) -> int:
     return len({parent for *_, parent in gate.tasks()})
 
 
+@pytest.mark.proves("spark.shown.processes")
 def test_a_read_runs_on_all_executors(
     child: SparkChild, cluster: LocalCluster, gate: Callable[..., Gate]
 ) -> None:
@@ -103,6 +104,7 @@ def test_a_write_runs_on_all_executors(
     assert executors_used(open_gate) == 2
 
 
+@pytest.mark.proves("spark.shown.processes")
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
 def test_a_task_that_failed_once_runs_again_and_repeats_nothing(
     child: SparkChild, cluster: LocalCluster, gate: Callable[..., Gate], mode: str
@@ -122,6 +124,7 @@ def test_without_idempotence_the_rows_of_a_failed_task_are_all_there(
     assert {attempt for _, attempt in attempts(failing, "write")} == {0, 1}
 
 
+@pytest.mark.proves("spark.shown.processes")
 @pytest.mark.parametrize("what", ["all", "orphan"])
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
 def test_an_executor_lost_in_a_write_costs_no_row_and_repeats_none(

@@ -36,6 +36,7 @@ def bodies(cluster: LocalCluster, topic: str) -> list[int]:
     return sorted(int(message.body) for message in stored(cluster, topic))
 
 
+@pytest.mark.proves("spark.source.four-ways", "spark.sink.columns")
 def test_every_column_arrives_in_the_message(spark: SparkSession, cluster: LocalCluster) -> None:
     topic = make_topic(cluster, "sink-columns", queues=QUEUES)
     frame = spark.createDataFrame(
@@ -72,6 +73,7 @@ def test_rows_of_several_topics_go_to_their_own(spark: SparkSession, cluster: Lo
         assert bodies(cluster, topic) == list(range(number, 300, 3))
 
 
+@pytest.mark.proves("spark.sink.columns")
 def test_delayed_rows_wait(spark: SparkSession, cluster: LocalCluster) -> None:
     topic = make_topic(cluster, "sink-delays")
     later = datetime.now(UTC) + timedelta(hours=1)
@@ -113,6 +115,7 @@ def test_after_a_run_that_came_half_way_the_next_adds_what_is_missing(
     assert bodies(cluster, topic) == list(range(2_000))
 
 
+@pytest.mark.proves("spark.sink.idempotence")
 def test_of_a_transactional_write_that_failed_nothing_is_seen(
     spark: SparkSession, cluster: LocalCluster
 ) -> None:
@@ -135,6 +138,7 @@ def test_equal_keys_are_stored_once_in_a_topic_with_a_window(
     assert bodies(cluster, "sink-keys") == list(range(200))
 
 
+@pytest.mark.proves("spark.sink.columns")
 def test_a_wrong_column_is_refused_before_any_task_starts(
     spark: SparkSession, cluster: LocalCluster
 ) -> None:

@@ -85,6 +85,7 @@ def lines(
     return Lines(spark, cluster, topic, tmp_path)
 
 
+@pytest.mark.proves("spark.sink.idempotence")
 @pytest.mark.parametrize("mode", ["dedupe", "transactional"])
 def test_a_replayed_batch_adds_nothing(lines: Lines, mode: str) -> None:
     for _ in range(3):
@@ -97,6 +98,7 @@ def test_a_replayed_batch_adds_nothing(lines: Lines, mode: str) -> None:
     assert lines.stored() == list(range(4 * ROWS_PER_FILE))
 
 
+@pytest.mark.proves("spark.sink.idempotence")
 def test_without_idempotence_a_replayed_batch_is_there_twice(lines: Lines) -> None:
     lines.add_file()
     lines.run(idempotence="none")
@@ -105,6 +107,7 @@ def test_without_idempotence_a_replayed_batch_is_there_twice(lines: Lines) -> No
     assert lines.stored() == sorted([*range(ROWS_PER_FILE)] * 2)
 
 
+@pytest.mark.proves("spark.source.four-ways")
 def test_dedupe_is_the_default_and_rows_say_who_wrote_them(
     lines: Lines, cluster: LocalCluster
 ) -> None:

@@ -90,6 +90,7 @@ def run(frame: DataFrame, folder: Path, seen: list[tuple[int, list[int]]]) -> St
     return query
 
 
+@pytest.mark.proves("spark.source.four-ways")
 def test_a_query_reads_everything_in_bounded_batches_and_goes_on_where_it_was(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -115,6 +116,7 @@ def test_a_query_reads_everything_in_bounded_batches_and_goes_on_where_it_was(
     assert set(published.values()) == {100}
 
 
+@pytest.mark.proves("spark.source.replay")
 def test_a_failed_batch_is_replayed_with_exactly_the_same_rows(
     spark: SparkSession, cluster: LocalCluster, tmp_path: Path
 ) -> None:
@@ -178,6 +180,7 @@ def test_spark_is_told_the_limit(
     assert reader_of(readers, cluster, "any", **options).getDefaultReadLimit() == limit
 
 
+@pytest.mark.proves("spark.source.admission")
 def test_a_batch_is_as_large_as_its_limits_say(
     cluster: LocalCluster, readers: list[StreamReader]
 ) -> None:
@@ -202,6 +205,7 @@ def test_a_batch_is_as_large_as_its_limits_say(
     assert sum(one.latestOffset(start, one.getDefaultReadLimit())[topic].values()) == 1
 
 
+@pytest.mark.proves("spark.source.admission")
 def test_a_small_batch_waits_and_an_available_now_run_does_not(
     cluster: LocalCluster, readers: list[StreamReader]
 ) -> None:
@@ -231,6 +235,7 @@ def test_the_gate_opens_for_enough_or_after_long_enough() -> None:
     assert TriggerGate(None, 1000).lets_pass(1, 0)
 
 
+@pytest.mark.proves("spark.source.new-queues")
 def test_new_queues_and_topics_are_entered_at_their_beginning(
     cluster: LocalCluster, readers: list[StreamReader]
 ) -> None:
@@ -252,6 +257,7 @@ def test_new_queues_and_topics_are_entered_at_their_beginning(
     assert sorted(body for _, _, body in found) == sorted(message.body for message in sent)
 
 
+@pytest.mark.proves("spark.source.data-loss")
 def test_a_topic_made_anew_ends_the_stream_or_is_read_from_its_end(
     cluster: LocalCluster, readers: list[StreamReader]
 ) -> None:
@@ -273,6 +279,7 @@ def test_a_topic_made_anew_ends_the_stream_or_is_read_from_its_end(
     assert lenient.partitions(start, end) == []
 
 
+@pytest.mark.proves("spark.source.new-queues")
 def test_the_offsets_of_a_broker_that_is_away_stay_and_those_of_a_new_one_appear(
     readers: list[StreamReader],
 ) -> None:
@@ -298,6 +305,7 @@ def test_the_offsets_of_a_broker_that_is_away_stay_and_those_of_a_new_one_appear
         reader.stop()
 
 
+@pytest.mark.proves("spark.source.progress")
 def test_progress_is_published_to_a_group_that_did_not_exist(
     cluster: LocalCluster, readers: list[StreamReader], caplog: Any
 ) -> None:

@@ -59,6 +59,7 @@ def reader(spark: SparkSession, cluster: LocalCluster, **options: str) -> Any:
     return spark.read.format("rocketmq").schema(SCHEMA).options(**given)
 
 
+@pytest.mark.proves("client.undecodable.spark", "spark.clusters.codecs")
 def test_a_batch_has_every_row(
     spark: SparkSession, cluster: LocalCluster, sent: dict[str, bytes]
 ) -> None:
@@ -69,6 +70,7 @@ def test_a_batch_has_every_row(
     assert re.match(r"record at physical offset \d+ cannot be decoded: ", bad.decodeError)
 
 
+@pytest.mark.proves("client.undecodable.spark")
 def test_a_store_folder_has_every_row(
     spark: SparkSession, cluster: LocalCluster, sent: dict[str, bytes]
 ) -> None:
@@ -79,6 +81,7 @@ def test_a_store_folder_has_every_row(
         assert rows(frame) == expected(sent)
 
 
+@pytest.mark.proves("client.undecodable.spark")
 def test_a_stream_has_every_row_and_goes_on(
     spark: SparkSession, cluster: LocalCluster, sent: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -97,6 +100,7 @@ def test_a_stream_has_every_row_and_goes_on(
     assert rows(spark.read.parquet(str(tmp_path / "rows"))) == expected(sent)
 
 
+@pytest.mark.proves("client.undecodable.spark")
 def test_a_query_that_asks_for_it_ends_at_such_a_record(
     spark: SparkSession, cluster: LocalCluster, sent: dict[str, bytes]
 ) -> None:
@@ -111,6 +115,7 @@ def test_a_query_that_asks_for_it_ends_at_such_a_record(
     assert reader(spark, cluster, failOnDecodeError="true", rawBody="true").load().count() == 9
 
 
+@pytest.mark.proves("client.undecodable.spark")
 def test_jobs_take_such_records_along(
     spark: SparkSession, cluster: LocalCluster, sent: dict[str, bytes], tmp_path: Path
 ) -> None:

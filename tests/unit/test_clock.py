@@ -17,6 +17,7 @@ from contrail.testing.moved_clock import MovedClock
 ASK = "import os; from contrail.clock import clock_for; print(clock_for(os.environ).now_ms())"
 
 
+@pytest.mark.proves("kinds.shown.injectable-time")
 def test_processes_that_share_a_clock_see_it_move(tmp_path: Path) -> None:
     clock = SharedClock(tmp_path / "clock")
     clock.advance(hours=2)
@@ -39,6 +40,7 @@ def test_without_a_file_the_clock_is_the_machines() -> None:
     assert isinstance(clock_for({}), SystemClock)
 
 
+@pytest.mark.proves("broker.edges.monotonic-waits")
 @pytest.mark.parametrize("make", [ManualClock, MovedClock, SystemClock])
 def test_elapsed_time_never_goes_back(make: Callable[[], Any]) -> None:
     clock = make()

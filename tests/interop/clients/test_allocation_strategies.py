@@ -142,6 +142,7 @@ def peer(request: pytest.FixtureRequest) -> JavaPeer:
     return java_peer(str(request.param))
 
 
+@pytest.mark.proves("client.consumers.allocation")
 def test_generated_cases_are_shared_as_apaches_classes_share_them(
     peer: JavaPeer, tmp_path: Path
 ) -> None:
@@ -164,6 +165,7 @@ def test_generated_cases_are_shared_as_apaches_classes_share_them(
     assert counts["refused"] > 100
 
 
+@pytest.mark.proves("client.consumers.broadcasting")
 def test_each_others_offset_files_are_read(peer: JavaPeer, tmp_path: Path) -> None:
     settings = ClientSettings.of("127.0.0.1:9876")
     instance = cast(ClientInstance, SimpleNamespace(client_id="10.0.0.1@7#1", settings=settings))

@@ -30,6 +30,8 @@ REPEATED_MAX = 8
 COLOURS = ("red", "green", "blue")
 
 
+@pytest.mark.proves("apache.clients.push")
+@pytest.mark.proves("broker.running.clients-spread", case="java5")
 @pytest.mark.parametrize("client", clients_of("push concurrently"), indirect=True)
 def test_push_concurrently(client: Driver, cluster: Cluster, topic: str) -> None:
     sent = send(client, cluster, topic, count=COUNT, tag="red")
@@ -56,6 +58,7 @@ def test_push_concurrently(client: Driver, cluster: Cluster, topic: str) -> None
     assert len(received) == len(again) + COUNT
 
 
+@pytest.mark.proves("apache.clients.push")
 @pytest.mark.parametrize("client", clients_of("push orderly"), indirect=True)
 def test_push_orderly(client: Driver, cluster: Cluster, topic: str) -> None:
     sent = send(client, cluster, topic, count=3 * COUNT)
@@ -70,6 +73,7 @@ def test_push_orderly(client: Driver, cluster: Cluster, topic: str) -> None:
         assert queue_offsets == list(range(len(queue_offsets)))
 
 
+@pytest.mark.proves("apache.clients.push")
 @pytest.mark.parametrize("client", clients_of("broadcasting"), indirect=True)
 def test_broadcasting(client: Driver, cluster: Cluster, topic: str) -> None:
     send(client, cluster, topic, count=COUNT)
@@ -85,6 +89,7 @@ def test_broadcasting(client: Driver, cluster: Cluster, topic: str) -> None:
         assert keys(running.of("received")) == numbered(1, 2 * COUNT)
 
 
+@pytest.mark.proves("apache.clients.pull")
 @pytest.mark.parametrize("client", clients_of("lite pull"), indirect=True)
 def test_lite_pull(client: Driver, cluster: Cluster, topic: str) -> None:
     sent = send(client, cluster, topic, count=COUNT)
@@ -110,6 +115,7 @@ def test_lite_pull_of_assigned_queues(client: Driver, cluster: Cluster, topic: s
     assert keys(received) == keys(wanted)
 
 
+@pytest.mark.proves("apache.clients.pull")
 @pytest.mark.parametrize("client", clients_of("pull"), indirect=True)
 def test_pull(client: Driver, cluster: Cluster, topic: str) -> None:
     sent = send(client, cluster, topic, count=COUNT)
@@ -123,6 +129,8 @@ def test_pull(client: Driver, cluster: Cluster, topic: str) -> None:
     assert keys(received) == keys(wanted)
 
 
+@pytest.mark.proves("apache.clients.filters")
+@pytest.mark.proves("broker.pull.tag-filter", case="java5")
 @pytest.mark.parametrize("client", clients_of("tags"), indirect=True)
 def test_tags(client: Driver, cluster: Cluster, topic: str) -> None:
     send(client, cluster, topic, count=COUNT, tags=COLOURS)
@@ -133,6 +141,8 @@ def test_tags(client: Driver, cluster: Cluster, topic: str) -> None:
     assert sorted(by_tag["red"] + by_tag["blue"]) == sorted({event["key"] for event in received})
 
 
+@pytest.mark.proves("apache.clients.filters")
+@pytest.mark.proves("broker.pull.sql92", case="java5")
 @pytest.mark.parametrize("client", clients_of("SQL92"), indirect=True)
 def test_sql92(client: Driver, cluster: Cluster, topic: str) -> None:
     send(client, cluster, topic, count=COUNT, tags=COLOURS, properties={"size": "3"})

@@ -21,6 +21,7 @@ FAILING = "k-5"
 FAILURES = 2
 
 
+@pytest.mark.proves("kinds.order.fifo", "kinds.shown.java-orderly")
 @pytest.mark.parametrize("client", clients_of("orderly with a failing message"), indirect=True)
 def test_orderly_with_a_failing_message(party: Party, kinds: Kinds, topic: str) -> None:
     group = f"group_{topic}"
@@ -102,6 +103,7 @@ class OrderedTraffic:
         return [e["key"] for e in events if e["event"] == "received" and e["by"] in names]
 
 
+@pytest.mark.proves("kinds.order.under-rebalancing")
 @pytest.mark.parametrize("client", clients_of("order per key"), indirect=True)
 def test_order_per_key_while_consumers_join_and_leave(
     session: JavaSession, kinds: Kinds, topic: str
@@ -123,6 +125,7 @@ def test_order_per_key_while_consumers_join_and_leave(
     session.close(three)
 
 
+@pytest.mark.proves("kinds.order.under-rebalancing")
 @pytest.mark.parametrize("client", clients_of("global order"), indirect=True)
 def test_order_of_one_queue_while_consumers_join_and_leave(
     session: JavaSession, kinds: Kinds, topic: str

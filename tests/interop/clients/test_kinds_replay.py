@@ -48,6 +48,7 @@ def trimmed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Kinds]:
         yield started
 
 
+@pytest.mark.proves("kinds.order.reset")
 @pytest.mark.parametrize("client", clients_of("reset by time"), indirect=True)
 def test_reset_by_time(session: JavaSession, kinds: Kinds, mqadmin: MqAdmin, topic: str) -> None:
     """First the consumer is online and is told; then it is offline and finds out."""
@@ -73,6 +74,7 @@ def test_reset_by_time(session: JavaSession, kinds: Kinds, mqadmin: MqAdmin, top
     session.close(topic, f"{consuming}-2")
 
 
+@pytest.mark.proves("kinds.order.consume-from")
 @pytest.mark.parametrize("client", clients_of("first start"), indirect=True)
 def test_where_a_new_group_starts(session: JavaSession, trimmed: Kinds, topic: str) -> None:
     """At the first message kept, at the end, or at a time.

@@ -14,6 +14,7 @@ PATIENCE_MS = 30_000
 SHORT_MS = 5000
 
 
+@pytest.mark.proves("kinds.shown.java-replies")
 @pytest.mark.parametrize("client", clients_of("request-reply"), indirect=True)
 def test_request_reply(session: JavaSession, kinds: Kinds, topic: str) -> None:
     create_topic(kinds, topic)

@@ -18,6 +18,7 @@ MAX_RECONSUME_TIMES = 2
 FOR_EVER = 99
 
 
+@pytest.mark.proves("kinds.shown.java-retry", "kinds.shown.retry-cells")
 @pytest.mark.parametrize("client", clients_of("retry"), indirect=True)
 def test_retry(party: Party, kinds: Kinds, topic: str) -> None:
     group = f"group_{topic}"
@@ -40,6 +41,7 @@ def test_retry(party: Party, kinds: Kinds, topic: str) -> None:
         due_ms = copy["store_ms"]
 
 
+@pytest.mark.proves("kinds.shown.java-retry", "kinds.shown.retry-cells")
 @pytest.mark.parametrize("client", clients_of("dead letters"), indirect=True)
 def test_dead_letters(party: Party, client_name: str, kinds: Kinds, topic: str) -> None:
     if ON_APACHE and client_name == "cpp":

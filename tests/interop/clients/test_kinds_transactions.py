@@ -17,6 +17,7 @@ HANG = "HANG"
 STEP_MS = 2000
 
 
+@pytest.mark.proves("kinds.shown.java-transactions")
 @pytest.mark.parametrize("client", clients_of("transactions"), indirect=True)
 def test_transactions(session: JavaSession, kinds: Kinds, topic: str) -> None:
     commits, rolls_back = f"{topic}-commits", f"{topic}-rolls-back"
@@ -61,6 +62,7 @@ def test_transactions(session: JavaSession, kinds: Kinds, topic: str) -> None:
     session.close(commits, rolls_back, consuming)
 
 
+@pytest.mark.proves("kinds.shown.java-transactions")
 @pytest.mark.parametrize("client", clients_of("transaction of a killed producer"), indirect=True)
 def test_transaction_of_a_killed_producer(
     client_name: str, session: JavaSession, kinds: Kinds, topic: str, tmp_path: Path

@@ -18,6 +18,7 @@ TIMER_MS = 3_100 if ON_APACHE else 60_100
 TIMER_STEP_MS = 2000
 
 
+@pytest.mark.proves("kinds.shown.java-timers")
 @pytest.mark.parametrize("client", clients_of("delay levels"), indirect=True)
 def test_delay_levels(party: Party, kinds: Kinds, topic: str) -> None:
     begun_ms = kinds.now_ms()
@@ -31,6 +32,7 @@ def test_delay_levels(party: Party, kinds: Kinds, topic: str) -> None:
     assert early == []
 
 
+@pytest.mark.proves("kinds.shown.java-timers")
 @pytest.mark.parametrize("client", clients_of("timers"), indirect=True)
 def test_timers(session: JavaSession, kinds: Kinds, topic: str) -> None:
     session.do("producer", name=topic, group=f"senders_{topic}")
@@ -53,6 +55,7 @@ def test_timers(session: JavaSession, kinds: Kinds, topic: str) -> None:
     session.close(topic, consuming)
 
 
+@pytest.mark.proves("kinds.shown.java-timers", "kinds.recall.sealed")
 @pytest.mark.parametrize("client", clients_of("recall"), indirect=True)
 def test_recall(session: JavaSession, kinds: Kinds, topic: str) -> None:
     session.do("producer", name=topic, group=f"senders_{topic}")

@@ -16,6 +16,8 @@ COUNT = 8
 INDEX_TIMEOUT_S = 90.0
 
 
+@pytest.mark.proves("apache.clients.query")
+@pytest.mark.proves("broker.topics.query-by-id", case="java5")
 @pytest.mark.parametrize("client", clients_of("query by id"), indirect=True)
 def test_query_by_id(client: Driver, cluster: Cluster, topic: str) -> None:
     wanted = send(client, cluster, topic, count=COUNT)[3]
@@ -23,6 +25,8 @@ def test_query_by_id(client: Driver, cluster: Cluster, topic: str) -> None:
     check_found(found, wanted)
 
 
+@pytest.mark.proves("apache.clients.query")
+@pytest.mark.proves("broker.topics.query-by-key", case="java5")
 @pytest.mark.parametrize("client", clients_of("query by key"), indirect=True)
 def test_query_by_key(client: Driver, cluster: Cluster, topic: str) -> None:
     wanted = send(client, cluster, topic, count=COUNT)[3]
@@ -30,6 +34,7 @@ def test_query_by_key(client: Driver, cluster: Cluster, topic: str) -> None:
     assert query(client, cluster, topic, by="key", value="no such key") == []
 
 
+@pytest.mark.proves("broker.topics.query-by-unique-key", case="java5")
 @pytest.mark.parametrize("client", ["java5", "java4"], indirect=True)
 def test_query_by_unique_key(client: Driver, cluster: Cluster, topic: str) -> None:
     wanted = send(client, cluster, topic, count=COUNT)[3]

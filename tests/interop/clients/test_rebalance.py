@@ -24,6 +24,8 @@ POLL_S = 0.2
 SETTLED_COUNT = 3
 
 
+@pytest.mark.proves("apache.clients.rebalancing")
+@pytest.mark.proves("broker.running.clients-spread", case="java5")
 @pytest.mark.parametrize("client", clients_of("rebalancing"), indirect=True)
 def test_rebalancing(client: Driver, cluster: Cluster, topic: str) -> None:
     queues = create_topic(cluster, topic)

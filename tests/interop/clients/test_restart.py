@@ -16,6 +16,7 @@ SOME = 50
 
 
 # Two brokers stop and start: on a busy machine that may take longer than the usual limit.
+@pytest.mark.proves("apache.clients.restart")
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("client", clients_of("broker restart"), indirect=True)
 def test_broker_restart(client: Driver, own_cluster: Cluster, topic: str) -> None:

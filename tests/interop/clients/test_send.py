@@ -23,6 +23,8 @@ COUNT = 24
 BODY_BYTES = 20_000
 
 
+@pytest.mark.proves("apache.clients.send")
+@pytest.mark.proves("wire.frames.old-java", case="java4")
 @pytest.mark.parametrize("client", clients_of("sync send"), indirect=True)
 def test_sync_send(client: Driver, cluster: Cluster, topic: str) -> None:
     create_topic(cluster, topic)
@@ -36,6 +38,7 @@ def test_sync_send(client: Driver, cluster: Cluster, topic: str) -> None:
     check_bodies(found)
 
 
+@pytest.mark.proves("apache.clients.send")
 @pytest.mark.parametrize("client", clients_of("async send"), indirect=True)
 def test_async_send(client: Driver, cluster: Cluster, topic: str) -> None:
     sent = send(client, cluster, topic, mode="async", count=COUNT)
@@ -46,6 +49,7 @@ def test_async_send(client: Driver, cluster: Cluster, topic: str) -> None:
     check_bodies(found)
 
 
+@pytest.mark.proves("apache.clients.send")
 @pytest.mark.parametrize("client", clients_of("one-way send"), indirect=True)
 def test_one_way_send(client: Driver, cluster: Cluster, topic: str) -> None:
     # Nobody answers: some clients would leave before the brokers have read it all, and stay until
@@ -59,6 +63,7 @@ def test_one_way_send(client: Driver, cluster: Cluster, topic: str) -> None:
     check_bodies(found)
 
 
+@pytest.mark.proves("apache.clients.send")
 @pytest.mark.parametrize("client", clients_of("batch send"), indirect=True)
 def test_batch_send(client: Driver, cluster: Cluster, topic: str) -> None:
     sent = send(client, cluster, topic, mode="batch", count=COUNT)
@@ -71,6 +76,8 @@ def test_batch_send(client: Driver, cluster: Cluster, topic: str) -> None:
     check_bodies(found)
 
 
+@pytest.mark.proves("apache.clients.send")
+@pytest.mark.proves("broker.send.compression-flags", case="java5")
 @pytest.mark.parametrize("client", clients_of("compressed send"), indirect=True)
 def test_compressed_send(client: Driver, cluster: Cluster, topic: str) -> None:
     sent = send(client, cluster, topic, mode="compressed", count=COUNT, body_bytes=BODY_BYTES)
@@ -81,6 +88,7 @@ def test_compressed_send(client: Driver, cluster: Cluster, topic: str) -> None:
     check_bodies(found, BODY_BYTES)
 
 
+@pytest.mark.proves("apache.clients.queue-selector")
 @pytest.mark.parametrize("client", clients_of("queue selector"), indirect=True)
 def test_queue_selector(client: Driver, cluster: Cluster, topic: str) -> None:
     # A route that grows while the client sends changes what its selector chooses from.

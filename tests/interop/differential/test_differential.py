@@ -127,6 +127,7 @@ def _answers_by_code(run: Run) -> dict[tuple[str, int], Counter[object]]:
     return answers
 
 
+@pytest.mark.proves("apache.broker.requests")
 @ONLY_OURS
 def test_every_code_in_scope_succeeds_and_is_refused_where_it_can_be(run: Run) -> None:
     """Some are refused by our servers alone: the original takes a missing name for none."""
@@ -139,6 +140,7 @@ def test_every_code_in_scope_succeeds_and_is_refused_where_it_can_be(run: Run) -
     assert {code[1] for code in in_scope if set(answers[code]) == {SUCCESS}} <= NEVER_REFUSED
 
 
+@pytest.mark.proves("apache.broker.requests")
 def test_some_requests_are_binary_and_some_have_no_answer(run: Run) -> None:
     binary = [request for request, *_ in run if request.binary]
     assert len(binary) >= BINARY_COUNT_MIN
@@ -146,6 +148,7 @@ def test_some_requests_are_binary_and_some_have_no_answer(run: Run) -> None:
     assert sum(request.one_way for request, *_ in run) >= ONE_WAY_COUNT_MIN
 
 
+@pytest.mark.proves("broker.send.checks", "apache.broker.differences")
 def test_no_difference_is_unexplained(run: Run) -> None:
     unexplained = [one for one in _all_differences(run) if one.row is None]
     groups = Counter((one.request.target, one.request.code, one.path) for one in unexplained)
@@ -164,6 +167,7 @@ def test_codes_of_later_work_are_refused_as_unsupported(run: Run, ours: Side) ->
         assert answer is not None and answer.code == REQUEST_CODE_NOT_SUPPORTED, request
 
 
+@pytest.mark.proves("apache.broker.explained")
 @ONLY_OURS
 def test_every_rule_explains_something(run: Run) -> None:
     used = {one.row for one in _all_differences(run)}

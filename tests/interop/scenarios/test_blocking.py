@@ -86,6 +86,7 @@ def test_a_plain_loop_consumes_and_a_pull_consumer_polls(
         assert admin.lag(f"{scene.group}_pull", scene.topic).total == 0
 
 
+@pytest.mark.proves("client.shown.scenarios")
 def test_plain_transactions_requests_and_queries(scene: Scene, producer: contrail.Producer) -> None:
     with producer.transaction(scene.message("kept", tags="tx")) as kept:
         pass

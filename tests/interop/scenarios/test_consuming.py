@@ -17,6 +17,7 @@ def numbered(word: str, count: int) -> list[str]:
     return [f"{word}-{number}" for number in range(count)]
 
 
+@pytest.mark.proves("client.consumers.clustering", "client.shown.scenarios")
 @scenario
 async def test_members_share_the_queues_and_consume_everything_once(scene: Scene) -> None:
     queues = await scene.make_topic(queues=4)
@@ -46,6 +47,7 @@ async def test_members_share_the_queues_and_consume_everything_once(scene: Scene
     assert sorted(inboxes[0].keys + inboxes[1].keys) == sorted(keys + more)
 
 
+@pytest.mark.proves("client.consumers.async-for")
 @scenario
 async def test_a_loop_acknowledges_what_it_goes_on_from(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
@@ -75,6 +77,7 @@ async def test_a_loop_acknowledges_what_it_goes_on_from(scene: Scene) -> None:
     assert rest == {"loop-4": 0, "loop-3": 1}
 
 
+@pytest.mark.proves("client.consumers.batches")
 @scenario
 async def test_messages_are_handled_in_lists(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
@@ -96,6 +99,7 @@ async def test_messages_are_handled_in_lists(scene: Scene) -> None:
     assert 1 < max(map(len, lists)) <= 8
 
 
+@pytest.mark.proves("client.consumers.broadcasting")
 @scenario
 async def test_broadcasting_gives_everything_to_everybody(scene: Scene, tmp_path: Path) -> None:
     queues = await scene.make_topic()
@@ -132,6 +136,7 @@ async def test_broadcasting_gives_everything_to_everybody(scene: Scene, tmp_path
     assert inbox.keys == ["new"]
 
 
+@pytest.mark.proves("client.consumers.pause")
 @scenario
 async def test_a_paused_consumer_waits_until_it_is_resumed(scene: Scene) -> None:
     queues = await scene.make_topic(queues=2, brokers=1)

@@ -27,6 +27,7 @@ PRICED = [
 ]
 
 
+@pytest.mark.proves("client.consumers.tags")
 @pytest.mark.parametrize(
     ("expression", "keys"),
     [
@@ -57,6 +58,7 @@ async def test_tags_are_told_apart_even_with_equal_hashes(
     assert pulled == keys
 
 
+@pytest.mark.proves("client.consumers.sql92")
 @pytest.mark.parametrize(
     ("expression", "keys"),
     [
@@ -77,6 +79,7 @@ async def test_sql92_chooses_by_properties(scene: Scene, expression: str, keys: 
     assert sorted(inbox.keys) == keys
 
 
+@pytest.mark.proves("client.consumers.sql92")
 @scenario
 async def test_an_expression_that_is_none_is_refused_with_the_broker_s_words(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)

@@ -166,6 +166,7 @@ class MixedGroup:
         return keys
 
 
+@pytest.mark.proves("client.shown.mixed-groups")
 @ours_and_newest
 @pytest.mark.parametrize("strategy", ["AVG", "AVG_BY_CIRCLE", "CONSISTENT_HASH"])
 @scenario
@@ -203,6 +204,7 @@ def batch_messages(scene: Scene) -> list[Message]:
     ]
 
 
+@pytest.mark.proves("client.shown.exchanged")
 @ours_and_newest
 @pytest.mark.parametrize("client", JAVA)
 @scenario
@@ -238,6 +240,7 @@ def check_event(event: Event, message: Message) -> None:
     assert message.properties.items() <= event["properties"].items()
 
 
+@pytest.mark.proves("client.shown.exchanged")
 @ours_and_newest
 @pytest.mark.parametrize("client", JAVA)
 @scenario

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contrail.aio import MessageQueue
 from contrail.model.topic import TRACE_TOPIC
 from contrail.protocol.bodies.trace import (
@@ -82,6 +84,7 @@ async def test_lag_is_what_a_group_has_not_consumed(scene: Scene) -> None:
         assert (placed[queues[0]], placed[queues[1]]) == ((3, 3), (5, 2))
 
 
+@pytest.mark.proves("client.shown.scenarios")
 @scenario
 async def test_a_group_is_moved_while_it_consumes_and_while_it_does_not(scene: Scene) -> None:
     queues = await scene.make_topic(queues=1)
@@ -120,6 +123,7 @@ async def test_a_group_is_moved_while_it_consumes_and_while_it_does_not(scene: S
         assert (await admin.lag(scene.group, scene.topic)).total == 0
 
 
+@pytest.mark.proves("client.programs.trace")
 @scenario
 async def test_traces_of_producer_and_consumer_are_found_by_message_id(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)

@@ -6,6 +6,8 @@ import time
 from contextlib import AsyncExitStack
 from itertools import groupby, pairwise
 
+import pytest
+
 from contrail.aio import ConsumedMessage, PushConsumer, ReceivedMessage
 from contrail.testing import eventually_async
 from tests.interop.scenarios.scene import Inbox, Scene, scenario
@@ -30,6 +32,7 @@ def of_shard(keys: list[str], shard: str) -> list[str]:
     return [key for key in keys if key.startswith(shard)]
 
 
+@pytest.mark.proves("client.consumers.orderly")
 @scenario
 async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scene: Scene) -> None:
     queues = await scene.make_topic(queues=4)
@@ -70,6 +73,7 @@ async def test_a_failing_message_is_tried_in_place_while_other_queues_go_on(scen
     assert max(at for at, key in enumerate(keys) if key.startswith("free")) < keys.index("held-2")
 
 
+@pytest.mark.proves("client.consumers.orderly")
 @scenario
 async def test_order_is_kept_while_members_join_and_leave(scene: Scene) -> None:
     queues = set(await scene.make_topic(queues=3))

@@ -45,6 +45,7 @@ async def polled_once(consumer: PullConsumer, count_max: int) -> list[str]:
     return keys_of(found)
 
 
+@pytest.mark.proves("client.consumers.pull")
 @scenario
 async def test_assigned_queues_are_read_from_any_place(scene: Scene) -> None:
     queues = await scene.make_topic(queues=2, brokers=1)
@@ -73,6 +74,7 @@ async def test_assigned_queues_are_read_from_any_place(scene: Scene) -> None:
         assert await consumer.search(first, since_ms[0]) == 3
 
 
+@pytest.mark.proves("client.consumers.pull")
 @scenario
 async def test_committed_progress_is_where_the_group_goes_on(scene: Scene) -> None:
     (queue,) = await scene.make_topic(queues=1, brokers=1)
@@ -96,6 +98,7 @@ async def test_committed_progress_is_where_the_group_goes_on(scene: Scene) -> No
         assert await admin.committed(scene.group, queue) == 6
 
 
+@pytest.mark.proves("client.consumers.pull")
 @scenario
 async def test_subscribed_members_share_the_queues(scene: Scene) -> None:
     queues = await scene.make_topic(queues=2)

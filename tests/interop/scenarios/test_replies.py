@@ -13,6 +13,7 @@ from tests.interop.scenarios.scene import Scene, scenario
 TIMEOUT_MS = 60_000
 
 
+@pytest.mark.proves("client.producer.request-reply")
 @scenario
 async def test_a_request_gets_the_reply_of_its_consumer(scene: Scene) -> None:
     await scene.make_topic()

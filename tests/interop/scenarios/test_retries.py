@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from datetime import timedelta
 
+import pytest
+
 from contrail.aio import ConsumedMessage, ConsumeResult
 from contrail.testing import eventually_async
 from tests.interop.scenarios.scene import Inbox, Scene, scenario
 
 
+@pytest.mark.proves("client.consumers.retry")
 @scenario
 async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) -> None:
     await scene.make_topic()
@@ -62,6 +65,7 @@ async def test_a_message_that_fails_comes_again_and_others_do_not(scene: Scene) 
     assert waited_ms["level"] >= 1900
 
 
+@pytest.mark.proves("client.consumers.retry", "client.shown.scenarios")
 @scenario
 async def test_what_fails_too_often_becomes_a_dead_letter(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)

@@ -36,6 +36,9 @@ def place(receipt: SendReceipt) -> tuple[MessageQueue, int]:
     return receipt.queue, receipt.queue_offset
 
 
+@pytest.mark.proves(
+    "house.tests.shared-scenarios", "client.producer.sends", "client.shown.scenarios"
+)
 @scenario
 async def test_every_way_to_send_stores_the_message(scene: Scene) -> None:
     await scene.make_topic()
@@ -79,6 +82,7 @@ async def test_a_batch_lies_in_one_queue_in_its_order(scene: Scene) -> None:
         assert ODD_PROPERTIES.items() <= one.properties.items()
 
 
+@pytest.mark.proves("client.producer.send-many")
 @scenario
 async def test_any_number_of_messages_is_cut_into_batches(scene: Scene) -> None:
     await scene.make_topic()
@@ -96,6 +100,7 @@ async def test_any_number_of_messages_is_cut_into_batches(scene: Scene) -> None:
     assert keys_of(await scene.stored(len(others), other)) == [one.keys[0] for one in others]
 
 
+@pytest.mark.proves("client.producer.sharding-keys")
 @scenario
 async def test_equal_sharding_keys_share_a_queue_and_keep_their_order(scene: Scene) -> None:
     await scene.make_topic()
@@ -121,6 +126,7 @@ def second_queue(queues: Sequence[MessageQueue], _: Message, argument: object) -
     return queues[1]
 
 
+@pytest.mark.proves("client.producer.sharding-keys")
 @scenario
 async def test_selectors_choose_the_queue(scene: Scene) -> None:
     queues = await scene.make_topic()
@@ -143,6 +149,7 @@ async def test_selectors_choose_the_queue(scene: Scene) -> None:
     assert found == {key: receipt.queue for key, receipt in receipts.items()}
 
 
+@pytest.mark.proves("client.producer.compression")
 @pytest.mark.parametrize("compression", list(Compression), ids=lambda kind: kind.name)
 @scenario
 async def test_long_bodies_are_compressed_and_read_again(

@@ -35,6 +35,7 @@ class Ledger:
         return ROLLBACK if "dropped" in message.keys[0] else COMMIT
 
 
+@pytest.mark.proves("client.producer.transactions")
 @scenario
 async def test_a_listener_decides_and_is_asked_about_what_it_left_open(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
@@ -65,6 +66,7 @@ async def test_a_listener_decides_and_is_asked_about_what_it_left_open(scene: Sc
             assert one.message_id == ids[one.keys[0]]
 
 
+@pytest.mark.proves("client.producer.transactions")
 @scenario
 async def test_leaving_the_block_commits_and_an_exception_rolls_back(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)

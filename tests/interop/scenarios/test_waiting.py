@@ -15,6 +15,7 @@ from tests.interop.scenarios.scene import Inbox, Scene, scenario
 PRECISION_MS = 1_000
 
 
+@pytest.mark.proves("client.producer.waiting")
 @scenario
 async def test_delay_levels_hold_messages_back(scene: Scene) -> None:
     await scene.make_topic(queues=1, brokers=1)
@@ -34,6 +35,7 @@ async def test_delay_levels_hold_messages_back(scene: Scene) -> None:
     assert waited_ms["one"] >= 990 and waited_ms["two"] >= 1_990
 
 
+@pytest.mark.proves("client.producer.waiting")
 @scenario
 async def test_timers_deliver_at_their_time_and_a_recalled_one_never(scene: Scene) -> None:
     if scene.cluster.is_old:

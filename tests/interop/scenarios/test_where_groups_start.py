@@ -12,6 +12,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from contrail.aio import MessageQueue, PushConsumer
 from contrail.testing import eventually_async
 from tests.interop.scenarios.clusters import SEGMENT_BYTES, open_cluster
@@ -20,11 +22,13 @@ from tests.interop.scenarios.scene import Inbox, Scene, next_millisecond, run
 DELETION_S_MAX = 150.0
 
 
+@pytest.mark.proves("client.consumers.consume-from")
 def test_a_new_group_starts_where_it_is_told_to(scene: Scene, tmp_path: Path) -> None:
     with trimming(scene, tmp_path) as trimmed:
         run(check_starts(trimmed, is_trimmed=True))
 
 
+@pytest.mark.proves("client.start.consume-from-where")
 def test_a_new_group_starts_where_it_is_told_to_while_the_first_message_is_there(
     scene: Scene,
 ) -> None:

@@ -13,6 +13,7 @@ TIMEOUT_MS = 5000
 HOUR_MS = 3_600_000
 
 
+@pytest.mark.proves("broker.edges.monotonic-waits")
 @pytest.mark.parametrize("step_ms", [HOUR_MS, -HOUR_MS])
 def test_a_step_of_the_wall_clock_is_no_late_flush_and_hides_none(step_ms: int) -> None:
     clock, told = ManualClock(), list[ResponseCode]()

@@ -21,6 +21,7 @@ def test_a_malformed_change_list_is_refused(text: str) -> None:
     assert refusal.value.code == ResponseCode.SYSTEM_ERROR
 
 
+@pytest.mark.proves("broker.topics.attributes")
 def test_attributes_are_added_changed_and_removed() -> None:
     current = {"message.type": "NORMAL", "queue.type": "SimpleCQ"}
     changed = alter_attributes(current, {"+message.type": "FIFO"}, TOPIC_ATTRIBUTES)
@@ -42,6 +43,7 @@ def test_every_attribute_can_be_given_while_creating() -> None:
     assert created == {key[1:]: value for key, value in changes.items()}
 
 
+@pytest.mark.proves("broker.topics.attributes")
 @pytest.mark.parametrize(
     ("current", "changes"),
     [

@@ -174,6 +174,7 @@ def refusal(create: Create, broker: _Broker, name: str, peer: FakePeer) -> str |
         return refused.remark
 
 
+@pytest.mark.proves("broker.auto-creation.by-address")
 @pytest.mark.parametrize("way", WAYS)
 def test_one_address_gets_its_share_whatever_its_connections(way: str) -> None:
     create, setting = WAYS[way]
@@ -190,6 +191,7 @@ def test_one_address_gets_its_share_whatever_its_connections(way: str) -> None:
     assert refusal(create, broker, "another", peer_at("10.0.0.10")) is None
 
 
+@pytest.mark.proves("broker.auto-creation.by-address")
 @pytest.mark.parametrize("way", WAYS)
 def test_all_addresses_together_get_the_limit(way: str) -> None:
     create, setting = WAYS[way]
@@ -204,6 +206,7 @@ def test_all_addresses_together_get_the_limit(way: str) -> None:
     assert len(broker.group_table.groups) <= LIMIT
 
 
+@pytest.mark.proves("broker.auto-creation.by-address")
 @pytest.mark.parametrize("way", WAYS)
 def test_this_host_may_use_a_whole_limit(way: str) -> None:
     create, _ = WAYS[way]
@@ -247,6 +250,7 @@ def test_the_share_is_a_setting() -> None:
     )
 
 
+@pytest.mark.proves("broker.auto-creation.by-address")
 def test_the_rate_counts_by_address_and_of_this_host_by_connection() -> None:
     config = replace(BrokerConfig(), auto_topics_per_second_max=1, auto_groups_per_second_max=1)
     settings = RuntimeSettings(config)

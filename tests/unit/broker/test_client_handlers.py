@@ -69,6 +69,7 @@ def _refusal(code: int, call: Callable[[], object]) -> str:
     return caught.value.remark
 
 
+@pytest.mark.proves("broker.clients.heartbeat-v1")
 def test_a_heartbeat_makes_the_group_its_retry_topic_and_its_members() -> None:
     broker, peer = _Broker(), FakePeer()
     response = broker.beat(
@@ -107,6 +108,7 @@ def test_a_group_that_may_not_be_created_is_skipped_and_still_answered() -> None
     assert broker.topic_table.get(retry_topic("g")) is None
 
 
+@pytest.mark.proves("broker.clients.group-changes")
 def test_every_client_of_a_group_is_told_of_a_new_one() -> None:
     broker, first, second = _Broker(), FakePeer(), FakePeer()
     broker.join(first, "c1", "orders")
@@ -138,6 +140,7 @@ def test_nobody_is_told_when_it_is_switched_off(switch: str) -> None:
     assert first.notified == []
 
 
+@pytest.mark.proves("broker.clients.heartbeat-v2")
 def test_a_second_form_heartbeat_says_whether_the_fingerprint_changed() -> None:
     broker, first, second = _Broker(), FakePeer(), FakePeer()
     full = broker.beat(first, _consumer("c1", "orders", fingerprint=5))
@@ -148,6 +151,7 @@ def test_a_second_form_heartbeat_says_whether_the_fingerprint_changed() -> None:
     assert list(broker.consumers.groups["g"].subscriptions) == ["orders"]
 
 
+@pytest.mark.proves("broker.clients.heartbeat-v2")
 def test_a_short_heartbeat_to_a_restarted_broker_is_asked_for_the_full_one() -> None:
     response = _Broker().beat(FakePeer(), _consumer("c1", fingerprint=5, without_sub=True))
     assert response.fields is not None
@@ -161,6 +165,7 @@ def test_without_sub_counts_only_with_a_fingerprint() -> None:
     assert dict(broker.consumers.groups["g"].subscriptions) == {}
 
 
+@pytest.mark.proves("broker.pull.class-filters")
 def test_a_class_filter_is_refused_and_the_clients_other_groups_go_on() -> None:
     broker, peer = _Broker(), FakePeer()
     filtered = ConsumerData(
@@ -195,6 +200,7 @@ def test_a_filter_that_does_not_compile_is_only_logged(caplog: pytest.LogCapture
     assert broker.filters.get("orders", "g") is None
 
 
+@pytest.mark.proves("broker.clients.unregister")
 def test_unregistering_removes_the_client_and_tells_the_others() -> None:
     broker, first, second = _Broker(), FakePeer(), FakePeer()
     broker.beat(first, dataclasses.replace(_consumer("c1", "orders"), producer_groups=("p",)))
@@ -234,6 +240,7 @@ def test_silent_clients_are_dropped_after_two_minutes_and_the_others_told() -> N
     assert alive.notified == [NOTICE]
 
 
+@pytest.mark.proves("broker.clients.consumer-list")
 def test_the_consumer_list_has_one_id_per_connection_or_is_an_error() -> None:
     broker = _Broker()
     wanted = request(RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "g"})
@@ -244,6 +251,7 @@ def test_the_consumer_list_has_one_id_per_connection_or_is_an_error() -> None:
     assert ask(wanted, FakePeer()).body == b'{"consumerIdList":["c1","c2"]}'
 
 
+@pytest.mark.proves("broker.clients.connections")
 def test_consumer_connections_are_listed_or_offline() -> None:
     broker = _Broker()
     wanted = request(RequestCode.GET_CONSUMER_CONNECTION_LIST, {"consumerGroup": "g"})
@@ -259,6 +267,7 @@ def test_consumer_connections_are_listed_or_offline() -> None:
     assert list(answer["subscriptionTable"]) == ["orders"]
 
 
+@pytest.mark.proves("broker.clients.connections")
 def test_producer_connections_are_listed_or_unknown() -> None:
     broker = _Broker()
     wanted = request(RequestCode.GET_PRODUCER_CONNECTION_LIST, {"producerGroup": "p"})
@@ -381,6 +390,7 @@ def test_a_connection_keeps_its_producer_groups_but_gets_no_more_than_it_may() -
 # Locks of clients that are gone.
 
 
+@pytest.mark.proves("client.failover.lock-end")
 def test_the_members_are_told_when_a_lock_of_one_that_is_gone_ends() -> None:
     broker, gone, stays = _Broker(), FakePeer(), FakePeer("10.0.0.2:5000")
     queue = MessageQueue("orders", "broker-a", 0)

@@ -136,6 +136,7 @@ def test_what_was_pulled_is_shown_as_a_copy() -> None:
     assert offsets.pulled() == {"orders@g": {1: 7}}
 
 
+@pytest.mark.proves("broker.system-names.own-cursors")
 def test_cursors_of_the_broker_are_moved_by_nothing_but_the_broker() -> None:
     key, group, topic = "half@CID_RMQ_SYS_TRANS", "CID_RMQ_SYS_TRANS", "half"
     offsets = ConsumerOffsets({key: {0: 7}, "half@g": {0: 1}})

@@ -49,6 +49,7 @@ def test_no_group_is_created_when_that_is_switched_off() -> None:
     assert groups.find("TOOLS_CONSUMER", NOW_MS) is not None
 
 
+@pytest.mark.proves("broker.system-names.operator-s-request")
 def test_a_group_of_the_system_is_neither_created_nor_changed_nor_deleted() -> None:
     groups = new_groups()
     before = dict(groups.table.groups)
@@ -76,6 +77,7 @@ def test_a_name_no_group_may_have_is_not_created(name: str) -> None:
     assert groups.table.get("fine") is None
 
 
+@pytest.mark.proves("broker.topics.groups")
 def test_an_update_replaces_the_settings() -> None:
     groups = new_groups()
     groups.update([SubscriptionGroupConfig("billing", consume_broadcast_enable=False)], NOW_MS)

@@ -84,12 +84,14 @@ def _queues(offsets: Mapping[int, int]) -> dict[MessageQueue, int]:
     return {MessageQueue("orders", BROKER, queue): value for queue, value in offsets.items()}
 
 
+@pytest.mark.proves("broker.clients.offsets")
 def test_a_committed_offset_is_answered() -> None:
     broker = _Broker()
     broker.ask(15, consumerGroup="g", topic="orders", queueId=1, commitOffset=42)
     assert broker.number(14, consumerGroup="g", topic="orders", queueId=1) == 42
 
 
+@pytest.mark.proves("client.start.consume-from-where")
 def test_without_an_offset_zero_is_answered_only_while_the_first_message_is_in_memory() -> None:
     broker = _Broker()
     where = {"consumerGroup": "g", "topic": "orders", "queueId": 0}
@@ -107,6 +109,7 @@ def test_without_an_offset_zero_is_answered_only_while_the_first_message_is_in_m
     _refusal(ResponseCode.QUERY_NOT_FOUND, lambda: broker.ask(14, **where))
 
 
+@pytest.mark.proves("broker.clients.offsets")
 @pytest.mark.parametrize(
     ("fields", "code"),
     [
@@ -143,6 +146,7 @@ def test_five_hundred_commits_give_the_table_a_new_version() -> None:
     assert broker.offsets.data_version.timestamp_ms == broker.clock.now_ms()
 
 
+@pytest.mark.proves("broker.clients.min-and-max")
 def test_queues_tell_their_ends_and_their_oldest_message() -> None:
     broker = _Broker()
     broker.store.times[b"orders", 0] = [100, 200, 300]
@@ -156,6 +160,7 @@ def test_queues_tell_their_ends_and_their_oldest_message() -> None:
     assert broker.number(32, topic="nothing", queueId=5) == -1
 
 
+@pytest.mark.proves("broker.clients.search-by-time")
 @pytest.mark.parametrize(
     ("boundary", "found"), [({}, 2), ({"boundaryType": "LOWER"}, 2), ({"boundaryType": "UPPER"}, 1)]
 )
@@ -167,6 +172,7 @@ def test_a_search_by_time_finds_the_bound_it_is_asked_for(
     assert broker.number(29, topic="orders", queueId=0, timestamp=250, **boundary) == found
 
 
+@pytest.mark.proves("broker.clients.clone")
 def test_a_clone_copies_one_topic_or_all() -> None:
     broker = _Broker()
     broker.offsets.commit("g", "orders", 0, 5)
@@ -210,6 +216,7 @@ def test_correction_offsets_are_the_lowest_of_all_groups() -> None:
     assert broker.offsets.query("i", "orders", 0) == 1, "what is left out is not deleted"
 
 
+@pytest.mark.proves("broker.clients.reset")
 def test_a_reset_here_moves_all_read_queues_and_is_pending_until_the_next_pull() -> None:
     broker = _Broker()
     broker.store.times[b"orders", 0] = [100, 200, 300]
@@ -253,6 +260,7 @@ def test_a_reset_needs_a_topic_and_here_also_a_group() -> None:
     _refusal(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, lambda: broker.reset(group="nobody"))
 
 
+@pytest.mark.proves("broker.clients.reset-told")
 def test_a_reset_by_clients_tells_each_of_them() -> None:
     broker = _Broker(server_side_reset=False)
     broker.store.times[b"orders", 0] = [100, 200, 300]
@@ -321,6 +329,7 @@ def test_offsets_of_queues_that_are_not_there_are_taken_up_to_a_limit() -> None:
     assert broker.offsets.query("g", "orders", 6000) == -1
 
 
+@pytest.mark.proves("broker.tables.table-length")
 def test_a_commit_that_cannot_be_written_is_answered_so() -> None:
     broker = _Broker()
     place = {"consumerGroup": "g", "topic": "orders", "queueId": 0, "commitOffset": 3}
@@ -344,6 +353,7 @@ def test_a_refused_commit_reserves_nothing() -> None:
     assert broker.offsets.bytes.total == before
 
 
+@pytest.mark.proves("broker.small-rules.batch-minimum")
 def test_the_minimum_of_a_queue_of_batches_that_was_never_written_is_minus_one() -> None:
     broker = _Broker()
     attributes = {"queue.type": "BatchCQ"}

@@ -25,6 +25,7 @@ def test_a_message_without_a_delay_stays_where_it_is() -> None:
     assert properties == {"KEYS": "k"}
 
 
+@pytest.mark.proves("kinds.timers.levels")
 def test_a_delay_level_waits_in_the_queue_of_its_level() -> None:
     properties = {"DELAY": "3"}
     found = placed(properties)
@@ -96,6 +97,7 @@ def test_cancelling_what_was_due_already_is_refused() -> None:
     assert refusal.value.code == ResponseCode.MESSAGE_ILLEGAL
 
 
+@pytest.mark.proves("kinds.timers.limit")
 @pytest.mark.parametrize(
     ("properties", "part"),
     [

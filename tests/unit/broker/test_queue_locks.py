@@ -22,6 +22,7 @@ def test_a_free_queue_is_granted_and_another_client_is_refused() -> None:
     assert locks.holder("g", Q0, 1) == "c1"
 
 
+@pytest.mark.proves("broker.clients.lock-expiry")
 def test_a_lock_expires_a_minute_after_its_last_refresh() -> None:
     locks = QueueLocks()
     locks.lock("g", [Q0], "c1", 0)
@@ -77,6 +78,7 @@ class Connected:
         return set(self.clients)
 
 
+@pytest.mark.proves("client.failover.lock-end")
 @pytest.mark.parametrize(
     ("goes_on_ms", "ends_ms"), [(0, 30_000), (5_000, 5_000), (1_000, 1_000), (60_000, 60_000)]
 )
@@ -139,6 +141,7 @@ def test_a_client_that_was_never_seen_is_gone() -> None:
     assert locks.end_of_gone(30_001) == ["g"]
 
 
+@pytest.mark.proves("client.failover.lock-end")
 @given(
     st.lists(
         st.tuples(

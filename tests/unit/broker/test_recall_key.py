@@ -27,6 +27,7 @@ def test_a_key_is_made_once_and_kept_with_its_time(tmp_path: Path) -> None:
     assert load(tmp_path, NEW, 9) == RecallKey(OLD, 5)
 
 
+@pytest.mark.proves("kinds.recall.sealed")
 def test_nobody_but_the_owner_reads_the_key(tmp_path: Path) -> None:
     load(tmp_path, OLD, 5)
     assert stat.S_IMODE((tmp_path / "config" / KEY_FILE).stat().st_mode) == 0o600
@@ -66,6 +67,7 @@ def test_a_seal_is_the_sixth_word_and_holds_for_one_handle_and_one_key() -> None
         assert not seal.is_own(other)
 
 
+@pytest.mark.proves("kinds.recall.one-message")
 def test_two_messages_with_the_same_five_words_get_two_seals() -> None:
     asked: list[int] = []
 

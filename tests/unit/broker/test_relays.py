@@ -226,6 +226,7 @@ def test_an_unforeseen_failure_is_still_answered(caplog: pytest.LogCaptureFixtur
     assert "surprise" in caplog.text
 
 
+@pytest.mark.proves("broker.clients.queue-locks")
 def test_queues_are_locked_and_unlocked_over_the_wire() -> None:
     setup = Setup()
     setup.group_table.put(SubscriptionGroupConfig("g"), 1)

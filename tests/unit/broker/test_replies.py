@@ -202,6 +202,7 @@ def test_a_reply_to_nobody_is_kept_but_fails() -> None:
     assert broker.kept().body == b"the reply"
 
 
+@pytest.mark.proves("broker.edges.unknown-clients")
 def test_replies_to_unknown_clients_are_told_in_few_lines(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

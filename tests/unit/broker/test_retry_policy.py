@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -81,6 +82,7 @@ def test_a_maximum_of_two_gives_up_the_third_time() -> None:
     assert [_plan(times, count_max=2) for times in range(3)] == [3, 4, None]
 
 
+@pytest.mark.proves("kinds.retry.dead-letters")
 def test_the_clients_maximum_counts_from_the_version_on_that_sends_one() -> None:
     group = SubscriptionGroupConfig("g", retry_count_max=5)
     assert reconsume_count_max(group, requested=2, version=NEW_CLIENT) == 2
@@ -149,6 +151,7 @@ def test_a_count_of_tries_that_is_full_stays_full() -> None:
     assert retry_draft(message, "%RETRY%g", 0).reconsume_times == (1 << 31) - 1
 
 
+@pytest.mark.proves("kinds.retry.origin")
 def test_the_first_copy_remembers_the_original() -> None:
     properties = retry_properties(_message(properties={"KEYS": "k", "WAIT": "true"}), 3)
     assert properties == {
@@ -160,6 +163,7 @@ def test_the_first_copy_remembers_the_original() -> None:
     }
 
 
+@pytest.mark.proves("kinds.retry.origin")
 def test_later_copies_remember_the_first() -> None:
     known = {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "AB", "DELAY": "3"}
     properties = retry_properties(_message("%RETRY%g", properties=known), 0)

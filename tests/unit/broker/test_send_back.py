@@ -176,6 +176,7 @@ def test_a_message_that_is_given_up_goes_to_the_dead_letters(
     assert broker.count(SNDBCK2DLQ_TIMES, "orders@g") == 1
 
 
+@pytest.mark.proves("apache.notes.dead-letter-perm")
 @pytest.mark.parametrize("perm", [0, 2, 4, 6])
 def test_a_new_dead_letter_topic_has_the_permission_of_the_setting_and_takes_letters(
     perm: int,
@@ -286,12 +287,14 @@ def test_a_group_without_retry_queues_drops_what_it_sends_back() -> None:
     assert not broker.log.appended and broker.topic_table.get("%RETRY%g") is None
 
 
+@pytest.mark.proves("kinds.retry.send-back")
 def test_a_retry_topic_that_is_not_writable_is_refused_before_the_message_is_looked_up() -> None:
     broker = _Broker()
     broker.topic_table.put(TopicConfig("%RETRY%g", 1, 1, 4), 0)
     assert broker.refusal(7) == ResponseCode.NO_PERMISSION
 
 
+@pytest.mark.proves("kinds.retry.send-back")
 @pytest.mark.parametrize("place", [7, -1, -(1 << 63), (1 << 63) - 1])
 def test_an_offset_without_a_message_is_refused(place: int) -> None:
     assert _Broker().refusal(place) == ResponseCode.SYSTEM_ERROR

@@ -54,6 +54,7 @@ def test_a_missing_property_is_unknown_false_or_true_by_its_place(
     assert answer(text) is both_missing
 
 
+@pytest.mark.proves("broker.pull.sql92-logic")
 @pytest.mark.parametrize(
     ("left", "right", "conjunction", "disjunction"),
     [
@@ -73,6 +74,7 @@ def test_logic_has_three_values(
         assert answer(f"{first} OR {second}") is disjunction
 
 
+@pytest.mark.proves("broker.pull.sql92-logic")
 def test_not_unknown_is_unknown() -> None:
     assert answer("NOT NULL") is None
 
@@ -85,6 +87,7 @@ def test_only_true_passes() -> None:
     assert not compiled.matches({"a": "six"})
 
 
+@pytest.mark.proves("broker.pull.sql92-coercions")
 def test_a_property_is_read_as_the_type_of_the_number_beside_it() -> None:
     assert answer("a > 5", a="7.5") == "error"
     assert answer("a > 5.0", a="7.5") is True
@@ -218,6 +221,7 @@ def test_operands_are_checked_when_the_filter_is_compiled(text: str, expected: s
     assert remark(text) == expected
 
 
+@pytest.mark.proves("broker.pull.sql92-errors")
 def test_a_remark_on_syntax_says_where_and_what_could_have_been() -> None:
     assert remark("a IS\n5") == (
         'org.apache.rocketmq.filter.parser.ParseException: Encountered " <DECIMAL_LITERAL> "5 "" '

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contrail.broker.state.stats import (
     BROKER_GET_NUMS,
     BROKER_PUT_NUMS,
@@ -59,6 +61,7 @@ def test_an_item_nobody_counted_does_not_exist() -> None:
     assert stats.find("NO_SUCH_STAT", "orders") is None
 
 
+@pytest.mark.proves("broker.running.rates")
 def test_the_minute_window_shows_the_last_minute_only() -> None:
     stats = new_stats()
     run_seconds(stats, 1, 60, sent=10)
@@ -84,6 +87,7 @@ def test_hours_and_days_are_sampled_at_their_own_pace() -> None:
     assert item.window(DAY).total == 600
 
 
+@pytest.mark.proves("broker.running.rates")
 def test_rates_appear_once_there_are_enough_samples() -> None:
     stats = new_stats()
     assert stats.rates("put") == "  "

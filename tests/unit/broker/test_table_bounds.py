@@ -106,6 +106,7 @@ def queue(queue_id: int = 0, topic: str = "wide", broker: str = "broker-a") -> M
 # Locks.
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_only_queues_that_are_there_are_locked() -> None:
     broker = _Broker()
     absent = [queue(1000), queue(-1), queue(topic="nobody"), queue(broker="broker-b")]
@@ -119,6 +120,7 @@ def test_only_queues_that_are_there_are_locked() -> None:
     assert broker.locks.shares.total == 2
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_one_address_locks_its_share_and_all_together_the_total() -> None:
     broker = _Broker(locks_max=100, per_address_max=25)
     held, remark = broker.lock(*map(queue, range(30)))
@@ -163,6 +165,7 @@ def test_a_request_names_a_bounded_number_of_queues_and_a_client_of_bounded_leng
     assert broker.lock(queue(0), client_id="c" * CLIENT_ID_CHARACTERS_MAX)[0] == (queue(0),)
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_megabytes_of_locks_leave_nothing_behind() -> None:
     broker = _Broker(locks_max=100_000, per_address_max=25_000)
     bodies = [
@@ -285,6 +288,7 @@ def sql(topic: str, text: str, version: int = 1) -> SubscriptionData:
     return SubscriptionData(topic, text, expression_type=SQL92, sub_version=version)
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_expressions_in_use_are_bounded_by_address_in_number_and_bytes() -> None:
     filters = FilterTable(compile_sql, count_max=16, bytes_max=80_000)
     reasons = [
@@ -317,6 +321,7 @@ def test_expressions_in_use_are_bounded_by_address_in_number_and_bytes() -> None
     assert filters.dead_bytes == filters.bytes.total == filters.shares.total == 0
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_groups_that_are_gone_keep_bounded_texts_and_nothing_compiled() -> None:
     filters = FilterTable(compile_sql, dead_bytes_max=50_000)
     for number in range(40):
@@ -339,6 +344,7 @@ def test_groups_that_are_gone_keep_bounded_texts_and_nothing_compiled() -> None:
     ]
 
 
+@pytest.mark.proves("broker.tables.table-length")
 def test_a_table_of_filters_at_its_bounds_has_a_file_that_its_reader_takes() -> None:
     filters = FilterTable(compile_sql)
     odd = ["t", "quoted" * 20, "ünïcödé" * 9, "话题" * 20]
@@ -397,6 +403,7 @@ def test_groups_with_a_topic_each_are_bounded_by_address() -> None:
     assert offsets.shares.total == 1
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_offsets_are_bounded_by_the_bytes_they_take_in_their_file() -> None:
     offsets = ConsumerOffsets(bytes_max=8000)
 
@@ -433,6 +440,7 @@ def test_offsets_are_bounded_by_the_bytes_they_take_in_their_file() -> None:
     assert offsets.shares.total == 0
 
 
+@pytest.mark.proves("broker.tables.table-length")
 def test_a_table_of_offsets_at_its_bound_has_a_file_that_its_reader_takes() -> None:
     names = ["t", "topic-" + "x" * 120, 'quoted"\\"', "ünïcödé" * 9, "话题" * 20]
     pairs = [(f"{group}{number}", topic) for number, group in enumerate(names) for topic in names]
@@ -449,6 +457,7 @@ def test_a_table_of_offsets_at_its_bound_has_a_file_that_its_reader_takes() -> N
     assert FILE_BYTES_MAX + 1000 < DOCUMENT_BYTES_MAX
 
 
+@pytest.mark.proves("broker.bounds.bounded")
 def test_a_pull_reserves_its_queue_and_is_checked_again_when_that_ends() -> None:
     broker = Setup()
     broker.group_table.put(SubscriptionGroupConfig("g"), 1)

@@ -95,6 +95,7 @@ def test_system_topics_give_the_table_no_new_version() -> None:
     assert Room().table.data_version == DataVersion()
 
 
+@pytest.mark.proves("broker.send.auto-created-topics")
 def test_a_topic_is_created_after_its_template_on_the_first_send() -> None:
     room = Room()
     created = room.send("orders", queue_count=4)
@@ -109,6 +110,7 @@ def test_the_template_bounds_the_queues_of_what_is_created(asked: int, given_cou
     assert Room().send("orders", queue_count=asked).write_queue_count == given_count
 
 
+@pytest.mark.proves("broker.edges.no-queues")
 @pytest.mark.parametrize("asked", [0, -3, -(1 << 31)])
 def test_a_send_makes_no_topic_without_queues(asked: int) -> None:
     room = Room()
@@ -117,6 +119,7 @@ def test_a_send_makes_no_topic_without_queues(asked: int) -> None:
     assert room.table.get("orders") is None
 
 
+@pytest.mark.proves("broker.edges.no-queues")
 @pytest.mark.parametrize(("read", "write"), [(0, 4), (4, 0), (0, 0)])
 def test_an_operator_makes_no_topic_without_queues(read: int, write: int) -> None:
     room = Room()
@@ -164,6 +167,7 @@ def test_a_name_no_topic_may_have_is_refused_before_anything_is_created() -> Non
             room.send(name)
 
 
+@pytest.mark.proves("broker.send.auto-creation-limits")
 def test_automatic_creation_stops_at_the_limit_and_an_administrator_is_not_counted() -> None:
     room = Room(auto_topic_count_max=2)
     room.send("one")
@@ -192,6 +196,7 @@ def test_a_client_may_create_so_many_topics_in_one_second() -> None:
     assert room.send("three", now_ms=NOW_MS + 1000).topic == "three"
 
 
+@pytest.mark.proves("broker.send.auto-creation-limits")
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 3000)), max_size=60))
 def test_no_client_ever_gets_more_than_its_share_of_a_second(calls: list[tuple[str, int]]) -> None:
     rate = CreationRate()
@@ -231,6 +236,7 @@ def test_a_dead_letter_topic_that_is_made_again_is_as_closed_as_a_new_one() -> N
     assert room.table.get("%RETRY%g") == TopicConfig("%RETRY%g", 1, 1, 6)
 
 
+@pytest.mark.proves("broker.tables.closed-topics")
 def test_a_topic_whose_entry_is_quarantined_is_made_again_no_more_open_than_it_was(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -259,6 +265,7 @@ def test_a_retry_topic_follows_the_order_flag_of_its_group() -> None:
     assert (ordered.order, ordered.read_queue_count) == (True, 2)
 
 
+@pytest.mark.proves("broker.topics.create-and-update")
 def test_an_update_replaces_the_settings_and_is_announced() -> None:
     room = Room()
     room.update(TopicConfig("orders", 8, 8))
@@ -318,6 +325,7 @@ def test_the_store_is_told_of_topics_that_keep_batches_whole() -> None:
     assert Room(TopicTable(room.table.topics)).batch_topics == [b"batches"]
 
 
+@pytest.mark.proves("nameserver.routes.order-config", "broker.topics.order-config")
 def test_order_configuration_marks_the_topics_it_names() -> None:
     room = Room()
     room.update(TopicConfig("orders", 8, 8), TopicConfig("other", 8, 8))

@@ -36,6 +36,7 @@ from tests.unit.broker.transaction_setup import (
 EXHAUSTED = b"TRANS_CHECK_MAX_TIME_TOPIC"
 
 
+@pytest.mark.proves("kinds.transactions.check-back")
 def test_the_first_question_comes_after_the_timeout_and_the_next_after_the_interval() -> None:
     world = World()
     peer = world.producer()
@@ -114,6 +115,7 @@ def test_an_immunity_time_of_the_message_delays_its_first_question() -> None:
     assert peer.notified[-1].fields["msgId"] == "late"
 
 
+@pytest.mark.proves("kinds.transactions.check-back")
 def test_producers_of_a_group_are_asked_in_turn_and_only_live_ones() -> None:
     world = World()
     peers = [world.producer(port=50001), world.producer(port=50002)]
@@ -264,6 +266,7 @@ def test_consumers_do_not_see_when_a_transaction_began() -> None:
     assert "CONTRAIL_FIRST_STORED_MS" not in world.log.commits()[0].properties
 
 
+@pytest.mark.proves("kinds.transactions.given-up")
 def test_after_fifteen_questions_the_message_is_given_up() -> None:
     world = World()
     peer = world.producer()
@@ -366,6 +369,7 @@ def test_a_half_message_that_the_log_lost_is_closed_and_does_not_wedge_the_other
     assert [half.key for half in world.table] == ["kept"]
 
 
+@pytest.mark.proves("kinds.transactions.no-wedge")
 def test_a_question_that_fails_is_asked_again_later_and_the_others_go_on() -> None:
     world = World()
 
@@ -385,6 +389,7 @@ def test_a_question_that_fails_is_asked_again_later_and_the_others_go_on() -> No
     assert asked == ["bad", "good", "bad", "good"]
 
 
+@pytest.mark.proves("kinds.transactions.no-wedge")
 def test_a_message_that_cannot_be_read_is_tried_again_and_the_others_go_on() -> None:
     world = World()
     peer = world.producer()

@@ -20,6 +20,7 @@ from tests.fakes.transaction_log import STORE_HOST
 from tests.unit.broker.transaction_setup import COMMIT, ROLLBACK, UNKNOWN, World
 
 
+@pytest.mark.proves("kinds.transactions.fates")
 def test_a_commit_stores_the_message_and_its_op_record_in_one_run() -> None:
     world = World()
     half = world.send_half(TAGS="t", CUSTOM="value")
@@ -63,6 +64,7 @@ def test_a_rollback_stores_only_an_op_record() -> None:
     assert world.ops() == [("0,", "r")]
 
 
+@pytest.mark.proves("kinds.transactions.fates")
 def test_an_unknown_state_is_not_answered_and_changes_nothing() -> None:
     world = World()
     half = world.send_half()
@@ -100,6 +102,7 @@ def test_the_other_fate_is_refused_and_the_remark_names_the_first(
     assert len(world.log.records) == count
 
 
+@pytest.mark.proves("kinds.transactions.one-fate")
 def test_a_fate_outlives_a_restart() -> None:
     world = World()
     half = world.send_half()
@@ -400,6 +403,7 @@ def test_a_long_list_of_offsets_goes_on_in_another_op_record() -> None:
 # Operators.
 
 
+@pytest.mark.proves("kinds.transactions.open-list")
 def test_open_transactions_are_listed_with_age_and_checks() -> None:
     world = World()
     half = world.send_half("k1")

@@ -30,6 +30,7 @@ def nowhere(listen_address: str) -> str | None:
     return None
 
 
+@pytest.mark.proves("broker.running.advertised-address")
 @pytest.mark.parametrize(
     ("properties", "address", "reason"),
     [
@@ -117,6 +118,7 @@ def test_the_flush_says_what_it_means() -> None:
     assert "settings: broker.conf" in text
 
 
+@pytest.mark.proves("wire.server.two-ports")
 @pytest.mark.parametrize("port", ["1", "2"])
 def test_a_port_without_room_for_the_fast_port_is_refused(port: str) -> None:
     with pytest.raises(ConfigError, match=f"listenPort={port}.*fast port"):
@@ -124,6 +126,7 @@ def test_a_port_without_room_for_the_fast_port_is_refused(port: str) -> None:
     assert read_broker_settings({**ROOT, "listenPort": "3"}).broker.listen_port == 3
 
 
+@pytest.mark.proves("broker.running.dangerous-keys")
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -139,6 +142,7 @@ def test_what_must_not_be_started_without_is_refused_by_name(name: str, value: s
         read_broker_settings({**ROOT, name: value})
 
 
+@pytest.mark.proves("broker.small-rules.broker-id")
 @pytest.mark.parametrize(
     "asked",
     [{"brokerId": "1"}, {"brokerId": "7", "brokerRole": "ASYNC_MASTER"}],
@@ -150,6 +154,7 @@ def test_a_master_with_the_id_of_a_slave_is_refused(asked: dict[str, str]) -> No
     assert read_broker_settings({**ROOT, "brokerId": "0"}).broker.broker_id == 0
 
 
+@pytest.mark.proves("broker.small-rules.broker-id")
 @pytest.mark.parametrize(
     ("name", "given", "taken"),
     [

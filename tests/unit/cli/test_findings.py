@@ -187,10 +187,12 @@ FAULTS: dict[str, Any] = {
 ALONE = frozenset(FAULTS) - {"members-idle", "models-disagree", "subscriptions-disagree"}
 
 
+@pytest.mark.proves("cli.commands.doctor")
 def test_there_is_a_fault_for_every_finding() -> None:
     assert FAULTS.keys() == FINDINGS.keys()
 
 
+@pytest.mark.proves("store.damage.told")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_is_found_and_told_in_whole_sentences(fault: str) -> None:
     told = {one.id: one for one in found(FAULTS[fault])}
@@ -233,6 +235,7 @@ def test_the_worst_is_told_first() -> None:
     assert [one.severity for one in found(facts)] == ["error", "warning"]
 
 
+@pytest.mark.proves("cli.commands.doctor")
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fix_is_a_command_that_there_is(fault: str) -> None:
     (first, *words) = shlex.split(next(one for one in found(FAULTS[fault]) if one.id == fault).fix)

@@ -24,6 +24,7 @@ def record(message: str, *arguments: object, failure: bool = False) -> logging.L
     )
 
 
+@pytest.mark.proves("broker.running.logs")
 def test_a_line_has_time_level_logger_and_message() -> None:
     line = TextFormatter().format(record("queue %d is full", 3))
     time, level, logger, message = line.split(maxsplit=3)
@@ -46,6 +47,7 @@ def test_an_exception_follows_its_line() -> None:
     assert lines[-1] == "ValueError: what went wrong"
 
 
+@pytest.mark.proves("broker.running.logs")
 def test_a_json_line_is_one_object_with_everything_in_it() -> None:
     line = JsonFormatter().format(record("queue %d is full", 3, failure=True))
     assert "\n" not in line

@@ -15,6 +15,7 @@ def warned(**properties: str) -> str:
     return "\n".join(warnings(read_nameserver_settings(properties)))
 
 
+@pytest.mark.proves("broker.running.unknown-keys")
 def test_names_without_a_meaning_here_are_said_and_change_nothing() -> None:
     assert "rocketmqHome is ignored" in warned(rocketmqHome="/opt/rocketmq")
     assert "listenPrt is unknown here and has no effect; did you mean listenPort?" in warned(
@@ -34,6 +35,7 @@ def test_networks_are_checked_before_anything_starts() -> None:
         read_nameserver_settings({"contrailClusterAllowList": "10.0.0.0/99"})
 
 
+@pytest.mark.proves("broker.running.apaches-files")
 def test_rocketmqs_name_of_the_listening_address_is_understood() -> None:
     assert read_nameserver_settings({"bindAddress": "0.0.0.0"}).config.listen_address == "0.0.0.0"
     both = {"bindAddress": "0.0.0.0", "listenAddress": "127.0.0.1"}

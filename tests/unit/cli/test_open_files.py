@@ -86,6 +86,7 @@ def test_a_store_that_fits_keeps_its_files(open_files: int, tmp_path: Path) -> N
     assert store_within(store, open_files) is store
 
 
+@pytest.mark.proves("broker.edges.open-files")
 def test_more_files_of_the_store_than_the_process_may_open_are_told_and_lowered(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -97,6 +98,7 @@ def test_more_files_of_the_store_than_the_process_may_open_are_told_and_lowered(
     assert limits.connection_count_max == 412
 
 
+@pytest.mark.proves("broker.edges.open-files")
 def test_a_process_that_may_open_next_to_nothing_is_refused(tmp_path: Path) -> None:
     store = StoreConfig(root=tmp_path)
     with pytest.raises(ConfigError, match="contrailOpenFilesMax=800, but the process may open 223"):

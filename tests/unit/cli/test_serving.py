@@ -50,6 +50,7 @@ def run(server: FakeServer, on_ready: Callable[[FakeServer], None]) -> int:
     return serve(lambda: server, on_ready=on_ready, failed_event=lambda made: made.failed)
 
 
+@pytest.mark.proves("broker.running.graceful-stop")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_stops_the_server_and_is_no_failure(number: signal.Signals) -> None:
     server = FakeServer()
@@ -57,6 +58,7 @@ def test_a_signal_stops_the_server_and_is_no_failure(number: signal.Signals) -> 
     assert server.calls == ["start", "stop"]
 
 
+@pytest.mark.proves("store.extensions.used-part")
 def test_a_signal_during_the_start_abandons_it_and_is_no_failure() -> None:
     abandoned = asyncio.Event()
 

@@ -33,6 +33,7 @@ _WORDS = [
 _OF_THE_PARSER = re.compile(r"Exception|Error|<[A-Z_]+>|EOF|Encountered|Was expecting|java|\n")
 
 
+@pytest.mark.proves("cli.small-rules.words-and-exit-codes")
 @pytest.mark.parametrize(
     ("expression", "words"),
     [

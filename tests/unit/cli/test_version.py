@@ -35,6 +35,7 @@ def two_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernels, "kernel_names", lambda: ["fast", "slow"])
 
 
+@pytest.mark.proves("house.rules.version-report")
 @pytest.mark.usefixtures("two_kernels")
 def test_the_report_tells_a_compiled_kernel_from_an_interpreted_one() -> None:
     assert version.version_report().kernels == {"fast": "compiled", "slow": "interpreted"}
@@ -56,6 +57,7 @@ def test_json_holds_the_same_report() -> None:
     check_json("version", told)
 
 
+@pytest.mark.proves("house.rules.version-report")
 def test_an_absent_part_is_null_in_json_and_named_in_text(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda _name: None)
     assert json.loads(run(app, ["version", "--json"]).stdout)["optional"]["java"] is None
@@ -74,6 +76,7 @@ def test_a_mistyped_command_is_answered_with_the_nearest_one(
     assert "did you mean version?" in capsys.readouterr().err
 
 
+@pytest.mark.proves("house.rules.lazy-commands")
 def test_a_group_of_the_table_is_loaded_when_it_is_called(monkeypatch: pytest.MonkeyPatch) -> None:
     group = typer.Typer()
     group.command("one")(lambda: print("one ran"))

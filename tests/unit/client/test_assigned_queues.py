@@ -217,6 +217,7 @@ async def test_progress_is_written_while_the_lock_is_good(world: Hands) -> None:
     assert world.written == [42]
 
 
+@pytest.mark.proves("client.failover.lock-end")
 @hands
 async def test_nothing_is_written_once_the_lock_may_be_somebody_elses(world: Hands) -> None:
     await world.taken()

@@ -12,6 +12,7 @@ from contrail.errors import BackPressure
 FAR_S = 60.0
 
 
+@pytest.mark.proves("client.producer.back-pressure")
 def test_there_is_room_until_the_count_is_reached() -> None:
     slots = Slots(count_max=2, bytes_max=100)
     assert slots.take(1)
@@ -21,6 +22,7 @@ def test_there_is_room_until_the_count_is_reached() -> None:
     assert slots.take(1)
 
 
+@pytest.mark.proves("client.producer.back-pressure")
 def test_there_is_room_until_the_bytes_are_reached() -> None:
     slots = Slots(count_max=10, bytes_max=100)
     assert slots.take(60)

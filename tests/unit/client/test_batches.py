@@ -40,6 +40,7 @@ def test_each_message_has_its_own_id_and_the_batch_another() -> None:
     assert outgoing.code is RequestCode.SEND_BATCH_MESSAGE
 
 
+@pytest.mark.proves("client.producer.batch")
 def test_a_batch_is_never_compressed() -> None:
     outgoing = batched(*(Message("t", b"a" * 5_000) for _ in range(3)))
     assert outgoing.sys_flag == 0
@@ -79,6 +80,7 @@ def test_an_empty_batch_is_refused() -> None:
         batched()
 
 
+@pytest.mark.proves("client.producer.batch")
 def test_a_batch_above_four_mib_names_its_size_and_the_fix() -> None:
     with pytest.raises(MessageInvalid, match=r"5 messages.*5000\d\d\d bytes.*send_many"):
         batched(*(Message("t", bytes(1_000_000)) for _ in range(5)))

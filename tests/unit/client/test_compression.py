@@ -28,6 +28,7 @@ def test_a_long_body_comes_back(kind: Compression) -> None:
     assert decompress(packed, flag) == body
 
 
+@pytest.mark.proves("client.producer.compression")
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_body_that_would_fill_the_memory_is_refused(
     kind: Compression, monkeypatch: pytest.MonkeyPatch

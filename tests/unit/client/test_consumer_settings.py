@@ -35,6 +35,7 @@ def test_every_option_ends_in_a_setting() -> None:
     assert set(PushOptions.__annotations__) <= known
 
 
+@pytest.mark.proves("client.consumers.progress")
 def test_progress_is_written_every_five_seconds_unless_told_otherwise() -> None:
     assert ConsumerSettings().persist_consumer_offset_interval_ms == 5_000
     assert PullSettings().auto_commit_interval_ms == 5_000
@@ -88,6 +89,7 @@ def test_the_time_for_a_message_may_be_a_part_of_a_minute() -> None:
             ConsumerSettings(consume_timeout_minutes=wrong)  # type: ignore[arg-type]
 
 
+@pytest.mark.proves("cli.small-rules.client-errors")
 def test_the_names_that_editors_offer_are_the_names_that_are_taken() -> None:
     for name in get_args(StartName):
         assert parse_consume_from_where(name)

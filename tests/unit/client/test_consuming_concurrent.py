@@ -72,6 +72,7 @@ def test_a_failed_message_is_sent_back_and_settled() -> None:
     run(main)
 
 
+@pytest.mark.proves("client.consumers.failed-send-back")
 def test_what_cannot_be_sent_back_is_handled_here_again_and_not_settled() -> None:
     async def main() -> None:
         setup = Setup()

@@ -231,6 +231,7 @@ async def try_to_the_end(setup: Setup) -> int:
     return tries
 
 
+@pytest.mark.proves("client.undecodable.orderly")
 def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter_where_retries_have_no_end() -> None:
     async def main() -> None:
         setup = endless()
@@ -241,6 +242,7 @@ def test_a_message_that_cannot_be_decoded_becomes_a_dead_letter_where_retries_ha
     run(main)
 
 
+@pytest.mark.proves("client.undecodable.orderly")
 def test_one_that_cannot_be_decoded_keeps_its_place_until_a_broker_takes_it() -> None:
     async def main() -> None:
         setup = endless()
@@ -256,6 +258,7 @@ def test_one_that_cannot_be_decoded_keeps_its_place_until_a_broker_takes_it() ->
     run(main)
 
 
+@pytest.mark.proves("client.undecodable.orderly")
 def test_a_broadcasting_member_passes_over_it_and_says_so(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
@@ -290,6 +293,7 @@ def test_what_a_handler_did_counts_if_nobody_else_had_the_queue() -> None:
     run(main)
 
 
+@pytest.mark.proves("client.failover.lock-end")
 def test_nothing_that_a_handler_did_counts_if_somebody_else_may_have_the_queue() -> None:
     async def main() -> None:
         setup = Setup(retries_max=0)

@@ -7,6 +7,7 @@ import pytest
 from contrail.client.dead_letters import origin_id, origin_topic, reason_of
 
 
+@pytest.mark.proves("house.folded.dead-letter-replays")
 @pytest.mark.parametrize(
     ("retries", "asked", "reason"),
     [
@@ -25,6 +26,7 @@ def test_the_limit_that_was_asked_for_counts_before_that_of_the_group(
     assert reason_of(properties, retries, 16) == reason
 
 
+@pytest.mark.proves("house.folded.dead-letter-replays")
 def test_the_note_of_a_proxy_counts_before_that_of_the_broker() -> None:
     by_broker = {"RETRY_TOPIC": "orders", "ORIGIN_MESSAGE_ID": "AB"}
     by_proxy = {"DLQ_ORIGIN_TOPIC": "bills", "DLQ_ORIGIN_MESSAGE_ID": "CD"}

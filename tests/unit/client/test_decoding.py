@@ -158,6 +158,7 @@ BAD_RECORDS: dict[str, bytes] = {
 }
 
 
+@pytest.mark.proves("client.undecodable.delivered")
 @pytest.mark.parametrize("bad", BAD_RECORDS.values(), ids=BAD_RECORDS)
 @pytest.mark.parametrize("host", [HOST_V4, HOST_V6], ids=["IPv4", "IPv6"])
 def test_one_bad_record_keeps_no_other_away(bad: bytes, host: bytes) -> None:

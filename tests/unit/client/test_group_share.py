@@ -244,6 +244,7 @@ async def until_shared(group: Group, count: int) -> None:
             await asyncio.sleep(0.001)
 
 
+@pytest.mark.proves("client.consumers.rebalance")
 def test_queues_are_shared_at_the_start_every_interval_and_when_asked(
     instance: FakeInstance,
 ) -> None:
@@ -318,6 +319,7 @@ def test_looking_at_what_is_stored_forgets_nothing_that_is_to_be_written(
     run(scenario())
 
 
+@pytest.mark.proves("client.consumers.progress")
 def test_progress_that_was_not_taken_is_written_the_next_time(instance: FakeInstance) -> None:
     async def scenario() -> None:
         offsets = RemoteOffsets(cast(ClientInstance, instance), "g")
@@ -388,6 +390,7 @@ def test_where_to_start_is_named_shortly_or_as_rocketmq_names_it() -> None:
         parse_consume_from_where("begin")
 
 
+@pytest.mark.proves("client.consumers.consume-from")
 def test_times_are_read_in_rocketmqs_form() -> None:
     moment = datetime(2024, 2, 29, 12, 30, 15)
     wanted_ms = int(moment.timestamp() * 1000)
@@ -407,6 +410,7 @@ def test_a_broker_is_asked_not_to_say_zero_for_a_new_group(instance: FakeInstanc
     assert (code, fields["setZeroIfNotFound"]) == (RequestCode.QUERY_CONSUMER_OFFSET, "false")
 
 
+@pytest.mark.proves("client.start.consume-from-where")
 @pytest.mark.parametrize(
     ("table", "stored"),
     [

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import re
 
+import pytest
+
 from contrail.client.identity import UniqueIds, build_client_id
 from contrail.client.settings import ClientSettings
 from contrail.model.message_id import decode_unique_id
 
 
+@pytest.mark.proves("client.shared.one-instance")
 def test_a_default_instance_is_named_after_process_and_moment() -> None:
     client_id = build_client_id(ClientSettings.of("n:1"), "10.0.0.7")
     assert re.fullmatch(rf"10\.0\.0\.7@{os.getpid()}#\d+", client_id)

@@ -12,6 +12,7 @@ NOW_MS = 1_000_000
 QUEUES = [MessageQueue("t", name, at) for name in ("a", "b") for at in range(2)]
 
 
+@pytest.mark.proves("client.producer.latency-fault")
 @pytest.mark.parametrize(
     ("latency_ms", "expected_ms"),
     [

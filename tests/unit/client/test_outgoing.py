@@ -67,6 +67,7 @@ def test_a_delay_becomes_the_property_brokers_know(
     assert prepared(**given).properties[name] == value
 
 
+@pytest.mark.proves("client.shared.errors")
 @pytest.mark.parametrize(
     ("given", "told"),
     [
@@ -145,6 +146,7 @@ def test_a_value_may_hold_what_ends_a_name() -> None:
     assert prepared(properties={"p": "a\x01b"}).properties["p"] == "a\x01b"
 
 
+@pytest.mark.proves("client.producer.compression")
 @pytest.mark.parametrize("kind", list(Compression))
 def test_a_body_from_four_kib_on_is_compressed(kind: Compression) -> None:
     rules = OutgoingRules(compression=kind)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -85,6 +86,7 @@ def test_a_lock_is_held_until_it_expires() -> None:
     assert not queue.holds_lock(1_001 + LOCK_EXPIRES_MS)
 
 
+@pytest.mark.proves("client.consumers.flow-control")
 def test_a_queue_is_pulled_until_it_holds_too_many_messages_bytes_or_places() -> None:
     queue = holding(0, 1, 9)
     assert hold_reason(queue, FlowLimits(3, 30, 9)) is None

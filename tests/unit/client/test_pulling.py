@@ -233,6 +233,7 @@ QUEUES = st.dictionaries(
 )
 
 
+@pytest.mark.proves("client.undecodable.delivered")
 @given(QUEUES, st.integers(1, 8))
 def test_whatever_is_spoiled_all_others_arrive_once_and_in_place(
     kinds: dict[int, str], count_max: int

@@ -22,6 +22,7 @@ def queues(*names: str, count: int = 4) -> list[MessageQueue]:
     return [MessageQueue("t", name, at) for name in names for at in range(count)]
 
 
+@pytest.mark.proves("client.producer.sharding-keys")
 @pytest.mark.parametrize(
     ("argument", "expected"),
     [

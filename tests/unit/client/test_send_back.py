@@ -101,6 +101,7 @@ def test_the_first_id_and_a_chosen_delay_are_kept() -> None:
     assert (sent.properties["ORIGIN_MESSAGE_ID"], sent.properties["DELAY"]) == ("first", "9")
 
 
+@pytest.mark.proves("client.undecodable.orderly")
 @pytest.mark.parametrize("retries_max", [0, 16, RETRIES_WITHOUT_END])
 def test_a_dead_letter_sent_anew_has_been_retried_more_often_than_allowed(
     retries_max: int,
@@ -114,6 +115,7 @@ def test_a_dead_letter_sent_anew_has_been_retried_more_often_than_allowed(
     assert 0 <= sent.max_reconsume_times < sent.reconsume_times == 3
 
 
+@pytest.mark.proves("client.consumers.failed-send-back")
 def test_when_nobody_takes_it_the_caller_is_told() -> None:
     setup = Setup()
     setup.instance.is_down = setup.sender.is_down = True

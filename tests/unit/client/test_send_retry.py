@@ -46,6 +46,7 @@ def test_a_refused_topic_of_the_system_is_not_sent_to_another_broker() -> None:
     assert SendCourse("orders", rules()).failed("broker-a", refusal, 1) is Next.OTHER_BROKER
 
 
+@pytest.mark.proves("client.shared.errors")
 def test_a_failed_send_lists_every_attempt() -> None:
     course = SendCourse("orders", rules())
     course.failed("broker-a", CallFailed("10.0.0.1:10911 cannot be reached: refused"), 3)

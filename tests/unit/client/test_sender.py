@@ -237,6 +237,7 @@ def test_stored_but_not_as_configured_is_a_receipt(code: int, status: SendStatus
     assert len(asked(instance)) == 1
 
 
+@pytest.mark.proves("client.producer.retries")
 def test_stored_but_not_as_configured_is_tried_on_another_broker_when_asked_for() -> None:
     instance = FakeInstance("a", "b")
     fail_everywhere(instance, 10, 0)
@@ -247,6 +248,7 @@ def test_stored_but_not_as_configured_is_tried_on_another_broker_when_asked_for(
     assert run(sending.send(outgoing())).status is SendStatus.SLAVE_NOT_AVAILABLE
 
 
+@pytest.mark.proves("client.producer.retries")
 @pytest.mark.parametrize("failure", [1, 2, 14, 16, 17, 204, 205, CallFailed("gone")])
 def test_a_synchronous_send_is_tried_on_the_other_broker(failure: Answer) -> None:
     instance = FakeInstance("a", "b")
@@ -276,6 +278,7 @@ def test_an_answer_that_no_other_broker_would_better_is_final() -> None:
     assert len(asked(instance)) == 1
 
 
+@pytest.mark.proves("client.producer.retries")
 def test_an_asynchronous_send_stays_on_its_broker() -> None:
     instance = FakeInstance("a", "b")
     fail_everywhere(instance, CallFailed("gone"), CallFailed("gone"))
@@ -313,6 +316,7 @@ def test_a_broker_that_cannot_be_reached_is_passed_over() -> None:
     assert asked(instance) == ["b"] * 8
 
 
+@pytest.mark.proves("client.producer.timeouts")
 def test_no_answer_in_time_says_that_the_message_may_be_stored() -> None:
     instance = FakeInstance("a", "b")
     fail_everywhere(instance, *[CallTimedOut("a:10911 did not answer")] * 3)
@@ -320,6 +324,7 @@ def test_no_answer_in_time_says_that_the_message_may_be_stored() -> None:
     assert isinstance(error, SendTimedOut)
 
 
+@pytest.mark.proves("client.producer.timeouts")
 def test_no_attempt_begins_after_the_time_is_over() -> None:
     instance = FakeInstance("a", "b")
     fail_everywhere(instance, *[CallFailed("gone")] * 3)
@@ -379,6 +384,7 @@ def test_queues_take_turns() -> None:
     assert asked(instance) == ["a"] * 4 + ["b"] * 4
 
 
+@pytest.mark.proves("client.producer.latency-fault")
 @pytest.mark.parametrize("failure", [14, CallTimedOut("it hangs")])
 def test_a_broker_that_failed_is_avoided_when_latency_faults_are_on(failure: Answer) -> None:
     instance = FakeInstance("a", "b")
@@ -463,6 +469,7 @@ def test_an_answer_that_does_not_say_where_is_no_receipt() -> None:
     assert "did not say where" in str(error)
 
 
+@pytest.mark.proves("client.producer.back-pressure")
 def test_too_much_under_way_is_refused_after_the_time_is_over() -> None:
     instance = FakeInstance("a")
     instance.broker("a").script = deque([None])
@@ -484,6 +491,7 @@ def test_too_much_under_way_is_refused_after_the_time_is_over() -> None:
     run(send())
 
 
+@pytest.mark.proves("client.producer.retries")
 def test_one_way_is_sent_once_and_answers_nothing() -> None:
     instance = FakeInstance("a")
     assert run(sender(instance).send_oneway(outgoing())) is None

@@ -129,6 +129,7 @@ def test_a_crc_name_glued_to_the_value_before_it_is_no_record_crc() -> None:
     assert scan(log_of([glued]), record_crc=2)[1] == REASON_BAD_RECORD_CRC
 
 
+@pytest.mark.proves("store.log.checksums")
 def test_a_client_cannot_make_a_stored_record_look_damaged() -> None:
     forged = MESSAGE._replace(properties=b"a\x01b\x02__CRC32#\x010123456789\x02")
     for record_crc in (False, True):

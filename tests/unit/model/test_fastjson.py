@@ -203,6 +203,7 @@ def test_a_number_that_is_no_64_bit_integer_is_refused(value: JsonValue) -> None
         Fields({"n": value}, "doc").integer("n", 0)
 
 
+@pytest.mark.proves("broker.slices.sliced")
 def test_what_strangers_send_is_standard_json_unless_it_is_short() -> None:
     """The tolerant parser takes thirty times as long, and other requests wait for it."""
     for many in ("'x'," * 3000, "{1:2}," * 1000):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from contrail.model.shown import shown
 
 
@@ -10,6 +12,7 @@ def test_a_short_value_is_its_repr() -> None:
         assert shown(value) == repr(value)
 
 
+@pytest.mark.proves("cli.small-rules.client-errors")
 def test_a_long_value_is_cut_and_its_length_told() -> None:
     text = shown("x" * 20_000)
     assert text == "'" + "x" * 95 + "… (20002 characters)"

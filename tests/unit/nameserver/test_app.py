@@ -35,6 +35,7 @@ def register(nameserver: NameServer, peer: FakePeer) -> None:
     assert set(nameserver.tables.cluster_info().brokers) == {"broker-a"}
 
 
+@pytest.mark.proves("nameserver.routes.eviction")
 def test_a_silent_broker_is_evicted_by_the_clock_and_its_connection_closed() -> None:
     clock, peer = ManualClock(), FakePeer()
     nameserver = NameServer(config(), clock=clock)
@@ -48,6 +49,7 @@ def test_a_silent_broker_is_evicted_by_the_clock_and_its_connection_closed() -> 
     assert nameserver.tables.cluster_info().brokers == {}
 
 
+@pytest.mark.proves("nameserver.routes.closed-connection")
 def test_a_broker_whose_connection_closes_is_gone_at_once() -> None:
     peer = FakePeer()
     nameserver = NameServer(config(), clock=ManualClock())

@@ -145,6 +145,7 @@ def test_every_code_of_a_nameserver_has_a_handler(nameserver: Nameserver) -> Non
     ]  # fmt: skip
 
 
+@pytest.mark.proves("nameserver.routes.body-forms")
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_registration_is_taken_in_both_forms_and_checked(
     nameserver: Nameserver, compressed: bool
@@ -184,6 +185,7 @@ def test_the_heartbeat_timeout_of_the_header_is_kept(nameserver: Nameserver) -> 
     assert len(nameserver.tables.expire(nameserver.clock.now_ms() + 1001)) == 1
 
 
+@pytest.mark.proves("nameserver.routes.order-config")
 def test_a_registering_broker_is_told_the_order_config_unless_that_is_off() -> None:
     nameserver = Nameserver()
     assert nameserver.register().body == b""
@@ -200,6 +202,7 @@ def test_missing_topics_go_with_a_registration_when_the_setting_says_so() -> Non
     assert nameserver.tables.topics.topics() == {"t1"}
 
 
+@pytest.mark.proves("nameserver.routes.data-version")
 def test_a_data_version_question_says_whether_to_register_and_counts_as_a_heartbeat(
     nameserver: Nameserver,
 ) -> None:
@@ -225,6 +228,7 @@ def test_a_heartbeat_keeps_a_broker_alive(nameserver: Nameserver) -> None:
     assert nameserver.tables.expire(nameserver.clock.now_ms() + 120_000) == []
 
 
+@pytest.mark.proves("nameserver.routes.unregister")
 def test_an_unregistered_broker_is_gone_at_once(nameserver: Nameserver) -> None:
     nameserver.register()
     assert nameserver.ask(RequestCode.UNREGISTER_BROKER, brokerId="0", **BROKER) == Response()
@@ -250,6 +254,7 @@ def test_the_members_of_a_broker_name_are_listed(nameserver: Nameserver) -> None
     assert answer.body == expected.encode()
 
 
+@pytest.mark.proves("nameserver.routes.json-styles")
 @pytest.mark.parametrize(
     ("version", "fields", "is_strict"),
     [
@@ -274,12 +279,14 @@ def test_a_route_is_written_in_the_style_its_reader_wants(
     assert TopicRouteData.decode(answer.body).brokers[0].zone == "z"
 
 
+@pytest.mark.proves("nameserver.routes.zones")
 def test_a_zone_sees_no_brokers_of_another(nameserver: Nameserver) -> None:
     nameserver.register(__ZONE_NAME="z")
     route = nameserver.route(__ZONE_MODE="true", __ZONE_NAME="elsewhere")
     assert (route.brokers, route.queues) == ((), ())
 
 
+@pytest.mark.proves("nameserver.routes.order-config")
 def test_the_order_config_is_in_routes_only_when_that_is_on() -> None:
     nameserver = Nameserver()
     nameserver.register()
@@ -309,6 +316,7 @@ def test_an_acting_master_is_shown_when_that_is_on() -> None:
     assert nameserver.route().brokers[0].acting_master_enabled
 
 
+@pytest.mark.proves("nameserver.routes.cluster-info")
 def test_cluster_info_has_unquoted_ids_for_every_version(nameserver: Nameserver) -> None:
     nameserver.register()
     body = nameserver.ask(RequestCode.GET_BROKER_CLUSTER_INFO).body
@@ -317,6 +325,7 @@ def test_cluster_info_has_unquoted_ids_for_every_version(nameserver: Nameserver)
     assert ClusterInfo.decode(body).clusters == {"C": frozenset({"broker-a"})}
 
 
+@pytest.mark.proves("nameserver.routes.write-permission")
 def test_write_permission_is_taken_and_given_back(nameserver: Nameserver) -> None:
     nameserver.register()
     wiped = nameserver.ask(RequestCode.WIPE_WRITE_PERM_OF_BROKER, brokerName="broker-a")
@@ -327,6 +336,7 @@ def test_write_permission_is_taken_and_given_back(nameserver: Nameserver) -> Non
     assert nameserver.route().queues[0].perm == 6
 
 
+@pytest.mark.proves("nameserver.routes.topic-lists")
 def test_topic_lists_answer_by_cluster_and_by_unit(nameserver: Nameserver) -> None:
     nameserver.register()
     everything = frozenset(TOPICS)
@@ -338,6 +348,7 @@ def test_topic_lists_answer_by_cluster_and_by_unit(nameserver: Nameserver) -> No
     assert nameserver.topics(RequestCode.GET_HAS_UNIT_SUB_UNUNIT_TOPIC_LIST) == {"sub"}
 
 
+@pytest.mark.proves("nameserver.routes.topic-lists")
 def test_system_topics_are_the_names_of_clusters_and_brokers(nameserver: Nameserver) -> None:
     empty = nameserver.ask(RequestCode.GET_SYSTEM_TOPIC_LIST_FROM_NS).body
     assert empty == b'{"topicList":[]}'
@@ -372,6 +383,7 @@ def test_a_topic_is_deleted_on_request(nameserver: Nameserver) -> None:
     assert nameserver.tables.topics.topics() == {"unit", "both"}
 
 
+@pytest.mark.proves("nameserver.routes.kv-config")
 def test_kv_values_are_saved_before_they_are_acknowledged(nameserver: Nameserver) -> None:
     entry = {"namespace": "n", "key": "k"}
     assert nameserver.ask(RequestCode.PUT_KV_CONFIG, value="v", **entry) == Response()
@@ -415,6 +427,7 @@ def test_settings_are_shown_changed_and_saved(nameserver: Nameserver) -> None:
     assert nameserver.settings_saver.saved == [b"[('orderMessageEnable', 'true')]"]
 
 
+@pytest.mark.proves("nameserver.routes.settings")
 def test_a_forbidden_setting_changes_nothing(nameserver: Nameserver) -> None:
     refusal = nameserver.refusal(
         RequestCode.UPDATE_NAMESRV_CONFIG, b"orderMessageEnable=true\nkvConfigPath=/etc/passwd\n"

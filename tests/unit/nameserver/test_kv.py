@@ -11,6 +11,7 @@ from contrail.nameserver.state.kv import KvTable, decode_kv
 from contrail.protocol.codes import ResponseCode
 
 
+@pytest.mark.proves("nameserver.routes.kv-config")
 def test_values_are_kept_by_namespace_and_key() -> None:
     table = KvTable()
     table.put("n", "k", "1")
@@ -41,6 +42,7 @@ def test_a_full_table_takes_only_new_values_for_known_keys(
     assert table.namespace("m") is None
 
 
+@pytest.mark.proves("nameserver.routes.kv-config")
 def test_the_file_is_rocketmqs_and_reads_back() -> None:
     table = KvTable()
     table.put("ORDER_TOPIC_CONFIG", "t", "broker-a:4")
@@ -69,6 +71,7 @@ def test_entries_that_break_their_rule_are_handed_back_and_the_others_read() -> 
     ]
 
 
+@pytest.mark.proves("broker.tables.refused-entries")
 @pytest.mark.parametrize(
     ("namespace", "key", "value"),
     [

@@ -48,6 +48,7 @@ def peer() -> FakePeer:
     return FakePeer()
 
 
+@pytest.mark.proves("nameserver.routes.tables")
 def test_a_registered_broker_is_in_routes_and_in_its_cluster(
     tables: RouteTables, peer: FakePeer
 ) -> None:
@@ -131,6 +132,7 @@ def test_a_full_table_takes_only_brokers_it_knows(
         tables.register(broker(name="broker-b", address="10.0.0.2:1"), peer, NOW)
 
 
+@pytest.mark.proves("nameserver.routes.data-version")
 def test_unchanged_topics_are_not_applied_again_so_a_wiped_permission_stays(
     tables: RouteTables, peer: FakePeer
 ) -> None:
@@ -143,6 +145,7 @@ def test_unchanged_topics_are_not_applied_again_so_a_wiped_permission_stays(
     assert tables.topics.of_topic("t1")[0].perm == 6
 
 
+@pytest.mark.proves("nameserver.routes.write-permission")
 def test_write_permission_is_given_as_read_and_write(tables: RouteTables, peer: FakePeer) -> None:
     tables.register(replace(broker(), body=body("t1", "t2", perm=1)), peer, NOW)
     assert in_one_go(tables.topics.adding_write("broker-a")) == 2
@@ -175,6 +178,7 @@ def test_topics_missing_from_a_registration_stay_unless_asked_otherwise(
     assert tables.topics.topics() == {"t2", "t9"}
 
 
+@pytest.mark.proves("nameserver.routes.eviction")
 def test_a_silent_broker_is_evicted_after_the_time_it_announced(
     tables: RouteTables, peer: FakePeer
 ) -> None:
@@ -190,6 +194,7 @@ def test_a_silent_broker_is_evicted_after_the_time_it_announced(
     assert tables.topics.topics() == frozenset()
 
 
+@pytest.mark.proves("nameserver.routes.eviction")
 def test_a_sign_of_life_postpones_the_eviction(tables: RouteTables, peer: FakePeer) -> None:
     tables.register(broker(), peer, NOW)
     tables.heard(broker().key, NOW + 60_000)
@@ -240,6 +245,7 @@ def test_unregistering_the_last_address_of_a_name_removes_its_queues(
     assert not tables.unregister(broker().key, "broker-a")
 
 
+@pytest.mark.proves("nameserver.routes.tables")
 def test_two_brokers_share_a_topic_and_one_leaving_keeps_the_other(
     tables: RouteTables, peer: FakePeer
 ) -> None:
@@ -275,6 +281,7 @@ def test_a_topic_is_added_only_for_known_brokers(tables: RouteTables, peer: Fake
     assert tables.route("new") is not None
 
 
+@pytest.mark.proves("nameserver.routes.queue-mapping")
 def test_mappings_of_static_topics_and_filter_servers_are_part_of_the_route(
     tables: RouteTables, peer: FakePeer
 ) -> None:
@@ -326,6 +333,7 @@ def test_no_slave_is_shown_as_master_while_queues_are_writable_or_brokers_disall
     assert present_acting_masters(route) == route
 
 
+@pytest.mark.proves("nameserver.routes.zones")
 def test_a_zone_keeps_its_own_brokers_and_those_without_a_master(
     tables: RouteTables, peer: FakePeer
 ) -> None:

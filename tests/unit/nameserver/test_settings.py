@@ -53,6 +53,7 @@ def settings() -> RuntimeSettings:
     )
 
 
+@pytest.mark.proves("nameserver.routes.settings")
 @pytest.mark.parametrize("name", sorted(CHANGEABLE))
 def test_every_changeable_setting_changes(settings: RuntimeSettings, name: str) -> None:
     old = settings.config.to_properties()[name]
@@ -61,6 +62,7 @@ def test_every_changeable_setting_changes(settings: RuntimeSettings, name: str) 
     assert settings.config.to_properties()[name] == new
 
 
+@pytest.mark.proves("nameserver.routes.settings")
 @pytest.mark.parametrize(
     "name",
     [

@@ -67,6 +67,7 @@ def test_records_become_the_rows_that_a_client_would_show(
     assert decoded(engine, log) == expected_rows(log)
 
 
+@pytest.mark.proves("spark.source.arrow", "spark.clusters.codecs")
 @engines
 @pytest.mark.parametrize("kind", list(Compression))
 def test_bodies_are_inflated_unless_they_are_wanted_raw(engine: str, kind: Compression) -> None:
@@ -97,6 +98,7 @@ UNDECODABLE = [
 ]
 
 
+@pytest.mark.proves("client.undecodable.spark")
 @engines
 @pytest.mark.parametrize("message", UNDECODABLE)
 def test_a_record_that_cannot_be_decoded_is_a_row_with_its_body_as_stored(
@@ -259,6 +261,7 @@ def test_topics_are_read_for_choosing_rows() -> None:
     assert seen.numbers["queueOffset"].tolist() == [0, 1]
 
 
+@pytest.mark.proves("house.folded.arrow-engines", "spark.source.arrow")
 @pytest.mark.parametrize("is_compiled", [True, False])
 def test_without_the_compiled_kernel_python_takes_over_and_says_so_once(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, is_compiled: bool

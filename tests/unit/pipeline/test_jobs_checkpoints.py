@@ -11,6 +11,7 @@ from contrail.errors import OptionInvalid, StateFileDamaged
 from contrail.pipeline.jobs.checkpoints import Checkpoint, differences, look
 
 
+@pytest.mark.proves("spark.jobs.commands")
 def test_the_same_job_with_the_same_settings_goes_on(tmp_path: Path) -> None:
     folder = tmp_path / "point"
     first = Checkpoint(folder)
@@ -63,6 +64,7 @@ def test_nothing_is_written_before_the_claim(tmp_path: Path) -> None:
     assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.proves("spark.migration.dry-run-refusals")
 def test_a_look_tells_the_notes_and_refuses_what_a_claim_would(tmp_path: Path) -> None:
     claimed = Checkpoint(tmp_path / "a")
     claimed.claim("migrate", {"topic": "orders"})

@@ -67,6 +67,7 @@ def ended(work: Callable[[], None]) -> int:
     return exit_.value.exit_code
 
 
+@pytest.mark.proves("spark.jobs.commands")
 def test_a_missing_spark_is_one_line_with_the_command_that_installs_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

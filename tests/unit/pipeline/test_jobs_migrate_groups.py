@@ -130,6 +130,7 @@ def step_count(folder: Path) -> int:
     return steps.count
 
 
+@pytest.mark.proves("spark.migration.unknown-groups")
 def test_every_broker_of_the_target_knows_a_group_before_any_offset_is_set(tmp_path: Path) -> None:
     target = Cluster(Steps())
     moved(target, tmp_path)
@@ -144,6 +145,7 @@ def test_every_broker_of_the_target_knows_a_group_before_any_offset_is_set(tmp_p
         }
 
 
+@pytest.mark.proves("spark.migration.unknown-groups")
 def test_a_run_that_ends_at_any_step_is_finished_by_the_next_and_sets_nothing_back(
     tmp_path: Path,
 ) -> None:

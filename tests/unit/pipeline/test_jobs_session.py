@@ -77,6 +77,7 @@ def test_a_master_is_taken_as_it_is(builder: Builder) -> None:
     assert "spark.driver.host" not in builder.settings
 
 
+@pytest.mark.proves("spark.clusters.masters")
 def test_executors_of_a_master_take_the_python_of_their_packed_environment(
     builder: Builder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

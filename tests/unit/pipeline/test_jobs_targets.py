@@ -17,6 +17,7 @@ CLOSED = [
 OPEN_OF_THE_SYSTEM = ["BenchmarkTest", "RMQ_SYS_TRACE_TOPIC"]
 
 
+@pytest.mark.proves("spark.migration.dry-run-refusals")
 @pytest.mark.parametrize("is_there", [True, False])
 @pytest.mark.parametrize("topic", CLOSED)
 def test_a_closed_topic_of_the_system_is_no_target(topic: str, is_there: bool) -> None:

@@ -99,6 +99,7 @@ def test_a_place_by_queue_names_every_queue_and_no_other() -> None:
         check_place(other, RANGES)
 
 
+@pytest.mark.proves("spark.source.admission")
 @given(lagging(), st.integers(1, 3000))
 def test_a_share_is_all_that_is_allowed_and_no_more(
     places: tuple[dict[QueueKey, int], dict[QueueKey, int]], count_max: int
@@ -160,6 +161,7 @@ def test_a_queue_of_a_broker_that_is_away_is_read_as_it_was_planned() -> None:
     assert ranges_to_read({A0: 20}, {A0: 90}, {}) == ([Slice(A0, 20, 90)], [])
 
 
+@pytest.mark.proves("spark.source.data-loss")
 @pytest.mark.parametrize(
     ("start", "end", "slices", "loss"),
     [
@@ -175,6 +177,7 @@ def test_what_is_gone_is_cut_off_and_told(
     assert ranges_to_read({A0: start}, {A0: end}, RANGES) == (slices, [f"orders broker-a:0 {loss}"])
 
 
+@pytest.mark.proves("spark.source.progress")
 def test_lag_is_what_comes_after_the_place() -> None:
     assert lag_by_queue({A0: 90, A1: 50}, RANGES) == {A0: 10, A1: 0, B0: 0}
 

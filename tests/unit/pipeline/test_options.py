@@ -69,6 +69,7 @@ def test_headers_is_another_name_of_properties() -> None:
         batch(includeHeaders="true", includeProperties="false")
 
 
+@pytest.mark.proves("spark.source.options")
 @pytest.mark.parametrize(
     ("wrong", "meant"),
     [
@@ -123,6 +124,7 @@ def test_the_password_of_a_key_is_not_shown() -> None:
     assert "hunter2" not in repr(settings)
 
 
+@pytest.mark.proves("spark.source.options")
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -184,6 +186,7 @@ def test_a_default_written_out_contradicts_nothing() -> None:
     assert stream(endingOffsets="latest", pushdown="false", maxTriggerDelay="15m") == stream()
 
 
+@pytest.mark.proves("spark.source.start-and-end")
 def test_the_starting_place_is_a_time_for_all_then_times_by_queue_then_offsets() -> None:
     by_offset = {"startingOffsets": '{"t": {"b:0": 5, "b:1": -2}}'}
     by_time = {"startingOffsetsByTimestamp": '{"t": {"b:0": 1000}}'}
@@ -267,6 +270,7 @@ def test_the_tables_share_no_name() -> None:
     assert len({name.lower() for name in names}) == len(names)
 
 
+@pytest.mark.proves("spark.clusters.offsets-order")
 @pytest.mark.parametrize(
     ("given", "told"),
     [

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ def test_never_more_go_than_the_rate_allows(rate: int, sends: list[tuple[int, fl
         now_s += pause_s
 
 
+@pytest.mark.proves("house.folded.dead-letter-replays")
 def test_a_pause_is_not_made_up_for() -> None:
     pacer = Pacer(10, 0.0)
     assert pacer.wait_s(10, 0.0) == 0

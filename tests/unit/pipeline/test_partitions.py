@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -39,6 +40,7 @@ def test_there_are_no_more_partitions_than_records() -> None:
     assert lengths(plan_partitions(slices(2, 1), min_partitions=50)) == [1, 1, 1]
 
 
+@pytest.mark.proves("spark.source.partitions")
 @given(
     st.lists(st.integers(0, 500), max_size=6),
     st.none() | st.integers(1, 40),

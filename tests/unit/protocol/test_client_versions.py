@@ -7,6 +7,7 @@ import pytest
 from contrail.protocol.client_versions import client_version_name
 
 
+@pytest.mark.proves("house.folded.mqadmin-facts")
 @pytest.mark.parametrize(
     ("version", "name"),
     [

@@ -13,16 +13,19 @@ from contrail.protocol.codes import (
 )
 
 
+@pytest.mark.proves("wire.frames.codes-by-class")
 def test_every_request_code_has_exactly_one_class() -> None:
     assert set(CODE_CLASSES) == set(RequestCode)
     assert len(RequestCode) == 178
 
 
+@pytest.mark.proves("wire.frames.codes-by-name")
 def test_no_code_has_two_names() -> None:
     for kind in (RequestCode, ResponseCode):
         assert len(kind.__members__) == len(set(kind))
 
 
+@pytest.mark.proves("wire.frames.codes-by-class")
 @pytest.mark.parametrize(
     ("code", "expected"),
     [

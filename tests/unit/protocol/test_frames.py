@@ -48,6 +48,7 @@ def test_a_failed_decoder_goes_with_its_connection_and_not_with_the_collector(
     assert watched() is None
 
 
+@pytest.mark.proves("broker.fast.switch")
 def test_a_decoder_that_decodes_all_gives_requests_however_they_are_cut() -> None:
     pull = Request(11, 1, {"topic": "a", "queueId": "0"})
     send = Request(310, 2, {"b": "a", "i": "UNIQ_KEY\x011\x02"}, b"body")

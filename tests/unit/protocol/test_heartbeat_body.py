@@ -44,6 +44,7 @@ def test_a_java_heartbeat_is_read() -> None:
     assert consumer.subscriptions[0].tags == {"TagA"}
 
 
+@pytest.mark.proves("wire.frames.numeric-enums")
 def test_enums_are_read_by_number_as_the_cpp_client_writes_them() -> None:
     (consumer,) = decode_heartbeat(CPP, now_ms=1).consumers
     assert consumer.consume_type is ConsumeType.CONSUME_ACTIVELY

@@ -34,6 +34,7 @@ def test_keys_are_sorted_and_nulls_left_out() -> None:
     assert encode_body({"b": 1, "a": None, "A": True}) == b'{"A":true,"b":1}'
 
 
+@pytest.mark.proves("wire.frames.old-java")
 def test_numbers_as_keys_lose_their_quotes_unless_the_style_is_strict() -> None:
     table = {10: "c", 2: "b", 0: "a"}
     assert encode_body(table) == b'{0:"a",2:"b",10:"c"}'
@@ -103,6 +104,7 @@ def without_nulls(value: object) -> object:
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
+@pytest.mark.proves("wire.frames.object-keys")
 def test_a_queue_key_is_read_raw_and_quoted() -> None:
     text = '{"brokerName":"broker-a","queueId":3,"topic":"orders"}'
     raw = loads(b"{" + text.encode() + b":1}")

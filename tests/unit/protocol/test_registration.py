@@ -43,6 +43,7 @@ def test_the_plain_form_is_the_json_that_brokers_send() -> None:
     )
 
 
+@pytest.mark.proves("nameserver.routes.body-forms")
 @pytest.mark.parametrize("compressed", [False, True])
 def test_a_registration_survives_either_form(compressed: bool) -> None:
     encoded = BODY.encode(compressed=compressed)
@@ -88,6 +89,7 @@ def test_the_checksum_has_31_bits() -> None:
     assert body_crc32(b"123456789") == 0x4BF43926
 
 
+@pytest.mark.proves("wire.server.inflated-bodies")
 def test_a_body_that_inflates_too_far_is_refused_before_it_is_held(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,6 +25,7 @@ QUEUES = (
 )
 
 
+@pytest.mark.proves("wire.frames.old-java")
 def test_a_route_has_unquoted_ids_for_old_clients_and_quoted_ones_for_new() -> None:
     common = (
         b'"brokerName":"broker-a","cluster":"C","enableActingMaster":false}],'

@@ -84,6 +84,7 @@ def test_changes_during_a_write_share_the_next_and_know_of_each_other() -> None:
     assert table.told == ["a: None", "a: None", "b: None", "a: None"]
 
 
+@pytest.mark.proves("broker.durable.answered-after")
 def test_a_failed_write_leaves_the_table_as_it_was_and_the_next_without_the_change() -> None:
     table = Table()
     table.put("a", 1)

@@ -50,6 +50,7 @@ def test_without_control_groups_the_machine_counts(tmp_path: Path) -> None:
     assert memory_bytes(proc=tmp_path / "none", cgroups=tmp_path) == PHYSICAL
 
 
+@pytest.mark.proves("broker.edges.unknown-clients")
 @pytest.mark.parametrize(
     ("memory", "share"), [(1 << 30, 128 << 20), (16 << 30, 1 << 30), (4 << 30, 512 << 20)]
 )

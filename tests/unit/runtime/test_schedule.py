@@ -84,6 +84,7 @@ def test_without_jobs_there_is_no_hurry() -> None:
     assert Schedule(0).due_in_ms(0) == 1000
 
 
+@pytest.mark.proves("broker.edges.monotonic-waits")
 def test_a_wait_is_over_by_its_own_clock_whatever_the_wall_clock_says() -> None:
     schedule, ran, left_ms = Schedule(0), [], [70]
     schedule.when_over(lambda: left_ms[0], ran.append, name="a wait")

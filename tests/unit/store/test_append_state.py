@@ -29,6 +29,7 @@ def test_a_run_that_fits_goes_to_the_end_of_the_log_in_one_piece() -> None:
     assert [chunk.blank_at for chunk in plan.chunks] == [None]
 
 
+@pytest.mark.proves("store.log.runs")
 def test_a_plan_changes_nothing_until_it_is_committed() -> None:
     state = AppendState(segment_bytes=SEGMENT, physical_end=0)
     plan = state.plan_append([draft()], [200])
@@ -90,6 +91,7 @@ def test_a_deleted_topic_starts_again_at_zero() -> None:
     assert state.next_offset(b"other", 0) == 4
 
 
+@pytest.mark.proves("store.log.blank-record")
 @given(
     sizes=st.lists(st.integers(91, SEGMENT - BLANK_RECORD_BYTES), min_size=1, max_size=40),
     start=st.integers(0, 3 * SEGMENT),

@@ -7,6 +7,7 @@ import pytest
 from contrail.store.state.flush import Rounds, is_due
 
 
+@pytest.mark.proves("store.files.async-flush")
 @pytest.mark.parametrize(
     ("done", "written", "due"),
     [
@@ -26,6 +27,7 @@ def test_a_thorough_round_takes_a_single_byte_but_not_none() -> None:
     assert not is_due(11, 11, pages_min=4, thorough=True)
 
 
+@pytest.mark.proves("store.files.async-flush")
 def test_thorough_rounds_come_once_an_interval() -> None:
     rounds = Rounds(10_000, now_ms=0)
     assert [rounds.is_thorough(now) for now in (9_999, 10_000, 10_001, 20_000)] == [

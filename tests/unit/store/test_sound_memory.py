@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from contrail.store.config import StoreConfig
 from contrail.store.state.sound_memory import SoundMemory
 
@@ -75,6 +77,7 @@ def test_what_was_written_while_nobody_looked_is_not_sound() -> None:
     assert sound.is_sound(9000, 100, hours_later_ms)
 
 
+@pytest.mark.proves("broker.edges.sound-for")
 def test_durability_tells_of_the_minute() -> None:
     """What reads promise has this one limit; the page that makes the promise names it."""
     page = Path(__file__).parents[3] / "docs" / "design" / "durability.md"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -29,6 +30,7 @@ def test_lower_is_the_first_message_at_or_after_the_time(
     assert found == (later[0] if later else queue_offset_max)
 
 
+@pytest.mark.proves("store.queues.search-by-time")
 @given(case=times_and_time, queue_offset_min=st.integers(0, 1000))
 def test_upper_is_the_last_message_at_or_before_the_time(
     case: tuple[list[int], int], queue_offset_min: int

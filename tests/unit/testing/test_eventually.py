@@ -25,6 +25,7 @@ async def later(value: Any) -> Any:
 WAYS = pytest.mark.parametrize("wait", [eventually, awaited], ids=["blocking", "async"])
 
 
+@pytest.mark.proves("house.tests.eventually")
 @WAYS
 def test_the_first_true_result_is_returned(wait: Any) -> None:
     results = iter([0, [], "", "here", "too late"])
@@ -37,6 +38,7 @@ def test_a_coroutine_function_is_awaited() -> None:
     assert awaited(lambda: later(next(results)), pause_s=0) == 7
 
 
+@pytest.mark.proves("house.tests.eventually")
 @WAYS
 def test_what_does_not_come_is_named(wait: Any) -> None:
     with pytest.raises(AssertionError, match=r"^not within 0 s: the route$"):

@@ -87,6 +87,7 @@ def test_this_host_is_loopback_and_what_its_interfaces_have() -> None:
     assert not any(map(is_this_host, strangers))
 
 
+@pytest.mark.proves("broker.edges.unknown-clients")
 def test_an_address_that_may_be_bound_is_not_this_hosts_for_that(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

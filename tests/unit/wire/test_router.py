@@ -56,6 +56,7 @@ def test_every_code_of_the_table_is_taken_from_this_host() -> None:
     assert {code_of(router, code) for code in RequestCode} == {0}
 
 
+@pytest.mark.proves("wire.server.strangers")
 @pytest.mark.parametrize("code", list(RequestCode))
 def test_from_elsewhere_only_data_is_taken(code: RequestCode) -> None:
     router = router_with(served)
@@ -64,6 +65,7 @@ def test_from_elsewhere_only_data_is_taken(code: RequestCode) -> None:
     assert code_of(router, code, "192.0.2.7") == expected
 
 
+@pytest.mark.proves("wire.server.strangers")
 def test_brokers_of_listed_networks_may_register_and_not_administer() -> None:
     router = router_with(served, cluster_networks=parse_networks("10.1.0.0/16; 2001:db8::/32"))
     assert code_of(router, CLUSTER, "10.1.2.3") == 0
@@ -79,6 +81,7 @@ def test_a_list_of_networks_that_is_none_is_refused() -> None:
         parse_networks("10.0.0.0/8,nowhere")
 
 
+@pytest.mark.proves("wire.frames.unknown-codes")
 @pytest.mark.parametrize("address", ["127.0.0.1", "192.0.2.7"])
 @pytest.mark.parametrize("code", [-1, 9, 54_321, 2_000_000_000])
 def test_an_unknown_code_is_answered_as_not_supported(code: int, address: str) -> None:
@@ -88,6 +91,7 @@ def test_an_unknown_code_is_answered_as_not_supported(code: int, address: str) -
     assert str(code) in (found.remark or "")
 
 
+@pytest.mark.proves("wire.frames.codes-by-name")
 def test_a_known_code_without_a_handler_is_named_in_the_answer() -> None:
     found = asked(RequestRouter({}), Request(RequestCode.POP_MESSAGE, 1, {}))
     assert found is not None and found.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
@@ -181,6 +185,7 @@ def test_a_request_that_its_handler_answers_itself_is_not_remembered() -> None:
     assert [(kind.is_held, sum(counts)) for kind, counts, _ in times.rows()] == [(False, 20)]
 
 
+@pytest.mark.proves("wire.server.go-away")
 @pytest.mark.parametrize(("version", "code"), [(475, 0), (476, 1500), (479, 1500)])
 def test_newer_clients_are_told_to_go_away(version: int, code: int) -> None:
     router = router_with(served)
@@ -189,6 +194,7 @@ def test_newer_clients_are_told_to_go_away(version: int, code: int) -> None:
     assert found is not None and found.code == code
 
 
+@pytest.mark.proves("wire.server.answered-bounds")
 def test_too_many_unanswered_requests_of_one_connection_are_answered_busy() -> None:
     router = router_with(served, in_flight_count_max=2)
     connection, transport = peer_at()

@@ -173,6 +173,7 @@ def test_sends_that_fail_as_they_are_read_cost_one_connection(
     assert remarks(other_transport) == [None]
 
 
+@pytest.mark.proves("wire.server.one-write-per-tick")
 def test_all_answers_of_a_tick_leave_in_one_write(bench: Bench) -> None:
     connection, transport = bench.connected()
     connection.data_received(PING * 5)
@@ -184,6 +185,7 @@ def test_all_answers_of_a_tick_leave_in_one_write(bench: Bench) -> None:
     assert bench.service.ticks == 1
 
 
+@pytest.mark.proves("wire.server.one-way")
 def test_a_one_way_request_gets_no_answer(bench: Bench) -> None:
     connection, transport = bench.connected()
     connection.data_received(encode_request(Request(34, 7, {}, b"x", FLAG_ONE_WAY)))
@@ -258,6 +260,7 @@ def test_an_unasked_answer_is_left_to_the_service(bench: Bench) -> None:
 # What breaks framing.
 
 
+@pytest.mark.proves("wire.server.framing-bounds")
 @pytest.mark.parametrize(("name", "data"), BREAKERS.items(), ids=BREAKERS.keys())
 def test_what_is_no_frame_closes_the_connection_with_a_counted_reason(
     bench: Bench, name: str, data: bytes
@@ -273,6 +276,7 @@ def test_what_is_no_frame_closes_the_connection_with_a_counted_reason(
     assert bench.server.connections == set()
 
 
+@pytest.mark.proves("wire.server.framing-bounds")
 def test_a_length_over_the_limit_is_not_waited_for_in_pieces(bench: Bench) -> None:
     connection, transport = bench.connected()
     connection.data_received(b"\x7f\xff\xff\xff")
@@ -283,6 +287,7 @@ def test_a_length_over_the_limit_is_not_waited_for_in_pieces(bench: Bench) -> No
 # Caps.
 
 
+@pytest.mark.proves("wire.server.connection-bounds")
 def test_one_connection_more_than_allowed_is_closed(bench: Bench) -> None:
     opened = [bench.connected(port=50_000 + number) for number in range(4)]
     assert [transport.is_closing() for _, transport in opened] == [False, False, False, True]
@@ -292,6 +297,7 @@ def test_one_connection_more_than_allowed_is_closed(bench: Bench) -> None:
     assert not bench.connected()[1].is_closing()
 
 
+@pytest.mark.proves("wire.server.connection-bounds")
 def test_strangers_are_capped_by_address_and_this_host_is_not(bench: Bench) -> None:
     assert not bench.connected("192.0.2.7", 1)[1].is_closing()
     _, transport = bench.connected("192.0.2.7", 2)
@@ -305,6 +311,7 @@ def test_strangers_are_capped_by_address_and_this_host_is_not(bench: Bench) -> N
     assert [other.connected(port=n)[1].is_closing() for n in range(1, 4)] == [False] * 3
 
 
+@pytest.mark.proves("broker.edges.unknown-clients")
 @pytest.mark.parametrize(
     ("address", "is_this_host"),
     [
@@ -328,6 +335,7 @@ def test_who_is_of_this_host(bench: Bench, address: str, is_this_host: bool) -> 
 # Time.
 
 
+@pytest.mark.proves("wire.server.slow-peers")
 def test_who_never_sends_a_frame_is_closed_after_ten_seconds(bench: Bench) -> None:
     connection, transport = bench.connected()
     bench.at(9)
@@ -337,6 +345,7 @@ def test_who_never_sends_a_frame_is_closed_after_ten_seconds(bench: Bench) -> No
     assert transport.was_aborted and bench.closed == ["no_first_frame"]
 
 
+@pytest.mark.proves("wire.server.slow-peers")
 def test_a_frame_must_be_complete_within_thirty_seconds(bench: Bench) -> None:
     connection, transport = bench.connected()
     connection.data_received(PING + PING[:10])
@@ -358,6 +367,7 @@ def test_a_busy_peer_whose_bytes_always_end_within_a_frame_is_left_alone(bench: 
     assert not transport.is_closing()
 
 
+@pytest.mark.proves("wire.server.idle-timeout")
 def test_an_idle_peer_is_closed_after_two_minutes(bench: Bench) -> None:
     connection, transport = bench.connected()
     connection.data_received(PING)
@@ -367,6 +377,7 @@ def test_an_idle_peer_is_closed_after_two_minutes(bench: Bench) -> None:
     assert bench.closed == ["idle"]
 
 
+@pytest.mark.proves("wire.server.idle-timeout")
 def test_a_peer_that_sends_now_and_then_is_not_idle(bench: Bench) -> None:
     connection, transport = bench.connected()
     for now_s in range(0, 1000, 100):
@@ -375,6 +386,7 @@ def test_a_peer_that_sends_now_and_then_is_not_idle(bench: Bench) -> None:
     assert not transport.is_closing()
 
 
+@pytest.mark.proves("wire.server.slow-peers")
 def test_who_does_not_read_its_answers_is_not_read_and_closed_in_the_end(bench: Bench) -> None:
     connection, transport = bench.connected()
     assert transport.write_bytes_max == 8 << 20
@@ -413,6 +425,7 @@ def test_reading_stops_while_unfinished_frames_hold_too_much(bench: Bench) -> No
     assert not opened[1][1].is_reading_paused
 
 
+@pytest.mark.proves("broker.edges.unknown-clients")
 def test_reading_stops_before_the_next_sweep(bench: Bench) -> None:
     """A fast peer sends a gigabyte from one sweep to the next."""
     large = frame(b"{}", bytes(5000))

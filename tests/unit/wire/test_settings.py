@@ -9,6 +9,7 @@ from contrail.wire.settings import read_tls
 from contrail.wire.tls import TlsMode
 
 
+@pytest.mark.proves("wire.server.tls-disabled")
 def test_without_a_certificate_tls_is_off() -> None:
     assert read_tls({}) == (TlsMode.DISABLED, None)
     off = {"tls.server.mode": "Disabled", "tls.server.certPath": "gone.pem"}

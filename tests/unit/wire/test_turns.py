@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import pytest
+
 from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
 from contrail.protocol.frames import Frames
 from contrail.wire.connection import Connection
@@ -86,6 +88,7 @@ def requests(count: int, first: int = 0) -> bytes:
     return b"".join(encode_request(Request(34, first + n, {}, b"x")) for n in range(count))
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_one_connection_has_a_bounded_number_of_requests_handled_in_a_turn() -> None:
     room = Room()
     [(connection, transport)] = room.connected(1)
@@ -205,6 +208,7 @@ def test_requests_answered_without_a_tick_end_with_the_time_of_a_turn() -> None:
     assert all(room.service.handled[one] == [0] for one, _ in flood)
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_a_piece_ends_behind_the_request_that_takes_it_over_its_time() -> None:
     room = Room()
     room.service.cost_s = LIMITS.piece_handling_s * 0.6
@@ -215,6 +219,7 @@ def test_a_piece_ends_behind_the_request_that_takes_it_over_its_time() -> None:
     assert room.service.handled[connection] == list(range(ONE))
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_one_request_does_not_wait_for_costly_ones_of_many_connections() -> None:
     room = Room()
     room.service.cost_s = 0.004
@@ -226,6 +231,7 @@ def test_one_request_does_not_wait_for_costly_ones_of_many_connections() -> None
     assert handled_at <= 1
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_connections_whose_requests_took_long_stand_behind_the_others() -> None:
     room = Room()
     room.service.cost_s = 0.004
@@ -248,6 +254,7 @@ def test_connections_whose_requests_took_long_stand_behind_the_others() -> None:
     assert list(room.service.handled) == [flood[0][0], single]
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_what_a_connection_sends_while_its_requests_wait_stays_in_order() -> None:
     room = Room()
     room.service.cost_s = 0.003
@@ -400,6 +407,7 @@ def costly(count: int, first: int = 0, byte_count: int = 900) -> bytes:
     )
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_requests_are_handed_over_in_pieces_of_a_bounded_number_of_bytes() -> None:
     room = Room()
     [(connection, _)] = room.connected(1)
@@ -410,6 +418,7 @@ def test_requests_are_handed_over_in_pieces_of_a_bounded_number_of_bytes() -> No
     assert room.service.handled[connection] == [*range(10)]
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_a_turn_ends_when_its_requests_have_taken_their_time() -> None:
     room = Room()
     room.service.cost_s = 0.006
@@ -424,6 +433,7 @@ def test_a_turn_ends_when_its_requests_have_taken_their_time() -> None:
     assert all(room.service.handled[one] == [*range(8)] for one, _ in flood)
 
 
+@pytest.mark.proves("wire.fairness.turns")
 def test_costly_requests_delay_no_send_by_more_than_a_turn() -> None:
     """Rows of sends are taken in the turn that reads them, whatever waits."""
     taken: list[Connection] = []
