@@ -154,9 +154,9 @@ def held_pull(
     broker = cluster.brokers[0]
     app = broker.app
     assert app is not None
-    held_before = len(app.pulls.parked)
+    held_before = len(app.pulls.held.parked)
     with RawClient(broker.port) as client:
         fields = pull_fields(topic, queue_offset, **changes)
         client.send(encode_request(Request(RequestCode.PULL_MESSAGE, 1, fields)))
-        eventually(lambda: len(app.pulls.parked) > held_before, "the pull is held")
+        eventually(lambda: len(app.pulls.held.parked) > held_before, "the pull is held")
         yield client

@@ -16,7 +16,8 @@ from typing import Any, Self
 
 import pytest
 
-from contrail.broker.handlers import offsets, quick_pulls
+from contrail.broker.fast import known_pulls
+from contrail.broker.handlers import offsets
 from contrail.broker.services import pull_admission
 from contrail.broker.state import consumers, sink_ledger
 from contrail.model.recall_handle import RecallHandle
@@ -39,9 +40,9 @@ _BOUNDS = (
     (offsets, "ABSENT_QUEUES_MAX"),
     (pull_admission, "_PASSED_MAX"),
     (pull_admission, "_REFUSED_MAX"),
-    (quick_pulls, "_REFUSED_MAX"),
-    (quick_pulls, "_KNOWN_MAX"),
-    (quick_pulls, "_PATTERNS_MAX"),
+    (known_pulls, "_REFUSED_MAX"),
+    (known_pulls, "_KNOWN_MAX"),
+    (known_pulls, "_PATTERNS_MAX"),
     (consumers, "PULLED_MAX"),
     (sink_ledger, "SINK_COUNT_MAX"),
 )

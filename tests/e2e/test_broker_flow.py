@@ -179,7 +179,7 @@ def test_no_request_has_a_task_of_its_own() -> None:
 
         pulls = (Request(RequestCode.PULL_MESSAGE, n, pull_fields("tasks", 1)) for n in range(200))
         client.send(b"".join(encode_request(pull) for pull in pulls))
-        eventually(lambda: len(app.pulls.parked) == 200, "all pulls are held")
+        eventually(lambda: len(app.pulls.held.parked) == 200, "all pulls are held")
         # The periodic jobs, and perhaps a registration under way.
         assert cluster.run(count_tasks()) < 20
 
@@ -204,7 +204,7 @@ def test_sends_of_all_connections_in_one_tick_are_one_append(
             runs.append(sum(chunk[1] for chunk in chunks))
             return append(chunks)
 
-        monkeypatch.setattr(app.sends, "_store", _Appending(app.store, counted))
+        monkeypatch.setattr(app.fast.sends, "_store", _Appending(app.store, counted))
 
         async def all_at_once() -> None:
             """The loop reads all sockets in one round, for it was busy with this."""

@@ -202,7 +202,7 @@ def test_a_message_of_another_tag_does_not_wake_a_held_pull(
     with held_pull(cluster, "picky", 0, subscription="blue") as client:
         for _ in range(3):
             broker.stored("picky", b"no", properties={"TAGS": "red"})
-        assert len(app.pulls.parked) == 1
+        assert len(app.pulls.held.parked) == 1
         broker.stored("picky", b"yes", properties={"TAGS": "blue"})
         answer = client.next_frame()
     assert [message.body for message in messages(answer)] == [b"yes"]
@@ -219,7 +219,7 @@ def test_a_held_pull_is_answered_when_its_time_is_over(
     with held_pull(cluster, "quiet-topic", 0, suspendTimeoutMillis="15000") as client:
         for _ in range(2):
             cluster.advance(ms=5_000)
-            assert len(app.pulls.parked) == 1
+            assert len(app.pulls.held.parked) == 1
         cluster.advance(ms=5_000)
         answer = client.next_frame()
     assert answer.code == ResponseCode.PULL_NOT_FOUND
@@ -358,6 +358,6 @@ def test_a_pull_whose_client_is_gone_is_forgotten(cluster: LocalCluster, broker:
 
     def is_forgotten() -> bool:
         cluster.advance(ms=5_000)
-        return len(app.pulls.parked) == 0
+        return len(app.pulls.held.parked) == 0
 
     eventually(is_forgotten, "the pull is dropped")

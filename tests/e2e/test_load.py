@@ -248,7 +248,7 @@ async def loop_figures(cluster: LocalCluster) -> dict[str, float]:
     return {
         "tasks": len(asyncio.all_tasks()) - 1,
         "connections": len(broker.server.connections),
-        "held_pulls": len(broker.pulls.parked),
+        "held_pulls": len(broker.pulls.held.parked),
         "producer_groups": len(broker.tables.producers.groups),
         "consumer_groups": len(broker.tables.consumers.groups),
     }

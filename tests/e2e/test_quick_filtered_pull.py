@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contrail.broker.handlers.quick_pulls import Outcome
+from contrail.broker.fast.known_pulls import Outcome
 from contrail.broker.services.cold_reads import FarAnswer
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -84,7 +84,7 @@ def test_both_ways_give_the_same_answer_and_leave_the_same_behind(
     assert app is not None
     taken: list[object] = []
     name = "answer_far" if is_far else "answer_run"
-    quickly = getattr(app.pulls.quick, name)
+    quickly = getattr(app.fast.pulls.known, name)
     watched = lambda *given: taken.append(quickly(*given)) or taken[-1]  # noqa: E731
     # The first pull makes the group, the second is remembered.
     for _ in range(2):
@@ -92,13 +92,13 @@ def test_both_ways_give_the_same_answer_and_leave_the_same_behind(
     for queue_offset in (0, 3, 4, 17, 19, 20, 21):
         taken.clear()
         with monkeypatch.context() as patched:
-            patched.setattr(app.pulls.quick, name, watched)
+            patched.setattr(app.fast.pulls.known, name, watched)
             quick = pull(cluster, queue_offset, **FILTERS[kind])
         committed = app.tables.consumer_offsets.query("readers", TOPIC, 0)
         pull(cluster, 7, **FILTERS[kind])
         with monkeypatch.context() as patched:
             patched.setattr(
-                app.pulls.quick, "answer_run", lambda frames, at, peer: (at, Outcome.UNUSUAL)
+                app.fast.pulls.known, "answer_run", lambda frames, at, peer: (at, Outcome.GENERAL)
             )
             slow = pull(cluster, queue_offset, **FILTERS[kind])
         assert quick._replace(opaque=0) == slow._replace(opaque=0)
@@ -136,7 +136,7 @@ def test_many_expressions_in_pulls_are_not_all_remembered(cluster: LocalCluster)
         text = f"kind = 3 AND n{number} IS NULL"
         answer = pull(cluster, 0, subscription=text, expressionType="SQL92")
         assert offsets_of(answer) == [3, 8, 13]
-    assert len(app.pulls.quick.known_pulls) <= 64
+    assert len(app.fast.pulls.known.known_pulls) <= 64
 
 
 def test_who_asks_for_more_than_it_reads_is_told_that_it_is_too_much(

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from contrail.broker.handlers import pulls_at_once
-from contrail.broker.handlers.pulls_at_once import PullsAtOnce
-from contrail.broker.handlers.quick_pulls import Outcome
+from contrail.broker.fast import template_pulls
+from contrail.broker.fast.known_pulls import Outcome
+from contrail.broker.fast.template_pulls import TemplatePulls
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.model.record import split_record_run
 from contrail.protocol.codes import RequestCode, ResponseCode
@@ -65,7 +65,7 @@ def quick_and_slow(
     pull(cluster, queue_offset, **changes)
     pull(cluster, queue_offset, **changes)
     at_once = pull(cluster, queue_offset, **changes)
-    monkeypatch.setattr(app.pulls.quick, "is_closed", True)
+    monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
     quick = pull(cluster, queue_offset, **changes)
     assert at_once._replace(opaque=0) == quick._replace(opaque=0)
     with monkeypatch.context() as patched:
@@ -74,7 +74,7 @@ def quick_and_slow(
     assert turn._replace(opaque=0) == quick._replace(opaque=0)
     with monkeypatch.context() as patched:
         patched.setattr(
-            app.pulls.quick, "answer_run", lambda frames, at, peer: (at, Outcome.UNUSUAL)
+            app.fast.pulls.known, "answer_run", lambda frames, at, peer: (at, Outcome.GENERAL)
         )
         slow = pull(cluster, queue_offset, **changes)
     return [answer._replace(opaque=0) for answer in (quick, slow)]
@@ -101,10 +101,12 @@ def test_the_shortcut_is_really_taken(
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[tuple[int, Outcome]] = []
-    monkeypatch.setattr(app.pulls.quick, "is_closed", True)
-    quickly = app.pulls.quick.answer_run
+    monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
+    quickly = app.fast.pulls.known.answer_run
     monkeypatch.setattr(
-        app.pulls.quick, "answer_run", lambda *given: taken.append(quickly(*given)) or taken[-1]
+        app.fast.pulls.known,
+        "answer_run",
+        lambda *given: taken.append(quickly(*given)) or taken[-1],
     )
     for _ in range(4):
         assert pull(cluster, 0).code == ResponseCode.SUCCESS
@@ -115,17 +117,17 @@ def test_the_shortcut_is_really_taken(
 def watch_at_once(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     """Of each read that is answered at once: its bytes, and how many of them were answered."""
     taken: list[tuple[int, int]] = []
-    answer = PullsAtOnce.answer
+    take = TemplatePulls.take
 
-    def watched(self: PullsAtOnce, data: bytes) -> tuple[list[bytes | memoryview], int] | None:
-        answered = answer(self, data)
-        if answered is not None:
-            taken.append((len(data), answered[1]))
-        return answered
+    def watched(self: TemplatePulls, data: bytes) -> int:
+        end = take(self, data)
+        if end:
+            taken.append((len(data), end))
+        return end
 
-    monkeypatch.setattr(PullsAtOnce, "answer", watched)
+    monkeypatch.setattr(TemplatePulls, "take", watched)
     # On a busy machine a tick may take so long that pulls have to be looked at.
-    monkeypatch.setattr(pulls_at_once, "_SHORT_TICK_S", 60.0)
+    monkeypatch.setattr(template_pulls, "_SHORT_TICK_S", 60.0)
     return taken
 
 
@@ -137,7 +139,7 @@ def test_a_pull_that_found_nothing_leaves_one_who_is_known(cluster: LocalCluster
     assert app is not None
     for queue_offset in (0, 1, 3, 0, 1):
         pull(cluster, queue_offset)
-    quick = app.pulls.quick
+    quick = app.fast.pulls.known
     [known] = quick.known_pulls.values()
     assert [list(pattern.knowns.values()) for pattern in quick._patterns.values()] == [[known]]
 
@@ -308,13 +310,13 @@ def test_the_shortcuts_for_what_lies_further_back_are_really_taken(
     app = cluster.brokers[0].app
     assert app is not None
     taken: list[object] = []
-    quickly = getattr(app.pulls.quick, way)
+    quickly = getattr(app.fast.pulls.known, way)
     monkeypatch.setattr(
-        app.pulls.quick,
+        app.fast.pulls.known,
         way,
         lambda *given: taken.append(quickly(*given)) or taken[-1],
     )
-    monkeypatch.setattr(app.pulls.quick, "is_closed", True)
+    monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
     if way == "answer_far":
         stand_in_line(monkeypatch)
     for _ in range(4):
@@ -335,10 +337,10 @@ def test_a_pull_from_further_back_commits_when_it_arrives(
     for _ in range(3):
         pull(cluster, 0, sysFlag="5", commitOffset="2")
     if in_line:
-        monkeypatch.setattr(app.pulls.quick, "is_closed", True)
+        monkeypatch.setattr(app.fast.pulls.known, "is_closed", True)
         stand_in_line(monkeypatch)
     if not in_memory:
-        monkeypatch.setattr(app.pulls.quick, "answer_far", lambda pull, peer: None)
+        monkeypatch.setattr(app.fast.pulls.known, "answer_far", lambda pull, peer: None)
     with RawClient(cluster.brokers[0].port) as client:
         fields = pull_fields(TOPIC, 0, sysFlag="5", commitOffset="5", consumerGroup="readers")
         newer = {"consumerGroup": "readers", "topic": TOPIC, "queueId": "0", "commitOffset": "50"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from contrail.broker.handlers import pull_intake
+from contrail.broker.fast import pulls as fast_pulls
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReceivedResponse, Request, encode_request
 from contrail.testing import LocalCluster
@@ -32,13 +32,13 @@ def asker(fast_path: str) -> Iterator[Asker]:
 def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Pulls that the fast path gave to the general way."""
     taken: list[int] = []
-    decode = pull_intake.pull_request
+    decode = fast_pulls.pull_request
 
     def watched(item: Any) -> Request:
         taken.append(item[0])
         return decode(item)
 
-    monkeypatch.setattr(pull_intake, "pull_request", watched)
+    monkeypatch.setattr(fast_pulls, "pull_request", watched)
     return taken
 
 

@@ -8,11 +8,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from itertools import pairwise
-from typing import Any
 
 import pytest
 
-from contrail.broker.handlers.send import SendHandler
+from contrail.broker.fast.sends import FastSends
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, ReceivedResponse
 from contrail.store.log import MessageStore
@@ -270,13 +269,13 @@ def test_messages_are_found_by_the_keys_of_their_rows(broker: Asker) -> None:
 def ticked(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """How many reads of sends each tick had to take."""
     counts: list[int] = []
-    take = SendHandler.take_runs
+    take = FastSends.take_runs
 
-    def counted(handler: SendHandler, arrived: list[Arrived], at: int, **limits: Any) -> int:
+    def counted(sends: FastSends, arrived: list[Arrived], at: int, waited_ms: float) -> int:
         counts.append(len(arrived) - at)
-        return take(handler, arrived, at, **limits)
+        return take(sends, arrived, at, waited_ms)
 
-    monkeypatch.setattr(SendHandler, "take_runs", counted)
+    monkeypatch.setattr(FastSends, "take_runs", counted)
     return counts
 
 
@@ -334,7 +333,7 @@ def test_a_second_read_does_not_overtake_what_waits_for_the_tick(
             for connection in app.server.connections
             if connection.address.endswith(f":{client.local_port}")
         ]
-        assert app.server.last_sender is (peer if fast_path == "on" else None)
+        assert app.intake.last_sender is (peer if fast_path == "on" else None)
 
         async def read_twice() -> None:
             peer.data_received(odd)

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from contrail.broker.handlers.pull import PullHandler
-from contrail.broker.handlers.quick_pulls import QuickPulls
+from contrail.broker.fast.known_pulls import KnownPulls
+from contrail.broker.fast.pulls import FastPulls
 from contrail.broker.services import deriving
 from contrail.broker.services.deriving import Deriving
 from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS
@@ -50,7 +50,7 @@ class Reader:
         self.client.send(encode_request(Request(RequestCode.PULL_MESSAGE, self.opaque, fields)))
 
     def hold(self, queue_offset: int, **changes: str) -> None:
-        held = self.app.pulls.parked
+        held = self.app.pulls.held.parked
         count = len(held)
         self.pull(queue_offset, **changes)
         eventually(lambda: len(held) > count, "the pull is held")
@@ -77,13 +77,13 @@ def reader(request: pytest.FixtureRequest, fast_path: str) -> Iterator[Reader]:
 def usual(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """Of each pull that could not be answered at once: whether it was held with little ado."""
     taken: list[bool] = []
-    hold = PullHandler.hold_usual
+    hold = FastPulls.hold
 
-    def watched(handler: PullHandler, item: Any, peer: Any) -> bool:
+    def watched(handler: FastPulls, item: Any, peer: Any) -> bool:
         taken.append(hold(handler, item, peer))
         return taken[-1]
 
-    monkeypatch.setattr(PullHandler, "hold_usual", watched)
+    monkeypatch.setattr(FastPulls, "hold", watched)
     return taken
 
 
@@ -129,7 +129,7 @@ def test_both_ways_give_the_same_answer(reader: Reader, monkeypatch: pytest.Monk
     found = []
     for is_usual in (True, False):
         if not is_usual:
-            monkeypatch.setattr(PullHandler, "hold_usual", lambda handler, item, peer: False)
+            monkeypatch.setattr(FastPulls, "hold", lambda handler, item, peer: False)
         number = 2 + len(found)
         reader.hold(number)
         reader.asker.stored(TOPIC, b"same")
@@ -167,10 +167,10 @@ def test_one_that_is_overdue_is_told_that_there_is_nothing(
 ) -> None:
     reader.hold(2)
     app = reader.app
-    [pull] = list(app.pulls.parked)
+    [pull] = list(app.pulls.held.parked)
 
     async def expire() -> None:
-        app.pulls.expire(pull.deadline_ms + DEADLINE_GRAIN_MS)
+        app.pulls.held.expire(pull.deadline_ms + DEADLINE_GRAIN_MS)
 
     reader.asker.run(expire())
     answer = reader.answer()
@@ -183,9 +183,9 @@ def test_each_pull_is_held_for_its_own_time(reader: Reader) -> None:
     """Also those that differ from an earlier pull of their group in this time alone."""
     app = reader.app
     for hold_ms in (30_000, 20_000, 30_000, 20_000, 40_000):
-        began_ms = app.pulls._clock.elapsed_ms()
+        began_ms = app.pulls.held._clock.elapsed_ms()
         reader.hold(2, suspendTimeoutMillis=str(hold_ms))
-    deadlines = sorted(pull.deadline_ms - began_ms for pull in app.pulls.parked)
+    deadlines = sorted(pull.deadline_ms - began_ms for pull in app.pulls.held.parked)
     assert [round(deadline / 10_000) for deadline in deadlines] == [2, 2, 3, 3, 4]
     with RawClient(reader.asker.broker.port) as stranger:
         fields = pull_fields(TOPIC, 2, consumerGroup=GROUP, suspendTimeoutMillis="0")
@@ -199,13 +199,13 @@ def test_several_of_one_read_are_answered_or_held(
     reader: Reader, fast_path: str, usual: list[bool], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runs: list[int] = []
-    answer_run = QuickPulls.answer_run
+    answer_run = KnownPulls.answer_run
 
-    def watched(quick: QuickPulls, frames: Any, at: int, peer: Any) -> Any:
+    def watched(quick: KnownPulls, frames: Any, at: int, peer: Any) -> Any:
         runs.append(at)
         return answer_run(quick, frames, at, peer)
 
-    monkeypatch.setattr(QuickPulls, "answer_run", watched)
+    monkeypatch.setattr(KnownPulls, "answer_run", watched)
     # On a busy machine the turn's time may be over before the first of them is answered.
     monkeypatch.setattr(Turns, "is_over", False)
     asked, together = {}, b""
@@ -215,7 +215,7 @@ def test_several_of_one_read_are_answered_or_held(
         asked[reader.opaque] = queue_offset
         together += encode_request(Request(RequestCode.PULL_MESSAGE, reader.opaque, fields))
     reader.client.send(together)
-    eventually(lambda: len(reader.app.pulls.parked) == 2, "two of them are held")
+    eventually(lambda: len(reader.app.pulls.held.parked) == 2, "two of them are held")
     found = [reader.client.next_frame() for _ in range(2)]
     reader.asker.stored(TOPIC, b"2")
     found += [reader.client.next_frame() for _ in range(2)]
@@ -332,7 +332,7 @@ def test_a_failure_on_the_short_way_is_answered_on_the_long_one(
         raise RuntimeError("broken for the test")
 
     reader.hold(2)
-    monkeypatch.setattr(reader.app.pulls.quick, "answer_held", broken)
+    monkeypatch.setattr(reader.app.fast.pulls.known, "answer_held", broken)
     reader.asker.stored(TOPIC, b"2")
     assert bodies(reader.answer()) == [b"2"]
     assert not reader.client.has_news()

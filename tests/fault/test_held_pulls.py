@@ -46,7 +46,9 @@ class Room:
         self.clock = ManualClock()
         self.loop = FakeLoop()
         self.store = MessageStore.open(
-            small_config(root), clock=self.clock, on_arrival=lambda news: self.pulls.arrived(news)
+            small_config(root),
+            clock=self.clock,
+            on_arrival=lambda news: self.pulls.held.arrived(news),
         )
         settings = self.settings = RuntimeSettings(BrokerConfig())
         self.groups = Groups(GroupTable(), settings)
@@ -69,12 +71,12 @@ class Room:
             self.loop,
             memory_bytes=1 << 30,
         )
-        self.store.watch(self.pulls.parked.by_queue)
+        self.store.watch(self.pulls.held.parked.by_queue)
         self.peer = FakePeer()
         self.schedule = Schedule(self.clock.now_ms())
         self.schedule.when_over(
-            self.pulls.end_in_ms,
-            lambda now_ms: self.pulls.expire(self.clock.elapsed_ms()),
+            self.pulls.held.end_in_ms,
+            lambda now_ms: self.pulls.held.expire(self.clock.elapsed_ms()),
             name="held pulls that end",
         )
 
@@ -111,7 +113,7 @@ def test_a_few_held_pulls_are_answered_with_the_arrival_itself(room: Room) -> No
         room.hold(opaque)
     append_numbers(room.store, 0, 1)
     assert room.answered == [0, 1, 2, 3, 4]
-    assert not room.loop.soon and not room.pulls.parked
+    assert not room.loop.soon and not room.pulls.held.parked
 
 
 @pytest.mark.proves("wire.fairness.turns")
@@ -145,7 +147,7 @@ def test_a_filter_that_wants_nothing_is_looked_at_in_turns_and_sleeps_on(room: R
         room.hold(opaque, subscription="TagB")
     append_numbers(room.store, 0, 1, TAGS="TagA")
     assert room.turns() == [0] * (MANY // STEPS_PER_TURN + 1)
-    assert len(room.pulls.parked) == MANY
+    assert len(room.pulls.held.parked) == MANY
     append_numbers(room.store, 1, 2, TAGS="TagB")
     assert max(room.turns()) <= STEPS_PER_TURN
     assert room.answered == [*range(MANY)]
@@ -160,13 +162,13 @@ def test_pulls_whose_peer_goes_away_during_a_wake_are_not_answered(room: Room) -
     room.peer.is_closed = True
     room.loop.settle()
     assert len(room.answered) == answered_count
-    assert not room.pulls.parked
+    assert not room.pulls.held.parked
 
 
 def test_a_changed_topic_wakes_its_pulls_in_turns(room: Room) -> None:
     for opaque in range(MANY):
         room.hold(opaque, queue_id=opaque % 2)
-    room.pulls.wake_topic(b"orders")
+    room.pulls.held.wake_topic(b"orders")
     assert max(room.turns()) <= STEPS_PER_TURN
     assert sorted(room.answered) == [*range(MANY)]
 
@@ -177,23 +179,23 @@ def test_pulls_of_a_disabled_group_are_refused_in_turns_and_others_sleep_on(room
         room.hold(opaque)
         room.hold(MANY + opaque, consumerGroup="other")
     room.groups.update([SubscriptionGroupConfig("g", consume_enable=False)], 1)
-    room.pulls.check_held("g")
+    room.pulls.held.check_held("g")
     counts = room.turns()
     assert max(counts) <= STEPS_PER_TURN
     assert room.answered == [*range(MANY)]
     assert {response.code for _, response in room.peer.replies} == {ResponseCode.NO_PERMISSION}
-    assert len(room.pulls.parked) == MANY
+    assert len(room.pulls.held.parked) == MANY
 
 
 @pytest.mark.proves("broker.pull.rights-taken-away")
 def test_a_setting_that_changes_while_pulls_are_checked_is_heard_by_all(room: Room) -> None:
     for opaque in range(MANY):
         room.hold(opaque)
-    room.pulls.check_held("g")
+    room.pulls.held.check_held("g")
     room.loop.turn()
     room.settings.change({"brokerPermission": "2"}, 1)
-    room.pulls.check_held()
-    room.pulls.check_held()
+    room.pulls.held.check_held()
+    room.pulls.held.check_held()
     room.turns()
     assert sorted(room.answered) == [*range(MANY)]
     assert {response.code for _, response in room.peer.replies} == {ResponseCode.NO_PERMISSION}
@@ -205,12 +207,12 @@ def test_a_deleted_group_that_is_made_again_for_a_pull_is_not_made_by_one_that_i
 ) -> None:
     room.hold(1)
     room.groups.delete("g", 1)
-    room.pulls.check_held("g")
+    room.pulls.held.check_held("g")
     room.turns()
     assert room.groups.table.get("g") is None
     assert room.answered == []
     room.settings.change({"autoCreateSubscriptionGroup": "false"}, 1)
-    room.pulls.check_held("g")
+    room.pulls.held.check_held("g")
     room.turns()
     [(_, answer)] = room.peer.replies
     assert answer.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST

@@ -8,7 +8,7 @@ import struct
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from contrail.broker.handlers.pulls_at_once import template_of
+from contrail.broker.fast.template_pulls import template_of
 from contrail.kernels.frame_scan import Item, scan_frames
 from tests.unit.kernels.material import outcome, twins
 

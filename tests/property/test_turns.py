@@ -39,7 +39,7 @@ def test_every_request_is_handled_once_in_order_and_a_bounded_number_in_a_turn(
     at_once: bool,
     cost_s: float,
 ) -> None:
-    room = Room(takes_plain_sends=plain)
+    room = Room(takes_runs=plain)
     room.service.cost_s = cost_s
     room.service.takes_at_once = at_once
     peers = [connection for connection, _ in room.connected(CONNECTION_COUNT)]

@@ -17,12 +17,14 @@ import pytest
 
 from contrail.broker.app import Broker
 from contrail.broker.config import FastPath
+from contrail.broker.fast.rows import SendRows
 from contrail.broker.services import delay_levels, timers
 from contrail.broker.settings import read_broker_settings
 from contrail.clock import ManualClock
-from contrail.protocol.frames import Frames, PlainSends
+from contrail.protocol.frames import Frames
 from contrail.store.log import Arrival
 from contrail.wire.connection import Connection
+from contrail.wire.connection import Read as ReadOnce
 from contrail.wire.limits import Limits
 from contrail.wire.server import Arrived
 from tests.fakes.transports import FakeTransport
@@ -95,22 +97,23 @@ class Way:
         # Held pulls are woken at the end of a tick with everything that it has stored.
         broker._deriving._now_s = lambda: self._now_s
         broker._deriving.after_tick = lambda: None  # type: ignore[method-assign]
-        self._wake = broker.pulls.arrived
-        broker.pulls.arrived = self._arrivals.extend  # type: ignore[method-assign]
+        held = broker.pulls.held
+        self._wake = held.arrived
+        held.arrived = self._arrivals.extend  # type: ignore[method-assign]
         # A short hold ends when time passes here, and not by the machine's time.
-        broker.pulls._loop = _NoTimers(loop)
+        held._loop = _NoTimers(loop)
         for service in (broker.kinds.transactions, broker.kinds._checks):
             service._work_ms_max = _PATIENCE_MS
         self._watch()
 
     def _watch(self) -> None:
         """Note in which order the frames of several connections are handled."""
-        broker, server = self.broker, self.broker.server
-        take_runs, received, at_once = broker.take_runs, broker.received, server.sends_at_once
+        intake, lane = self.broker.intake, self.broker.fast.lane
+        take_runs, received = intake.take_runs, intake.received
 
         def watched_runs(arrived: list[Arrived], at: int) -> int:
             left_at = take_runs(arrived, at)
-            self._handled += [(peer, _count(frames)) for peer, frames, _ in arrived[at:left_at]]
+            self._handled += [(peer, _count(read)) for peer, read, _ in arrived[at:left_at]]
             return left_at
 
         def watched_frames(peer: Connection, frames: Frames, until_s: float) -> int:
@@ -118,14 +121,13 @@ class Way:
             return received(peer, frames, until_s)
 
         def watched_sends(peer: Connection, data: bytes) -> int:
-            assert at_once is not None
-            end = at_once(peer, data)
+            end = take_sends(peer, data)
             self._handled += [(peer, len(frames_of(data[:end])))] if end else []
             return end
 
-        broker.take_runs, broker.received = watched_runs, watched_frames  # type: ignore[method-assign]
-        if at_once is not None:
-            server.sends_at_once = watched_sends
+        intake.take_runs, intake.received = watched_runs, watched_frames  # type: ignore[method-assign]
+        if lane is not None:
+            take_sends, lane.take = lane.take, watched_sends  # type: ignore[method-assign]
 
     async def close(self) -> None:
         await self.broker.stop()
@@ -192,7 +194,7 @@ class Way:
             await self._turn()
             if self._syncs:
                 self.broker.store.wait_flushed(self.broker.store.physical_end, 30_000)
-                self.broker._take_flushed()
+                self.broker.intake.take_flushed()
                 self.broker.server.schedule_tick()
             self._derive()
             await self._turn()
@@ -233,10 +235,13 @@ def _is_compared(path: Path) -> bool:
     return path.parts[0] in _COMPARED or path.name in _COMPARED_TABLES
 
 
-def _count(frames: Frames | PlainSends | bytes) -> int:
-    if isinstance(frames, bytes):
+def _count(read: ReadOnce) -> int:
+    if isinstance(read, bytes):
         return 1
-    return frames.send_count if isinstance(frames, PlainSends) else len(frames)
+    if isinstance(read, SendRows):
+        return read.send_count
+    assert isinstance(read, list)
+    return len(read)
 
 
 def frames_of(data: bytes) -> list[bytes]:

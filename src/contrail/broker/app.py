@@ -15,7 +15,9 @@ import threading
 import time
 
 from contrail.broker.config import BrokerConfig, FastPath
+from contrail.broker.fast.path import FastNeed, fast_path
 from contrail.broker.handlers.broker_admin import BrokerAdminHandlers
+from contrail.broker.handlers.busy_pulls import BusyPulls
 from contrail.broker.handlers.clients import ClientHandlers
 from contrail.broker.handlers.consume_progress import ProgressHandlers
 from contrail.broker.handlers.groups import GroupHandlers
@@ -23,19 +25,18 @@ from contrail.broker.handlers.locks import LockHandlers
 from contrail.broker.handlers.offset_resets import ResetHandlers
 from contrail.broker.handlers.offsets import OffsetHandlers
 from contrail.broker.handlers.pull import PullHandler
-from contrail.broker.handlers.pull_intake import PullIntake
 from contrail.broker.handlers.queries import QueryHandlers
 from contrail.broker.handlers.relays import RelayHandlers
 from contrail.broker.handlers.request_modes import RequestModeHandlers
 from contrail.broker.handlers.send import SendHandler
-from contrail.broker.handlers.send_lane import SendLane
 from contrail.broker.handlers.system_guard import guarded
 from contrail.broker.handlers.system_messages import SystemMessageHandlers
 from contrail.broker.handlers.topics import TopicHandlers
+from contrail.broker.intake import Intake
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.message_kinds import MessageKinds
 from contrail.broker.metric_sources import broker_metrics
-from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers
+from contrail.broker.services.acknowledgements import Acknowledgements, DurableAnswers, FlushNews
 from contrail.broker.services.creation_times import CreationTimes
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.services.deriving import Deriving
@@ -58,12 +59,9 @@ from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
 from contrail.errors import OpeningAbandoned, RecordDamaged, StorePoisoned, StoreReadOnly
-from contrail.kernels.frame_scan import Item
 from contrail.model.host import Host, pack_host
 from contrail.model.topic import TopicConfig
-from contrail.protocol.codes import RequestCode, ResponseCode
-from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
-from contrail.protocol.frames import PULL_LENGTH, Frames
+from contrail.protocol.codes import ResponseCode
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.runtime.memory import memory_bytes
@@ -71,12 +69,11 @@ from contrail.runtime.schedule import Schedule
 from contrail.store.config import StoreConfig
 from contrail.store.log import Arrival, MessageStore
 from contrail.wire.caller import Caller
-from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.peer import Handler
 from contrail.wire.request_times import RequestTimes
-from contrail.wire.router import GO_AWAY_VERSION, RequestRouter, parse_networks
-from contrail.wire.server import Arrived, Server, bind_pair
+from contrail.wire.router import RequestRouter, parse_networks
+from contrail.wire.server import Server, bind_pair
 from contrail.wire.text_endpoint import TextEndpoint, open_metrics
 from contrail.wire.tls import TlsFiles, TlsMode
 
@@ -86,40 +83,6 @@ _HA_PORT_DISTANCE = 1
 _SCHEDULE_POLL_S_MAX = 1.0
 _LAST_FLUSH_MS_MAX = 30_000
 _SCHEDULE_POLL_S_MIN = 0.001
-# What waits long is for the main port: the fast port is there to be quick.
-_NOT_ON_THE_FAST_PORT = frozenset(
-    {
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.PEEK_MESSAGE,
-        RequestCode.POP_MESSAGE,
-        RequestCode.NOTIFICATION,
-        RequestCode.POLLING_INFO,
-    }
-)
-
-
-# Of a peer that is gone these would only leave something behind, or cost much for an answer that
-# nobody reads; its last one-way requests count.
-_FOR_THE_LIVING = frozenset(
-    {
-        RequestCode.HEART_BEAT,
-        RequestCode.PULL_MESSAGE,
-        RequestCode.LITE_PULL_MESSAGE,
-        RequestCode.QUERY_MESSAGE,
-        RequestCode.VIEW_MESSAGE_BY_ID,
-        RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
-        RequestCode.GET_CONSUME_STATS,
-        RequestCode.GET_BROKER_CONSUME_STATS,
-        RequestCode.GET_TOPIC_STATS_INFO,
-    }
-)
-# Sends are the longest tuples of the frame kernel.
-_SEND_LENGTH = 12
-_PULLS = frozenset({RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE})
-_SENDS = frozenset(
-    {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
-)
 
 
 class Broker:
@@ -145,7 +108,7 @@ class Broker:
         self._tls_files = tls_files
         self._is_fast = config.fast_path is FastPath.ON
         self._ticker: asyncio.Task[None] | None = None
-        self._flush_noted = False
+        self._flushes = FlushNews()
         self._abandoned = threading.Event()
         self._times: RequestTimes | None = None
         self.metrics: TextEndpoint | None = None
@@ -225,7 +188,7 @@ class Broker:
             return
         ticker, self._ticker = self._ticker, None
         await self.registration.unregister()
-        self.router.is_going_away = self.pulls.quick.is_closed = True
+        self.router.is_going_away = self.fast.pulls.known.is_closed = True
         ticker.cancel()
         await asyncio.gather(ticker, return_exceptions=True)
         if self.metrics is not None:
@@ -250,14 +213,13 @@ class Broker:
 
     async def _settle(self) -> None:
         """Answer sends that wait for their sync; their time is bounded by its timeout."""
-        self.sends.append_run()
-        self.kinds.append_run()
+        self.intake.store_collected()
         if self._traces is not None:
             self._traces.close()
         # By the loop's time: an injected clock may stand still.
         deadline_s = self._loop.time() + self._store_config.sync_flush_timeout_ms / 1000
         while self._acknowledgements and self._loop.time() < deadline_s:
-            self._take_flushed()
+            self.intake.take_flushed()
             await asyncio.sleep(0.002)
         self._acknowledgements.fail()
 
@@ -313,28 +275,57 @@ class Broker:
         handlers = guarded(self._handlers(), self.tables.topics.names)
         handlers = self.tables.expressions.guarded(handlers)
         self._wire_routers(self._creations.timed(handlers))
+        self.intake = self._make_intake()
         self.server = Server(
-            self,
+            self.intake,
             limits=self._limits,
             property_suffix=self._admission.property_suffix,
-            takes_plain_sends=self._is_fast,
             decodes_all=not self._is_fast,
             tls_mode=self._tls_mode,
             tls_files=self._tls_files,
         )
-        self.server.times = self.pulls.quick.times = self._times
-        if self._traces is None and self._is_fast:
-            self.server.sends_at_once = self._send_lane().take
-        self._pull_intake = PullIntake(
-            self.pulls,
-            self.server,
-            self.router,
-            self._deriving,
-            self.tables.settings,
-            self._times,
-            take_the_long_way=self._handle,
-        )
+        self.server.times = self._times
+        self._wire_fast_path()
         self.schedule = self._make_schedule()
+
+    def _make_intake(self) -> Intake:
+        return Intake(
+            self.router,
+            self.kinds,
+            self._deriving,
+            self._acknowledgements,
+            self._flushes,
+            self.store,
+            self.changes,
+        )
+
+    def _wire_fast_path(self) -> None:
+        need = FastNeed(
+            settings=self.tables.settings,
+            store=self.store,
+            stats=self.stats,
+            clock=self._clock,
+            server=self.server,
+            router=self.router,
+            deriving=self._deriving,
+            acknowledgements=self._acknowledgements,
+            consumer_offsets=self.tables.consumer_offsets,
+            ways=self.ways,
+            waits_for_flush=self._store_config.syncs_before_ack,
+            is_watched=self._traces is not None,
+        )
+        busy = BusyPulls(self.tables.settings, self.server)
+        self.fast = fast_path(
+            need,
+            self.sends,
+            self._admission,
+            self.pulls,
+            self._pull_admission,
+            busy,
+            is_on=self._is_fast,
+            serve=self.intake.serve,
+        )
+        self.intake.begin(self.server, busy, self.fast)
 
     def _wire_routers(self, handlers: dict[int, Handler]) -> None:
         networks = parse_networks(self._config.cluster_allow_list)
@@ -406,8 +397,8 @@ class Broker:
         tables.topics.before_delete.append(self._store_admitted)
         tables.topics.on_delete.append(self._topic_deleted)
         tables.groups.on_change.append(lambda group: tables.persistence.flush_soon())
-        tables.groups.on_set.append(lambda group: self.pulls.check_held(group))
-        tables.settings.watch(lambda: self.pulls.check_held())
+        tables.groups.on_set.append(lambda group: self.pulls.held.check_held(group))
+        tables.settings.watch(lambda: self.pulls.held.check_held())
 
     def _timer_rules(self) -> TimerRules:
         config = self._store_config
@@ -460,22 +451,21 @@ class Broker:
     def _topic_changed(self, config: TopicConfig) -> None:
         """Queues may be gone, or may not be read any more: who waits there is told."""
         self._topics_changed()
-        self.pulls.wake_topic(config.topic.encode())
+        self.pulls.held.wake_topic(config.topic.encode())
 
     def _store_admitted(self) -> None:
         """Store what was admitted, so that a deletion takes it along."""
-        self.sends.append_run()
-        self.kinds.append_run()
+        self.intake.store_collected()
         self._deriving.catch_up()
 
     def _topic_deleted(self, topic: str) -> None:
         self._topics_changed()
-        self.pulls.wake_topic(topic.encode())
+        self.pulls.held.wake_topic(topic.encode())
 
     def _handlers(self) -> dict[int, Handler]:
         self.sends = self._send_handler()
         self.pulls = self._pull_handler()
-        parked = self.pulls.parked.by_queue
+        parked = self.pulls.held.parked.by_queue
         self.store.watch(parked)
         self._deriving = Deriving(self.store, parked, self._loop, on_broken=self.failed.set)
         tables, store, clock = self.tables, self.store, self._clock
@@ -511,7 +501,7 @@ class Broker:
             ResetHandlers(
                 offsets=tables.consumer_offsets,
                 settings=tables.settings,
-                wake=self.pulls.wake_topic,
+                wake=self.pulls.held.wake_topic,
                 in_slices=self._sliced.change_handler,
                 **shared,  # type: ignore[arg-type]
             ),
@@ -587,23 +577,9 @@ class Broker:
             ways=self.ways,
         )
 
-    def _send_lane(self) -> SendLane:
-        return SendLane(
-            self.server,
-            self.router,
-            self.sends,
-            self._admission,
-            self.store,
-            self.stats,
-            self._deriving,
-            self.tables.settings,
-            waits_for_flush=self._store_config.syncs_before_ack,
-            ways=self.ways,
-        )
-
     def _pull_handler(self) -> PullHandler:
         tables = self.tables
-        admission = PullAdmission(
+        self._pull_admission = PullAdmission(
             tables.settings,
             tables.topics,
             tables.groups,
@@ -616,7 +592,7 @@ class Broker:
         )
         return PullHandler(
             tables.settings,
-            admission,
+            self._pull_admission,
             self.store,
             tables.consumer_offsets,
             self.stats,
@@ -636,7 +612,7 @@ class Broker:
             files=self._files,
             work_sizes=lambda: {
                 "send": len(self._acknowledgements),
-                "pull": len(self.pulls.parked),
+                "pull": len(self.pulls.held.parked),
             },
             is_active=lambda: self.store.poisoned is None,
             delay_queue_offsets=self.kinds.delays.queue_offsets,
@@ -672,12 +648,12 @@ class Broker:
         schedule.every(1000, self.tables.persistence.flush_due, name="write tables")
         schedule.every(
             lambda: 5000 if self._config_now.long_polling else self._config_now.short_polling_ms,
-            self.pulls.sweep,
+            self.fast.pulls.sweep,
             name="held pulls",
         )
         schedule.when_over(
-            self.pulls.end_in_ms,
-            lambda now_ms: self.pulls.expire(self._clock.elapsed_ms()),
+            self.pulls.held.end_in_ms,
+            lambda now_ms: self.pulls.held.expire(self._clock.elapsed_ms()),
             name="held pulls that end",
         )
         schedule.every(10_000, self.changes.expire, name="silent clients")
@@ -718,126 +694,19 @@ class Broker:
             self._deriving.catch_up()
         self.schedule.run_due(now_ms)
 
-    # What the server calls.
-
-    def take_runs(self, arrived: list[Arrived], at: int) -> int:
-        """Plain sends of many connections join this tick's run in one go."""
-        if self.router.is_going_away:
-            return at
-        room, waited_ms = self._limits.in_flight_count_max, self.server.waited_s * 1000
-        return self.sends.take_runs(arrived, at, in_flight_count_max=room, waited_ms=waited_ms)
-
-    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
-        """Sends join this tick's run, requests go to handlers, answers to who waits for them."""
-        first = index = 0
-        may_look = is_late = False
-        while index < len(frames) and not is_late:
-            frame = frames[index]
-            if len(frame) == _SEND_LENGTH:
-                index += 1
-                continue
-            if first < index:
-                self._take_sends(peer, frames[first:index])
-            if not may_look and not self._looks_at_no_queue(frame):
-                may_look = True
-                if self._deriving.is_behind:
-                    self._deriving.catch_up()
-            if isinstance(frame, Request):
-                self._handle(peer, frame)
-                is_late = self.server.monotonic_s() >= until_s
-                index += 1
-            elif isinstance(frame, ReceivedResponse):
-                peer.answered(frame)
-                index += 1
-            else:
-                index = self._pull_intake.take(peer, frames, index, until_s)
-                is_late = self.server.monotonic_s() >= until_s
-            first = index
-        if first < index:
-            self._take_sends(peer, frames[first:index])
-        return index
-
-    def _looks_at_no_queue(self, frame: Frame | Item) -> bool:
-        """Sends do not, nor do ends of what was stored a moment ago."""
-        return isinstance(frame, Request) and (
-            frame.code in _SENDS or self.kinds.ends_a_recent_half(frame)
-        )
-
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
-        """Pulls that nothing else is to be done before need no tick; returns what is left."""
-        if len(frames[0]) != PULL_LENGTH:
-            return frames
-        return self._pull_intake.take_at_once(peer, frames)
-
-    def _take_sends(self, peer: Connection, sends: list[Frame | Item]) -> None:
-        room = self._limits.in_flight_count_max - peer.in_flight_count
-        if self.router.is_going_away or len(sends) > room:
-            sends = self._admitted_sends(peer, sends, room)
-        self.sends.take(peer, sends, waited_ms=self.server.waited_s * 1000)
-
-    def _admitted_sends(
-        self, peer: Connection, sends: list[Frame | Item], room: int
-    ) -> list[Frame | Item]:
-        """Those that may pass now. Nobody waits for a one-way send, so it takes no room."""
-        admitted = []
-        for send in sends:
-            opaque, flag, version, code = send[:4]
-            goes_away = self.router.is_going_away and version > GO_AWAY_VERSION
-            if not goes_away and (flag & FLAG_ONE_WAY or room > 0):
-                admitted.append(send)
-                room -= not flag & FLAG_ONE_WAY
-            elif goes_away:
-                self.router.handle(Request(code, opaque, {}, b"", flag, version), peer)
-            else:
-                remark = f"{self._limits.in_flight_count_max} sends of this connection wait already"
-                peer.answer(opaque, Response(ResponseCode.SYSTEM_BUSY, remark))
-        return admitted
-
-    def _handle(self, peer: Connection, request: Request) -> None:
-        code = request.code
-        if peer.is_closed and code in _FOR_THE_LIVING:
-            return
-        if peer.is_fast_port and code in _NOT_ON_THE_FAST_PORT:
-            remark = f"request {code} is served on the main port only"
-            peer.reply(request, Response(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark))
-        elif code not in _PULLS:
-            self.router.handle(request, peer)
-        elif (busy := self._pull_intake.busy(peer)) is not None:
-            peer.reply(request, busy.response)
-        else:
-            self.router.handle(request, peer)
-
-    def end_of_tick(self) -> None:
-        self.sends.append_run()
-        self.kinds.append_run()
-        self._pull_intake.note_answered()
-        if self._flush_noted:
-            self._take_flushed()
-        self._deriving.after_tick()
-
-    def connection_opened(self, peer: Connection) -> None:
-        """A peer is nobody until its first heartbeat."""
-
-    def connection_closed(self, peer: Connection, reason: str) -> None:
-        self.changes.connection_closed(peer)
-
     # What the store tells.
 
     def _on_arrival(self, arrivals: list[Arrival]) -> None:
-        self.pulls.arrived(arrivals)
+        self.pulls.held.arrived(arrivals)
 
     def _on_flushed(self, physical_end: int) -> None:
         """Called on the flusher's thread."""
-        if self._store_config.syncs_before_ack and not self._flush_noted:
-            self._flush_noted = True
+        if self._store_config.syncs_before_ack and not self._flushes.is_noted:
+            self._flushes.is_noted = True
             self._loop.call_soon_threadsafe(self._flush_tick)
 
     def _flush_tick(self) -> None:
         self.server.schedule_tick()
-
-    def _take_flushed(self) -> None:
-        self._flush_noted = False
-        self._acknowledgements.flushed(self.store.flushed_end)
 
     def _on_poisoned(self, failure: StorePoisoned) -> None:
         """Called on the thread that met the failure: nothing is acknowledged from now on."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from contrail.errors import RemoteProtocolError
 from contrail.kernels.frame_scan import (
@@ -16,7 +16,6 @@ from contrail.kernels.frame_scan import (
     Item,
     scan_frames,
 )
-from contrail.kernels.plain_scan import scan_plain
 from contrail.model.message import MessageDraft
 from contrail.protocol.command import (
     FRAME_BYTES_MAX,
@@ -29,9 +28,6 @@ from contrail.protocol.command import (
     decode_frame,
 )
 
-if TYPE_CHECKING:
-    from contrail.kernels.plain_sends import Chunk
-
 _TOTAL = Struct(">I")
 _PREFIX = Struct(">II")
 FRAME_PREFIX_BYTES = 8
@@ -40,10 +36,6 @@ _TYPE_SHIFT = 24
 _HEADER_LENGTH_MASK = 0xFFFFFF
 # Nothing else of the frame kernel is as long.
 PULL_LENGTH = 9
-# How a Java client's header begins, in JSON and in binary; others are not worth a try.
-SEND_BEGINS = (b'{"code":310,', b"\x01\x36\x00")
-# Three sends of one connection cost a fifth less as rows than as tuples, one costs as much.
-_PLAIN_COUNT_MIN = 1
 _KNOWN_LANGUAGES = frozenset(LANGUAGES)
 _PROBLEMS = {
     PROBLEM_TOTAL: ("frame_length", "a frame's length is below 4 or above the limit"),
@@ -72,39 +64,6 @@ class SendRequest(NamedTuple):
     draft: MessageDraft
 
 
-class PlainSends:
-    """Sends that need no second look by what they are: of one connection, or one each of several.
-
-    ``chunk`` is for ``kernels.plain_sends``: the received bytes, how many sends they hold, the
-    numbers of each (see ``kernels.send_rows``), their properties as they are to be stored, their
-    senders' hosts, and their topics.
-    """
-
-    __slots__ = ("_end", "_suffix", "chunk", "send_count")
-
-    def __init__(self, chunk: Chunk, suffix: bytes, end: int = -1) -> None:
-        """``end`` is where the sends end in the received bytes, if not with them."""
-        self._end = end
-        self.chunk = chunk
-        self.send_count = chunk[1]
-        self._suffix = suffix
-
-    @property
-    def data(self) -> bytes:
-        """The sends as they were received."""
-        data = self.chunk[0]
-        return data if self._end < 0 or self._end == len(data) else data[: self._end]
-
-    def items(self) -> list[Item]:
-        """The same sends as tuples, for whoever has to look twice."""
-        buffer, limit, hosts = self.chunk[0], len(self.chunk[0]), self.chunk[4]
-        items = scan_frames(buffer, 0, limit, limit, hosts[0], self._suffix)[0]
-        return [
-            item if host is hosts[0] else (*item[:11], (*item[11][:7], host, *item[11][8:]))
-            for item, host in zip(items, hosts, strict=True)
-        ]
-
-
 Frames = list[Frame | Item]
 """What arrived at once: sends and pulls are tuples of the kernel."""
 
@@ -120,12 +79,9 @@ class FrameDecoder:
         frame_bytes_max: int = FRAME_BYTES_MAX,
         header_bytes_max: int = HEADER_BYTES_MAX,
         value_bytes_max: int = VALUE_BYTES_MAX,
-        takes_plain_sends: bool = False,
         decodes_all: bool = False,
     ) -> None:
-        """With ``takes_plain_sends`` nothing but tidy sends comes out as rows of ``feed_runs``.
-
-        With ``decodes_all`` every frame comes out as a ``Request`` or a ``ReceivedResponse``,
+        """With ``decodes_all`` every frame comes out as a ``Request`` or a ``ReceivedResponse``,
         decoded without the frame kernel.
         """
         self._born_host = born_host
@@ -133,7 +89,6 @@ class FrameDecoder:
         self._frame_bytes_max = frame_bytes_max
         self._header_bytes_max = header_bytes_max
         self._value_bytes_max = value_bytes_max
-        self._takes_plain_sends = takes_plain_sends and not decodes_all
         self._decodes_all = decodes_all
         # Frames that came out and wait again, and what their bodies have.
         self._again: Frames = []
@@ -145,8 +100,8 @@ class FrameDecoder:
         self.pending = bytearray()
         self._wanted_bytes = 0
         self.failure: RemoteProtocolError | None = None
-        # Whether the last frames were sends without exception: nothing is in the way of a run.
-        self.only_sends = False
+        # Whether the last frames may join a run: they were sends without exception.
+        self.may_join = False
 
     @property
     def pending_bytes(self) -> int:
@@ -158,34 +113,49 @@ class FrameDecoder:
 
         After bytes that are no frame ``failure`` is set: nothing more can be read.
         """
-        whole = self._joined(data)
-        return self._frames_of(whole, 0, COUNT_MAX, COUNT_MAX) if whole else []
+        return self.frames_of(self.joined(data), 0, COUNT_MAX, COUNT_MAX)
 
-    def feed_runs(
-        self, data: bytes, count_max: int = COUNT_MAX, bytes_max: int = COUNT_MAX
-    ) -> Frames | PlainSends:
-        """As ``feed``; where that is wanted, nothing but tidy sends are left as rows.
+    def joined(self, data: bytes) -> bytes:
+        """``data`` behind what is pending: nothing while a frame is known to be unfinished.
 
-        Of anything else no more than ``count_max`` frames and ``bytes_max`` come out, the first
-        frame in any case; ``more`` gives the others. The bytes of sends do not count.
+        What comes out begins with a frame and is pending no more.
         """
-        if self.pending:
-            data = self._joined(data)
-            if not data:
-                return []
-        if self._takes_plain_sends and data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES):
-            suffix = self._property_suffix
-            found = scan_plain(
-                data, self._frame_bytes_max, self._header_bytes_max, suffix, _PLAIN_COUNT_MIN
-            )
-            if found is not None:
-                count, consumed, rows, texts, topics = found
-                if consumed < len(data):
-                    self.keep(data, consumed)
-                self.only_sends = True
-                hosts = [self._born_host] * count
-                return PlainSends((data, count, rows, texts, hosts, topics), suffix, consumed)
-        return self._frames_of(data, 0, count_max, bytes_max)
+        if not self.pending:
+            return data
+        self.pending += data
+        if len(self.pending) < self._wanted_bytes:
+            return b""
+        data = bytes(self.pending)
+        self.pending = bytearray()
+        return data
+
+    def frames_of(self, data: bytes, start: int, count_max: int, bytes_max: int) -> Frames:
+        """The frames of ``data``, which has one at ``start``; see ``feed``.
+
+        No more than ``count_max`` frames and ``bytes_max`` come out, the first frame in any case;
+        ``more`` gives the others. The bytes of sends do not count. An unfinished frame is pending.
+        """
+        if self._decodes_all:
+            return self._decoded_of(data, start, count_max, bytes_max)
+        items, consumed, problem, kinds = scan_frames(
+            data,
+            start,
+            self._frame_bytes_max,
+            self._header_bytes_max,
+            self._born_host,
+            self._property_suffix,
+            count_max,
+            bytes_max,
+        )
+        if consumed < len(data) and not problem:
+            if kinds & FRAMES_LEFT or len(items) == count_max:
+                self._rest, self._rest_at = data, consumed
+            else:
+                self._keep(data, consumed)
+        if problem:
+            self.failure = RemoteProtocolError(*_PROBLEMS[problem])
+        self.may_join = not kinds & ~FRAMES_LEFT
+        return self._finished(data, items) if kinds & KIND_OTHER else items
 
     # Frames that wait.
 
@@ -202,12 +172,8 @@ class FrameDecoder:
             at += _TOTAL.size + int.from_bytes(self._rest[at : at + _TOTAL.size], "big")
         return count
 
-    def wait_again(self, frames: Frames | PlainSends | bytes) -> None:
+    def wait_again(self, frames: Frames) -> None:
         """Let frames wait that came out before everything that has not."""
-        if isinstance(frames, bytes):
-            frames = self.whole(frames)
-        elif isinstance(frames, PlainSends):
-            frames = list(frames.items())
         self._again += frames
         self._again_bytes += sum(map(_body_bytes, frames))
 
@@ -229,14 +195,14 @@ class FrameDecoder:
         self.put_back(data)
 
     def more(self, count_max: int, bytes_max: int = COUNT_MAX) -> Frames:
-        """The next frames of those that wait, at most so many; see ``feed_runs``."""
+        """The next frames of those that wait, at most so many; see ``frames_of``."""
         if self._again:
             frames, self._again = self._again[:count_max], self._again[count_max:]
             self._again_bytes -= sum(map(_body_bytes, frames))
             return frames
         rest, at = self._rest, self._rest_at
         self._rest, self._rest_at = b"", 0
-        return self._frames_of(rest, at, count_max, bytes_max)
+        return self.frames_of(rest, at, count_max, bytes_max)
 
     def forget_rest(self) -> None:
         """Nothing of what waits is wanted any more."""
@@ -245,56 +211,12 @@ class FrameDecoder:
 
     def whole(self, data: bytes) -> Frames:
         """The frames of bytes that are whole frames; what is pending stays out of it."""
-        return self._frames_of(data, 0, COUNT_MAX, COUNT_MAX)
-
-    def join(self, sends: list[bytes], hosts: list[bytes]) -> PlainSends | None:
-        """One send each of several connections as rows; None when one needs a second look."""
-        data, count = b"".join(sends), len(sends)
-        limits = (self._frame_bytes_max, self._header_bytes_max)
-        found = scan_plain(data, *limits, self._property_suffix, count)
-        if found is None or found[0] != count:
-            return None
-        _, _, rows, texts, topics = found
-        return PlainSends((data, count, rows, texts, hosts, topics), self._property_suffix)
-
-    def _joined(self, data: bytes) -> bytes:
-        """What is to be looked at now: nothing while a frame is known to be unfinished."""
-        if not self.pending:
-            return data
-        self.pending += data
-        if len(self.pending) < self._wanted_bytes:
-            return b""
-        data = bytes(self.pending)
-        self.pending = bytearray()
-        return data
-
-    def _frames_of(self, data: bytes, start: int, count_max: int, bytes_max: int) -> Frames:
-        if self._decodes_all:
-            return self._decoded_of(data, start, count_max, bytes_max)
-        items, consumed, problem, kinds = scan_frames(
-            data,
-            start,
-            self._frame_bytes_max,
-            self._header_bytes_max,
-            self._born_host,
-            self._property_suffix,
-            count_max,
-            bytes_max,
-        )
-        if consumed < len(data) and not problem:
-            if kinds & FRAMES_LEFT or len(items) == count_max:
-                self._rest, self._rest_at = data, consumed
-            else:
-                self.keep(data, consumed)
-        if problem:
-            self.failure = RemoteProtocolError(*_PROBLEMS[problem])
-        self.only_sends = not kinds & ~FRAMES_LEFT
-        return self._finished(data, items) if kinds & KIND_OTHER else items
+        return self.frames_of(data, 0, COUNT_MAX, COUNT_MAX)
 
     def _decoded_of(self, data: bytes, start: int, count_max: int, bytes_max: int) -> Frames:
-        """As ``_frames_of``, for every frame the tolerant decoder; sends have bytes, too."""
+        """As ``frames_of``, for every frame the tolerant decoder; sends have bytes, too."""
         frames: Frames = []
-        at, available, self.only_sends = start, len(data), False
+        at, available, self.may_join = start, len(data), False
         while available - at >= FRAME_PREFIX_BYTES and not self.failure:
             if len(frames) == count_max:
                 self._rest, self._rest_at = data, at
@@ -320,10 +242,10 @@ class FrameDecoder:
                 frames += self._finished(data, [item])
                 at = frame_end
         if at < available and self.failure is None:
-            self.keep(data, at)
+            self._keep(data, at)
         return frames
 
-    def keep(self, data: bytes, consumed: int) -> None:
+    def _keep(self, data: bytes, consumed: int) -> None:
         """Hold what was received behind ``consumed``: a frame that is not finished."""
         self.pending = bytearray(memoryview(data)[consumed:])
         known = len(self.pending) >= _TOTAL.size

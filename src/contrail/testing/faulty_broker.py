@@ -16,6 +16,7 @@ from typing import Any, cast
 
 from contrail.broker.app import Broker
 from contrail.broker.config import BrokerConfig
+from contrail.broker.intake import Intake
 from contrail.clock import Clock
 from contrail.errors import CallFailed
 from contrail.kernels.frame_scan import Item
@@ -60,7 +61,7 @@ class FaultyBroker(Broker):
         self._refusal: Refusal | None = None
         self._lost_answer_count = 0
         self._to_drop: list[Connection] = []
-        self._is_dead = False
+        self.is_dead = False
         self.answer_delay_s = 0.0
 
     # What a test asks for.
@@ -75,7 +76,7 @@ class FaultyBroker(Broker):
     def delay_answers(self, ms: int) -> None:
         self.answer_delay_s = ms / 1000
         for peer in self.server.connections:
-            self._make_late(peer)
+            self.make_late(peer)
 
     def drop_connections(self) -> None:
         for peer in list(self.server.connections):
@@ -92,57 +93,29 @@ class FaultyBroker(Broker):
 
         NameServers are told nothing: they see their connections close, as after a real kill.
         """
-        self._is_dead = True
+        self.is_dead = True
         self._disk.cut()
         self.drop_connections()
         self.registration._caller = _NobodyCalls()
         await self._caller.close()
         await self.stop()
 
-    # What the server calls.
+    # What the gate asks before it does what it is told.
 
-    def _wire(self) -> None:
-        super()._wire()
-        take = self.server.sends_at_once
-        if take is not None:
-            self.server.sends_at_once = lambda peer, data: (
-                0 if self._is_dead or self._meddles else take(peer, data)
-            )
+    def _make_intake(self) -> Intake:
+        parts = (self.router, self.kinds, self._deriving, self._acknowledgements)
+        return _FaultyIntake(self, *parts, self._flushes, self.store, self.changes)
 
-    def take_runs(self, arrived: list[Arrived], at: int) -> int:
-        return at if self._meddles else super().take_runs(arrived, at)
-
-    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
-        return frames if self._is_dead or self._meddles else super().take_at_once(peer, frames)
-
-    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
-        if self._is_dead:
-            return len(frames)
-        if not self._meddles:
-            return super().received(peer, frames, until_s)
-        wanted = [frame for frame in frames if not self._is_refused(peer, frame)]
-        if wanted:
-            super().received(peer, wanted, math.inf)
-        return len(frames)
-
-    def end_of_tick(self) -> None:
-        super().end_of_tick()
+    def end_tick(self) -> None:
         dropped, self._to_drop = self._to_drop, []
         for peer in dropped:
             peer.abort("answer_lost_by_the_test")
 
-    def connection_opened(self, peer: Connection) -> None:
-        super().connection_opened(peer)
-        if self._is_dead:
-            peer.abort("dead")
-        elif self.answer_delay_s:
-            self._make_late(peer)
-
     @property
-    def _meddles(self) -> bool:
+    def meddles(self) -> bool:
         return self._refusal is not None or self._lost_answer_count > 0
 
-    def _is_refused(self, peer: Connection, frame: Frame | Item) -> bool:
+    def is_refused(self, peer: Connection, frame: Frame | Item) -> bool:
         send = _send_of(frame)
         if send is None:
             return False
@@ -156,11 +129,52 @@ class FaultyBroker(Broker):
             self._to_drop.append(peer)
         return False
 
-    def _make_late(self, peer: Connection) -> None:
+    def make_late(self, peer: Connection) -> None:
         transport = peer._transport
         if transport is not None and not isinstance(transport, _LateTransport):
             late = _LateTransport(transport, lambda: self.answer_delay_s)
             peer._transport = cast(asyncio.Transport, late)
+
+
+class _FaultyIntake(Intake):
+    """The gate of such a broker."""
+
+    def __init__(self, broker: FaultyBroker, *parts: Any) -> None:
+        super().__init__(*parts)
+        self._broker = broker
+
+    def take(self, peer: Connection, data: bytes) -> int:
+        broker = self._broker
+        return 0 if broker.is_dead or broker.meddles else super().take(peer, data)
+
+    def take_runs(self, arrived: list[Arrived], at: int) -> int:
+        return at if self._broker.meddles else super().take_runs(arrived, at)
+
+    def take_at_once(self, peer: Connection, frames: Frames) -> Frames:
+        broker = self._broker
+        return frames if broker.is_dead or broker.meddles else super().take_at_once(peer, frames)
+
+    def received(self, peer: Connection, frames: Frames, until_s: float) -> int:
+        broker = self._broker
+        if broker.is_dead:
+            return len(frames)
+        if not broker.meddles:
+            return super().received(peer, frames, until_s)
+        wanted = [frame for frame in frames if not broker.is_refused(peer, frame)]
+        if wanted:
+            super().received(peer, wanted, math.inf)
+        return len(frames)
+
+    def end_of_tick(self) -> None:
+        super().end_of_tick()
+        self._broker.end_tick()
+
+    def connection_opened(self, peer: Connection) -> None:
+        super().connection_opened(peer)
+        if self._broker.is_dead:
+            peer.abort("dead")
+        elif self._broker.answer_delay_s:
+            self._broker.make_late(peer)
 
 
 def _send_of(frame: Frame | Item) -> tuple[int, int] | None:

@@ -9,9 +9,9 @@ from collections.abc import Callable, Mapping
 
 from contrail.errors import CallFailed
 from contrail.protocol.command import ReceivedResponse, Request
-from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
+from contrail.protocol.frames import FrameDecoder
 from contrail.wire.addresses import split_address
-from contrail.wire.connection import Connection, TakeSends
+from contrail.wire.connection import Connection, Intake, Read
 from contrail.wire.limits import Limits
 from contrail.wire.tls import TlsFiles, TlsMode
 
@@ -37,9 +37,7 @@ class Caller:
         self.limits = limits or Limits()
         self.language = language
         self.pauses_slow_peers = False
-        self.takes_plain_sends = False
-        self.sends_at_once: TakeSends | None = None
-        self.last_sender: Connection | None = None
+        self.intake: Intake | None = None
         # A caller asked for all that it reads.
         self.request_room = self.piece_bytes_max = self.read_bytes_max = sys.maxsize
         self.tick_is_due = False
@@ -139,11 +137,9 @@ class Caller:
     def admit(self, connection: Connection) -> str | None:
         return None
 
-    def arrived(
-        self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
-    ) -> None:
-        assert isinstance(frames, list), "only a server's decoder leaves sends as rows"
-        for frame in frames:
+    def arrived(self, connection: Connection, read: Read, may_join: bool) -> None:
+        assert isinstance(read, list), "without an intake everything is decoded"
+        for frame in read:
             if isinstance(frame, ReceivedResponse):
                 connection.answered(frame)
             elif isinstance(frame, Request) and self._on_request is not None:

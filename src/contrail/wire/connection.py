@@ -20,7 +20,6 @@ from contrail.errors import (
     LocalProtocolError,
     RemoteProtocolError,
 )
-from contrail.kernels.frame_scan import is_one_send
 from contrail.model.host import Host, pack_host
 from contrail.protocol.command import (
     FLAG_ONE_WAY,
@@ -30,13 +29,7 @@ from contrail.protocol.command import (
     encode_request,
     encode_response,
 )
-from contrail.protocol.frames import (
-    FRAME_PREFIX_BYTES,
-    SEND_BEGINS,
-    FrameDecoder,
-    Frames,
-    PlainSends,
-)
+from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import HANDSHAKE_BYTE, TlsFiles, TlsMode, TlsSession
@@ -53,9 +46,25 @@ _PUT_OFF_MAX = 32_768
 _FEW = 2
 
 
-TakeSends = Callable[["Connection", bytes], int]
-"""Takes a connection's bytes if they are whole sends, but for an unfinished frame at their end, and
-returns where these end; 0 if they are to wait for the next tick."""
+Intake = Callable[["Connection", bytes], int]
+"""Takes whole frames at the front of a connection's bytes; returns where the first other begins."""
+
+
+class Run(Protocol):
+    """Whole frames of one connection that the service has taken apart by itself."""
+
+    @property
+    def data(self) -> bytes:
+        """The frames as they were received."""
+        ...
+
+    def frames(self) -> Frames:
+        """The same frames as the decoder takes them apart."""
+        ...
+
+
+Read = Frames | Run | bytes
+"""What a connection has sent at once; bytes are whole frames that nobody has looked into yet."""
 
 
 class Hub(Protocol):
@@ -70,12 +79,8 @@ class Hub(Protocol):
     pauses_slow_peers: bool
     tls_mode: TlsMode
     tls_files: TlsFiles | None
-    # Whether a single send is handed over as it came, to be taken apart with those of others.
-    takes_plain_sends: bool
-    # Who takes sends as they are read, if anybody does. It is asked while one connection alone
-    # sends: those of several are cheaper to store together, which takes a tick.
-    sends_at_once: TakeSends | None
-    last_sender: Connection | None
+    # Is given every read that begins with a frame, before it is decoded.
+    intake: Intake | None
     # How many requests may be taken from a read now; the others wait for the turn of this
     # connection. See ``wire.turns``.
     request_room: int
@@ -88,9 +93,7 @@ class Hub(Protocol):
 
     def decoder_for(self, packed_host: bytes) -> FrameDecoder: ...
     def admit(self, connection: Connection) -> str | None: ...
-    def arrived(
-        self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
-    ) -> None: ...
+    def arrived(self, connection: Connection, read: Read, may_join: bool) -> None: ...
     def waits(self, connection: Connection) -> None: ...
     def read_enough(self, connection: Connection) -> None: ...
     def grows(self, connection: Connection, byte_count: int) -> None:
@@ -99,12 +102,6 @@ class Hub(Protocol):
 
     def wants_flush(self, connection: Connection) -> None: ...
     def lost(self, connection: Connection, reason: str) -> None: ...
-
-
-AtOnce = Callable[[bytes], tuple[list[bytes | memoryview], int] | None]
-"""Answers whole frames at the front of what was read: parts of answers, and where the rest begins.
-
-None when there is nothing to be answered so, and never an exception: the rest is decoded."""
 
 
 class _Call(NamedTuple):
@@ -143,7 +140,7 @@ class Connection(asyncio.Protocol):
         "_transport",
         "_until_writable",
         "address",
-        "at_once",
+        "at_hand",
         "close_reason",
         "costs",
         "frame_s",
@@ -154,7 +151,6 @@ class Connection(asyncio.Protocol):
         "is_closed",
         "is_fast_port",
         "is_this_host",
-        "notes",
         "opened_s",
         "packed_host",
         "received_s",
@@ -201,10 +197,8 @@ class Connection(asyncio.Protocol):
         self._put_off_s: dict[int, float] = {}
         # The number of the request that a handler has now, until it is answered.
         self.in_hand: int | None = None
-        # Set by whoever serves this peer once it knows what the peer mostly asks for.
-        self.at_once: AtOnce | None = None
-        # Scratch space for whoever serves this peer; wire itself never looks at it.
-        self.notes: dict[str, Any] = {}
+        # What the service keeps of this peer; wire itself never looks at it.
+        self.at_hand: Any = None
 
     # Called by the event loop.
 
@@ -245,63 +239,33 @@ class Connection(asyncio.Protocol):
             decoder.put_behind(data)
             return
         starts_a_frame = not decoder.pending
-        if (
-            self.at_once is not None
-            and starts_a_frame
-            and not self._out
-            and self.slow_since_s is None
-            and self._tls is None
-        ):
-            answered = self.at_once(data)
-            if answered is not None:
-                self.frame_s = now_s
-                self.has_sent_a_frame = True
-                try:
-                    if answered[0]:
-                        self._transport.writelines(answered[0])  # type: ignore[union-attr]
-                except Exception:
-                    _log.exception("the answers to %s could not be sent", self.address)
-                    self.abort("internal_error")
-                    return
-                if answered[1] == len(data):
-                    return
-                data = data[answered[1] :]
-                if hub.tick_is_due:
-                    # It has had its share, or others wait already.
-                    self._wait_in_line(data)
-                    return
-        if (
-            starts_a_frame
-            and hub.takes_plain_sends
-            and data.startswith(SEND_BEGINS, FRAME_PREFIX_BYTES)
-        ):
-            if hub.last_sender is self and hub.sends_at_once is not None:
-                try:
-                    consumed = hub.sends_at_once(self, data)
-                except Exception:
-                    # Whether they were stored cannot be told: the peer learns that nothing is.
-                    _log.exception("the sends of %s were not served", self.address)
-                    self.close("internal_error")
-                    return
-                if consumed:
-                    self.frame_s = now_s
-                    self.has_sent_a_frame = True
-                    if consumed < len(data):
-                        decoder.keep(data, consumed)
-                    return
-            hub.last_sender = self
-            if is_one_send(data):
-                self.frame_s = now_s
-                self.has_sent_a_frame = True
-                hub.arrived(self, data, True)
+        if not starts_a_frame:
+            whole = decoder.joined(data)
+            if not whole:
+                hub.grows(self, len(data))
                 return
-        frames = decoder.feed_runs(data, hub.request_room, hub.piece_bytes_max)
+            data = whole
+        consumed = 0
+        if hub.intake is not None:
+            try:
+                consumed = hub.intake(self, data)
+            except Exception:
+                # Whether they were carried out cannot be told: the peer learns that nothing is.
+                _log.exception("the frames of %s were not served", self.address)
+                self.close("internal_error")
+                return
+            if consumed:
+                # What is pending now, if anything, has just begun.
+                self.frame_s = now_s
+                self.has_sent_a_frame = True
+                if consumed == len(data) or self.is_closed:
+                    return
+        frames = decoder.frames_of(data, consumed, hub.request_room, hub.piece_bytes_max)
         if frames:
-            # What is pending now, if anything, has just begun.
             self.frame_s = now_s
             self.has_sent_a_frame = True
-            hub.arrived(self, frames, decoder.only_sends)
-        else:
+            hub.arrived(self, frames, decoder.may_join)
+        elif not consumed:
             if starts_a_frame:
                 self.frame_s = now_s
             hub.grows(self, len(data))
@@ -331,10 +295,12 @@ class Connection(asyncio.Protocol):
         """Let requests that were handed over wait for another turn; what was read later follows."""
         self._wait_in_line(data)
 
-    def wait_decoded(self, frames: Frames | PlainSends | bytes) -> None:
+    def wait_decoded(self, read: Read) -> None:
         """Let what was handed over wait for another turn, in front of what was not."""
         assert self._decoder is not None
-        self._decoder.wait_again(frames)
+        if isinstance(read, bytes):
+            read = self._decoder.whole(read)
+        self._decoder.wait_again(read if isinstance(read, list) else read.frames())
         self._wait_in_line(b"")
 
     def wait_first(self, frames: Frames) -> None:
@@ -392,18 +358,13 @@ class Connection(asyncio.Protocol):
         self._has_read_enough = False
         self._resume_reading()
 
-    def decoded(self, send: bytes) -> tuple[Frames, bool]:
-        """A single send that was handed over as it came, and whether it really is one."""
+    def decoded(self, data: bytes) -> tuple[Frames, bool]:
+        """Whole frames that were handed over as they came, and whether they may join a run."""
         assert self._decoder is not None
-        frames = self._decoder.whole(send)
+        frames = self._decoder.whole(data)
         if self._decoder.failure is not None:
             self.close(self._decoder.failure.reason)
-        return frames, self._decoder.only_sends
-
-    def joined(self, sends: list[bytes], hosts: list[bytes]) -> PlainSends | None:
-        """Single sends of several connections, ours first, as rows; None for a second look."""
-        assert self._decoder is not None
-        return self._decoder.join(sends, hosts)
+        return frames, self._decoder.may_join
 
     def eof_received(self) -> bool:
         return False
@@ -482,7 +443,7 @@ class Connection(asyncio.Protocol):
         if len(self._put_off_s) < _PUT_OFF_MAX:
             self._put_off_s.setdefault(request.opaque, times.arrived_s)
 
-    def put_off_usual(self, opaque: int) -> None:
+    def put_off_fast(self, opaque: int) -> None:
         """As ``put_off``, for a request that no handler has had."""
         if self.times is not None and len(self._put_off_s) < _PUT_OFF_MAX:
             self._put_off_s.setdefault(opaque, self.times.arrived_s)
@@ -556,6 +517,18 @@ class Connection(asyncio.Protocol):
         self._out = parts
         try:
             self.flush()
+        except Exception:
+            # Whoever answers many must not stop at one.
+            _log.exception("the answers to %s could not be sent", self.address)
+            self.abort("internal_error")
+
+    def write_parts(self, parts: list[bytes | memoryview]) -> None:
+        """As ``send_parts``, for a few large parts."""
+        if self._out or self._tls is not None or self.is_closed:
+            self.send_parts(parts)
+            return
+        try:
+            self._transport.writelines(parts)  # type: ignore[union-attr]
         except Exception:
             # Whoever answers many must not stop at one.
             _log.exception("the answers to %s could not be sent", self.address)

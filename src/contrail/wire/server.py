@@ -15,8 +15,8 @@ from collections import Counter
 from typing import Protocol
 
 from contrail.errors import ConfigError
-from contrail.protocol.frames import FrameDecoder, Frames, PlainSends
-from contrail.wire.connection import Connection, TakeSends
+from contrail.protocol.frames import FrameDecoder, Frames
+from contrail.wire.connection import Connection, Intake, Read
 from contrail.wire.limits import Limits
 from contrail.wire.request_times import RequestTimes
 from contrail.wire.tls import TlsFiles, TlsMode
@@ -32,20 +32,17 @@ _FREE_PAIR_TRIES = 100
 FAST_PORT_DISTANCE = 2
 
 
-Arrived = tuple[Connection, Frames | PlainSends | bytes, bool]
-"""A connection, what it sent at once, and whether that is nothing but sends.
-
-A single send is left as bytes, to be taken apart together with those of other connections.
-"""
+Arrived = tuple[Connection, Read, bool]
+"""A connection, what it sent at once, and whether that may join a run with those of others."""
 
 
 class Service(Protocol):
     """What a server is for. All calls come from the event loop's thread."""
 
     def take_runs(self, arrived: list[Arrived], at: int) -> int:
-        """Take entries from ``at`` on that need no second look; returns the first left alone.
+        """Take entries from ``at`` on that may join a run; returns the first left alone.
 
-        Single sends among them may be replaced by what they are.
+        Those that are bytes may be replaced by what they are.
         """
         ...
 
@@ -96,8 +93,8 @@ class Server:
         "counts",
         "decodes_all",
         "ended_s",
+        "intake",
         "language",
-        "last_sender",
         "limits",
         "monotonic_s",
         "now_s",
@@ -106,8 +103,6 @@ class Server:
         "property_suffix",
         "read_bytes_max",
         "request_room",
-        "sends_at_once",
-        "takes_plain_sends",
         "tick_is_due",
         "times",
         "tls_files",
@@ -122,12 +117,11 @@ class Server:
         *,
         limits: Limits | None = None,
         property_suffix: bytes = b"",
-        takes_plain_sends: bool = False,
         decodes_all: bool = False,
         tls_mode: TlsMode = TlsMode.DISABLED,
         tls_files: TlsFiles | None = None,
     ) -> None:
-        """``takes_plain_sends`` and ``decodes_all`` are told to each ``FrameDecoder``."""
+        """``property_suffix`` and ``decodes_all`` are told to each ``FrameDecoder``."""
         self._service = service
         self.limits = limits or Limits()
         self.language = "JAVA"
@@ -135,7 +129,6 @@ class Server:
         self.tls_mode = tls_mode
         self.tls_files = tls_files
         self.property_suffix = property_suffix
-        self.takes_plain_sends = takes_plain_sends
         self.decodes_all = decodes_all
         self.connections: set[Connection] = set()
         self.counts: Counter[str] = Counter()
@@ -145,10 +138,8 @@ class Server:
         self._per_address: Counter[str] = Counter()
         # What waits for the next tick.
         self.arrivals: list[Arrived] = []
-        # Whose sends were read last: as long as it is one alone, there is nobody to wait for.
-        self.last_sender: Connection | None = None
-        # Set by a service that takes sends as they are read; see ``Hub``.
-        self.sends_at_once: TakeSends | None = None
+        # Set by a service that looks at reads before they are decoded; see ``Hub``.
+        self.intake: Intake | None = None
         # Connections with requests that wait for their turn.
         self._turns: Turns[Connection] = Turns(self.limits)
         self.request_room = self._turns.begin()
@@ -204,7 +195,6 @@ class Server:
             property_suffix=self.property_suffix,
             frame_bytes_max=self.limits.frame_bytes_max,
             header_bytes_max=self.limits.header_bytes_max,
-            takes_plain_sends=self.takes_plain_sends,
             decodes_all=self.decodes_all,
         )
 
@@ -228,37 +218,33 @@ class Server:
         self._service.connection_opened(connection)
         return None
 
-    def arrived(
-        self, connection: Connection, frames: Frames | PlainSends | bytes, only_sends: bool
-    ) -> None:
-        if isinstance(frames, list):
-            self.request_room = self._turns.took(len(frames))
+    def arrived(self, connection: Connection, read: Read, may_join: bool) -> None:
+        if isinstance(read, list):
+            self.request_room = self._turns.took(len(read))
         if not self.arrivals:
             # When this was sent: if a tick has just ended, half way through it on average.
             now_s = self.monotonic_s()
             if now_s - self.ended_s >= FOLLOWS_S:
                 self.took_s = 0.0
             self._first_arrival_s = now_s - self.took_s / 2
-            if not only_sends:
-                frames = self._taken_at_once(connection, frames)
-                if not frames:
+            if not may_join:
+                read = self._taken_at_once(connection, read)
+                if not read:
                     return
             self.schedule_tick()
-        self.arrivals.append((connection, frames, only_sends))
+        self.arrivals.append((connection, read, may_join))
 
-    def _taken_at_once(
-        self, connection: Connection, frames: Frames | PlainSends | bytes
-    ) -> Frames | PlainSends | bytes:
+    def _taken_at_once(self, connection: Connection, read: Read) -> Read:
         """What of frames that came first is left for the tick."""
-        if not isinstance(frames, list) or self._turns.is_over:
-            return frames
+        if not isinstance(read, list) or self._turns.is_over:
+            return read
         arrived_s = self._first_arrival_s
         began_s = self.monotonic_s()
         self.waited_s = began_s - arrived_s
         if self.times is not None:
             self.times.arrived_s = arrived_s
         try:
-            return self._service.take_at_once(connection, frames)
+            return self._service.take_at_once(connection, read)
         except Exception:
             _log.exception("the frames of %s were not served", connection.address)
             connection.close("internal_error")
@@ -293,8 +279,6 @@ class Server:
 
     def lost(self, connection: Connection, reason: str) -> None:
         self.connections.discard(connection)
-        if self.last_sender is connection:
-            self.last_sender = None
         host = connection.address.rpartition(":")[0]
         self._per_address[host] -= 1
         if self._per_address[host] <= 0:
@@ -342,13 +326,13 @@ class Server:
         """What goes wrong with one connection's frames must not take the others' answers along."""
         service, turns, at = self._service, self._turns, 0
         while at < len(arrived):
-            connection, frames, only_sends = arrived[at]
-            if only_sends:
+            connection, read, may_join = arrived[at]
+            if may_join:
                 try:
                     left_at = service.take_runs(arrived, at)
                 except Exception:
                     # Which of them were taken cannot be told: all learn that nothing is certain.
-                    _log.exception("the sends of %d reads were not served", len(arrived) - at)
+                    _log.exception("the runs of %d reads were not served", len(arrived) - at)
                     for waiting, _, _ in arrived[at:]:
                         waiting.close("internal_error")
                     return
@@ -356,39 +340,35 @@ class Server:
                     at = left_at
                     continue
                 # It may have been replaced by what it is.
-                frames = arrived[at][1]
+                read = arrived[at][1]
             elif turns.is_over:
                 arrived, at = self._put_off(arrived, at), 0
                 continue
             at += 1
             began_s = self.monotonic_s()
-            if not only_sends and connection.costs.exceed(self.limits.costly_s, began_s):
-                self._wait_with_later(connection, frames, arrived, at)
+            if not may_join and connection.costs.exceed(self.limits.costly_s, began_s):
+                self._wait_with_later(connection, read, arrived, at)
                 continue
             try:
-                if isinstance(frames, bytes):
-                    frames = connection.decoded(frames)[0]
-                elif isinstance(frames, PlainSends):
-                    if self._wait_again(connection, frames.data, arrived, at):
+                if isinstance(read, bytes):
+                    read = connection.decoded(read)[0]
+                elif not isinstance(read, list):
+                    if self._wait_again(connection, read.data, arrived, at):
                         continue
-                    frames = frames.items()
-                taken = service.received(connection, frames, began_s + self._piece_s)
-                if taken < len(frames):
-                    self._wait_with_later(connection, frames[taken:], arrived, at)
+                    read = read.frames()
+                taken = service.received(connection, read, began_s + self._piece_s)
+                if taken < len(read):
+                    self._wait_with_later(connection, read[taken:], arrived, at)
             except Exception:
                 _log.exception("the frames of %s were not served", connection.address)
                 connection.close("internal_error")
             self._spend(connection, began_s)
 
     def _wait_with_later(
-        self,
-        connection: Connection,
-        frames: Frames | PlainSends | bytes,
-        arrived: list[Arrived],
-        at: int,
+        self, connection: Connection, read: Read, arrived: list[Arrived], at: int
     ) -> None:
         """Let frames wait for a turn, and behind them all later ones of the same connection."""
-        connection.wait_decoded(frames)
+        connection.wait_decoded(read)
         connection.in_line_since_s = self._first_arrival_s
         for index in range(at, len(arrived)):
             if arrived[index][0] is connection and arrived[index][1]:
@@ -396,26 +376,26 @@ class Server:
                 arrived[index] = (connection, [], False)
 
     def _put_off(self, arrived: list[Arrived], at: int) -> list[Arrived]:
-        """Let requests from ``at`` on wait for another turn; returns the sends that need not.
+        """Let requests from ``at`` on wait for another turn; returns the runs that need not.
 
-        Sends of a connection that are behind its requests wait with them.
+        Runs of a connection that are behind its requests wait with them.
         """
         put_off: set[Connection] = set()
         others: list[Arrived] = []
         for entry in arrived[at:]:
-            connection, frames, only_sends = entry
-            if only_sends and connection not in put_off:
+            connection, read, may_join = entry
+            if may_join and connection not in put_off:
                 others.append(entry)
-            elif frames:
+            elif read:
                 put_off.add(connection)
-                connection.wait_decoded(frames)
+                connection.wait_decoded(read)
                 connection.in_line_since_s = self._first_arrival_s
         return others
 
     def _wait_again(
         self, connection: Connection, data: bytes, arrived: list[Arrived], at: int
     ) -> bool:
-        """Let a run of sends that is not stored as rows wait for turns, each a bounded number.
+        """Let a run that the service did not take wait for turns, each a bounded number.
 
         What was read of this connection later, from ``at`` on, waits behind it. False when that
         was decoded already.
@@ -424,10 +404,10 @@ class Server:
             return False
         later = [index for index in range(at, len(arrived)) if arrived[index][0] is connection]
         for index in later:
-            frames = arrived[index][1]
-            if isinstance(frames, list):
+            read = arrived[index][1]
+            if isinstance(read, list):
                 return False
-            data += frames.data if isinstance(frames, PlainSends) else frames
+            data += read if isinstance(read, bytes) else read.data
         for index in later:
             arrived[index] = (connection, [], False)
         connection.wait_again(data)

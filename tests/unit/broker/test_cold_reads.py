@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from contrail.broker.services.cold_reads import ColdReads, FarAnswer, FarPull, UsualPull
+from contrail.broker.services.cold_reads import ColdReads, FarAnswer, FarPull, FastPull
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request
@@ -313,12 +313,12 @@ def test_closing_returns_what_was_not_answered_and_takes_no_more(setting: Settin
     assert not setting.take(3, peer)
 
 
-def usual(peer: Reader, told: list[str], name: str, *, in_memory: bool) -> UsualPull:
+def usual(peer: Reader, told: list[str], name: str, *, in_memory: bool) -> FastPull:
     def answer() -> FarAnswer | None:
         told.append(f"{name} tried")
         return FarAnswer(b"t", 0, 0, 0) if in_memory else None
 
-    return UsualPull(peer, answer, lambda: told.append(f"{name} long way"))
+    return FastPull(peer, answer, lambda: told.append(f"{name} long way"))
 
 
 def test_a_usual_pull_is_answered_in_its_turn_or_takes_the_long_way() -> None:

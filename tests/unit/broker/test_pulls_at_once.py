@@ -8,10 +8,10 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-
-from contrail.broker.handlers import quick_pulls
 from contrail.broker.handlers.pulls_at_once import PullsAtOnce
 from contrail.broker.handlers.quick_pulls import QuickPulls
+
+from contrail.broker.handlers import quick_pulls
 from contrail.kernels.frame_scan import Item, scan_frames
 from contrail.wire.limits import Limits
 from contrail.wire.server import Server

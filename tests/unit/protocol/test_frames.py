@@ -9,6 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from contrail.kernels.frame_scan import COUNT_MAX
 from contrail.protocol.command import Request, encode_request
 from contrail.protocol.frames import FrameDecoder
 
@@ -54,18 +55,17 @@ def test_a_decoder_that_decodes_all_gives_requests_however_they_are_cut() -> Non
     send = Request(310, 2, {"b": "a", "i": "UNIQ_KEY\x011\x02"}, b"body")
     data = encode_request(pull) + encode_request(send)
     for end in range(1, len(data)):
-        decoder = FrameDecoder(decodes_all=True, takes_plain_sends=True)
-        frames = decoder.feed_runs(data[:end])
-        assert isinstance(frames, list)
+        decoder = FrameDecoder(decodes_all=True)
+        frames = decoder.feed(data[:end])
         assert [*frames, *decoder.feed(data[end:])] == [pull, send]
-        assert not decoder.only_sends
+        assert not decoder.may_join
 
 
 def test_a_decoder_that_decodes_all_gives_a_bounded_number_and_the_rest_later() -> None:
     requests = [Request(34, number, {}, b"x" * 100) for number in range(5)]
     data = b"".join(map(encode_request, requests))
     decoder = FrameDecoder(decodes_all=True)
-    found = decoder.feed_runs(data, 2)
+    found = decoder.frames_of(data, 0, 2, COUNT_MAX)
     assert found == requests[:2] and decoder.has_rest
     one_frame = len(data) // len(requests)
     assert decoder.more(9, one_frame) == requests[2:3]

@@ -116,63 +116,6 @@ def test_what_goes_wrong_without_a_tick_closes_that_connection_only(
     assert remarks(other_transport) == [None]
 
 
-SENDS = encode_request(Request(310, 7, {}, b"")) * 40
-
-
-def test_sends_are_offered_as_they_are_read_while_one_connection_alone_sends() -> None:
-    server = Server(service := EchoService(), limits=LIMITS, takes_plain_sends=True)
-    offered: list[tuple[Connection, bytes]] = []
-
-    def take(peer: Connection, data: bytes) -> int:
-        offered.append((peer, data))
-        return len(data) - 5
-
-    server.sends_at_once = take
-    connection, _ = connected(server, "127.0.0.1", 50_001)
-    other, _ = connected(server, "127.0.0.1", 50_002)
-    connection.data_received(SENDS)
-    assert not offered, "whether others send, too, is not known yet"
-    server._tick()
-    # What is no send does not count.
-    other.data_received(PING)
-    server._tick()
-    connection.data_received(SENDS)
-    assert offered.pop() == (connection, SENDS)
-    assert connection.pending_bytes == 5
-    # The rest of a frame is no beginning.
-    connection.data_received(SENDS)
-    assert not offered
-    ticks = service.ticks
-    server._tick()
-    other.data_received(SENDS)
-    assert not offered
-    server._tick()
-    other.data_received(SENDS)
-    assert offered.pop() == (other, SENDS)
-    assert service.ticks == ticks + 2
-
-
-def test_sends_that_fail_as_they_are_read_cost_one_connection(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    server = Server(EchoService(), limits=LIMITS, takes_plain_sends=True)
-
-    def take(peer: Connection, data: bytes) -> int:
-        raise RuntimeError("this service has a bug")
-
-    server.sends_at_once = take
-    connection, _ = connected(server, "127.0.0.1", 50_001)
-    other, other_transport = connected(server, "127.0.0.1", 50_002)
-    connection.data_received(SENDS)
-    server._tick()
-    with caplog.at_level(logging.CRITICAL, logger="contrail.wire.connection"):
-        connection.data_received(SENDS)
-    assert connection.is_closed
-    other.data_received(PING)
-    server._tick()
-    assert remarks(other_transport) == [None]
-
-
 @pytest.mark.proves("wire.server.one-write-per-tick")
 def test_all_answers_of_a_tick_leave_in_one_write(bench: Bench) -> None:
     connection, transport = bench.connected()

@@ -6,6 +6,8 @@ import math
 
 import pytest
 
+from contrail.broker.fast.rows import rows_of
+from contrail.kernels.frame_scan import is_one_send
 from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
 from contrail.protocol.frames import Frames
 from contrail.wire.connection import Connection
@@ -60,12 +62,25 @@ class Counting(EchoService):
 class Room:
     """A server whose loop is turned by hand."""
 
-    def __init__(self, *, takes_plain_sends: bool = False, service: Counting | None = None) -> None:
+    def __init__(self, *, takes_runs: bool = False, service: Counting | None = None) -> None:
         self.service = service or Counting()
-        self.server = Server(self.service, limits=LIMITS, takes_plain_sends=takes_plain_sends)
+        self.server = Server(self.service, limits=LIMITS)
+        if takes_runs:
+            self.server.intake = self._take
         self.loop = FakeLoop()
         self.server._loop = self.loop  # type: ignore[assignment]
         self.server.monotonic_s = lambda: self.service.now_s
+
+    def _take(self, peer: Connection, data: bytes) -> int:
+        """Leave sends as they came, as a broker does."""
+        if is_one_send(data):
+            self.server.arrived(peer, data, True)
+            return len(data)
+        rows = rows_of(data, peer.packed_host, LIMITS, b"")
+        if rows is None:
+            return 0
+        self.server.arrived(peer, rows, True)
+        return rows.end
 
     def connected(self, count: int) -> list[tuple[Connection, FakeTransport]]:
         return [connected(self.server, port=50_000 + number) for number in range(count)]
@@ -268,13 +283,13 @@ def test_what_a_connection_sends_while_its_requests_wait_stays_in_order() -> Non
 
 
 def test_sends_that_are_not_stored_as_rows_wait_for_turns() -> None:
-    room = Room(takes_plain_sends=True)
+    room = Room(takes_runs=True)
     [(connection, _)] = room.connected(1)
     sends = [Request(310, number, send_fields("t"), b"body") for number in range(50)]
     data = b"".join(encode_request(send) for send in sends)
     connection.data_received(data + requests(1, first=50)[:30])
-    [(_, frames, only_sends)] = room.server.arrivals
-    assert only_sends and not isinstance(frames, list), "they were left as rows"
+    [(_, read, may_join)] = room.server.arrivals
+    assert may_join and not isinstance(read, list), "they were left as rows"
     counts = [turn.get(connection, 0) for turn in room.turns()]
     assert max(counts) <= ONE
     connection.data_received(requests(1, first=50)[30:])
@@ -290,7 +305,7 @@ def test_runs_of_sends_that_a_service_stores_as_rows_stay_whole() -> None:
             taken.extend(getattr(frames, "send_count", 0) for _, frames, _ in arrived[at:])
             return len(arrived)
 
-    room = Room(takes_plain_sends=True, service=Storing())
+    room = Room(takes_runs=True, service=Storing())
     [(connection, transport)] = room.connected(1)
     sends = [Request(310, number, send_fields("t"), b"body") for number in range(30)]
     connection.data_received(b"".join(encode_request(send) for send in sends))
@@ -445,7 +460,7 @@ def test_costly_requests_delay_no_send_by_more_than_a_turn() -> None:
                 at += 1
             return at
 
-    room = Room(takes_plain_sends=True, service=Storing())
+    room = Room(takes_runs=True, service=Storing())
     room.service.cost_s = 0.006
     *flood, (quiet, _) = room.connected(17)
     for connection, _ in flood:
@@ -490,7 +505,7 @@ def test_sends_behind_requests_that_wait_for_another_turn_wait_with_them() -> No
             )
             return taken
 
-    room = Room(takes_plain_sends=True, service=Storing())
+    room = Room(takes_runs=True, service=Storing())
     room.service.cost_s = 0.02
     [(first, _), (mixed, transport), (sender, _)] = room.connected(3)
     send = encode_request(Request(310, 1, send_fields("t"), b"body"))

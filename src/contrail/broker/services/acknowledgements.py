@@ -61,6 +61,15 @@ class Acknowledgements:
             self._parked.popleft().release(ResponseCode.SERVICE_NOT_AVAILABLE)
 
 
+class FlushNews:
+    """Whether more of the log is durable than sends were told; noted by the flusher's thread."""
+
+    __slots__ = ("is_noted",)
+
+    def __init__(self) -> None:
+        self.is_noted = False
+
+
 class DurableAnswers:
     """Single answers: given at once under ASYNC_FLUSH, after the sync under SYNC_FLUSH."""
 

@@ -103,13 +103,13 @@ class FarAnswer(NamedTuple):
     physical_end: int
 
 
-class UsualPull(NamedTuple):
+class FastPull(NamedTuple):
     """A pull like one before it: ``answer`` does so if that waits for no disk, else not at all."""
 
     peer: Peer
     answer: Callable[[], FarAnswer | None]
     # Takes the way of a pull of which nothing is known.
-    long_way: Callable[[], None]
+    general: Callable[[], None]
 
 
 @dataclass(slots=True, eq=False)
@@ -117,7 +117,7 @@ class _Line:
     """The pulls of one connection, the oldest first."""
 
     peer: Peer
-    pulls: deque[FarPull | UsualPull] = field(default_factory=deque)
+    pulls: deque[FarPull | FastPull] = field(default_factory=deque)
 
 
 class ColdReads:
@@ -164,7 +164,7 @@ class ColdReads:
         """Where rounds are run and threads report to; the running loop unless told."""
         self._loop = loop
 
-    def take(self, pull: FarPull | UsualPull, *, count_max: int, count_per_peer_max: int) -> bool:
+    def take(self, pull: FarPull | FastPull, *, count_max: int, count_per_peer_max: int) -> bool:
         """Answer a pull as soon as that waits for no disk; False when too many wait already."""
         line = self.lines.get(pull.peer)
         if self._is_closed or self._count >= count_max:
@@ -258,9 +258,9 @@ class ColdReads:
     def _take_turn(self, line: _Line) -> bool:
         """Answer the first pull, or have its bytes brought in; whether the line goes on waiting."""
         pull = line.pulls[0]
-        if isinstance(pull, UsualPull):
+        if isinstance(pull, FastPull):
             self._leave(line)
-            self._answer_usual(pull)
+            self._answer_fast(pull)
             return bool(line.pulls)
         found = self._on_disk(pull)
         if found.parts and pull.read_count < _READS_PER_PULL_MAX:
@@ -285,21 +285,21 @@ class ColdReads:
         if not line.pulls:
             del self.lines[line.peer]
 
-    def _answer_usual(self, pull: UsualPull) -> None:
+    def _answer_fast(self, pull: FastPull) -> None:
         try:
             answered = pull.answer()
             if answered is None:
-                self._take_the_long_way(pull)
+                self._take_general(pull)
             else:
                 self.read_ahead(answered)
         except Exception:
             _log.exception("a pull of %s was not answered", pull.peer.address)
 
-    def _take_the_long_way(self, pull: UsualPull) -> None:
+    def _take_general(self, pull: FastPull) -> None:
         """It ends in line again, and in its old place: what was asked first is answered first."""
         line = self.lines.get(pull.peer)
         count = 0 if line is None else len(line.pulls)
-        pull.long_way()
+        pull.general()
         if line is not None and len(line.pulls) > count:
             line.pulls.rotate(1)
 
@@ -421,9 +421,9 @@ class ColdReads:
             self._threads.shutdown(wait=False, cancel_futures=True)
             self._threads = None
         for pull in held:
-            if isinstance(pull, UsualPull):
+            if isinstance(pull, FastPull):
                 # It ends here again, and is refused.
-                pull.long_way()
+                pull.general()
         return waiting
 
 

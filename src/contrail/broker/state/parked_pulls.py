@@ -26,8 +26,8 @@ class ParkedPull:
     ``deadline_ms`` is by ``Clock.elapsed_ms``: a step of the wall clock neither ends nor prolongs
     a hold.
 
-    A pull like one before is kept as the kernel took it apart: it is ``usual``, and its request has
-    no fields yet.
+    A pull of the fast path is kept as the frame kernel took it apart: that is ``fast``, and its
+    request has no fields yet.
     """
 
     request: Request
@@ -35,7 +35,7 @@ class ParkedPull:
     plan: PullPlan
     scanned_to: int
     deadline_ms: int
-    usual: Item | None = None
+    fast: Item | None = None
     is_long: bool = False
 
 

@@ -3,16 +3,17 @@
 A consumer that reads on sends one request after the other that differ in four numbers. What is the
 same is kept as a template, by connection; a read that begins with such pulls is answered by one
 function. After a wake-up the caches are cold, and each function more costs about a microsecond.
-Whatever is not as usual is left to the way of all other frames, which also learns the templates.
+Every other pull is left to ``fast.pulls``, which also has the templates learned.
 """
 
 from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Callable
 
-from contrail.broker.handlers.known_pulls import RECORD_BYTES_MAX, KnownPull, PullPattern
-from contrail.broker.handlers.pull import PullHandler
+from contrail.broker.fast.known_pull import RECORD_BYTES_MAX, KnownPull, PullPattern
+from contrail.broker.fast.known_pulls import KnownPulls
 from contrail.broker.services.cold_reads import (
     ANSWER_BYTES_MIN,
     AT_ONCE_BYTES_MAX,
@@ -54,16 +55,16 @@ _NUMBERS = (
 )
 
 
-class PullsAtOnce:
-    """The usual pulls of one connection; ``answer`` is its ``Connection.at_once``."""
+class TemplatePulls:
+    """The templates of one connection's pulls."""
 
     __slots__ = (
         "_deriving",
+        "_hold_known",
         "_in_flight_count_max",
+        "_known",
         "_patterns",
         "_peer",
-        "_pulls",
-        "_quick",
         "_request_count_max",
         "_room_bytes",
         "_server",
@@ -73,10 +74,17 @@ class PullsAtOnce:
     )
 
     def __init__(
-        self, pulls: PullHandler, peer: Connection, server: Server, deriving: Deriving
+        self,
+        known: KnownPulls,
+        peer: Connection,
+        server: Server,
+        deriving: Deriving,
+        *,
+        hold: Callable[[Item, Connection], bool],
     ) -> None:
-        self._pulls = pulls
-        self._quick = pulls.quick
+        """``hold`` is for a pull that has come to the end of its queue."""
+        self._known = known
+        self._hold_known = hold
         self._peer = peer
         self._server = server
         self._deriving = deriving
@@ -90,29 +98,28 @@ class PullsAtOnce:
         # Whether a pull came that is like none of them: it is worth to be looked at.
         self.is_missing = True
 
-    def answer(self, data: bytes) -> tuple[list[bytes | memoryview], int] | None:
-        """Parts of the answers to the first pulls of ``data``, and where the first other begins.
+    def take(self, data: bytes) -> int:
+        """Answer the first pulls of ``data``, or hold them; returns where the first other begins.
 
-        Those that find nothing yet are held. None if not even the first can be taken. What is
-        read must begin with a frame, nothing that came earlier may wait for the end of the tick,
-        and the peer must not be choked.
+        ``data`` must begin with a frame, and the peer must not be choked. Nothing is taken while
+        anything that came earlier waits for the end of the tick.
         """
-        quick, server = self._quick, self._server
+        known_pulls, server = self._known, self._server
         if (
             server.tick_is_due
             or server.took_s > _SHORT_TICK_S
-            or quick.pending_resets
-            or not quick.log_fits_memory
-            or quick.is_closed
+            or known_pulls.pending_resets
+            or not known_pulls.log_fits_memory
+            or known_pulls.is_closed
             or not self._patterns
         ):
-            return None
-        if quick.store.underived_bytes:
+            return 0
+        if known_pulls.store.underived_bytes:
             # What was stored since is told of now or, to who is held below, in a moment.
             self._deriving.hurry()
         began_ns = monotonic_ns()
         now_ms = began_ns // _MS_NS
-        cold_reads = quick.cold_reads
+        cold_reads = known_pulls.cold_reads
         if self._turn == cold_reads.turn:
             # A connection is read once each time that the loop has looked for something new.
             cold_reads.turn += 1
@@ -163,7 +170,7 @@ class PullsAtOnce:
                     break
                 views, byte_count, found_count, low, high, far_end = run
                 next_offset = queue_offset + found_count
-                quick.read_on(
+                known_pulls.read_on(
                     known.offsets_key,
                     queue_id,
                     consumer_offset if known.commits else -1,
@@ -171,12 +178,12 @@ class PullsAtOnce:
                 )
                 tally = known.tally
                 if not tally.calls:
-                    quick.unsettled_gets.append(tally)
+                    known_pulls.unsettled_gets.append(tally)
                 tally.calls += 1
                 tally.count += found_count
                 tally.byte_count += byte_count
                 if not known.given_noted:
-                    quick.note_given(known)
+                    known_pulls.note_given(known)
                 topic_flag, group_flag = known.flags
                 parts.append(
                     found_answer(opaque, next_offset, low, high, topic_flag, group_flag, byte_count)
@@ -202,14 +209,14 @@ class PullsAtOnce:
             # Whoever takes the rest meets it again, and answers for it.
             _log.debug("a pull was not answered at once: %s", error)
         except Exception:
-            # Nobody else may meet it: it is told once, and this connection takes the usual way.
+            # Nobody else may meet it: it is told once, and this connection goes without templates.
             _log.exception("pulls are not answered at once any more: this is a bug")
             self._patterns.clear()
             self._tries, self.is_missing = 0, False
-        ways = quick.ways
+        ways = known_pulls.ways
         ways.pull_template_held += held_count
         if not parts:
-            return (parts, at) if held_count else None
+            return self._left(data, at)
         ways.pull_template += count
         if at_once_bytes > cold_reads.at_once_bytes:
             if cold_reads.at_once_bytes and at_once_bytes >= AT_ONCE_BYTES_MAX // 2:
@@ -223,8 +230,17 @@ class PullsAtOnce:
                 times[0] += count
                 times[-1] += took_ns / _MS_NS * count
             else:
-                quick.note_times(pattern.code, took_ns / _MS_NS, count)
-        return parts, at
+                known_pulls.note_times(pattern.code, took_ns / _MS_NS, count)
+        self._peer.write_parts(parts)
+        return at if at == end else self._left(data, at)
+
+    def _left(self, data: bytes, at: int) -> int:
+        """Where the decoder goes on; the rest waits when this connection has had its share."""
+        if at and at < len(data) and self._server.tick_is_due and not self._peer.is_closed:
+            # Or others wait already.
+            self._peer.wait_again(data[at:])
+            return len(data)
+        return at
 
     def _hold(self, item: Item) -> bool:
         """Hold a pull that has come to the end of its queue; False when it must be looked at."""
@@ -233,7 +249,7 @@ class PullsAtOnce:
             return False
         if times is not None:
             times.arrived_s = self._server.monotonic_s()
-        return self._pulls.hold_usual(item, peer)
+        return self._hold_known(item, peer)
 
     def _other(self, data: bytes, at: int) -> PullPattern | None:
         """The pattern of a pull that is not like the one before; it comes first from now on."""
@@ -247,7 +263,7 @@ class PullsAtOnce:
         return None
 
     def _tell(self, known: KnownPull, queue_offset: int, far_end: int) -> None:
-        cold_reads = self._quick.cold_reads
+        cold_reads = self._known.cold_reads
         if cold_reads.read_ahead(FarAnswer(*known.queue, queue_offset, far_end)):
             known.told_block = far_end // BLOCK_RECORD_BYTES
             known.told_row_block = queue_offset // BLOCK_ROWS
@@ -256,7 +272,7 @@ class PullsAtOnce:
     # Learning.
 
     def learn(self, frames: Frames) -> None:
-        """Pulls took the way of all frames: what of them can be known, is known from now on."""
+        """Pulls were decoded: make templates of those that are known."""
         self.is_missing = False
         for frame in frames:
             if len(frame) != PULL_LENGTH or self._tries <= 0:
@@ -264,7 +280,7 @@ class PullsAtOnce:
             self._learn(frame)
 
     def _learn(self, item: Item) -> None:
-        known = self._quick.known_pulls.get(item[3:5])
+        known = self._known.known_pulls.get(item[3:5])
         if known is None:
             # It was refused, or it waits: there will be others.
             self.is_missing = True
@@ -273,7 +289,7 @@ class PullsAtOnce:
         if template is None:
             self._tries -= 1
             return
-        pattern = self._quick.pattern(template, item)
+        pattern = self._known.pattern(template, item)
         pattern.knowns[known.queue[1]] = None if known.is_filtered else known
         self._put_first(pattern)
 

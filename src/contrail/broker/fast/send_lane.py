@@ -3,12 +3,14 @@
 A tick joins what several connections sent. While one connection alone sends there is nothing to
 join, and each function between the socket and the log that is left out saves more than the work it
 does: after every sleep of the process it runs from cold caches. So this is the tick of
-``SendHandler`` in one function, for sends that it would store as rows. Whatever is unusual waits
-for the tick; nothing was changed then.
+``FastSends`` in one function, for sends that it would store as rows. Every other send waits for the
+tick; nothing was changed then.
 """
 
 from __future__ import annotations
 
+from contrail.broker.fast.rows import SendRows
+from contrail.broker.fast.sends import FastSends
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.services.deriving import Deriving
 from contrail.broker.services.send_admission import PLAIN_FLAGS, SendAdmission
@@ -18,7 +20,6 @@ from contrail.broker.state.ways import Ways
 from contrail.errors import StoreError
 from contrail.kernels.plain_scan import scan_plain
 from contrail.kernels.plain_sends import are_admitted
-from contrail.protocol.frames import PlainSends
 from contrail.store.log import MessageStore
 from contrail.wire.connection import Connection
 from contrail.wire.router import RequestRouter
@@ -32,7 +33,8 @@ class SendLane:
         self,
         server: Server,
         router: RequestRouter,
-        sends: SendHandler,
+        handler: SendHandler,
+        sends: FastSends,
         admission: SendAdmission,
         store: MessageStore,
         stats: BrokerStats,
@@ -44,6 +46,7 @@ class SendLane:
     ) -> None:
         self._server = server
         self._router = router
+        self._handler = handler
         self._sends = sends
         self._admission = admission
         self._store = store
@@ -72,7 +75,7 @@ class SendLane:
         waited_s = server.took_s / 2 if began_s - server.ended_s < FOLLOWS_S else 0.0
         if waited_s * 1000 > self._settings.config.send_wait_ms_max:
             return 0
-        if self._waits_for_flush and self._sends.busy_reason(0.0) is not None:
+        if self._waits_for_flush and self._handler.busy_reason(0.0) is not None:
             return 0
         found = scan_plain(data, limits.frame_bytes_max, limits.header_bytes_max, self._suffix, 1)
         if found is None:
@@ -99,7 +102,7 @@ class SendLane:
         except Exception as error:
             if server.times is not None:
                 server.times.arrived_s = began_s - waited_s
-            self._sends.refuse_rows([([peer], PlainSends(chunk, self._suffix))], error)
+            self._sends.refuse_rows([([peer], SendRows(chunk, self._suffix, consumed))], error)
             return consumed
         if appended is None:
             return 0

@@ -2,7 +2,7 @@
 
 Such a pull differs from an earlier one in its numbers alone. The frame kernel hands out the rest of
 its fields as one key; what was checked and planned for the key holds until a table changes.
-Everything else takes the long way, through ``handlers.pull``.
+Every other pull goes the general way, through ``handlers.pull``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from enum import Enum
 
-from contrail.broker.handlers.known_pulls import RECORD_BYTES_MAX, KnownPull, PullPattern
+from contrail.broker.fast.known_pull import RECORD_BYTES_MAX, KnownPull, PullPattern
 from contrail.broker.services.cold_reads import ColdReads, FarAnswer
 from contrail.broker.services.filtered_reads import SCANNED_ROWS_MAX
 from contrail.broker.services.pull_admission import PullAdmission, refusal_answer
@@ -58,15 +58,15 @@ class Outcome(Enum):
     ANSWERED = "answered"
     # Like one before, but its messages lie further back: it takes turns with others.
     FAR = "far"
-    # It takes the long way.
-    UNUSUAL = "unusual"
+    # It goes the general way.
+    GENERAL = "general"
 
 
 # Members of an enumeration are looked up each time they are named.
 _WARM, _NEAR, _ANSWERED = Reach.WARM, Reach.NEAR, Outcome.ANSWERED
 
 
-class QuickPulls:
+class KnownPulls:
     """Answers in one go what was answered before in several steps."""
 
     def __init__(
@@ -96,7 +96,7 @@ class QuickPulls:
         admission.watch(self._forget)
         # Whether what the log holds is in memory, mostly; else its limits are others.
         self.log_fits_memory = True
-        # Set when the broker stops: everybody is told so, the long way.
+        # Set when the broker stops: everybody is told so, the general way.
         self.is_closed = False
         self.times: RequestTimes | None = None
         # For those who answer at once.
@@ -170,7 +170,7 @@ class QuickPulls:
                 if known is None:
                     refused = self._refused.get((code, item[4]))  # type: ignore[arg-type]
                     if refused is None or asked > _COUNT_MAX:
-                        outcome = Outcome.UNUSUAL
+                        outcome = Outcome.GENERAL
                         break
                     if not isinstance(refused, ReadyAnswer):
                         # Most that are refused once are not seen again: encoded at the second.
@@ -199,7 +199,7 @@ class QuickPulls:
                     now_ms,
                 )
                 if run is FAR or run is None or run[1] > RECORD_BYTES_MAX:
-                    outcome = Outcome.FAR if run is FAR else Outcome.UNUSUAL
+                    outcome = Outcome.FAR if run is FAR else Outcome.GENERAL
                     break
                 views, byte_count, count, low, high, far_end = run
                 next_offset = queue_offset + count
@@ -262,14 +262,14 @@ class QuickPulls:
         self._reply_far(item, peer, known, run)
         return FarAnswer(known.plan.topic, known.plan.queue_id, item[5], run[5])
 
-    # With a filter, messages are read as by the long way; only the way there is shorter.
+    # With a filter, messages are read as by the general way; only the way there is shorter.
 
     def _answer_filtered(self, item: Item, peer: Connection, known: KnownPull) -> Outcome:
         plan = known.plan
         if not self.store.is_near(plan.topic, plan.queue_id, item[5]):
             return Outcome.FAR
         if not self._give_filtered(item, peer, known, item[7] if known.commits else -1):
-            return Outcome.UNUSUAL
+            return Outcome.GENERAL
         self.ways.pull_filtered += 1
         return Outcome.ANSWERED
 
@@ -340,7 +340,7 @@ class QuickPulls:
         peer.send([begin, *views])
 
     def remember(self, item: Item, request: Request) -> None:
-        """``request`` took the long way; from now on pulls like it need not, if it passed."""
+        """``request`` went the general way; from now on pulls like it need not, if it passed."""
         plan = self._admission.verdict(request)
         if not isinstance(plan, PullPlan):
             self._remember_refusal(item, plan)
@@ -371,7 +371,7 @@ class QuickPulls:
     def note_held(self, item: Item) -> KnownPull | None:
         """Take note of a pull that has come to the end of its queue, where it may be held.
 
-        None when it must take the long way; nothing was noted then.
+        None when it must go the general way; nothing was noted then.
         """
         known = self._find(item)
         if known is None or known.is_filtered or known.hold_ms is None:
@@ -386,7 +386,7 @@ class QuickPulls:
         return known
 
     def answer_held(self, item: Item, peer: Connection) -> bool:
-        """Answer such a pull with what has arrived since; False if it must take the long way."""
+        """Answer such a pull with what has arrived since; False if it must go the general way."""
         known = self._find(item)
         if known is None:
             return False
@@ -413,5 +413,5 @@ def _hold_ms(plan: PullPlan, request: Request) -> int | None:
     try:
         return HeaderFields(request).long("suspendTimeoutMillis", 0)
     except RequestRejected:
-        # The long way tells what is wrong with it.
+        # The general way tells what is wrong with it.
         return None

@@ -2,7 +2,7 @@
 
 A batch is tidy when nothing has to be decided about it (``SendAdmission.splitting_topics``) and its
 messages can be stored as they came (``kernels.batch_sends``). Anything else, and whatever goes
-wrong on the way, is for the general way of ``SendHandler``.
+wrong on the way, is for the general way, ``handlers.send``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 
-from contrail.broker.handlers.send_answers import SendAnswers
+from contrail.broker.fast.send_answers import RowAnswers
 from contrail.broker.services.send_admission import PLAIN_FLAGS, SendAdmission
 from contrail.broker.state.stats import BrokerStats
 from contrail.errors import StoreError
@@ -22,7 +22,7 @@ from contrail.wire.connection import Connection
 _log = logging.getLogger(__name__)
 
 
-class BatchSends:
+class SendBatches:
     """The tidy batches of a tick."""
 
     def __init__(
@@ -30,7 +30,7 @@ class BatchSends:
         admission: SendAdmission,
         store: MessageStore,
         stats: BrokerStats,
-        answers: SendAnswers,
+        answers: RowAnswers,
         *,
         take_singly: Callable[[Connection, Item], None],
     ) -> None:

@@ -65,7 +65,7 @@ class KnownPull:
         self.given_noted = False
         self.hold_ms = hold_ms
         self.is_filtered = plan.tag_codes is not None or plan.property_filter is not None
-        # Of which place the disk was told last, and in which epoch of all that it was told.
+        # The last read-ahead hint: log block, row block, hint epoch.
         self.told_block = self.told_row_block = self.told_epoch = -1
 
 
