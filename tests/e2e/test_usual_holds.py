@@ -88,16 +88,16 @@ def usual(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
 
 
 @pytest.fixture
-def decoded(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+def decoded(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Held pulls that took the long way to their answer."""
     taken: list[int] = []
-    finish = PullHandler._final_answer
+    finish = reader.app.pulls.held._final_answer
 
-    def watched(handler: PullHandler, pull: Any) -> Any:
+    def watched(pull: Any) -> Any:
         taken.append(pull.request.opaque)
-        return finish(handler, pull)
+        return finish(pull)
 
-    monkeypatch.setattr(PullHandler, "_final_answer", watched)
+    monkeypatch.setattr(reader.app.pulls.held, "_final_answer", watched)
     return taken
 
 

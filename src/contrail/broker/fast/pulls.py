@@ -129,9 +129,7 @@ class FastPulls:
         if templates is None:
             if peer.is_fast_port:
                 return
-            templates = peer.at_hand = TemplatePulls(
-                self.known, peer, self._server, self._deriving, hold=self.hold
-            )
+            templates = peer.at_hand = TemplatePulls(self, peer, self._server, self._deriving)
         if templates.is_missing:
             templates.learn(frames)
 

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from contrail.broker.fast.known_pull import RECORD_BYTES_MAX, KnownPull, PullPattern
-from contrail.broker.fast.known_pulls import KnownPulls
 from contrail.broker.services.cold_reads import (
     ANSWER_BYTES_MIN,
     AT_ONCE_BYTES_MAX,
@@ -31,6 +30,9 @@ from contrail.protocol.frames import FRAME_PREFIX_BYTES, PULL_LENGTH, Frames
 from contrail.store.services.queue_runs import FAR, Reach
 from contrail.wire.connection import Connection
 from contrail.wire.server import Server
+
+if TYPE_CHECKING:
+    from contrail.broker.fast.pulls import FastPulls
 
 _log = logging.getLogger(__name__)
 
@@ -60,11 +62,11 @@ class TemplatePulls:
 
     __slots__ = (
         "_deriving",
-        "_hold_known",
         "_in_flight_count_max",
         "_known",
         "_patterns",
         "_peer",
+        "_pulls",
         "_request_count_max",
         "_room_bytes",
         "_server",
@@ -74,17 +76,10 @@ class TemplatePulls:
     )
 
     def __init__(
-        self,
-        known: KnownPulls,
-        peer: Connection,
-        server: Server,
-        deriving: Deriving,
-        *,
-        hold: Callable[[Item, Connection], bool],
+        self, pulls: FastPulls, peer: Connection, server: Server, deriving: Deriving
     ) -> None:
-        """``hold`` is for a pull that has come to the end of its queue."""
-        self._known = known
-        self._hold_known = hold
+        self._pulls = pulls
+        self._known = pulls.known
         self._peer = peer
         self._server = server
         self._deriving = deriving
@@ -249,7 +244,7 @@ class TemplatePulls:
             return False
         if times is not None:
             times.arrived_s = self._server.monotonic_s()
-        return self._hold_known(item, peer)
+        return self._pulls.hold(item, peer)
 
     def _other(self, data: bytes, at: int) -> PullPattern | None:
         """The pattern of a pull that is not like the one before; it comes first from now on."""
