@@ -238,17 +238,19 @@ class Connection(asyncio.Protocol):
             # It is not read meanwhile, but for what the event loop had read already.
             decoder.put_behind(data)
             return
-        starts_a_frame = not decoder.pending
-        if not starts_a_frame:
+        has_begun = False
+        if decoder.pending:
+            has_begun = True
             whole = decoder.joined(data)
             if not whole:
                 hub.grows(self, len(data))
                 return
             data = whole
         consumed = 0
-        if hub.intake is not None:
+        intake = hub.intake
+        if intake is not None:
             try:
-                consumed = hub.intake(self, data)
+                consumed = intake(self, data)
             except Exception:
                 # Whether they were carried out cannot be told: the peer learns that nothing is.
                 _log.exception("the frames of %s were not served", self.address)
@@ -266,7 +268,7 @@ class Connection(asyncio.Protocol):
             self.has_sent_a_frame = True
             hub.arrived(self, frames, decoder.may_join)
         elif not consumed:
-            if starts_a_frame:
+            if not has_begun:
                 self.frame_s = now_s
             hub.grows(self, len(data))
         if decoder.has_rest:
