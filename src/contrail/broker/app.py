@@ -15,24 +15,16 @@ import threading
 import time
 
 from contrail.broker.config import BrokerConfig, FastPath
+from contrail.broker.families import FamiliesNeed, Family, handler_families
 from contrail.broker.fast.path import FastNeed, fast_path
 from contrail.broker.handlers.broker_admin import BrokerAdminHandlers
 from contrail.broker.handlers.busy_pulls import BusyPulls
-from contrail.broker.handlers.clients import ClientHandlers
-from contrail.broker.handlers.consume_progress import ProgressHandlers
-from contrail.broker.handlers.groups import GroupHandlers
-from contrail.broker.handlers.locks import LockHandlers
-from contrail.broker.handlers.offset_resets import ResetHandlers
-from contrail.broker.handlers.offsets import OffsetHandlers
 from contrail.broker.handlers.pull import PullHandler
-from contrail.broker.handlers.queries import QueryHandlers
 from contrail.broker.handlers.relays import RelayHandlers
-from contrail.broker.handlers.request_modes import RequestModeHandlers
 from contrail.broker.handlers.send import SendHandler
 from contrail.broker.handlers.system_guard import guarded
-from contrail.broker.handlers.system_messages import SystemMessageHandlers
-from contrail.broker.handlers.topics import TopicHandlers
 from contrail.broker.intake import Intake
+from contrail.broker.jobs import register_jobs
 from contrail.broker.kinds_need import KindsNeed
 from contrail.broker.message_kinds import MessageKinds
 from contrail.broker.metric_sources import broker_metrics
@@ -468,90 +460,30 @@ class Broker:
         parked = self.pulls.held.parked.by_queue
         self.store.watch(parked)
         self._deriving = Deriving(self.store, parked, self._loop, on_broken=self.failed.set)
-        tables, store, clock = self.tables, self.store, self._clock
-        shared = {
-            "consumers": tables.consumers,
-            "groups": tables.groups.table,
-            "topics": tables.topics.table,
-            "store": store,
-        }
-        self._sliced = StoreSlicedRequests(self._loop, store.disk_waits, self.far_reads)
-        in_slices = self._sliced.handler
-        self._relays = RelayHandlers(settings=tables.settings, **shared)  # type: ignore[arg-type]
-        families = (
+        self._sliced = StoreSlicedRequests(self._loop, self.store.disk_waits, self.far_reads)
+        self._relays = RelayHandlers(
+            settings=self.tables.settings,
+            consumers=self.tables.consumers,
+            groups=self.tables.groups.table,
+            topics=self.tables.topics.table,
+            store=self.store,
+        )
+        need = FamiliesNeed(
+            tables=self.tables,
+            store=self.store,
+            stats=self.stats,
+            changes=self.changes,
+            sliced=self._sliced,
+            clock=self._clock,
+            address=self.address,
+            broker_name=self._config.broker_name,
+            wake=self.pulls.held.wake_topic,
+        )
+        families: tuple[Family, ...] = (
             self.sends,
             self.pulls,
-            ClientHandlers(
-                changes=self.changes,
-                producers=tables.producers,
-                consumers=tables.consumers,
-                groups=tables.groups,
-                topics=tables.topics,
-                settings=tables.settings,
-                compile_sql=tables.expressions.compile,
-                clock=clock,
-                names=tables.topics.names,
-            ),
-            OffsetHandlers(
-                offsets=tables.consumer_offsets,
-                clock=clock,
-                in_slices=in_slices,
-                **shared,  # type: ignore[arg-type]
-            ),
-            ResetHandlers(
-                offsets=tables.consumer_offsets,
-                settings=tables.settings,
-                wake=self.pulls.held.wake_topic,
-                in_slices=self._sliced.change_handler,
-                **shared,  # type: ignore[arg-type]
-            ),
-            ProgressHandlers(
-                offsets=tables.consumer_offsets,
-                rates=self.stats,
-                settings=tables.settings,
-                broker_address=self.address,
-                clock=clock,
-                in_slices=in_slices,
-                **shared,  # type: ignore[arg-type]
-            ),
-            LockHandlers(
-                locks=tables.locks,
-                groups=tables.groups.table,
-                topics=tables.topics.table,
-                broker_name=self._config.broker_name,
-                clock=clock,
-                names=tables.topics.names,
-                in_slices=self._sliced.change_handler,
-            ),
             self._relays,
-            TopicHandlers(
-                tables.topics,
-                tables.consumer_offsets,
-                self.stats,
-                store,
-                broker_name=self._config.broker_name,
-                clock=clock,
-                in_slices=in_slices,
-                offsets_written=tables.offsets_written,
-            ),
-            GroupHandlers(
-                tables.groups,
-                tables.consumer_offsets,
-                self.stats,
-                clock=clock,
-                in_slices=in_slices,
-                offsets_written=tables.offsets_written,
-            ),
-            QueryHandlers(
-                store,
-                tables.topics.table,
-                tables.consumers,
-                tables.filters,
-                names=tables.topics.names,
-                in_slices=in_slices,
-            ),
-            SystemMessageHandlers(store, tables.topics.names),
-            RequestModeHandlers(tables.topics.table, tables.groups, clock=clock),
+            *handler_families(need),
             self._admin_handlers(),
             self.kinds,
         )
@@ -638,31 +570,17 @@ class Broker:
 
     def _make_schedule(self) -> Schedule:
         schedule = Schedule(self._clock.now_ms())
-        schedule.every(lambda: self.store.tick_interval_ms, self.store.tick, name="store upkeep")
-        schedule.every(
-            500,
-            lambda now_ms: self._acknowledgements.expire(self._clock.elapsed_ms()),
-            name="late flushes",
-        )
-        schedule.every(1000, self.stats.sample, name="statistics")
-        schedule.every(1000, self.tables.persistence.flush_due, name="write tables")
-        schedule.every(
-            lambda: 5000 if self._config_now.long_polling else self._config_now.short_polling_ms,
-            self.fast.pulls.sweep,
-            name="held pulls",
-        )
-        schedule.when_over(
-            self.pulls.held.end_in_ms,
-            lambda now_ms: self.pulls.held.expire(self._clock.elapsed_ms()),
-            name="held pulls that end",
-        )
-        schedule.every(10_000, self.changes.expire, name="silent clients")
-        schedule.every(10_000, self.tables.locks.expire, name="queue locks")
-        schedule.every(1_000, self.changes.end_locks_of_gone, name="locks of gone clients")
-        schedule.every(
-            lambda: self._config_now.register_interval_ms,
-            lambda now_ms: self.registration.register_soon(is_change=False),
-            name="register",
+        register_jobs(
+            schedule,
+            tables=self.tables,
+            store=self.store,
+            stats=self.stats,
+            acknowledgements=self._acknowledgements,
+            changes=self.changes,
+            registration=self.registration,
+            held=self.pulls.held,
+            sweep_pulls=self.fast.pulls.sweep,
+            clock=self._clock,
         )
         self.kinds.register(schedule)
         if self._traces is not None:
@@ -670,11 +588,6 @@ class Broker:
         if self._tls_files is not None:
             schedule.every(10_000, self._reload_certificates, name="certificates")
         return schedule
-
-    @property
-    def _config_now(self) -> BrokerConfig:
-        """The settings as they are now: some may change while the broker runs."""
-        return self.tables.settings.config
 
     def _reload_certificates(self, now_ms: int) -> None:
         assert self._tls_files is not None

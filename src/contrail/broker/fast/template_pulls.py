@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import logging
 import re
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from contrail.broker.fast.known_pull import RECORD_BYTES_MAX, KnownPull, PullPattern
+from contrail.broker.fast.known_pulls import KnownPulls
 from contrail.broker.services.cold_reads import (
     ANSWER_BYTES_MIN,
     AT_ONCE_BYTES_MAX,
@@ -30,9 +31,6 @@ from contrail.protocol.frames import FRAME_PREFIX_BYTES, PULL_LENGTH, Frames
 from contrail.store.services.queue_runs import FAR, Reach
 from contrail.wire.connection import Connection
 from contrail.wire.server import Server
-
-if TYPE_CHECKING:
-    from contrail.broker.fast.pulls import FastPulls
 
 _log = logging.getLogger(__name__)
 
@@ -57,6 +55,16 @@ _NUMBERS = (
 )
 
 
+class Pulls(Protocol):
+    """What the templates of all connections share."""
+
+    known: KnownPulls
+
+    def hold(self, item: Item, peer: Connection) -> bool:
+        """Hold a known pull at the end of its queue; False when it must go the general way."""
+        ...
+
+
 class TemplatePulls:
     """The templates of one connection's pulls."""
 
@@ -75,9 +83,7 @@ class TemplatePulls:
         "is_missing",
     )
 
-    def __init__(
-        self, pulls: FastPulls, peer: Connection, server: Server, deriving: Deriving
-    ) -> None:
+    def __init__(self, pulls: Pulls, peer: Connection, server: Server, deriving: Deriving) -> None:
         self._pulls = pulls
         self._known = pulls.known
         self._peer = peer

@@ -1,7 +1,7 @@
 """How many requests went which way between socket and log.
 
 A field is the kind of request and the way, as metrics and ``contrail broker status`` name them.
-``docs/design/fast-path.md`` says what each way is. Fields are added to once for many requests
+``broker/fast/README.md`` says what each way is. Fields are added to once for many requests
 where these go together.
 """
 

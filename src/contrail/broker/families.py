@@ -1,0 +1,131 @@
+"""The request families that are neither sends nor pulls nor message kinds, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from contrail.broker.handlers.clients import ClientHandlers
+from contrail.broker.handlers.consume_progress import ProgressHandlers
+from contrail.broker.handlers.groups import GroupHandlers
+from contrail.broker.handlers.locks import LockHandlers
+from contrail.broker.handlers.offset_resets import ResetHandlers
+from contrail.broker.handlers.offsets import OffsetHandlers
+from contrail.broker.handlers.queries import QueryHandlers
+from contrail.broker.handlers.request_modes import RequestModeHandlers
+from contrail.broker.handlers.system_messages import SystemMessageHandlers
+from contrail.broker.handlers.topics import TopicHandlers
+from contrail.broker.services.group_changes import GroupChanges
+from contrail.broker.services.sliced_requests import StoreSlicedRequests
+from contrail.broker.state.stats import BrokerStats
+from contrail.broker.tables import Tables
+from contrail.clock import Clock
+from contrail.store.log import MessageStore
+from contrail.wire.peer import Handler
+
+
+class Family(Protocol):
+    """Handlers of one request family."""
+
+    def table(self) -> dict[int, Handler]: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FamiliesNeed:
+    """What the broker hands to these handlers."""
+
+    tables: Tables
+    store: MessageStore
+    stats: BrokerStats
+    changes: GroupChanges
+    sliced: StoreSlicedRequests
+    clock: Clock
+    address: str
+    broker_name: str
+    # Answers the held pulls of a topic.
+    wake: Callable[[bytes], None]
+
+
+def handler_families(need: FamiliesNeed) -> tuple[Family, ...]:
+    """One object for each request family."""
+    tables, store, clock = need.tables, need.store, need.clock
+    shared = {
+        "consumers": tables.consumers,
+        "groups": tables.groups.table,
+        "topics": tables.topics.table,
+        "store": store,
+    }
+    in_slices = need.sliced.handler
+    return (
+        ClientHandlers(
+            changes=need.changes,
+            producers=tables.producers,
+            consumers=tables.consumers,
+            groups=tables.groups,
+            topics=tables.topics,
+            settings=tables.settings,
+            compile_sql=tables.expressions.compile,
+            clock=clock,
+            names=tables.topics.names,
+        ),
+        OffsetHandlers(
+            offsets=tables.consumer_offsets,
+            clock=clock,
+            in_slices=in_slices,
+            **shared,  # type: ignore[arg-type]
+        ),
+        ResetHandlers(
+            offsets=tables.consumer_offsets,
+            settings=tables.settings,
+            wake=need.wake,
+            in_slices=need.sliced.change_handler,
+            **shared,  # type: ignore[arg-type]
+        ),
+        ProgressHandlers(
+            offsets=tables.consumer_offsets,
+            rates=need.stats,
+            settings=tables.settings,
+            broker_address=need.address,
+            clock=clock,
+            in_slices=in_slices,
+            **shared,  # type: ignore[arg-type]
+        ),
+        LockHandlers(
+            locks=tables.locks,
+            groups=tables.groups.table,
+            topics=tables.topics.table,
+            broker_name=need.broker_name,
+            clock=clock,
+            names=tables.topics.names,
+            in_slices=need.sliced.change_handler,
+        ),
+        TopicHandlers(
+            tables.topics,
+            tables.consumer_offsets,
+            need.stats,
+            store,
+            broker_name=need.broker_name,
+            clock=clock,
+            in_slices=in_slices,
+            offsets_written=tables.offsets_written,
+        ),
+        GroupHandlers(
+            tables.groups,
+            tables.consumer_offsets,
+            need.stats,
+            clock=clock,
+            in_slices=in_slices,
+            offsets_written=tables.offsets_written,
+        ),
+        QueryHandlers(
+            store,
+            tables.topics.table,
+            tables.consumers,
+            tables.filters,
+            names=tables.topics.names,
+            in_slices=in_slices,
+        ),
+        SystemMessageHandlers(store, tables.topics.names),
+        RequestModeHandlers(tables.topics.table, tables.groups, clock=clock),
+    )

@@ -1,0 +1,58 @@
+"""The periodic jobs of a broker, but for those of its message kinds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from contrail.broker.handlers.held_pulls import HeldPulls
+from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.services.group_changes import GroupChanges
+from contrail.broker.services.registration import Registration
+from contrail.broker.state.stats import BrokerStats
+from contrail.broker.tables import Tables
+from contrail.clock import Clock
+from contrail.runtime.schedule import Schedule
+from contrail.store.log import MessageStore
+
+
+def register_jobs(
+    schedule: Schedule,
+    *,
+    tables: Tables,
+    store: MessageStore,
+    stats: BrokerStats,
+    acknowledgements: Acknowledgements,
+    changes: GroupChanges,
+    registration: Registration,
+    held: HeldPulls,
+    sweep_pulls: Callable[[int], None],
+    clock: Clock,
+) -> None:
+    """Settings that say how often are read each time: some may change while the broker runs."""
+    settings = tables.settings
+    schedule.every(lambda: store.tick_interval_ms, store.tick, name="store upkeep")
+    schedule.every(
+        500,
+        lambda now_ms: acknowledgements.expire(clock.elapsed_ms()),
+        name="late flushes",
+    )
+    schedule.every(1000, stats.sample, name="statistics")
+    schedule.every(1000, tables.persistence.flush_due, name="write tables")
+    schedule.every(
+        lambda: 5000 if settings.config.long_polling else settings.config.short_polling_ms,
+        sweep_pulls,
+        name="held pulls",
+    )
+    schedule.when_over(
+        held.end_in_ms,
+        lambda now_ms: held.expire(clock.elapsed_ms()),
+        name="held pulls that end",
+    )
+    schedule.every(10_000, changes.expire, name="silent clients")
+    schedule.every(10_000, tables.locks.expire, name="queue locks")
+    schedule.every(1_000, changes.end_locks_of_gone, name="locks of gone clients")
+    schedule.every(
+        lambda: settings.config.register_interval_ms,
+        lambda now_ms: registration.register_soon(is_change=False),
+        name="register",
+    )
