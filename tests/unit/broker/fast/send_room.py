@@ -1,0 +1,176 @@
+"""Fast sends over a store of paper that notes what is appended, and how."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from contrail.broker.fast.rows import SendRows, rows_of
+from contrail.broker.fast.send_answers import RowAnswers
+from contrail.broker.fast.sends import FastSends
+from contrail.broker.handlers.send import SendHandler
+from contrail.broker.services.acknowledgements import Acknowledgements
+from contrail.broker.state.ways import Ways
+from contrail.clock import ManualClock
+from contrail.kernels.frame_scan import Item
+from contrail.model.message import MessageDraft
+from contrail.protocol.command import FLAG_ONE_WAY, Request, encode_request
+from contrail.protocol.frames import FrameDecoder
+from contrail.store.services.append import AppendedBatches, AppendedChunks, AppendedRun
+from contrail.wire.connection import Connection
+from contrail.wire.limits import Limits
+from contrail.wire.server import Server
+from tests.e2e.raw_client import send_fields
+from tests.fakes.transports import EchoService, FakeTransport, connected
+
+TOPIC = b"orders"
+LIMITS = Limits(in_flight_count_max=100)
+STORE_HOST = bytes([127, 0, 0, 1, 0, 0, 0, 9])
+
+
+def send(opaque: int, *, one_way: bool = False, code: int = 310, **changes: str) -> bytes:
+    fields = send_fields("orders", i=f"UNIQ_KEY\x01AC{opaque:04}\x02", **changes)
+    flag = FLAG_ONE_WAY if one_way else 0
+    return encode_request(Request(code, opaque, fields, b"%d" % opaque, flag))
+
+
+def sends(first: int, last: int) -> bytes:
+    return b"".join(map(send, range(first, last)))
+
+
+def rows(first: int, last: int) -> SendRows:
+    found = rows_of(sends(first, last), STORE_HOST, LIMITS, b"")
+    assert found is not None
+    return found
+
+
+def items(data: bytes) -> list[Item]:
+    return list(FrameDecoder(born_host=STORE_HOST).feed(data))
+
+
+class PaperStore:
+    """Notes appends in order: how, and the bodies."""
+
+    body_bytes_max = 1 << 20
+    poisoned = None
+    flushed_end = 0
+
+    def __init__(self) -> None:
+        self.appended: list[tuple[str, list[bytes]]] = []
+        self.end = 0
+        # What an append of rows or batches does instead: it fails, or leaves them to the run.
+        self.failure: Exception | None = None
+        self.leaves_rows = False
+
+    def _note(self, how: str, bodies: list[bytes]) -> tuple[int, int]:
+        self.appended.append((how, bodies))
+        start, self.end = self.end, self.end + 100 * len(bodies)
+        return start, self.end
+
+    def append_chunks(self, chunks: list[Any]) -> AppendedChunks | None:
+        if self.failure is not None:
+            raise self.failure
+        if self.leaves_rows:
+            return None
+        found = [one for chunk in chunks for one in items(chunk[0])]
+        return AppendedChunks(*self._note("rows", [item[11][2] for item in found]), 0)
+
+    def append(self, drafts: list[MessageDraft]) -> AppendedRun:
+        start, end = self._note("run", [draft[2] for draft in drafts])
+        return AppendedRun([*range(len(drafts))], [*range(start, end, 100)], 0, end)
+
+    def append_batches(self, drafts: list[MessageDraft]) -> AppendedBatches | None:
+        if self.failure is not None:
+            raise self.failure
+        if self.leaves_rows:
+            return None
+        start, end = self._note("batches", [draft[2] for draft in drafts])
+        places: list[Any] = [(0, [start], bytearray()) for _ in drafts]
+        return AppendedBatches(bytearray(), places, start, end, 0)
+
+
+class SendRoom:
+    """Fast sends, the handler behind them, and connections."""
+
+    def __init__(self, *, waits_for_flush: bool = False, is_watched: bool = False) -> None:
+        self.store = PaperStore()
+        self.ways = Ways()
+        self.clock = ManualClock()
+        config = SimpleNamespace(send_wait_ms_max=200, fast_failure=True, region="R", trace_on=True)
+        self.settings: Any = SimpleNamespace(config=config, epoch=1)
+        self.checked: list[int] = []
+        self.admission: Any = SimpleNamespace(
+            plain_topics={TOPIC: 4},
+            plain_places={},
+            claiming_topics={},
+            splitting_topics={TOPIC: 4},
+            property_suffix=b"",
+            admit=self._admit,
+        )
+        self.stats: Any = SimpleNamespace(
+            stored_plain=lambda chunks, byte_count: None,
+            stored_batches=lambda drafts, places, end: None,
+            stored=lambda drafts, offsets, end: None,
+            put_failed=lambda count: None,
+        )
+        self.acknowledgements = Acknowledgements(timeout_ms=5000)
+        store: Any = self.store
+        shared = (self.settings, self.admission, store)
+        self.handler = SendHandler(
+            *shared,
+            self.acknowledgements,
+            self.stats,
+            self.clock,
+            store_host=STORE_HOST,
+            waits_for_flush=waits_for_flush,
+            ways=self.ways,
+        )
+        self.answers = RowAnswers(
+            self.handler.answers,
+            self.settings,
+            self.acknowledgements,
+            self.clock,
+            waits_for_flush=waits_for_flush,
+        )
+        self.sends = FastSends(
+            self.handler,
+            *shared,
+            self.stats,
+            self.clock,
+            LIMITS,
+            self.answers,
+            waits_for_flush=waits_for_flush,
+            is_watched=is_watched,
+            ways=self.ways,
+        )
+        self.server = Server(EchoService(), limits=LIMITS)
+
+    def _admit(self, send: Any, address: str, *, is_unit: bool) -> Any:
+        self.checked.append(send.opaque)
+        return SimpleNamespace(
+            draft=send.draft,
+            unique_key="AC",
+            batch=None,
+            claim=None,
+            queue_id=0,
+            waits_for_flush=True,
+            recall_handle=None,
+        )
+
+    def connected(self, port: int = 50_001) -> tuple[Connection, FakeTransport]:
+        return connected(self.server, port=port)
+
+    def stored(self) -> list[tuple[str, list[bytes]]]:
+        """What was appended, after everything collected is."""
+        self.sends.append_run()
+        return self.store.appended
+
+
+def told(connection: Connection, transport: FakeTransport) -> list[tuple[int, int]]:
+    """The numbers and codes of the answers so far."""
+    connection.flush()
+    return [(answer.opaque, answer.code) for answer in transport.frames()]
+
+
+def bodies(first: int, last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(first, last)]

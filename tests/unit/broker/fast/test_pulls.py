@@ -1,0 +1,188 @@
+"""Where a pull goes that the frame kernel has taken apart."""
+
+from __future__ import annotations
+
+import json
+import struct
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from contrail.broker.fast.known_pulls import Outcome
+from contrail.broker.fast.pulls import FastPulls
+from contrail.broker.state.ways import Ways
+from contrail.kernels.frame_scan import Item, scan_frames
+from contrail.protocol.codes import ResponseCode
+from contrail.protocol.command import ReadyAnswer, Request, Response
+from contrail.wire.connection import Connection
+from contrail.wire.limits import Limits
+from contrail.wire.server import Server
+from tests.fakes.transports import EchoService, FakeTransport, connected
+
+
+def pull(opaque: int) -> Item:
+    fields = {"queueId": "0", "maxMsgNums": "32", "queueOffset": "5", "commitOffset": "5"}
+    header = {"code": 11, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": opaque}
+    text = json.dumps(header, separators=(",", ":")).encode()
+    frame = struct.pack(">II", len(text) + 4, len(text)) + text
+    return scan_frames(frame, 0, 1 << 24, 1 << 16, b"", b"")[0][0]
+
+
+class FakeKnown:
+    """Knows what is asked of it to know."""
+
+    def __init__(self) -> None:
+        self.outcome = Outcome.ANSWERED
+        self.can_hold = False
+        self.remembered: list[int] = []
+        self.committed: list[int] = []
+        self.log_fits_memory = False
+        self.answered: dict[int, int] = {}
+        self.refused: dict[tuple[int, int], int] = {}
+
+    def answer_run(self, frames: list[Any], at: int, peer: Connection) -> tuple[int, Outcome]:
+        return (len(frames) if self.outcome is Outcome.ANSWERED else at), self.outcome
+
+    def refusal(self, answer: ReadyAnswer, opaque: int, code: int) -> bytes:
+        return answer.frame(opaque)
+
+    def note_held(self, item: Item) -> object:
+        plan = SimpleNamespace(_replace=lambda **changes: None)
+        return SimpleNamespace(plan=plan, hold_ms=9) if self.can_hold else None
+
+    def remember(self, item: Item, request: Request) -> None:
+        self.remembered.append(item[0])
+
+    def commit_far(self, item: Item) -> None:
+        self.committed.append(item[0])
+
+    def note_given_again(self) -> None:
+        """Nothing is shown here."""
+
+
+class Room:
+    """Fast pulls before a handler of paper."""
+
+    def __init__(self) -> None:
+        self.known = FakeKnown()
+        self.parked: list[Item] = []
+        self.in_line: list[Any] = []
+        self.served: list[Request] = []
+        self.busy: ReadyAnswer | None = None
+        self.ways = Ways()
+        self.server = Server(EchoService(), limits=Limits(in_flight_count_max=2))
+        held = SimpleNamespace(parked=_Parked(self.parked), park=self._park, answer_fast=None)
+        cold_reads = SimpleNamespace(take=lambda pull, **limits: self.in_line.append(pull) or True)
+        self.handler: Any = SimpleNamespace(
+            held=held, cold_reads=cold_reads, log_fits_memory=True, sweep=lambda now_ms: None
+        )
+        known: Any = self.known
+        router: Any = SimpleNamespace(is_going_away=False)
+        self.router = router
+        config = SimpleNamespace(parked_pulls_max=3)
+        settings: Any = SimpleNamespace(config=config)
+        busy: Any = SimpleNamespace(answer=lambda peer: self.busy)
+        nothing: Any = None
+        self.pulls = FastPulls(
+            self.handler,
+            known,
+            self.server,
+            router,
+            nothing,
+            settings,
+            busy,
+            None,
+            serve=lambda peer, request: self.served.append(request),
+            ways=self.ways,
+        )
+
+    def _park(self, request: Request, peer: Any, plan: Any, hold_ms: int, *, fast: Item) -> bool:
+        self.parked.append(fast)
+        return True
+
+    def connected(self, *, is_fast_port: bool = False) -> tuple[Connection, FakeTransport]:
+        return connected(self.server, is_fast_port=is_fast_port)
+
+    @property
+    def general(self) -> list[int]:
+        return [request.opaque for request in self.served]
+
+
+class _Parked:
+    def __init__(self, items: list[Item]) -> None:
+        self._items = items
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def count_of(self, peer: object) -> int:
+        return len(self._items)
+
+
+@pytest.fixture
+def room() -> Room:
+    return Room()
+
+
+def test_known_pulls_are_answered_and_what_follows_is_left(room: Room) -> None:
+    peer, _ = room.connected()
+    other: Any = Request(34, 9, {})
+    assert room.pulls.take(peer, [pull(1), pull(2)], 0) == 2
+    room.known.outcome = Outcome.GENERAL
+    assert room.pulls.take(peer, [pull(1), other], 0) == 1
+    assert room.general == [1] and room.known.remembered == [1]
+
+
+def test_a_pull_at_the_end_of_its_queue_is_held(room: Room) -> None:
+    peer, _ = room.connected()
+    room.known.outcome, room.known.can_hold = Outcome.GENERAL, True
+    assert room.pulls.take(peer, [pull(1)], 0) == 1
+    assert [item[0] for item in room.parked] == [1] and room.ways.pull_held == 1
+    peer.in_flight_count = 2
+    room.pulls.take(peer, [pull(2)], 0)
+    assert len(room.parked) == 1 and room.general == [2], "too many are unanswered"
+
+
+def test_no_more_pulls_are_held_than_may_be(room: Room) -> None:
+    peer, _ = room.connected()
+    room.known.can_hold = True
+    assert [room.pulls.hold(pull(number), peer) for number in range(5)] == [True] * 3 + [False] * 2
+
+
+def test_old_messages_are_waited_for_in_line_and_the_offset_is_written_now(room: Room) -> None:
+    peer, _ = room.connected()
+    room.known.outcome = Outcome.FAR
+    room.pulls.take(peer, [pull(1)], 0)
+    [waiting] = room.in_line
+    assert room.known.committed == [1] and not room.served
+    waiting.general()
+    [request] = room.served
+    assert request.fields["commitOffset"] == "-1", "it was written already"
+
+
+def test_a_busy_broker_says_so(room: Room) -> None:
+    peer, transport = room.connected()
+    room.busy = ReadyAnswer(Response(ResponseCode.SYSTEM_BUSY, "later"))
+    assert room.pulls.take(peer, [pull(1), pull(2)], 0) == 2
+    peer.flush()
+    assert [(one.opaque, one.code) for one in transport.frames()] == [(1, 2), (2, 2)]
+
+
+def test_guards_of_the_general_way_leave_pulls_to_it(room: Room) -> None:
+    fast_port, _ = room.connected(is_fast_port=True)
+    gone, transport = room.connected()
+    transport.close()
+    peer, _ = room.connected()
+    room.pulls.take(fast_port, [pull(1)], 0)
+    room.pulls.take(gone, [pull(2)], 0)
+    room.router.is_going_away = True
+    room.pulls.take(peer, [pull(3)], 0)
+    assert room.general == [1, 2, 3]
+
+
+def test_a_sweep_tells_whether_the_log_fits_memory(room: Room) -> None:
+    assert room.known.log_fits_memory
+    room.handler.log_fits_memory = False
+    room.pulls.sweep(0)
+    assert not room.known.log_fits_memory
