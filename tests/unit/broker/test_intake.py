@@ -94,6 +94,7 @@ def room() -> Room:
     return Room()
 
 
+@pytest.mark.proves("broker.fast.one-gate")
 def test_sends_are_offered_as_they_are_read_while_one_connection_alone_sends(room: Room) -> None:
     room.way.left_bytes = 0
     connection, _ = room.connected()

@@ -44,6 +44,7 @@ def test_a_read_that_is_taken_as_a_whole_is_not_decoded() -> None:
     assert not setting.server.arrivals
 
 
+@pytest.mark.proves("broker.fast.one-gate")
 def test_what_follows_takes_the_way_of_all_frames() -> None:
     setting = Setting()
     setting.connection.data_received(b"quick" + REQUEST[:9])

@@ -132,7 +132,7 @@ class SendAnswers:
         if admitted is not None and admitted.batch is not None:
             places = run.physical_offsets
         queue_id = item[11][1] if admitted is None else admitted.queue_id
-        if code is ResponseCode.SUCCESS and _has_usual_answer(item, admitted):
+        if code is ResponseCode.SUCCESS and _has_laid_out_answer(item, admitted):
             if not item[1] & FLAG_ONE_WAY:
                 queue_offset = run.queue_offsets[index]
                 digits, extra = self.host_digits, self.extra_fields()
@@ -198,12 +198,12 @@ def parts_of(peers: list[Connection], count: int) -> list[Part]:
     return [(peer, at, at + 1, None) for at, peer in enumerate(peers)]
 
 
-def _has_usual_answer(item: Item, admitted: Admitted | None) -> bool:
+def _has_laid_out_answer(item: Item, admitted: Admitted | None) -> bool:
     """Whether the kernel can write it: no fields of its own, and a key that needs no escape."""
-    is_usual = admitted is None or (
+    is_laid_out = admitted is None or (
         admitted.batch is not QueueType.BATCH and admitted.recall_handle is None
     )
-    return is_usual and (not item[10] or item[10].isalnum())
+    return is_laid_out and (not item[10] or item[10].isalnum())
 
 
 def _two_way_count(items: list[Item], part: Part) -> int:

@@ -104,11 +104,11 @@ class FarAnswer(NamedTuple):
 
 
 class FastPull(NamedTuple):
-    """A pull like one before it: ``answer`` does so if that waits for no disk, else not at all."""
+    """A pull of the fast path: ``answer`` answers it if that waits for no disk, else not at all."""
 
     peer: Peer
     answer: Callable[[], FarAnswer | None]
-    # Takes the way of a pull of which nothing is known.
+    # Lets it go the general way.
     general: Callable[[], None]
 
 
