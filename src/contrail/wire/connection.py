@@ -221,7 +221,8 @@ class Connection(asyncio.Protocol):
             return
         hub = self._hub
         self.received_s = now_s = hub.now_s
-        if len(data) >= hub.read_bytes_max:
+        byte_count = len(data)
+        if byte_count >= hub.read_bytes_max:
             self._read_enough()
         if not self._first_byte_seen:
             self._first_byte_seen = True
@@ -232,6 +233,7 @@ class Connection(asyncio.Protocol):
             if not plain:
                 return
             data = plain
+            byte_count = len(data)
         decoder = self._decoder
         assert decoder is not None
         if self._is_in_line:
@@ -243,9 +245,10 @@ class Connection(asyncio.Protocol):
             has_begun = True
             whole = decoder.joined(data)
             if not whole:
-                hub.grows(self, len(data))
+                hub.grows(self, byte_count)
                 return
             data = whole
+            byte_count = len(data)
         consumed = 0
         intake = hub.intake
         if intake is not None:
@@ -260,7 +263,7 @@ class Connection(asyncio.Protocol):
                 # What is pending now, if anything, has just begun.
                 self.frame_s = now_s
                 self.has_sent_a_frame = True
-                if consumed == len(data) or self.is_closed:
+                if consumed == byte_count or self.is_closed:
                     return
         frames = decoder.frames_of(data, consumed, hub.request_room, hub.piece_bytes_max)
         if frames:
@@ -270,7 +273,7 @@ class Connection(asyncio.Protocol):
         elif not consumed:
             if not has_begun:
                 self.frame_s = now_s
-            hub.grows(self, len(data))
+            hub.grows(self, byte_count)
         if decoder.has_rest:
             self._wait_in_line(b"")
         if decoder.failure is not None:

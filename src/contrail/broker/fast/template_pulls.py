@@ -217,7 +217,7 @@ class TemplatePulls:
         ways = known_pulls.ways
         ways.pull_template_held += held_count
         if not parts:
-            return self._left(data, at)
+            return at if at == end else self._left(data, at)
         ways.pull_template += count
         if at_once_bytes > cold_reads.at_once_bytes:
             if cold_reads.at_once_bytes and at_once_bytes >= AT_ONCE_BYTES_MAX // 2:
