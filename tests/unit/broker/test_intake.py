@@ -11,6 +11,7 @@ from contrail.broker.fast.rows import SendRows
 from contrail.broker.intake import Intake
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import ReadyAnswer, Request, Response, encode_request
+from contrail.protocol.frames import FrameDecoder, Frames
 from contrail.wire.connection import Connection
 from contrail.wire.server import Arrived, Server
 from tests.e2e.raw_client import send_fields
@@ -31,7 +32,14 @@ class FakeWay:
 
     def __init__(self) -> None:
         self.is_on = True
-        self.sends = self.pulls = self.lane = self
+        self.pulls = self.lane = self
+        self.sends = SimpleNamespace(
+            take=self.take_sends,
+            take_runs=self.take_runs,
+            append_rows=self.append_rows,
+            append_run=lambda: None,
+        )
+        self.collected: list[Any] = []
         self.offered: list[tuple[object, bytes]] = []
         self.taken: list[Arrived] = []
         self.left_bytes: int | None = None
@@ -41,15 +49,15 @@ class FakeWay:
         self.offered.append((peer, data))
         return 0 if self.left_bytes is None else len(data) - self.left_bytes
 
+    def take_sends(self, peer: Connection, sends: list[Any], waited_ms: float) -> None:
+        self.collected += sends
+
     def take_runs(self, arrived: list[Arrived], at: int, waited_ms: float) -> int:
         self.taken += arrived[at:]
         return len(arrived)
 
     def append_rows(self) -> None:
         self.appended_count += 1
-
-    def append_run(self) -> None:
-        """Nothing is collected here."""
 
     def note_answered(self) -> None:
         """Nothing is counted here."""
@@ -169,6 +177,27 @@ def test_runs_are_left_alone_when_the_broker_goes_away(room: Room) -> None:
     assert room.intake.take_runs([(connection, send(1), True)], 0) == 0
 
 
+def test_requests_behind_one_that_took_too_long_are_left(room: Room) -> None:
+    connection, _ = room.connected()
+    room.server.monotonic_s = lambda: float(len(room.handled))
+    frames: Frames = [Request(34, number, {}) for number in range(5)]
+    assert room.intake.received(connection, frames, 2.0) == 2
+    assert len(room.handled) == 2
+    assert room.intake.received(connection, frames[2:], 100.0) == 3
+    assert len(room.handled) == 5
+
+
+def test_sends_in_front_of_a_request_that_took_too_long_are_taken(room: Room) -> None:
+    connection, _ = room.connected()
+    room.server.monotonic_s = lambda: float(len(room.handled))
+    [one, two] = FrameDecoder().feed(send(1) + send(2))
+    request = Request(34, 3, {})
+    assert room.intake.received(connection, [one, request, two], 1.0) == 2
+    assert room.way.collected == [one]
+    assert room.intake.received(connection, [two], 1.0) == 1
+    assert room.way.collected == [one, two]
+
+
 # Guards.
 
 
@@ -184,7 +213,9 @@ def test_a_request_that_no_guard_looks_at_is_handled(room: Room) -> None:
     assert served(room, connection, RequestCode.GET_BROKER_CONFIG) == [26]
 
 
-@pytest.mark.parametrize("code", [RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE])
+@pytest.mark.parametrize(
+    "code", [RequestCode.HEART_BEAT, RequestCode.PULL_MESSAGE, RequestCode.QUERY_MESSAGE]
+)
 def test_of_a_peer_that_is_gone_nothing_is_left_behind(room: Room, code: int) -> None:
     connection, transport = room.connected()
     transport.close()

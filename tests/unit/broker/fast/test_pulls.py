@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import struct
 from types import SimpleNamespace
 from typing import Any
@@ -104,6 +105,9 @@ class Room:
     def connected(self, *, is_fast_port: bool = False) -> tuple[Connection, FakeTransport]:
         return connected(self.server, is_fast_port=is_fast_port)
 
+    def taken(self, peer: Connection, frames: list[Any], until_s: float = math.inf) -> int:
+        return self.pulls.take(peer, frames, 0, until_s)
+
     @property
     def general(self) -> list[int]:
         return [request.opaque for request in self.served]
@@ -128,19 +132,29 @@ def room() -> Room:
 def test_known_pulls_are_answered_and_what_follows_is_left(room: Room) -> None:
     peer, _ = room.connected()
     other: Any = Request(34, 9, {})
-    assert room.pulls.take(peer, [pull(1), pull(2)], 0) == 2
+    assert room.taken(peer, [pull(1), pull(2)]) == 2
     room.known.outcome = Outcome.GENERAL
-    assert room.pulls.take(peer, [pull(1), other], 0) == 1
+    assert room.taken(peer, [pull(1), other]) == 1
     assert room.general == [1] and room.known.remembered == [1]
+
+
+def test_pulls_behind_one_that_took_too_long_are_left(room: Room) -> None:
+    peer, _ = room.connected()
+    room.known.outcome = Outcome.GENERAL
+    room.server.monotonic_s = lambda: float(len(room.served))
+    frames = [pull(number) for number in range(1, 6)]
+    assert room.taken(peer, frames, until_s=2.0) == 2
+    assert room.general == [1, 2]
+    assert room.taken(peer, frames[2:], until_s=2.0) == 1, "one is taken whatever the time"
 
 
 def test_a_pull_at_the_end_of_its_queue_is_held(room: Room) -> None:
     peer, _ = room.connected()
     room.known.outcome, room.known.can_hold = Outcome.GENERAL, True
-    assert room.pulls.take(peer, [pull(1)], 0) == 1
+    assert room.taken(peer, [pull(1)]) == 1
     assert [item[0] for item in room.parked] == [1] and room.ways.pull_held == 1
     peer.in_flight_count = 2
-    room.pulls.take(peer, [pull(2)], 0)
+    room.taken(peer, [pull(2)])
     assert len(room.parked) == 1 and room.general == [2], "too many are unanswered"
 
 
@@ -153,7 +167,7 @@ def test_no_more_pulls_are_held_than_may_be(room: Room) -> None:
 def test_old_messages_are_waited_for_in_line_and_the_offset_is_written_now(room: Room) -> None:
     peer, _ = room.connected()
     room.known.outcome = Outcome.FAR
-    room.pulls.take(peer, [pull(1)], 0)
+    room.taken(peer, [pull(1)])
     [waiting] = room.in_line
     assert room.known.committed == [1] and not room.served
     waiting.general()
@@ -164,7 +178,7 @@ def test_old_messages_are_waited_for_in_line_and_the_offset_is_written_now(room:
 def test_a_busy_broker_says_so(room: Room) -> None:
     peer, transport = room.connected()
     room.busy = ReadyAnswer(Response(ResponseCode.SYSTEM_BUSY, "later"))
-    assert room.pulls.take(peer, [pull(1), pull(2)], 0) == 2
+    assert room.taken(peer, [pull(1), pull(2)]) == 2
     peer.flush()
     assert [(one.opaque, one.code) for one in transport.frames()] == [(1, 2), (2, 2)]
 
@@ -174,10 +188,10 @@ def test_guards_of_the_general_way_leave_pulls_to_it(room: Room) -> None:
     gone, transport = room.connected()
     transport.close()
     peer, _ = room.connected()
-    room.pulls.take(fast_port, [pull(1)], 0)
-    room.pulls.take(gone, [pull(2)], 0)
+    room.taken(fast_port, [pull(1)])
+    room.taken(gone, [pull(2)])
     room.router.is_going_away = True
-    room.pulls.take(peer, [pull(3)], 0)
+    room.taken(peer, [pull(3)])
     assert room.general == [1, 2, 3]
 
 
