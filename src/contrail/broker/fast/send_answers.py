@@ -18,7 +18,6 @@ from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.send_admission import Admitted
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
-from contrail.errors import StoreError
 from contrail.kernels.answer_build import batch_answer, plain_answers, plain_answers_singly
 from contrail.kernels.plain_sends import two_way_count
 from contrail.kernels.send_runs import Item
@@ -141,9 +140,7 @@ class RowAnswers:
             items, run = slim_items(chunk), run_of(chunk, appended)
             parts = parts_of(peers, len(items))
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
-                self._general.refuse_all(
-                    items, parts, StoreError("the log could not be made durable")
-                )
+                self._general.refuse_unflushed(items, parts)
             else:
                 self._general.answer_parts(items, parts, run, code, arrived_s)
 
@@ -170,8 +167,8 @@ class RowAnswers:
             if code is ResponseCode.SUCCESS:
                 self._answer_batches(stored, arrived_s)
             elif code is ResponseCode.SERVICE_NOT_AVAILABLE:
-                failure = StoreError("the log could not be made durable")
-                self.refuse_batches([(peer, item) for peer, item, _ in stored], failure)
+                items, parts = _batch_parts([(peer, item) for peer, item, _ in stored])
+                self._general.refuse_unflushed(items, parts)
             else:
                 for peer, item, (queue_offset, starts, _) in stored:
                     run = AppendedRun([queue_offset], starts, store_timestamp_ms, physical_end)
@@ -198,9 +195,9 @@ class RowAnswers:
                     )
                 )
 
-    def refuse_batches(self, sent: list[tuple[Connection, Item]], error: StoreError) -> None:
-        for peer, item in sent:
-            self._general.refuse_all([item], [_part_of(peer, item)], error)
+    def refuse_failed_batches(self, sent: list[tuple[Connection, Item]], error: Exception) -> None:
+        """Tell every producer of batches whose append failed by a bug."""
+        self._general.refuse_failed(*_batch_parts(sent), error)
 
     def _fields(self) -> bytes:
         """The fields that are the same in all answers; they change with the settings."""
@@ -214,6 +211,11 @@ def _two_way_counts(peers: list[Connection], chunk: Chunk) -> list[tuple[Connect
     if len(peers) == 1:
         return [(peers[0], two_way_count(chunk))]
     return [(peer, int(is_two_way(chunk, at))) for at, peer in enumerate(peers)]
+
+
+def _batch_parts(sent: list[tuple[Connection, Item]]) -> tuple[list[Item], list[Part]]:
+    """Batches as the general way of refusing wants to see them."""
+    return [item for _, item in sent], parts_of([peer for peer, _ in sent], len(sent))
 
 
 def _part_of(peer: Connection, item: Item) -> Part:

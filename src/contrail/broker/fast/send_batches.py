@@ -7,7 +7,6 @@ wrong on the way, is for the general way, ``handlers.send``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
 from contrail.broker.fast.send_answers import RowAnswers
@@ -18,8 +17,6 @@ from contrail.kernels.batch_sends import count_batches
 from contrail.kernels.send_runs import Item
 from contrail.store.log import MessageStore
 from contrail.wire.connection import Connection
-
-_log = logging.getLogger(__name__)
 
 
 class SendBatches:
@@ -63,9 +60,7 @@ class SendBatches:
             # It happens again on the general way, which tells everybody.
             appended = None
         except Exception as error:
-            _log.exception("%d batches could not be appended", len(sent))
-            failure = StoreError(f"{type(error).__name__}: {error}")
-            self._answers.refuse_batches(sent, failure)
+            self._answers.refuse_failed_batches(sent, error)
             return
         if appended is None:
             for peer, item in sent:

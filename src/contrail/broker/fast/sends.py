@@ -8,14 +8,13 @@ collected in another, so one connection's messages keep their order.
 
 from __future__ import annotations
 
-import logging
 from itertools import islice
 
 from contrail.broker.fast.rows import SendRows, joined_rows
 from contrail.broker.fast.send_answers import RowAnswers
 from contrail.broker.fast.send_batches import SendBatches
 from contrail.broker.handlers.send import SendHandler
-from contrail.broker.handlers.send_answers import parts_of
+from contrail.broker.handlers.send_answers import Part, parts_of
 from contrail.broker.services.send_admission import PLAIN_FLAGS, SendAdmission
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.broker.state.stats import BrokerStats
@@ -30,8 +29,6 @@ from contrail.store.log import MessageStore
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.server import Arrived
-
-_log = logging.getLogger(__name__)
 
 # Fewer single sends than this in a tick are not worth the buffers of a chunk.
 _JOINED_COUNT_MIN = 4
@@ -276,12 +273,13 @@ class FastSends:
         self.answers.promise_rows(sent, appended)
 
     def refuse_rows(self, taken: list[SentRows], error: Exception) -> None:
-        """Tell everybody of a failure that nobody foresaw."""
-        _log.error("%d chunks of messages could not be appended", len(taken), exc_info=error)
-        failure = StoreError(f"{type(error).__name__}: {error}")
-        answers = self._handler.answers
+        """Tell every producer of rows whose append failed by a bug."""
+        items: list[Item] = []
+        parts: list[Part] = []
         for peers, sends in taken:
-            answers.refuse_all(sends.items(), parts_of(peers, sends.send_count), failure)
+            parts += parts_of(peers, sends.send_count, len(items))
+            items += sends.items()
+        self._handler.answers.refuse_failed(items, parts, error)
 
 
 def _begins_with_batch(sends: Frames) -> bool:

@@ -7,7 +7,6 @@ connection's messages keep their order.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping, Sequence
 
 from contrail.broker.handlers.send_answers import Part, SendAnswers
@@ -34,8 +33,6 @@ from contrail.store.services.append import AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 from contrail.wire.request_times import RequestTimes
-
-_log = logging.getLogger(__name__)
 
 _HALF = HALF_TOPIC.encode()
 # RocketMQ calls its page cache busy when one append takes longer than this.
@@ -212,7 +209,7 @@ class SendHandler:
             self.answers.refuse_all(items, parts, error)
             return
         except Exception as error:
-            self._refuse_failed(items, parts, error)
+            self.answers.refuse_failed(items, parts, error)
             return
         self._count(items, drafts, appended)
         if run.halves and self._recent_halves is not None:
@@ -220,11 +217,6 @@ class SendHandler:
         for index, claim, queue_id in run.claims.values():
             remember_place(claim, queue_id, appended, index)
         self.answers.promise(items, parts, appended)
-
-    def _refuse_failed(self, items: list[Item], parts: list[Part], error: Exception) -> None:
-        """Tell every producer of a run or batch whose append failed by a bug."""
-        _log.error("%d sends could not be appended", len(items), exc_info=error)
-        self.answers.refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
 
     def _append_singly(
         self, items: list[Item], parts: list[Part], claims: Mapping[tuple[str, bytes], Claimed]
@@ -240,7 +232,7 @@ class SendHandler:
                     self.answers.refuse_all([item], [alone], error)
                     continue
                 except Exception as error:
-                    self._refuse_failed([item], [alone], error)
+                    self.answers.refuse_failed([item], [alone], error)
                     continue
                 self._count([item], [item[11]], run)
                 if index in claimed:
@@ -269,7 +261,7 @@ class SendHandler:
             self.answers.refuse_all([item], [part], error)
             return
         except Exception as error:
-            self._refuse_failed([item], [part], error)
+            self.answers.refuse_failed([item], [part], error)
             return
         self.answers.promise([item], [part], run)
 

@@ -6,6 +6,8 @@ the others, and every refusal, are made one by one.
 
 from __future__ import annotations
 
+import logging
+
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.services.send_admission import Admitted
 from contrail.broker.state.runtime_settings import RuntimeSettings
@@ -22,6 +24,8 @@ from contrail.protocol.command import FLAG_ONE_WAY, Response
 from contrail.store.services.append import AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.request_times import RequestTimes
+
+_log = logging.getLogger(__name__)
 
 Part = tuple[Connection, int, int, Admitted | None]
 """Neighbouring messages of one connection in a run: who sent them, the first, where they end. Tidy
@@ -74,7 +78,7 @@ class SendAnswers:
             for part, count in zip(waiting, counts, strict=True):
                 part[0].in_flight_count -= count
             if code is ResponseCode.SERVICE_NOT_AVAILABLE:
-                self.refuse_all(items, waiting, StoreError("the log could not be made durable"))
+                self.refuse_unflushed(items, waiting)
             else:
                 self.answer_parts(items, waiting, run, code, arrived_s)
 
@@ -165,6 +169,15 @@ class SendAnswers:
             for item in items[first:last]:
                 self.tell(peer, item[0], item[1], response)
 
+    def refuse_failed(self, items: list[Item], parts: list[Part], error: Exception) -> None:
+        """Tell every producer of sends whose append failed by a bug."""
+        _log.error("%d sends could not be appended", len(items), exc_info=error)
+        self.refuse_all(items, parts, StoreError(f"{type(error).__name__}: {error}"))
+
+    def refuse_unflushed(self, items: list[Item], parts: list[Part]) -> None:
+        """Tell every producer of sends that were written and may be lost."""
+        self.refuse_all(items, parts, StoreError("the log could not be made durable"))
+
     def refused(self, code: int, remark: str) -> Response:
         return Response(code, remark, self._region_fields())
 
@@ -191,11 +204,11 @@ def _slim(item: Item) -> Item:
     return (*item[:11], (draft[0], draft[1]))
 
 
-def parts_of(peers: list[Connection], count: int) -> list[Part]:
-    """The parts of a chunk: all of it one connection's, or one message of each."""
+def parts_of(peers: list[Connection], count: int, first: int = 0) -> list[Part]:
+    """The parts of a chunk that begins there: all of it one connection's, or a message of each."""
     if len(peers) == 1:
-        return [(peers[0], 0, count, None)]
-    return [(peer, at, at + 1, None) for at, peer in enumerate(peers)]
+        return [(peers[0], first, first + count, None)]
+    return [(peer, at, at + 1, None) for at, peer in enumerate(peers, first)]
 
 
 def _has_laid_out_answer(item: Item, admitted: Admitted | None) -> bool:

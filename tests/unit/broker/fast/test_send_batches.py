@@ -37,12 +37,16 @@ def test_only_batches_to_topics_that_split_are_counted(room: SendRoom) -> None:
 def test_everybody_is_told_of_a_failure_that_nobody_foresaw(
     room: SendRoom, caplog: pytest.LogCaptureFixture
 ) -> None:
-    peer, transport = room.connected()
+    first, first_transport = room.connected()
+    second, second_transport = room.connected(50_002)
     room.store.failure = RuntimeError("a bug")
-    room.sends.take(peer, BATCHES)
+    room.sends.take(first, BATCHES[:1])
+    room.sends.take(second, BATCHES[1:])
     assert room.stored() == []
     code = ResponseCode.SERVICE_NOT_AVAILABLE
-    assert told(peer, transport) == [(1, code), (2, code)]
+    assert told(first, first_transport) == [(1, code)]
+    assert told(second, second_transport) == [(2, code)]
+    assert [entry.getMessage() for entry in caplog.records] == ["2 sends could not be appended"]
     caplog.clear()
 
 
@@ -62,3 +66,28 @@ def test_answers_to_batches_wait_for_the_flush() -> None:
     assert told(peer, transport) == [] and peer.in_flight_count == 2
     room.acknowledgements.flushed(room.store.end)
     assert told(peer, transport) == [(1, 0), (2, 0)] and peer.in_flight_count == 0
+
+
+def test_batches_that_were_not_made_durable_are_refused_one_by_one() -> None:
+    room = SendRoom(waits_for_flush=True)
+    first, first_transport = room.connected()
+    second, second_transport = room.connected(50_002)
+    room.sends.take(first, BATCHES[:1])
+    room.sends.take(second, BATCHES[1:])
+    room.stored()
+    room.acknowledgements.fail()
+    code = ResponseCode.SERVICE_NOT_AVAILABLE
+    assert told(first, first_transport) == [(1, code)]
+    assert told(second, second_transport) == [(2, code)]
+    assert first.in_flight_count == second.in_flight_count == 0
+
+
+def test_batches_that_are_durable_too_late_are_told_their_place() -> None:
+    room = SendRoom(waits_for_flush=True)
+    peer, transport = room.connected()
+    room.sends.take(peer, BATCHES)
+    room.stored()
+    room.acknowledgements.expire(room.clock.elapsed_ms() + 60_000)
+    code = ResponseCode.FLUSH_DISK_TIMEOUT
+    assert told(peer, transport) == [(1, code), (2, code)]
+    assert all(answer.fields["msgId"] for answer in transport.frames())

@@ -81,11 +81,14 @@ def test_everybody_is_told_of_a_failure_that_nobody_foresaw(
 ) -> None:
     peer, transport = room.connected()
     room.store.failure = RuntimeError("a bug")
-    room.sends.take_runs([(peer, rows(0, 2), True)], 0, 0.0)
+    opened = [room.connected(50_010 + number) for number in range(4)]
+    arrived: list[Arrived] = [(one, send(5 + n), True) for n, (one, _) in enumerate(opened)]
+    room.sends.take_runs([(peer, rows(0, 2), True), *arrived], 0, 0.0)
     assert room.stored() == []
     code = ResponseCode.SERVICE_NOT_AVAILABLE
     assert told(peer, transport) == [(0, code), (1, code)]
-    assert "could not be appended" in caplog.text
+    assert [told(*one) for one in opened] == [[(5 + number, code)] for number in range(4)]
+    assert [entry.getMessage() for entry in caplog.records] == ["6 sends could not be appended"]
     caplog.clear()
 
 
