@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import math
-import struct
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,21 +11,14 @@ import pytest
 from contrail.broker.fast.known_pulls import Outcome
 from contrail.broker.fast.pulls import FastPulls
 from contrail.broker.state.ways import Ways
-from contrail.kernels.frame_scan import Item, scan_frames
+from contrail.kernels.frame_scan import Item
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.command import ReadyAnswer, Request, Response
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.server import Server
 from tests.fakes.transports import EchoService, FakeTransport, connected
-
-
-def pull(opaque: int) -> Item:
-    fields = {"queueId": "0", "maxMsgNums": "32", "queueOffset": "5", "commitOffset": "5"}
-    header = {"code": 11, "extFields": fields, "flag": 0, "language": "JAVA", "opaque": opaque}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    frame = struct.pack(">II", len(text) + 4, len(text)) + text
-    return scan_frames(frame, 0, 1 << 24, 1 << 16, b"", b"")[0][0]
+from tests.unit.broker.fast.pull_room import pull
 
 
 class FakeKnown:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import struct
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -12,19 +10,15 @@ import pytest
 from contrail.broker.fast import known_pulls
 from contrail.broker.fast.known_pulls import KnownPulls
 from contrail.broker.fast.template_pulls import TemplatePulls
-from contrail.kernels.frame_scan import Item, scan_frames
+from contrail.kernels.frame_scan import Item
 from contrail.wire.limits import Limits
 from contrail.wire.server import Server
+from tests.unit.broker.fast.pull_room import pull
 
 
-def pull(sub_version: int) -> Item:
+def started(at: int) -> Item:
     """A pull of a consumer that was started at that time."""
-    fields = {"queueId": "0", "maxMsgNums": "32", "queueOffset": "5", "commitOffset": "5"}
-    header = {"code": 11, "extFields": {**fields, "subVersion": str(sub_version)}, "flag": 0}
-    header |= {"language": "JAVA", "opaque": 7}
-    text = json.dumps(header, separators=(",", ":")).encode()
-    frame = struct.pack(">II", len(text) + 4, len(text)) + text
-    return scan_frames(frame, 0, 1 << 24, 1 << 16, b"", b"")[0][0]
+    return pull(7, subVersion=str(at))
 
 
 def test_more_templates_than_are_kept_harm_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +33,7 @@ def test_more_templates_than_are_kept_harm_nobody(monkeypatch: pytest.MonkeyPatc
     templates = TemplatePulls(pulls, nobody, cast(Server, SimpleNamespace(limits=Limits())), nobody)
     known = []
     for number in range(7):
-        item = pull(number)
+        item = started(number)
         known.append(SimpleNamespace(queue=(b"orders", 0), is_filtered=False))
         kept.known_pulls[item[3:5]] = known[-1]  # type: ignore[assignment]
         templates.learn([item])
@@ -56,7 +50,7 @@ def test_one_who_waits_with_too_much_already_is_looked_at() -> None:
     server = cast(Server, SimpleNamespace(limits=limits, times=None))
     peer: Any = SimpleNamespace(in_flight_count=1)
     templates = TemplatePulls(pulls, peer, server, cast(Any, None))
-    assert templates._hold(pull(0))
+    assert templates._hold(started(0))
     peer.in_flight_count = 2
-    assert not templates._hold(pull(0))
+    assert not templates._hold(started(0))
     assert len(held) == 1
