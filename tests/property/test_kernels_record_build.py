@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.kernels.record_scan import REASON_END, scan_records
+from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_scan import scan_records
 from contrail.model.message import MessageDraft
 from contrail.store.state.append import AppendState
 from tests.unit.kernels.material import (

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from contrail.kernels.record_scan import REASON_BLANK, REASON_CUT_SHORT, REASON_EMPTY, REASON_END
+from contrail.kernels.record_layout import REASON_BLANK, REASON_CUT_SHORT, REASON_EMPTY, REASON_END
 from contrail.model.message import MessageDraft
 from tests.unit.kernels.material import (
     damaged_logs,

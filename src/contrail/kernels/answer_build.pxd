@@ -1,6 +1,7 @@
 cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_rows as send_rows
 
 cdef Py_ssize_t _NUMBER_BYTES_MAX
 cdef Py_ssize_t _PREFIX_BYTES
@@ -13,14 +14,6 @@ cdef bytes _BEFORE_KEY
 cdef bytes _AFTER_KEY
 cdef bytes _BEFORE_OPAQUE
 cdef bytes _END
-cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _OPAQUE
-cdef Py_ssize_t _ONE_WAY
-cdef Py_ssize_t _QUEUE_ID
-cdef Py_ssize_t _KEY_AT
-cdef Py_ssize_t _KEY_END
-cdef Py_ssize_t _QUEUE_OFFSET
-cdef Py_ssize_t _PHYSICAL_OFFSET
 
 @cython.locals(answers=list, part=tuple, first=Py_ssize_t)
 cpdef list part_answers(

@@ -39,14 +39,6 @@ _FIXED_BYTES = (
     + len(_BEFORE_KEY)
     + len(_END)
 )
-_ROW_NUMBERS = send_rows.ROW_NUMBERS
-_OPAQUE = send_rows.OPAQUE
-_ONE_WAY = send_rows.ONE_WAY
-_QUEUE_ID = send_rows.QUEUE_ID
-_KEY_AT = send_rows.KEY_AT
-_KEY_END = send_rows.KEY_END
-_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
-_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
 
 
 def part_answers(
@@ -139,35 +131,35 @@ def plain_answers(
     count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
 ) -> bytes:
     """The answers to stored sends that are rows of ``send_rows``, one-way sends left out."""
-    table = raw_bytes.numbers(rows, _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(rows, send_rows.ROW_NUMBERS * count)
     keys = texts
     before_id = _BEFORE_ID + host_digits
     after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
     size = _bytes_without_key(before_id, after_key) * count
     row = 0
     for _ in range(count):
-        size += table[row + _KEY_END] - table[row + _KEY_AT]
-        row += _ROW_NUMBERS
+        size += table[row + send_rows.KEY_END] - table[row + send_rows.KEY_AT]
+        row += send_rows.ROW_NUMBERS
     out = raw_bytes.blank(size)
     view = out
     at = 0
     row = 0
     for _ in range(count):
-        if not table[row + _ONE_WAY]:
+        if not table[row + send_rows.ONE_WAY]:
             at = _lay_out(
                 view,
                 at,
-                table[row + _OPAQUE],
-                table[row + _QUEUE_ID],
-                table[row + _QUEUE_OFFSET],
-                table[row + _PHYSICAL_OFFSET],
+                table[row + send_rows.OPAQUE],
+                table[row + send_rows.QUEUE_ID],
+                table[row + send_rows.QUEUE_OFFSET],
+                table[row + send_rows.PHYSICAL_OFFSET],
                 keys,
-                table[row + _KEY_AT],
-                table[row + _KEY_END],
+                table[row + send_rows.KEY_AT],
+                table[row + send_rows.KEY_END],
                 before_id,
                 after_key,
             )
-        row += _ROW_NUMBERS
+        row += send_rows.ROW_NUMBERS
     return raw_bytes.first(view, at)
 
 
@@ -215,38 +207,38 @@ def plain_answers_singly(
     count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
 ) -> list[bytes]:
     """As ``plain_answers``, each by itself; empty for one-way sends."""
-    table = raw_bytes.numbers(rows, _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(rows, send_rows.ROW_NUMBERS * count)
     keys = texts
     before_id = _BEFORE_ID + host_digits
     after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
     key_bytes_max = 0
     row = 0
     for _ in range(count):
-        if table[row + _KEY_END] - table[row + _KEY_AT] > key_bytes_max:
-            key_bytes_max = table[row + _KEY_END] - table[row + _KEY_AT]
-        row += _ROW_NUMBERS
+        if table[row + send_rows.KEY_END] - table[row + send_rows.KEY_AT] > key_bytes_max:
+            key_bytes_max = table[row + send_rows.KEY_END] - table[row + send_rows.KEY_AT]
+        row += send_rows.ROW_NUMBERS
     out = raw_bytes.blank(_bytes_without_key(before_id, after_key) + key_bytes_max)
     view = out
     answers: list[bytes] = []
     row = 0
     for _ in range(count):
         at = 0
-        if not table[row + _ONE_WAY]:
+        if not table[row + send_rows.ONE_WAY]:
             at = _lay_out(
                 view,
                 0,
-                table[row + _OPAQUE],
-                table[row + _QUEUE_ID],
-                table[row + _QUEUE_OFFSET],
-                table[row + _PHYSICAL_OFFSET],
+                table[row + send_rows.OPAQUE],
+                table[row + send_rows.QUEUE_ID],
+                table[row + send_rows.QUEUE_OFFSET],
+                table[row + send_rows.PHYSICAL_OFFSET],
                 keys,
-                table[row + _KEY_AT],
-                table[row + _KEY_END],
+                table[row + send_rows.KEY_AT],
+                table[row + send_rows.KEY_END],
                 before_id,
                 after_key,
             )
         answers.append(raw_bytes.first(view, at))
-        row += _ROW_NUMBERS
+        row += send_rows.ROW_NUMBERS
     return answers
 
 

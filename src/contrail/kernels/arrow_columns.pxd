@@ -1,11 +1,9 @@
 cimport cython
 
-cdef long long _MAGIC_V1
-cdef long long _MAGIC_V2
-cdef long long _MAGIC_BLANK
-cdef Py_ssize_t _HEADER_BYTES
-cdef long long _CRC_MASK
-cdef Py_ssize_t _COPY_BYTES_MAX
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_crc as stretch_crc
+cimport contrail.kernels.bare_layout as record_layout
+
 cdef Py_ssize_t _PAIR_COUNT_MAX
 cdef Py_ssize_t _SCRATCH_NUMBERS
 cdef Py_ssize_t _SIZE_AT
@@ -32,7 +30,9 @@ cpdef tuple list_properties(
 
 cpdef Py_ssize_t check_bodies(bytes buffer, object positions) except -2
 
-@cython.locals(position=Py_ssize_t, count=Py_ssize_t, count_max=Py_ssize_t, reason=cython.int)
+@cython.locals(
+    position=Py_ssize_t, count=Py_ssize_t, count_max=Py_ssize_t, reason=cython.int,
+    physical_offset=cython.longlong)
 cdef tuple _walk(
     const unsigned char* view, Py_ssize_t start, Py_ssize_t end, long long base_offset,
     long long[::1] positions)
@@ -40,9 +40,10 @@ cdef tuple _walk(
 @cython.locals(
     view="const unsigned char*", end=Py_ssize_t, wanted="const unsigned char*",
     field_bytes=Py_ssize_t, count=Py_ssize_t, wants_spans=bint, flags=cython.longlong,
-    row=Py_ssize_t, position=cython.longlong, reason=cython.int, sys_flag=cython.int,
+    row=Py_ssize_t, position=cython.longlong, reason=cython.int, low_flags=cython.int,
     born_extra=Py_ssize_t, both_extra=Py_ssize_t, target=Py_ssize_t, at=Py_ssize_t,
-    place=Py_ssize_t, length=Py_ssize_t)
+    place=Py_ssize_t, limit=Py_ssize_t, body_at=Py_ssize_t, topic_at=Py_ssize_t,
+    properties_at=Py_ssize_t)
 cdef tuple _measure(
     bytes buffer, const long long[::1] positions, bytes fields, long long[::1] numbers,
     long long[::1] spans)
@@ -122,22 +123,4 @@ cdef Py_ssize_t _check_spans(
     row=Py_ssize_t, position=cython.longlong, body_at=Py_ssize_t, body_end=Py_ssize_t,
     crc=cython.longlong)
 cdef Py_ssize_t _check_bodies(
-    const unsigned char* view, bytes data, object window, const long long[::1] positions,
-    Py_ssize_t limit) except -2
-
-@cython.locals(
-    size=cython.longlong, magic=cython.longlong, topic_length_bytes=Py_ssize_t,
-    body_at=Py_ssize_t, left=Py_ssize_t, body_bytes=Py_ssize_t, topic_at=Py_ssize_t,
-    topic_bytes=Py_ssize_t, properties_at=Py_ssize_t)
-cdef int _reason(const unsigned char* view, long long position, Py_ssize_t end) noexcept
-
-cdef int _reason_without_magic(long long size, long long magic) noexcept
-
-@cython.locals(sys_flag=cython.int, body_at=Py_ssize_t)
-cdef Py_ssize_t _body_position(const unsigned char* view, Py_ssize_t position) noexcept
-
-@cython.locals(value=cython.longlong)
-cdef long long _i32(const unsigned char* view, Py_ssize_t at) noexcept
-
-@cython.locals(value=cython.longlong)
-cdef long long _i64(const unsigned char* view, Py_ssize_t at) noexcept
+    const unsigned char* view, const long long[::1] positions, Py_ssize_t limit) except -2

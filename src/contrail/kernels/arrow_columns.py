@@ -1,6 +1,6 @@
 """Turn commit log records into the buffers of Arrow columns.
 
-The record's layout is tabled in ``record_build``. A batch is made in two passes. The first,
+The record's layout is tabled in ``record_layout``. A batch is made in two passes. The first,
 ``measure_records``, checks every record and notes numbers and the places of its parts. Then the
 caller makes buffers of the right length, and ``copy_spans`` fills them. Properties are looked at
 in between, only when a column needs them. Places and numbers are 64 bits in native order, one row
@@ -15,28 +15,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels.record_build import crc32
+from contrail.kernels import raw_bytes, record_layout, stretch_crc
+from contrail.kernels.stretch_crc import crc32
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer, WriteableBuffer
 
-# The same numbers as in ``record_scan``.
-REASON_END = 0
-REASON_BLANK = 1
-REASON_EMPTY = 2
-REASON_BAD_MAGIC = 3
-REASON_BAD_SIZE = 4
-REASON_BAD_PHYSICAL_OFFSET = 5
-REASON_CUT_SHORT = 8
-
 SPAN_ROWS = 6
 
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_MAGIC_BLANK = -875286124
-_HEADER_BYTES = 88
-_CRC_MASK = 0x7FFFFFFF
-_COPY_BYTES_MAX = 4096
 _PAIR_COUNT_MAX = 64
 # Four numbers a pair, then what is known about the row they are of.
 _SCRATCH_NUMBERS = 4 * 64 + 3
@@ -85,7 +71,11 @@ def measure_records(
     if len(parts) not in (0, SPAN_ROWS * count):
         raise ValueError(f"{count} records need {SPAN_ROWS * count} places, not {len(parts)}")
     for at in range(0, len(fields), 3):
-        if fields[at] > 84 or fields[at + 1] not in (4, 8) or fields[at + 2] > 2:
+        if (
+            fields[at] > record_layout.BODY_BYTES_AT
+            or fields[at + 1] not in (4, 8)
+            or fields[at + 2] > 2
+        ):
             raise ValueError(f"no field of a record is at {list(fields[at : at + 3])}")
     return _measure(buffer, places, fields, found, parts)
 
@@ -167,7 +157,7 @@ def check_bodies(buffer: bytes, positions: ReadableBuffer) -> int:
     The records were measured before.
     """
     places = memoryview(positions)
-    return _check_bodies(buffer, buffer, memoryview(buffer), places, len(buffer))
+    return _check_bodies(buffer, places, len(buffer))
 
 
 def _walk(
@@ -176,17 +166,18 @@ def _walk(
     position = start
     count = 0
     count_max = len(positions)
-    reason = REASON_END
+    reason = record_layout.REASON_END
     while position < end and count < count_max:
-        reason = _reason(view, position, end)
-        if reason == REASON_END and base_offset >= 0:
-            if _i64(view, position + 28) != base_offset + position:
-                reason = REASON_BAD_PHYSICAL_OFFSET
-        if reason != REASON_END:
+        reason = record_layout.record_reason(view, position, end)
+        if reason == record_layout.REASON_END and base_offset >= 0:
+            physical_offset = raw_bytes.i64(view, position + record_layout.PHYSICAL_OFFSET_AT)
+            if physical_offset != base_offset + position:
+                reason = record_layout.REASON_BAD_PHYSICAL_OFFSET
+        if reason != record_layout.REASON_END:
             break
         positions[count] = position
         count += 1
-        position += _i32(view, position)
+        position += raw_bytes.i32(view, position)
     return (count, position, reason)
 
 
@@ -202,14 +193,14 @@ def _measure(
     flags = 0
     for row in range(count):
         position = positions[row]
-        reason = _reason(view, position, end)
-        if reason != REASON_END:
+        reason = record_layout.record_reason(view, position, end)
+        if reason != record_layout.REASON_END:
             return (row, reason, flags)
-        sys_flag = view[position + 39]
-        # The compression type is in the byte before; the others hold nothing we know.
-        flags |= sys_flag | view[position + 38] << 8
-        born_extra = 12 if sys_flag & 0x10 else 0
-        both_extra = born_extra + 12 if sys_flag & 0x20 else born_extra
+        # The compression type is in the byte before the last; the others hold nothing we know.
+        flags |= raw_bytes.u16(view, position + record_layout.SYS_FLAG_AT + 2)
+        low_flags = view[position + record_layout.LOW_FLAGS_AT]
+        born_extra = record_layout.hosts_extra(low_flags & record_layout.BORN_HOST_V6)
+        both_extra = record_layout.hosts_extra(low_flags)
         target = row
         for at in range(0, field_bytes, 3):
             place = position + wanted[at]
@@ -218,27 +209,22 @@ def _measure(
             elif wanted[at + 2] == 2:
                 place += both_extra
             if wanted[at + 1] == 8:
-                numbers[target] = _i64(view, place)
+                numbers[target] = raw_bytes.i64(view, place)
             else:
-                numbers[target] = _i32(view, place)
+                numbers[target] = raw_bytes.i32(view, place)
             target += count
         if wants_spans:
-            place = position + _HEADER_BYTES + both_extra
-            length = _i32(view, place - 4)
-            spans[row] = place
-            spans[row + count] = length
-            place += length
-            length = view[place]
-            place += 1
-            if view[position + 7] == 0xAB:
-                length = length * 256 + view[place]
-                place += 1
-            spans[row + 2 * count] = place
-            spans[row + 3 * count] = length
-            place += length + 2
-            spans[row + 4 * count] = place
-            spans[row + 5 * count] = position + _i32(view, position) - place
-    return (-1, REASON_END, flags)
+            limit = position + raw_bytes.i32(view, position)
+            body_at = record_layout.body_at(view, position)
+            topic_at = record_layout.topic_at(view, position)
+            properties_at = record_layout.properties_at(view, position, limit)
+            spans[row] = body_at
+            spans[row + count] = record_layout.body_end(view, position) - body_at
+            spans[row + 2 * count] = topic_at
+            spans[row + 3 * count] = properties_at - 2 - topic_at
+            spans[row + 4 * count] = properties_at
+            spans[row + 5 * count] = limit - properties_at
+    return (-1, record_layout.REASON_END, flags)
 
 
 def _copy_all(
@@ -443,7 +429,7 @@ def _pair_end(view: bytes, at: int, end: int) -> int:
 def _number_of(view: bytes, start: int, length: int, names: bytes, name_count: int) -> int:
     at = 0
     for number in range(name_count):
-        wanted_bytes = names[at] * 256 + names[at + 1]
+        wanted_bytes = raw_bytes.u16(names, at)
         if wanted_bytes == length and _is_same(view, start, names, at + 2, length):
             return number
         at += 2 + wanted_bytes
@@ -461,9 +447,9 @@ def _name_count(names: bytes, limit: int) -> int:
     at = 0
     count = 0
     while at < limit:
-        if limit - at < 2 or names[at] * 256 + names[at + 1] > limit - at - 2:
+        if limit - at < 2 or raw_bytes.u16(names, at) > limit - at - 2:
             raise ValueError(f"name {count} reaches past the end of the names")
-        at += 2 + names[at] * 256 + names[at + 1]
+        at += 2 + raw_bytes.u16(names, at)
         count += 1
     return count
 
@@ -480,92 +466,14 @@ def _check_spans(limit: int, starts: memoryview, sizes: memoryview) -> int:
     return total
 
 
-def _check_bodies(
-    view: bytes, data: bytes, window: memoryview, positions: memoryview, limit: int
-) -> int:
-    """``view``, ``data`` and ``window`` are one buffer: C reads the first, the CRC the others."""
+def _check_bodies(view: bytes, positions: memoryview, limit: int) -> int:
     for row in range(len(positions)):
         position = positions[row]
-        if _reason(view, position, limit) != REASON_END:
+        if record_layout.record_reason(view, position, limit) != record_layout.REASON_END:
             return row
-        body_at = _body_position(view, position)
-        body_end = body_at + _i32(view, body_at - 4)
-        # Up to a few kilobytes a copy takes less time than a view of the bytes where they are.
-        if body_end - body_at < _COPY_BYTES_MAX:
-            crc = crc32(data[body_at:body_end]) & _CRC_MASK
-        else:
-            crc = crc32(window[body_at:body_end]) & _CRC_MASK
-        if crc != _i32(view, position + 8):
+        body_at = record_layout.body_at(view, position)
+        body_end = record_layout.body_end(view, position)
+        crc = stretch_crc.crc_of(crc32, view, body_at, body_end) & record_layout.CRC_MASK
+        if crc != raw_bytes.i32(view, position + record_layout.BODY_CRC_AT):
             return row
     return -1
-
-
-def _reason(view: bytes, position: int, end: int) -> int:
-    """Why the bytes at ``position`` are no whole record; 0 when they are."""
-    if position < 0 or end - position < 8:
-        return REASON_CUT_SHORT
-    size = _i32(view, position)
-    magic = _i32(view, position + 4)
-    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
-        return _reason_without_magic(size, magic)
-    topic_length_bytes = 1 if magic == _MAGIC_V1 else 2
-    if size < _HEADER_BYTES + topic_length_bytes + 2:
-        return REASON_BAD_SIZE
-    if size > end - position:
-        return REASON_CUT_SHORT
-    body_at = _body_position(view, position)
-    left = position + size - body_at - topic_length_bytes - 2
-    if left < 0:
-        return REASON_BAD_SIZE
-    body_bytes = _i32(view, body_at - 4)
-    if body_bytes < 0 or body_bytes > left:
-        return REASON_BAD_SIZE
-    topic_at = body_at + body_bytes + topic_length_bytes
-    topic_bytes = view[topic_at - 1]
-    if topic_length_bytes == 2:
-        topic_bytes = view[topic_at - 2] * 256 + topic_bytes
-    # The lengths are signed: one byte up to 127, two up to 32,767.
-    if topic_bytes > (127 if topic_length_bytes == 1 else 32767):
-        return REASON_BAD_SIZE
-    left -= body_bytes + topic_bytes
-    if left < 0 or left > 32767:
-        return REASON_BAD_SIZE
-    properties_at = topic_at + topic_bytes + 2
-    if view[properties_at - 2] * 256 + view[properties_at - 1] != left:
-        return REASON_BAD_SIZE
-    return REASON_END
-
-
-def _reason_without_magic(size: int, magic: int) -> int:
-    if magic == _MAGIC_BLANK:
-        return REASON_BLANK if size >= 8 else REASON_BAD_SIZE
-    if magic == 0 and size == 0:
-        return REASON_EMPTY
-    return REASON_BAD_MAGIC
-
-
-def _body_position(view: bytes, position: int) -> int:
-    sys_flag = view[position + 39]
-    body_at = position + _HEADER_BYTES
-    if sys_flag & 0x10:
-        body_at += 12
-    if sys_flag & 0x20:
-        body_at += 12
-    return body_at
-
-
-def _i32(view: bytes, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _i64(view: bytes, at: int) -> int:
-    value = _i32(view, at)
-    value = value * 256 + view[at + 4]
-    value = value * 256 + view[at + 5]
-    value = value * 256 + view[at + 6]
-    return value * 256 + view[at + 7]

@@ -93,8 +93,8 @@ cdef inline int cut(bytearray target, Py_ssize_t size) except -1:
     return PyByteArray_Resize(target, size)
 
 
-cdef inline const unsigned char* begin(const unsigned char[::1] view) except NULL:
-    return &view[0]
+cdef inline const unsigned char* begin(const unsigned char[::1] view) except? NULL:
+    return &view[0] if view.shape[0] else NULL
 
 
 cdef inline bytes first(const unsigned char* source, Py_ssize_t size):
@@ -139,6 +139,12 @@ cdef inline bint stands(const unsigned char* source, Py_ssize_t at, bytes text) 
     return memcmp(source + at, <const unsigned char*> text, len(text)) == 0
 
 
+cdef inline bint spells(
+    const unsigned char* source, Py_ssize_t at, Py_ssize_t end, bytes text
+) noexcept:
+    return end - at == len(text) and stands(source, at, text)
+
+
 cdef inline bint same(
     const unsigned char* source, Py_ssize_t at, Py_ssize_t other, Py_ssize_t size
 ) noexcept nogil:
@@ -155,6 +161,10 @@ cdef inline Py_ssize_t place_of(
     return end if place == NULL else place - source
 
 
+cdef inline long long u16(const unsigned char* source, Py_ssize_t at) noexcept nogil:
+    return source[at] << 8 | source[at + 1]
+
+
 cdef inline long long u32(const unsigned char* source, Py_ssize_t at) noexcept nogil:
     return contrail_u32(source + at)
 
@@ -166,6 +176,17 @@ cdef inline long long i32(const unsigned char* source, Py_ssize_t at) noexcept n
 cdef inline long long i64(const unsigned char* source, Py_ssize_t at) noexcept nogil:
     cdef unsigned long long high = contrail_u32(source + at)
     return <long long> (high << 32 | contrail_u32(source + at + 4))
+
+
+cdef inline bint is_i32(long long value) noexcept nogil:
+    return value == <int> value
+
+
+cdef inline void put_i16(
+    unsigned char* target, Py_ssize_t at, unsigned long long value
+) noexcept nogil:
+    target[at] = <unsigned char> (value >> 8)
+    target[at + 1] = <unsigned char> value
 
 
 cdef inline void put_i32(

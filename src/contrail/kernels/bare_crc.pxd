@@ -161,8 +161,13 @@ cdef extern from *:
 cdef inline unsigned int crc_of(
     object crc32, const unsigned char* data, Py_ssize_t at, Py_ssize_t end
 ) except? 0:
+    cdef unsigned int crc
     if end <= at:
         return 0
     if contrail_crc_folds():
-        return contrail_crc(data + at, end - at)
+        if end - at < 65536:
+            return contrail_crc(data + at, end - at)
+        with nogil:
+            crc = contrail_crc(data + at, end - at)
+        return crc
     return crc32(PyBytes_FromStringAndSize(<const char*> data + at, end - at))

@@ -2,16 +2,8 @@ cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
 cimport contrail.kernels.bare_crc as stretch_crc
+cimport contrail.kernels.bare_layout as record_layout
 
-cdef long long _MAGIC_V1
-cdef Py_ssize_t _HEADER_BYTES
-cdef long long _CRC_MASK
-cdef Py_ssize_t _CRC_PAIR_BYTES
-cdef Py_ssize_t _TOPIC_BYTES_MAX
-cdef Py_ssize_t _I16_MAX
-cdef long long _I32_MAX
-cdef Py_ssize_t _UNIT_FIXED_BYTES
-cdef Py_ssize_t _UNIT_BODY_AT
 cdef long long _FEATURE_NO_UNIQUE_KEY
 cdef int _PLAIN
 cdef int _FIFO
@@ -36,7 +28,7 @@ cpdef tuple build_batches(
 
 @cython.locals(
     topic=bytes, queue_id=cython.longlong, body=bytes, sys_flag=cython.longlong,
-    born_host=bytes, times=cython.longlong, fixed=cython.longlong, view="const unsigned char*",
+    born_host=bytes, times=cython.longlong, without=cython.longlong, view="const unsigned char*",
     end=Py_ssize_t, found=bytearray, count=Py_ssize_t, total=cython.longlong,
     bodies=cython.longlong, at=Py_ssize_t, size=cython.longlong, body_bytes=cython.longlong,
     text_at=Py_ssize_t, text_bytes=Py_ssize_t, kind=cython.int)
@@ -50,10 +42,8 @@ cdef int _kind_of(const unsigned char* view, Py_ssize_t at, Py_ssize_t end) exce
     topic=bytes, queue_id=cython.longlong, body=bytes, sys_flag=cython.longlong,
     born=cython.longlong, born_host=bytes, times=cython.longlong, view="const unsigned char*",
     target="unsigned char*", end=Py_ssize_t, at=Py_ssize_t, start=Py_ssize_t,
-    body_at=Py_ssize_t, body_end=Py_ssize_t, unit_end=Py_ssize_t, body_crc=cython.longlong)
+    body_at=Py_ssize_t, body_end=Py_ssize_t, unit_end=Py_ssize_t, without=cython.longlong)
 cdef int _lay_out(
     bytearray out, Py_ssize_t position, tuple draft, long long queue_offset,
     long long physical_base, long long store_timestamp_ms, bytes store_host,
     list physical_offsets) except -1
-
-cdef bint _is_i32(long long value) noexcept

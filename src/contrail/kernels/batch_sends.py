@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from contrail.kernels import raw_bytes, stretch_crc
-from contrail.kernels.record_build import crc32
+from contrail.kernels import frame_scan, raw_bytes, record_layout, stretch_crc
+from contrail.kernels.stretch_crc import crc32
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -22,16 +22,7 @@ if TYPE_CHECKING:
     Place: TypeAlias = tuple[int, list[int], bytearray]
     BuiltBatches: TypeAlias = tuple[bytearray, list[Place], int, dict[tuple[bytes, int], int]]
 
-_MAGIC_V1 = -626843481
-_HEADER_BYTES = 88
-_CRC_MASK = 0x7FFFFFFF
-_CRC_PAIR_BYTES = 20
-_TOPIC_BYTES_MAX = 127
-_I16_MAX = 32767
-_I32_MAX = 0x7FFFFFFF
-_UNIT_FIXED_BYTES = 22
-_UNIT_BODY_AT = 20
-_FEATURE_NO_UNIQUE_KEY = 2
+_FEATURE_NO_UNIQUE_KEY = frame_scan.FEATURE_NO_UNIQUE_KEY
 # What may stand in the properties of a message in a batch: nothing, a sharding key, a delay.
 _PLAIN, _FIFO, _DELAYED = range(3)
 _DELAY_NAME = b"DELAY"
@@ -142,12 +133,13 @@ def _measure(
         draft[7],
         draft[8],
     )
-    if not _is_i32(queue_id) or not _is_i32(sys_flag) or not _is_i32(times):
+    if not (raw_bytes.is_i32(queue_id) and raw_bytes.is_i32(sys_flag) and raw_bytes.is_i32(times)):
         return -1
-    if not 0 < len(topic) <= _TOPIC_BYTES_MAX or (len(born_host) != 8 and len(born_host) != 20):
+    if not 0 < len(topic) <= record_layout.TOPIC_BYTES_MAX:
         return -1
-    # The lengths of topic and properties take three bytes.
-    fixed = _HEADER_BYTES + len(born_host) - 8 + store_host_bytes - 8 + 3 + len(topic)
+    if not record_layout.is_host(len(born_host)):
+        return -1
+    without = record_layout.bytes_without(len(born_host), store_host_bytes, len(topic))
     view = body
     end = len(body)
     found = bytearray()
@@ -156,27 +148,26 @@ def _measure(
     bodies = 0
     at = 0
     while at < end:
-        if count == count_max or end - at < _UNIT_FIXED_BYTES:
+        if count == count_max or end - at < record_layout.UNIT_BYTES_MIN:
             return -1
         size = raw_bytes.i32(view, at)
-        body_bytes = raw_bytes.i32(view, at + 16)
-        if size < _UNIT_FIXED_BYTES or size > end - at:
+        body_bytes = raw_bytes.i32(view, at + record_layout.UNIT_BODY_BYTES_AT)
+        if size < record_layout.UNIT_BYTES_MIN or size > end - at:
             return -1
-        if body_bytes < 0 or body_bytes > size - _UNIT_FIXED_BYTES:
+        if body_bytes < 0 or body_bytes > size - record_layout.UNIT_BYTES_MIN:
             return -1
         bodies += body_bytes
-        text_at = at + _UNIT_BODY_AT + body_bytes + 2
-        text_bytes = view[text_at - 2] * 256 + view[text_at - 1]
-        if text_bytes > _I16_MAX or text_at + text_bytes != at + size:
+        text_at = at + record_layout.UNIT_BODY_AT + body_bytes + 2
+        text_bytes = raw_bytes.u16(view, text_at - 2)
+        if text_bytes > record_layout.PROPERTIES_BYTES_MAX or text_at + text_bytes != at + size:
             return -1
-        # Only a checksum of the store's own may end a record.
-        if text_bytes >= _CRC_PAIR_BYTES and view[text_at + text_bytes - _CRC_PAIR_BYTES] == 95:
+        if record_layout.may_end_with_crc(view, text_at, text_at + text_bytes):
             return -1
         kind = _kind_of(view, text_at, text_at + text_bytes)
         if kind == _DELAYED:
             return -1
         found.append(kind)
-        total += fixed + body_bytes + text_bytes
+        total += without + body_bytes + text_bytes
         count += 1
         at += size
     if count == 0 or bodies > body_bytes_max:
@@ -219,44 +210,39 @@ def _lay_out(
     )
     view = body
     target = out
-    sys_flag = sys_flag & ~0x30
-    if len(born_host) == 20:
-        sys_flag |= 0x10
-    if len(store_host) == 20:
-        sys_flag |= 0x20
+    without = record_layout.bytes_without(len(born_host), len(store_host), len(topic))
     end = len(body)
     at = 0
     while at < end:
         start = position
-        body_at = at + _UNIT_BODY_AT
-        body_end = body_at + raw_bytes.i32(view, at + 16)
+        body_at = at + record_layout.UNIT_BODY_AT
+        body_end = body_at + raw_bytes.i32(view, at + record_layout.UNIT_BODY_BYTES_AT)
         unit_end = at + raw_bytes.i32(view, at)
-        body_crc = stretch_crc.crc_of(crc32, view, body_at, body_end)
-        raw_bytes.put_i32(target, start + 4, _MAGIC_V1)
-        raw_bytes.put_i32(target, start + 8, body_crc & _CRC_MASK)
-        raw_bytes.put_i32(target, start + 12, queue_id)
-        raw_bytes.put_i32(target, start + 16, raw_bytes.i32(view, at + 12))
-        raw_bytes.put_i64(target, start + 20, queue_offset)
-        raw_bytes.put_i64(target, start + 28, physical_base + start)
-        raw_bytes.put_i32(target, start + 36, sys_flag)
-        raw_bytes.put_i64(target, start + 40, born)
-        position = raw_bytes.copy(target, start + 48, born_host, 0, len(born_host))
-        raw_bytes.put_i64(target, position, store_timestamp_ms)
-        position = raw_bytes.copy(target, position + 8, store_host, 0, len(store_host))
-        raw_bytes.put_i32(target, position, times)
-        # The place of a half message: what comes in a batch is none.
-        raw_bytes.put_i64(target, position + 4, 0)
-        raw_bytes.put_i32(target, position + 12, body_end - body_at)
-        position = raw_bytes.copy(target, position + 16, view, body_at, body_end)
+        position = record_layout.put_header(
+            target,
+            start,
+            # The length of the properties stands in front of them in a unit as in a record.
+            without - 2 + body_end - body_at + unit_end - body_end,
+            record_layout.MAGIC_V1,
+            stretch_crc.crc_of(crc32, view, body_at, body_end),
+            queue_id,
+            raw_bytes.i32(view, at + record_layout.UNIT_FLAG_AT),
+            queue_offset,
+            physical_base + start,
+            sys_flag,
+            born,
+            born_host,
+            store_timestamp_ms,
+            store_host,
+            times,
+            # The place of a half message: what comes in a batch is none.
+            0,
+            body_end - body_at,
+        )
+        position = raw_bytes.copy(target, position, view, body_at, body_end)
         target[position] = len(topic)
-        position = raw_bytes.copy(target, position + 1, topic, 0, len(topic))
-        # The length of the properties stands in front of them here and there.
+        position = raw_bytes.put_text(target, position + 1, topic)
         position = raw_bytes.copy(target, position, view, body_end, unit_end)
-        raw_bytes.put_i32(target, start, position - start)
         physical_offsets.append(physical_base + start)
         queue_offset += 1
         at = unit_end
-
-
-def _is_i32(value: int) -> bool:
-    return -_I32_MAX - 1 <= value <= _I32_MAX

@@ -1,8 +1,7 @@
 """Splits the body of a batch into one draft for each message in it.
 
-A unit is ``size(4) magic(4) crc(4) flag(4) body_length(4) body properties_length(2) properties``;
-magic and CRC are not looked at. Every length comes from outside and is compared with what is there
-before it is used.
+A unit is tabled in ``record_layout``. Every length comes from outside and is compared with what is
+there before it is used.
 """
 
 from __future__ import annotations
@@ -10,10 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from contrail.errors import BatchIllegal
-
-_FIXED_BYTES = 22
-_BODY_AT = 20
-_I16_MAX = 32767
+from contrail.kernels import raw_bytes, record_layout
 
 
 def split_units(batch: bytes, draft: tuple[Any, ...], count_max: int) -> list[tuple[Any, ...]]:
@@ -31,24 +27,25 @@ def split_units(batch: bytes, draft: tuple[Any, ...], count_max: int) -> list[tu
         number = len(drafts) + 1
         if number > count_max:
             raise BatchIllegal(f"the batch holds over {count_max} messages; send it in parts")
-        if end - at < _FIXED_BYTES:
+        if end - at < record_layout.UNIT_BYTES_MIN:
             raise _illegal(number, "is cut off in its fixed fields")
-        size = _i32(view, at)
-        if size < _FIXED_BYTES or size > end - at:
+        size = raw_bytes.i32(view, at)
+        if size < record_layout.UNIT_BYTES_MIN or size > end - at:
             raise _illegal(number, f"has the size {size}, {end - at} bytes are there")
-        body_bytes = _i32(view, at + 16)
-        if body_bytes < 0 or body_bytes > size - _FIXED_BYTES:
+        body_bytes = raw_bytes.i32(view, at + record_layout.UNIT_BODY_BYTES_AT)
+        if body_bytes < 0 or body_bytes > size - record_layout.UNIT_BYTES_MIN:
             raise _illegal(number, f"has the body length {body_bytes}, more than its size allows")
-        properties_at = at + _BODY_AT + body_bytes + 2
-        properties_bytes = view[properties_at - 2] * 256 + view[properties_at - 1]
-        if properties_bytes > _I16_MAX:
+        body_at = at + record_layout.UNIT_BODY_AT
+        properties_at = body_at + body_bytes + 2
+        properties_bytes = raw_bytes.u16(view, properties_at - 2)
+        if properties_bytes > record_layout.PROPERTIES_BYTES_MAX:
             properties_bytes -= 65536
         if properties_bytes < 0 or properties_at + properties_bytes != at + size:
             raise _illegal(
                 number, f"has the properties length {properties_bytes}, not the rest of it"
             )
-        flag = _i32(view, at + 12)
-        body = view[at + _BODY_AT : at + _BODY_AT + body_bytes]
+        flag = raw_bytes.i32(view, at + record_layout.UNIT_FLAG_AT)
+        body = view[body_at : body_at + body_bytes]
         properties = view[properties_at : properties_at + properties_bytes]
         drafts.append(
             (topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, 0)
@@ -61,12 +58,3 @@ def split_units(batch: bytes, draft: tuple[Any, ...], count_max: int) -> list[tu
 
 def _illegal(number: int, problem: str) -> BatchIllegal:
     return BatchIllegal(f"message {number} of the batch {problem}; encode the batch again")
-
-
-def _i32(view: bytes, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]

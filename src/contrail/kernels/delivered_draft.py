@@ -1,6 +1,6 @@
 """Makes of a message that waited what is stored when its time has come.
 
-The record's layout is tabled in ``record_build``. Only what nearly every waiting message looks
+The record's layout is tabled in ``record_layout``. Only what nearly every waiting message looks
 like is taken here; the rest takes the general way (``broker.state.delay_cursors``).
 """
 
@@ -8,10 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
-_MAGIC_V1 = -626843481
-_HEADER_BYTES = 88
-_TOPIC_BYTES_MAX = 127
-_I16_MAX = 32767
+from contrail.kernels import raw_bytes, record_layout
+
 _QUEUE_DIGITS_MAX = 9
 _REAL_TOPIC = b"REAL_TOPIC"
 _REAL_QUEUE_ID = b"REAL_QID"
@@ -25,23 +23,15 @@ def delivered_draft(record: bytes) -> tuple[Any, ...] | None:
     """
     view = record
     size = len(record)
-    if size < _HEADER_BYTES + 3 or _i32(view, 0) != size or _i32(view, 4) != _MAGIC_V1:
+    # ``record_reason`` reads no further than the record says it goes: to its end and not before.
+    if record_layout.record_reason(view, 0, size) != record_layout.REASON_END:
         return None
-    sys_flag = _i32(view, 36)
-    born_end = 68 if sys_flag & 0x10 else 56
-    times_at = born_end + (28 if sys_flag & 0x20 else 16)
-    body_at = times_at + 16
-    body_bytes = _i32(view, body_at - 4) if body_at + 3 <= size else -1
-    if body_bytes < 0 or body_bytes > size - body_at - 3:
+    if raw_bytes.i32(view, record_layout.SIZE_AT) != size:
         return None
-    topic_at = body_at + body_bytes + 1
-    topic_bytes = view[topic_at - 1]
-    if topic_bytes > _TOPIC_BYTES_MAX or topic_bytes > size - topic_at - 2:
+    if raw_bytes.i32(view, record_layout.MAGIC_AT) != record_layout.MAGIC_V1:
         return None
-    text_at = topic_at + topic_bytes + 2
-    text_bytes = view[text_at - 2] * 256 + view[text_at - 1]
-    if text_bytes > _I16_MAX or text_bytes != size - text_at:
-        return None
+    extra = record_layout.hosts_extra(view[record_layout.LOW_FLAGS_AT])
+    text_at = record_layout.properties_at(view, 0, size)
     topic = b""
     queue_id = -1
     at = text_at
@@ -53,11 +43,11 @@ def delivered_draft(record: bytes) -> tuple[Any, ...] | None:
         while at < size and view[at] != 2:
             at += 1
         if at > name_end + 1:
-            if _is(view, name_at, name_end, _REAL_TOPIC):
+            if raw_bytes.spells(view, name_at, name_end, _REAL_TOPIC):
                 if not _is_ascii(view, name_end + 1, at):
                     return None
                 topic = record[name_end + 1 : at]
-            elif _is(view, name_at, name_end, _REAL_QUEUE_ID):
+            elif raw_bytes.spells(view, name_at, name_end, _REAL_QUEUE_ID):
                 queue_id = _digits(view, name_end + 1, at)
                 if queue_id < 0:
                     return None
@@ -67,25 +57,15 @@ def delivered_draft(record: bytes) -> tuple[Any, ...] | None:
     return (
         topic,
         queue_id,
-        record[body_at : body_at + body_bytes],
+        record[record_layout.body_at(view, 0) : record_layout.body_end(view, 0)],
         record[text_at:size],
-        _i32(view, 16),
-        sys_flag,
-        _i64(view, 40),
-        record[48:born_end],
-        _i32(view, times_at),
-        -1 - _i64(view, 28),
+        raw_bytes.i32(view, record_layout.FLAG_AT),
+        raw_bytes.i32(view, record_layout.SYS_FLAG_AT),
+        raw_bytes.i64(view, record_layout.BORN_TIME_AT),
+        record[record_layout.BORN_HOST_AT : record_layout.store_time_at(view, 0)],
+        raw_bytes.i32(view, record_layout.TIMES_AT + extra),
+        -1 - raw_bytes.i64(view, record_layout.PHYSICAL_OFFSET_AT),
     )
-
-
-def _is(view: bytes, at: int, end: int, name: bytes) -> bool:
-    if end - at != len(name):
-        return False
-    for byte in name:
-        if view[at] != byte:
-            return False
-        at += 1
-    return True
 
 
 def _is_ascii(view: bytes, at: int, end: int) -> bool:
@@ -108,20 +88,3 @@ def _digits(view: bytes, at: int, end: int) -> int:
         value = value * 10 + digit
         at += 1
     return value
-
-
-def _i32(view: bytes, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _i64(view: bytes, at: int) -> int:
-    value = _i32(view, at)
-    value = value * 256 + view[at + 4]
-    value = value * 256 + view[at + 5]
-    value = value * 256 + view[at + 6]
-    return value * 256 + view[at + 7]

@@ -1,20 +1,12 @@
 cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
 
-cdef long long _MAGIC_V1
-cdef long long _MAGIC_V2
-cdef Py_ssize_t _HEADER_BYTES
-cdef Py_ssize_t _BATCH_ROW_BYTES
-cdef Py_ssize_t _INDEX_ROW_BYTES
 cdef bytes _ROOM
 cdef long long _U32_MASK
-cdef long long _I32_MAX
-cdef long long _U32_SPAN
-cdef long long _I16_MAX
 cdef long long _QUEUE_OFFSET_MAX
 cdef bytes _SCHEDULE_TOPIC
-cdef int _ROLLBACK
 cdef long long _REPLACED_MARK
 cdef Py_ssize_t _PLACE_BYTES
 
@@ -66,17 +58,11 @@ cpdef tuple derive_rows(
     object buffer, Py_ssize_t start, Py_ssize_t end, long long base_offset, list delay_table,
     frozenset batch_topics, bint with_times, bint with_index)
 
-@cython.locals(
-    magic=cython.longlong, sys_flag=cython.int, timestamp_at=Py_ssize_t, body_at=Py_ssize_t)
+@cython.locals(data="const unsigned char*", properties_at=Py_ssize_t)
 cdef int _read_record(_Record record, Py_ssize_t position, Py_ssize_t end) except -1
 
-@cython.locals(body_bytes=Py_ssize_t, topic_bytes=Py_ssize_t)
+@cython.locals(header_at=Py_ssize_t, body_bytes=Py_ssize_t, topic_bytes=Py_ssize_t)
 cdef bint _read_replaced(_Record record, Py_ssize_t body_at) noexcept
-
-@cython.locals(
-    left=Py_ssize_t, body_bytes=Py_ssize_t, topic_at=Py_ssize_t, topic_bytes=Py_ssize_t,
-    topic_bytes_max=Py_ssize_t, topic_end=Py_ssize_t)
-cdef int _read_topic(_Record record, Py_ssize_t body_at, Py_ssize_t topic_length_bytes) except -1
 
 @cython.locals(
     data="const unsigned char*", name_at=Py_ssize_t, name_end=Py_ssize_t, value_end=Py_ssize_t)
@@ -89,7 +75,7 @@ cdef int _note_property(
 @cython.locals(level=cython.longlong, value=cython.longlong)
 cdef long long _tags_code(_Record record, bytes topic, list delay_table) except? -1
 
-@cython.locals(target="unsigned char*")
+@cython.locals(target="unsigned char*", record_bytes=Py_ssize_t)
 cdef int _fill_row(
     bytearray row, _Record record, long long base_offset, long long tags_code) except -1
 
@@ -101,10 +87,8 @@ cdef dict _runs_of(dict topic_queues)
 
 cdef int _finish(_QueueRuns queue) except -1
 
-@cython.locals(queue=_QueueRuns)
+@cython.locals(queue=_QueueRuns, target="unsigned char*")
 cdef int _add_row(dict topic_queues, _Record record, long long base_offset, bytearray row) except -1
-
-cdef int _put_row(bytearray rows, Py_ssize_t at, bytearray row) except -1
 
 cdef bint _follows(long long queue_offset, long long first_queue_offset, long long count) noexcept
 
@@ -126,7 +110,5 @@ cdef long long _key_hash(
 @cython.locals(at=Py_ssize_t, value=cython.longlong, digit=cython.int)
 cdef long long _number(
     _Record record, Py_ssize_t start, Py_ssize_t end, long long number_max) except? -1
-
-cdef bint _equals(_Record record, Py_ssize_t start, Py_ssize_t end, bytes text) except -1
 
 cdef bytes _cut(_Record record, Py_ssize_t start, Py_ssize_t end)

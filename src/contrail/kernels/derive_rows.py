@@ -1,23 +1,6 @@
 """Turn validated commit log records into consume queue rows and index rows.
 
-The record's layout is tabled in ``record_build``. Rows, all integers big-endian and signed:
-
-    place  bytes  consume queue row (20 bytes)
-    0      8      physicalOffset
-    8      4      size of the record
-    12     8      tagsCode: Java hash of TAGS, 0 without; the deliver time for a delayed message
-    20     8      storeTimestamp, only when asked for (28 bytes): what a queue extension needs
-
-    place  bytes  batch consume queue row (46 bytes): the first 28 as above, then
-    28     8      baseQueueOffset
-    36     2      batchCount
-    38     4      compactOffset, always -1
-    42     4      reserved, 0
-
-    place  bytes  index row (20 bytes), ours: what ``index_put`` takes
-    0      4      keyHash: |Java hash of topic#key|
-    4      8      physicalOffset
-    12     8      storeTimestamp
+Records and rows are tabled in ``record_layout``.
 
 Properties are pairs ``name 0x01 value 0x02``; as RocketMQ's decoder does, pairs with an empty name
 or value are skipped, the last 0x02 may be missing, and the last of several pairs of a name wins.
@@ -31,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels import raw_bytes
+from contrail.kernels import raw_bytes, record_layout
 from contrail.kernels.java_hash import java_hash
 
 if TYPE_CHECKING:
@@ -42,20 +25,11 @@ if TYPE_CHECKING:
     # [first_queue_offset, count, rows, last_physical_end, last_store_timestamp_ms]
     Run: TypeAlias = list[Any]
 
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_HEADER_BYTES = 88
-_BATCH_ROW_BYTES = 46
-_INDEX_ROW_BYTES = 20
-_ROOM = bytes(64 * _INDEX_ROW_BYTES)
+_ROOM = bytes(64 * record_layout.INDEX_ROW_BYTES)
 _U32_MASK = 0xFFFFFFFF
-_I32_MAX = 0x7FFFFFFF
-_U32_SPAN = 0x100000000
-_I16_MAX = 32767
 # Far above any queue offset, and ten times this still fits 64 bits.
 _QUEUE_OFFSET_MAX = 0x7FFFFFFFFFFFFFFF // 10 - 1
 _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
-_ROLLBACK = 12
 # What ``model.replaced_record`` puts where RocketMQ keeps the offset of a prepared message.
 _REPLACED_MARK = 0x434F4E544C4F5354
 _PLACE_BYTES = 12
@@ -88,8 +62,10 @@ def derive_rows(
     record = _Record(data)
     topics: dict[bytes, tuple[int, bytearray, dict[int, _QueueRuns]]] = {}
     index_rows = bytearray()
-    plain_row = bytearray(28 if with_times else 20)
-    batch_row = bytearray(_BATCH_ROW_BYTES)
+    plain_row = bytearray(record_layout.QUEUE_ROW_BYTES)
+    if with_times:
+        plain_row = bytearray(record_layout.TIMED_ROW_BYTES)
+    batch_row = bytearray(record_layout.BATCH_ROW_BYTES)
     row = plain_row
     topic: bytes | None = None
     topic_seed = 0
@@ -99,16 +75,18 @@ def derive_rows(
     position = start
     while position < end:
         _read_record(record, position, end)
-        if topic is None or not _equals(record, record.topic_at, record.topic_end, topic):
+        if topic is None or not raw_bytes.spells(
+            record.data, record.topic_at, record.topic_end, topic
+        ):
             topic = bytes(data[record.topic_at : record.topic_end])
             if topic not in topics:
                 seed = java_hash(topic + b"#")
                 topics[topic] = (seed, batch_row if topic in batch_topics else plain_row, {})
             topic_seed, row, topic_queues = topics[topic]
-        if record.transaction == 0 or record.transaction == 8:
+        if record_layout.takes_queue_offset(record.transaction):
             _fill_row(row, record, base_offset, _tags_code(record, topic, delay_table))
             _add_row(topic_queues, record, base_offset, row)
-        if with_index and record.transaction != _ROLLBACK:
+        if with_index and record.transaction != record_layout.TRANSACTION_ROLLBACK:
             index_bytes = _add_keys(index_rows, index_bytes, record, base_offset, topic, topic_seed)
         record_count += 1
         position = record.limit
@@ -190,70 +168,45 @@ class _Record:
 
 def _read_record(record: _Record, position: int, end: int) -> None:
     """Take in the record at ``position``; every length is checked before it is used."""
-    if end - position < _HEADER_BYTES + 3:
-        raise ValueError(f"no whole record fits in the {end - position} bytes at {position}")
-    magic = raw_bytes.i32(record.data, position + 4)
-    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
-        raise ValueError(f"no record starts at byte {position}; scan the range first")
-    sys_flag = record.data[position + 39]
-    timestamp_at = position + (68 if sys_flag & 0x10 else 56)
-    body_at = timestamp_at + (44 if sys_flag & 0x20 else 32)
+    data = record.data
+    if record_layout.record_reason(data, position, end) != record_layout.REASON_END:
+        raise ValueError(f"no whole record starts at byte {position}; scan the range first")
     record.position = position
-    record.limit = position + raw_bytes.i32(record.data, position)
-    if record.limit > end:
-        raise ValueError(f"the record at byte {position} is cut short; scan the range first")
-    record.transaction = sys_flag & 0x0C
-    record.queue_id = raw_bytes.i32(record.data, position + 12)
-    record.queue_offset = raw_bytes.i64(record.data, position + 20)
+    record.limit = position + raw_bytes.i32(data, position + record_layout.SIZE_AT)
+    record.transaction = (
+        data[position + record_layout.LOW_FLAGS_AT] & record_layout.TRANSACTION_MASK
+    )
+    record.queue_id = raw_bytes.i32(data, position + record_layout.QUEUE_ID_AT)
+    record.queue_offset = raw_bytes.i64(data, position + record_layout.QUEUE_OFFSET_AT)
     record.message_count = 1
     record.is_replaced = False
-    record.store_timestamp_ms = raw_bytes.i64(record.data, timestamp_at)
-    _read_topic(record, body_at, 1 if magic == _MAGIC_V1 else 2)
-    _find_properties(record, record.topic_end + 2, record.limit)
-    if record.transaction == _ROLLBACK:
-        _read_replaced(record, body_at)
+    record.store_timestamp_ms = raw_bytes.i64(data, record_layout.store_time_at(data, position))
+    properties_at = record_layout.properties_at(data, position, record.limit)
+    record.topic_at = record_layout.topic_at(data, position)
+    record.topic_end = properties_at - 2
+    _find_properties(record, properties_at, record.limit)
+    if record.transaction == record_layout.TRANSACTION_ROLLBACK:
+        _read_replaced(record, record_layout.body_at(data, position))
 
 
 def _read_replaced(record: _Record, body_at: int) -> bool:
     """Take a record that names the message it replaces for that message; whether it does."""
-    if raw_bytes.i64(record.data, body_at - 12) != _REPLACED_MARK:
+    header_at = body_at - record_layout.BODY_AT
+    if raw_bytes.i64(record.data, header_at + record_layout.PREPARED_AT) != _REPLACED_MARK:
         return False
-    body_bytes = raw_bytes.i32(record.data, body_at - 4)
+    body_bytes = raw_bytes.i32(record.data, header_at + record_layout.BODY_BYTES_AT)
     if body_bytes < _PLACE_BYTES:
         return False
-    topic_bytes = record.data[body_at + 10] * 256 + record.data[body_at + 11]
+    topic_bytes = raw_bytes.u16(record.data, body_at + 10)
     if topic_bytes == 0 or topic_bytes > body_bytes - _PLACE_BYTES:
         return False
     record.transaction = 0
     record.is_replaced = True
     record.tags_code = raw_bytes.i64(record.data, body_at)
-    record.replaced_count = record.data[body_at + 8] * 256 + record.data[body_at + 9]
+    record.replaced_count = raw_bytes.u16(record.data, body_at + 8)
     record.topic_at = body_at + _PLACE_BYTES
     record.topic_end = record.topic_at + topic_bytes
     return True
-
-
-def _read_topic(record: _Record, body_at: int, topic_length_bytes: int) -> None:
-    left = record.limit - body_at - topic_length_bytes - 2
-    # The body length is read only once it is known to lie within the record.
-    body_bytes = raw_bytes.i32(record.data, body_at - 4) if left >= 0 else -1
-    left -= body_bytes
-    if body_bytes < 0 or left < 0:
-        raise ValueError(f"the record at byte {record.position} is smaller than its body")
-    topic_at = body_at + body_bytes + topic_length_bytes
-    topic_bytes = record.data[topic_at - 1]
-    topic_bytes_max = 127
-    if topic_length_bytes == 2:
-        topic_bytes += record.data[topic_at - 2] * 256
-        topic_bytes_max = _I16_MAX
-    left -= topic_bytes
-    if topic_bytes > topic_bytes_max or left < 0 or left > _I16_MAX:
-        raise ValueError(f"the record at byte {record.position} has a wrong topic length")
-    topic_end = topic_at + topic_bytes
-    if record.data[topic_end] * 256 + record.data[topic_end + 1] != left:
-        raise ValueError(f"the record at byte {record.position} has a wrong properties length")
-    record.topic_at = topic_at
-    record.topic_end = topic_end
 
 
 def _find_properties(record: _Record, start: int, end: int) -> None:
@@ -278,25 +231,25 @@ def _find_properties(record: _Record, start: int, end: int) -> None:
 def _note_property(record: _Record, name_at: int, name_end: int, value_end: int) -> None:
     length = name_end - name_at
     if length == 4:
-        if _equals(record, name_at, name_end, b"TAGS"):
+        if raw_bytes.spells(record.data, name_at, name_end, b"TAGS"):
             record.tags_at = name_end + 1
             record.tags_end = value_end
-        elif _equals(record, name_at, name_end, b"KEYS"):
+        elif raw_bytes.spells(record.data, name_at, name_end, b"KEYS"):
             record.keys_at = name_end + 1
             record.keys_end = value_end
     elif length == 8:
-        if _equals(record, name_at, name_end, b"UNIQ_KEY"):
+        if raw_bytes.spells(record.data, name_at, name_end, b"UNIQ_KEY"):
             record.unique_key_at = name_end + 1
             record.unique_key_end = value_end
     elif length == 5:
-        if _equals(record, name_at, name_end, b"DELAY"):
+        if raw_bytes.spells(record.data, name_at, name_end, b"DELAY"):
             record.delay_at = name_end + 1
             record.delay_end = value_end
     elif length == 9:
-        if _equals(record, name_at, name_end, b"INNER_NUM"):
+        if raw_bytes.spells(record.data, name_at, name_end, b"INNER_NUM"):
             record.inner_count_at = name_end + 1
             record.inner_count_end = value_end
-    elif length == 10 and _equals(record, name_at, name_end, b"INNER_BASE"):
+    elif length == 10 and raw_bytes.spells(record.data, name_at, name_end, b"INNER_BASE"):
         record.inner_base_at = name_end + 1
         record.inner_base_end = value_end
 
@@ -305,7 +258,7 @@ def _tags_code(record: _Record, topic: bytes, delay_table: list[int]) -> int:
     if record.is_replaced:
         return record.tags_code
     if record.delay_at and topic == _SCHEDULE_TOPIC:
-        level = _number(record, record.delay_at, record.delay_end, _I32_MAX)
+        level = _number(record, record.delay_at, record.delay_end, record_layout.I32_MAX)
         if level >= len(delay_table):
             level = len(delay_table) - 1
         if level > 0:
@@ -313,32 +266,30 @@ def _tags_code(record: _Record, topic: bytes, delay_table: list[int]) -> int:
     value = raw_bytes.ascii_hash(record.data, record.tags_at, record.tags_end, 0)
     if value < 0:
         return java_hash(_cut(record, record.tags_at, record.tags_end))
-    return value - _U32_SPAN if value > _I32_MAX else value
+    return record_layout.tags_code(value)
 
 
 def _fill_row(row: bytearray, record: _Record, base_offset: int, tags_code: int) -> None:
     target = row
-    raw_bytes.put_i64(target, 0, base_offset + record.position)
-    raw_bytes.put_i32(target, 8, record.limit - record.position)
-    raw_bytes.put_i64(target, 12, tags_code)
-    if len(row) > 20:
-        raw_bytes.put_i64(target, 20, record.store_timestamp_ms)
-    if len(row) == _BATCH_ROW_BYTES:
-        if record.is_replaced and 0 < record.replaced_count <= _I16_MAX:
+    record_bytes = record.limit - record.position
+    record_layout.put_queue_row(target, 0, base_offset + record.position, record_bytes, tags_code)
+    if len(row) > record_layout.QUEUE_ROW_BYTES:
+        raw_bytes.put_i64(target, record_layout.ROW_TIME_AT, record.store_timestamp_ms)
+    if len(row) == record_layout.BATCH_ROW_BYTES:
+        if record.is_replaced and 0 < record.replaced_count <= record_layout.I16_MAX:
             record.message_count = record.replaced_count
         elif not record.is_replaced:
             _take_inner_batch(record)
-        raw_bytes.put_i64(target, 28, record.queue_offset)
-        target[36] = record.message_count >> 8
-        target[37] = record.message_count & 0xFF
-        raw_bytes.put_i32(target, 38, -1)
-        raw_bytes.put_i32(target, 42, 0)
+        raw_bytes.put_i64(target, record_layout.ROW_BASE_AT, record.queue_offset)
+        raw_bytes.put_i16(target, record_layout.ROW_COUNT_AT, record.message_count)
+        raw_bytes.put_i32(target, record_layout.ROW_COMPACT_AT, -1)
+        raw_bytes.put_i32(target, record_layout.ROW_RESERVED_AT, 0)
 
 
 def _take_inner_batch(record: _Record) -> None:
     """Believe a batch's base and count: both, or as RocketMQ does, none."""
     base = _number(record, record.inner_base_at, record.inner_base_end, _QUEUE_OFFSET_MAX)
-    count = _number(record, record.inner_count_at, record.inner_count_end, _I16_MAX)
+    count = _number(record, record.inner_count_at, record.inner_count_end, record_layout.I16_MAX)
     if base >= 0 and count > 0:
         record.queue_offset = base
         record.message_count = count
@@ -360,16 +311,13 @@ def _add_row(
         queue.row_bytes = 0
     if queue.row_bytes + len(row) > len(queue.rows):
         queue.rows += _ROOM
-    _put_row(queue.rows, queue.row_bytes, row)
+    # C copies between bare pointers; there is always room for one more row.
+    target = queue.rows
+    raw_bytes.copy(target, queue.row_bytes, row, 0, len(row))
     queue.row_bytes += len(row)
     queue.count += record.message_count
     queue.physical_end = base_offset + record.limit
     queue.store_timestamp_ms = record.store_timestamp_ms
-
-
-def _put_row(rows: bytearray, at: int, row: bytearray) -> None:
-    """C copies between bare pointers; there is always room for one more row."""
-    raw_bytes.copy(rows, at, row, 0, len(row))
 
 
 def _follows(queue_offset: int, first_queue_offset: int, count: int) -> bool:
@@ -408,10 +356,8 @@ def _add_index_row(
     if at == len(index_rows):
         index_rows += _ROOM
     target = index_rows
-    raw_bytes.put_i32(target, at, key_hash)
-    raw_bytes.put_i64(target, at + 4, physical_offset)
-    raw_bytes.put_i64(target, at + 12, record.store_timestamp_ms)
-    return at + _INDEX_ROW_BYTES
+    record_layout.put_index_row(target, at, key_hash, physical_offset, record.store_timestamp_ms)
+    return at + record_layout.INDEX_ROW_BYTES
 
 
 def _key_hash(record: _Record, start: int, end: int, topic: bytes, topic_seed: int) -> int:
@@ -419,10 +365,7 @@ def _key_hash(record: _Record, start: int, end: int, topic: bytes, topic_seed: i
     value = raw_bytes.ascii_hash(record.data, start, end, topic_seed)
     if value < 0:
         value = java_hash(topic + b"#" + _cut(record, start, end)) & _U32_MASK
-    if value > _I32_MAX:
-        value = _U32_SPAN - value
-    # Java's Math.abs leaves the smallest integer negative; RocketMQ then takes 0.
-    return value if value <= _I32_MAX else 0
+    return record_layout.key_hash(value)
 
 
 def _number(record: _Record, start: int, end: int, number_max: int) -> int:
@@ -440,10 +383,6 @@ def _number(record: _Record, start: int, end: int, number_max: int) -> int:
             return -1
         at += 1
     return value
-
-
-def _equals(record: _Record, start: int, end: int, text: bytes) -> bool:
-    return end - start == len(text) and raw_bytes.stands(record.data, start, text)
 
 
 def _cut(record: _Record, start: int, end: int) -> bytes:

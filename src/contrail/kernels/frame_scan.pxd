@@ -1,5 +1,7 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+
 cdef int _PULL_SEEN
 cdef int _OTHER_SEEN
 cdef int _LEFT_SEEN
@@ -223,6 +225,3 @@ cdef int _escape(int byte) noexcept
 
 @cython.locals(value=cython.int, index=Py_ssize_t, byte=cython.int, digit=cython.int)
 cdef int hex4(const unsigned char* view, Py_ssize_t at) except -2
-
-@cython.locals(value=cython.longlong)
-cdef long long u32(const unsigned char* view, Py_ssize_t at) except -1

@@ -29,6 +29,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from contrail.kernels import raw_bytes
+
 PROBLEM_NONE = 0
 PROBLEM_TOTAL = 1
 PROBLEM_HEADER_LENGTH = 2
@@ -81,7 +83,7 @@ def split_frames(buffer: bytes, start: int, frame_bytes_max: int) -> tuple[list[
     position = start
     places: list[int] = []
     while available - position >= 4:
-        total = u32(view, position)
+        total = raw_bytes.u32(view, position)
         if total < 4 or total + 4 > frame_bytes_max:
             return places, position, PROBLEM_TOTAL
         if available - position - 4 < total:
@@ -120,12 +122,12 @@ def scan_frames(
     bytes_left = request_bytes_max
     while available - position >= 8 and left > 0:
         left -= 1
-        total = u32(view, position)
+        total = raw_bytes.u32(view, position)
         if total < 4 or total + 4 > frame_bytes_max:
             return items, position, PROBLEM_TOTAL, kinds
         if available - position - 4 < total:
             break
-        header_bytes = u32(view, position + 4) & 0xFFFFFF
+        header_bytes = raw_bytes.u32(view, position + 4) & 0xFFFFFF
         header_start = position + 8
         header_end = header_start + header_bytes
         frame_end = position + 4 + total
@@ -188,7 +190,7 @@ def is_one_send(buffer: bytes) -> bool:
     """Whether these bytes are one whole frame that begins as a Java client's send does."""
     view = buffer
     available = len(buffer)
-    if available < 8 + len(_SEND_BEGINS) or u32(view, 0) + 4 != available:
+    if available < 8 + len(_SEND_BEGINS) or raw_bytes.u32(view, 0) + 4 != available:
         return False
     return _starts(view, 8, available, _SEND_BEGINS)
 
@@ -208,15 +210,15 @@ def _scan_binary(view: bytes, at: int, end: int, frame_end: int, send: Send) -> 
         return None
     code = view[at] << 8 | view[at + 1]
     version = view[at + 3] << 8 | view[at + 4]
-    flag = u32(view, at + 9)
+    flag = raw_bytes.u32(view, at + 9)
     # What is negative in Java, or has something to say, is rare and left to the other decoder.
-    if version > 32_767 or flag > I32_MAX or u32(view, at + 13):
+    if version > 32_767 or flag > I32_MAX or raw_bytes.u32(view, at + 13):
         return None
-    opaque = u32(view, at + 5)
+    opaque = raw_bytes.u32(view, at + 5)
     if opaque > I32_MAX:
         opaque -= 4294967296
     fields_at = at + _BINARY_HEAD_BYTES
-    if u32(view, at + 17) != end - fields_at:
+    if raw_bytes.u32(view, at + 17) != end - fields_at:
         return None
     if code == SEND_V2 or code == _SEND_BATCH:
         if flag & _RESPONSE_FLAG or not _scan_binary_send(view, fields_at, end, send):
@@ -243,7 +245,7 @@ def _scan_binary_send(view: bytes, at: int, end: int, send: Send) -> bool:
         value_at = _binary_value_at(view, at, end)
         if value_at < 0:
             return False
-        at = value_at + u32(view, value_at - 4)
+        at = value_at + raw_bytes.u32(view, value_at - 4)
         count += 1
         if count > _FIELDS_MAX or at - value_at > VALUE_BYTES_MAX:
             return False
@@ -272,7 +274,7 @@ def _scan_binary_pull(view: bytes, at: int, end: int) -> Item | None:
         if value_at < 0:
             return None
         name_end = value_at - 4
-        at = value_at + u32(view, name_end)
+        at = value_at + raw_bytes.u32(view, name_end)
         count += 1
         if count > _FIELDS_MAX or at - value_at > VALUE_BYTES_MAX:
             return None
@@ -310,7 +312,10 @@ def _binary_value_at(view: bytes, at: int, end: int) -> int:
     value_at = at + 6 + name_bytes
     if name_bytes == 0 or name_bytes > _KEY_BYTES_MAX or value_at > end:
         return -1
-    if _binary_marks(view, at + 2, value_at - 4) or u32(view, value_at - 4) > end - value_at:
+    if (
+        _binary_marks(view, at + 2, value_at - 4)
+        or raw_bytes.u32(view, value_at - 4) > end - value_at
+    ):
         return -1
     return value_at
 
@@ -1098,10 +1103,3 @@ def hex4(view: bytes, at: int) -> int:
             return -1
         value = value << 4 | digit
     return value
-
-
-def u32(view: bytes, at: int) -> int:
-    value = view[at]
-    value = value << 8 | view[at + 1]
-    value = value << 8 | view[at + 2]
-    return value << 8 | view[at + 3]

@@ -1,10 +1,10 @@
 cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
 
-cdef Py_ssize_t _ROW_BYTES
+cdef Py_ssize_t _ENTRY_BYTES
 cdef Py_ssize_t _PAGE_SLOTS
-cdef long long _I32_MAX
 
 cpdef Py_ssize_t put_rows(
     object rows, bytearray slots, Py_ssize_t slot_count, bytearray tail, list header,

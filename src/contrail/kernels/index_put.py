@@ -14,21 +14,20 @@ An index file, all integers big-endian and signed:
     12     4      seconds since beginTimestamp, 0 .. 2^31-1; 0 while beginTimestamp is 0
     16     4      number of the previous entry of the chain, 0 = none
 
-The rows to put are those of ``derive_rows``: i32 keyHash, i64 physicalOffset, i64 storeTimestamp.
+The index rows to put are tabled in ``record_layout``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels import raw_bytes
+from contrail.kernels import raw_bytes, record_layout
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_ROW_BYTES = 20
+_ENTRY_BYTES = 20
 _PAGE_SLOTS = 1024
-_I32_MAX = 0x7FFFFFFF
 
 
 def put_rows(
@@ -48,8 +47,8 @@ def put_rows(
     offset are there already and are passed over.
     """
     data = memoryview(rows)
-    if len(data) % _ROW_BYTES:
-        raise ValueError(f"{len(data)} bytes are not whole rows of {_ROW_BYTES}")
+    if len(data) % record_layout.INDEX_ROW_BYTES:
+        raise ValueError(f"{len(data)} bytes are not whole rows of {record_layout.INDEX_ROW_BYTES}")
     _check_slots(len(slots), slot_count)
     if len(dirty) * _PAGE_SLOTS < slot_count:
         raise ValueError(f"{len(dirty)} page marks are too few for {slot_count} slots")
@@ -65,7 +64,7 @@ def rebuild_slots(
     """
     data = memoryview(entries)
     _check_slots(len(slots), slot_count)
-    if entry_count * _ROW_BYTES > len(data):
+    if entry_count * _ENTRY_BYTES > len(data):
         raise ValueError(f"{len(data)} bytes do not hold {entry_count} entries")
     slots[:] = bytes(len(slots))
     return _chain(data, entry_count, slots, slot_count)
@@ -104,12 +103,12 @@ def _put(
     chains = slots
     pages = dirty
     while at < rows_bytes and index_count < entry_limit:
-        physical_offset = raw_bytes.i64(source, at + 4)
+        physical_offset = raw_bytes.i64(source, at + record_layout.INDEX_PHYSICAL_AT)
         if physical_offset < end_physical_offset:
-            at += _ROW_BYTES
+            at += record_layout.INDEX_ROW_BYTES
             continue
-        key_hash = raw_bytes.i32(source, at)
-        store_timestamp_ms = raw_bytes.i64(source, at + 12)
+        key_hash = raw_bytes.i32(source, at + record_layout.INDEX_HASH_AT)
+        store_timestamp_ms = raw_bytes.i64(source, at + record_layout.INDEX_TIME_AT)
         slot = key_hash % slot_count
         previous = raw_bytes.i32(chains, slot * 4)
         if previous <= 0 or previous > index_count:
@@ -120,7 +119,7 @@ def _put(
         raw_bytes.put_i64(entries, entry_at + 4, physical_offset)
         raw_bytes.put_i32(entries, entry_at + 12, seconds)
         raw_bytes.put_i32(entries, entry_at + 16, previous)
-        entry_at += _ROW_BYTES
+        entry_at += _ENTRY_BYTES
         raw_bytes.put_i32(chains, slot * 4, index_count)
         pages[slot // _PAGE_SLOTS] = 1
         if index_count <= 1:
@@ -129,7 +128,7 @@ def _put(
         index_count += 1
         end_physical_offset = physical_offset
         end_timestamp_ms = store_timestamp_ms
-        at += _ROW_BYTES
+        at += record_layout.INDEX_ROW_BYTES
     del tail[entry_at:]
     header[0] = begin_timestamp_ms
     header[1] = end_timestamp_ms
@@ -137,7 +136,7 @@ def _put(
     header[3] = end_physical_offset
     header[4] = slot_used
     header[5] = index_count
-    return at // _ROW_BYTES
+    return at // record_layout.INDEX_ROW_BYTES
 
 
 def _chain(entries: memoryview, entry_count: int, slots: bytearray, slot_count: int) -> int:
@@ -148,7 +147,7 @@ def _chain(entries: memoryview, entry_count: int, slots: bytearray, slot_count: 
     source = raw_bytes.begin(entries)
     chains = slots
     for number in range(1, entry_count):
-        slot = raw_bytes.i32(source, number * _ROW_BYTES) % slot_count
+        slot = raw_bytes.i32(source, number * _ENTRY_BYTES) % slot_count
         if raw_bytes.i32(chains, slot * 4) == 0:
             slot_used += 1
         raw_bytes.put_i32(chains, slot * 4, number)
@@ -159,4 +158,4 @@ def _seconds_since(begin_timestamp_ms: int, store_timestamp_ms: int) -> int:
     if begin_timestamp_ms <= 0 or store_timestamp_ms < begin_timestamp_ms:
         return 0
     seconds = (store_timestamp_ms - begin_timestamp_ms) // 1000
-    return seconds if seconds < _I32_MAX else _I32_MAX
+    return seconds if seconds < record_layout.I32_MAX else record_layout.I32_MAX

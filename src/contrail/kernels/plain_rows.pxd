@@ -1,24 +1,13 @@
 cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
+cimport contrail.kernels.bare_rows as send_rows
 from contrail.kernels.send_places cimport QueuePlace
 
-cdef Py_ssize_t _ROW_BYTES
 cdef Py_ssize_t _ROOM_BYTES
 cdef unsigned int _U32_MASK
-cdef long long _I32_MAX
-cdef long long _U32_SPAN
 cdef Py_ssize_t _NOTED_BYTES
-cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _KEY_AT
-cdef Py_ssize_t _KEY_END
-cdef Py_ssize_t _KEYS_AT
-cdef Py_ssize_t _KEYS_END
-cdef Py_ssize_t _TAGS_AT
-cdef Py_ssize_t _TAGS_END
-cdef Py_ssize_t _QUEUE_OFFSET
-cdef Py_ssize_t _PHYSICAL_OFFSET
-cdef Py_ssize_t _RECORD_BYTES
 
 
 cdef class RowTail:
@@ -40,7 +29,7 @@ cpdef object put_plain_rows(
     view="unsigned char*", place=QueuePlace, topic=bytes, seed=cython.longlong,
     queue=RowTail, at=Py_ssize_t, index=Py_ssize_t, queue_offset=cython.longlong,
     physical_offset=cython.longlong, tags_code=cython.longlong, key_hash=cython.longlong,
-    row_at=Py_ssize_t)
+    row_at=Py_ssize_t, record_bytes=cython.longlong, tail="unsigned char*")
 cdef Py_ssize_t _put_chunk(
     tuple chunk, long long store_timestamp_ms, dict queues, dict tombstones, dict watched,
     dict dirty, dict grown, list full, bytearray index_rows, Py_ssize_t index_bytes) except -3
@@ -60,10 +49,6 @@ cdef Py_ssize_t _add_keys(
 cdef Py_ssize_t _add_index_row(
     bytearray index_rows, Py_ssize_t at, long long key_hash, long long physical_offset,
     long long store_timestamp_ms) except -1
-
-cdef int _put_row(
-    unsigned char* target, Py_ssize_t at, long long physical_offset, long long record_bytes,
-    long long tags_code) except -1
 
 @cython.locals(value=cython.longlong)
 cdef long long _seed_of(bytes topic) except -1

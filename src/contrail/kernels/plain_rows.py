@@ -4,36 +4,23 @@ The result is that of ``derive_rows`` for the same records, and of putting its r
 one by one. But a run of sends may be to as many queues as it has messages: then a message costs a
 look at its queue's place and twenty bytes at the end of the queue, and no object.
 
-The rows are those of ``derive_rows``; see there for their layout.
+The rows are tabled in ``record_layout``.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from contrail.kernels import raw_bytes, send_rows
+from contrail.kernels import raw_bytes, record_layout, send_rows
 from contrail.kernels.java_hash import java_hash
 
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk
     from contrail.kernels.send_places import QueuePlace
 
-_ROW_BYTES = 20
-_ROOM_BYTES = 64 * _ROW_BYTES
+_ROOM_BYTES = 64 * record_layout.INDEX_ROW_BYTES
 _U32_MASK = 0xFFFFFFFF
-_I32_MAX = 0x7FFFFFFF
-_U32_SPAN = 0x100000000
 _NOTED_BYTES = 1 << 20
-_ROW_NUMBERS = send_rows.ROW_NUMBERS
-_KEY_AT = send_rows.KEY_AT
-_KEY_END = send_rows.KEY_END
-_KEYS_AT = send_rows.KEYS_AT
-_KEYS_END = send_rows.KEYS_END
-_TAGS_AT = send_rows.TAGS_AT
-_TAGS_END = send_rows.TAGS_END
-_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
-_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
-_RECORD_BYTES = send_rows.RECORD_BYTES
 
 
 class RowTail:
@@ -111,7 +98,7 @@ def _put_chunk(
 ) -> int:
     """How many bytes of index rows there are now, -1 if none are wanted, -2 for a second look."""
     count, texts, places = chunk[1], chunk[3], chunk[5]
-    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
     view = texts
     place: QueuePlace | None = None
     topic = b""
@@ -119,8 +106,8 @@ def _put_chunk(
     queue: RowTail | None = None
     at = 0
     for index in range(count):
-        queue_offset = table[at + _QUEUE_OFFSET]
-        physical_offset = table[at + _PHYSICAL_OFFSET]
+        queue_offset = table[at + send_rows.QUEUE_OFFSET]
+        physical_offset = table[at + send_rows.PHYSICAL_OFFSET]
         if places[index] is not place or place is None or queue is None:
             place = places[index]
             topic = place.topic
@@ -142,23 +129,32 @@ def _put_chunk(
                 _note_growth(grown, watched, place.key, queue_offset)
         if queue_offset != queue.queue_offset_max or physical_offset < queue.physical_end:
             return -2
-        tags_code = _tags_code(view, texts, table[at + _TAGS_AT], table[at + _TAGS_END])
-        row_at = raw_bytes.grow(queue.tail, _ROW_BYTES)
-        _put_row(queue.tail, row_at, physical_offset, table[at + _RECORD_BYTES], tags_code)
+        tags_code = _tags_code(
+            view, texts, table[at + send_rows.TAGS_AT], table[at + send_rows.TAGS_END]
+        )
+        record_bytes = table[at + send_rows.RECORD_BYTES]
+        row_at = raw_bytes.grow(queue.tail, record_layout.QUEUE_ROW_BYTES)
+        tail = queue.tail
+        record_layout.put_queue_row(tail, row_at, physical_offset, record_bytes, tags_code)
         queue.queue_offset_max = queue_offset + 1
-        queue.physical_end = physical_offset + table[at + _RECORD_BYTES]
+        queue.physical_end = physical_offset + record_bytes
         if len(queue.tail) >= queue.tail_bytes_max:
             full.append(queue)
             # Once is enough; the owner sets it anew.
             queue.tail_bytes_max += _NOTED_BYTES
         if index_bytes >= 0:
             key_hash = _key_hash(
-                view, texts, table[at + _KEY_AT], table[at + _KEY_END], topic, seed
+                view,
+                texts,
+                table[at + send_rows.KEY_AT],
+                table[at + send_rows.KEY_END],
+                topic,
+                seed,
             )
             index_bytes = _add_index_row(
                 index_rows, index_bytes, key_hash, physical_offset, store_timestamp_ms
             )
-            if table[at + _KEYS_END]:
+            if table[at + send_rows.KEYS_END]:
                 index_bytes = _add_keys(
                     index_rows,
                     index_bytes,
@@ -166,12 +162,12 @@ def _put_chunk(
                     store_timestamp_ms,
                     view,
                     texts,
-                    table[at + _KEYS_AT],
-                    table[at + _KEYS_END],
+                    table[at + send_rows.KEYS_AT],
+                    table[at + send_rows.KEYS_END],
                     topic,
                     seed,
                 )
-        at += _ROW_NUMBERS
+        at += send_rows.ROW_NUMBERS
     return index_bytes
 
 
@@ -221,18 +217,8 @@ def _add_index_row(
     if at == len(index_rows):
         raw_bytes.grow(index_rows, _ROOM_BYTES)
     target = index_rows
-    raw_bytes.put_i32(target, at, key_hash)
-    raw_bytes.put_i64(target, at + 4, physical_offset)
-    raw_bytes.put_i64(target, at + 12, store_timestamp_ms)
-    return at + _ROW_BYTES
-
-
-def _put_row(
-    target: bytearray, at: int, physical_offset: int, record_bytes: int, tags_code: int
-) -> None:
-    raw_bytes.put_i64(target, at, physical_offset)
-    raw_bytes.put_i32(target, at + 8, record_bytes)
-    raw_bytes.put_i64(target, at + 12, tags_code)
+    record_layout.put_index_row(target, at, key_hash, physical_offset, store_timestamp_ms)
+    return at + record_layout.INDEX_ROW_BYTES
 
 
 def _seed_of(topic: bytes) -> int:
@@ -250,14 +236,11 @@ def _key_hash(
     value = raw_bytes.ascii_hash(view, start, end, seed)
     if value < 0:
         value = java_hash(topic + b"#" + bytes(texts[start:end])) & _U32_MASK
-    if value > _I32_MAX:
-        value = _U32_SPAN - value
-    # Java's Math.abs leaves the smallest integer negative; RocketMQ then takes 0.
-    return value if value <= _I32_MAX else 0
+    return record_layout.key_hash(value)
 
 
 def _tags_code(view: bytearray, texts: bytearray, start: int, end: int) -> int:
     value = raw_bytes.ascii_hash(view, start, end, 0)
     if value < 0:
         return java_hash(bytes(texts[start:end]))
-    return value - _U32_SPAN if value > _I32_MAX else value
+    return record_layout.tags_code(value)

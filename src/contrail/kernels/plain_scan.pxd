@@ -1,11 +1,10 @@
 cimport cython
 cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
+cimport contrail.kernels.bare_rows as send_rows
 from contrail.kernels cimport frame_scan
 from contrail.kernels.frame_scan cimport Send
 
-cdef Py_ssize_t _PROPERTIES_BYTES_MAX
-cdef Py_ssize_t _TOPIC_BYTES_MAX
-cdef Py_ssize_t _CRC_PAIR_BYTES
 cdef int _A_QUEUE_ID
 cdef int _A_BORN_TIME
 cdef int _AN_OPAQUE
@@ -14,29 +13,6 @@ cdef int _PROPERTIES
 cdef int _A_TOPIC
 cdef int _THE_END
 cdef object _NO_ROWS
-cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _OPAQUE
-cdef Py_ssize_t _ONE_WAY
-cdef Py_ssize_t _QUEUE_ID
-cdef Py_ssize_t _SYS_FLAG
-cdef Py_ssize_t _BORN_MS
-cdef Py_ssize_t _FLAG
-cdef Py_ssize_t _TIMES
-cdef Py_ssize_t _TOPIC_BYTES
-cdef Py_ssize_t _BODY_AT
-cdef Py_ssize_t _BODY_END
-cdef Py_ssize_t _PROPERTIES_AT
-cdef Py_ssize_t _PROPERTIES_END
-cdef Py_ssize_t _KEY_AT
-cdef Py_ssize_t _KEY_END
-cdef Py_ssize_t _KEYS_AT
-cdef Py_ssize_t _KEYS_END
-cdef Py_ssize_t _TAGS_AT
-cdef Py_ssize_t _TAGS_END
-cdef Py_ssize_t _IS_FIFO
-cdef Py_ssize_t _QUEUE_OFFSET
-cdef Py_ssize_t _PHYSICAL_OFFSET
-cdef Py_ssize_t _RECORD_BYTES
 
 
 cdef class _Pattern:
@@ -78,10 +54,6 @@ cdef Py_ssize_t _put_properties(
 cdef Py_ssize_t _repeat_properties(
     const unsigned char* view, unsigned char* target, Py_ssize_t text_before, Py_ssize_t text_at,
     Send send) noexcept
-
-@cython.locals(pair_at=Py_ssize_t)
-cdef bint _may_end_with_crc(
-    const unsigned char* target, Py_ssize_t text_at, Py_ssize_t text_end) noexcept
 
 @cython.locals(key_at=Py_ssize_t, key_end=Py_ssize_t)
 cdef int _learn(

@@ -18,12 +18,8 @@ from __future__ import annotations
 
 from array import array
 
-from contrail.kernels import frame_scan, raw_bytes, send_rows
+from contrail.kernels import frame_scan, raw_bytes, record_layout, send_rows
 
-_PROPERTIES_BYTES_MAX = 32_767
-_TOPIC_BYTES_MAX = 127
-# A pair of this length that begins with two underscores may be a record's checksum.
-_CRC_PAIR_BYTES = 20
 # What may stand between two stretches of a pattern; the last is the end of the header.
 _A_QUEUE_ID = 0
 _A_BORN_TIME = 1
@@ -32,30 +28,7 @@ _A_KEY = 3
 _PROPERTIES = 4
 _A_TOPIC = 5
 _THE_END = 6
-_ROW_NUMBERS = send_rows.ROW_NUMBERS
 _NO_ROWS = array("q")
-_OPAQUE = send_rows.OPAQUE
-_ONE_WAY = send_rows.ONE_WAY
-_QUEUE_ID = send_rows.QUEUE_ID
-_SYS_FLAG = send_rows.SYS_FLAG
-_BORN_MS = send_rows.BORN_MS
-_FLAG = send_rows.FLAG
-_TIMES = send_rows.TIMES
-_TOPIC_BYTES = send_rows.TOPIC_BYTES
-_BODY_AT = send_rows.BODY_AT
-_BODY_END = send_rows.BODY_END
-_PROPERTIES_AT = send_rows.PROPERTIES_AT
-_PROPERTIES_END = send_rows.PROPERTIES_END
-_KEY_AT = send_rows.KEY_AT
-_KEY_END = send_rows.KEY_END
-_KEYS_AT = send_rows.KEYS_AT
-_KEYS_END = send_rows.KEYS_END
-_TAGS_AT = send_rows.TAGS_AT
-_TAGS_END = send_rows.TAGS_END
-_IS_FIFO = send_rows.IS_FIFO
-_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
-_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
-_RECORD_BYTES = send_rows.RECORD_BYTES
 
 
 def scan_plain(
@@ -89,7 +62,7 @@ def scan_plain(
         position += total + 4
     if count < count_min or count == 0:
         return None
-    rows = raw_bytes.blank_rows(_NO_ROWS, _ROW_NUMBERS * count)
+    rows = raw_bytes.blank_rows(_NO_ROWS, send_rows.ROW_NUMBERS * count)
     # No text is longer than it was in its header, but for what is added.
     texts = raw_bytes.blank(text_bytes + count * (len(suffix) + 1))
     topics: list[bytes] = []
@@ -120,7 +93,7 @@ def _fill_rows(
     topics: list[bytes],
 ) -> int:
     """Where the last of ``count`` frames ends; -1 when one of them is no tidy send."""
-    table = raw_bytes.numbers(rows, _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(rows, send_rows.ROW_NUMBERS * count)
     target = texts
     send = frame_scan.Send()
     strict = _Pattern()
@@ -159,27 +132,29 @@ def _fill_rows(
         if text_end < 0:
             return -1
         topics.append(topic)
-        table[at + _OPAQUE] = send.opaque
-        table[at + _ONE_WAY] = send.request_flag & 2
-        table[at + _QUEUE_ID] = send.queue_id
-        table[at + _SYS_FLAG] = send.sys_flag
-        table[at + _BORN_MS] = send.born
-        table[at + _FLAG] = send.flag
-        table[at + _TIMES] = send.times
-        table[at + _TOPIC_BYTES] = send.topic_end - send.topic_at
-        table[at + _BODY_AT] = header_end
-        table[at + _BODY_END] = frame_end
-        table[at + _PROPERTIES_AT] = text_at
-        table[at + _PROPERTIES_END] = text_end
-        table[at + _KEY_AT] = send.key_at
-        table[at + _KEY_END] = send.key_end
-        table[at + _KEYS_AT] = send.keys_at
-        table[at + _KEYS_END] = send.keys_end
-        table[at + _TAGS_AT] = send.tags_at
-        table[at + _TAGS_END] = send.tags_end
-        table[at + _IS_FIFO] = send.is_fifo
-        table[at + _QUEUE_OFFSET] = table[at + _PHYSICAL_OFFSET] = table[at + _RECORD_BYTES] = 0
-        at += _ROW_NUMBERS
+        table[at + send_rows.OPAQUE] = send.opaque
+        table[at + send_rows.ONE_WAY] = send.request_flag & 2
+        table[at + send_rows.QUEUE_ID] = send.queue_id
+        table[at + send_rows.SYS_FLAG] = send.sys_flag
+        table[at + send_rows.BORN_MS] = send.born
+        table[at + send_rows.FLAG] = send.flag
+        table[at + send_rows.TIMES] = send.times
+        table[at + send_rows.TOPIC_BYTES] = send.topic_end - send.topic_at
+        table[at + send_rows.BODY_AT] = header_end
+        table[at + send_rows.BODY_END] = frame_end
+        table[at + send_rows.PROPERTIES_AT] = text_at
+        table[at + send_rows.PROPERTIES_END] = text_end
+        table[at + send_rows.KEY_AT] = send.key_at
+        table[at + send_rows.KEY_END] = send.key_end
+        table[at + send_rows.KEYS_AT] = send.keys_at
+        table[at + send_rows.KEYS_END] = send.keys_end
+        table[at + send_rows.TAGS_AT] = send.tags_at
+        table[at + send_rows.TAGS_END] = send.tags_end
+        table[at + send_rows.IS_FIFO] = send.is_fifo
+        table[at + send_rows.QUEUE_OFFSET] = table[at + send_rows.PHYSICAL_OFFSET] = table[
+            at + send_rows.RECORD_BYTES
+        ] = 0
+        at += send_rows.ROW_NUMBERS
         text_before = text_at
         text_at = text_end
         position = frame_end
@@ -198,7 +173,7 @@ def _take_apart(
         return False
     if send.group_marks or send.topic_marks or send.default_topic_marks:
         return False
-    return 0 < send.topic_end - send.topic_at <= _TOPIC_BYTES_MAX
+    return 0 < send.topic_end - send.topic_at <= record_layout.TOPIC_BYTES_MAX
 
 
 def _put_properties(
@@ -225,9 +200,9 @@ def _put_properties(
         target[text_end] = 2
         text_end += 1
     text_end = _copy(suffix, 0, len(suffix), target, text_end)
-    if text_end - text_at > _PROPERTIES_BYTES_MAX or _may_end_with_crc(target, text_at, text_end):
+    if text_end - text_at > record_layout.PROPERTIES_BYTES_MAX:
         return -1
-    return text_end
+    return -1 if record_layout.may_end_with_crc(target, text_at, text_end) else text_end
 
 
 def _repeat_properties(
@@ -250,12 +225,7 @@ def _repeat_properties(
     if send.tags_end:
         send.tags_at += moved
         send.tags_end += moved
-    return -1 if _may_end_with_crc(target, text_at, text_end) else text_end
-
-
-def _may_end_with_crc(target: bytearray, text_at: int, text_end: int) -> bool:
-    pair_at = text_end - _CRC_PAIR_BYTES
-    return pair_at >= text_at and target[pair_at] == 95  # _
+    return -1 if record_layout.may_end_with_crc(target, text_at, text_end) else text_end
 
 
 def _learn(
@@ -359,7 +329,11 @@ def _fits(pattern: _Pattern, view: bytes, at: int, end: int, send: frame_scan.Se
         elif kind == _A_TOPIC:
             packed = frame_scan.string_end(view, at, end)
             # Marks are of what does not stand for itself.
-            if packed < 0 or packed & 3 or not 0 < (packed >> 2) - at <= _TOPIC_BYTES_MAX:
+            if (
+                packed < 0
+                or packed & 3
+                or not 0 < (packed >> 2) - at <= record_layout.TOPIC_BYTES_MAX
+            ):
                 return False
             send.topic_at = at
             at = send.topic_end = packed >> 2

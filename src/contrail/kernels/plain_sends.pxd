@@ -1,28 +1,12 @@
 cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
+cimport contrail.kernels.bare_rows as send_rows
 cimport contrail.kernels.bare_crc as stretch_crc
 from contrail.kernels.send_places cimport QueuePlace
 
-cdef long long _MAGIC_V1
-cdef Py_ssize_t _HEADER_BYTES
-cdef long long _CRC_MASK
 cdef long long _PLACES_MAX
-cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _ONE_WAY
-cdef Py_ssize_t _QUEUE_ID
-cdef Py_ssize_t _SYS_FLAG
-cdef Py_ssize_t _BORN_MS
-cdef Py_ssize_t _FLAG
-cdef Py_ssize_t _TIMES
-cdef Py_ssize_t _TOPIC_BYTES
-cdef Py_ssize_t _BODY_AT
-cdef Py_ssize_t _BODY_END
-cdef Py_ssize_t _PROPERTIES_AT
-cdef Py_ssize_t _PROPERTIES_END
-cdef Py_ssize_t _QUEUE_OFFSET
-cdef Py_ssize_t _PHYSICAL_OFFSET
-cdef Py_ssize_t _RECORD_BYTES
 
 @cython.locals(
     count=Py_ssize_t, table="long long*", topics=list, topic=bytes, by_queue=list,
@@ -51,7 +35,7 @@ cpdef tuple build_plain_run(
 cdef bint _borrow(tuple chunk, dict next_offsets, list lent) except -1
 
 @cython.locals(
-    count=Py_ssize_t, table="long long*", born_hosts=list, born_host=bytes, fixed=Py_ssize_t,
+    count=Py_ssize_t, table="long long*", born_hosts=list, born_host=bytes,
     total=cython.longlong, at=Py_ssize_t, size=cython.longlong, index=Py_ssize_t)
 cdef long long _measure(tuple chunk, Py_ssize_t store_host_bytes) except -1
 
@@ -61,12 +45,10 @@ cdef long long _measure(tuple chunk, Py_ssize_t store_host_bytes) except -1
 cdef long long _place(tuple chunk, long long physical_offset) except -2
 
 @cython.locals(
-    buffer=bytes, count=Py_ssize_t, texts=bytearray, born_hosts=list, born_host=bytes,
+    buffer=bytes, count=Py_ssize_t, texts=bytearray, born_hosts=list,
     view="const unsigned char*", table="long long*", properties="unsigned char*",
-    target="unsigned char*", host_bits=cython.longlong, at=Py_ssize_t,
-    start=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, places=list, place=QueuePlace, topic=bytes,
-    topic_bytes=Py_ssize_t, text_at=Py_ssize_t, text_end=Py_ssize_t, body_crc=cython.longlong,
-    index=Py_ssize_t)
+    target="unsigned char*", at=Py_ssize_t, body_at=Py_ssize_t, body_end=Py_ssize_t, places=list,
+    place=QueuePlace, topic=bytes, text_at=Py_ssize_t, text_end=Py_ssize_t, index=Py_ssize_t)
 cdef Py_ssize_t _lay_out(
     bytearray out, Py_ssize_t position, tuple chunk, long long store_timestamp_ms,
     bytes store_host) except -1

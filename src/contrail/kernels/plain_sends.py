@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels import raw_bytes, send_rows, stretch_crc
-from contrail.kernels.record_build import crc32
+from contrail.kernels import raw_bytes, record_layout, send_rows, stretch_crc
 from contrail.kernels.send_places import QueuePlace
+from contrail.kernels.stretch_crc import crc32
 
 if TYPE_CHECKING:
     from array import array
@@ -24,26 +24,8 @@ if TYPE_CHECKING:
     BuiltRun: TypeAlias = tuple[bytearray, int, int]
     Places: TypeAlias = dict[bytes, list[QueuePlace | None]]
 
-_MAGIC_V1 = -626843481
-_HEADER_BYTES = 88
-_CRC_MASK = 0x7FFFFFFF
 # A topic of more queues is for the general way: a list of them all would take too much memory.
 _PLACES_MAX = 65_536
-_ROW_NUMBERS = send_rows.ROW_NUMBERS
-_ONE_WAY = send_rows.ONE_WAY
-_QUEUE_ID = send_rows.QUEUE_ID
-_SYS_FLAG = send_rows.SYS_FLAG
-_BORN_MS = send_rows.BORN_MS
-_FLAG = send_rows.FLAG
-_TIMES = send_rows.TIMES
-_TOPIC_BYTES = send_rows.TOPIC_BYTES
-_BODY_AT = send_rows.BODY_AT
-_BODY_END = send_rows.BODY_END
-_PROPERTIES_AT = send_rows.PROPERTIES_AT
-_PROPERTIES_END = send_rows.PROPERTIES_END
-_QUEUE_OFFSET = send_rows.QUEUE_OFFSET
-_PHYSICAL_OFFSET = send_rows.PHYSICAL_OFFSET
-_RECORD_BYTES = send_rows.RECORD_BYTES
 
 
 def are_admitted(
@@ -63,7 +45,7 @@ def are_admitted(
     emptied whenever a topic's queues may have changed.
     """
     count, topics = chunk[1], chunk[5]
-    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
     found: list[QueuePlace] = []
     topic = b""
     by_queue: list[QueuePlace | None] | None = None
@@ -74,18 +56,22 @@ def are_admitted(
             by_queue = places.get(topic)
             if by_queue is None:
                 by_queue = _new_places(topic, queue_counts, places)
-        queue_id = table[at + _QUEUE_ID]
-        body_bytes = table[at + _BODY_END] - table[at + _BODY_AT]
+        queue_id = table[at + send_rows.QUEUE_ID]
+        body_bytes = table[at + send_rows.BODY_END] - table[at + send_rows.BODY_AT]
         if by_queue is None or queue_id < 0 or queue_id >= len(by_queue):
             return False
-        if body_bytes <= 0 or body_bytes > body_bytes_max or table[at + _SYS_FLAG] & ~plain_flags:
+        if (
+            body_bytes <= 0
+            or body_bytes > body_bytes_max
+            or table[at + send_rows.SYS_FLAG] & ~plain_flags
+        ):
             return False
         place = by_queue[queue_id]
         if place is None:
             place = QueuePlace(topic, queue_id)
             by_queue[queue_id] = place
         found.append(place)
-        at += _ROW_NUMBERS
+        at += send_rows.ROW_NUMBERS
     topics[:] = found
     return True
 
@@ -104,10 +90,10 @@ def _new_places(
 def two_way_count(chunk: Chunk) -> int:
     """How many sends of a chunk wait for an answer."""
     count = chunk[1]
-    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
     found = 0
     for index in range(count):
-        if not table[index * _ROW_NUMBERS + _ONE_WAY]:
+        if not table[index * send_rows.ROW_NUMBERS + send_rows.ONE_WAY]:
             found += 1
     return found
 
@@ -167,36 +153,36 @@ def _borrow(
 def _measure(chunk: Chunk, store_host_bytes: int) -> int:
     """Note the size of each record; the sum."""
     count, born_hosts = chunk[1], chunk[4]
-    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
-    # The lengths of topic and properties take three bytes.
-    fixed = _HEADER_BYTES - 8 + store_host_bytes - 8 + 3
+    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
     total = 0
     at = 0
     for index in range(count):
         born_host = born_hosts[index]
-        size = fixed + len(born_host) + table[at + _BODY_END] - table[at + _BODY_AT]
-        size += table[at + _TOPIC_BYTES]
-        size += table[at + _PROPERTIES_END] - table[at + _PROPERTIES_AT]
-        table[at + _RECORD_BYTES] = size
+        size = record_layout.bytes_without(
+            len(born_host), store_host_bytes, table[at + send_rows.TOPIC_BYTES]
+        )
+        size += table[at + send_rows.BODY_END] - table[at + send_rows.BODY_AT]
+        size += table[at + send_rows.PROPERTIES_END] - table[at + send_rows.PROPERTIES_AT]
+        table[at + send_rows.RECORD_BYTES] = size
         total += size
-        at += _ROW_NUMBERS
+        at += send_rows.ROW_NUMBERS
     return total
 
 
 def _place(chunk: Chunk, physical_offset: int) -> int:
     """Note the places of a chunk's records; where the last one begins."""
     count, places = chunk[1], chunk[5]
-    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
     last = physical_offset
     at = 0
     for index in range(count):
         place = places[index]
-        table[at + _QUEUE_OFFSET] = place.planned_offset
-        table[at + _PHYSICAL_OFFSET] = physical_offset
+        table[at + send_rows.QUEUE_OFFSET] = place.planned_offset
+        table[at + send_rows.PHYSICAL_OFFSET] = physical_offset
         place.planned_offset += 1
         last = physical_offset
-        physical_offset += table[at + _RECORD_BYTES]
-        at += _ROW_NUMBERS
+        physical_offset += table[at + send_rows.RECORD_BYTES]
+        at += send_rows.ROW_NUMBERS
     return last
 
 
@@ -209,45 +195,43 @@ def _lay_out(
     the rows come from the scan, which found them within the buffers.
     """
     buffer, count, texts = chunk[0], chunk[1], chunk[3]
-    table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
+    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
     born_hosts, places = chunk[4], chunk[5]
     view = buffer
     properties = texts
     target = out
     at = 0
     for index in range(count):
-        start = position
-        born_host = born_hosts[index]
-        host_bits = (0x10 if len(born_host) == 20 else 0) | (0x20 if len(store_host) == 20 else 0)
-        body_at = table[at + _BODY_AT]
-        body_end = table[at + _BODY_END]
+        body_at = table[at + send_rows.BODY_AT]
+        body_end = table[at + send_rows.BODY_END]
+        text_at = table[at + send_rows.PROPERTIES_AT]
+        text_end = table[at + send_rows.PROPERTIES_END]
         place = places[index]
         topic = place.topic
-        topic_bytes = len(topic)
-        text_at = table[at + _PROPERTIES_AT]
-        text_end = table[at + _PROPERTIES_END]
-        body_crc = stretch_crc.crc_of(crc32, view, body_at, body_end)
-        raw_bytes.put_i32(target, start + 4, _MAGIC_V1)
-        raw_bytes.put_i32(target, start + 8, body_crc & _CRC_MASK)
-        raw_bytes.put_i32(target, start + 12, table[at + _QUEUE_ID])
-        raw_bytes.put_i32(target, start + 16, table[at + _FLAG])
-        raw_bytes.put_i64(target, start + 20, table[at + _QUEUE_OFFSET])
-        raw_bytes.put_i64(target, start + 28, table[at + _PHYSICAL_OFFSET])
-        raw_bytes.put_i32(target, start + 36, table[at + _SYS_FLAG] & ~0x30 | host_bits)
-        raw_bytes.put_i64(target, start + 40, table[at + _BORN_MS])
-        position = raw_bytes.copy(target, start + 48, born_host, 0, len(born_host))
-        raw_bytes.put_i64(target, position, store_timestamp_ms)
-        position = raw_bytes.copy(target, position + 8, store_host, 0, len(store_host))
-        raw_bytes.put_i32(target, position, table[at + _TIMES])
-        # The place of a half message: a plain send has none.
-        raw_bytes.put_i64(target, position + 4, 0)
-        raw_bytes.put_i32(target, position + 12, body_end - body_at)
-        position = raw_bytes.copy(target, position + 16, view, body_at, body_end)
-        target[position] = topic_bytes
-        position = raw_bytes.copy(target, position + 1, topic, 0, topic_bytes)
-        target[position] = (text_end - text_at) >> 8
-        target[position + 1] = (text_end - text_at) & 0xFF
+        position = record_layout.put_header(
+            target,
+            position,
+            table[at + send_rows.RECORD_BYTES],
+            record_layout.MAGIC_V1,
+            stretch_crc.crc_of(crc32, view, body_at, body_end),
+            table[at + send_rows.QUEUE_ID],
+            table[at + send_rows.FLAG],
+            table[at + send_rows.QUEUE_OFFSET],
+            table[at + send_rows.PHYSICAL_OFFSET],
+            table[at + send_rows.SYS_FLAG],
+            table[at + send_rows.BORN_MS],
+            born_hosts[index],
+            store_timestamp_ms,
+            store_host,
+            table[at + send_rows.TIMES],
+            # The place of a half message: a plain send has none.
+            0,
+            body_end - body_at,
+        )
+        position = raw_bytes.copy(target, position, view, body_at, body_end)
+        target[position] = len(topic)
+        position = raw_bytes.put_text(target, position + 1, topic)
+        raw_bytes.put_i16(target, position, text_end - text_at)
         position = raw_bytes.copy(target, position + 2, properties, text_at, text_end)
-        raw_bytes.put_i32(target, start, position - start)
-        at += _ROW_NUMBERS
+        at += send_rows.ROW_NUMBERS
     return position

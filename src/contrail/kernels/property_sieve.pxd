@@ -1,14 +1,13 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
+
 cdef Py_ssize_t _SLOT_COUNT
 cdef Py_ssize_t _SLOT_BYTES
 cdef Py_ssize_t _KEY_BYTES_MAX
 cdef unsigned char _STAYS
 cdef unsigned char _PASSES
-cdef Py_ssize_t _ROW_BYTES
-cdef long long _MAGIC_V1
-cdef long long _MAGIC_V2
-cdef Py_ssize_t _HEADER_BYTES
 cdef long long _PHYSICAL_OFFSET_MAX
 
 cpdef tuple sift_rows(
@@ -24,37 +23,30 @@ cpdef tuple sift_rows(
 cpdef tuple row_span(bytes rows)
 
 @cython.locals(
-    selected=list, count=cython.longlong, taken_bytes=cython.longlong,
-    walked_bytes=cython.longlong, walked=cython.longlong, row_view="const unsigned char*",
+    view="const unsigned char*", view_bytes=Py_ssize_t, selected=list,
+    count=cython.longlong, taken_bytes=cython.longlong, walked_bytes=cython.longlong, walked=cython.longlong, row_view="const unsigned char*",
     end=Py_ssize_t, at=Py_ssize_t, physical_offset=cython.longlong, size=cython.longlong,
     position=cython.longlong, properties_at=Py_ssize_t, key=bytes, name_count=Py_ssize_t,
     index=Py_ssize_t, places="long long[16]", slot=Py_ssize_t, passes=cython.bint)
 cdef tuple _sift(
-    const unsigned char[::1] view, object data, bytes rows, long long count_max,
+    const unsigned char[::1] window, object data, bytes rows, long long count_max,
     long long bytes_max, long long scanned_bytes_max, bint is_first_free, long long base_offset,
     long long queue_id, bytes topic, long long queue_offset, tuple names, object verdicts,
     unsigned char[::1] memory)
 
-cdef bint _is_place(
-    const unsigned char[::1] view, long long position, long long size, long long base_offset,
-    long long queue_id, long long queue_offset) except -1
-
-@cython.locals(
-    magic=cython.longlong, topic_length_bytes=Py_ssize_t, sys_flag=cython.int, body_at=Py_ssize_t,
-    body_bytes=Py_ssize_t, topic_bytes=Py_ssize_t, topic_at=Py_ssize_t, said_bytes=Py_ssize_t,
-    at=Py_ssize_t, byte=cython.uchar, properties_bytes=Py_ssize_t)
+@cython.locals(at=Py_ssize_t, properties_bytes=Py_ssize_t)
 cdef Py_ssize_t _properties_at(
-    const unsigned char[::1] view, Py_ssize_t position, Py_ssize_t limit, bytes topic) except? -1
+    const unsigned char* view, Py_ssize_t position, Py_ssize_t limit, bytes topic) noexcept
 
 @cython.locals(
     code=Py_ssize_t, index=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
 cdef Py_ssize_t _slot_of(
-    const unsigned char[::1] view, long long* places, Py_ssize_t name_count) except -1
+    const unsigned char* view, long long* places, Py_ssize_t name_count) except -1
 
 @cython.locals(
     key_at=Py_ssize_t, key_end=Py_ssize_t, index=Py_ssize_t, at=Py_ssize_t, end=Py_ssize_t)
 cdef bint _is_remembered(
-    const unsigned char[::1] view, long long* places, Py_ssize_t name_count,
+    const unsigned char* view, long long* places, Py_ssize_t name_count,
     unsigned char[::1] memory, Py_ssize_t slot) except -1
 
 @cython.locals(at=Py_ssize_t, byte=cython.uchar)
@@ -70,16 +62,4 @@ cdef bytes _cut(object data, Py_ssize_t start, Py_ssize_t byte_count)
     found=cython.longlong, name_bytes=Py_ssize_t, index=Py_ssize_t, is_named=cython.bint,
     value_at=Py_ssize_t, letters="const unsigned char*")
 cdef long long _find_value(
-    const unsigned char[::1] view, Py_ssize_t at, Py_ssize_t limit, bytes name) except? -1
-
-@cython.locals(value=cython.longlong)
-cdef long long _row_i32(const unsigned char* rows, Py_ssize_t at) noexcept
-
-@cython.locals(value=cython.longlong)
-cdef long long _row_i64(const unsigned char* rows, Py_ssize_t at) noexcept
-
-@cython.locals(value=cython.longlong)
-cdef long long _read_i32(const unsigned char[::1] view, Py_ssize_t at) except? -1
-
-@cython.locals(value=cython.longlong)
-cdef long long _read_i64(const unsigned char[::1] view, Py_ssize_t at) except? -1
+    const unsigned char* view, Py_ssize_t at, Py_ssize_t limit, bytes name) except? -1

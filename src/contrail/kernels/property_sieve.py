@@ -2,14 +2,15 @@
 
 A record that is only looked at is not decoded: its lengths lead to its properties, and of those
 only the values of a few names are taken. Each value is what ``model.properties`` would decode: the
-last of its name, and none where it is empty. Rows are tabled in ``queue_select``, records in
-``record_build``.
+last of its name, and none where it is empty. Rows and records are tabled in ``record_layout``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
+
+from contrail.kernels import raw_bytes, record_layout
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -30,10 +31,6 @@ _KEY_BYTES_MAX = _SLOT_BYTES - 2
 _STAYS = 1
 _PASSES = 2
 
-_ROW_BYTES = 20
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_HEADER_BYTES = 88
 _PHYSICAL_OFFSET_MAX = 1 << 62
 
 
@@ -98,21 +95,21 @@ def row_span(rows: bytes) -> tuple[int, int]:
     start_min = 0
     end_max = 0
     at = 0
-    while end - at >= _ROW_BYTES:
-        physical_offset = _row_i64(row_view, at)
+    while end - at >= record_layout.QUEUE_ROW_BYTES:
+        physical_offset = raw_bytes.i64(row_view, at)
         if physical_offset < 0 or physical_offset > _PHYSICAL_OFFSET_MAX:
             return (0, 0)
-        physical_end = physical_offset + _row_i32(row_view, at + 8)
+        physical_end = physical_offset + raw_bytes.i32(row_view, at + record_layout.ROW_SIZE_AT)
         if at == 0 or physical_offset < start_min:
             start_min = physical_offset
         if at == 0 or physical_end > end_max:
             end_max = physical_end
-        at += _ROW_BYTES
+        at += record_layout.QUEUE_ROW_BYTES
     return (start_min, end_max)
 
 
 def _sift(
-    view: memoryview,
+    window: memoryview,
     data: ReadableBuffer,
     rows: bytes,
     count_max: int,
@@ -127,7 +124,12 @@ def _sift(
     verdicts: Mapping[bytes, bool],
     memory: bytearray,
 ) -> tuple[list[int], int, int, int]:
-    """``view`` and ``data`` are one buffer: C reads the first, values are cut from the second."""
+    """``window`` and ``data`` are one buffer: C reads the first, values are cut from the second.
+
+    By a bare pointer: ``is_placed`` and ``_properties_at`` found the record within the buffer.
+    """
+    view = raw_bytes.begin(window)
+    view_bytes = len(window)
     selected: list[int] = []
     count = 0
     taken_bytes = 0
@@ -139,9 +141,9 @@ def _sift(
     name_count = len(names)
     places = [0] * 16
     ended = ENDED_ROWS
-    while end - at >= _ROW_BYTES:
-        physical_offset = _row_i64(row_view, at)
-        size = _row_i32(row_view, at + 8)
+    while end - at >= record_layout.QUEUE_ROW_BYTES:
+        physical_offset = raw_bytes.i64(row_view, at)
+        size = raw_bytes.i32(row_view, at + record_layout.ROW_SIZE_AT)
         if count >= count_max:
             ended = ENDED_FULL
             break
@@ -153,7 +155,9 @@ def _sift(
             break
         position = physical_offset - base_offset
         properties_at = -1
-        if _is_place(view, position, size, base_offset, queue_id, queue_offset + walked):
+        if record_layout.is_placed(
+            view, view_bytes, position, size, physical_offset, queue_id, queue_offset + walked
+        ):
             properties_at = _properties_at(view, position, position + size, topic)
         if properties_at < 0:
             ended = ENDED_UNPROVEN
@@ -175,61 +179,19 @@ def _sift(
             count += 1
         walked_bytes += size
         walked += 1
-        at += _ROW_BYTES
+        at += record_layout.QUEUE_ROW_BYTES
     return (selected, walked, walked_bytes, ended)
-
-
-def _is_place(
-    view: memoryview,
-    position: int,
-    size: int,
-    base_offset: int,
-    queue_id: int,
-    queue_offset: int,
-) -> bool:
-    if position < 0 or size < _HEADER_BYTES + 3 or size > len(view) - position:
-        return False
-    if _read_i32(view, position) != size or _read_i32(view, position + 12) != queue_id:
-        return False
-    if _read_i64(view, position + 20) != queue_offset:
-        return False
-    return _read_i64(view, position + 28) == base_offset + position
 
 
 def _properties_at(view: memoryview, position: int, limit: int, topic: bytes) -> int:
     """Where a record's properties begin, or -1 unless it is of ``topic`` and its lengths add up."""
-    magic = _read_i32(view, position + 4)
-    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
+    at = record_layout.topic_end(view, position, limit, topic) + 2
+    if at < 2:
         return -1
-    topic_length_bytes = 1 if magic == _MAGIC_V1 else 2
-    sys_flag = view[position + 39]
-    body_at = position + _HEADER_BYTES
-    if sys_flag & 0x10:
-        body_at += 12
-    if sys_flag & 0x20:
-        body_at += 12
-    if body_at > limit:
+    properties_bytes = limit - at
+    if properties_bytes > record_layout.PROPERTIES_BYTES_MAX:
         return -1
-    body_bytes = _read_i32(view, body_at - 4)
-    topic_bytes = len(topic)
-    topic_at = body_at + body_bytes + topic_length_bytes
-    if body_bytes < 0 or topic_at + topic_bytes + 2 > limit:
-        return -1
-    said_bytes = view[topic_at - 1]
-    if topic_length_bytes == 2:
-        said_bytes += view[topic_at - 2] * 256
-    # The lengths are signed: one byte up to 127, two up to 32,767.
-    if said_bytes != topic_bytes or said_bytes > (127 if topic_length_bytes == 1 else 32767):
-        return -1
-    at = topic_at
-    for byte in topic:
-        if view[at] != byte:
-            return -1
-        at += 1
-    properties_bytes = view[at] * 256 + view[at + 1]
-    if properties_bytes > 32767 or at + 2 + properties_bytes != limit:
-        return -1
-    return at + 2
+    return at if raw_bytes.u16(view, at - 2) == properties_bytes else -1
 
 
 def _slot_of(view: memoryview, places: list[int], name_count: int) -> int:
@@ -314,37 +276,3 @@ def _find_value(view: memoryview, at: int, limit: int, name: bytes) -> int:
             found = value_at << 16 | (at - value_at)
         at += 1
     return found
-
-
-def _row_i32(rows: bytes, at: int) -> int:
-    value = rows[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + rows[at + 1]
-    value = value * 256 + rows[at + 2]
-    return value * 256 + rows[at + 3]
-
-
-def _row_i64(rows: bytes, at: int) -> int:
-    value = _row_i32(rows, at)
-    value = value * 256 + rows[at + 4]
-    value = value * 256 + rows[at + 5]
-    value = value * 256 + rows[at + 6]
-    return value * 256 + rows[at + 7]
-
-
-def _read_i32(view: memoryview, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _read_i64(view: memoryview, at: int) -> int:
-    value = _read_i32(view, at)
-    value = value * 256 + view[at + 4]
-    value = value * 256 + view[at + 5]
-    value = value * 256 + view[at + 6]
-    return value * 256 + view[at + 7]

@@ -1,12 +1,13 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+
 cdef int _A_QUEUE_ID
 cdef int _A_QUEUE_OFFSET
 cdef int _A_COMMIT_OFFSET
 cdef int _AN_OPAQUE
 cdef int _MARKS_END
 cdef Py_ssize_t _DIGITS_MAX
-cdef long long _I32_MAX
 cdef Py_ssize_t _PREFIX_BYTES
 
 @cython.locals(
@@ -15,6 +16,3 @@ cdef Py_ssize_t _PREFIX_BYTES
     number=cython.longlong, queue_id=cython.longlong, queue_offset=cython.longlong,
     commit_offset=cython.longlong, opaque=cython.longlong)
 cpdef tuple match_pull(bytes buffer, Py_ssize_t start, bytes template)
-
-@cython.locals(value=cython.longlong)
-cdef long long _u32(const unsigned char* view, Py_ssize_t at) noexcept

@@ -15,6 +15,8 @@ mark  what stands there
 
 from __future__ import annotations
 
+from contrail.kernels import raw_bytes
+
 QUEUE_ID = 1
 QUEUE_OFFSET = 2
 COMMIT_OFFSET = 3
@@ -26,7 +28,6 @@ _A_COMMIT_OFFSET = COMMIT_OFFSET
 _AN_OPAQUE = OPAQUE
 _MARKS_END = 32
 _DIGITS_MAX = 18
-_I32_MAX = 2147483647
 _PREFIX_BYTES = 8
 
 
@@ -41,9 +42,9 @@ def match_pull(buffer: bytes, start: int, template: bytes) -> tuple[int, int, in
     if start < 0 or available - start < _PREFIX_BYTES:
         return None
     at = start + _PREFIX_BYTES
-    end = start + 4 + _u32(view, start)
+    end = start + 4 + raw_bytes.u32(view, start)
     # A header in JSON has the type 0, which is the first byte of its length; there is no body.
-    if end > available or end - at != _u32(view, start + 4):
+    if end > available or end - at != raw_bytes.u32(view, start + 4):
         return None
     pattern = template
     queue_id = queue_offset = commit_offset = opaque = -1
@@ -76,13 +77,6 @@ def match_pull(buffer: bytes, start: int, template: bytes) -> tuple[int, int, in
             opaque = number
         else:
             return None
-    if at != end or queue_id > _I32_MAX or opaque > _I32_MAX:
+    if at != end or not raw_bytes.is_i32(queue_id) or not raw_bytes.is_i32(opaque):
         return None
     return (end, queue_id, queue_offset, commit_offset, opaque)
-
-
-def _u32(view: bytes, at: int) -> int:
-    value = view[at]
-    value = value << 8 | view[at + 1]
-    value = value << 8 | view[at + 2]
-    return value << 8 | view[at + 3]

@@ -1,11 +1,9 @@
 cimport cython
-cimport contrail.kernels.bare_bytes as raw_bytes
 
-cdef Py_ssize_t _ROW_BYTES
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
+
 cdef Py_ssize_t _SIEVE_BYTES
-cdef long long _MAGIC_V1
-cdef long long _MAGIC_V2
-cdef Py_ssize_t _HEADER_BYTES
 cdef long long _ENOUGH
 cdef Py_ssize_t _AHEAD_BYTES
 
@@ -25,40 +23,25 @@ cpdef Py_ssize_t match_records(
 
 @cython.locals(
     selected=list, count=cython.longlong, total_bytes=cython.longlong, row_index=Py_ssize_t,
-    at=Py_ssize_t, size=cython.longlong)
+    at=Py_ssize_t, size=cython.longlong, view="const unsigned char*", tag_code=cython.longlong)
 cdef tuple _select(
     const unsigned char[::1] rows, Py_ssize_t start, Py_ssize_t end, long long count_max,
     long long bytes_max, object tag_codes, bytearray sieve)
 
-@cython.locals(index=Py_ssize_t, position=cython.longlong, size=cython.longlong)
+@cython.locals(
+    view="const unsigned char*", view_bytes=Py_ssize_t, index=Py_ssize_t,
+    position=cython.longlong, size=cython.longlong)
 cdef Py_ssize_t _match(
-    const unsigned char[::1] view, list position_and_sizes, long long base_offset,
+    const unsigned char[::1] buffer, list position_and_sizes, long long base_offset,
     long long queue_id, bytes topic, list queue_offsets) except? -1
 
 cdef tuple _cut(long long count, long long start, long long total_bytes)
-
-cdef bint _has_place(
-    const unsigned char[::1] view, long long position, long long size,
-    long long base_offset) except -1
-
-@cython.locals(
-    sys_flag=cython.int, body_at=Py_ssize_t, body_bytes=Py_ssize_t, topic_length_bytes=Py_ssize_t,
-    topic_at=Py_ssize_t, topic_bytes=Py_ssize_t, at=Py_ssize_t, byte=cython.uchar)
-cdef bint _has_topic(
-    const unsigned char[::1] view, Py_ssize_t position, Py_ssize_t limit, bytes topic) except -1
-
-# A view is handed over as a structure of 200 bytes: in line that costs nothing.
-@cython.locals(value=cython.longlong)
-cdef inline long long _read_i32(const unsigned char[::1] view, Py_ssize_t at) except? -1
-
-@cython.locals(value=cython.longlong)
-cdef inline long long _read_i64(const unsigned char[::1] view, Py_ssize_t at) except? -1
 
 @cython.locals(
     row_view="const unsigned char*", end=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
     total_bytes=cython.longlong, start=cython.longlong, physical_offset=cython.longlong,
     size=cython.longlong, position=cython.longlong, bare="const unsigned char*",
-    topic_at=cython.longlong, ahead=Py_ssize_t)
+    topic_at=Py_ssize_t, topic_end=Py_ssize_t, buffer_bytes=Py_ssize_t, ahead=Py_ssize_t)
 cpdef tuple match_run(
     const unsigned char[::1] buffer, bytes rows, Py_ssize_t first_row_at, long long count_max,
     long long bytes_max, long long base_offset, long long physical_start, long long physical_end,
@@ -68,14 +51,8 @@ cpdef tuple match_run(
     row_view="const unsigned char*", end=Py_ssize_t, at=Py_ssize_t, count=cython.longlong,
     total_bytes=cython.longlong, reached=cython.longlong, physical_offset=cython.longlong,
     size=cython.longlong, position=cython.longlong, bare="const unsigned char*",
-    gathered=bytearray, target="unsigned char*", to=Py_ssize_t)
+    buffer_bytes=Py_ssize_t, gathered=bytearray, target="unsigned char*", to=Py_ssize_t)
 cpdef tuple gather_run(
     const unsigned char[::1] buffer, bytes rows, Py_ssize_t first_row_at, long long count_max,
     long long bytes_max, long long base_offset, long long physical_start, long long physical_end,
     long long queue_id, bytes topic, long long queue_offset)
-
-@cython.locals(value=cython.longlong)
-cdef long long _row_i32(const unsigned char* rows, Py_ssize_t at) noexcept
-
-@cython.locals(value=cython.longlong)
-cdef long long _row_i64(const unsigned char* rows, Py_ssize_t at) noexcept

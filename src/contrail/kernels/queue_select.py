@@ -1,31 +1,22 @@
 """Choose consume queue rows for a pull, merge their records into ranges, and check what they name.
 
-    place  bytes  consume queue row (20 bytes), all integers big-endian and signed
-    0      8      physicalOffset
-    8      4      size of the record
-    12     8      tagsCode; filters compare its low 32 bits
-
-The record's layout is tabled in ``record_build``.
+Rows and records are tabled in ``record_layout``; filters compare the low 32 bits of a tagsCode.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels import raw_bytes
+from contrail.kernels import raw_bytes, record_layout
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-_ROW_BYTES = 20
 _SIEVE_BYTES = 1024
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_HEADER_BYTES = 88
 # A stretch that ends early is taken all the same if it is as long as an answer usually is.
 _ENOUGH = 32
 # How many rows ahead of the one that is compared records are asked for.
-_AHEAD_BYTES = 6 * _ROW_BYTES
+_AHEAD_BYTES = 6 * record_layout.QUEUE_ROW_BYTES
 
 
 def select_rows(
@@ -134,20 +125,21 @@ def match_run(
     if at < 0 or len(buffer) == 0:
         return (0, 0, 0)
     bare = raw_bytes.begin(buffer)
+    buffer_bytes = len(buffer)
     topic_at = 0
     ahead = at
-    while end - at >= _ROW_BYTES and (count == 0 or count < count_max):
+    while end - at >= record_layout.QUEUE_ROW_BYTES and (count == 0 or count < count_max):
         # Records come from memory one after the other, unless they are asked for ahead of time:
         # the head of each, and its topic where the last one had it.
-        while end - ahead >= _ROW_BYTES and ahead - at <= _AHEAD_BYTES:
-            position = _row_i64(row_view, ahead) - base_offset
-            if 0 <= position < len(buffer):
+        while end - ahead >= record_layout.QUEUE_ROW_BYTES and ahead - at <= _AHEAD_BYTES:
+            position = raw_bytes.i64(row_view, ahead) - base_offset
+            if 0 <= position < buffer_bytes:
                 raw_bytes.expect(bare, position)
                 raw_bytes.expect(bare, position + 64)
                 raw_bytes.expect(bare, position + topic_at)
-            ahead += _ROW_BYTES
-        physical_offset = _row_i64(row_view, at)
-        size = _row_i32(row_view, at + 8)
+            ahead += record_layout.QUEUE_ROW_BYTES
+        physical_offset = raw_bytes.i64(row_view, at)
+        size = raw_bytes.i32(row_view, at + record_layout.ROW_SIZE_AT)
         if count > 0 and total_bytes + size > bytes_max:
             return (count, start, total_bytes)
         if count == 0:
@@ -157,18 +149,17 @@ def match_run(
         if physical_offset < physical_start or size > physical_end - physical_offset:
             return _cut(count, start, total_bytes)
         position = physical_offset - base_offset
-        if not _has_place(buffer, position, size, base_offset):
+        if not record_layout.is_placed(
+            bare, buffer_bytes, position, size, physical_offset, queue_id, queue_offset + count
+        ):
             return _cut(count, start, total_bytes)
-        if _read_i32(buffer, position + 12) != queue_id:
+        topic_end = record_layout.topic_end(bare, position, position + size, topic)
+        if topic_end < 0:
             return _cut(count, start, total_bytes)
-        if _read_i64(buffer, position + 20) != queue_offset + count:
-            return _cut(count, start, total_bytes)
-        if not _has_topic(buffer, position, position + size, topic):
-            return _cut(count, start, total_bytes)
-        topic_at = _HEADER_BYTES + _read_i32(buffer, position + _HEADER_BYTES - 4)
+        topic_at = topic_end - len(topic) - position
         total_bytes += size
         count += 1
-        at += _ROW_BYTES
+        at += record_layout.QUEUE_ROW_BYTES
     return (count, start, total_bytes)
 
 
@@ -199,26 +190,25 @@ def gather_run(
     if at < 0 or len(buffer) == 0:
         return None
     bare = raw_bytes.begin(buffer)
-    while end - at >= _ROW_BYTES and (count == 0 or count < count_max):
-        physical_offset = _row_i64(row_view, at)
-        size = _row_i32(row_view, at + 8)
+    buffer_bytes = len(buffer)
+    while end - at >= record_layout.QUEUE_ROW_BYTES and (count == 0 or count < count_max):
+        physical_offset = raw_bytes.i64(row_view, at)
+        size = raw_bytes.i32(row_view, at + record_layout.ROW_SIZE_AT)
         if count > 0 and total_bytes + size > bytes_max:
             break
         if physical_offset < reached or size > physical_end - physical_offset:
             return None
         position = physical_offset - base_offset
-        if not _has_place(buffer, position, size, base_offset):
+        if not record_layout.is_placed(
+            bare, buffer_bytes, position, size, physical_offset, queue_id, queue_offset + count
+        ):
             return None
-        if _read_i32(buffer, position + 12) != queue_id:
-            return None
-        if _read_i64(buffer, position + 20) != queue_offset + count:
-            return None
-        if not _has_topic(buffer, position, position + size, topic):
+        if record_layout.topic_end(bare, position, position + size, topic) < 0:
             return None
         reached = physical_offset + size
         total_bytes += size
         count += 1
-        at += _ROW_BYTES
+        at += record_layout.QUEUE_ROW_BYTES
     if count == 0:
         return None
     gathered = raw_bytes.blank(total_bytes)
@@ -226,9 +216,10 @@ def gather_run(
     to = 0
     at = first_row_at
     for _ in range(count):
-        position = _row_i64(row_view, at) - base_offset
-        to = raw_bytes.copy(target, to, bare, position, position + _row_i32(row_view, at + 8))
-        at += _ROW_BYTES
+        position = raw_bytes.i64(row_view, at) - base_offset
+        size = raw_bytes.i32(row_view, at + record_layout.ROW_SIZE_AT)
+        to = raw_bytes.copy(target, to, bare, position, position + size)
+        at += record_layout.QUEUE_ROW_BYTES
     return (count, reached, gathered)
 
 
@@ -237,23 +228,6 @@ def _cut(count: int, start: int, total_bytes: int) -> tuple[int, int, int]:
     if count < _ENOUGH:
         return (0, 0, 0)
     return (count, start, total_bytes)
-
-
-def _row_i32(rows: bytes, at: int) -> int:
-    value = rows[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + rows[at + 1]
-    value = value * 256 + rows[at + 2]
-    return value * 256 + rows[at + 3]
-
-
-def _row_i64(rows: bytes, at: int) -> int:
-    value = _row_i32(rows, at)
-    value = value * 256 + rows[at + 4]
-    value = value * 256 + rows[at + 5]
-    value = value * 256 + rows[at + 6]
-    return value * 256 + rows[at + 7]
 
 
 def _select(
@@ -266,102 +240,53 @@ def _select(
     sieve: bytearray,
 ) -> tuple[list[int], int, int]:
     """The sieve turns most rows away without a Python integer; the set has the last word."""
+    view = raw_bytes.begin(rows)
     selected: list[int] = []
     count = 0
     total_bytes = 0
     row_index = 0
     at = start
-    while end - at >= _ROW_BYTES:
+    while end - at >= record_layout.QUEUE_ROW_BYTES:
         if count > 0 and count >= count_max:
             break
-        if sieve[rows[at + 18] % 4 * 256 + rows[at + 19]] and (
-            tag_codes is None or _read_i32(rows, at + 16) in tag_codes
-        ):
-            size = _read_i32(rows, at + 8)
+        tag_code = raw_bytes.i32(view, at + record_layout.ROW_TAGS_AT + 4)
+        if sieve[tag_code & (_SIEVE_BYTES - 1)] and (tag_codes is None or tag_code in tag_codes):
+            size = raw_bytes.i32(view, at + record_layout.ROW_SIZE_AT)
             if count > 0 and total_bytes + size > bytes_max:
                 break
-            selected.append(_read_i64(rows, at))
+            selected.append(raw_bytes.i64(view, at))
             selected.append(size)
             selected.append(row_index)
             total_bytes += size
             count += 1
         row_index += 1
-        at += _ROW_BYTES
+        at += record_layout.QUEUE_ROW_BYTES
     return (selected, row_index, total_bytes)
 
 
 def _match(
-    view: memoryview,
+    buffer: memoryview,
     position_and_sizes: list[int],
     base_offset: int,
     queue_id: int,
     topic: bytes,
     queue_offsets: list[int],
 ) -> int:
+    view = raw_bytes.begin(buffer)
+    view_bytes = len(buffer)
     for index in range(len(queue_offsets)):
         position = position_and_sizes[2 * index]
         size = position_and_sizes[2 * index + 1]
-        if not _has_place(view, position, size, base_offset):
+        if not record_layout.is_placed(
+            view,
+            view_bytes,
+            position,
+            size,
+            base_offset + position,
+            queue_id,
+            queue_offsets[index],
+        ):
             return index
-        if _read_i32(view, position + 12) != queue_id:
-            return index
-        if _read_i64(view, position + 20) != queue_offsets[index]:
-            return index
-        if not _has_topic(view, position, position + size, topic):
+        if record_layout.topic_end(view, position, position + size, topic) < 0:
             return index
     return -1
-
-
-def _has_place(view: memoryview, position: int, size: int, base_offset: int) -> bool:
-    if position < 0 or size < _HEADER_BYTES + 3 or size > len(view) - position:
-        return False
-    magic = _read_i32(view, position + 4)
-    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
-        return False
-    if _read_i32(view, position) != size:
-        return False
-    return _read_i64(view, position + 28) == base_offset + position
-
-
-def _has_topic(view: memoryview, position: int, limit: int, topic: bytes) -> bool:
-    sys_flag = view[position + 39]
-    body_at = position + _HEADER_BYTES
-    if sys_flag & 0x10:
-        body_at += 12
-    if sys_flag & 0x20:
-        body_at += 12
-    if body_at > limit:
-        return False
-    body_bytes = _read_i32(view, body_at - 4)
-    topic_length_bytes = 1 if _read_i32(view, position + 4) == _MAGIC_V1 else 2
-    topic_at = body_at + body_bytes + topic_length_bytes
-    if body_bytes < 0 or topic_at + len(topic) + 2 > limit:
-        return False
-    topic_bytes = view[topic_at - 1]
-    if topic_length_bytes == 2:
-        topic_bytes += view[topic_at - 2] * 256
-    if topic_bytes != len(topic):
-        return False
-    at = topic_at
-    for byte in topic:
-        if view[at] != byte:
-            return False
-        at += 1
-    return True
-
-
-def _read_i32(view: memoryview, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _read_i64(view: memoryview, at: int) -> int:
-    value = _read_i32(view, at)
-    value = value * 256 + view[at + 4]
-    value = value * 256 + view[at + 5]
-    value = value * 256 + view[at + 6]
-    return value * 256 + view[at + 7]

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from array import array
 
-_HEX_DIGITS = 16
-
 
 def blank(size: int) -> bytearray:
     """Room for ``size`` bytes, all of which the caller will write: in C they are not even 0."""
@@ -46,7 +44,7 @@ def cut(target: bytearray, size: int) -> None:
 
 
 def begin(view: memoryview) -> memoryview:
-    """A view of at least one byte, to read from without more checks."""
+    """The bytes of a view, to read from without more checks."""
     return view
 
 
@@ -84,6 +82,11 @@ def stands(source: bytes | bytearray | memoryview, at: int, text: bytes) -> bool
     return source[at : at + len(text)] == text
 
 
+def spells(source: bytes | bytearray | memoryview, at: int, end: int, text: bytes) -> bool:
+    """Whether ``source[at:end]`` is ``text``."""
+    return end - at == len(text) and stands(source, at, text)
+
+
 def same(source: bytes, at: int, other: int, size: int) -> bool:
     """Whether the ``size`` bytes at both places are the same ones."""
     return source[at : at + size] == source[other : other + size]
@@ -96,8 +99,13 @@ def place_of(source: bytes | bytearray | memoryview, at: int, end: int, byte: in
     return at
 
 
-def u32(source: bytes, at: int) -> int:
-    """The unsigned number of 32 bits there."""
+def u16(source: bytes | bytearray | memoryview, at: int) -> int:
+    """The unsigned number of 16 bits there, the highest byte first."""
+    return source[at] << 8 | source[at + 1]
+
+
+def u32(source: bytes | bytearray | memoryview, at: int) -> int:
+    """The unsigned number of 32 bits, as ``u16``."""
     return source[at] << 24 | source[at + 1] << 16 | source[at + 2] << 8 | source[at + 3]
 
 
@@ -109,6 +117,17 @@ def i32(source: bytes | bytearray | memoryview, at: int) -> int:
 def i64(source: bytes | bytearray | memoryview, at: int) -> int:
     """The number of 64 bits, as ``i32``."""
     return int.from_bytes(source[at : at + 8], "big", signed=True)
+
+
+def is_i32(value: int) -> bool:
+    """Whether a number fits 32 bits with a sign."""
+    return -0x80000000 <= value <= 0x7FFFFFFF
+
+
+def put_i16(target: bytearray, at: int, value: int) -> None:
+    """Write the lowest 16 bits, the highest byte first."""
+    target[at] = value >> 8 & 0xFF
+    target[at + 1] = value & 0xFF
 
 
 def put_i32(target: bytearray, at: int, value: int) -> None:

@@ -1,26 +1,15 @@
 cimport cython
 
-cdef long long _MAGIC_V1
-cdef long long _MAGIC_V2
-cdef Py_ssize_t _HEADER_BYTES
-cdef Py_ssize_t _HEADER_BYTES_MAX
-cdef long long _TRANSACTION_MASK
-cdef long long _PREPARED
-cdef long long _ROLLED_BACK
-cdef Py_ssize_t _TOPIC_BYTES_MAX
-cdef Py_ssize_t _LONG_TOPIC_BYTES_MAX
-cdef Py_ssize_t _PROPERTIES_BYTES_MAX
-cdef long long _CRC_MASK
-cdef Py_ssize_t _CRC_PROPERTY_BYTES
-cdef bytes _CRC_NAME
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_layout as record_layout
+
 cdef bytes _CRC_TEMPLATE
-cdef long long _I32_MAX
 cdef long long _I64_MAX
 cdef list _BYTES
 
 @cython.locals(
     sizes=list, fields=tuple, topic=bytes, body=bytes, properties=bytes, born_host=bytes,
-    properties_bytes=Py_ssize_t, store_extra=Py_ssize_t)
+    properties_bytes=Py_ssize_t)
 cpdef list measure_run(
     object drafts, Py_ssize_t body_bytes_max, bint record_crc, Py_ssize_t store_host_bytes)
 
@@ -32,38 +21,35 @@ cpdef list build_run(
     bytes store_host, bint record_crc)
 
 @cython.locals(
-    store_extra=Py_ssize_t, parts=list, queue_offsets=list, physical_offsets=list,
+    parts=list, queue_offsets=list, physical_offsets=list,
     planned=dict, new_queues=list, header=bytearray, topic_before=bytes, topic_text=bytes,
     properties_bytes_before=Py_ssize_t, position=cython.longlong, fields=tuple, topic=bytes,
     body=bytes, properties=bytes, born_host=bytes, properties_bytes=Py_ssize_t, size=Py_ssize_t,
-    queue_offset=cython.longlong, transaction=cython.longlong, key=tuple)
+    queue_offset=cython.longlong, key=tuple)
 cpdef object build_fitting_run(
     object drafts, dict next_offsets, long long physical_end, long long room_bytes,
     long long weight, long long store_timestamp_ms, bytes store_host, Py_ssize_t body_bytes_max,
     bint record_crc)
 
 @cython.locals(
-    view="unsigned char*", header_bytes=Py_ssize_t, body_bytes=Py_ssize_t,
-    topic_length_bytes=Py_ssize_t, size=Py_ssize_t, at=Py_ssize_t, body_crc=cython.longlong,
-    record_crc32=cython.longlong, head=bytes)
+    view="unsigned char*", header_bytes=Py_ssize_t, body_bytes=Py_ssize_t, is_long=bint,
+    size=Py_ssize_t, body_crc=cython.longlong, record_crc32=cython.longlong, head=bytes)
 cdef Py_ssize_t _lay_out(
     list parts, bytearray header, bytes topic_text, long long queue_id, bytes body,
     bytes properties, long long flag, long long sys_flag, long long born, bytes born_host,
     long long times, long long prepared, long long queue_offset, long long physical_offset,
     long long store_timestamp_ms, bytes store_host, bint record_crc) except -1
 
-@cython.locals(
-    topic_bytes=Py_ssize_t, header_bytes=Py_ssize_t, topic_length_bytes=Py_ssize_t)
+@cython.locals(topic_bytes=Py_ssize_t, without=Py_ssize_t)
 cdef Py_ssize_t _size_of(
     bytes topic, Py_ssize_t body_bytes, Py_ssize_t properties_bytes, Py_ssize_t born_host_bytes,
-    Py_ssize_t store_extra, Py_ssize_t body_bytes_max) except -1
+    Py_ssize_t store_host_bytes, Py_ssize_t body_bytes_max) except -1
 
 @cython.locals(numbers_fit=bint)
 cdef int _check_numbers(
     object queue_id, object flag, object sys_flag, object times, object born,
     object prepared) except -1
 
-@cython.locals(at=Py_ssize_t)
 cdef bytes _kept(bytes properties, bint record_crc)
 
 cdef Py_ssize_t _crc_bytes(bint record_crc) noexcept
@@ -76,12 +62,7 @@ cdef bint _numbers_fit(
     long long queue_id, long long flag, long long sys_flag, long long times, long long born,
     long long prepared) except? 0
 
-cdef bint _is_i32(long long value) noexcept
-
-cdef Py_ssize_t _host_extra(Py_ssize_t host_bytes) except -1
-
-cdef long long _with_host_bits(
-    long long sys_flag, Py_ssize_t born_host_bytes, Py_ssize_t store_host_bytes) noexcept
+cdef int _check_host(Py_ssize_t host_bytes) except -1
 
 cdef bytes _without_crc(bytes properties)
 
@@ -93,10 +74,3 @@ cdef bytes _crc_property(long long crc)
 cdef bytes _length_prefix(Py_ssize_t topic_bytes)
 
 cdef bytes _i16(Py_ssize_t value)
-
-@cython.locals(byte=cython.uchar)
-cdef Py_ssize_t _put_host(unsigned char* target, Py_ssize_t at, bytes host) except -1
-
-cdef int _put_i32(unsigned char* target, Py_ssize_t at, long long value) except -1
-
-cdef int _put_i64(unsigned char* target, Py_ssize_t at, long long value) except -1

@@ -1,34 +1,4 @@
-"""Lay out a run of messages as commit log records.
-
-A record, all integers big-endian and signed; each IPv6 host before a field moves it by 12:
-
-    place  bytes   field
-    0      4       totalSize, the whole record
-    4      4       magic: V1 0xDAA320A7, V2 0xDAA320AB (topics over 127 bytes)
-    8      4       bodyCRC: CRC-32 of the body & 0x7FFFFFFF
-    12     4       queueId
-    16     4       flag
-    20     8       queueOffset
-    28     8       physicalOffset, the record's own place in the log
-    36     4       sysFlag; 0x10 = bornHost is IPv6, 0x20 = storeHost is IPv6
-    40     8       bornTimestamp
-    48     8 | 20  bornHost: address (4 | 16), port (4)
-    56     8       storeTimestamp
-    64     8 | 20  storeHost
-    72     4       reconsumeTimes
-    76     8       preparedTransactionOffset
-    84     4 + n   bodyLength, body
-           1 | 2   topicLength: one byte in V1, two in V2
-           n       topic
-           2 + n   propertiesLength, properties
-
-With the record CRC switched on the properties end with 20 bytes more:
-
-    9      ``__CRC32#`` and 0x01
-    10     CRC-32 & 0x7FFFFFFF of the record without these 20 bytes, as decimal digits, the least
-           significant first, filled up with ``0``
-    1      0x02
-"""
+"""Lay out a run of messages as commit log records (see ``record_layout``)."""
 
 from __future__ import annotations
 
@@ -42,12 +12,9 @@ from contrail.errors import (
     TopicMissing,
     TopicTooLong,
 )
-
-try:
-    # Three to five times faster than zlib's on 1 KB; an optional extra.
-    from isal.isal_zlib import crc32
-except ImportError:
-    from zlib import crc32
+from contrail.kernels import raw_bytes, record_layout
+from contrail.kernels.record_layout import CRC_NAME
+from contrail.kernels.stretch_crc import crc32
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,24 +31,7 @@ if TYPE_CHECKING:
         list[tuple[bytes, int]],
     ]
 
-__all__ = ["build_fitting_run", "build_run", "crc32", "measure_run"]
-
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-# Fields 1 to 14 and the body length with two IPv4 hosts: what precedes the body.
-_HEADER_BYTES = 88
-_HEADER_BYTES_MAX = 112
-_TRANSACTION_MASK = 0xC
-_PREPARED = 0x4
-_ROLLED_BACK = 0xC
-_TOPIC_BYTES_MAX = 127
-_LONG_TOPIC_BYTES_MAX = 255
-_PROPERTIES_BYTES_MAX = 32767
-_CRC_MASK = 0x7FFFFFFF
-_CRC_PROPERTY_BYTES = 20
-_CRC_NAME = b"__CRC32#\x01"
-_CRC_TEMPLATE = _CRC_NAME + b"0000000000\x02"
-_I32_MAX = 0x7FFFFFFF
+_CRC_TEMPLATE = CRC_NAME + b"0000000000\x02"
 _I64_MAX = 0x7FFFFFFFFFFFFFFF
 
 
@@ -93,7 +43,7 @@ def measure_run(
     Raises:
         MessageIllegal: the first draft that cannot be stored; its subclass says which limit.
     """
-    store_extra = _host_extra(store_host_bytes)
+    _check_host(store_host_bytes)
     sizes = []
     for draft in drafts:
         # A slice of a named tuple is a plain tuple, which C takes apart without an iterator.
@@ -103,7 +53,12 @@ def measure_run(
         properties_bytes = len(_kept(properties, record_crc)) + _crc_bytes(record_crc)
         sizes.append(
             _size_of(
-                topic, len(body), properties_bytes, len(born_host), store_extra, body_bytes_max
+                topic,
+                len(body),
+                properties_bytes,
+                len(born_host),
+                store_host_bytes,
+                body_bytes_max,
             )
         )
     return sizes
@@ -123,13 +78,15 @@ def build_run(
     """
     if len(queue_offsets) != len(drafts):
         raise ValueError(f"{len(drafts)} drafts need as many queue offsets, {len(queue_offsets)}")
+    _check_host(len(store_host))
     parts: list[bytes] = []
-    header = bytearray(_HEADER_BYTES_MAX)
+    header = bytearray(record_layout.HEADER_BYTES_MAX)
     index = 0
     for draft in drafts:
         # A slice of a named tuple is a plain tuple, which C takes apart without an iterator.
         fields = draft[:]
         topic, queue_id, body, properties, flag, sys_flag, born, born_host, times, prepared = fields
+        _check_host(len(born_host))
         properties = _kept(properties, record_crc)
         physical_offset += _lay_out(
             parts,
@@ -174,13 +131,13 @@ def build_fitting_run(
     Raises:
         MessageIllegal: the first draft that cannot be stored; its subclass says which limit.
     """
-    store_extra = _host_extra(len(store_host))
+    _check_host(len(store_host))
     parts: list[bytes] = []
     queue_offsets: list[int] = []
     physical_offsets: list[int] = []
     planned: dict[tuple[bytes, int], int] = {}
     new_queues: list[tuple[bytes, int]] = []
-    header = bytearray(_HEADER_BYTES_MAX)
+    header = bytearray(record_layout.HEADER_BYTES_MAX)
     topic_before: bytes | None = None
     topic_text = b""
     properties_bytes_before = -1
@@ -193,13 +150,12 @@ def build_fitting_run(
         properties = _kept(properties, record_crc)
         properties_bytes = len(properties) + _crc_bytes(record_crc)
         size = _size_of(
-            topic, len(body), properties_bytes, len(born_host), store_extra, body_bytes_max
+            topic, len(body), properties_bytes, len(born_host), len(store_host), body_bytes_max
         )
         if position + size > physical_end + room_bytes:
             return None
         queue_offset = 0
-        transaction = sys_flag & _TRANSACTION_MASK
-        if transaction != _PREPARED and transaction != _ROLLED_BACK:
+        if record_layout.takes_queue_offset(sys_flag):
             key = (topic, queue_id)
             known = planned.get(key)
             if known is None:
@@ -259,31 +215,36 @@ def _lay_out(
 ) -> int:
     """Add one record's parts and return its size. ``topic_text`` is field 16 and a length.
 
-    C writes to the header through a bare pointer: it is always ``_HEADER_BYTES_MAX`` long, and the
-    hosts, the only variable parts, were measured.
+    C writes to the header through a bare pointer: it is always ``HEADER_BYTES_MAX`` long, and the
+    hosts, the only variable parts, were checked.
     """
     view = header
-    header_bytes = _HEADER_BYTES + _host_extra(len(born_host)) + _host_extra(len(store_host))
     body_bytes = len(body)
-    topic_length_bytes = len(topic_text) - 2
-    size = header_bytes + body_bytes + len(topic_text) + len(properties) + _crc_bytes(record_crc)
-    _put_i32(view, 0, size)
+    size = record_layout.BODY_AT - 2 * record_layout.IPV4_HOST_BYTES
+    size += len(born_host) + len(store_host) + body_bytes + len(topic_text)
+    size += len(properties) + _crc_bytes(record_crc)
     # One byte of length and at most 127 of topic; anything longer has two bytes of length.
-    _put_i32(view, 4, _MAGIC_V2 if topic_length_bytes > _TOPIC_BYTES_MAX + 1 else _MAGIC_V1)
+    is_long = len(topic_text) - 2 > record_layout.TOPIC_BYTES_MAX + 1
     body_crc = crc32(body)
-    _put_i32(view, 8, body_crc & _CRC_MASK)
-    _put_i32(view, 12, queue_id)
-    _put_i32(view, 16, flag)
-    _put_i64(view, 20, queue_offset)
-    _put_i64(view, 28, physical_offset)
-    _put_i32(view, 36, _with_host_bits(sys_flag, len(born_host), len(store_host)))
-    _put_i64(view, 40, born)
-    at = _put_host(view, 48, born_host)
-    _put_i64(view, at, store_timestamp_ms)
-    at = _put_host(view, at + 8, store_host)
-    _put_i32(view, at, times)
-    _put_i64(view, at + 4, prepared)
-    _put_i32(view, at + 12, body_bytes)
+    header_bytes = record_layout.put_header(
+        view,
+        0,
+        size,
+        record_layout.MAGIC_V2 if is_long else record_layout.MAGIC_V1,
+        body_crc,
+        queue_id,
+        flag,
+        queue_offset,
+        physical_offset,
+        sys_flag,
+        born,
+        born_host,
+        store_timestamp_ms,
+        store_host,
+        times,
+        prepared,
+        body_bytes,
+    )
     head = view[:header_bytes]
     # In C a slice of the pointer is bytes; interpreted it is a bytearray, which joins as well.
     parts.append(head)  # type: ignore[arg-type]
@@ -292,7 +253,7 @@ def _lay_out(
     parts.append(properties)
     if record_crc:
         record_crc32 = crc32(properties, crc32(topic_text, crc32(body, crc32(head))))
-        parts.append(_crc_property(record_crc32 & _CRC_MASK))
+        parts.append(_crc_property(record_crc32 & record_layout.CRC_MASK))
     return size
 
 
@@ -301,25 +262,25 @@ def _size_of(
     body_bytes: int,
     properties_bytes: int,
     born_host_bytes: int,
-    store_extra: int,
+    store_host_bytes: int,
     body_bytes_max: int,
 ) -> int:
     """The record's size, or the error that names the limit it breaks."""
     topic_bytes = len(topic)
-    if topic_bytes > _TOPIC_BYTES_MAX or topic_bytes == 0:
+    if topic_bytes > record_layout.TOPIC_BYTES_MAX or topic_bytes == 0:
         _check_topic(topic)
     if body_bytes > body_bytes_max:
         raise BodyTooLarge(
             f"the body has {body_bytes} bytes; send at most maxMessageSize = {body_bytes_max}"
         )
-    if properties_bytes > _PROPERTIES_BYTES_MAX:
+    if properties_bytes > record_layout.PROPERTIES_BYTES_MAX:
         raise PropertiesTooLarge(
             f"the encoded properties need {properties_bytes} bytes; "
-            f"send at most {_PROPERTIES_BYTES_MAX}"
+            f"send at most {record_layout.PROPERTIES_BYTES_MAX}"
         )
-    header_bytes = _HEADER_BYTES + _host_extra(born_host_bytes) + store_extra
-    topic_length_bytes = 2 if topic_bytes > _TOPIC_BYTES_MAX else 1
-    return header_bytes + body_bytes + topic_length_bytes + topic_bytes + 2 + properties_bytes
+    _check_host(born_host_bytes)
+    without = record_layout.bytes_without(born_host_bytes, store_host_bytes, topic_bytes)
+    return without + body_bytes + properties_bytes
 
 
 def _check_numbers(
@@ -342,14 +303,13 @@ def _kept(properties: bytes, record_crc: bool) -> bytes:
     if record_crc:
         return _closed(_without_crc(properties))
     # Without a record CRC of ours only a forged one at the very end could be taken for one.
-    at = len(properties) - _CRC_PROPERTY_BYTES
-    if at >= 0 and properties[at] == 95 and properties[at + 1] == 95:
+    if record_layout.may_end_with_crc(properties, 0, len(properties)):
         return _without_crc(properties)
     return properties
 
 
 def _crc_bytes(record_crc: bool) -> int:
-    return _CRC_PROPERTY_BYTES if record_crc else 0
+    return record_layout.CRC_PROPERTY_BYTES if record_crc else 0
 
 
 def _topic_text(topic: bytes, properties_bytes: int) -> bytes:
@@ -361,7 +321,9 @@ def _check_topic(topic: bytes) -> None:
     if not topic:
         raise TopicMissing("the message names no topic; give it one")
     is_long_allowed = topic.startswith((b"%RETRY%", b"%DLQ%"))
-    bytes_max = _LONG_TOPIC_BYTES_MAX if is_long_allowed else _TOPIC_BYTES_MAX
+    bytes_max = record_layout.TOPIC_BYTES_MAX
+    if is_long_allowed:
+        bytes_max = record_layout.LONG_TOPIC_BYTES_MAX
     if len(topic) > bytes_max:
         raise TopicTooLong(
             f"topic {topic[:40]!r}... has {len(topic)} bytes; name it with at most {bytes_max}"
@@ -372,43 +334,28 @@ def _numbers_fit(
     queue_id: int, flag: int, sys_flag: int, times: int, born: int, prepared: int
 ) -> bool:
     return (
-        _is_i32(queue_id)
-        and _is_i32(flag)
-        and _is_i32(sys_flag)
-        and _is_i32(times)
+        raw_bytes.is_i32(queue_id)
+        and raw_bytes.is_i32(flag)
+        and raw_bytes.is_i32(sys_flag)
+        and raw_bytes.is_i32(times)
         and -_I64_MAX - 1 <= born <= _I64_MAX
         and -_I64_MAX - 1 <= prepared <= _I64_MAX
     )
 
 
-def _is_i32(value: int) -> bool:
-    return -_I32_MAX - 1 <= value <= _I32_MAX
-
-
-def _host_extra(host_bytes: int) -> int:
-    """How many bytes more than an IPv4 host this one takes."""
-    if host_bytes != 8 and host_bytes != 20:
+def _check_host(host_bytes: int) -> None:
+    if not record_layout.is_host(host_bytes):
         raise HostIllegal(
             f"a packed host has {host_bytes} bytes; use 8 (IPv4 and port) or 20 (IPv6 and port)"
         )
-    return host_bytes - 8
-
-
-def _with_host_bits(sys_flag: int, born_host_bytes: int, store_host_bytes: int) -> int:
-    sys_flag &= ~0x30
-    if born_host_bytes == 20:
-        sys_flag |= 0x10
-    if store_host_bytes == 20:
-        sys_flag |= 0x20
-    return sys_flag
 
 
 def _without_crc(properties: bytes) -> bytes:
     """Nobody but the store vouches for a record: a sender's own record CRC is dropped."""
-    if _CRC_NAME not in properties:
+    if CRC_NAME not in properties:
         return properties
     pairs = properties.split(b"\x02")
-    return b"\x02".join([pair for pair in pairs if not pair.startswith(_CRC_NAME)])
+    return b"\x02".join([pair for pair in pairs if not pair.startswith(CRC_NAME)])
 
 
 def _closed(properties: bytes) -> bytes:
@@ -420,39 +367,20 @@ def _closed(properties: bytes) -> bytes:
 
 def _crc_property(crc: int) -> bytes:
     text = bytearray(_CRC_TEMPLATE)
-    for at in range(len(_CRC_NAME), _CRC_PROPERTY_BYTES - 1):
+    for at in range(len(_CRC_TEMPLATE) - 11, len(_CRC_TEMPLATE) - 1):
         text[at] = 48 + crc % 10
         crc //= 10
     return bytes(text)
 
 
 def _length_prefix(topic_bytes: int) -> bytes:
-    if topic_bytes > _TOPIC_BYTES_MAX:
+    if topic_bytes > record_layout.TOPIC_BYTES_MAX:
         return _i16(topic_bytes)
     return _BYTES[topic_bytes]
 
 
 def _i16(value: int) -> bytes:
     return _BYTES[value >> 8] + _BYTES[value & 0xFF]
-
-
-def _put_host(target: bytearray, at: int, host: bytes) -> int:
-    for byte in host:
-        target[at] = byte
-        at += 1
-    return at
-
-
-def _put_i32(target: bytearray, at: int, value: int) -> None:
-    target[at] = value >> 24 & 0xFF
-    target[at + 1] = value >> 16 & 0xFF
-    target[at + 2] = value >> 8 & 0xFF
-    target[at + 3] = value & 0xFF
-
-
-def _put_i64(target: bytearray, at: int, value: int) -> None:
-    _put_i32(target, at, value >> 32)
-    _put_i32(target, at + 4, value)
 
 
 _BYTES = [bytes((value,)) for value in range(256)]

@@ -1,43 +1,20 @@
 """Walk commit log records and find the first byte that is not one.
 
-The record's layout is tabled in ``record_build``. Besides records a log has two other things:
-
-    place  bytes   blank record: the rest of a segment, when the next record did not fit
-    0      4       bytes left in the segment, this field included
-    4      4       magic 0xCBD43194
-
-    0      8       zeros: nothing was written here yet
-
-Nothing read from the buffer is trusted: each length is checked against what is left before it is
-used, so arbitrary bytes give a reason and never an exception.
+The record's layout, and the ``REASON_`` numbers, are in ``record_layout``. Nothing read from the
+buffer is trusted: each length is checked against what is left before it is used, so arbitrary bytes
+give a reason and never an exception.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels.record_build import crc32
+from contrail.kernels import raw_bytes, record_layout, stretch_crc
+from contrail.kernels.record_layout import CRC_NAME
+from contrail.kernels.stretch_crc import crc32
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
-
-REASON_END = 0
-REASON_BLANK = 1
-REASON_EMPTY = 2
-REASON_BAD_MAGIC = 3
-REASON_BAD_SIZE = 4
-REASON_BAD_PHYSICAL_OFFSET = 5
-REASON_BAD_BODY_CRC = 6
-REASON_BAD_RECORD_CRC = 7
-REASON_CUT_SHORT = 8
-
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_MAGIC_BLANK = -875286124
-_HEADER_BYTES = 88
-_CRC_MASK = 0x7FFFFFFF
-_CRC_PROPERTY_BYTES = 20
-_CRC_NAME = b"__CRC32#\x01"
 
 
 def scan_records(
@@ -58,7 +35,7 @@ def scan_records(
     data = memoryview(buffer)
     if not 0 <= start <= end <= len(data):
         raise ValueError(f"the range {start}..{end} is outside the buffer's {len(data)} bytes")
-    return _scan(data, data, start, end, base_offset, check_crc, record_crc)
+    return _scan(data, start, end, base_offset, check_crc, record_crc)
 
 
 def check_record(
@@ -77,7 +54,7 @@ def check_record(
     data = memoryview(buffer)
     if not 0 <= position <= end <= len(data):
         raise ValueError(f"the range {position}..{end} is outside the buffer's {len(data)} bytes")
-    return _check_one(data, data, position, end, base_offset, check_crc, record_crc)
+    return _check_one(data, position, end, base_offset, check_crc, record_crc)
 
 
 def count_whole(
@@ -88,164 +65,84 @@ def count_whole(
 ) -> int:
     """How many of the records at [position, size, ...] are whole, up to the first that is not."""
     data = memoryview(buffer)
-    return _count_whole(data, data, position_and_sizes, base_offset, record_crc)
+    return _count_whole(data, position_and_sizes, base_offset, record_crc)
 
 
 def _count_whole(
-    view: memoryview,
-    data: memoryview,
-    position_and_sizes: list[int],
-    base_offset: int,
-    record_crc: int,
+    data: memoryview, position_and_sizes: list[int], base_offset: int, record_crc: int
 ) -> int:
+    view = raw_bytes.begin(data)
     end = len(data)
     index = 0
     while index < len(position_and_sizes) - 1:
         position = position_and_sizes[index]
         if not 0 <= position <= end:
             break
-        if _check(view, data, position, end, base_offset, True, record_crc) != 0:
+        if _check(view, position, end, base_offset, True, record_crc) != record_layout.REASON_END:
             break
-        if _read_i32(view, position) != position_and_sizes[index + 1]:
+        if raw_bytes.i32(view, position) != position_and_sizes[index + 1]:
             break
         index += 2
     return index // 2
 
 
 def _scan(
-    view: memoryview,
-    data: memoryview,
-    start: int,
-    end: int,
-    base_offset: int,
-    check_crc: bool,
-    record_crc: int,
+    data: memoryview, start: int, end: int, base_offset: int, check_crc: bool, record_crc: int
 ) -> tuple[int, int, int, int, int]:
-    """``view`` and ``data`` are one buffer: C reads the first, the CRC function the second."""
+    view = raw_bytes.begin(data)
     position = start
     last_position = -1
     record_count = 0
     store_timestamp_ms = 0
-    reason = REASON_END
+    reason = record_layout.REASON_END
     while position < end:
-        reason = _check(view, data, position, end, base_offset, check_crc, record_crc)
-        if reason != 0:
+        reason = _check(view, position, end, base_offset, check_crc, record_crc)
+        if reason != record_layout.REASON_END:
             break
-        born_host_extra = 12 if view[position + 39] & 0x10 else 0
-        store_timestamp_ms = _read_i64(view, position + 56 + born_host_extra)
+        store_timestamp_ms = raw_bytes.i64(view, record_layout.store_time_at(view, position))
         record_count += 1
         last_position = position
-        position += _read_i32(view, position)
+        position += raw_bytes.i32(view, position)
     return (position, reason, record_count, last_position, store_timestamp_ms)
 
 
 def _check_one(
-    view: memoryview,
-    data: memoryview,
-    position: int,
-    end: int,
-    base_offset: int,
-    check_crc: bool,
-    record_crc: int,
+    data: memoryview, position: int, end: int, base_offset: int, check_crc: bool, record_crc: int
 ) -> tuple[int, int]:
-    reason = _check(view, data, position, end, base_offset, check_crc, record_crc)
-    return (reason, _read_i32(view, position) if end - position >= 8 else 0)
+    view = raw_bytes.begin(data)
+    reason = _check(view, position, end, base_offset, check_crc, record_crc)
+    return (reason, raw_bytes.i32(view, position) if end - position >= 8 else 0)
 
 
 def _check(
-    view: memoryview,
-    data: memoryview,
-    position: int,
-    end: int,
-    base_offset: int,
-    check_crc: bool,
-    record_crc: int,
+    view: memoryview, position: int, end: int, base_offset: int, check_crc: bool, record_crc: int
 ) -> int:
-    if end - position < 8:
-        return REASON_CUT_SHORT
-    size = _read_i32(view, position)
-    magic = _read_i32(view, position + 4)
-    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
-        return _reason_without_magic(size, magic)
-    topic_length_bytes = 1 if magic == _MAGIC_V1 else 2
-    if size < _HEADER_BYTES + topic_length_bytes + 2:
-        return REASON_BAD_SIZE
-    if size > end - position:
-        return REASON_CUT_SHORT
-    properties_bytes = _properties_bytes(view, position, position + size, topic_length_bytes)
-    if properties_bytes < 0:
-        return REASON_BAD_SIZE
-    if _read_i64(view, position + 28) != base_offset + position:
-        return REASON_BAD_PHYSICAL_OFFSET
-    if check_crc and not _is_body_whole(view, data, position):
-        return REASON_BAD_BODY_CRC
-    if record_crc and not _is_record_whole(
-        view, data, position, position + size, properties_bytes, record_crc
-    ):
-        return REASON_BAD_RECORD_CRC
-    return REASON_END
+    """C reads by a bare pointer: ``record_reason`` found all lengths within the record."""
+    reason = record_layout.record_reason(view, position, end)
+    if reason != record_layout.REASON_END:
+        return reason
+    physical_offset = raw_bytes.i64(view, position + record_layout.PHYSICAL_OFFSET_AT)
+    if physical_offset != base_offset + position:
+        return record_layout.REASON_BAD_PHYSICAL_OFFSET
+    if check_crc and not _is_body_whole(view, position):
+        return record_layout.REASON_BAD_BODY_CRC
+    if record_crc and not _is_record_whole(view, position, record_crc):
+        return record_layout.REASON_BAD_RECORD_CRC
+    return record_layout.REASON_END
 
 
-def _reason_without_magic(size: int, magic: int) -> int:
-    if magic == _MAGIC_BLANK:
-        return REASON_BLANK if size >= 8 else REASON_BAD_SIZE
-    if magic == 0 and size == 0:
-        return REASON_EMPTY
-    return REASON_BAD_MAGIC
+def _is_body_whole(view: memoryview, position: int) -> bool:
+    body_at = record_layout.body_at(view, position)
+    body_end = record_layout.body_end(view, position)
+    crc = stretch_crc.crc_of(crc32, view, body_at, body_end)
+    stored = raw_bytes.i32(view, position + record_layout.BODY_CRC_AT)
+    return crc & record_layout.CRC_MASK == stored
 
 
-def _properties_bytes(view: memoryview, position: int, limit: int, topic_length_bytes: int) -> int:
-    """The properties' length, or -1 unless all lengths add up to a record ending at ``limit``."""
-    body_at = _body_position(view, position)
-    left = limit - body_at - topic_length_bytes - 2
-    if left < 0:
-        return -1
-    body_bytes = _read_i32(view, body_at - 4)
-    if body_bytes < 0 or body_bytes > left:
-        return -1
-    topic_at = body_at + body_bytes + topic_length_bytes
-    left -= body_bytes
-    topic_bytes = view[topic_at - 1]
-    if topic_length_bytes == 2:
-        topic_bytes = view[topic_at - 2] * 256 + topic_bytes
-    # The lengths are signed: one byte up to 127, two up to 32,767.
-    if topic_bytes > (127 if topic_length_bytes == 1 else 32767):
-        return -1
-    left -= topic_bytes
-    if left < 0 or left > 32767:
-        return -1
-    properties_at = topic_at + topic_bytes + 2
-    properties_bytes = view[properties_at - 2] * 256 + view[properties_at - 1]
-    return properties_bytes if properties_bytes == left else -1
-
-
-def _body_position(view: memoryview, position: int) -> int:
-    sys_flag = view[position + 39]
-    body_at = position + _HEADER_BYTES
-    if sys_flag & 0x10:
-        body_at += 12
-    if sys_flag & 0x20:
-        body_at += 12
-    return body_at
-
-
-def _is_body_whole(view: memoryview, data: memoryview, position: int) -> bool:
-    body_at = _body_position(view, position)
-    body_end = body_at + _read_i32(view, body_at - 4)
-    crc = crc32(data[body_at:body_end]) & _CRC_MASK
-    return crc == _read_i32(view, position + 8)
-
-
-def _is_record_whole(
-    view: memoryview,
-    data: memoryview,
-    position: int,
-    limit: int,
-    properties_bytes: int,
-    record_crc: int,
-) -> bool:
-    crc_at = limit - _CRC_PROPERTY_BYTES
-    if not _has_crc(view, limit - properties_bytes, crc_at, limit):
+def _is_record_whole(view: memoryview, position: int, record_crc: int) -> bool:
+    limit = position + raw_bytes.i32(view, position)
+    crc_at = limit - record_layout.CRC_PROPERTY_BYTES
+    if not _has_crc(view, record_layout.properties_at(view, position, limit), crc_at, limit):
         return record_crc != 2
     stored = 0
     for at in range(limit - 2, limit - 12, -1):
@@ -253,8 +150,8 @@ def _is_record_whole(
         if digit < 0 or digit > 9:
             return False
         stored = stored * 10 + digit
-    crc = crc32(data[position:crc_at]) & _CRC_MASK
-    return crc == stored
+    crc = stretch_crc.crc_of(crc32, view, position, crc_at)
+    return crc & record_layout.CRC_MASK == stored
 
 
 def _has_crc(view: memoryview, properties_at: int, crc_at: int, limit: int) -> bool:
@@ -262,26 +159,4 @@ def _has_crc(view: memoryview, properties_at: int, crc_at: int, limit: int) -> b
         return False
     if crc_at > properties_at and view[crc_at - 1] != 2:
         return False
-    at = crc_at
-    for byte in _CRC_NAME:
-        if view[at] != byte:
-            return False
-        at += 1
-    return True
-
-
-def _read_i32(view: memoryview, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _read_i64(view: memoryview, at: int) -> int:
-    value = _read_i32(view, at)
-    value = value * 256 + view[at + 4]
-    value = value * 256 + view[at + 5]
-    value = value * 256 + view[at + 6]
-    return value * 256 + view[at + 7]
+    return raw_bytes.stands(view, crc_at, CRC_NAME)

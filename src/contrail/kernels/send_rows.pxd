@@ -1,1 +1,1 @@
-# No C types: constants that compiled kernels take over when they are imported.
+# No C types: compiled kernels take ``bare_rows.pxd`` under this module's name instead.

@@ -1,12 +1,10 @@
 cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_rows as send_rows
 
 from contrail.kernels.send_places cimport QueuePlace
 
-cdef Py_ssize_t _ROW_NUMBERS
-cdef Py_ssize_t _IS_FIFO
-cdef Py_ssize_t _RECORD_BYTES
 
 @cython.locals(
     rows=dict, row=list, kind=int, found=int, count=Py_ssize_t, byte_count=cython.longlong,

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 NORMAL, FIFO, DELAY, TRANSACTION = range(4)
 # Classes end at 1 KiB, 4 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB; the last one has no end.
 SIZE_CLASS_COUNT = 7
-_ROW_NUMBERS = send_rows.ROW_NUMBERS
-_IS_FIFO = send_rows.IS_FIFO
-_RECORD_BYTES = send_rows.RECORD_BYTES
 
 Tally = dict[tuple[bytes, int], list[int]]
 """By topic and kind: messages, bytes, and the messages of each size class."""
@@ -108,7 +105,7 @@ def tally_plain(chunks: list[Any], counted: list[QueuePlace]) -> int:
     total = 0
     for chunk in chunks:
         count = chunk[1]
-        table = raw_bytes.numbers(chunk[2], _ROW_NUMBERS * count)
+        table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
         places = chunk[5]
         place: QueuePlace | None = None
         kind = 0
@@ -116,8 +113,8 @@ def tally_plain(chunks: list[Any], counted: list[QueuePlace]) -> int:
         size_place = alike = byte_count = 0
         at = 0
         for index in range(count):
-            found = table[at + _IS_FIFO]
-            size = table[at + _RECORD_BYTES]
+            found = table[at + send_rows.IS_FIFO]
+            size = table[at + send_rows.RECORD_BYTES]
             found_place = _size_place(size)
             if found_place != size_place or found != kind or places[index] is not place:
                 if place is not None and place.count(kind, size_place, alike, byte_count):
@@ -128,7 +125,7 @@ def tally_plain(chunks: list[Any], counted: list[QueuePlace]) -> int:
                 place = places[index]
             alike += 1
             byte_count += size
-            at += _ROW_NUMBERS
+            at += send_rows.ROW_NUMBERS
         if place is not None and place.count(kind, size_place, alike, byte_count):
             counted.append(place)
         total += count

@@ -8,10 +8,21 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+try:
+    # Three to five times faster than zlib's on 1 KB; an optional extra.
+    from isal.isal_zlib import crc32 as crc32
+except ImportError:
+    from zlib import crc32 as crc32
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 
-def crc_of(crc32: Callable[[bytes], int], data: bytes, at: int, end: int) -> int:
-    """The checksum of ``data[at:end]``; ``crc32`` is the library's, for want of a faster one."""
+def crc_of(
+    crc32: Callable[[bytes | memoryview], int], data: bytes | memoryview, at: int, end: int
+) -> int:
+    """The checksum of ``data[at:end]``; ``crc32`` is the library's, for want of a faster one.
+
+    Of a long stretch, parts of which may have to come from the disk, C reads without the GIL.
+    """
     return crc32(data[at:end])

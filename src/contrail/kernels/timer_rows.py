@@ -1,6 +1,6 @@
 """What a record of the timer topic says: its place, its message, and the times it asks for.
 
-The record's layout is tabled in ``record_build``. Properties are pairs ``name 0x01 value 0x02``;
+The record's layout is tabled in ``record_layout``. Properties are pairs ``name 0x01 value 0x02``;
 pairs with an empty name or value are skipped, the last 0x02 may be missing, and the last of
 several pairs of a name wins. A number that is none, or has more than 19 digits, is absent.
 """
@@ -9,11 +9,8 @@ from __future__ import annotations
 
 from typing import Any
 
-_FIXED_BYTES = 91
-_MAGIC_V1 = -626843481
-_MAGIC_V2 = -626843477
-_BORN_HOST_V6 = 0x10
-_STORE_HOST_V6 = 0x20
+from contrail.kernels import raw_bytes, record_layout
+
 _DIGITS_MAX = 19
 _OUT = b"TIMER_OUT_MS"
 _SECONDS = b"TIMER_DELAY_SEC"
@@ -40,30 +37,14 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
     """
     view = record
     length = len(record)
-    if length < _FIXED_BYTES or _i32(view, 0) != length:
+    # Bytes behind the record are not of it: its size is to be the length of all.
+    if record_layout.record_reason(view, 0, length) != record_layout.REASON_END:
         raise ValueError("the bytes are no whole record")
-    magic = _i32(view, 4)
-    if magic != _MAGIC_V1 and magic != _MAGIC_V2:
-        raise ValueError("the bytes are no record")
-    sys_flag = _i32(view, 36)
-    stored_at = 68 if sys_flag & _BORN_HOST_V6 else 56
-    body_at = stored_at + (44 if sys_flag & _STORE_HOST_V6 else 32)
-    # The smallest record has two IPv4 hosts: what IPv6 adds may reach past the end.
-    if body_at + 3 > length:
-        raise ValueError("the hosts of the record reach past its end")
-    body_bytes = _i32(view, body_at - 4)
-    if body_bytes < 0 or body_bytes > length - body_at - 3:
-        raise ValueError("the body of the record reaches past its end")
-    body_end = body_at + body_bytes
-    if magic == _MAGIC_V1:
-        at = body_end + 1 + view[body_end]
-    else:
-        at = body_end + 2 + view[body_end] * 256 + view[body_end + 1]
-    if at + 2 > length:
-        raise ValueError("the topic of the record reaches past its end")
-    properties_at = at + 2
-    if view[at] * 256 + view[at + 1] != length - properties_at:
-        raise ValueError("the properties of the record do not fill it")
+    if raw_bytes.i32(view, record_layout.SIZE_AT) != length:
+        raise ValueError("there are bytes behind the record")
+    extra = record_layout.hosts_extra(view[record_layout.LOW_FLAGS_AT])
+    stored_at = record_layout.store_time_at(view, 0)
+    properties_at = record_layout.properties_at(view, 0, length)
     out = seconds = delay = deliver = rolled = queue = None
     deletes = topic = key = nonce = b""
     at = properties_at
@@ -99,7 +80,7 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
             elif name_bytes == 21 and record.startswith(_NONCE, at):
                 nonce = record[value_at:end]
         at = end + 1
-    stored_ms = _i64(view, stored_at)
+    stored_ms = raw_bytes.i64(view, stored_at)
     asked = deliver
     if rolled is None:
         # The first of these that is there counts; both are relative to when it was stored.
@@ -108,17 +89,17 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
         elif delay is not None:
             asked = stored_ms + delay
     return (
-        _i64(view, 28),
-        _i64(view, 20),
+        raw_bytes.i64(view, record_layout.PHYSICAL_OFFSET_AT),
+        raw_bytes.i64(view, record_layout.QUEUE_OFFSET_AT),
         length,
         stored_ms,
-        _i32(view, 16),
-        sys_flag,
-        _i64(view, 40),
-        record[48:stored_at],
-        _i32(view, body_at - 16),
-        body_at,
-        body_end,
+        raw_bytes.i32(view, record_layout.FLAG_AT),
+        raw_bytes.i32(view, record_layout.SYS_FLAG_AT),
+        raw_bytes.i64(view, record_layout.BORN_TIME_AT),
+        record[record_layout.BORN_HOST_AT : stored_at],
+        raw_bytes.i32(view, record_layout.TIMES_AT + extra),
+        record_layout.body_at(view, 0),
+        record_layout.body_end(view, 0),
         properties_at,
         length,
         out,
@@ -144,20 +125,3 @@ def _number(record: bytes, start: int, end: int) -> int | None:
         if view[place] < 48 or view[place] > 57:
             return None
     return int(record[start:end])
-
-
-def _i32(view: bytes, at: int) -> int:
-    value = view[at]
-    if value > 127:
-        value -= 256
-    value = value * 256 + view[at + 1]
-    value = value * 256 + view[at + 2]
-    return value * 256 + view[at + 3]
-
-
-def _i64(view: bytes, at: int) -> int:
-    value = _i32(view, at)
-    low = _i32(view, at + 4)
-    if low < 0:
-        low += 0x100000000
-    return value * 0x100000000 + low

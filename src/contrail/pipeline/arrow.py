@@ -23,6 +23,7 @@ import pyarrow as pa
 
 from contrail.errors import PipelineError, RecordDamaged, RecordUndecodable
 from contrail.kernels import arrow_columns as kernel
+from contrail.kernels import record_layout
 from contrail.model.host import unpack_host
 from contrail.model.record import (
     RECORD_BYTES_MIN,
@@ -59,12 +60,12 @@ FIELDS: Mapping[str, tuple[int, int, int]] = {
 }
 
 _REASONS = {
-    kernel.REASON_BLANK: "this is the blank record that ends a segment",
-    kernel.REASON_EMPTY: "nothing was written there",
-    kernel.REASON_BAD_MAGIC: "an unknown magic number",
-    kernel.REASON_BAD_SIZE: "lengths that do not add up",
-    kernel.REASON_BAD_PHYSICAL_OFFSET: "it belongs elsewhere",
-    kernel.REASON_CUT_SHORT: "it is cut short",
+    record_layout.REASON_BLANK: "this is the blank record that ends a segment",
+    record_layout.REASON_EMPTY: "nothing was written there",
+    record_layout.REASON_BAD_MAGIC: "an unknown magic number",
+    record_layout.REASON_BAD_SIZE: "lengths that do not add up",
+    record_layout.REASON_BAD_PHYSICAL_OFFSET: "it belongs elsewhere",
+    record_layout.REASON_CUT_SHORT: "it is cut short",
 }
 _I32_MAX = (1 << 31) - 1
 # The years 1 to 9999: what Spark and Python can show. A sender's clock may say anything.
@@ -173,7 +174,7 @@ def walk(
         RecordDamaged: from some byte on there is no whole record.
     """
     positions, reached, reason = walk_until(buffer, start, end, base_offset=base_offset)
-    if reason != kernel.REASON_END:
+    if reason != record_layout.REASON_END:
         raise _damaged(reached, reason, base_offset)
     return positions
 

@@ -20,7 +20,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from contrail.errors import BatchIllegal, ClientError, RecordUndecodable
-from contrail.kernels.arrow_columns import REASON_END, SPAN_ROWS, measure_records
+from contrail.kernels.arrow_columns import SPAN_ROWS, measure_records
+from contrail.kernels.record_layout import REASON_END
 from contrail.model.batch import expand_inner_batch, inner_batch_count
 from contrail.model.host import unpack_host
 from contrail.model.message import StoredMessage

@@ -19,12 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from contrail.errors import DataLost
-from contrail.kernels.arrow_columns import (
-    REASON_BLANK,
-    REASON_CUT_SHORT,
-    REASON_END,
-    measure_records,
-)
+from contrail.kernels.arrow_columns import measure_records
+from contrail.kernels.record_layout import REASON_BLANK, REASON_CUT_SHORT, REASON_END
 from contrail.kernels.record_scan import check_record
 from contrail.pipeline.arrow import (
     BATCH_ROWS_MAX,

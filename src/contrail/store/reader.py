@@ -16,7 +16,8 @@ from typing import NamedTuple, Self
 
 from contrail.errors import RecordDamaged, StateFileDamaged, StoreLayoutError
 from contrail.kernels.java_hash import java_hash
-from contrail.kernels.record_scan import REASON_END, check_record
+from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_scan import check_record
 from contrail.model.message import StoredMessage
 from contrail.model.properties import INNER_NUM, KEY_SEPARATOR, KEYS, UNIQ_KEY
 from contrail.model.record import (

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from contrail.kernels.record_scan import (
+from contrail.kernels.record_layout import (
     REASON_BAD_BODY_CRC,
     REASON_BAD_MAGIC,
     REASON_BAD_PHYSICAL_OFFSET,
@@ -14,9 +14,8 @@ from contrail.kernels.record_scan import (
     REASON_CUT_SHORT,
     REASON_EMPTY,
     REASON_END,
-    check_record,
-    scan_records,
 )
+from contrail.kernels.record_scan import check_record, scan_records
 from contrail.model.message import MessageDraft
 from tests.unit.kernels.material import IPV6, STORE_TIMESTAMP_MS, log_of
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from contrail.kernels.derive_rows import derive_rows
-from contrail.kernels.record_scan import REASON_END, check_record
+from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_scan import check_record
 from contrail.model.record import RECORD_BYTES_MIN, decode_record
 from contrail.model.replaced_record import LostPlace, encode_replacement, read_replacement
 from contrail.model.topic import REPLACED_TOPIC

@@ -6,7 +6,7 @@ whoever asks for anything else reads the log.
 
 from __future__ import annotations
 
-from contrail.kernels.record_build import crc32
+from contrail.kernels.stretch_crc import crc32
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import CRC32
 from contrail.model.record import (

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from contrail.errors import RecordDamaged
-from contrail.kernels.record_scan import REASON_END, check_record
+from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_scan import check_record
 from contrail.model.message import StoredMessage
 from contrail.model.record import decode_record
 from contrail.runtime.files import FileSystem

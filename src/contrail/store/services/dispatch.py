@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
-from contrail.kernels.record_scan import REASON_BLANK, REASON_END, scan_records
+from contrail.kernels.record_layout import REASON_BLANK, REASON_END
+from contrail.kernels.record_scan import scan_records
 from contrail.kernels.send_places import are_watched
 from contrail.runtime.crashpoints import crashpoint
 from contrail.store.config import StoreConfig

@@ -13,7 +13,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import NamedTuple, Protocol
 
-from contrail.kernels.record_scan import (
+from contrail.kernels.record_layout import (
     REASON_BAD_BODY_CRC,
     REASON_BAD_RECORD_CRC,
     REASON_BAD_SIZE,
@@ -21,9 +21,8 @@ from contrail.kernels.record_scan import (
     REASON_CUT_SHORT,
     REASON_EMPTY,
     REASON_END,
-    check_record,
-    scan_records,
 )
+from contrail.kernels.record_scan import check_record, scan_records
 from contrail.runtime.files import FileSystem, opened
 
 WALK_BYTES = 1 << 20

@@ -20,7 +20,8 @@ from contrail.kernels.queue_select import (
     match_run,
     select_rows,
 )
-from contrail.kernels.record_scan import REASON_END, count_whole, scan_records
+from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_scan import count_whole, scan_records
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.row_files import RowFiles

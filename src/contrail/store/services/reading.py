@@ -15,12 +15,8 @@ from typing import NamedTuple
 from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
 from contrail.kernels.queue_select import coalesce, match_records, select_rows
-from contrail.kernels.record_scan import (
-    REASON_BLANK,
-    REASON_END,
-    check_record,
-    count_whole,
-)
+from contrail.kernels.record_layout import REASON_BLANK, REASON_END
+from contrail.kernels.record_scan import check_record, count_whole
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, RECORD_BYTES_MIN, decode_record
 from contrail.model.replaced_record import LostPlace, read_replacement

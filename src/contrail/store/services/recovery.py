@@ -16,13 +16,8 @@ from pathlib import Path
 
 from contrail.clock import monotonic_ms
 from contrail.errors import StoreCorrupt
-from contrail.kernels.record_scan import (
-    REASON_BLANK,
-    REASON_CUT_SHORT,
-    REASON_END,
-    check_record,
-    scan_records,
-)
+from contrail.kernels.record_layout import REASON_BLANK, REASON_CUT_SHORT, REASON_END
+from contrail.kernels.record_scan import check_record, scan_records
 from contrail.model.record import (
     IPV6_HOST_EXTRA_BYTES,
     SYS_FLAG_BORN_HOST_V6,

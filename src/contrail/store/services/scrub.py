@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 
 from contrail.clock import Clock
 from contrail.kernels.derive_rows import derive_rows
-from contrail.kernels.record_scan import REASON_END, check_record
+from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_scan import check_record
 from contrail.model.record import decode_record
 from contrail.model.topic import SCHEDULE_TOPIC
 from contrail.runtime.crashpoints import crashpoint
