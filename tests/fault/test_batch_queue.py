@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from contrail.kernels.record_layout import BATCH_ROW_BYTES
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
-from contrail.store.disk.batch_queue import BATCH_ROW_BYTES, BatchQueue
+from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.handles import FileHandles
 from contrail.store.disk.row_queue import QueueMark
 from contrail.store.state.time_search import Boundary

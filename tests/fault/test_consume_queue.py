@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
-from contrail.store.disk.consume_queue import BLANK_ROW, ConsumeQueue
+from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.handles import FileHandles
 from contrail.store.disk.row_queue import QueueMark
+from contrail.store.state.row_layout import BLANK_ROW
 
 ROWS_PER_FILE = 300
 RECORD_BYTES = 100

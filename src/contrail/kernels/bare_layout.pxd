@@ -147,6 +147,10 @@ cdef inline Py_ssize_t store_time_at(const unsigned char* view, Py_ssize_t posit
     return position + STORE_TIME_AT
 
 
+cdef inline long long store_time(const unsigned char* view, Py_ssize_t position) noexcept nogil:
+    return raw_bytes.i64(view, store_time_at(view, position))
+
+
 cdef inline Py_ssize_t body_at(const unsigned char* view, Py_ssize_t position) noexcept nogil:
     return position + BODY_AT + hosts_extra(view[position + LOW_FLAGS_AT])
 

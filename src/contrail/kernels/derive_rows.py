@@ -180,7 +180,7 @@ def _read_record(record: _Record, position: int, end: int) -> None:
     record.queue_offset = raw_bytes.i64(data, position + record_layout.QUEUE_OFFSET_AT)
     record.message_count = 1
     record.is_replaced = False
-    record.store_timestamp_ms = raw_bytes.i64(data, record_layout.store_time_at(data, position))
+    record.store_timestamp_ms = record_layout.store_time(data, position)
     properties_at = record_layout.properties_at(data, position, record.limit)
     record.topic_at = record_layout.topic_at(data, position)
     record.topic_end = properties_at - 2

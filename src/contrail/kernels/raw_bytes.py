@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from array import array
 
+Source = bytes | bytearray | memoryview
+
 
 def blank(size: int) -> bytearray:
     """Room for ``size`` bytes, all of which the caller will write: in C they are not even 0."""
@@ -57,9 +59,7 @@ def first(source: bytearray, size: int) -> bytes:
     return bytes(source[:size])
 
 
-def copy(
-    target: bytearray, to: int, source: bytes | bytearray | memoryview, at: int, end: int
-) -> int:
+def copy(target: bytearray, to: int, source: Source, at: int, end: int) -> int:
     """Write ``source[at:end]``; where it ends."""
     if end <= at:
         return to
@@ -77,12 +77,12 @@ def holds(source: bytes, at: int, end: int, text: bytes, rare_at: int) -> bool:
     return source.find(text, at, end) >= 0
 
 
-def stands(source: bytes | bytearray | memoryview, at: int, text: bytes) -> bool:
+def stands(source: Source, at: int, text: bytes) -> bool:
     """Whether ``text`` stands there; there are as many bytes."""
     return source[at : at + len(text)] == text
 
 
-def spells(source: bytes | bytearray | memoryview, at: int, end: int, text: bytes) -> bool:
+def spells(source: Source, at: int, end: int, text: bytes) -> bool:
     """Whether ``source[at:end]`` is ``text``."""
     return end - at == len(text) and stands(source, at, text)
 
@@ -92,29 +92,29 @@ def same(source: bytes, at: int, other: int, size: int) -> bool:
     return source[at : at + size] == source[other : other + size]
 
 
-def place_of(source: bytes | bytearray | memoryview, at: int, end: int, byte: int) -> int:
+def place_of(source: Source, at: int, end: int, byte: int) -> int:
     """Where ``byte`` is first in ``source[at:end]``; ``end`` if it is not."""
     while at < end and source[at] != byte:
         at += 1
     return at
 
 
-def u16(source: bytes | bytearray | memoryview, at: int) -> int:
+def u16(source: Source, at: int) -> int:
     """The unsigned number of 16 bits there, the highest byte first."""
     return source[at] << 8 | source[at + 1]
 
 
-def u32(source: bytes | bytearray | memoryview, at: int) -> int:
+def u32(source: Source, at: int) -> int:
     """The unsigned number of 32 bits, as ``u16``."""
     return source[at] << 24 | source[at + 1] << 16 | source[at + 2] << 8 | source[at + 3]
 
 
-def i32(source: bytes | bytearray | memoryview, at: int) -> int:
+def i32(source: Source, at: int) -> int:
     """The number of 32 bits with a sign that begins there, the highest byte first."""
     return int.from_bytes(source[at : at + 4], "big", signed=True)
 
 
-def i64(source: bytes | bytearray | memoryview, at: int) -> int:
+def i64(source: Source, at: int) -> int:
     """The number of 64 bits, as ``i32``."""
     return int.from_bytes(source[at : at + 8], "big", signed=True)
 
@@ -151,7 +151,7 @@ def put_hex(target: bytearray, at: int, value: int) -> int:
     return put_text(target, at, b"%016X" % (value & 0xFFFFFFFFFFFFFFFF))
 
 
-def ascii_hash(source: bytes | bytearray | memoryview, at: int, end: int, seed: int) -> int:
+def ascii_hash(source: Source, at: int, end: int, seed: int) -> int:
     """Java's hash of ASCII text, going on from ``seed``: 32 bits without a sign, -1 for other text.
 
     C does four characters a step, because each multiplication waits for the one before it.

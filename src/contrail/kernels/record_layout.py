@@ -73,8 +73,7 @@ module's name. Numbers are read and written by ``raw_bytes``.
 from __future__ import annotations
 
 from contrail.kernels import raw_bytes
-
-Source = bytes | bytearray | memoryview
+from contrail.kernels.raw_bytes import Source
 
 MAGIC_V1 = -626843481
 MAGIC_V2 = -626843477
@@ -249,6 +248,11 @@ def store_time_at(view: Source, position: int) -> int:
     if view[position + LOW_FLAGS_AT] & BORN_HOST_V6:
         return position + STORE_TIME_AT + IPV6_EXTRA_BYTES
     return position + STORE_TIME_AT
+
+
+def store_time(view: Source, position: int) -> int:
+    """The store timestamp of the record at ``position``, ms."""
+    return raw_bytes.i64(view, store_time_at(view, position))
 
 
 def body_at(view: Source, position: int) -> int:

@@ -99,7 +99,7 @@ def _scan(
         reason = _check(view, position, end, base_offset, check_crc, record_crc)
         if reason != record_layout.REASON_END:
             break
-        store_timestamp_ms = raw_bytes.i64(view, record_layout.store_time_at(view, position))
+        store_timestamp_ms = record_layout.store_time(view, position)
         record_count += 1
         last_position = position
         position += raw_bytes.i32(view, position)

@@ -1,17 +1,6 @@
 """Batches: several messages for one queue in one request or one record.
 
-A batch body is a run of units, each of them
-
-    =====  ==================================================
-    bytes  field
-    =====  ==================================================
-    4      unit size, this field included
-    4      magic, written as 0 and not looked at
-    4      body CRC, written as 0 and not looked at
-    4      flag, the application's own
-    4+n    body length and body
-    2+n    properties length and properties
-    =====  ==================================================
+A batch body is a run of units, which ``contrail.kernels.record_layout`` tables.
 
 On most topics each unit becomes a record of its own (a split batch). On topics with the attribute
 ``queue.type=BatchCQ`` the body stays whole in one record (an inner batch): sysFlag 0x40 and 0x80
@@ -27,11 +16,11 @@ from typing import NamedTuple
 
 from contrail.errors import BatchIllegal, MessageIllegal
 from contrail.kernels.batch_split import split_units
+from contrail.kernels.record_layout import PROPERTIES_BYTES_MAX, UNIT_BYTES_MIN
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import DELAY, INNER_BASE, INNER_NUM, put_property, read_property
 from contrail.model.record import SYS_FLAG_INNER_BATCH, SYS_FLAG_NEED_UNWRAP, TRANSACTION_MASK
 
-UNIT_BYTES_MIN = 22
 # The queue entry of an inner batch counts its messages in 16 bits.
 INNER_BATCH_COUNT_MAX = 32_767
 # What fits 4 MiB when each message has its unique key, as clients send them.
@@ -39,7 +28,6 @@ BATCH_COUNT_MAX = 65_536
 
 _UNIT_HEAD = Struct(">iiiii")
 _PROPERTIES_LENGTH = Struct(">h")
-_PROPERTIES_BYTES_MAX = 32_767
 
 
 class BatchUnit(NamedTuple):
@@ -147,10 +135,10 @@ def _check_plain(draft: MessageDraft) -> None:
 
 def _encode_unit(unit: BatchUnit, number: int) -> bytes:
     properties_length = len(unit.properties)
-    if properties_length > _PROPERTIES_BYTES_MAX:
+    if properties_length > PROPERTIES_BYTES_MAX:
         raise BatchIllegal(
             f"message {number} of the batch has {properties_length} bytes of properties, "
-            f"at most {_PROPERTIES_BYTES_MAX} are allowed"
+            f"at most {PROPERTIES_BYTES_MAX} are allowed"
         )
     size = UNIT_BYTES_MIN + len(unit.body) + properties_length
     head = _UNIT_HEAD.pack(size, 0, 0, unit.flag, len(unit.body))

@@ -1,32 +1,6 @@
-"""One record of the commit log: its byte layout, and how to read it back.
+"""One record of the commit log, and how to read it back.
 
-All integers are big-endian and signed. Positions are for two IPv4 hosts; every IPv6 host adds
-12 bytes to whatever follows it.
-
-    ==  ========  =====  =========================================================
-     #  position  bytes  field
-    ==  ========  =====  =========================================================
-     1         0      4  total size, this field included
-     2         4      4  magic: V1 ``DAA320A7``, V2 ``DAA320AB``
-     3         8      4  body CRC: CRC-32 of the body and 0x7FFFFFFF
-     4        12      4  queue id
-     5        16      4  flag, the application's own
-     6        20      8  queue offset
-     7        28      8  physical offset: where this record starts in the log
-     8        36      4  sysFlag, see the constants below
-     9        40      8  born timestamp, ms, the sender's clock
-    10        48   8/20  born host: IP (4 or 16 bytes) and port (4 bytes)
-    11        56      8  store timestamp, ms
-    12        64   8/20  store host
-    13        72      4  reconsume times
-    14        76      8  prepared transaction offset
-    15        84    4+n  body length and body
-    16             1/2+n  topic length (1 byte in V1, 2 in V2) and topic, UTF-8
-    17               2+n  properties length and properties
-    ==  ========  =====  =========================================================
-
-A segment ends with a blank record: the bytes left in the segment (4), ``CBD43194`` (4), and then
-whatever was there before.
+Its bytes are tabled in ``contrail.kernels.record_layout``, which also has the numbers.
 """
 
 from __future__ import annotations
@@ -37,41 +11,39 @@ from struct import Struct
 from typing import NamedTuple
 
 from contrail.errors import RecordDamaged
+from contrail.kernels import record_layout
 from contrail.model.message import StoredMessage
 
 Buffer = bytes | bytearray | memoryview
 
-MAGIC_V1 = 0xDAA320A7
-MAGIC_V2 = 0xDAA320AB
-BLANK_MAGIC = 0xCBD43194
-BLANK_RECORD_BYTES = 8
+# As they are read: without a sign.
+MAGIC_V1 = record_layout.MAGIC_V1 & 0xFFFFFFFF
+MAGIC_V2 = record_layout.MAGIC_V2 & 0xFFFFFFFF
+BLANK_MAGIC = record_layout.MAGIC_BLANK & 0xFFFFFFFF
+BLANK_RECORD_BYTES = record_layout.BLANK_RECORD_BYTES
+RECORD_BYTES_MIN = record_layout.RECORD_BYTES_MIN
+IPV6_HOST_EXTRA_BYTES = record_layout.IPV6_EXTRA_BYTES
+PROPERTIES_BYTES_MAX = record_layout.PROPERTIES_BYTES_MAX
+CRC_MASK = record_layout.CRC_MASK
 
-# The smallest record: V1, two IPv4 hosts, and no body, topic or properties.
-RECORD_BYTES_MIN = 91
-IPV6_HOST_EXTRA_BYTES = 12
-TOPIC_BYTES_MAX_V1 = 127
-PROPERTIES_BYTES_MAX = 32_767
-CRC_MASK = 0x7FFFFFFF
+MAGIC_POSITION = record_layout.MAGIC_AT
+QUEUE_ID_POSITION = record_layout.QUEUE_ID_AT
+QUEUE_OFFSET_POSITION = record_layout.QUEUE_OFFSET_AT
+SYS_FLAG_POSITION = record_layout.SYS_FLAG_AT
+BORN_HOST_POSITION = record_layout.BORN_HOST_AT
 
-MAGIC_POSITION = 4
-QUEUE_ID_POSITION = 12
-QUEUE_OFFSET_POSITION = 20
-PHYSICAL_OFFSET_POSITION = 28
-SYS_FLAG_POSITION = 36
-BORN_HOST_POSITION = 48
+TRANSACTION_MASK = record_layout.TRANSACTION_MASK
+TRANSACTION_NONE = record_layout.TRANSACTION_NONE
+TRANSACTION_PREPARED = record_layout.TRANSACTION_PREPARED
+TRANSACTION_COMMIT = record_layout.TRANSACTION_COMMIT
+TRANSACTION_ROLLBACK = record_layout.TRANSACTION_ROLLBACK
 
+SYS_FLAG_BORN_HOST_V6 = record_layout.BORN_HOST_V6
+SYS_FLAG_STORE_HOST_V6 = record_layout.STORE_HOST_V6
 SYS_FLAG_COMPRESSED = 0x1
 SYS_FLAG_MULTI_TAGS = 0x2
-SYS_FLAG_BORN_HOST_V6 = 0x10
-SYS_FLAG_STORE_HOST_V6 = 0x20
 SYS_FLAG_NEED_UNWRAP = 0x40
 SYS_FLAG_INNER_BATCH = 0x80
-
-TRANSACTION_MASK = 0xC
-TRANSACTION_NONE = 0x0
-TRANSACTION_PREPARED = 0x4
-TRANSACTION_COMMIT = 0x8
-TRANSACTION_ROLLBACK = 0xC
 
 COMPRESSION_MASK = 0x700
 COMPRESSION_LZ4 = 0x100
@@ -161,9 +133,9 @@ def _decode(buffer: Buffer, start: int, check_body_crc: bool) -> StoredMessage:
     total_bytes, sys_flag = head.total_bytes, head.sys_flag
     _check_head(head, len(buffer) - start)
     cursor.end = start + total_bytes
-    born_host = cursor.take(20 if sys_flag & SYS_FLAG_BORN_HOST_V6 else 8, "born host")
+    born_host = cursor.take(_host_bytes(sys_flag, SYS_FLAG_BORN_HOST_V6), "born host")
     (store_timestamp_ms,) = cursor.unpack(_LONG)
-    store_host = cursor.take(20 if sys_flag & SYS_FLAG_STORE_HOST_V6 else 8, "store host")
+    store_host = cursor.take(_host_bytes(sys_flag, SYS_FLAG_STORE_HOST_V6), "store host")
     reconsume_times, prepared_transaction_offset, body_length = cursor.unpack(
         _RETRIES_AND_BODY_LENGTH
     )
@@ -194,6 +166,11 @@ def _decode(buffer: Buffer, start: int, check_body_crc: bool) -> StoredMessage:
         reconsume_times=reconsume_times,
         prepared_transaction_offset=prepared_transaction_offset,
     )
+
+
+def _host_bytes(sys_flag: int, family: int) -> int:
+    is_v6 = sys_flag & family
+    return record_layout.IPV6_HOST_BYTES if is_v6 else record_layout.IPV4_HOST_BYTES
 
 
 def _check_head(head: _Head, bytes_available: int) -> None:

@@ -18,25 +18,24 @@ out, then the end of the system topic's name, then whose message it was.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Mapping
 from struct import Struct
 from typing import NamedTuple
 
-from contrail.model.message import LOOPBACK_HOST, StoredMessage
+from contrail.kernels.record_build import build_run
+from contrail.kernels.record_layout import (
+    CRC_PROPERTY_BYTES,
+    PROPERTIES_BYTES_MAX,
+    RECORD_BYTES_MIN,
+)
+from contrail.model.message import LOOPBACK_HOST, MessageDraft, StoredMessage
 from contrail.model.properties import KEYS, UNIQ_KEY, encode_properties
-from contrail.model.record import CRC_MASK, MAGIC_V1, RECORD_BYTES_MIN, TRANSACTION_ROLLBACK
+from contrail.model.record import TRANSACTION_ROLLBACK
 from contrail.model.topic import REPLACED_TOPIC
 
 REPLACED_MARK = int.from_bytes(b"CONTLOST", "big")
 
-_HEAD = Struct(">iIiiiqqiq")
-_TAIL_OF_HEAD = Struct(">iqi")
 _PLACE = Struct(">qHH")
-_LONG = Struct(">q")
-_SHORT = Struct(">h")
-_CRC_BYTES = 20
-_PROPERTIES_BYTES_MAX = 32_767 - _CRC_BYTES
 _TOPIC = REPLACED_TOPIC.encode()
 
 
@@ -71,37 +70,30 @@ def encode_replacement(
     Raises:
         ValueError: no record is that small.
     """
-    room = record_bytes - RECORD_BYTES_MIN - (_CRC_BYTES if with_crc else 0)
+    room = record_bytes - RECORD_BYTES_MIN - (CRC_PROPERTY_BYTES if with_crc else 0)
     if room < 0:
         raise ValueError(f"no record fits into {record_bytes} bytes")
     topic, body, kept = _parts(room, place, _kept_keys(properties or {}))
-    body = body.ljust(room - len(topic) - len(kept), b"\0")
-    head = _HEAD.pack(
-        record_bytes,
-        MAGIC_V1,
-        zlib.crc32(body) & CRC_MASK,
-        place.queue_id,
-        0,
-        place.queue_offset,
-        physical_offset,
-        TRANSACTION_ROLLBACK,
-        store_timestamp_ms,
+    replacement = MessageDraft(
+        topic=topic,
+        queue_id=place.queue_id,
+        body=body.ljust(room - len(topic) - len(kept), b"\0"),
+        properties=kept,
+        sys_flag=TRANSACTION_ROLLBACK,
+        born_timestamp_ms=store_timestamp_ms,
+        born_host=LOOPBACK_HOST,
+        prepared_transaction_offset=REPLACED_MARK,
     )
-    record = b"".join(
-        (
-            head,
+    return b"".join(
+        build_run(
+            [replacement],
+            [place.queue_offset],
+            physical_offset,
+            store_timestamp_ms,
             LOOPBACK_HOST,
-            _LONG.pack(store_timestamp_ms),
-            LOOPBACK_HOST,
-            _TAIL_OF_HEAD.pack(0, REPLACED_MARK, len(body)),
-            body,
-            bytes([len(topic)]),
-            topic,
-            _SHORT.pack(len(kept) + (_CRC_BYTES if with_crc else 0)),
-            kept,
+            with_crc,
         )
     )
-    return record + _crc_property(record) if with_crc else record
 
 
 def read_replacement(message: StoredMessage) -> LostPlace | None:
@@ -134,10 +126,4 @@ def _parts(room: int, place: LostPlace, keys: bytes) -> tuple[bytes, bytes, byte
 def _kept_keys(properties: Mapping[str, str]) -> bytes:
     kept = {name: properties[name] for name in (UNIQ_KEY, KEYS) if properties.get(name)}
     encoded = encode_properties(kept) if kept else b""
-    return encoded if len(encoded) <= _PROPERTIES_BYTES_MAX else b""
-
-
-def _crc_property(record: bytes) -> bytes:
-    """The record's own checksum, its digits in reverse, as RocketMQ writes it."""
-    digits = f"{zlib.crc32(record) & CRC_MASK:010d}"[::-1]
-    return f"__CRC32#\x01{digits}\x02".encode()
+    return encoded if len(encoded) <= PROPERTIES_BYTES_MAX - CRC_PROPERTY_BYTES else b""

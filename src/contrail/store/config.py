@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Self
 
 from contrail.errors import ConfigError
+from contrail.kernels.record_layout import BATCH_ROW_BYTES, QUEUE_ROW_BYTES
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.settings import names_of, parse_settings, require_sound, setting
-
-_QUEUE_ROW_BYTES = 20
-_BATCH_ROW_BYTES = 46
 
 
 class FlushDiskType(StrEnum):
@@ -41,7 +39,7 @@ class StoreConfig:
     commit_log_paths: tuple[Path, ...] = setting("storePathCommitLog", ())
     read_only_commit_log_paths: tuple[Path, ...] = setting("readOnlyCommitLogStorePaths", ())
     segment_bytes: int = setting("mappedFileSizeCommitLog", 1 << 30, lowest=4096, highest=_I32_MAX)
-    queue_file_bytes: int = setting("mappedFileSizeConsumeQueue", 300_000 * _QUEUE_ROW_BYTES)
+    queue_file_bytes: int = setting("mappedFileSizeConsumeQueue", 300_000 * QUEUE_ROW_BYTES)
     batch_queue_file_bytes: int = setting("mapperFileSizeBatchConsumeQueue", 300_000 * 46)
     queue_ext_enabled: bool = setting("enableConsumeQueueExt", False)
     # At least one unit and the mark that ends a file.
@@ -105,9 +103,9 @@ class StoreConfig:
 
     def __post_init__(self) -> None:
         require_sound(self)
-        _require_whole(self.queue_file_bytes, _QUEUE_ROW_BYTES, "mappedFileSizeConsumeQueue")
+        _require_whole(self.queue_file_bytes, QUEUE_ROW_BYTES, "mappedFileSizeConsumeQueue")
         _require_whole(
-            self.batch_queue_file_bytes, _BATCH_ROW_BYTES, "mapperFileSizeBatchConsumeQueue"
+            self.batch_queue_file_bytes, BATCH_ROW_BYTES, "mapperFileSizeBatchConsumeQueue"
         )
         parse_delay_levels(self.delay_levels)
         parse_delete_hours(self.delete_when)

@@ -16,7 +16,14 @@ from typing import NamedTuple, Self
 
 from contrail.errors import RecordDamaged, StateFileDamaged, StoreLayoutError
 from contrail.kernels.java_hash import java_hash
-from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_layout import (
+    BLANK_ROW_SIZE,
+    REASON_CUT_SHORT,
+    REASON_END,
+    RECORD_BYTES_MIN,
+    record_reason,
+    store_time,
+)
 from contrail.kernels.record_scan import check_record
 from contrail.model.message import StoredMessage
 from contrail.model.properties import INNER_NUM, KEY_SEPARATOR, KEYS, UNIQ_KEY
@@ -34,7 +41,6 @@ from contrail.store.config_files import load_topics
 from contrail.store.disk.marker_files import ApacheCheckpoint
 from contrail.store.services.checkpoint import CheckpointFiles, Known
 from contrail.store.services.folder_files import (
-    BLANK_SIZE,
     INDEX_HEADER_BYTES,
     FoundLog,
     IndexReader,
@@ -51,7 +57,6 @@ from contrail.store.services.log_walk import REASONS, DamagedRange, LogChunk, Lo
 
 _FOREVER_MS = (1 << 63) - 1
 _ROWS_A_READ = 1000
-_STORE_TIME_POSITION = 56
 INDEX_SLOT_COUNT_DEFAULT = 5_000_000
 _INDEX_FILE_BYTES_PER_SLOT = 84
 _INDEX_SLOT_BYTES = 4
@@ -386,7 +391,7 @@ class StoreReader:
         if not rows:
             return 0
         physical_offset, size = queue.place(rows[-1])
-        data = self.read(physical_offset, size) if 0 < size < BLANK_SIZE else b""
+        data = self.read(physical_offset, size) if 0 < size < BLANK_ROW_SIZE else b""
         sound = check_record(data, 0, len(data), physical_offset, False, 0)[0] == REASON_END
         return physical_offset + size if sound and data else 0
 
@@ -423,10 +428,11 @@ class StoreReader:
 
     def _store_time(self, physical_offset: int) -> int | None:
         """The store time of the record there, without reading its body; None if there is none."""
-        head = self.read(physical_offset, 91)
-        if len(head) < 91 or head[4:7] != b"\xda\xa3\x20":
+        head = self.read(physical_offset, RECORD_BYTES_MIN)
+        # Only the head was read: of a record as small as can be nothing is missing.
+        if record_reason(head, 0, len(head)) not in (REASON_CUT_SHORT, REASON_END):
             return None
-        return _store_time_at(head, 0)
+        return store_time(head, 0) if len(head) == RECORD_BYTES_MIN else None
 
     def _the_tail(self) -> LogTail:
         if self._tail is None:
@@ -470,7 +476,7 @@ class StoreReader:
             count = min(_ROWS_A_READ, live.stop - number)
             data = queue.rows(number, count)
             for place in places(data, number, queue.is_batch):
-                if 0 < place.size < BLANK_SIZE:
+                if 0 < place.size < BLANK_ROW_SIZE:
                     yield place
 
     def _summary(self, key: QueueKey) -> QueueSummary:
@@ -527,14 +533,9 @@ def messages_of(
     """A chunk's messages of some time; only those that are wanted are decoded."""
     data, position = chunk.data, chunk.start
     while position < chunk.end:
-        if begin_ms <= _store_time_at(data, position) <= end_ms:
+        if begin_ms <= store_time(data, position) <= end_ms:
             yield decode_record(data, position, check_body_crc=False)
         position += int.from_bytes(data[position : position + 4], "big")
-
-
-def _store_time_at(data: bytes, position: int) -> int:
-    at = position + _STORE_TIME_POSITION + (12 if data[position + 39] & 0x10 else 0)
-    return int.from_bytes(data[at : at + 8], "big", signed=True)
 
 
 def keys_of(message: StoredMessage) -> list[str]:

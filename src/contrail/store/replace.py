@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from struct import Struct
 from typing import NamedTuple
 
 from contrail.clock import Clock, SystemClock
@@ -33,14 +32,11 @@ from contrail.store.services.record_places import RecordPlaces, Runs
 from contrail.store.services.repair import Repair
 from contrail.store.services.row_sources import FolderRows, first_at_or_above
 from contrail.store.state.replacing import KnownRecord, Piece, plan_pieces
+from contrail.store.state.row_layout import BATCH_ROW, QUEUE_ROW
 
 LOST_FOLDER = "contrail.lost"
 _LMQ_PREFIX = LMQ_PREFIX.encode()
-_ROW = Struct(">qiq")
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
-# Of a batch's row: when it was stored, its first queue offset, its messages.
-_BATCH_PLACE = Struct(">qqh")
-_BATCH_PLACE_AT = 20
 _CANNOT = {
     MISSING: "no segment file holds these bytes: restore the file",
     UNREADABLE: "the disk cannot read them: copy the segment to a sound disk first",
@@ -268,7 +264,7 @@ class _Replacing:
         chunk = LogChunk(data, 0, len(data), piece.physical_start, 1, 0)
         for topic, by_queue in self._rows_of(chunk).items():
             for queue_id, ((first, count, rows, *_),) in by_queue.items():
-                return LostPlace(topic, queue_id, first, count, _ROW.unpack_from(rows)[2])
+                return LostPlace(topic, queue_id, first, count, QUEUE_ROW.unpack_from(rows)[2])
         return NOBODY
 
     def _stored_ms(self, message: StoredMessage | None, piece: Piece, before_ms: int) -> int:
@@ -317,7 +313,7 @@ def _rows_into(queue: QueueFiles, found: DamagedRange, ext: ExtFiles) -> Iterato
     first = first_at_or_above(queue.place, queue.first, queue.limit, found.physical_start)
     for number in range(first, queue.limit):
         row = queue.rows(number, 1)
-        physical_offset, size, tags_code = _ROW.unpack_from(row)
+        physical_offset, size, tags_code = QUEUE_ROW.unpack_from(row)
         if size <= 0 or physical_offset >= found.physical_end:
             return
         if physical_offset >= found.physical_start:
@@ -331,7 +327,7 @@ def _described(
 ) -> tuple[LostPlace, int]:
     base, count, stored_ms = number, 1, 0
     if queue.is_batch:
-        stored_ms, base, count = _BATCH_PLACE.unpack_from(row, _BATCH_PLACE_AT)
+        stored_ms, base, count = BATCH_ROW.unpack_from(row)[3:6]
     elif tags_code <= _EXT_ADDRESS_MAX:
         unit = ext.tags_and_time(tags_code)
         tags_code, stored_ms = unit if unit is not None else (0, 0)

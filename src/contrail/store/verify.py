@@ -14,6 +14,7 @@ from pathlib import Path
 from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
+from contrail.kernels.record_layout import BATCH_ROW_BYTES, QUEUE_ROW_BYTES
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.model.record import decode_record
 from contrail.model.replaced_record import LostPlace
@@ -21,7 +22,6 @@ from contrail.model.topic import LMQ_PREFIX
 from contrail.runtime.files import FileSystem
 from contrail.store.inferred_config import inferred_config
 from contrail.store.reader import StoreReader
-from contrail.store.services.folder_files import BATCH_ROW_BYTES, ROW_BYTES
 from contrail.store.services.index_check import IndexCheck
 from contrail.store.services.log_tail import QueueKey
 from contrail.store.services.log_walk import DamagedRange, LogChunk
@@ -332,7 +332,7 @@ class _Verification:
         queue = self._reader.queues.get(key)
         ext_folder = self._ext_folder(key)
         ext = ExtFiles(self._reader.files, ext_folder) if ext_folder.exists() else None
-        row_bytes = BATCH_ROW_BYTES if key[0] in self._batch_topics else ROW_BYTES
+        row_bytes = BATCH_ROW_BYTES if key[0] in self._batch_topics else QUEUE_ROW_BYTES
         return QueueCheck(queue, row_bytes=row_bytes, ext=ext)
 
     def _ext_folder(self, key: QueueKey) -> Path:

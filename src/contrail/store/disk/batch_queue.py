@@ -16,26 +16,20 @@ A row's place says nothing about its queue offset, so rows are found by binary s
 from __future__ import annotations
 
 import logging
-import struct
 from pathlib import Path
 
+from contrail.kernels.record_layout import BATCH_ROW_BYTES
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.disk_waits import require_present
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_queue import QueueMark, RowQueue
+from contrail.store.state.row_layout import BATCH_ROW, base_offset
 from contrail.store.state.time_search import Boundary, search_batches
 
-BATCH_ROW_BYTES = 46
 _SCAN_BYTES = BATCH_ROW_BYTES * 1024
 
-_ROW = struct.Struct(">qiqqqhii")
 _log = logging.getLogger(__name__)
-
-
-def base_offset(rows: bytes | bytearray, at: int = 0) -> int:
-    """The queue offset of the first message of the row at byte ``at``."""
-    return int.from_bytes(rows[at + 28 : at + 36], "big", signed=True)
 
 
 class BatchQueue(RowQueue):
@@ -211,7 +205,7 @@ class BatchQueue(RowQueue):
 
     def _row(self, number: int) -> tuple[int, ...]:
         raw = self._rows.read(self._place(number), BATCH_ROW_BYTES)
-        return _ROW.unpack(raw)
+        return BATCH_ROW.unpack(raw)
 
     def _resident_row(self, number: int) -> tuple[int, ...]:
         require_present(self._rows.absent(self._place(number), BATCH_ROW_BYTES))
@@ -232,7 +226,7 @@ class BatchQueue(RowQueue):
             room = rows.file_bytes - position % rows.file_bytes
             raw = rows.read_file(position, min(_SCAN_BYTES, room))
             for at in range(0, len(raw) - BATCH_ROW_BYTES + 1, BATCH_ROW_BYTES):
-                physical_offset, size, _, _, base, count, _, _ = _ROW.unpack_from(raw, at)
+                physical_offset, size, _, _, base, count, _, _ = BATCH_ROW.unpack_from(raw, at)
                 if size <= 0 or count <= 0 or base < next_base or physical_offset < physical_end:
                     return position
                 if physical_offset + size > physical_limit:
@@ -267,7 +261,7 @@ class BatchQueue(RowQueue):
 
     def _stale_bytes(self, rows: bytearray) -> int:
         for at in range(0, len(rows), BATCH_ROW_BYTES):
-            physical_offset, size, _, _, base, _, _, _ = _ROW.unpack_from(rows, at)
+            physical_offset, size, _, _, base, _, _, _ = BATCH_ROW.unpack_from(rows, at)
             if physical_offset + size > self.physical_end and base >= self.queue_offset_max:
                 return at
         return len(rows)
@@ -296,7 +290,7 @@ class BatchQueue(RowQueue):
 
 def _has_row_below(raw: bytes, physical_limit: int) -> bool:
     for at in range(0, len(raw) - BATCH_ROW_BYTES + 1, BATCH_ROW_BYTES):
-        physical_offset, size, _, _, base, count, _, _ = _ROW.unpack_from(raw, at)
+        physical_offset, size, _, _, base, count, _, _ = BATCH_ROW.unpack_from(raw, at)
         if size > 0 and count > 0 and base >= 0 and 0 <= physical_offset < physical_limit:
             return True
     return False

@@ -15,20 +15,17 @@ way; it appends after the second kind of gap out of place, which we do not.
 from __future__ import annotations
 
 import logging
-import struct
 from collections.abc import Callable
 from pathlib import Path
 
+from contrail.kernels.record_layout import BLANK_ROW_SIZE, QUEUE_ROW_BYTES, TIMED_ROW_BYTES
 from contrail.runtime.files import FilePart, FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.queue_ext import ExtUnit, QueueExt, is_ext_address
 from contrail.store.disk.row_queue import QueueMark, RowQueue
+from contrail.store.state.row_layout import BLANK_ROW, QUEUE_ROW, TIMED_ROW
 
-ROW_BYTES = 20
-TIMED_ROW_BYTES = 28
-BLANK_SIZE = 0x7FFFFFFF
-BLANK_ROW = struct.pack(">qiq", 0, BLANK_SIZE, 0)
 # A larger gap is a damaged queue offset, not a loss: each lost record was larger than its row.
 GAP_FILES_MAX = 64
 _FIRST_READ_BYTES = 4000
@@ -36,8 +33,6 @@ _SCAN_BYTES = 60_000
 _BLANKS_PER_WRITE = 50_000
 _LOOKED_BACK_ROWS = 50
 
-_ROW = struct.Struct(">qiq")
-_TIMED_ROW = struct.Struct(">qiqq")
 _log = logging.getLogger(__name__)
 
 BitmapOf = Callable[[int, int], bytes]
@@ -48,7 +43,7 @@ class ConsumeQueue(RowQueue):
 
     __slots__ = ("_bitmap_of", "_ext")
 
-    row_bytes = ROW_BYTES
+    row_bytes = QUEUE_ROW_BYTES
 
     def __init__(
         self,
@@ -123,8 +118,8 @@ class ConsumeQueue(RowQueue):
     def begin_blank(self, queue_offset: int, count: int) -> None:
         """Begin an untouched queue with rows that lead nowhere yet."""
         if self._rows.is_untouched:
-            self._rows.begin_at(queue_offset * ROW_BYTES)
-            self.queue_offset_max = self._rows.start // ROW_BYTES
+            self._rows.begin_at(queue_offset * QUEUE_ROW_BYTES)
+            self.queue_offset_max = self._rows.start // QUEUE_ROW_BYTES
             self._fill(queue_offset + count - self.queue_offset_max)
             self.queue_offset_min = queue_offset
 
@@ -146,8 +141,14 @@ class ConsumeQueue(RowQueue):
         """The rows as stored: tagsCode may be an extension address."""
         if queue_offset < self.queue_offset_min:
             return b""
-        raw = self._rows.read(queue_offset * ROW_BYTES, count_max * ROW_BYTES, waits=waits)
-        return raw if len(raw) % ROW_BYTES == 0 else raw[: len(raw) // ROW_BYTES * ROW_BYTES]
+        raw = self._rows.read(
+            queue_offset * QUEUE_ROW_BYTES, count_max * QUEUE_ROW_BYTES, waits=waits
+        )
+        return (
+            raw
+            if len(raw) % QUEUE_ROW_BYTES == 0
+            else raw[: len(raw) // QUEUE_ROW_BYTES * QUEUE_ROW_BYTES]
+        )
 
     def resident_rows(self, queue_offset: int, count_max: int) -> bytes:
         """Like ``rows``, but never waits for the disk: empty when some are not in memory."""
@@ -161,21 +162,23 @@ class ConsumeQueue(RowQueue):
 
         There may be more to bring in afterwards: ask again.
         """
-        part = self._rows.absent(queue_offset * ROW_BYTES, count_max * ROW_BYTES)
+        part = self._rows.absent(queue_offset * QUEUE_ROW_BYTES, count_max * QUEUE_ROW_BYTES)
         if part is not None or self._ext is None:
             return part
-        addresses = [row[2] for row in _ROW.iter_unpack(self.raw_rows(queue_offset, count_max))]
+        addresses = [
+            row[2] for row in QUEUE_ROW.iter_unpack(self.raw_rows(queue_offset, count_max))
+        ]
         units = [address for address in addresses if is_ext_address(address)]
         return self._ext.absent(min(units), max(units)) if units else None
 
     def rows_part(self, queue_offset: int, count: int) -> FilePart | None:
         """Where the rows from ``queue_offset`` on are on disk."""
-        return self._rows.part(queue_offset * ROW_BYTES, count * ROW_BYTES)
+        return self._rows.part(queue_offset * QUEUE_ROW_BYTES, count * QUEUE_ROW_BYTES)
 
     def ext_unit(self, queue_offset: int) -> ExtUnit | None:
         """The extension unit of a row, if it has one."""
         raw = self.raw_rows(queue_offset, 1)
-        return self._ext.read(_ROW.unpack(raw)[2]) if raw and self._ext is not None else None
+        return self._ext.read(QUEUE_ROW.unpack(raw)[2]) if raw and self._ext is not None else None
 
     def repair_rows(self, queue_offset: int, rows: bytes | bytearray, row_bytes: int) -> int:
         """Write again the rows in the files that are not ``rows``; returns how many were not.
@@ -183,26 +186,28 @@ class ConsumeQueue(RowQueue):
         ``rows`` are as ``put`` takes them. Rows of messages that are not in the files yet, or no
         longer, are passed over.
         """
-        skipped = max(self._rows.start // ROW_BYTES - queue_offset, 0)
+        skipped = max(self._rows.start // QUEUE_ROW_BYTES - queue_offset, 0)
         queue_offset, rows = queue_offset + skipped, rows[skipped * row_bytes :]
         if self._ext is not None and row_bytes == TIMED_ROW_BYTES:
             rows = self._stored_form(queue_offset, rows, self._ext)
-        found = self._rows.repair(queue_offset * ROW_BYTES, rows)
+        found = self._rows.repair(queue_offset * QUEUE_ROW_BYTES, rows)
         if found == rows[: len(found)]:
             return 0
-        places = range(0, len(found), ROW_BYTES)
-        return sum(found[at : at + ROW_BYTES] != rows[at : at + ROW_BYTES] for at in places)
+        places = range(0, len(found), QUEUE_ROW_BYTES)
+        return sum(
+            found[at : at + QUEUE_ROW_BYTES] != rows[at : at + QUEUE_ROW_BYTES] for at in places
+        )
 
     def _stored_form(self, queue_offset: int, rows: bytes | bytearray, ext: QueueExt) -> bytes:
         """Rows with the addresses they have; a unit that is wrong or gone is stored anew."""
         stored = bytearray()
-        count = self._rows.written // ROW_BYTES - queue_offset
-        for at, timed in enumerate(_TIMED_ROW.iter_unpack(rows[: max(count, 0) * TIMED_ROW_BYTES])):
+        count = self._rows.written // QUEUE_ROW_BYTES - queue_offset
+        for at, timed in enumerate(TIMED_ROW.iter_unpack(rows[: max(count, 0) * TIMED_ROW_BYTES])):
             address = self._row(queue_offset + at)[2]
             unit = ext.read_file(address)
             if unit is None or unit[:2] != timed[2:]:
                 address = ext.append(timed[2], timed[3]) or timed[2]
-            stored += _ROW.pack(timed[0], timed[1], address)
+            stored += QUEUE_ROW.pack(timed[0], timed[1], address)
         ext.write_pending()
         return bytes(stored)
 
@@ -213,9 +218,9 @@ class ConsumeQueue(RowQueue):
         if self.physical_end <= physical_end:
             return
         first_gone = self._first_at_or_above(
-            physical_end, self._rows.start // ROW_BYTES, self.queue_offset_max
+            physical_end, self._rows.start // QUEUE_ROW_BYTES, self.queue_offset_max
         )
-        self._rows.cut(first_gone * ROW_BYTES)
+        self._rows.cut(first_gone * QUEUE_ROW_BYTES)
         self.queue_offset_max = first_gone
         self.queue_offset_min = min(self.queue_offset_min, first_gone)
         self.physical_end = self._last_physical_end()
@@ -237,7 +242,7 @@ class ConsumeQueue(RowQueue):
             self.queue_offset_min = high
         else:
             physical_offset, size, _ = self._row(low)
-            if physical_offset >= physical_min and size != BLANK_SIZE:
+            if physical_offset >= physical_min and size != BLANK_ROW_SIZE:
                 return
             self.queue_offset_min = self._first_live(physical_min, low, high)
             self._drop_ext_before(self.queue_offset_min)
@@ -247,9 +252,9 @@ class ConsumeQueue(RowQueue):
 
     def drop_files_before(self, physical_min: int) -> list[Path]:
         """Unlink leading files of which the log has no record left; never the last one."""
-        dropped = self._rows.drop_before(physical_min, ROW_BYTES)
+        dropped = self._rows.drop_before(physical_min, QUEUE_ROW_BYTES)
         if dropped:
-            self.queue_offset_min = max(self.queue_offset_min, self._rows.start // ROW_BYTES)
+            self.queue_offset_min = max(self.queue_offset_min, self._rows.start // QUEUE_ROW_BYTES)
             self.correct_minimum(physical_min)
         return dropped
 
@@ -257,8 +262,10 @@ class ConsumeQueue(RowQueue):
 
     def _row(self, queue_offset: int) -> tuple[int, int, int]:
         """One row, or a pre-blank one where the file cannot be read."""
-        raw = self._rows.read(queue_offset * ROW_BYTES, ROW_BYTES)
-        physical_offset, size, tags_code = _ROW.unpack(raw if len(raw) == ROW_BYTES else BLANK_ROW)
+        raw = self._rows.read(queue_offset * QUEUE_ROW_BYTES, QUEUE_ROW_BYTES)
+        physical_offset, size, tags_code = QUEUE_ROW.unpack(
+            raw if len(raw) == QUEUE_ROW_BYTES else BLANK_ROW
+        )
         return physical_offset, size, tags_code
 
     # Private: starting.
@@ -271,7 +278,7 @@ class ConsumeQueue(RowQueue):
         beyond = self._rows.settle(end)
         if expected is None and _has_row_below(beyond, physical_limit, blank_counts=False):
             return f"{self.folder} has rows after a hole at byte {end}"
-        self.queue_offset_max = end // ROW_BYTES
+        self.queue_offset_max = end // QUEUE_ROW_BYTES
         self.physical_end = physical_end
         self.queue_offset_min = self._first_offset(expected)
         self._note_mark()
@@ -281,15 +288,15 @@ class ConsumeQueue(RowQueue):
         """A byte position before which rows need no look, and the physical end there."""
         if expected is None:
             return self._last_begun_file(physical_limit), 0
-        first = expected.queue_offset_min * ROW_BYTES
+        first = expected.queue_offset_min * QUEUE_ROW_BYTES
         if self._rows.start > first:
             # Lost, or taken by retention just before a crash: only the log can tell.
             return f"{self.folder} lacks the file of queue offset {expected.queue_offset_min}"
-        position = expected.queue_offset_max * ROW_BYTES
+        position = expected.queue_offset_max * QUEUE_ROW_BYTES
         if not self._rows.start <= position <= self._rows.created:
             return f"{self.folder} does not reach queue offset {expected.queue_offset_max}"
         if position > self._rows.start:
-            raw = self._rows.read_file(position - ROW_BYTES, ROW_BYTES)
+            raw = self._rows.read_file(position - QUEUE_ROW_BYTES, QUEUE_ROW_BYTES)
             if not _row_ends_at(raw, expected.physical_end):
                 return f"{self.folder} has another row before {expected.queue_offset_max}"
         return position, expected.physical_end
@@ -298,7 +305,7 @@ class ConsumeQueue(RowQueue):
         file_start = self._rows.created
         while file_start > self._rows.start:
             file_start -= self._rows.file_bytes
-            if _has_row_below(self._rows.read_file(file_start, ROW_BYTES), physical_limit):
+            if _has_row_below(self._rows.read_file(file_start, QUEUE_ROW_BYTES), physical_limit):
                 return file_start
         return self._rows.start
 
@@ -308,27 +315,29 @@ class ConsumeQueue(RowQueue):
         while position < rows.created:
             room = rows.file_bytes - position % rows.file_bytes
             raw = rows.read_file(position, min(step, room))
-            for physical_offset, size, _ in _ROW.iter_unpack(raw[: len(raw) // 20 * 20]):
-                if size == BLANK_SIZE and physical_offset == 0:
-                    position += ROW_BYTES
+            for physical_offset, size, _ in QUEUE_ROW.iter_unpack(
+                raw[: len(raw) // QUEUE_ROW_BYTES * QUEUE_ROW_BYTES]
+            ):
+                if size == BLANK_ROW_SIZE and physical_offset == 0:
+                    position += QUEUE_ROW_BYTES
                     continue
                 if size <= 0 or physical_offset < physical_end:
                     return position, physical_end
                 if physical_offset + size > physical_limit:
                     return position, physical_end
                 physical_end = physical_offset + size
-                position += ROW_BYTES
-            if len(raw) < ROW_BYTES:
+                position += QUEUE_ROW_BYTES
+            if len(raw) < QUEUE_ROW_BYTES:
                 break
             step = _SCAN_BYTES
         return position, physical_end
 
     def _first_offset(self, expected: QueueMark | None) -> int:
         """The first row of the files that is not pre-blank."""
-        low, high = self._rows.start // ROW_BYTES, self.queue_offset_max
+        low, high = self._rows.start // QUEUE_ROW_BYTES, self.queue_offset_max
         if expected is not None:
             return min(max(low, expected.queue_offset_min), high)
-        if low == high or self._row(low)[1] != BLANK_SIZE:
+        if low == high or self._row(low)[1] != BLANK_ROW_SIZE:
             return low
         return self._first_at_or_above(1, low, high) if self.physical_end else high
 
@@ -358,10 +367,10 @@ class ConsumeQueue(RowQueue):
     def _reach(self, queue_offset: int, rows: bytearray) -> bool:
         """Fill with pre-blank rows up to ``queue_offset``; False when it cannot be meant."""
         if self._rows.is_untouched:
-            self._rows.begin_at(queue_offset * ROW_BYTES)
-            self.queue_offset_max = self._rows.start // ROW_BYTES
+            self._rows.begin_at(queue_offset * QUEUE_ROW_BYTES)
+            self.queue_offset_max = self._rows.start // QUEUE_ROW_BYTES
         gap = queue_offset - self.queue_offset_max
-        if gap * ROW_BYTES > GAP_FILES_MAX * self._rows.file_bytes:
+        if gap * QUEUE_ROW_BYTES > GAP_FILES_MAX * self._rows.file_bytes:
             _log.error(
                 "%s: the record at %d claims queue offset %d after %d; it is left out",
                 self.folder,
@@ -395,18 +404,18 @@ class ConsumeQueue(RowQueue):
         """Store each row's tags and time in the extension and its address in the row."""
         assert self._ext is not None
         converted = bytearray()
-        for physical_offset, size, tags_code, store_timestamp_ms in _TIMED_ROW.iter_unpack(rows):
+        for physical_offset, size, tags_code, store_timestamp_ms in TIMED_ROW.iter_unpack(rows):
             bitmap = self._bitmap_of(physical_offset, size) if self._bitmap_of else b""
             address = self._ext.append(tags_code, store_timestamp_ms, bitmap)
             stored = tags_code if address is None else address
-            converted += _ROW.pack(physical_offset, size, stored)
+            converted += QUEUE_ROW.pack(physical_offset, size, stored)
         return converted
 
     # Private: reading and cutting.
 
     def _resolved(self, raw: bytes, ext: QueueExt) -> bytes:
         resolved = bytearray(raw)
-        for at in range(0, len(raw), ROW_BYTES):
+        for at in range(0, len(raw), QUEUE_ROW_BYTES):
             unit = ext.read(int.from_bytes(raw[at + 12 : at + 20], "big", signed=True))
             if unit is not None:
                 resolved[at + 12 : at + 20] = unit.tags_code.to_bytes(8, "big", signed=True)
@@ -420,7 +429,7 @@ class ConsumeQueue(RowQueue):
         answer = high
         while low < high:
             middle = probe = (low + high) // 2
-            while probe < high and self._row(probe)[1] == BLANK_SIZE:
+            while probe < high and self._row(probe)[1] == BLANK_ROW_SIZE:
                 probe += 1
             if probe == high:
                 high = middle
@@ -443,13 +452,13 @@ class ConsumeQueue(RowQueue):
 
     def _is_live(self, queue_offset: int, physical_min: int) -> bool:
         physical_offset, size, _ = self._row(queue_offset)
-        return 0 < size < BLANK_SIZE and physical_min <= physical_offset < self.physical_end
+        return 0 < size < BLANK_ROW_SIZE and physical_min <= physical_offset < self.physical_end
 
     def _last_physical_end(self) -> int:
-        first = self._rows.start // ROW_BYTES
+        first = self._rows.start // QUEUE_ROW_BYTES
         for queue_offset in range(self.queue_offset_max - 1, first - 1, -1):
             physical_offset, size, _ = self._row(queue_offset)
-            if size != BLANK_SIZE:
+            if size != BLANK_ROW_SIZE:
                 return physical_offset + size
         return 0
 
@@ -459,7 +468,7 @@ class ConsumeQueue(RowQueue):
 
     def _last_address(self) -> int | None:
         """The address of the last unit that a row has; None without any."""
-        first = self._rows.start // ROW_BYTES
+        first = self._rows.start // QUEUE_ROW_BYTES
         for queue_offset in range(self.queue_offset_max - 1, first - 1, -1):
             address = self._row(queue_offset)[2]
             if is_ext_address(address):
@@ -474,8 +483,10 @@ class ConsumeQueue(RowQueue):
 
 
 def _has_row_below(raw: bytes, physical_limit: int, *, blank_counts: bool = True) -> bool:
-    for physical_offset, size, _ in _ROW.iter_unpack(raw[: len(raw) // ROW_BYTES * ROW_BYTES]):
-        if size == BLANK_SIZE and physical_offset == 0:
+    for physical_offset, size, _ in QUEUE_ROW.iter_unpack(
+        raw[: len(raw) // QUEUE_ROW_BYTES * QUEUE_ROW_BYTES]
+    ):
+        if size == BLANK_ROW_SIZE and physical_offset == 0:
             if blank_counts:
                 return True
         elif size > 0 and 0 <= physical_offset < physical_limit:
@@ -484,7 +495,7 @@ def _has_row_below(raw: bytes, physical_limit: int, *, blank_counts: bool = True
 
 
 def _row_ends_at(raw: bytes, physical_end: int) -> bool:
-    if len(raw) != ROW_BYTES:
+    if len(raw) != QUEUE_ROW_BYTES:
         return False
-    physical_offset, size, _ = _ROW.unpack(raw)
-    return bool(size == BLANK_SIZE or (size > 0 and physical_offset + size == physical_end))
+    physical_offset, size, _ = QUEUE_ROW.unpack(raw)
+    return bool(size == BLANK_ROW_SIZE or (size > 0 and physical_offset + size == physical_end))

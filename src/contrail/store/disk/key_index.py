@@ -14,6 +14,7 @@ from pathlib import Path
 
 from contrail.clock import Clock
 from contrail.kernels.java_hash import java_hash
+from contrail.kernels.record_layout import INDEX_PHYSICAL_AT, INDEX_ROW_BYTES, INDEX_TIME_AT
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
@@ -24,7 +25,6 @@ from contrail.store.disk.index_file import BEGIN_PHYSICAL, IndexFile, IndexMark
 __all__ = ["IndexMark", "KeyIndex"]
 
 NAME_DIGITS = 17
-_ROW_BYTES = 20
 _OPEN_FILES_MAX = 8
 _SECOND_MS = 1000
 # How far an entry's time can be from its file's begin.
@@ -111,7 +111,7 @@ class KeyIndex:
         indexed_through = int.from_bytes(rows[-16:-8], "big", signed=True)
         while rows:
             active = self._active()
-            rows = rows[active.put(rows) * _ROW_BYTES :]
+            rows = rows[active.put(rows) * INDEX_ROW_BYTES :]
             if active.wants_write:
                 self._write_early(active)
         # Not earlier: what could not be taken is fed again, and must not be passed over then.
@@ -273,18 +273,21 @@ class KeyIndex:
     # Private: writing.
 
     def _known_bytes(self, index_rows: bytearray) -> int:
-        for at in range(0, len(index_rows), _ROW_BYTES):
-            if int.from_bytes(index_rows[at + 4 : at + 12], "big") > self._indexed_through:
+        for at in range(0, len(index_rows), INDEX_ROW_BYTES):
+            if (
+                int.from_bytes(index_rows[at + INDEX_PHYSICAL_AT : at + INDEX_TIME_AT], "big")
+                > self._indexed_through
+            ):
                 return at
         return len(index_rows)
 
     def _without_kept(self, rows: memoryview) -> memoryview:
         """Pass over the keys of the last indexed message that did not get lost."""
         at, end = 0, self.physical_end
-        while at < min(len(rows), self._keys_kept * _ROW_BYTES) and (
-            int.from_bytes(rows[at + 4 : at + 12], "big") == end
+        while at < min(len(rows), self._keys_kept * INDEX_ROW_BYTES) and (
+            int.from_bytes(rows[at + INDEX_PHYSICAL_AT : at + INDEX_TIME_AT], "big") == end
         ):
-            at += _ROW_BYTES
+            at += INDEX_ROW_BYTES
         self._keys_kept = 0
         return rows[at:]
 

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contrail.errors import StoreLayoutError
 from contrail.kernels.plain_rows import put_plain_rows
+from contrail.kernels.record_layout import BATCH_ROW_BYTES
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
-from contrail.store.disk.batch_queue import BATCH_ROW_BYTES, BatchQueue, base_offset
+from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_queue import QueueMark
+from contrail.store.state.row_layout import base_offset
 
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk

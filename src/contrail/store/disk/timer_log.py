@@ -27,6 +27,7 @@ from struct import Struct
 from typing import NamedTuple
 
 from contrail.errors import StoreLayoutError
+from contrail.kernels.record_layout import MAGIC_BLANK
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem, opened, write_fully, write_zeros
 
@@ -36,7 +37,6 @@ NO_ROW = -1
 
 _MAGIC_BITS = 0xF
 _BLANK = Struct(">iqi")
-_BLANK_MAGIC = 0xCBD43194 - (1 << 32)
 _NAME_DIGITS = 20
 _READ_BYTES = 1 << 20
 _OPEN_FILES_MAX = 8
@@ -147,7 +147,7 @@ class TimerLog:
         """Put the mark behind the last row of a file that is full."""
         start = self.end - self.end % self._file_bytes
         left = start + self._file_bytes - self.end
-        mark = _BLANK.pack(left, 0, _BLANK_MAGIC)
+        mark = _BLANK.pack(left, 0, MAGIC_BLANK)
         write_fully(self._files, self._writable(start), mark, self.end - start)
         return start
 

@@ -15,11 +15,15 @@ from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+from contrail.kernels.record_layout import (
+    BATCH_ROW_BYTES,
+    BLANK_ROW_SIZE,
+    QUEUE_ROW_BYTES,
+    ROW_BASE_AT,
+)
 from contrail.runtime.files import FileSystem, opened
+from contrail.store.state.row_layout import ROW_BATCH, ROW_TARGET
 
-ROW_BYTES = 20
-BATCH_ROW_BYTES = 46
-BLANK_SIZE = 0x7FFFFFFF
 INDEX_HEADER_BYTES = 40
 INDEX_ENTRY_BYTES = 20
 
@@ -28,8 +32,6 @@ _BLOCK_ROWS = 100
 _NAME = re.compile(r"[0-9]{20}")
 _INDEX_NAME = re.compile(r"[0-9]{17}")
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]*")
-_PLACE = Struct(">qi")
-_BATCH_PLACE = Struct(">qh")
 _INDEX_HEADER = Struct(">qqqqii")
 _INDEX_ENTRY = Struct(">iqii")
 
@@ -117,7 +119,7 @@ class QueueFiles:
         self.queue_id = queue_id
         self.folder = folder
         self.is_batch = is_batch
-        self.row_bytes = BATCH_ROW_BYTES if is_batch else ROW_BYTES
+        self.row_bytes = BATCH_ROW_BYTES if is_batch else QUEUE_ROW_BYTES
         self.problems: list[str] = []
         self._starts: set[int] = set()
         self._file_bytes = 0
@@ -232,14 +234,14 @@ class QueueFiles:
 
     def place(self, number: int) -> tuple[int, int]:
         """Physical offset and size in a row."""
-        physical_offset, size = _PLACE.unpack_from(self.rows(number, 1))
+        physical_offset, size = ROW_TARGET.unpack_from(self.rows(number, 1))
         return physical_offset, size
 
     def queue_offsets(self, number: int) -> tuple[int, int]:
         """The queue offset of a row's first message, and the one behind its last."""
         if not self.is_batch:
             return number, number + 1
-        base, count = _BATCH_PLACE.unpack_from(self.rows(number, 1), 28)
+        base, count = ROW_BATCH.unpack_from(self.rows(number, 1), ROW_BASE_AT)
         return base, base + count
 
     def live_rows(self, physical_min: int, physical_limit: int) -> range:
@@ -251,7 +253,7 @@ class QueueFiles:
 
         def is_spent(number: int) -> bool:
             physical_offset, size = self.place(number)
-            return size == BLANK_SIZE or physical_offset < physical_min
+            return size == BLANK_ROW_SIZE or physical_offset < physical_min
 
         with self.held_open():
             end = self._end_in_first_block(physical_limit, is_written)
@@ -275,7 +277,7 @@ class QueueFiles:
         data = self.rows(first, _BLOCK_ROWS)
 
         def is_written_here(number: int) -> bool:
-            physical_offset, size = _PLACE.unpack_from(data, number * self.row_bytes)
+            physical_offset, size = ROW_TARGET.unpack_from(data, number * self.row_bytes)
             return bool(size > 0 and 0 <= physical_offset < physical_limit)
 
         return first + _first_without(is_written_here, 0, _BLOCK_ROWS)

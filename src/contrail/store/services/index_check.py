@@ -11,9 +11,9 @@ from bisect import bisect_left
 from collections.abc import Callable
 
 from contrail.kernels.index_put import put_rows, rebuild_slots
+from contrail.kernels.record_layout import INDEX_PHYSICAL_AT, INDEX_ROW_BYTES, INDEX_TIME_AT
 from contrail.store.services.folder_files import INDEX_ENTRY_BYTES, IndexHeader, IndexReader
 
-_ROW_BYTES = 20
 _PAGE_SLOTS = 1024
 _BEGIN_MS, _END_MS, _BEGIN_PHYSICAL, _END_PHYSICAL, _SLOT_USED, _INDEX_COUNT = range(6)
 # The time of a file that was cut back is known to the second only.
@@ -41,7 +41,7 @@ class IndexCheck:
             self._image = self._first_image()
         rows = memoryview(bytes(index_rows))
         while rows and self._image is not None:
-            rows = rows[self._image.put(rows) * _ROW_BYTES :]
+            rows = rows[self._image.put(rows) * INDEX_ROW_BYTES :]
             self._compare(self._image)
             if rows:
                 self._close(self._image)
@@ -89,11 +89,11 @@ class IndexCheck:
     def _count_missing(self, rows: memoryview) -> None:
         if not rows:
             return
-        places = range(0, len(rows), _ROW_BYTES)
+        places = range(0, len(rows), INDEX_ROW_BYTES)
         self.missing_keys += bisect_left(
             places,
             self._required_end,
-            key=lambda at: int.from_bytes(rows[at + 4 : at + 12], "big"),
+            key=lambda at: int.from_bytes(rows[at + INDEX_PHYSICAL_AT : at + INDEX_TIME_AT], "big"),
         )
 
 

@@ -6,16 +6,13 @@ A running store writes rows about once a second; a reader from outside derives t
 from __future__ import annotations
 
 from collections.abc import Iterator
-from struct import Struct
 from typing import NamedTuple
 
 from contrail.kernels.derive_rows import derive_rows
+from contrail.kernels.record_layout import ROW_BASE_AT
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
 from contrail.store.services.log_walk import LogChunk
-
-_BATCH_PLACE = Struct(">qh")
-_INDEX_ROW = Struct(">iqq")
-_PLACE = Struct(">qi")
+from contrail.store.state.row_layout import INDEX_ROW, ROW_BATCH, ROW_TARGET
 
 QueueKey = tuple[bytes, int]
 
@@ -81,13 +78,15 @@ class LogTail:
         ]
 
     def find(self, key_hash: int) -> set[int]:
-        rows = _INDEX_ROW.iter_unpack(self._index_rows)
+        rows = INDEX_ROW.iter_unpack(self._index_rows)
         return {physical_offset for found, physical_offset, _ in rows if found == key_hash}
 
 
 def places(data: bytes | bytearray, first: int, is_batch: bool) -> Iterator[RowPlace]:
     row_bytes = 46 if is_batch else 20
     for number, at in enumerate(range(0, len(data), row_bytes)):
-        physical_offset, size = _PLACE.unpack_from(data, at)
-        base, count = _BATCH_PLACE.unpack_from(data, at + 28) if is_batch else (first + number, 1)
+        physical_offset, size = ROW_TARGET.unpack_from(data, at)
+        base, count = (
+            ROW_BATCH.unpack_from(data, at + ROW_BASE_AT) if is_batch else (first + number, 1)
+        )
         yield RowPlace(base, base + count, physical_offset, size)

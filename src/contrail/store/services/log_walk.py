@@ -14,6 +14,11 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 from contrail.kernels.record_layout import (
+    BLANK_RECORD_BYTES,
+    MAGIC_AT,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
     REASON_BAD_BODY_CRC,
     REASON_BAD_RECORD_CRC,
     REASON_BAD_SIZE,
@@ -45,10 +50,14 @@ UNREADABLE = "the disk cannot read it"
 _OF_KNOWN_SIZE = frozenset({REASON_BAD_BODY_CRC, REASON_BAD_RECORD_CRC})
 
 # The magic of either record version, or of the blank record, four bytes into it.
-_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94", re.DOTALL)
-_MAGIC_PLACE = 4
 _MAGIC_BYTES = 4
-_HEAD_BYTES = 8
+_MAGIC = re.compile(
+    b"|".join(
+        re.escape(magic.to_bytes(_MAGIC_BYTES, "big", signed=True))
+        for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK)
+    ),
+    re.DOTALL,
+)
 
 
 class LogPiece(Protocol):
@@ -228,7 +237,7 @@ class _Window:
     def record_bytes(self, physical_offset: int) -> int:
         """The size a record claims, 0 when no record has that size."""
         size = int.from_bytes(self.read(physical_offset, 4), "big", signed=True)
-        return size if _HEAD_BYTES < size <= RECORD_BYTES_SANE else 0
+        return size if BLANK_RECORD_BYTES < size <= RECORD_BYTES_SANE else 0
 
     def is_blank(self, physical_offset: int) -> bool:
         """Whether a blank record there ends exactly where its file does."""
@@ -244,7 +253,7 @@ class _Window:
         while position < physical_end:
             data = self.read(position, min(WALK_BYTES, physical_end - position))
             for found in _MAGIC.finditer(data):
-                candidate = position + found.start() - _MAGIC_PLACE
+                candidate = position + found.start() - MAGIC_AT
                 if candidate >= physical_start and self._is_sound(candidate, physical_end):
                     return candidate
             # An unreadable block is passed over in steps of a page.
@@ -252,8 +261,8 @@ class _Window:
         return None
 
     def _is_sound(self, physical_offset: int, physical_end: int) -> bool:
-        head = self.read(physical_offset, _HEAD_BYTES)
-        if len(head) < _HEAD_BYTES:
+        head = self.read(physical_offset, BLANK_RECORD_BYTES)
+        if len(head) < BLANK_RECORD_BYTES:
             return False
         reason, size = check_record(head, 0, len(head), physical_offset, False, 0)
         if reason == REASON_BLANK:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from contrail.errors import RecordDamaged
+from contrail.kernels.record_layout import IPV6_EXTRA_BYTES, STORE_TIME_AT, store_time
 from contrail.model.message import StoredMessage
 from contrail.model.properties import KEY_SEPARATOR, KEYS, UNIQ_KEY
-from contrail.model.record import SYS_FLAG_BORN_HOST_V6
 from contrail.model.replaced_record import read_replacement
 from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.consume_queue import ConsumeQueue
@@ -19,10 +19,8 @@ from contrail.store.services.reading import QueueReading
 from contrail.store.services.residency import AbsentParts
 from contrail.store.state.time_search import Boundary, search
 
-_STORE_TIME_POSITION = 56
-_SYS_FLAG_LOW_BYTE = 39
-_IPV6_EXTRA_BYTES = 12
-_READ_BYTES = _STORE_TIME_POSITION + _IPV6_EXTRA_BYTES + 8
+# As much of a record as its store time takes.
+_READ_BYTES = STORE_TIME_AT + IPV6_EXTRA_BYTES + 8
 
 
 class PlacesByKey(NamedTuple):
@@ -153,11 +151,7 @@ class Lookup:
         if segment is None:
             return None
         self._residency.require_start(physical_offset, _READ_BYTES)
-        record = segment.view(physical_offset, _READ_BYTES)
-        position = _STORE_TIME_POSITION
-        if record[_SYS_FLAG_LOW_BYTE] & SYS_FLAG_BORN_HOST_V6:
-            position += _IPV6_EXTRA_BYTES
-        return int.from_bytes(record[position : position + 8], "big", signed=True)
+        return store_time(segment.view(physical_offset, _READ_BYTES), 0)
 
     def _candidate(self, physical_offset: int, begin_ms: int, end_ms: int) -> StoredMessage | None:
         try:

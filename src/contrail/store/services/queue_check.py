@@ -10,17 +10,14 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from struct import Struct
 
+from contrail.kernels.record_layout import BLANK_ROW_SIZE
 from contrail.runtime.files import FileSystem, opened
-from contrail.store.services.folder_files import BLANK_SIZE, QueueFiles
+from contrail.store.services.folder_files import QueueFiles
+from contrail.store.state.row_layout import BLANK_TARGET, QUEUE_ROW, ROW_TARGET, base_offset
 
 GATHERED_BYTES_MAX = 32 << 10
 _BLOCK_ROWS = 3000
 _PAGE_BYTES = 4096
-_PLACE_BYTES = 12
-_PLACE = Struct(">qi")
-_BASE = Struct(">q")
-_BASE_PLACE = 28
-_BLANK = _PLACE.pack(0, BLANK_SIZE)
 _EXT_BASE = -(1 << 63)
 _UNIT = Struct(">qq")
 _EXT_ADDRESS_MAX = -(1 << 31) - 1
@@ -81,7 +78,7 @@ class QueueCheck:
         if queue is None or not queue.is_batch:
             return queue_offset
         for number, row in _rows_of(queue, queue.first, queue.limit):
-            if _BASE.unpack_from(row, _BASE_PLACE)[0] == queue_offset:
+            if base_offset(row) == queue_offset:
                 return number
         return queue.first
 
@@ -107,7 +104,7 @@ class QueueCheck:
             row, right = found[at : at + self._row_bytes], wanted[at : at + self._row_bytes]
             if row == right or self._is_extended(row, right):
                 continue
-            if _PLACE.unpack_from(row)[1] == 0 or row[:_PLACE_BYTES] == _BLANK:
+            if ROW_TARGET.unpack_from(row)[1] == 0 or row[: ROW_TARGET.size] == BLANK_TARGET:
                 self.missing += 1
             else:
                 self.wrong += 1
@@ -115,9 +112,9 @@ class QueueCheck:
 
     def _is_extended(self, row: bytes, right: bytes) -> bool:
         """Whether the tags code stands in the queue's extension instead, and is right there."""
-        if self._ext is None or row[:_PLACE_BYTES] != right[:_PLACE_BYTES]:
+        if self._ext is None or row[: ROW_TARGET.size] != right[: ROW_TARGET.size]:
             return False
-        address = int.from_bytes(row[12:20], "big", signed=True)
+        address = QUEUE_ROW.unpack_from(row)[2]
         return address <= _EXT_ADDRESS_MAX and self._ext.tags_code(address) == right[12:20]
 
     def _note_bad(self, number: int) -> None:
@@ -151,8 +148,8 @@ class QueueCheck:
     def _check_history(self, queue: QueueFiles, end: int, physical_min: int) -> None:
         """Rows before the first live one are blank, or lead to what retention took."""
         for number, row in _rows_of(queue, queue.first, end):
-            physical_offset, size = _PLACE.unpack_from(row)
-            if size == BLANK_SIZE or (size > 0 and 0 <= physical_offset < physical_min):
+            physical_offset, size = ROW_TARGET.unpack_from(row)
+            if size == BLANK_ROW_SIZE or (size > 0 and 0 <= physical_offset < physical_min):
                 continue
             if self._first_number < 0 and size == 0 and physical_offset == 0:
                 # The end of a queue that has no live row at all.
@@ -162,7 +159,7 @@ class QueueCheck:
 
     def _check_gap(self, queue: QueueFiles, start: int, end: int) -> None:
         for number, row in _rows_of(queue, start, min(end, queue.limit)):
-            if row[:_PLACE_BYTES] != _BLANK:
+            if row[: ROW_TARGET.size] != BLANK_TARGET:
                 self.wrong += 1
                 self._note_bad(number)
 
@@ -178,9 +175,11 @@ class QueueCheck:
             queue.limit if queue.holds_more_than(start) else min(start + _BLOCK_ROWS, queue.limit)
         )
         for number, row in _rows_of(queue, start, limit, passing_zeros=True):
-            physical_offset, size = _PLACE.unpack_from(row)
+            physical_offset, size = ROW_TARGET.unpack_from(row)
             is_damageds = any(begin <= physical_offset < end for begin, end in damaged)
-            is_damageds = is_damageds or (row[:_PLACE_BYTES] == _BLANK and len(damaged) > 0)
+            is_damageds = is_damageds or (
+                row[: ROW_TARGET.size] == BLANK_TARGET and len(damaged) > 0
+            )
             if any(row) and not (size > 0 and (physical_offset >= physical_limit or is_damageds)):
                 self.extra += 1
                 self._note_bad(number)

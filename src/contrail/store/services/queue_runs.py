@@ -20,22 +20,21 @@ from contrail.kernels.queue_select import (
     match_run,
     select_rows,
 )
-from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_layout import QUEUE_ROW_BYTES, REASON_END
 from contrail.kernels.record_scan import count_whole, scan_records
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.row_files import RowFiles
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.residency import Residency
-from contrail.store.services.row_window import ROW_BYTES
 from contrail.store.state.record_crc import RecordCrcRule
+from contrail.store.state.row_layout import QUEUE_ROW
 from contrail.store.state.sound_memory import SoundMemory
 
 _Around = tuple[int, int, int]
 """Where a stretch of the log begins and ends, and until when what was found of it holds."""
 
 _PLACE = Struct(">q")
-_ROW = Struct(">qiq")
 # Neighbouring records lie together; more than this has others in between.
 _WARM_SPAN_MAX = 4 << 20
 
@@ -138,10 +137,10 @@ class QueueRuns:
             or now_ms >= until_ms
         ):
             return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
-        rows, at = files.ahead, queue_offset * ROW_BYTES - files.ahead_start
-        if at < 0 or at + count_max * ROW_BYTES > len(rows):
-            position, at = queue_offset * ROW_BYTES, 0
-            rows = files.read(position, count_max * ROW_BYTES, waits=False)
+        rows, at = files.ahead, queue_offset * QUEUE_ROW_BYTES - files.ahead_start
+        if at < 0 or at + count_max * QUEUE_ROW_BYTES > len(rows):
+            position, at = queue_offset * QUEUE_ROW_BYTES, 0
+            rows = files.read(position, count_max * QUEUE_ROW_BYTES, waits=False)
         base = segment.start
         count, physical_offset, byte_count = match_run(
             mapped,
@@ -262,7 +261,7 @@ class QueueRuns:
         if not is_far:
             return residency.near_start, segment.end, self._sound.sample_due_ms
         first_offset = _PLACE.unpack_from(rows)[0]
-        last_offset, last_bytes, _ = _ROW.unpack_from(rows, len(rows) - _ROW.size)
+        last_offset, last_bytes, _ = QUEUE_ROW.unpack_from(rows, len(rows) - QUEUE_ROW.size)
         span = last_offset + last_bytes - first_offset
         if not 0 < span <= _WARM_SPAN_MAX:
             return None

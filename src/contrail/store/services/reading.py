@@ -9,13 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from struct import Struct
 from typing import NamedTuple
 
 from contrail.clock import monotonic_ms
 from contrail.errors import RecordDamaged
 from contrail.kernels.queue_select import coalesce, match_records, select_rows
-from contrail.kernels.record_layout import REASON_BLANK, REASON_END
+from contrail.kernels.record_layout import BLANK_ROW_SIZE, QUEUE_ROW_BYTES, REASON_BLANK, REASON_END
 from contrail.kernels.record_scan import check_record, count_whole
 from contrail.model.message import StoredMessage
 from contrail.model.record import BLANK_RECORD_BYTES, RECORD_BYTES_MIN, decode_record
@@ -28,8 +27,6 @@ from contrail.store.services.damage import DamageWatch
 from contrail.store.services.queue_runs import FAR, QueueRuns, Reach, RunSources, of_segment
 from contrail.store.services.residency import DiskWaits, NotInMemory, Residency
 from contrail.store.services.row_window import (
-    BLANK_ROW_SIZE,
-    ROW_BYTES,
     SCANNED_ROWS,
     blank_rows_end,
     bounded_bytes,
@@ -39,9 +36,8 @@ from contrail.store.services.row_window import (
 from contrail.store.state.place_holes import Place
 from contrail.store.state.reading import GetStatus, place_of
 from contrail.store.state.record_crc import RecordCrcRule
+from contrail.store.state.row_layout import QUEUE_ROW
 from contrail.store.state.sound_memory import SoundMemory
-
-_ROW = Struct(">qiq")
 
 
 @dataclass(slots=True)
@@ -107,7 +103,7 @@ class QueueReading:
         self._queues = queues
         self._crc_rule = crc_rule
         self._readable_end = readable_end
-        self._rows_per_file = config.queue_file_bytes // ROW_BYTES
+        self._rows_per_file = config.queue_file_bytes // QUEUE_ROW_BYTES
         self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
         self.residency = Residency(
             segments,
@@ -328,7 +324,7 @@ class QueueReading:
         rows, offsets = rows_from(queue, queue_offset, count)
         return [
             QueueRow(offset, *row)
-            for offset, row in zip(offsets, _ROW.iter_unpack(rows), strict=False)
+            for offset, row in zip(offsets, QUEUE_ROW.iter_unpack(rows), strict=False)
             if offset < queue_offset + count
         ]
 

@@ -17,8 +17,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from contrail.kernels.record_layout import BLANK_ROW_SIZE
 from contrail.model.topic import LMQ_PREFIX, NAME_PATTERN, QUEUE_COUNT_MAX
-from contrail.store.disk.consume_queue import BLANK_SIZE, ConsumeQueue
+from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.services.record_places import Run, Runs, row_bytes_of
 from contrail.store.services.row_sources import first_at_or_above
@@ -383,7 +384,7 @@ class RebuiltRuns:
             return None
         row = queue.raw_rows(claim.place.queue_offset, 1)
         size = int.from_bytes(row[8:12], "big")
-        if not 0 < size < BLANK_SIZE:
+        if not 0 < size < BLANK_ROW_SIZE:
             return None
         start = int.from_bytes(row[:8], "big")
         return [claim.place.queue_offset, 1, bytearray(row), start + size, 0]
@@ -449,7 +450,7 @@ def _is_a_queue(topic: bytes, queue_id: int) -> bool:
 def _row_that_leads_to(queue: ConsumeQueue, physical_offset: int) -> int | None:
     def target(queue_offset: int) -> tuple[int, int]:
         row = queue.raw_rows(queue_offset, 1)
-        size = int.from_bytes(row[8:12], "big") if row else BLANK_SIZE
+        size = int.from_bytes(row[8:12], "big") if row else BLANK_ROW_SIZE
         return int.from_bytes(row[:8], "big"), size
 
     low, high = queue.queue_offset_min, queue.queue_offset_max

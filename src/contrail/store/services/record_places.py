@@ -26,22 +26,25 @@ from enum import Enum
 from struct import Struct
 from typing import Any, NamedTuple, Protocol
 
+from contrail.kernels import record_layout
 from contrail.kernels.queue_select import match_records
-from contrail.kernels.record_scan import REASON_END, check_record
-from contrail.model.record import (
-    IPV6_HOST_EXTRA_BYTES,
+from contrail.kernels.record_layout import (
+    BATCH_ROW_BYTES,
+    LOW_FLAGS_AT,
+    PREPARED_AT,
+    QUEUE_OFFSET_AT,
+    QUEUE_ROW_BYTES,
+    REASON_END,
     RECORD_BYTES_MIN,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_POSITION,
-    SYS_FLAG_STORE_HOST_V6,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-    transaction_type,
+    ROW_BASE_AT,
 )
+from contrail.kernels.record_scan import check_record
+from contrail.model.record import TRANSACTION_ROLLBACK, transaction_type
 from contrail.model.replaced_record import REPLACED_MARK
 from contrail.model.topic import LMQ_PREFIX
 from contrail.store.services.log_walk import DamagedRange, LogChunk
 from contrail.store.state.place_holes import Place, is_a_byte_away
+from contrail.store.state.row_layout import ROW_BATCH, ROW_TARGET, base_offset
 
 MISPLACED = "a topic, queue or queue offset that is not the one of its queue row"
 # How far to either side of a row a sound one is looked for, and how far others do not count.
@@ -52,17 +55,9 @@ _NEAR_MAX = 3
 _LIKELY_FAILED_MAX = 10_000
 _SEARCHES_FAILED_MAX = 64
 
-_TARGET = Struct(">qi")
+# Size, queue id, queue offset of a record.
 _HEAD = Struct(">i8xi4xq")
-_BATCH = Struct(">qh")
-_BATCH_AT = 28
-_BATCH_ROW_BYTES = 46
-_ROW_BYTES = 20
 _QUEUE_OFFSET = Struct(">q")
-_QUEUE_OFFSET_AT = 20
-_HEADER_BYTES = 88
-_MAGIC_V2 = -626843477
-_GIVES_NO_ROW = frozenset({TRANSACTION_PREPARED, TRANSACTION_ROLLBACK})
 _LMQ_PREFIX = LMQ_PREFIX.encode()
 _MARK = REPLACED_MARK.to_bytes(8, "big")
 
@@ -209,26 +204,26 @@ class RecordPlaces:
     ) -> Iterator[tuple[int, int, Place]]:
         """Records whose row does not lead to them: where, how long, and what they claim."""
         rows, dead_below = run[2], self._tombstones.get(topic, 0)
-        if len(rows) == run[1] * _ROW_BYTES and not is_batch:
+        if len(rows) == run[1] * QUEUE_ROW_BYTES and not is_batch:
             # All is as it should be, almost always.
             found = self._source.rows(Place(topic, queue_id, run[0]), run[1])
             if found == rows:
                 return
         row_bytes = row_bytes_of(run, is_batch)
         for number, at in enumerate(range(0, len(rows), row_bytes)):
-            start, size = _TARGET.unpack_from(rows, at)
+            start, size = ROW_TARGET.unpack_from(rows, at)
             if start < dead_below:
                 continue
             queue_offset = run[0] + number
             if is_batch:
-                queue_offset = _BATCH.unpack_from(rows, at + _BATCH_AT)[0]
+                queue_offset = base_offset(rows, at)
             claimed = Place(topic, queue_id, queue_offset)
             if not self._leads_to(claimed, start, size):
                 yield start, size, claimed
             elif is_batch:
                 # A batch's row is derived from its properties; reads compare it with its head.
                 record = memoryview(chunk.data)[start - chunk.base :]
-                written = _QUEUE_OFFSET.unpack_from(record, _QUEUE_OFFSET_AT)[0]
+                written = _QUEUE_OFFSET.unpack_from(record, QUEUE_OFFSET_AT)[0]
                 if written != queue_offset and not _is_replacement(record[:size]):
                     yield start, size, claimed._replace(queue_offset=written)
 
@@ -266,7 +261,7 @@ class RecordPlaces:
         return MisplacedRecord(start, start + size, *own)
 
     def _leads_to(self, place: Place, start: int, size: int) -> bool:
-        return self._source.row(place)[: _TARGET.size] == _TARGET.pack(start, size)
+        return self._source.row(place)[: ROW_TARGET.size] == ROW_TARGET.pack(start, size)
 
     def _is_exchanged(self, claimed: Place, own: Place, start: int) -> bool:
         """Whether the row of the claimed place leads to the record of the row's place.
@@ -322,7 +317,7 @@ class RecordPlaces:
         row = self._source.row(place)
         if not row:
             return b"", -1
-        start, size = _TARGET.unpack_from(row)
+        start, size = ROW_TARGET.unpack_from(row)
         record = self._source.record(start, max(size, 0))
         return (record if len(record) == size else b""), start
 
@@ -385,10 +380,10 @@ def without_rows(runs: list[Run], is_batch: bool, starts: Collection[int]) -> It
         kept: Run = [run[0], 0, bytearray(), 0, run[4]]
         queue_offset = run[0]
         for at in range(0, len(run[2]), row_bytes):
-            start, size = _TARGET.unpack_from(run[2], at)
+            start, size = ROW_TARGET.unpack_from(run[2], at)
             count = 1
             if is_batch:
-                queue_offset, count = _BATCH.unpack_from(run[2], at + _BATCH_AT)
+                queue_offset, count = ROW_BATCH.unpack_from(run[2], at + ROW_BASE_AT)
             if start in starts:
                 if kept[1]:
                     yield kept
@@ -405,7 +400,7 @@ def without_rows(runs: list[Run], is_batch: bool, starts: Collection[int]) -> It
 def give_row(derived: Runs, record: MisplacedRecord, row: bytes, is_batch: bool) -> None:
     """Put the row that a record has to those that were derived, in the order of the log."""
     topic, queue_id, queue_offset = record.place
-    count = _BATCH.unpack_from(row, _BATCH_AT)[1] if is_batch else 1
+    count = ROW_BATCH.unpack_from(row, ROW_BASE_AT)[1] if is_batch else 1
     runs = derived.setdefault(topic, {}).setdefault(queue_id, [])
     runs.append([queue_offset, count, bytearray(row), record.physical_end, 0])
     runs.sort(key=lambda run: bytes(run[2][:8]))
@@ -413,10 +408,10 @@ def give_row(derived: Runs, record: MisplacedRecord, row: bytes, is_batch: bool)
 
 def row_bytes_of(run: Run, is_batch: bool) -> int:
     """How long each row of a run is."""
-    return _BATCH_ROW_BYTES if is_batch else len(run[2]) // run[1]
+    return BATCH_ROW_BYTES if is_batch else len(run[2]) // run[1]
 
 
-# Parts of a record, by the layout that ``record_build`` tables. Its topic may be no text any more.
+# Parts of a record, by the layout that ``record_layout`` tables. Its topic may be no text any more.
 
 
 def _claims(record: bytes | memoryview, start: int, place: Place) -> bool:
@@ -429,37 +424,26 @@ def _claims(record: bytes | memoryview, start: int, place: Place) -> bool:
     return is_replacement and claimed_place(view) == place
 
 
-def _sys_flag(view: memoryview) -> int:
-    return int.from_bytes(view[SYS_FLAG_POSITION : SYS_FLAG_POSITION + 4], "big")
-
-
 def _gives_no_row(view: memoryview) -> bool:
-    return transaction_type(_sys_flag(view)) in _GIVES_NO_ROW
-
-
-def _body_at(view: memoryview) -> int:
-    sys_flag = _sys_flag(view)
-    v6_hosts = bool(sys_flag & SYS_FLAG_BORN_HOST_V6) + bool(sys_flag & SYS_FLAG_STORE_HOST_V6)
-    return _HEADER_BYTES + v6_hosts * IPV6_HOST_EXTRA_BYTES
+    return not record_layout.takes_queue_offset(view[LOW_FLAGS_AT])
 
 
 def _body(view: memoryview) -> memoryview:
-    body_at = _body_at(view)
+    body_at = record_layout.body_at(view, 0)
     return view[body_at : body_at + int.from_bytes(view[body_at - 4 : body_at], "big")]
 
 
 def _topic(view: memoryview) -> bytes:
-    at = _body_at(view) + len(_body(view))
-    length_bytes = 2 if int.from_bytes(view[4:8], "big", signed=True) == _MAGIC_V2 else 1
-    topic_at = at + length_bytes
+    at = record_layout.body_at(view, 0) + len(_body(view))
+    topic_at = at + record_layout.topic_length_bytes(view, 0)
     return bytes(view[topic_at : topic_at + int.from_bytes(view[at:topic_at], "big")])
 
 
 def _is_replacement(view: memoryview) -> bool:
-    if transaction_type(_sys_flag(view)) != TRANSACTION_ROLLBACK:
+    if transaction_type(view[LOW_FLAGS_AT]) != TRANSACTION_ROLLBACK:
         return False
-    body_at = _body_at(view)
-    return view[body_at - 12 : body_at - 4] == _MARK
+    mark_at = PREPARED_AT + record_layout.hosts_extra(view[LOW_FLAGS_AT])
+    return view[mark_at : mark_at + 8] == _MARK
 
 
 def _replaced_topic(view: memoryview) -> bytes:

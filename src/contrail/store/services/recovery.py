@@ -16,13 +16,14 @@ from pathlib import Path
 
 from contrail.clock import monotonic_ms
 from contrail.errors import StoreCorrupt
-from contrail.kernels.record_layout import REASON_BLANK, REASON_CUT_SHORT, REASON_END
-from contrail.kernels.record_scan import check_record, scan_records
-from contrail.model.record import (
-    IPV6_HOST_EXTRA_BYTES,
-    SYS_FLAG_BORN_HOST_V6,
-    SYS_FLAG_POSITION,
+from contrail.kernels.record_layout import (
+    REASON_BLANK,
+    REASON_CUT_SHORT,
+    REASON_END,
+    RECORD_BYTES_MIN,
+    store_time,
 )
+from contrail.kernels.record_scan import check_record, scan_records
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem, write_fully
 from contrail.store.config import StoreConfig
@@ -37,7 +38,6 @@ from contrail.store.services.rebuilt_runs import KnownQueues, RebuiltRuns
 from contrail.store.state.record_crc import RecordCrcRule
 
 _ZERO_CHUNK = bytes(1 << 20)
-_STORE_TIME_POSITION = 56
 _NAMED_MAX = 5
 _log = logging.getLogger(__name__)
 
@@ -216,11 +216,8 @@ class Recovery:
             return self._segments.physical_min
         for segment in reversed(self._segments.snapshot()):
             reason, _ = check_record(segment.map, 0, segment.byte_count, segment.start, False, 0)
-            at = _STORE_TIME_POSITION
-            if segment.map[SYS_FLAG_POSITION + 3] & SYS_FLAG_BORN_HOST_V6:
-                at += IPV6_HOST_EXTRA_BYTES
-            timestamp_ms = int.from_bytes(segment.map[at : at + 8], "big", signed=True)
-            if reason == REASON_END and 0 < timestamp_ms <= safe_ms:
+            store_ms = store_time(segment.map[:RECORD_BYTES_MIN], 0)
+            if reason == REASON_END and 0 < store_ms <= safe_ms:
                 return segment.start
         return self._segments.physical_min
 

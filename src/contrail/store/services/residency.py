@@ -15,7 +15,7 @@ from typing import NamedTuple
 from contrail.clock import monotonic_ms
 from contrail.kernels.property_sieve import row_span
 from contrail.kernels.queue_select import coalesce, select_rows
-from contrail.model.record import MAGIC_V1, MAGIC_V2
+from contrail.kernels.record_layout import BLANK_ROW_SIZE, MAGIC_V1, MAGIC_V2
 from contrail.runtime.files import FilePart
 from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.consume_queue import ConsumeQueue
@@ -26,7 +26,6 @@ from contrail.store.disk.disk_waits import require_present
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.row_window import (
-    BLANK_ROW_SIZE,
     SCANNED_ROWS,
     bounded_bytes,
     rows_from,
@@ -52,7 +51,7 @@ _PART_BYTES_MAX = 16 << 20
 # A record of unknown size is brought in with what follows: most are no larger.
 _RECORD_BYTES = 16 << 10
 _PLACE = Struct(">q")
-_HEAD = Struct(">iI")
+_HEAD = Struct(">ii")
 
 
 class OnDisk(NamedTuple):

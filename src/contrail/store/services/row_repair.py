@@ -11,7 +11,6 @@ import logging
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from struct import Struct
 
 from contrail.kernels.queue_select import match_records
 from contrail.store.disk.consume_queue import ConsumeQueue
@@ -19,6 +18,7 @@ from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.log_walk import LogChunk
 from contrail.store.services.scrub import Scrubber
+from contrail.store.state.row_layout import QUEUE_ROW
 
 _log = logging.getLogger(__name__)
 
@@ -26,7 +26,6 @@ _NEIGHBOURS_MAX = 1000
 _ASKED_MAX = 1000
 _LOST_MAX = 10_000
 _STEP_BYTES = 1 << 20
-_ROW = Struct(">qiq")
 
 Place = tuple[bytes, int, int]
 """Topic, queue id and queue offset."""
@@ -99,14 +98,14 @@ class RowRepair:
             if earlier < queue.queue_offset_min:
                 break
             if self._is_sound(queue, (topic, queue_id, earlier)):
-                physical_offset, size, _ = _ROW.unpack(queue.raw_rows(earlier, 1))
+                physical_offset, size, _ = QUEUE_ROW.unpack(queue.raw_rows(earlier, 1))
                 search.position = physical_offset + size
                 break
         for later in range(queue_offset + 1, queue_offset + _NEIGHBOURS_MAX):
             if later >= queue.queue_offset_max:
                 break
             if self._is_sound(queue, (topic, queue_id, later)):
-                search.end = _ROW.unpack(queue.raw_rows(later, 1))[0]
+                search.end = QUEUE_ROW.unpack(queue.raw_rows(later, 1))[0]
                 break
         self._asked[place] = search
         return search
@@ -115,9 +114,9 @@ class RowRepair:
         """Whether a row leads to a record of its own topic, queue and queue offset."""
         topic, queue_id, queue_offset = place
         row = queue.raw_rows(queue_offset, 1)
-        if len(row) != _ROW.size:
+        if len(row) != QUEUE_ROW.size:
             return False
-        physical_offset, size, _ = _ROW.unpack(row)
+        physical_offset, size, _ = QUEUE_ROW.unpack(row)
         segment = self._segments.at(physical_offset)
         if segment is None:
             return False

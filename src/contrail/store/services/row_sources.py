@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from struct import Struct
 
-from contrail.store.disk.batch_queue import BATCH_ROW_BYTES, base_offset
-from contrail.store.disk.consume_queue import BLANK_SIZE, ROW_BYTES, ConsumeQueue
+from contrail.kernels.record_layout import BATCH_ROW_BYTES, BLANK_ROW_SIZE, QUEUE_ROW_BYTES
+from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.disk_waits import DiskWaits, require_present
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.folder_files import QueueFiles
 from contrail.store.state.place_holes import Place
-
-_TARGET = Struct(">qi")
+from contrail.store.state.row_layout import ROW_TARGET, base_offset
 
 
 class OpenRows:
@@ -53,7 +51,7 @@ class OpenRows:
         found = bytearray()
         while at < end and (some := queue.raw_rows(at, end - at)):
             found += some
-            at += len(some) // ROW_BYTES
+            at += len(some) // QUEUE_ROW_BYTES
         return bytes(found)
 
     def offset_of(self, topic: bytes, queue_id: int, physical_offset: int) -> int | None:
@@ -65,7 +63,7 @@ class OpenRows:
 
         def target(queue_offset: int) -> tuple[int, int]:
             row = self.rows(Place(topic, queue_id, queue_offset), 1)
-            return _TARGET.unpack_from(row) if row else (0, BLANK_SIZE)
+            return ROW_TARGET.unpack_from(row) if row else (0, BLANK_ROW_SIZE)
 
         low, high = queue.queue_offset_min, queue.queue_offset_max
         found = first_at_or_above(target, low, high, physical_offset)
@@ -134,7 +132,7 @@ def first_at_or_above(
     answer = high
     while low < high:
         middle = probe = (low + high) // 2
-        while probe < high and target(probe)[1] == BLANK_SIZE:
+        while probe < high and target(probe)[1] == BLANK_ROW_SIZE:
             probe += 1
         if probe == high:
             high = middle
@@ -163,7 +161,7 @@ def _batch_row(queue: QueueFiles, queue_offset: int) -> bytes:
 
 
 def _is_written(row: bytes) -> bool:
-    if len(row) < ROW_BYTES:
+    if len(row) < QUEUE_ROW_BYTES:
         return False
-    _, size = _TARGET.unpack_from(row)
-    return bool(0 < size < BLANK_SIZE)
+    _, size = ROW_TARGET.unpack_from(row)
+    return bool(0 < size < BLANK_ROW_SIZE)

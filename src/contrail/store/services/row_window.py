@@ -2,21 +2,14 @@
 
 from __future__ import annotations
 
-from struct import Struct
-
+from contrail.kernels.record_layout import BATCH_ROW_BYTES, QUEUE_ROW_BYTES, ROW_BASE_AT
 from contrail.store.disk.batch_queue import BatchQueue
 from contrail.store.disk.consume_queue import ConsumeQueue
+from contrail.store.state.row_layout import BLANK_TARGET, ROW_BATCH
 
-ROW_BYTES = 20
 # RocketMQ scans at most this many bytes of rows for one read that matches nothing.
 _SCAN_BYTES_MAX = 16_000
-SCANNED_ROWS = _SCAN_BYTES_MAX // ROW_BYTES
-_BATCH_ROW_BYTES = 46
-# Rows that stand for messages the log never had or no longer has: no record is that large, so
-# such a row is only ever the first one selected.
-BLANK_ROW_SIZE = 0x7FFFFFFF
-_BLANK_ROW_START = Struct(">qi").pack(0, BLANK_ROW_SIZE)
-_BATCH_PLACE = Struct(">qh")
+SCANNED_ROWS = _SCAN_BYTES_MAX // QUEUE_ROW_BYTES
 _BYTES_FLOOR = 100
 _BYTES_CEILING = 128 << 20
 
@@ -37,11 +30,11 @@ def rows_from(
     """Rows in the 20-byte form, and the queue offset of each and of the one behind the last."""
     rows = queue.rows(queue_offset, count_max)
     if isinstance(queue, ConsumeQueue):
-        return rows, range(queue_offset, queue_offset + len(rows) // ROW_BYTES + 1)
+        return rows, range(queue_offset, queue_offset + len(rows) // QUEUE_ROW_BYTES + 1)
     simple, offsets, behind = bytearray(), [], queue_offset
-    for start in range(0, len(rows), _BATCH_ROW_BYTES):
-        simple += rows[start : start + ROW_BYTES]
-        base, count = _BATCH_PLACE.unpack_from(rows, start + 28)
+    for start in range(0, len(rows), BATCH_ROW_BYTES):
+        simple += rows[start : start + QUEUE_ROW_BYTES]
+        base, count = ROW_BATCH.unpack_from(rows, start + ROW_BASE_AT)
         offsets.append(base)
         behind = base + count
     return bytes(simple), [*offsets, behind]
@@ -49,6 +42,6 @@ def rows_from(
 
 def blank_rows_end(rows: bytes, index: int) -> int:
     """The index of the first row from ``index`` on that names a message, or of the end."""
-    while rows.startswith(_BLANK_ROW_START, index * ROW_BYTES):
+    while rows.startswith(BLANK_TARGET, index * QUEUE_ROW_BYTES):
         index += 1
     return index

@@ -16,7 +16,12 @@ from dataclasses import dataclass, field
 
 from contrail.clock import Clock
 from contrail.kernels.derive_rows import derive_rows
-from contrail.kernels.record_layout import REASON_END
+from contrail.kernels.record_layout import (
+    BATCH_ROW_BYTES,
+    QUEUE_ROW_BYTES,
+    REASON_END,
+    TIMED_ROW_BYTES,
+)
 from contrail.kernels.record_scan import check_record
 from contrail.model.record import decode_record
 from contrail.model.topic import SCHEDULE_TOPIC
@@ -38,9 +43,6 @@ __all__ = ["DamagedRange", "ScrubBudget", "ScrubCounters", "ScrubReport", "Scrub
 CHUNK_BYTES_MIN = 64 << 10
 # What the next steps read is asked for so far ahead: a step waits for no disk.
 _AHEAD_BYTES = 1 << 20
-_BATCH_ROW_BYTES = 46
-_TIMED_ROW_BYTES = 28
-_ROW_BYTES = 20
 _SLOT_BYTES = 4
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 # The delays that a level can have are whole seconds; so no single flipped bit looks like another.
@@ -298,9 +300,9 @@ class Scrubber:
             return 0
         seen = self._first_seen.get((topic, queue_id), first_queue_offset)
         self._first_seen[topic, queue_id] = min(seen, first_queue_offset)
-        row_bytes = _TIMED_ROW_BYTES if self._config.queue_ext_enabled else _ROW_BYTES
+        row_bytes = TIMED_ROW_BYTES if self._config.queue_ext_enabled else QUEUE_ROW_BYTES
         if topic in self._queues.batch_topics:
-            row_bytes = _BATCH_ROW_BYTES
+            row_bytes = BATCH_ROW_BYTES
         if topic == _SCHEDULE_TOPIC and isinstance(queue, ConsumeQueue):
             rows = _with_kept_times(chunk, queue, first_queue_offset, rows, row_bytes)
         repaired = queue.repair_rows(first_queue_offset, rows, row_bytes)

@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from contrail.kernels.property_sieve import ENDED_UNPROVEN, sift_rows
 from contrail.kernels.queue_select import coalesce
+from contrail.kernels.record_layout import QUEUE_ROW_BYTES, ROW_SIZE_AT
 from contrail.kernels.record_scan import count_whole
 from contrail.model.property_sieve import PropertySieve
 from contrail.store.disk.consume_queue import ConsumeQueue
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.residency import DiskWaits
-from contrail.store.services.row_window import ROW_BYTES
 from contrail.store.state.record_crc import RecordCrcRule
 
 _PLACE = Struct(">q")
@@ -142,5 +142,5 @@ class Sifting:
 
 def _row_bytes(rows: bytes, count: int) -> int:
     """The bytes of the records of the first rows."""
-    places = range(8, count * ROW_BYTES, ROW_BYTES)
+    places = range(ROW_SIZE_AT, count * QUEUE_ROW_BYTES, QUEUE_ROW_BYTES)
     return sum(int.from_bytes(rows[at : at + 4], "big") for at in places)

@@ -11,14 +11,9 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from contrail.errors import MessageIllegal
+from contrail.kernels.record_layout import BLANK_RECORD_BYTES, takes_queue_offset
 from contrail.kernels.send_places import QueuePlace, return_lent
 from contrail.model.message import MessageDraft
-from contrail.model.record import (
-    BLANK_RECORD_BYTES,
-    TRANSACTION_MASK,
-    TRANSACTION_PREPARED,
-    TRANSACTION_ROLLBACK,
-)
 
 QueueKey = tuple[bytes, int]
 
@@ -143,8 +138,7 @@ class AppendState:
 def _place(
     draft: MessageDraft, planned: dict[QueueKey, int], known: dict[QueueKey, int], weight: int
 ) -> int:
-    if draft.sys_flag & TRANSACTION_MASK in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK):
-        # Stored without a place in any queue, as RocketMQ does.
+    if not takes_queue_offset(draft.sys_flag):
         return 0
     key = (draft.topic, draft.queue_id)
     queue_offset = planned.get(key, known.get(key, 0))
