@@ -3,6 +3,7 @@ cimport cython
 cimport contrail.kernels.bare_bytes as raw_bytes
 cimport contrail.kernels.bare_crc as stretch_crc
 cimport contrail.kernels.bare_layout as record_layout
+from contrail.kernels cimport send_places
 
 cdef long long _FEATURE_NO_UNIQUE_KEY
 cdef int _PLAIN
@@ -20,7 +21,7 @@ cpdef Py_ssize_t count_batches(
 @cython.locals(
     sizes=list, kinds=list, total=cython.longlong, draft=tuple, size=cython.longlong,
     out=bytearray, places=list, planned=dict, position=Py_ssize_t, index=Py_ssize_t, key=tuple,
-    known=object, physical_offsets=list)
+    count=Py_ssize_t, queue_offset=cython.longlong, physical_offsets=list)
 cpdef tuple build_batches(
     list drafts, dict next_offsets, long long physical_end, long long room_bytes,
     long long store_timestamp_ms, bytes store_host, long long body_bytes_max,

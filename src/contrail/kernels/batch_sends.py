@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from contrail.kernels import frame_scan, raw_bytes, record_layout, stretch_crc
+from contrail.kernels import frame_scan, raw_bytes, record_layout, send_places, stretch_crc
 from contrail.kernels.stretch_crc import crc32
 
 if TYPE_CHECKING:
@@ -94,24 +94,22 @@ def build_batches(
     index = 0
     for draft in drafts:
         key = (draft[0], draft[1])
-        known = planned.get(key)
-        if known is None:
-            known = next_offsets.get(key)
-            if known is None:
-                return None
+        count = len(kinds[index])
+        queue_offset = send_places.plan_offsets(planned, next_offsets, key, count, None)
+        if queue_offset < 0:
+            return None
         physical_offsets: list[int] = []
         _lay_out(
             out,
             position,
             draft,
-            known,
+            queue_offset,
             physical_end,
             store_timestamp_ms,
             store_host,
             physical_offsets,
         )
-        planned[key] = known + len(physical_offsets)
-        places.append((known, physical_offsets, kinds[index]))
+        places.append((queue_offset, physical_offsets, kinds[index]))
         position += sizes[index]
         index += 1
     return (out, places, physical_end + total, planned)

@@ -4,6 +4,7 @@ cimport contrail.kernels.bare_bytes as raw_bytes
 cimport contrail.kernels.bare_layout as record_layout
 cimport contrail.kernels.bare_rows as send_rows
 cimport contrail.kernels.bare_crc as stretch_crc
+from contrail.kernels cimport send_places
 from contrail.kernels.send_places cimport QueuePlace
 
 cdef long long _PLACES_MAX
@@ -31,18 +32,9 @@ cpdef tuple build_plain_run(
     long long store_timestamp_ms, bytes store_host)
 
 @cython.locals(
-    count=Py_ssize_t, places=list, index=Py_ssize_t, place=QueuePlace, known=object)
-cdef bint _borrow(tuple chunk, dict next_offsets, list lent) except -1
-
-@cython.locals(
     count=Py_ssize_t, table="long long*", born_hosts=list, born_host=bytes,
     total=cython.longlong, at=Py_ssize_t, size=cython.longlong, index=Py_ssize_t)
 cdef long long _measure(tuple chunk, Py_ssize_t store_host_bytes) except -1
-
-@cython.locals(
-    count=Py_ssize_t, table="long long*", places=list, place=QueuePlace,
-    last=cython.longlong, at=Py_ssize_t, index=Py_ssize_t)
-cdef long long _place(tuple chunk, long long physical_offset) except -2
 
 @cython.locals(
     buffer=bytes, count=Py_ssize_t, texts=bytearray, born_hosts=list,

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from contrail.kernels import raw_bytes, record_layout, send_rows, stretch_crc
+from contrail.kernels import raw_bytes, record_layout, send_places, send_rows, stretch_crc
 from contrail.kernels.send_places import QueuePlace
 from contrail.kernels.stretch_crc import crc32
 
@@ -118,7 +118,7 @@ def build_plain_run(
     """
     total = 0
     for chunk in chunks:
-        if not _borrow(chunk, next_offsets, lent):
+        if not send_places.borrow_offsets(chunk, next_offsets, lent):
             return None
         total += _measure(chunk, len(store_host))
     if total > room_bytes:
@@ -127,27 +127,9 @@ def build_plain_run(
     position = 0
     last = 0
     for chunk in chunks:
-        last = _place(chunk, physical_end + position)
+        last = send_places.place_chunk(chunk, physical_end + position)
         position = _lay_out(out, position, chunk, store_timestamp_ms, store_host)
     return (out, physical_end + total, last)
-
-
-def _borrow(
-    chunk: Chunk, next_offsets: dict[tuple[bytes, int], int], lent: list[QueuePlace]
-) -> bool:
-    """Begin the plan of each queue of a chunk at its next offset; False if one has none."""
-    count, places = chunk[1], chunk[5]
-    for index in range(count):
-        place = places[index]
-        if not place.is_lent:
-            known = next_offsets.pop(place.key, None)
-            if known is None:
-                return False
-            place.next_offset = known
-            place.is_lent = True
-            lent.append(place)
-        place.planned_offset = place.next_offset
-    return True
 
 
 def _measure(chunk: Chunk, store_host_bytes: int) -> int:
@@ -167,23 +149,6 @@ def _measure(chunk: Chunk, store_host_bytes: int) -> int:
         total += size
         at += send_rows.ROW_NUMBERS
     return total
-
-
-def _place(chunk: Chunk, physical_offset: int) -> int:
-    """Note the places of a chunk's records; where the last one begins."""
-    count, places = chunk[1], chunk[5]
-    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
-    last = physical_offset
-    at = 0
-    for index in range(count):
-        place = places[index]
-        table[at + send_rows.QUEUE_OFFSET] = place.planned_offset
-        table[at + send_rows.PHYSICAL_OFFSET] = physical_offset
-        place.planned_offset += 1
-        last = physical_offset
-        physical_offset += table[at + send_rows.RECORD_BYTES]
-        at += send_rows.ROW_NUMBERS
-    return last
 
 
 def _lay_out(

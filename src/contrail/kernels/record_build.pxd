@@ -2,6 +2,7 @@ cimport cython
 
 cimport contrail.kernels.bare_bytes as raw_bytes
 cimport contrail.kernels.bare_layout as record_layout
+from contrail.kernels cimport send_places
 
 cdef bytes _CRC_TEMPLATE
 cdef long long _I64_MAX
@@ -25,7 +26,7 @@ cpdef list build_run(
     planned=dict, new_queues=list, header=bytearray, topic_before=bytes, topic_text=bytes,
     properties_bytes_before=Py_ssize_t, position=cython.longlong, fields=tuple, topic=bytes,
     body=bytes, properties=bytes, born_host=bytes, properties_bytes=Py_ssize_t, size=Py_ssize_t,
-    queue_offset=cython.longlong, key=tuple)
+    queue_offset=cython.longlong)
 cpdef object build_fitting_run(
     object drafts, dict next_offsets, long long physical_end, long long room_bytes,
     long long weight, long long store_timestamp_ms, bytes store_host, Py_ssize_t body_bytes_max,

@@ -12,7 +12,7 @@ from contrail.errors import (
     TopicMissing,
     TopicTooLong,
 )
-from contrail.kernels import raw_bytes, record_layout
+from contrail.kernels import raw_bytes, record_layout, send_places
 from contrail.kernels.record_layout import CRC_NAME
 from contrail.kernels.stretch_crc import crc32
 
@@ -156,15 +156,9 @@ def build_fitting_run(
             return None
         queue_offset = 0
         if record_layout.takes_queue_offset(sys_flag):
-            key = (topic, queue_id)
-            known = planned.get(key)
-            if known is None:
-                known = next_offsets.get(key)
-                if known is None:
-                    known = 0
-                    new_queues.append(key)
-            queue_offset = known
-            planned[key] = queue_offset + weight
+            queue_offset = send_places.plan_offsets(
+                planned, next_offsets, (topic, queue_id), weight, new_queues
+            )
         if properties_bytes != properties_bytes_before or topic != topic_before:
             topic_text = _topic_text(topic, properties_bytes)
             topic_before = topic

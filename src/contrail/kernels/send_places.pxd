@@ -1,5 +1,8 @@
 cimport cython
 
+cimport contrail.kernels.bare_bytes as raw_bytes
+cimport contrail.kernels.bare_rows as send_rows
+
 cdef Py_ssize_t SIZE_PLACES
 
 
@@ -24,6 +27,19 @@ cdef class QueuePlace:
     @cython.locals(normal=list, fifo=list, index=Py_ssize_t)
     cpdef tuple take_counts(self)
 
+
+@cython.locals(known=object, queue_offset=cython.longlong)
+cpdef long long plan_offsets(
+    dict planned, dict next_offsets, tuple key, long long count, list new_queues) except? -1
+
+@cython.locals(
+    count=Py_ssize_t, places=list, index=Py_ssize_t, place=QueuePlace, known=object)
+cpdef bint borrow_offsets(tuple chunk, dict next_offsets, list lent) except -1
+
+@cython.locals(
+    count=Py_ssize_t, table="long long*", places=list, place=QueuePlace,
+    last=cython.longlong, at=Py_ssize_t, index=Py_ssize_t)
+cpdef long long place_chunk(tuple chunk, long long physical_offset) except -2
 
 @cython.locals(chunk=tuple, places=list, index=Py_ssize_t, place=QueuePlace)
 cpdef object commit_places(list chunks)

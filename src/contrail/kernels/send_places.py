@@ -5,11 +5,17 @@ each step's look into a table of its own is one into memory that is in no cache.
 once (``plain_sends.are_admitted``) and leaves the queue's place in the chunk; every step keeps what
 it found there. Each field is one step's alone and says when it is worth anything: whoever makes new
 places, because topics have changed, loses what was found and nothing else.
+
+Queue offsets are given out here and nowhere else: by a table (``plan_offsets``), or by places to
+which the table lends its offsets (``borrow_offsets``, ``place_chunk``, ``commit_places``,
+``return_lent``). Table and list of loans belong to the store's append state.
 """
 
 from __future__ import annotations
 
 from typing import Any
+
+from contrail.kernels import raw_bytes, send_rows
 
 SIZE_PLACES = 9
 
@@ -62,6 +68,66 @@ class QueuePlace:
             self.fifo[index] = 0
         self.is_counted = False
         return normal, fifo
+
+
+def plan_offsets(
+    planned: dict[tuple[bytes, int], int],
+    next_offsets: dict[tuple[bytes, int], int],
+    key: tuple[bytes, int],
+    count: int,
+    new_queues: list[tuple[bytes, int]] | None,
+) -> int:
+    """Plan the next ``count`` offsets of a queue for a message; the first of them.
+
+    ``next_offsets`` is only read; ``planned`` holds what the run has taken. A queue that neither
+    knows begins at 0 and is added to ``new_queues``; without such a list the answer is -1.
+    """
+    known = planned.get(key)
+    if known is None:
+        known = next_offsets.get(key)
+        if known is None:
+            if new_queues is None:
+                return -1
+            known = 0
+            new_queues.append(key)
+    queue_offset = known
+    planned[key] = queue_offset + count
+    return queue_offset
+
+
+def borrow_offsets(
+    chunk: Any, next_offsets: dict[tuple[bytes, int], int], lent: list[QueuePlace]
+) -> bool:
+    """Begin the plan of each queue of a chunk at its next offset; False if one has none."""
+    count, places = chunk[1], chunk[5]
+    for index in range(count):
+        place = places[index]
+        if not place.is_lent:
+            known = next_offsets.pop(place.key, None)
+            if known is None:
+                return False
+            place.next_offset = known
+            place.is_lent = True
+            lent.append(place)
+        place.planned_offset = place.next_offset
+    return True
+
+
+def place_chunk(chunk: Any, physical_offset: int) -> int:
+    """Note the places of a chunk's records, which were measured; where the last one begins."""
+    count, places = chunk[1], chunk[5]
+    table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
+    last = physical_offset
+    at = 0
+    for index in range(count):
+        place = places[index]
+        table[at + send_rows.QUEUE_OFFSET] = place.planned_offset
+        table[at + send_rows.PHYSICAL_OFFSET] = physical_offset
+        place.planned_offset += 1
+        last = physical_offset
+        physical_offset += table[at + send_rows.RECORD_BYTES]
+        at += send_rows.ROW_NUMBERS
+    return last
 
 
 def commit_places(chunks: list[Any]) -> None:

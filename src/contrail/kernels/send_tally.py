@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 NORMAL, FIFO, DELAY, TRANSACTION = range(4)
 # Classes end at 1 KiB, 4 KiB, 512 KiB, 1 MiB, 2 MiB and 4 MiB; the last one has no end.
-SIZE_CLASS_COUNT = 7
 
 Tally = dict[tuple[bytes, int], list[int]]
 """By topic and kind: messages, bytes, and the messages of each size class."""

@@ -563,5 +563,5 @@ CONSUMER_FILTERS = ConfigFile("consumerFilter.json", _decode_filters, _encode_fi
 load_topics, save_topics = TOPICS.load, TOPICS.save
 load_groups, save_groups = GROUPS.load, GROUPS.save
 load_consumer_offsets, save_consumer_offsets = CONSUMER_OFFSETS.load, CONSUMER_OFFSETS.save
-load_delay_offsets, save_delay_offsets = DELAY_OFFSETS.load, DELAY_OFFSETS.save
-load_consumer_filters, save_consumer_filters = CONSUMER_FILTERS.load, CONSUMER_FILTERS.save
+load_delay_offsets = DELAY_OFFSETS.load
+load_consumer_filters = CONSUMER_FILTERS.load

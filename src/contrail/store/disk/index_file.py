@@ -103,10 +103,6 @@ class IndexFile:
         return self.header[BEGIN_MS]
 
     @property
-    def has_slots_in_memory(self) -> bool:
-        return self._slots is not None
-
-    @property
     def has_pending(self) -> bool:
         return self._mark != self._current_mark()
 

@@ -2,7 +2,7 @@
 
 Plan first, write, then commit: a plan changes nothing, so a write that fails leaves the old
 truth. Each segment keeps 8 bytes for the blank record that ends it. Runs that fit where the log
-ends, nearly all of them, are placed by the same rules in the kernel that builds them.
+ends, nearly all of them, are placed by the same function in the kernel that builds them.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from contrail.errors import MessageIllegal
 from contrail.kernels.record_layout import BLANK_RECORD_BYTES, takes_queue_offset
-from contrail.kernels.send_places import QueuePlace, return_lent
+from contrail.kernels.send_places import QueuePlace, plan_offsets, return_lent
 from contrail.model.message import MessageDraft
 
 QueueKey = tuple[bytes, int]
@@ -82,7 +82,14 @@ class AppendState:
         ``weight`` is how many queue offsets a record takes (an inner batch takes several)."""
         known = self.next_offsets
         next_offsets: dict[QueueKey, int] = {}
-        queue_offsets = [_place(draft, next_offsets, known, weight) for draft in drafts]
+        new_queues: list[QueueKey] = []
+        queue_offsets = [
+            plan_offsets(next_offsets, known, (draft.topic, draft.queue_id), weight, new_queues)
+            # Half and rolled-back messages have no place in any queue, as in RocketMQ.
+            if takes_queue_offset(draft.sys_flag)
+            else 0
+            for draft in drafts
+        ]
         chunks = self._plan_chunks(sizes, whole)
         return AppendPlan(
             queue_offsets,
@@ -90,7 +97,7 @@ class AppendState:
             chunks,
             chunks[-1].physical_offset + chunks[-1].byte_count,
             next_offsets,
-            [key for key in next_offsets if key not in known],
+            new_queues,
         )
 
     def commit_append(self, next_offsets: dict[QueueKey, int], physical_end: int) -> None:
@@ -133,17 +140,6 @@ class AppendState:
                 f"a record or batch of {largest} bytes does not fit a segment of "
                 f"{self._segment_bytes} bytes: send less at once or raise mappedFileSizeCommitLog"
             )
-
-
-def _place(
-    draft: MessageDraft, planned: dict[QueueKey, int], known: dict[QueueKey, int], weight: int
-) -> int:
-    if not takes_queue_offset(draft.sys_flag):
-        return 0
-    key = (draft.topic, draft.queue_id)
-    queue_offset = planned.get(key, known.get(key, 0))
-    planned[key] = queue_offset + weight
-    return queue_offset
 
 
 def _positions(chunks: Sequence[Chunk], sizes: Sequence[int]) -> list[int]:
