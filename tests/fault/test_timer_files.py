@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from contrail.errors import StoreLayoutError
+from contrail.model.timer_row import FiledRow
 from contrail.runtime.files import FileSystem
 from contrail.store.disk.timer_check_file import TimerCheck, read_check, write_check
 from contrail.store.disk.timer_log import TimerLog, TimerLogRow
 from contrail.store.disk.timer_wheel_file import CELL_COUNT, WHEEL_BYTES
 from contrail.store.services.timer_files import FileBatch, FoundCheck, TimerFiles
-from contrail.store.state.timer_row import FiledRow
 from tests.fault.timer_setup import START_MS, timer_config
 
 ROW_BYTES = 52

@@ -58,8 +58,7 @@ from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
 from contrail.runtime.memory import memory_bytes
 from contrail.runtime.schedule import Schedule
-from contrail.store.config import StoreConfig
-from contrail.store.log import Arrival, MessageStore
+from contrail.store import Arrival, MessageStore, StoreConfig
 from contrail.wire.caller import Caller
 from contrail.wire.limits import Limits
 from contrail.wire.peer import Handler

@@ -21,7 +21,7 @@ from contrail.broker.services.sliced_requests import StoreSlicedRequests
 from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 from contrail.wire.peer import Handler
 
 

@@ -27,7 +27,7 @@ from contrail.kernels.frame_scan import Item, is_one_send
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Frame, ReceivedResponse, Request, Response
 from contrail.protocol.frames import FRAME_PREFIX_BYTES, PULL_LENGTH, Frames
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 from contrail.wire.connection import Connection
 from contrail.wire.router import GO_AWAY_VERSION, RequestRouter
 from contrail.wire.server import Arrived, Server

@@ -12,7 +12,7 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
 from contrail.runtime.schedule import Schedule
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 
 
 def register_jobs(

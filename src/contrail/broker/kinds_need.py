@@ -16,8 +16,7 @@ from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
 from contrail.runtime.files import FileSystem
-from contrail.store.config import StoreConfig
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore, StoreConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

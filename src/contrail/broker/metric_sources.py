@@ -13,8 +13,7 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
 from contrail.broker.tables import Tables
 from contrail.clock import Clock
-from contrail.store.config import StoreConfig
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore, StoreConfig
 from contrail.wire.request_times import RequestTimes
 
 

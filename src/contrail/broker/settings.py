@@ -8,7 +8,7 @@ from typing import NamedTuple
 from contrail.broker.config import BrokerConfig
 from contrail.errors import ConfigError
 from contrail.model.settings import moved_notes, names_of, read_settings
-from contrail.store.config import StoreConfig, apache_names
+from contrail.store import StoreConfig, apache_names
 from contrail.wire.addresses import require_addresses
 from contrail.wire.router import parse_networks
 from contrail.wire.server import FAST_PORT_DISTANCE

@@ -33,8 +33,7 @@ from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.clock import Clock
 from contrail.runtime.durable_changes import Done
 from contrail.runtime.files import FileSystem
-from contrail.store.config import StoreConfig, apache_names
-from contrail.store.config_files import CONSUMER_OFFSETS
+from contrail.store import CONSUMER_OFFSETS, StoreConfig, apache_names
 
 
 class BatchTopics:

@@ -9,7 +9,7 @@ from contrail.broker.state.stats import GetTally
 from contrail.kernels.frame_scan import Item
 from contrail.protocol.bulk_pulls import BULK_COUNT_MAX
 from contrail.protocol.command import FRAME_BYTES_MAX
-from contrail.store.services.queue_runs import QueueRuns
+from contrail.store import QueueRuns
 
 # What fits a frame beside its header.
 RECORD_BYTES_MAX = FRAME_BYTES_MAX - 1024

@@ -26,10 +26,7 @@ from contrail.kernels.pull_answer import found_answer
 from contrail.protocol.command import ReadyAnswer, Request, frame_prefix
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.frames import PULL_LENGTH, Frames
-from contrail.store.log import MessageStore
-from contrail.store.services.queue_runs import FAR, FoundRun, Reach
-from contrail.store.services.reading import GetResult
-from contrail.store.state.reading import GetStatus
+from contrail.store import FAR, FoundRun, GetResult, GetStatus, MessageStore, Reach
 from contrail.wire.connection import Connection
 from contrail.wire.request_times import RequestTimes
 

@@ -23,7 +23,7 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.broker.state.ways import Ways
 from contrail.clock import Clock
 from contrail.protocol.command import Request
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 from contrail.wire.connection import Connection
 from contrail.wire.router import RequestRouter
 from contrail.wire.server import Server

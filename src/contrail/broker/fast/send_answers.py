@@ -24,7 +24,7 @@ from contrail.kernels.send_runs import Item
 from contrail.model.topic import QueueType
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY
-from contrail.store.services.append import AppendedBatches, AppendedChunks, AppendedRun
+from contrail.store import AppendedBatches, AppendedChunks, AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.request_times import RequestTimes
 

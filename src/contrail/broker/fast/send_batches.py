@@ -15,7 +15,7 @@ from contrail.broker.state.stats import BrokerStats
 from contrail.errors import StoreError
 from contrail.kernels.batch_sends import count_batches
 from contrail.kernels.send_runs import Item
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 from contrail.wire.connection import Connection
 
 

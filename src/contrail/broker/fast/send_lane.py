@@ -20,7 +20,7 @@ from contrail.broker.state.ways import Ways
 from contrail.errors import StoreError
 from contrail.kernels.plain_scan import scan_plain
 from contrail.kernels.plain_sends import are_admitted
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 from contrail.wire.connection import Connection
 from contrail.wire.router import RequestRouter
 from contrail.wire.server import FOLLOWS_S, Server

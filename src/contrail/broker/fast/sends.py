@@ -25,7 +25,7 @@ from contrail.kernels.plain_sends import are_admitted
 from contrail.kernels.send_runs import Item, count_plain, gather_runs
 from contrail.protocol.frames import Frames
 from contrail.protocol.sends import as_send_request
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 from contrail.wire.connection import Connection
 from contrail.wire.limits import Limits
 from contrail.wire.server import Arrived

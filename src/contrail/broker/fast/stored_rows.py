@@ -9,7 +9,7 @@ from contrail.kernels import send_rows
 from contrail.kernels.plain_sends import two_way_count
 from contrail.kernels.send_runs import Item
 from contrail.protocol.codes import RequestCode
-from contrail.store.services.append import AppendedChunks, AppendedRun
+from contrail.store import AppendedChunks, AppendedRun
 
 if TYPE_CHECKING:
     from contrail.kernels.plain_sends import Chunk

@@ -28,7 +28,7 @@ from contrail.kernels.frame_scan import Item
 from contrail.kernels.pull_answer import found_answer
 from contrail.kernels.pull_match import COMMIT_OFFSET, OPAQUE, QUEUE_ID, QUEUE_OFFSET, match_pull
 from contrail.protocol.frames import FRAME_PREFIX_BYTES, PULL_LENGTH, Frames
-from contrail.store.services.queue_runs import FAR, Reach
+from contrail.store import FAR, Reach
 from contrail.wire.connection import Connection
 from contrail.wire.server import Server
 

@@ -23,8 +23,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import encode_body, rendered_object
-from contrail.store.config import StoreConfig
-from contrail.store.config_files import CONSUMER_OFFSETS, DELAY_OFFSETS, DelayOffsetTable
+from contrail.store import CONSUMER_OFFSETS, DELAY_OFFSETS, DelayOffsetTable, StoreConfig
 from contrail.wire.peer import Answer, Handler, Peer
 from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 

@@ -20,9 +20,7 @@ from contrail.kernels.frame_scan import Item
 from contrail.protocol.command import Request, Response
 from contrail.protocol.frames import pull_request
 from contrail.runtime.turns import STEPS_IN_A_ROW, STEPS_PER_TURN, LaterCalls, TurnWork
-from contrail.store.log import Arrival, MessageStore
-from contrail.store.services.reading import GetResult
-from contrail.store.state.reading import GetStatus
+from contrail.store import Arrival, GetResult, GetStatus, MessageStore
 from contrail.wire.peer import Peer
 
 _log = logging.getLogger(__name__)

@@ -21,7 +21,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue
-from contrail.store.services.residency import AbsentParts
+from contrail.store import AbsentParts
 from contrail.wire.peer import Handler, Peer
 from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 

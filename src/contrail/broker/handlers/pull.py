@@ -34,9 +34,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.runtime.turns import LaterCalls
-from contrail.store.log import MessageStore
-from contrail.store.services.reading import GetResult
-from contrail.store.state.reading import GetStatus
+from contrail.store import GetResult, GetStatus, MessageStore
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)

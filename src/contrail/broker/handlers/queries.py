@@ -16,7 +16,7 @@ from contrail.protocol.bodies.queue_rows import queue_rows_steps
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import FRAME_BYTES_MAX, Request, Response
 from contrail.protocol.fields import HeaderFields
-from contrail.store.services.lookup import PlacesByKey
+from contrail.store import PlacesByKey
 from contrail.wire.peer import Handler, Peer
 from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 

@@ -28,8 +28,7 @@ from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request
 from contrail.protocol.frames import SendRequest
 from contrail.protocol.sends import is_unit_send, read_send
-from contrail.store.log import MessageStore
-from contrail.store.services.append import AppendedRun
+from contrail.store import AppendedRun, MessageStore
 from contrail.wire.connection import Connection
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 from contrail.wire.request_times import RequestTimes

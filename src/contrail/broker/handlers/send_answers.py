@@ -21,7 +21,7 @@ from contrail.model.message_id import encode_offset_message_id
 from contrail.model.topic import QueueType
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.command import FLAG_ONE_WAY, Response
-from contrail.store.services.append import AppendedRun
+from contrail.store import AppendedRun
 from contrail.wire.connection import Connection
 from contrail.wire.request_times import RequestTimes
 

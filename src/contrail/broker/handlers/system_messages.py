@@ -14,7 +14,7 @@ from contrail.errors import RequestRejected
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 from contrail.wire.peer import Handler, Peer
 
 PAGE_COUNT = 32

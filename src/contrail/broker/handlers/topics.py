@@ -28,9 +28,7 @@ from contrail.protocol.command import Request, Response
 from contrail.protocol.fields import HeaderFields
 from contrail.protocol.json_style import MessageQueue, body_errors, decode_body
 from contrail.runtime.durable_changes import WhenWritten, at_once
-from contrail.store.services.reading import QueueRow
-from contrail.store.services.residency import AbsentParts
-from contrail.store.services.retention import Retention
+from contrail.store import AbsentParts, QueueRow, Retention
 from contrail.wire.peer import Answer, Handler, Peer
 from contrail.wire.sliced_requests import InSlices, Steps, in_one_go
 

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from contrail.broker.state.pull_plan import PullPlan
 from contrail.protocol.command import Request
 from contrail.runtime.files import FilePart
-from contrail.store.services.residency import OnDisk
+from contrail.store import OnDisk
 from contrail.wire.peer import Peer
 
 _log = logging.getLogger(__name__)

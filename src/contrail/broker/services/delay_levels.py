@@ -22,10 +22,14 @@ from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.properties import UNIQ_KEY, read_property
 from contrail.model.record import decode_record
 from contrail.model.topic import SCHEDULE_TOPIC
-from contrail.store import config_files
-from contrail.store.log import MessageStore
-from contrail.store.services.reading import GetResult, QueueRow
-from contrail.store.state.reading import GetStatus
+from contrail.store import (
+    DELAY_OFFSETS,
+    DelayOffsetTable,
+    GetResult,
+    GetStatus,
+    MessageStore,
+    QueueRow,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -67,7 +71,7 @@ class DelayLevels:
         self._deliveries = deliveries
         self._cursors = cursors
         self._file: CursorFile[CursorsSnapshot] = CursorFile(
-            config_files.DELAY_OFFSETS.name,
+            DELAY_OFFSETS.name,
             persistence,
             deliveries,
             render=_render,
@@ -133,10 +137,10 @@ class DelayLevels:
         used = [one for one in self._levels if cursors.knows(one) or self._queue_end(one) > 0]
         return {level: cursors.at(level) for level in used}
 
-    def offset_table(self) -> config_files.DelayOffsetTable:
+    def offset_table(self) -> DelayOffsetTable:
         """The same as slaves ask for it."""
         data_version = self._cursors.snapshot().data_version
-        return config_files.DelayOffsetTable(self.queue_offsets(), data_version)
+        return DelayOffsetTable(self.queue_offsets(), data_version)
 
     def pending_counts(self) -> dict[int, int]:
         """How many messages wait, by level; levels without any are left out."""
@@ -380,7 +384,7 @@ class DelayLevels:
 
 
 def _render(snapshot: CursorsSnapshot) -> bytes:
-    return config_files.DELAY_OFFSETS.render(config_files.DelayOffsetTable(*snapshot))
+    return DELAY_OFFSETS.render(DelayOffsetTable(*snapshot))
 
 
 def _message_in(record: bytes) -> StoredMessage:

@@ -11,8 +11,7 @@ from collections.abc import Callable, Sequence
 
 from contrail.broker.state.stats import BrokerStats
 from contrail.model.message import MessageDraft
-from contrail.store.log import MessageStore
-from contrail.store.services.append import AppendedRun
+from contrail.store import AppendedRun, MessageStore
 
 
 class Deliveries:

@@ -18,8 +18,7 @@ from contrail.errors import RecordDamaged, StateFileDamaged
 from contrail.model.message import StoredMessage
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import read_state, write_state
-from contrail.store.config_files import CONFIG_FOLDER
-from contrail.store.log import MessageStore
+from contrail.store import CONFIG_FOLDER, MessageStore
 
 _log = logging.getLogger(__name__)
 

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 
 from contrail.errors import StoreError
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 
 _log = logging.getLogger(__name__)
 

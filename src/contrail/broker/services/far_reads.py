@@ -24,7 +24,7 @@ from contrail.errors import RequestRejected
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.command import Request, Response
 from contrail.runtime.files import FilePart
-from contrail.store.services.residency import DiskWaits, NotInMemory
+from contrail.store import DiskWaits, NotInMemory
 from contrail.wire.peer import LATER, Answer, Handler, Peer
 
 _log = logging.getLogger(__name__)

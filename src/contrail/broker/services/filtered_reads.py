@@ -13,10 +13,7 @@ from contrail.broker.state.pull_plan import PropertyFilter, PullPlan
 from contrail.broker.state.runtime_settings import RuntimeSettings
 from contrail.model.properties import decode_properties
 from contrail.model.record import decode_record
-from contrail.store.log import MessageStore
-from contrail.store.services.reading import GetResult
-from contrail.store.services.sifting import Sifted, SiftLimits
-from contrail.store.state.reading import GetStatus
+from contrail.store import GetResult, GetStatus, MessageStore, Sifted, SiftLimits
 
 # RocketMQ looks at 16,000 bytes of rows for one pull, whatever its filter wants of them.
 SCANNED_ROWS_MAX = 800

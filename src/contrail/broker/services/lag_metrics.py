@@ -18,8 +18,7 @@ from contrail.errors import RecordDamaged
 from contrail.model.message import StoredMessage
 from contrail.model.topic import RETRY_PREFIX, TopicConfig
 from contrail.runtime.slices import Slices
-from contrail.store.services.reading import QueueRow
-from contrail.store.services.residency import NotInMemory
+from contrail.store import NotInMemory, QueueRow
 
 T = TypeVar("T")
 

@@ -44,8 +44,7 @@ from contrail.protocol.prometheus_text import (
     sample_line,
 )
 from contrail.runtime.slices import Slices
-from contrail.store.log import MessageStore
-from contrail.store.services.residency import NotInMemory
+from contrail.store import MessageStore, NotInMemory
 from contrail.wire.process_metrics import process_lines
 from contrail.wire.request_times import RequestTimes, request_name, response_name
 

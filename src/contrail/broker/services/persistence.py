@@ -24,7 +24,7 @@ from contrail.protocol.codes import ResponseCode
 from contrail.runtime.durable_changes import Done
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import write_state
-from contrail.store.config_files import CONFIG_FOLDER
+from contrail.store import CONFIG_FOLDER
 
 _log = logging.getLogger(__name__)
 

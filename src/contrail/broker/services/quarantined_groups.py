@@ -15,7 +15,7 @@ from contrail.broker.state.groups import FORBIDDEN_READ
 from contrail.errors import EntryIllegal
 from contrail.model.group import SubscriptionGroupConfig
 from contrail.model.stored_entries import check_forbidden_entry, check_group_entry
-from contrail.store.config_files import FORBIDDEN_FIELD, GroupRights, GroupTable, refused_rights
+from contrail.store import FORBIDDEN_FIELD, GroupRights, GroupTable, refused_rights
 
 _log = logging.getLogger(__name__)
 

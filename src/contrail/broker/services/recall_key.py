@@ -10,7 +10,7 @@ from contrail.broker.state.recall_seal import KEY_BYTES, RecallKey
 from contrail.errors import StateFileDamaged
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import read_state, write_state
-from contrail.store.config_files import CONFIG_FOLDER
+from contrail.store import CONFIG_FOLDER
 
 _log = logging.getLogger(__name__)
 

@@ -23,7 +23,7 @@ from contrail.protocol.bodies.runtime_info import (
 )
 from contrail.runtime.build import contrail_version
 from contrail.runtime.files import FileSystem
-from contrail.store.config import StoreConfig
+from contrail.store import StoreConfig
 
 VERSION_TEXT = "V5_3_3"
 IN_FLIGHT_MAX = 1024

@@ -44,8 +44,7 @@ from contrail.model.topic import (
     TIMER_TOPIC,
     TopicConfig,
 )
-from contrail.store.services.append import AppendedRun
-from contrail.store.services.reading import QueueRow
+from contrail.store import AppendedRun, QueueRow
 
 _log = logging.getLogger(__name__)
 

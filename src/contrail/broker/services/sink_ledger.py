@@ -38,7 +38,7 @@ from contrail.protocol.bodies.sinks import (
 )
 from contrail.runtime.files import FileSystem
 from contrail.runtime.state_file import read_state
-from contrail.store.config_files import CONFIG_FOLDER, checked_length
+from contrail.store import CONFIG_FOLDER, checked_length
 
 _log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from contrail.model.topic import QueueType
 from contrail.protocol.bodies.sinks import SINK_ATTEMPT, SinkKey, SinkStatus, check_attempt
 from contrail.protocol.codes import RequestCode, ResponseCode
 from contrail.protocol.frames import SendRequest
-from contrail.store.services.append import AppendedRun
+from contrail.store import AppendedRun
 
 _SHARED = (MSG_REGION, TRACE_ON, CLUSTER, TRAN_MSG, PGROUP, REAL_TOPIC, REAL_QID)
 # What the broker itself writes into half messages begins like this; from a client it is removed.

@@ -22,7 +22,7 @@ from contrail.clock import Clock, monotonic_ms
 from contrail.errors import MessageIllegal, RecordDamaged, RequestRejected, StoreError
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.protocol.codes import ResponseCode
-from contrail.store.services.residency import NotInMemory
+from contrail.store import NotInMemory
 
 _log = logging.getLogger(__name__)
 

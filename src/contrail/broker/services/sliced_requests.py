@@ -11,7 +11,7 @@ from typing import Protocol
 
 from contrail.runtime.files import FilePart
 from contrail.runtime.turns import LaterCalls
-from contrail.store.services.residency import DiskWaits, NotInMemory
+from contrail.store import DiskWaits, NotInMemory
 from contrail.wire.sliced_requests import (
     Begin,
     SlicedRequests,

@@ -13,7 +13,7 @@ from typing import Protocol
 from contrail.errors import RecordDamaged
 from contrail.model.message import StoredMessage
 from contrail.model.replaced_record import read_replacement
-from contrail.store.services.reading import QueueRow
+from contrail.store import QueueRow
 
 
 class RecordStore(Protocol):

@@ -30,8 +30,25 @@ from contrail.runtime.durable_changes import DurableChanges
 from contrail.runtime.files import FileSystem
 from contrail.runtime.quarantine import quarantine
 from contrail.runtime.state_file import StateRead, read_state
-from contrail.store import config_files
-from contrail.store.config_files import CONFIG_FOLDER, ConfigFile, EntryTexts
+from contrail.store import (
+    CONFIG_FOLDER,
+    CONSUMER_FILTERS,
+    CONSUMER_OFFSETS,
+    DELAY_OFFSETS,
+    GROUPS,
+    TOPICS,
+    ConfigFile,
+    ConsumerFilter,
+    ConsumerFilterTable,
+    ConsumerOffsetTable,
+    DelayOffsetTable,
+    EntryTexts,
+    refused_perms,
+    render_groups,
+    render_topics,
+)
+from contrail.store import GroupTable as StoredGroupTable
+from contrail.store import TopicTable as StoredTopicTable
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +89,7 @@ def load_topics(files: FileSystem, root: Path) -> TopicTable:
     Raises:
         StateFileDamaged: neither the file nor its backup can be read.
     """
-    stored = _load(config_files.TOPICS, files, root, config_files.TopicTable())
+    stored = _load(TOPICS, files, root, StoredTopicTable())
     unknown = dict(stored.unknown)
     auto_created = unknown.pop(_AUTO_CREATED_FIELD, None)
     names = auto_created if isinstance(auto_created, list) else []
@@ -87,10 +104,10 @@ def load_topics(files: FileSystem, root: Path) -> TopicTable:
     )
 
 
-def _quarantined_perms(stored: config_files.TopicTable) -> dict[str, int | None]:
+def _quarantined_perms(stored: StoredTopicTable) -> dict[str, int | None]:
     """The permissions of topics whose entries are quarantined and not sound in the backup."""
     perms: dict[str, int | None] = {}
-    for names, perm in config_files.refused_perms(stored.refused):
+    for names, perm in refused_perms(stored.refused):
         if names.isdisjoint(stored.topics):
             perms |= dict.fromkeys(names, perm)
     return perms
@@ -98,7 +115,7 @@ def _quarantined_perms(stored: config_files.TopicTable) -> dict[str, int | None]
 
 def load_groups(files: FileSystem, root: Path) -> GroupTable:
     """The groups of the last run, or none; raises like ``load_topics``."""
-    stored = kept_closed(_load(config_files.GROUPS, files, root, config_files.GroupTable()))
+    stored = kept_closed(_load(GROUPS, files, root, StoredGroupTable()))
     unknown = dict(stored.unknown)
     creators = _read_creators(unknown.pop(_GROUP_CREATORS_FIELD, None))
     return GroupTable(
@@ -112,7 +129,7 @@ def load_groups(files: FileSystem, root: Path) -> GroupTable:
 
 def load_consumer_offsets(files: FileSystem, root: Path) -> ConsumerOffsets:
     """The consumer offsets of the last run, or none; raises like ``load_topics``."""
-    stored = _load(config_files.CONSUMER_OFFSETS, files, root, config_files.ConsumerOffsetTable())
+    stored = _load(CONSUMER_OFFSETS, files, root, ConsumerOffsetTable())
     return ConsumerOffsets(stored.offsets, data_version=stored.data_version, unknown=stored.unknown)
 
 
@@ -121,9 +138,9 @@ def load_delay_cursors(files: FileSystem, root: Path, delay_table: Sequence[int]
 
     ``services.delay_levels`` writes them: only when their deliveries are durable.
     """
-    read = config_files.DELAY_OFFSETS.load(files, root)
-    stored = _value(read, config_files.DelayOffsetTable())
-    _quarantine(files, root, config_files.DELAY_OFFSETS.name, stored.refused)
+    read = DELAY_OFFSETS.load(files, root)
+    stored = _value(read, DelayOffsetTable())
+    _quarantine(files, root, DELAY_OFFSETS.name, stored.refused)
     return DelayCursors(
         delay_table,
         stored.queue_offsets,
@@ -135,7 +152,7 @@ def load_delay_cursors(files: FileSystem, root: Path, delay_table: Sequence[int]
 
 def load_filters(files: FileSystem, root: Path, filters: FilterTable, now_ms: int) -> None:
     """Give ``filters`` the expressions of the last run; raises like ``load_topics``."""
-    stored = _load(config_files.CONSUMER_FILTERS, files, root, config_files.ConsumerFilterTable())
+    stored = _load(CONSUMER_FILTERS, files, root, ConsumerFilterTable())
     entries = [entry for groups in stored.filters.values() for entry in groups.values()]
     filters.load(entries, now_ms, unknown=stored.unknown)
 
@@ -220,7 +237,7 @@ def keep_topics(
     persistence: Persistence, table: TopicTable, changes: TopicChanges | None = None
 ) -> None:
     """Have the topics written; ``changes`` are those that wait to be."""
-    changes = _on_disk(persistence, config_files.TOPICS.name, table, changes or DurableChanges())
+    changes = _on_disk(persistence, TOPICS.name, table, changes or DurableChanges())
     texts: EntryTexts[TopicConfig] = EntryTexts(TopicConfig.to_fields)
 
     def snapshot() -> Render:
@@ -234,14 +251,14 @@ def keep_topics(
         extra = _written_creators(_TOPIC_CREATORS_FIELD, table.creators)
         if auto_created:
             extra[_AUTO_CREATED_FIELD] = [*sorted(auto_created)]
-        copy = config_files.TopicTable(
+        copy = StoredTopicTable(
             topics=topics, data_version=version, unknown={**table.unknown, **extra}
         )
-        return lambda: config_files.render_topics(copy, texts)
+        return lambda: render_topics(copy, texts)
 
     written, failed = _length_noted(table.creators)
     persistence.register(
-        config_files.TOPICS.name,
+        TOPICS.name,
         take_changed=_epoch_moved(table, changes),
         snapshot=snapshot,
         on_written=written,
@@ -253,7 +270,7 @@ def keep_groups(
     persistence: Persistence, table: GroupTable, changes: GroupChanges | None = None
 ) -> None:
     """Have the groups written; ``changes`` are those that wait to be."""
-    changes = _on_disk(persistence, config_files.GROUPS.name, table, changes or DurableChanges())
+    changes = _on_disk(persistence, GROUPS.name, table, changes or DurableChanges())
     texts: EntryTexts[SubscriptionGroupConfig] = EntryTexts(SubscriptionGroupConfig.to_fields)
 
     def snapshot() -> Render:
@@ -267,7 +284,7 @@ def keep_groups(
                     assert not isinstance(entry, int), "bits are kept by group and topic"
                     _set(groups, name, entry)
             version = version.bump(change.now_ms) if change.entries else version
-        copy = config_files.GroupTable(
+        copy = StoredGroupTable(
             groups=groups,
             forbidden=forbidden,
             data_version=version,
@@ -276,11 +293,11 @@ def keep_groups(
                 **_written_creators(_GROUP_CREATORS_FIELD, table.creators),
             },
         )
-        return lambda: config_files.render_groups(copy, texts)
+        return lambda: render_groups(copy, texts)
 
     written, failed = _length_noted(table.creators)
     persistence.register(
-        config_files.GROUPS.name,
+        GROUPS.name,
         take_changed=_epoch_moved(table, changes),
         snapshot=snapshot,
         on_written=written,
@@ -313,11 +330,11 @@ def keep_consumer_offsets(
 ) -> None:
     def snapshot() -> Render:
         copy = consumer_offset_table(offsets)
-        return lambda: config_files.CONSUMER_OFFSETS.render(copy)
+        return lambda: CONSUMER_OFFSETS.render(copy)
 
     written, failed = _length_noted(offsets)
     persistence.register(
-        config_files.CONSUMER_OFFSETS.name,
+        CONSUMER_OFFSETS.name,
         take_changed=_flag_taken(offsets),
         snapshot=snapshot,
         interval_ms=interval_ms,
@@ -326,30 +343,30 @@ def keep_consumer_offsets(
     )
 
 
-def consumer_offset_table(offsets: ConsumerOffsets) -> config_files.ConsumerOffsetTable:
+def consumer_offset_table(offsets: ConsumerOffsets) -> ConsumerOffsetTable:
     """A copy of the offsets in the form of their file."""
-    return config_files.ConsumerOffsetTable(*offsets.snapshot())
+    return ConsumerOffsetTable(*offsets.snapshot())
 
 
 def keep_filters(persistence: Persistence, filters: FilterTable) -> None:
     def snapshot() -> Render:
         entries = filters.snapshot()
         unknown = filters.unknown
-        return lambda: config_files.CONSUMER_FILTERS.render(
-            config_files.ConsumerFilterTable(_filters_by_topic(entries), unknown)
+        return lambda: CONSUMER_FILTERS.render(
+            ConsumerFilterTable(_filters_by_topic(entries), unknown)
         )
 
     persistence.register(
-        config_files.CONSUMER_FILTERS.name, take_changed=_flag_taken(filters), snapshot=snapshot
+        CONSUMER_FILTERS.name, take_changed=_flag_taken(filters), snapshot=snapshot
     )
 
 
 def _filters_by_topic(
     entries: list[FilterData],
-) -> dict[str, dict[str, config_files.ConsumerFilter]]:
-    by_topic: dict[str, dict[str, config_files.ConsumerFilter]] = {}
+) -> dict[str, dict[str, ConsumerFilter]]:
+    by_topic: dict[str, dict[str, ConsumerFilter]] = {}
     for entry in entries:
-        by_topic.setdefault(entry.topic, {})[entry.group] = config_files.ConsumerFilter(
+        by_topic.setdefault(entry.topic, {})[entry.group] = ConsumerFilter(
             topic=entry.topic,
             group=entry.group,
             expression=entry.expression,

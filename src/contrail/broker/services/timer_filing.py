@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 from contrail.broker.services.deliveries import Deliveries
 from contrail.broker.state.durable_marks import DurableMarks
+from contrail.model.timer_row import FiledRow
 from contrail.runtime.files import OUT_OF_SPACE
-from contrail.store.log import MessageStore
-from contrail.store.services.timer_files import FileBatch, TimerFiles
-from contrail.store.state.timer_row import FiledRow
+from contrail.store import FileBatch, MessageStore, TimerFiles
 
 _log = logging.getLogger(__name__)
 

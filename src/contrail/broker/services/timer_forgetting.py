@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contrail.broker.services.timer_intake import TimerIntake
 from contrail.broker.state.timer_table import TimerTable
-from contrail.store.log import MessageStore
+from contrail.store import MessageStore
 
 
 class TimerForgetting:

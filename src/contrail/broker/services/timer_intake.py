@@ -11,10 +11,7 @@ from contrail.broker.state.timer_table import TimerTable
 from contrail.errors import MessageIllegal
 from contrail.model.properties import UNIQ_KEY
 from contrail.model.topic import TIMER_TOPIC
-from contrail.store.log import MessageStore
-from contrail.store.services.reading import GetResult
-from contrail.store.services.timer_files import CELL_COUNT
-from contrail.store.state.reading import GetStatus
+from contrail.store import CELL_COUNT, GetResult, GetStatus, MessageStore
 
 _log = logging.getLogger(__name__)
 

@@ -28,10 +28,9 @@ from contrail.model.properties import (
     UNIQ_KEY,
     read_property,
 )
+from contrail.model.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, FiledRow
 from contrail.model.topic import TIMER_TOPIC
-from contrail.store.log import MessageStore
-from contrail.store.services.timer_files import CELL_COUNT, FileBatch, FoundCheck, TimerFiles
-from contrail.store.state.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, FiledRow
+from contrail.store import CELL_COUNT, FileBatch, FoundCheck, MessageStore, TimerFiles
 
 _log = logging.getLogger(__name__)
 

@@ -26,10 +26,7 @@ from contrail.clock import Clock, monotonic_ms
 from contrail.errors import MessageIllegal, PropertiesTooLarge, RecordDamaged, StoreError
 from contrail.model.message import MessageDraft
 from contrail.runtime.files import FileSystem
-from contrail.store.config import StoreConfig
-from contrail.store.log import MessageStore
-from contrail.store.services.append import AppendedRun
-from contrail.store.services.timer_files import TimerFiles
+from contrail.store import AppendedRun, MessageStore, StoreConfig, TimerFiles
 
 _log = logging.getLogger(__name__)
 

@@ -38,7 +38,7 @@ from contrail.model.properties import (
 from contrail.model.topic import DLQ_PREFIX, RETRY_PREFIX
 from contrail.protocol.bodies.trace import PubTrace, TraceBatch, TracedType, batch_traces
 from contrail.runtime.schedule import Schedule
-from contrail.store.services.append import AppendedRun
+from contrail.store import AppendedRun
 
 _log = logging.getLogger(__name__)
 

@@ -47,7 +47,7 @@ from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.message_id import encode_offset_message_id
 from contrail.model.topic import HALF_TOPIC
 from contrail.protocol.codes import RequestCode
-from contrail.store.services.residency import NotInMemory
+from contrail.store import NotInMemory
 
 _log = logging.getLogger(__name__)
 

@@ -27,7 +27,7 @@ from contrail.broker.state.transaction_records import (
 from contrail.broker.state.transactions import OpenTransactions, Takeover
 from contrail.errors import RecordDamaged
 from contrail.model.message import StoredMessage
-from contrail.store.services.reading import QueueRow
+from contrail.store import QueueRow
 
 _log = logging.getLogger(__name__)
 

@@ -44,8 +44,7 @@ from contrail.errors import MessageIllegal, RecordDamaged, RequestRejected, Stor
 from contrail.model.message import MessageDraft, StoredMessage
 from contrail.model.topic import HALF_TOPIC, OP_HALF_TOPIC
 from contrail.protocol.codes import ResponseCode
-from contrail.store.services.append import AppendedRun
-from contrail.store.services.residency import NotInMemory
+from contrail.store import AppendedRun, NotInMemory
 
 _log = logging.getLogger(__name__)
 

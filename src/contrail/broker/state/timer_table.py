@@ -20,7 +20,7 @@ from contrail.broker.state.timer_slots import (
 )
 from contrail.kernels.java_hash import java_hash
 from contrail.model.message import MessageDraft
-from contrail.store.state.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, FiledRow
+from contrail.model.timer_row import MAGIC_DEFAULT, MAGIC_DELETE, MAGIC_ROLL, FiledRow
 
 # What RocketMQ counts timers by, in seconds.
 HORIZONS_S = (5, 60, 300, 900, 3600, 14_400, 28_800, 86_400)

@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from contrail.errors import StoreLayoutError
+from contrail.model.timer_row import MAGIC_DELETE, FiledRow
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
 from contrail.store.config_files import CONFIG_FOLDER
@@ -26,7 +27,6 @@ from contrail.store.disk.timer_check_file import (
 )
 from contrail.store.disk.timer_log import NO_ROW, ROW_BYTES, TimerLog, TimerLogRow
 from contrail.store.disk.timer_wheel_file import CELL_COUNT, TimerWheelFile, WheelCell
-from contrail.store.state.timer_row import MAGIC_DELETE, FiledRow
 
 __all__ = ["CELL_COUNT", "FileBatch", "FoundCheck", "TimerCheck", "TimerFiles"]
 
