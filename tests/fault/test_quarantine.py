@@ -24,6 +24,7 @@ from contrail.nameserver.config import NameServerConfig
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.prometheus_text import MetricsExporter
 from contrail.runtime.files import FileSystem
+from contrail.store.config_files import CONSUMER_FILTERS
 from contrail.testing import LocalCluster
 from tests.e2e.asking import Asker
 
@@ -167,7 +168,7 @@ def loaded(name: str, root: Path) -> object:
         return stored_tables.load_consumer_offsets(FILES, root).snapshot().offsets
     if name == "delayOffset.json":
         return dict(stored_tables.load_delay_cursors(FILES, root, (0, 1)).snapshot().queue_offsets)
-    filters = stored_tables.config_files.CONSUMER_FILTERS.load(FILES, root).value
+    filters = CONSUMER_FILTERS.load(FILES, root).value
     assert filters is not None
     return {topic: list(groups) for topic, groups in filters.filters.items()}
 
