@@ -1,4 +1,4 @@
-"""Generated requests of every kind, as clients write them and as none does."""
+"""Generated requests of every kind, in the forms of clients and in odd forms."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tests.property.two_ways import Read, Told
 
 CONNECTIONS = 6
 BODY_BYTES_MAX = 3000
-# Topics that are made first; the others are made by sends, or never.
+# Topics that are created first; the others are created by sends, or never.
 PLAIN, NARROW, DEDUPED, KEPT_WHOLE, CLOSED, MANY_TAGS = (
     "plain", "narrow", "deduped", "kept_whole", "closed", "many_tags",
 )  # fmt: skip
@@ -83,18 +83,18 @@ def raw_frame(header: bytes, body: bytes = b"", header_type: int = 0) -> bytes:
 
 @dataclass
 class Memory:
-    """What the generator has learned from the answers."""
+    """The facts that the generator has learned from the answers."""
 
-    # Where half messages lie: queue offset, place in the log, unique key, group.
+    # Half messages: queue offset, physical offset, unique key, group.
     halves: list[tuple[str, int, str]] = field(default_factory=list)
     next_offsets: dict[tuple[str, str, int], int] = field(default_factory=dict)
     message_ids: list[str] = field(default_factory=list)
-    # What was asked, by opaque.
+    # Requests, by opaque.
     asked: dict[int, tuple[str, Any]] = field(default_factory=dict)
 
 
 class RequestStream:
-    """Steps of one run; ``learn`` is told what was answered to the last one."""
+    """Steps of one stream; ``learn`` gets the answers to the last step."""
 
     def __init__(self, seed: int) -> None:
         self.rng = random.Random(seed)
@@ -128,23 +128,23 @@ class RequestStream:
         return [(0, b"".join(made))]
 
     def reads(self) -> list[Read]:
-        """What the connections of one tick give.
+        """The bytes that connections give in one tick.
 
-        Either one connection sends anything, or several send nothing but sends, or several send
-        nothing but requests that are no sends: whether the sends or the other requests of one tick
-        come first is not told, so they must be of one connection.
+        Either one connection gives any requests, or several give sends only, or several give no
+        sends: the order of sends and other requests of one tick is not fixed, so both may only
+        come from one connection.
         """
         rng = self.rng
         if rng.random() < 0.07 and not self._left:
-            # Whether requests in front of it are answered, or which are served before a change is
-            # written down, is not told: they have a tick of their own.
+            # The order of such a request and the others of its tick is not fixed: it has a tick of
+            # its own.
             self.only_sends = False
             alone = (self._broken, self._settings_change, self._topic_change)
             return [(rng.randrange(CONNECTIONS), rng.choice(alone)())]
         kind = rng.random()
         self.only_sends = 0.25 <= kind < 0.6 and not self._left
         if kind < 0.25 or self._left:
-            # What was cut off before is finished in a tick of its own.
+            # The rest of a cut frame comes in a tick of its own.
             number = next(iter(self._left), rng.randrange(CONNECTIONS))
             return self._cut(number, self._left.pop(number, b"") or self._mixed(rng.randint(1, 6)))
         if kind < 0.4:
@@ -183,7 +183,7 @@ class RequestStream:
         return [(number, data)]
 
     def _mixed(self, count: int) -> bytes:
-        """Sends come last: whether a request behind a send of its tick sees it is not told."""
+        """Sends come last: whether a request behind a send of its tick sees it is not fixed."""
         makers = [self.rng.choice((self._sends, self._sends, self._others)) for _ in range(count)]
         makers.sort(key=lambda make: make == self._sends)
         return b"".join(make(1) for make in makers)

@@ -1,4 +1,4 @@
-"""Whatever is asked in whatever order: the fast path answers and stores what the general way does.
+"""For any requests in any order, the fast path answers and stores what the general way does.
 
 Answers are compared byte for byte after each tick, and every file of the store at the end.
 """

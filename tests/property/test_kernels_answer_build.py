@@ -1,107 +1,93 @@
-"""Answers to runs of sends: compiled equals pure, and they say what the general encoder says."""
+"""Answers to stored sends: compiled equals pure, and both equal the general encoder."""
 
 from __future__ import annotations
 
 import json
+from array import array
 from typing import Any
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from contrail.protocol.command import ReceivedResponse, Response, encode_response
-from contrail.protocol.frames import FrameDecoder
+from contrail.kernels import send_rows
+from contrail.protocol.command import Response, encode_response
 from tests.unit.kernels.material import i32, i64, outcome, twins
 
 KERNEL, PURE = twins("answer_build")
 
 EXTRA_FIELDS = b'"MSG_REGION":"DefaultRegion","TRACE_ON":"true"'
-keys = st.text("0123456789ABCDEF", max_size=32).map(str.encode)
+keys = st.text("0123456789ABCDEF", min_size=1, max_size=32).map(str.encode)
 host_digits = st.sampled_from([b"7F00000100002A9F", b"00" * 20])
 
-
-@st.composite
-def sends(draw: st.DrawFn, opaques: Any = i32, queue_ids: Any = i32) -> tuple[Any, ...]:
-    """A send as the frame kernel hands it out, with what an answer needs of it."""
-    draft = (b"t", draw(queue_ids), b"", b"", 0, 0, 0, b"", 0, 0)
-    flag = draw(st.sampled_from([0, 0, 2]))
-    return (draw(opaques), flag, 1, 310, b"", b"", 4, False, -1, 0, draw(keys), draft)
+Send = tuple[int, int, int, int, int, bytes]
+"""Opaque, one-way, queue id, queue offset, physical offset, unique key."""
 
 
-@st.composite
-def runs(draw: st.DrawFn, items: Any = None, offsets: Any = i64) -> tuple[Any, ...]:
-    """The arguments of one call: a part of a list of sends, and where the whole run was stored."""
-    sent = draw(st.lists(items if items is not None else sends(), max_size=5))
-    first = draw(st.integers(0, len(sent)))
-    last = draw(st.integers(first, len(sent)))
-    run_start = draw(st.integers(0, 3))
-    count = run_start + last - first
-    queue_offsets = draw(st.lists(offsets, min_size=count, max_size=count))
-    physical_offsets = draw(st.lists(offsets, min_size=count, max_size=count))
-    digits = draw(host_digits)
-    return (sent, first, last, queue_offsets, physical_offsets, run_start, digits, EXTRA_FIELDS)
+def sends(numbers: Any = i64, queue_ids: Any = i32) -> st.SearchStrategy[list[Send]]:
+    return st.lists(
+        st.tuples(i32, st.sampled_from([0, 0, 2]), queue_ids, numbers, numbers, keys), max_size=5
+    )
 
 
-_LEAST = (
-    [(1, 0, 1, 310, b"", b"", 4, False, -1, 0, b"", (b"t", 0, b"", b"", 0, 0, 0, b"", 0, 0))],
-    0,
-    1,
-    [-(1 << 63)],
-    [0],
-    0,
-    b"00" * 20,
-    EXTRA_FIELDS,
+def rows_of(sent: list[Send]) -> tuple[int, array[int], bytearray]:
+    """Rows of ``send_rows`` with the numbers that an answer needs."""
+    rows, texts = array("q"), bytearray()
+    for opaque, one_way, queue_id, queue_offset, physical_offset, key in sent:
+        row = [0] * send_rows.ROW_NUMBERS
+        row[send_rows.OPAQUE] = opaque
+        row[send_rows.ONE_WAY] = one_way
+        row[send_rows.QUEUE_ID] = queue_id
+        row[send_rows.QUEUE_OFFSET] = queue_offset
+        row[send_rows.PHYSICAL_OFFSET] = physical_offset
+        row[send_rows.KEY_AT] = len(texts)
+        texts += key
+        row[send_rows.KEY_END] = len(texts)
+        rows.extend(row)
+    return len(sent), rows, texts
+
+
+def encoded(opaque: int, places: list[int], rest: dict[str, str], digits: bytes) -> bytes:
+    """The answer as the general encoder writes it."""
+    ids = ",".join(digits.decode() + f"{place:016X}" for place in places)
+    fields = {"msgId": ids, **rest, **json.loads(b"{" + EXTRA_FIELDS + b"}")}
+    return b"".join(encode_response(Response(0, None, fields), opaque))
+
+
+@example([(1, 0, 0, -(1 << 63), 0, b"A")], b"00" * 20)
+@given(sends(), host_digits)
+def test_compiled_and_pure_build_the_same_answers(sent: list[Send], digits: bytes) -> None:
+    arguments = (*rows_of(sent), digits, EXTRA_FIELDS)
+    compiled = outcome(KERNEL.row_answers, *arguments)
+    assert compiled == outcome(PURE.row_answers, *arguments)
+    singly = outcome(KERNEL.row_answers_singly, *arguments)
+    assert singly == outcome(PURE.row_answers_singly, *arguments)
+    assert compiled[0] == singly[0] == "returned" and b"".join(singly[1]) == compiled[1]
+
+
+@given(sends(st.integers(0, 2**63 - 1), st.integers(0, 2**31 - 1)), host_digits)
+def test_each_answer_is_what_the_general_encoder_writes(sent: list[Send], digits: bytes) -> None:
+    expected = []
+    for opaque, one_way, queue_id, queue_offset, place, key in sent:
+        rest = {"queueId": str(queue_id), "queueOffset": str(queue_offset)}
+        rest["transactionId"] = key.decode()
+        expected.append(b"" if one_way else encoded(opaque, [place], rest, digits))
+    assert KERNEL.row_answers_singly(*rows_of(sent), digits, EXTRA_FIELDS) == expected
+
+
+@given(
+    i32,
+    st.integers(0, 2**31 - 1),
+    st.integers(0, 2**63 - 1),
+    st.lists(st.integers(0, 2**63 - 1), min_size=1, max_size=4),
+    keys | st.just(b""),
+    host_digits,
 )
-
-
-@example(_LEAST)
-@given(runs())
-def test_compiled_and_pure_build_the_same_answers(arguments: tuple[Any, ...]) -> None:
-    compiled = outcome(KERNEL.send_answers, *arguments)
-    assert compiled == outcome(PURE.send_answers, *arguments)
-    assert compiled[0] == "returned"
-
-
-# Numbers of more than 64 bits cannot come from a frame: both refuse them, each in its own words.
-@given(runs())
-def test_offsets_that_are_missing_are_no_answer(arguments: tuple[Any, ...]) -> None:
-    items, first, last, queue_offsets, *rest = arguments
-    is_answered = any(not item[1] & 2 for item in items[first:last])
-    shorter = (items, first, last, queue_offsets[:0], *rest)
-    compiled, pure = outcome(KERNEL.send_answers, *shorter), outcome(PURE.send_answers, *shorter)
-    assert (compiled[0], pure[0]) == (("IndexError",) * 2 if is_answered else ("returned",) * 2)
-
-
-@given(runs(items=sends(queue_ids=st.integers(0, 2**31 - 1)), offsets=st.integers(0, 2**63 - 1)))
-def test_each_answer_is_what_the_general_encoder_writes(arguments: tuple[Any, ...]) -> None:
-    items, first, last, queue_offsets, physical_offsets, run_start, digits, extra = arguments
-    expected = b""
-    for number, item in enumerate(items[first:last]):
-        if item[1] & 2:
-            continue
-        place = run_start + number
-        fields = {
-            "msgId": digits.decode() + f"{physical_offsets[place]:016X}",
-            "queueId": str(item[11][1]),
-            "queueOffset": str(queue_offsets[place]),
-            "transactionId": item[10].decode(),
-            **json.loads(b"{" + extra + b"}"),
-        }
-        expected += b"".join(encode_response(Response(0, None, fields), item[0]))
-    answers = KERNEL.send_answers(*arguments)
-    assert answers == expected
-    received = FrameDecoder().feed(answers) if answers else []
-    assert all(isinstance(frame, ReceivedResponse) for frame in received)
-
-
-@given(runs(), st.lists(st.sampled_from([None, None, "note"]), min_size=1, max_size=4))
-def test_a_part_is_answered_as_if_it_were_alone_unless_it_has_a_note(
-    arguments: tuple[Any, ...], notes: list[Any]
+def test_one_answer_to_several_places_is_what_the_general_encoder_writes(
+    opaque: int, queue_id: int, queue_offset: int, places: list[int], key: bytes, digits: bytes
 ) -> None:
-    items, first, last, *_, digits, extra = arguments
-    offsets = list(range(len(items)))
-    parts = [("peer", first, last, note) for note in notes]
-    run = (items, parts, offsets, offsets, digits, extra)
-    answers = KERNEL.part_answers(*run)
-    assert answers == PURE.part_answers(*run)
-    alone = KERNEL.send_answers(items, first, last, offsets, offsets, first, digits, extra)
-    assert answers == [None if note else alone for note in notes]
+    rest = {"queueId": str(queue_id), "queueOffset": str(queue_offset)}
+    if key:
+        rest["transactionId"] = key.decode()
+    arguments = (opaque, queue_id, queue_offset, places, key, digits, EXTRA_FIELDS)
+    assert KERNEL.batch_answer(*arguments) == PURE.batch_answer(*arguments)
+    assert KERNEL.batch_answer(*arguments) == encoded(opaque, places, rest, digits)

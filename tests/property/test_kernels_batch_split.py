@@ -1,4 +1,4 @@
-"""Batch splitting: compiled equals pure on any bytes, and both equal the plain decoder."""
+"""Batch splitting: compiled equals pure on any bytes, and both equal the batch decoder."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_compiled_and_pure_split_alike_whatever_the_bytes(data: bytes, count_max
 
 
 @given(damaged())
-def test_a_batch_splits_as_the_plain_decoder_reads_it(data: bytes) -> None:
+def test_a_batch_splits_as_the_decoder_reads_it(data: bytes) -> None:
     kind, read = outcome(decode_batch, data)
     if kind == "returned":
         read = [

@@ -1,4 +1,4 @@
-"""What is delivered of a record: compiled equals pure, and both equal the general way."""
+"""The draft delivered from a record: compiled equals pure, and both equal the general way."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def test_a_delivery_is_that_of_the_general_way(record: bytes) -> None:
 
 
 @given(drafts)
-def test_usual_records_are_taken(draft: Any) -> None:
-    """Or else every delivery takes the general way and nobody notices."""
+def test_records_of_the_common_form_are_taken(draft: Any) -> None:
+    """Otherwise every delivery could take the general way unnoticed."""
     text = b"UNIQ_KEY\x01AC\x02REAL_TOPIC\x01orders\x02REAL_QID\x013\x02"
     record = b"".join(
         build_run(

@@ -90,7 +90,7 @@ def hash_of(text: str) -> int:
 
 
 def number(text: str | None, number_max: int) -> int:
-    """A decimal number as Java would parse it, -1 for none."""
+    """A decimal number as Java would parse it, -1 if it is no number."""
     digits = (text or "").removeprefix("+")
     if not digits or not digits.isascii() or not digits.isdigit() or int(digits) > number_max:
         return -1
@@ -217,7 +217,7 @@ def test_compiled_and_pure_agree_on_records_that_replace_damaged_ones(
         record = bytearray(
             encode_replacement(record_bytes, physical_offset=0, place=place, properties=keys)
         )
-        # Whatever the body says, both read it alike.
+        # Both read any body alike.
         body_bytes = int.from_bytes(record[84:88], "big")
         record[88 : 88 + min(len(patch), body_bytes)] = patch[:body_bytes]
         log += record

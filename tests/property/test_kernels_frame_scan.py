@@ -25,8 +25,14 @@ from contrail.protocol.command import (
     decode_frame,
 )
 from contrail.protocol.fields import FieldInvalid
-from contrail.protocol.frames import FrameDecoder, SendRequest, pull_request
-from contrail.protocol.sends import as_send_request, read_send
+from contrail.protocol.frames import (
+    FrameDecoder,
+    PullFrame,
+    SendRequest,
+    pull_request,
+    send_request,
+)
+from contrail.protocol.sends import read_send
 from tests.unit.kernels.frame_material import (
     BORN_HOST,
     SUFFIX,
@@ -45,7 +51,7 @@ from tests.unit.kernels.material import outcome, properties, twins
 
 KERNEL, PURE = twins("frame_scan")
 
-# What the general way drops from a message of a client, or writes itself.
+# Properties that the general way drops from a client's message, or writes itself.
 _BROKER_OWNED = [
     "MSG_REGION", "TRACE_ON", "CLUSTER", "POP_CK", "TIMER_ROLL_TIMES", "TIMER_ENQUEUE_MS",
     "TIMER_DEQUEUE_MS", "CONTRAIL_RECALL_NONCE", "TRANSACTION_CHECK_TIMES",
@@ -76,9 +82,7 @@ def test_compiled_and_pure_look_over_properties_alike(data: bytes) -> None:
 
 
 @given(streams, sizes)
-def test_whole_frames_are_found_at_the_places_where_they_were_put(
-    data: bytes, frame_bytes_max: int
-) -> None:
+def test_whole_frames_are_found_where_they_were_put(data: bytes, frame_bytes_max: int) -> None:
     places, end, problem = KERNEL.split_frames(data, 0, frame_bytes_max)
     assert [0, *places[1::2]] == [*places[::2], end]
     if problem == PROBLEM_NONE:
@@ -91,7 +95,7 @@ def scanned(data: bytes) -> list[Item]:
 
 
 def as_objects(item: Item) -> Frame:
-    """An item of eight parts as the decoder hands it on."""
+    """An item of eight parts as the decoder passes it on."""
     language = item[6] if item[6] in LANGUAGES else "OTHER"
     code, opaque, fields, body, flag, version, _, remark = item
     if flag & 1:
@@ -100,7 +104,7 @@ def as_objects(item: Item) -> Frame:
 
 
 def untouched(send: SendRequest) -> SendRequest:
-    """A tidy send of the kernel as it came, without what the kernel put at its end."""
+    """A fast send of the kernel as it came, without the separator the kernel put at its end."""
     if send.features:
         return send
     stored = send.draft.properties
@@ -109,7 +113,7 @@ def untouched(send: SendRequest) -> SendRequest:
 
 
 def ended(send: SendRequest) -> SendRequest:
-    """The tolerant reader's send; the kernel ends tidy properties with a separator."""
+    """The tolerant decoder's send; the kernel ends fast sends' properties with a separator."""
     raw = send.draft.properties
     if send.features or raw.endswith(b"\x02"):
         return send
@@ -117,12 +121,12 @@ def ended(send: SendRequest) -> SendRequest:
 
 
 def assert_same_pull(item: Item, decoded: Request) -> None:
-    assert pull_request(item) == decoded
+    assert pull_request(PullFrame._make(item)) == decoded
     assert item[:4] == (decoded.opaque, decoded.flag, decoded.version, decoded.code)
     fields = dict(decoded.fields)
     numbers = [int(fields.pop(name, -1)) for name in ("queueOffset", "maxMsgNums", "commitOffset")]
     assert list(item[5:8]) == numbers
-    # The key tells every other field, and nothing else.
+    # The key depends on every other field, and on nothing else.
     if item[8].startswith(b"{"):
         assert item[4].count(b'"') >= 4 * len(fields)
         assert all(f'"{name}":"{value}"'.encode() in item[4] for name, value in fields.items())
@@ -135,9 +139,7 @@ def assert_same_pull(item: Item, decoded: Request) -> None:
 @example(b'{"code":11,"extFields":{"$ref":"$"}}', b"")
 @example(b'{"code":11,"x":"\\q"}', b"")
 @example(b'{"code":11,"x":"\xff"}', b"")
-def test_what_the_kernel_takes_apart_the_tolerant_decoder_reads_the_same(
-    header: bytes, body: bytes
-) -> None:
+def test_the_tolerant_decoder_reads_the_same_as_the_kernel(header: bytes, body: bytes) -> None:
     assert_read_alike(0, header, body)
 
 
@@ -146,7 +148,7 @@ def test_what_the_kernel_takes_apart_the_tolerant_decoder_reads_the_same(
 @example(
     binary_header(310, {**dict.fromkeys("abcdefgh", "1"), "i": "UNIQ_KEY\x01back\\u\x02"}), b"x"
 )
-def test_what_the_kernel_takes_of_binary_headers_the_tolerant_decoder_reads_the_same(
+def test_the_tolerant_decoder_reads_the_same_binary_headers_as_the_kernel(
     header: bytes, body: bytes
 ) -> None:
     assert_read_alike(TYPE_BINARY, header, body)
@@ -176,10 +178,10 @@ def assert_read_alike(header_type: int, header: bytes, body: bytes) -> None:
         assert_same_pull(item, decoded)
         return
     found = ended(read_send(decoded, BORN_HOST))
-    # Only tidy sends are answered by the key that the kernel found.
+    # Only fast sends are answered by the key that the kernel found.
     if found.features:
         found = found._replace(unique_key=b"")
-    assert untouched(as_send_request(item)) == found
+    assert untouched(send_request(item)) == found
 
 
 @given(json_headers(), bodies)

@@ -36,7 +36,7 @@ def packed(rows: list[tuple[int, int, int]]) -> bytes:
 
 
 def put(kernel: Any, rows: bytes, slot_count: int, limit: int, before: dict[str, Any]) -> Any:
-    """Put into copies of ``before`` and return all that may have changed."""
+    """Put into copies of ``before`` and return every value that may have changed."""
     slots, tail = bytearray(before["slots"]), bytearray(before["tail"])
     header, dirty = list(before["header"]), bytearray(before["dirty"])
     result = outcome(kernel.put_rows, rows, slots, slot_count, tail, header, limit, dirty)

@@ -43,7 +43,7 @@ properties = st.lists(
 
 
 class Asked(dict[bytes, bool]):
-    """Lets pass what has an even number of characters, and notes what it was asked."""
+    """Lets values with an even number of characters pass, and notes the values it was asked for."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
@@ -63,7 +63,7 @@ def rows_of(log: bytes, base_offset: int) -> bytes:
 
 
 def wanted_text(record: bytes, wanted: tuple[bytes, ...]) -> str:
-    """The values by way of the decoder that everybody else uses."""
+    """The values as ``model.properties`` decodes them."""
     found = decode_properties(decode_record(record, check_body_crc=False).raw_properties)
     return "\x02".join(found.get(name.decode(), "") for name in wanted)
 
@@ -117,7 +117,7 @@ def test_compiled_and_pure_sift_alike_on_any_bytes(
     names,
     st.booleans(),
 )
-def test_what_passes_is_what_decoding_every_record_finds(
+def test_the_records_that_pass_are_those_that_decoding_finds(
     messages: list[tuple[MessageDraft, bytes]],
     count_max: int,
     bytes_max: int,
@@ -149,7 +149,7 @@ def test_what_passes_is_what_decoding_every_record_finds(
         asked, memory = Asked(), bytearray(kernel.MEMORY_BYTES)
         arguments = (*given_limits, 500, 3, b"T", 0, wanted, asked, memory)
         found = kernel.sift_rows(log, rows_of(log, 500), *arguments)
-        # What it was told a moment ago it does not ask again.
+        # The kernel does not ask again for a verdict it remembers.
         assert set(asked.texts) == set(texts)
         assert found == (selected, walked, walked_bytes, ended)
         assert kernel.sift_rows(log, rows_of(log, 500), *arguments) == found
@@ -163,7 +163,7 @@ def test_a_record_that_is_not_the_named_one_is_not_walked(
     log = log_of(messages)
     (_, first_bytes), (second_at, second_bytes) = record_positions(log)
     properties_bytes = len(decode_record(log[second_at:]).raw_properties)
-    # Size, magic, queue, queue offset, place; the body's length, the topic, and their lengths.
+    # Size, magic, queue, queue and physical offset; the body's length, the topic and its length.
     front = [*range(8), *range(12, 16), *range(20, 36), *range(84, 88)]
     behind = range(92, second_bytes - properties_bytes)
     damaged_at = [*front, *behind][place % (len(front) + len(behind))]
@@ -180,7 +180,7 @@ values = st.lists(st.binary(max_size=60) | st.sampled_from([b"", b"1", b"\x03"])
 
 
 @given(st.lists(values, min_size=1, max_size=400))
-def test_a_memory_never_mistakes_some_values_for_others(stored: list[list[bytes]]) -> None:
+def test_a_memory_never_gives_one_values_verdict_to_another(stored: list[list[bytes]]) -> None:
     wanted = (b"a", b"b")
     parts = [
         b"".join(b"%s\x01%s\x02" % pair for pair in zip(wanted, pair_values, strict=False))

@@ -227,7 +227,7 @@ def test_a_run_of_one_queue_is_one_stretch_up_to_the_limits(
         assert 1 <= count <= min(count_max, message_count)
         assert byte_count <= bytes_max or count == 1
         assert log[:byte_count].count(b"orders") == count
-        # A row that leads elsewhere, another queue, topic or offset: not of the simple kind.
+        # A row that leads elsewhere, or another queue, topic or offset: no run.
         assert match_run(log, data, 0, 1, *limits, 2, b"orders", queue_offset) == (0, 0, 0)
         assert match_run(log, data, 0, 1, *limits, 3, b"others", queue_offset) == (0, 0, 0)
         assert match_run(log, data, 0, 1, *limits, 3, b"orders", queue_offset + 1) == (0, 0, 0)
@@ -288,7 +288,7 @@ def test_records_of_one_queue_are_gathered_from_between_others(
         limits = (count_max, bytes_max, 0, 0, len(log))
         found = gather_run(log, data, first * 20, *limits, 1, b"orders", first)
         assert found == ((len(wanted), end, expected) if wanted else None)
-        # What a row does not name is not handed out, nor anything behind the window.
+        # Records that no row names, or behind the window, are not handed out.
         assert gather_run(log, data, first * 20, *limits, 2, b"orders", first) is None
         assert gather_run(log, data, first * 20, *limits, 1, b"others", first) is None
         assert gather_run(log, data, first * 20, *limits, 1, b"orders", first + 1) is None

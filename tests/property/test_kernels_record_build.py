@@ -1,4 +1,4 @@
-"""Record building: compiled equals pure, and what is built is found again by a scan."""
+"""Record building: compiled equals pure, and a scan finds the built records again."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Record scanning: compiled equals pure on any bytes, and damage is never passed over."""
+"""Record scanning: compiled equals pure on any bytes, and no damage goes unnoticed."""
 
 from __future__ import annotations
 

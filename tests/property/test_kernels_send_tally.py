@@ -1,4 +1,4 @@
-"""Counting runs: compiled equals pure, and the counts are those of a plain loop."""
+"""Counting runs: compiled equals pure, and the counts are those of a simple loop."""
 
 from __future__ import annotations
 
@@ -74,26 +74,3 @@ def test_a_run_is_counted_by_topic_kind_and_size(run: list[tuple[Any, int]], sta
 @given(st.binary(max_size=300))
 def test_marks_that_cannot_be_searched_for_are_refused_alike(mark: bytes) -> None:
     assert outcome(KERNEL.skips_of, mark) == outcome(PURE.skips_of, mark)
-
-
-@given(
-    st.lists(st.tuples(st.sampled_from([10, 310, 320]), st.integers(0, 7)), max_size=8),
-    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=3),
-)
-def test_codes_are_counted_part_by_part(
-    sends: list[tuple[int, int]], spans: list[tuple[int, int]]
-) -> None:
-    items = [(1, flag, 0, code) for code, flag in sends]
-    parts = [(None, min(a, b, len(items)), min(max(a, b), len(items)), None) for a, b in spans]
-    counts: dict[int, int] = {}
-    for _, first, last, _ in parts:
-        for item in items[first:last]:
-            key = item[3] * 2 + (item[1] >> 1 & 1)
-            counts[key] = counts.get(key, 0) + 1
-    assert KERNEL.count_codes(items, parts) == PURE.count_codes(items, parts) == counts
-
-
-@given(st.lists(st.sampled_from([(1, 0, 0, 310), (1,)]), min_size=1, max_size=3))
-def test_a_send_that_is_too_short_is_refused_alike(items: list[Any]) -> None:
-    parts = [(None, 0, len(items), None)]
-    assert outcome(KERNEL.count_codes, items, parts) == outcome(PURE.count_codes, items, parts)

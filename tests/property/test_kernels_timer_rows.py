@@ -1,4 +1,4 @@
-"""Timer records: compiled equals pure on any bytes, and both equal the plain decoder."""
+"""Timer records: compiled equals pure on any bytes, and both equal the record decoder."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_compiled_and_pure_read_alike_whatever_the_bytes(data: bytes) -> None:
 
 
 @given(records())
-def test_a_record_reads_as_the_plain_decoder_says(data: bytes) -> None:
+def test_a_record_reads_as_the_decoder_reads_it(data: bytes) -> None:
     read = KERNEL.read_timer(data)
     plain = decode_record(data)
     assert read[:9] == (
@@ -89,7 +89,7 @@ def test_a_record_reads_as_the_plain_decoder_says(data: bytes) -> None:
 
 
 @given(damaged())
-def test_what_the_plain_decoder_refuses_is_refused(data: bytes) -> None:
+def test_records_that_the_decoder_refuses_are_refused(data: bytes) -> None:
     try:
         decode_record(data, check_body_crc=False)
     except RecordDamaged:

@@ -1,4 +1,4 @@
-"""The JSON dialect over all inputs: what is written is read back, and only one error is raised."""
+"""The JSON dialect over all inputs: written values are read back, and only one error is raised."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PIECES = st.sampled_from(
 
 
 def without_nulls(value: JsonValue) -> JsonValue:
-    """What the writer keeps: fields that are null are left out."""
+    """The value as the writer keeps it: null fields are left out."""
     if isinstance(value, dict):
         return {key: without_nulls(item) for key, item in value.items() if item is not None}
     return [without_nulls(item) for item in value] if isinstance(value, list) else value
@@ -44,7 +44,7 @@ def joined(value: JsonValue) -> JsonValue:
 
 
 @given(VALUES)
-def test_what_is_written_is_read_back(value: JsonValue) -> None:
+def test_written_values_are_read_back(value: JsonValue) -> None:
     expected = joined(without_nulls(value))
     for pretty in (True, False):
         assert loads(dumps(value, pretty=pretty)) == expected

@@ -1,4 +1,4 @@
-"""Whatever is verified in whatever order: a stretch is never said to be younger than it is."""
+"""In any order of verifications: a stretch never counts as younger than it is."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _steps = st.lists(
 
 
 @given(_steps, st.integers(0, _END - 1), st.integers(1, 12))
-def test_it_knows_no_more_than_a_list_of_bytes(
+def test_verified_stretches_agree_with_a_list_of_bytes(
     steps: list[tuple[int, int, int, bool]], start: int, byte_count: int
 ) -> None:
     stretches, truth, now_ms = SoundStretches(), [-1] * (2 * _END), 0
@@ -28,7 +28,7 @@ def test_it_knows_no_more_than_a_list_of_bytes(
             continue
         stretches.add(place, place + length, now_ms)
         truth[place : place + length] = [now_ms] * length
-        # What was just verified is known, if not as young.
+        # The bytes just verified are in a stretch, perhaps an older one.
         found = stretches.verified_ms(place, place + length)
         assert found is not None
         assert now_ms - 5000 < found <= now_ms

@@ -1,11 +1,11 @@
 """Transactions against a simple model, over crashes that cut the log off anywhere.
 
-The model looks at nothing but the log: a message is committed if its commit stands there, given up
-if it is in the exhausted topic, rolled back if an op record says so, else open. Whatever happens,
-no message has two commits, none has two fates, and what is open is open exactly once.
+The model reads only the log: a half message is committed if its commit is there, given up if it is
+in the exhausted topic, rolled back if an op record says so, else open. In every history no message
+has two commits or two fates, and an open half message is open exactly once.
 
-Between two lives of ours there may be one of RocketMQ's broker, which puts copies back without an
-op record, writes op records late and its cursors later still.
+Between two starts of Contrail's broker RocketMQ's broker may run on the folder, which puts copies
+back without an op record, writes op records late and its cursors later still.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def key_of(message: StoredMessage) -> str:
 
 
 def fates_in(log: MemoryLog) -> dict[str, set[Fate]]:
-    """What the log says of every half message in it."""
+    """The fate of every half message, by the log."""
     found: dict[str, set[Fate]] = {key_of(half): set() for half in log.of(HALF)}
     for commit in log.commits():
         found[key_of(commit)].add(Fate.COMMITTED)
@@ -50,7 +50,7 @@ def fates_in(log: MemoryLog) -> dict[str, set[Fate]]:
 
 
 class ApacheLife:
-    """What RocketMQ's broker does to a log: rounds of checks, and ends of what it asked about."""
+    """The writes of RocketMQ's broker: rounds of checks, and ends of checked messages."""
 
     def __init__(self, log: MemoryLog, half_cursor: int, op_cursor: int) -> None:
         self._log = log
@@ -65,12 +65,12 @@ class ApacheLife:
         self._ended: set[str] = set()
 
     def _open(self) -> list[StoredMessage]:
-        """What no written op record names; that something was ended a moment ago is not seen."""
+        """Half messages that no written op record names, ended ones a moment ago included."""
         halves = self._log.of(HALF)[self.half_cursor :]
         return [half for half in halves if half.queue_offset not in self.done]
 
     def round(self, put_back_count: int) -> None:
-        """Ask about some: each is put back, and the cursor passes the copy before."""
+        """Check some half messages: each is put back, and the cursor passes the older copy."""
         for half in self._open()[:put_back_count]:
             checks = int(half.properties.get("TRANSACTION_CHECK_TIMES", "0")) + 1
             name = "TRANSACTION_CHECK_TIMES"
@@ -106,13 +106,13 @@ class Lives(RuleBasedStateMachine):
         self.sent = 0
         self.world.producer()
         self.with_producer = True
-        # What stands in the files: cursors, and how far they speak for themselves.
+        # The files: cursors, and the log position up to which they are complete.
         self.written: dict[str, dict[int, int]] = {}
         self.position: int | None = None
         self.promised: dict[str, Fate] = {}
         self.waiting: list[tuple[int, str, Fate]] = []
 
-    # What clients do.
+    # Actions of clients.
 
     @rule(immunity=st.sampled_from(["", "30"]))
     def send_half(self, immunity: str) -> None:
@@ -161,7 +161,7 @@ class Lives(RuleBasedStateMachine):
             self.world.producer()
         self.with_producer = not self.with_producer
 
-    # What the broker does.
+    # Actions of the broker.
 
     @rule(
         ms=st.sampled_from([30_000, 0, 6000, 5 * 3_600_000, -60_000]),
@@ -177,7 +177,7 @@ class Lives(RuleBasedStateMachine):
         self.world.log.flush()
         for end, key, fate in self.waiting:
             assert self.promised.setdefault(key, fate) is fate
-            assert end <= self.world.log.flushed_end
+            assert end <= self.world.log.settled_end
         self.waiting.clear()
 
     def write_files(self) -> None:
@@ -188,7 +188,7 @@ class Lives(RuleBasedStateMachine):
     @rule(lost=st.integers(0, 5), with_producer=st.booleans())
     def crash(self, lost: int, with_producer: bool) -> None:
         log = self.world.log
-        cut = log.after_crash(max(log.flushed_end // RECORD_BYTES, len(log.records) - lost))
+        cut = log.after_crash(max(log.settled_end // RECORD_BYTES, len(log.records) - lost))
         delivered = Delivered()
         if self.position is not None:
             delivered = Delivered.of(cut.messages_between(self.position, cut.physical_end))
@@ -221,7 +221,7 @@ class Lives(RuleBasedStateMachine):
         cursor_written: bool,
         position_lost: bool,
     ) -> None:
-        """Ours stops in order, RocketMQ's works a while and is killed, ours starts again."""
+        """Contrail's broker stops, RocketMQ's works and is killed, Contrail's starts again."""
         self.tick(0, files_written=False)
         self.flush()
         self.tick(0, files_written=True)
@@ -238,12 +238,12 @@ class Lives(RuleBasedStateMachine):
         if cursor_written:
             self.written[HALF_KEY] = {0: life.half_cursor}
         if position_lost:
-            # As in a folder where ours never was.
+            # As in a folder that Contrail never wrote.
             self.position = None
         log.flush()
         self.crash(0, with_producer=True)
 
-    # What must hold.
+    # Invariants.
 
     @invariant()
     def no_message_has_two_fates(self) -> None:

@@ -1,4 +1,4 @@
-"""Connections that take turns: whatever arrives in whatever pieces is handled once and in order."""
+"""Connections that take turns: requests in any pieces are handled once and in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _frame(kind: str, opaque: int) -> bytes:
     return encode_request(Request(34, opaque, {"k": "v"}, body))
 
 
-# Which connection sends, what, in how many pieces, and whether the loop turns after it.
+# The connection that sends, its bytes, the number of pieces, and whether the loop turns after it.
 steps = st.tuples(
     st.integers(0, CONNECTION_COUNT - 1),
     st.lists(st.sampled_from(["send", "other", "large"]), min_size=1, max_size=60),
@@ -41,7 +41,7 @@ def test_every_request_is_handled_once_in_order_and_a_bounded_number_in_a_turn(
 ) -> None:
     room = Room(takes_runs=plain)
     room.service.cost_s = cost_s
-    room.service.takes_at_once = at_once
+    room.service.takes_before_tick = at_once
     peers = [connection for connection, _ in room.connected(CONNECTION_COUNT)]
     sent = dict.fromkeys(peers, 0)
     for number, kinds, cuts, turns in script:
@@ -55,7 +55,7 @@ def test_every_request_is_handled_once_in_order_and_a_bounded_number_in_a_turn(
             room.turn()
     room.service.turn = {}
     for counts in room.turns()[1:]:
-        # Once nothing is read any more, only what waits is handled.
+        # Once nothing is read any more, only waiting requests are handled.
         assert all(count <= ONE for count in counts.values())
         assert sum(counts.values()) <= ALL
     assert {peer: room.service.handled.get(peer, []) for peer in peers} == {

@@ -1,4 +1,4 @@
-"""What holds work that is not done yet, against models too simple to be wrong."""
+"""Frame decoder, parked pulls and acknowledgements, compared with simple models."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from contrail.broker.services.acknowledgements import Acknowledgements
 from contrail.broker.state.parked_pulls import DEADLINE_GRAIN_MS, ParkedPull, ParkedPulls
 from contrail.broker.state.pull_plan import PullPlan
+from contrail.clock import ManualClock
 from contrail.protocol.codes import ResponseCode
 from contrail.protocol.command import Request, encode_binary_request, encode_request
 from contrail.protocol.frames import FrameDecoder
@@ -116,13 +117,13 @@ class ParkedPullsMachine(RuleBasedStateMachine):
 
     @rule(pull=pulls)
     def answer(self, pull: ParkedPull) -> None:
-        """It may have been answered before."""
+        """End a pull, which may have been answered before."""
         assert self.parked.take(pull) == (pull in self.model)
         self.model = [one for one in self.model if one is not pull]
 
     @rule(now_ms=st.integers(0, 80), takes=st.booleans())
     def expire(self, now_ms: int, takes: bool) -> None:
-        """Every pull is told of once, when its time is over, and no sooner."""
+        """Every pull expires once, when its time is over, and no sooner."""
         overdue = self.parked.expire(now_ms)
         untold = [pull for pull in self.model if pull not in self.told]
         assert all(pull.deadline_ms <= now_ms for pull in overdue)
@@ -161,7 +162,8 @@ class AcknowledgementsMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.waiting = Acknowledgements(timeout_ms=self.TIMEOUT_MS)
+        self.clock = ManualClock()
+        self.waiting = Acknowledgements(self.clock, waits=True, disk_timeout_ms=self.TIMEOUT_MS)
         self.model: list[tuple[int, int, int]] = []
         self.released: list[tuple[int, ResponseCode]] = []
         self.expected: list[tuple[int, ResponseCode]] = []
@@ -174,26 +176,25 @@ class AcknowledgementsMachine(RuleBasedStateMachine):
         self.number += 1
         number = self.number
         self.model.append((number, self.written, self.now_ms))
-        self.waiting.park(
-            self.written, self.now_ms, lambda code: self.released.append((number, code))
-        )
+        self.waiting.hold(self.written, [], lambda code: self.released.append((number, code)))
 
     @rule(data=st.data())
     def flush(self, data: st.DataObject) -> None:
         self.durable = data.draw(st.integers(self.durable, self.written))
         self._expect(ResponseCode.SUCCESS, lambda entry: entry[1] <= self.durable)
-        self.waiting.flushed(self.durable)
+        self.waiting.reached(self.durable)
 
     @rule(passed_ms=st.integers(0, 150))
     def time_passes(self, passed_ms: int) -> None:
+        self.clock.advance(ms=passed_ms)
         self.now_ms += passed_ms
         oldest = self.now_ms - self.model[0][2] if self.model else 0
-        assert self.waiting.oldest_age_ms(self.now_ms) == oldest
+        assert self.waiting.oldest_age_ms() == oldest
         self._expect(
             ResponseCode.FLUSH_DISK_TIMEOUT,
             lambda entry: self.now_ms - entry[2] > self.TIMEOUT_MS,
         )
-        self.waiting.expire(self.now_ms)
+        self.waiting.expire()
 
     @rule()
     def fail(self) -> None:

@@ -1,6 +1,6 @@
-"""Two brokers that are given the same bytes: one by the fast path, one by the general way.
+"""Two brokers that get the same bytes: one by the fast path, one by the general way.
 
-Both stand on one event loop, without sockets: this module decides in which order connections are
+Both run on one event loop, without sockets: this module decides in which order connections are
 read and where ticks end. Time stands still between two steps, and random numbers are the same.
 """
 
@@ -32,9 +32,9 @@ from tests.fakes.transports import FakeTransport
 PORT = 10_911
 _FIRST_CLIENT_PORT = 40_001
 _TURNS = 6
-# No work is put off because the machine was slow.
+# No work is delayed because the machine was slow.
 _PATIENCE_MS = 3_600_000
-# Where a tick ends is decided here, and not by how much was read.
+# This module decides where a tick ends, not the number of bytes read.
 _LIMITS = Limits(
     turn_requests_of_one_max=10_000,
     turn_requests_max=100_000,
@@ -43,18 +43,18 @@ _LIMITS = Limits(
     turn_handling_s=3600.0,
     costly_s=3600.0,
 )
-# What was stored, and what is known of topics, groups and consumers. Other files tell when threads
-# have written, or where they begin after a crash.
+# The files of messages, topics, groups and consumers. Other files depend on when threads wrote, or
+# say where they begin after a crash.
 _COMPARED = ("commitlog", "consumequeue", "batchconsumequeue", "index")
 _COMPARED_TABLES = frozenset(
     {"topics.json", "subscriptionGroup.json", "consumerOffset.json", "consumerFilter.json"}
 )
 
 Read = tuple[int, bytes]
-"""The number of a connection, and what is read from it."""
+"""The number of a connection, and the bytes read from it."""
 
 Told = dict[int, list[bytes]]
-"""The frames that connections were told, by their numbers; ``CLOSED`` at last if one is closed."""
+"""The frames sent to connections, by their numbers; ``CLOSED`` last if one is closed."""
 
 CLOSED = b"(closed)"
 
@@ -80,7 +80,7 @@ class Way:
         self._syncs = read.store.syncs_before_ack
         self.broker = Broker(read.broker, read.store, clock=self.clock, limits=_LIMITS)
         self._peers: dict[int, tuple[Connection, FakeTransport]] = {}
-        # Which queues have grown since held pulls were told.
+        # The queues that have grown since held pulls were woken.
         self._arrivals: list[Arrival] = []
         # How many frames of which connection were handled one after the other in the last tick.
         self._handled: list[tuple[Connection, int]] = []
@@ -94,7 +94,7 @@ class Way:
         broker._ticker = asyncio.create_task(asyncio.sleep(0))
         broker.server._loop = loop
         broker.server.monotonic_s = lambda: self._now_s
-        # Held pulls are woken at the end of a tick with everything that it has stored.
+        # Held pulls are woken at the end of a tick with every message that it has stored.
         broker._deriving._now_s = lambda: self._now_s
         broker._deriving.after_tick = lambda: None  # type: ignore[method-assign]
         held = broker.pulls.held
@@ -108,7 +108,7 @@ class Way:
 
     def _watch(self) -> None:
         """Note in which order the frames of several connections are handled."""
-        intake, lane = self.broker.intake, self.broker.fast.lane
+        intake, tickless = self.broker.intake, self.broker.fast.tickless
         take_runs, received = intake.take_runs, intake.received
 
         def watched_runs(arrived: list[Arrived], at: int) -> int:
@@ -126,14 +126,14 @@ class Way:
             return end
 
         intake.take_runs, intake.received = watched_runs, watched_frames  # type: ignore[method-assign]
-        if lane is not None:
-            take_sends, lane.take = lane.take, watched_sends  # type: ignore[method-assign]
+        if tickless is not None:
+            take_sends, tickless.take = tickless.take, watched_sends  # type: ignore[method-assign]
 
     async def close(self) -> None:
         await self.broker.stop()
 
     async def tick(self, reads: Sequence[Read]) -> Told:
-        """Give these reads in order, end the tick, and return what each connection was told."""
+        """Give these reads in order, end the tick, and return the frames of each connection."""
         self._now_s += 1.0
         self._handled.clear()
         for number in {number for number, _ in reads}:
@@ -146,8 +146,8 @@ class Way:
     def as_handled(self, reads: Sequence[Read]) -> list[Read]:
         """The whole frames of ``reads`` in the order in which the last tick has handled them.
 
-        Which of several connections of a tick is first is not told; the other way is given the
-        order that this one took.
+        The order of several connections in a tick is not fixed; the other way gets the order that
+        this one took.
         """
         numbers = {connection: number for number, (connection, _) in self._peers.items()}
         left: dict[int, list[bytes]] = {}
@@ -163,14 +163,14 @@ class Way:
         return ordered
 
     async def let_pass(self, ms: int) -> Told:
-        """Let time pass, and carry out what is due."""
+        """Let time pass, and run the jobs that are due."""
         self._now_s += ms / 1000
         self.clock.advance(ms=ms)
         self.broker.run_due(self.clock.now_ms())
         return await self._told()
 
     def lose(self, number: int) -> None:
-        """The connection of this number ends; the next read is a new one's."""
+        """End the connection of this number; the next read is a new connection's."""
         known = self._peers.pop(number, None)
         if known is not None and not known[1].is_closing():
             known[1].close()
@@ -189,7 +189,7 @@ class Way:
         self._wake(arrivals)
 
     async def _told(self) -> Told:
-        # What is woken or written down at the end of a tick may lead to more.
+        # Woken pulls and written tables at the end of a tick may lead to further answers.
         for _ in range(2):
             await self._turn()
             if self._syncs:
@@ -201,7 +201,7 @@ class Way:
             await self.broker.tables.persistence.settled()
         told: Told = {}
         for number, (_, transport) in self._peers.items():
-            # In which order the requests of one tick are answered is not told.
+            # The order of the answers of one tick is not fixed.
             told[number] = sorted(frames_of(b"".join(transport.written)))
             if transport.is_closing():
                 told[number].append(CLOSED)
@@ -222,7 +222,7 @@ class Way:
 
 
 class _NoTimers:
-    """An event loop whose timers never ring."""
+    """An event loop whose timers never fire."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.call_soon = loop.call_soon
@@ -245,7 +245,7 @@ def _count(read: ReadOnce) -> int:
 
 
 def frames_of(data: bytes) -> list[bytes]:
-    """The frames in what a connection was told, and what is left."""
+    """The whole frames in a connection's bytes, and the bytes left."""
     frames = []
     while len(data) >= 4 and 4 + (total := int.from_bytes(data[:4], "big")) <= len(data):
         frames.append(data[: 4 + total])
@@ -255,7 +255,7 @@ def frames_of(data: bytes) -> list[bytes]:
 
 @contextmanager
 def same_chances() -> Iterator[None]:
-    """What is drawn follows ``random.seed``, and no work is put off: both ways have the same."""
+    """Seed random numbers and delay no work, so that both ways behave the same."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(secrets, "token_bytes", random.randbytes)
         patch.setattr(secrets, "randbits", random.getrandbits)

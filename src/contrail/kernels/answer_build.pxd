@@ -15,23 +15,10 @@ cdef bytes _AFTER_KEY
 cdef bytes _BEFORE_OPAQUE
 cdef bytes _END
 
-@cython.locals(answers=list, part=tuple, first=Py_ssize_t)
-cpdef list part_answers(
-    list items, list parts, list queue_offsets, list physical_offsets, bytes host_digits,
-    bytes extra_fields)
-
-@cython.locals(
-    size=Py_ssize_t, index=Py_ssize_t, item=tuple, key=bytes, before_id=bytes, after_key=bytes,
-    out=bytearray,
-    view="unsigned char*", at=Py_ssize_t, flag=cython.longlong, draft=tuple, place=Py_ssize_t)
-cpdef bytes send_answers(
-    list items, Py_ssize_t first, Py_ssize_t last, list queue_offsets, list physical_offsets,
-    Py_ssize_t run_start, bytes host_digits, bytes extra_fields)
-
 @cython.locals(
     table="long long*", keys="unsigned char*", size=Py_ssize_t,
     before_id=bytes, after_key=bytes, row=Py_ssize_t, out=bytearray, view="unsigned char*", at=Py_ssize_t, _=Py_ssize_t)
-cpdef bytes plain_answers(
+cpdef bytes row_answers(
     Py_ssize_t count, object rows, bytearray texts, bytes host_digits, bytes extra_fields)
 
 @cython.locals(
@@ -45,7 +32,7 @@ cpdef bytes batch_answer(
     table="long long*", keys="unsigned char*", before_id=bytes,
     after_key=bytes, key_bytes_max=Py_ssize_t, row=Py_ssize_t, out=bytearray, view="unsigned char*",
     at=Py_ssize_t, answers=list, _=Py_ssize_t)
-cpdef list plain_answers_singly(
+cpdef list row_answers_singly(
     Py_ssize_t count, object rows, bytearray texts, bytes host_digits, bytes extra_fields)
 
 cdef Py_ssize_t _bytes_without_key(bytes before_id, bytes after_key) except -1

@@ -12,7 +12,7 @@ answer to a split batch has one for each message, with commas between them.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from contrail.kernels import raw_bytes, send_rows
 
@@ -41,93 +41,7 @@ _FIXED_BYTES = (
 )
 
 
-def part_answers(
-    items: list[tuple[Any, ...]],
-    parts: list[tuple[Any, int, int, Any]],
-    queue_offsets: list[int],
-    physical_offsets: list[int],
-    host_digits: bytes,
-    extra_fields: bytes,
-) -> list[bytes | None]:
-    """The answers to each part of a run that was appended as a whole.
-
-    A part is who sent it, its first item, where it ends, and a note; one with a note gets None.
-    """
-    answers: list[bytes | None] = []
-    for part in parts:
-        if part[3] is not None:
-            answers.append(None)
-            continue
-        first = part[1]
-        answers.append(
-            send_answers(
-                items,
-                first,
-                part[2],
-                queue_offsets,
-                physical_offsets,
-                first,
-                host_digits,
-                extra_fields,
-            )
-        )
-    return answers
-
-
-def send_answers(
-    items: list[tuple[Any, ...]],
-    first: int,
-    last: int,
-    queue_offsets: list[int],
-    physical_offsets: list[int],
-    run_start: int,
-    host_digits: bytes,
-    extra_fields: bytes,
-) -> bytes:
-    """The answers to ``items[first:last]``, one-way sends left out.
-
-    ``items`` are sends as ``frame_scan`` returns them; the message of ``items[first]`` is number
-    ``run_start`` of the run that was appended. ``extra_fields`` is JSON to stand among the fields.
-    """
-    size = 0
-    index = first
-    while index < last:
-        item = items[index]
-        key = item[10]
-        size += len(key)
-        index += 1
-    before_id = _BEFORE_ID + host_digits
-    after_key = _AFTER_KEY + extra_fields + _BEFORE_OPAQUE
-    size += _bytes_without_key(before_id, after_key) * (last - first)
-    out = raw_bytes.blank(size)
-    view = out
-    at = 0
-    index = first
-    while index < last:
-        item = items[index]
-        flag = item[1]
-        if not flag & 2:
-            draft = item[11]
-            key = item[10]
-            place = run_start + index - first
-            at = _lay_out(
-                view,
-                at,
-                item[0],
-                draft[1],
-                queue_offsets[place],
-                physical_offsets[place],
-                key,
-                0,
-                len(key),
-                before_id,
-                after_key,
-            )
-        index += 1
-    return raw_bytes.first(view, at)
-
-
-def plain_answers(
+def row_answers(
     count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
 ) -> bytes:
     """The answers to stored sends that are rows of ``send_rows``, one-way sends left out."""
@@ -203,10 +117,10 @@ def batch_answer(
     return raw_bytes.first(view, at)
 
 
-def plain_answers_singly(
+def row_answers_singly(
     count: int, rows: array[int], texts: bytearray, host_digits: bytes, extra_fields: bytes
 ) -> list[bytes]:
-    """As ``plain_answers``, each by itself; empty for one-way sends."""
+    """As ``row_answers``, one buffer for each send; empty for one-way sends."""
     table = raw_bytes.numbers(rows, send_rows.ROW_NUMBERS * count)
     keys = texts
     before_id = _BEFORE_ID + host_digits

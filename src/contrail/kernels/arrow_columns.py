@@ -1,14 +1,14 @@
 """Turn commit log records into the buffers of Arrow columns.
 
 The record's layout is tabled in ``record_layout``. A batch is made in two passes. The first,
-``measure_records``, checks every record and notes numbers and the places of its parts. Then the
-caller makes buffers of the right length, and ``copy_spans`` fills them. Properties are looked at
-in between, only when a column needs them. Places and numbers are 64 bits in native order, one row
-of them for each kind, all rows as long as there are records; Arrow's offsets are 32 bits.
+``measure_records``, checks every record and notes numbers and the positions of its parts. Then the
+caller makes buffers of the right length, and ``copy_spans`` fills them. Properties are read in
+between, only when a column needs them. Positions and numbers are 64 bits in native order, one row
+for each kind, with one number for each record; Arrow's offsets are 32 bits.
 
-Nothing read from the buffer is trusted: each length is checked against what is left before it is
-used. C reads and writes through bare pointers, so all places are compared with the lengths of the
-buffers at the door.
+No length in the buffer is trusted: each is checked against the bytes left before it is used. C
+reads and writes through bare pointers, so the public functions first compare all positions with the
+lengths of the buffers.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 SPAN_ROWS = 6
 
 _PAIR_COUNT_MAX = 64
-# Four numbers a pair, then what is known about the row they are of.
+# Four numbers a pair, then three numbers about their row.
 _SCRATCH_NUMBERS = 4 * 64 + 3
 _SIZE_AT = 4 * 64
 _COUNT_AT = 4 * 64 + 1
 _MARKS_AT = 4 * 64 + 2
-# A byte counts this far.
+# A byte can count this many.
 _MARK_BLOCK_BYTES = 240
 
 
@@ -39,9 +39,8 @@ def walk_records(
     """Note where each record of ``buffer[start:end]`` starts.
 
     Byte ``i`` of the buffer is at physical offset ``base_offset + i``; with a negative base the
-    records may say what they like about their places. Returns how many there are, where the walk
-    ended and the ``REASON_`` it ended for; it also ends, with ``REASON_END``, when ``positions``
-    is full.
+    physical offsets in the records are not compared. Returns how many records there are, where the
+    walk ended and its ``REASON_``; it also ends, with ``REASON_END``, when ``positions`` is full.
     """
     if not 0 <= start <= end <= len(buffer):
         raise ValueError(f"the range {start}..{end} is outside the buffer's {len(buffer)} bytes")
@@ -55,12 +54,12 @@ def measure_records(
     numbers: WriteableBuffer,
     spans: WriteableBuffer,
 ) -> tuple[int, int, int]:
-    """Check the records at ``positions`` and note numbers and places of their parts.
+    """Check the records at ``positions`` and note numbers and positions of their parts.
 
-    A field is three bytes: its place for two IPv4 hosts, its length (4 or 8), and how many hosts
-    are before it. ``numbers`` gets a row for each field; ``spans``, unless it is empty, six rows:
-    start and length of body, topic and properties. Returns the first row that is no record (-1:
-    none) and the ``REASON_`` why, and all sysFlags together.
+    A field is three bytes: its position in a record with two IPv4 hosts, its length (4 or 8), and
+    how many hosts are before it. ``numbers`` gets a row for each field; ``spans``, unless it is
+    empty, six rows: start and length of body, topic and properties. Returns the first row that is
+    no record (-1: none) and its ``REASON_``, and the bitwise or of all sysFlags.
     """
     places = memoryview(positions)
     found = memoryview(numbers)
@@ -83,10 +82,10 @@ def measure_records(
 def copy_spans(
     buffer: bytes, starts: ReadableBuffer, offsets: ReadableBuffer, target: bytearray
 ) -> int:
-    """Copy each row's bytes to its place in ``target``.
+    """Copy each row's bytes to its offset in ``target``.
 
     ``offsets`` are Arrow's: 32 bits, one more than there are rows. A row that starts below zero is
-    left out. Returns all copied bytes together: below 128 the text is ASCII.
+    left out. Returns the bitwise or of all copied bytes: below 128 the text is ASCII.
     """
     places = memoryview(starts)
     ends = memoryview(offsets)
@@ -102,10 +101,10 @@ def find_properties(
     names: bytes,
     values: WriteableBuffer,
 ) -> None:
-    """Note start and length of each named property's value in each row, -1 and 0 without one.
+    """Note start and length of each named property's value in each row; -1 and 0 if absent.
 
     ``names`` holds each name after two bytes of length; ``values`` gets two rows for each. Of a
-    name that occurs twice the last value counts; an empty value is none.
+    name that occurs twice the last value counts; an empty value counts as absent.
     """
     places = memoryview(starts)
     lengths = memoryview(sizes)
@@ -130,11 +129,11 @@ def list_properties(
 ) -> tuple[int, int, int, int]:
     """Fill the buffers of a map column with every row's properties.
 
-    The buffers are as long as they can become: ``names`` and ``values`` as all properties
-    together, their offsets a quarter of that and three for each row. Of a name that occurs twice
-    the last pair is kept. Returns how many pairs there are, how many bytes of names and of values,
-    and all these bytes together; the first is -1 when a row has over 64 pairs, which is a job for
-    somebody else.
+    The caller gives the buffers the longest length they can need: ``names`` and ``values`` as all
+    properties together, their offsets a quarter of that and three for each row. Of a name that
+    occurs twice the last pair is kept. Returns how many pairs there are, how many bytes of names
+    and of values, and the bitwise or of these bytes; the first is -1 if a row has over 64 pairs,
+    which the caller must decode.
     """
     places = memoryview(starts)
     lengths = memoryview(sizes)
@@ -196,7 +195,7 @@ def _measure(
         reason = record_layout.record_reason(view, position, end)
         if reason != record_layout.REASON_END:
             return (row, reason, flags)
-        # The compression type is in the byte before the last; the others hold nothing we know.
+        # The last two bytes hold the compression type and the known flags; the others are unused.
         flags |= raw_bytes.u16(view, position + record_layout.SYS_FLAG_AT + 2)
         low_flags = view[position + record_layout.LOW_FLAGS_AT]
         born_extra = record_layout.hosts_extra(low_flags & record_layout.BORN_HOST_V6)
@@ -336,10 +335,10 @@ def _list(
 
 
 def _pairs_of(view: bytes, base: int, size: int, scratch: memoryview) -> int:
-    """Put start and length of each name and value in ``scratch``; -1 when they are too many.
+    """Put start and length of each name and value in ``scratch``; -1 if there are too many.
 
-    Places count from ``base``. Neighbours in a log mostly have the same properties with values of
-    the same lengths: to see that they have is four times as fast as to take them apart.
+    Positions count from ``base``. Adjacent records mostly have the same properties with values of
+    the same lengths: comparing with the row before is four times as fast as splitting the pairs.
     """
     if _is_alike(view, base, size, scratch):
         return scratch[_COUNT_AT]
@@ -366,14 +365,14 @@ def _pairs_of(view: bytes, base: int, size: int, scratch: memoryview) -> int:
     scratch[_COUNT_AT] = count
     if odd_count == 0 and count > 0:
         scratch[_SIZE_AT] = size
-        # The last pair may go without its mark. A value may hold a mark of a name, and then the
-        # row is like no other.
+        # The last pair may lack its byte 2. A value may hold a byte 1; then no later row counts as
+        # alike.
         scratch[_MARKS_AT] = 2 * count if view[end - 1] == 2 else 2 * count - 1
     return count
 
 
 def _is_alike(view: bytes, base: int, size: int, scratch: memoryview) -> bool:
-    """Whether the pairs of the row before are also those of this one."""
+    """Whether this row has its pairs at the same positions as the row before."""
     if size != scratch[_SIZE_AT]:
         return False
     for at in range(0, 4 * scratch[_COUNT_AT], 4):
@@ -413,14 +412,14 @@ def _is_repeated(view: bytes, base: int, scratch: memoryview, index: int, count:
 
 
 def _name_end(view: bytes, at: int, end: int) -> int:
-    """Where the next byte 1 or 2 is."""
+    """The position of the next byte 1 or 2."""
     while at < end and view[at] != 1 and view[at] != 2:
         at += 1
     return at
 
 
 def _pair_end(view: bytes, at: int, end: int) -> int:
-    """Where the next byte 2 is."""
+    """The position of the next byte 2."""
     while at < end and view[at] != 2:
         at += 1
     return at
@@ -455,7 +454,7 @@ def _name_count(names: bytes, limit: int) -> int:
 
 
 def _check_spans(limit: int, starts: memoryview, sizes: memoryview) -> int:
-    """All lengths together; refuses a row outside the buffer."""
+    """The sum of all lengths; refuses a row outside the buffer."""
     total = 0
     for row in range(len(starts)):
         start = starts[row]

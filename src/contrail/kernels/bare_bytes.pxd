@@ -1,5 +1,5 @@
-# What ``raw_bytes`` does, for compiled kernels: the same functions on bare pointers. A kernel
-# cimports this file under that name. Whoever calls made the room, as there.
+# The functions of ``raw_bytes`` for compiled kernels, on bare pointers. A kernel
+# cimports this file under that name. The caller made the room, as there.
 from cpython.array cimport array, clone
 from cpython.bytearray cimport PyByteArray_FromStringAndSize, PyByteArray_Resize
 from cpython.bytes cimport PyBytes_FromStringAndSize

@@ -1,4 +1,4 @@
-# What ``stretch_crc`` does, for compiled kernels, which cimport this file under that name.
+# The checksum of ``stretch_crc`` for compiled kernels, which cimport this file under that name.
 #
 # On x86 the checksum is folded sixteen bytes at a time by carry-less multiplication: Gopal et al.,
 # "Fast CRC Computation for Generic Polynomials Using PCLMULQDQ Instruction", Intel 2009, with the

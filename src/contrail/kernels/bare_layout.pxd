@@ -1,5 +1,6 @@
-# What ``record_layout`` states, for compiled kernels: numbers that the compiler knows, functions on
-# bare pointers. A kernel cimports this file under that name; a test holds both to the same numbers.
+# The layout of ``record_layout`` for compiled kernels: numbers that the compiler knows, functions
+# on bare pointers. A kernel cimports this file under that name; a test holds both to the same
+# numbers.
 cimport contrail.kernels.bare_bytes as raw_bytes
 
 cdef enum:

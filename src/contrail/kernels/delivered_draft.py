@@ -1,7 +1,7 @@
-"""Makes of a message that waited what is stored when its time has come.
+"""Makes the draft of a delayed message that is due, from the record that waited.
 
-The record's layout is tabled in ``record_layout``. Only what nearly every waiting message looks
-like is taken here; the rest takes the general way (``broker.state.delay_cursors``).
+The record's layout is tabled in ``record_layout``. Only the form that nearly every waiting message
+has is handled here; other records take the general way (``broker.state.delay_cursors``).
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ _REAL_QUEUE_ID = b"REAL_QID"
 def delivered_draft(record: bytes) -> tuple[Any, ...] | None:
     """The draft of the message in a record, for the topic and queue that its properties name.
 
-    It names the record that waited (see ``broker.state.causes``). None if the record is not whole,
-    has a long topic, or does not name its place in plain digits and ASCII.
+    The draft names the record that waited (see ``broker.state.causes``). None if the record is not
+    whole, has a long topic, or names a topic that is not ASCII or a queue id not in plain digits.
     """
     view = record
     size = len(record)
-    # ``record_reason`` reads no further than the record says it goes: to its end and not before.
+    # ``record_reason`` reads up to the record's own size, which must be the length of ``record``.
     if record_layout.record_reason(view, 0, size) != record_layout.REASON_END:
         return None
     if raw_bytes.i32(view, record_layout.SIZE_AT) != size:
@@ -77,7 +77,7 @@ def _is_ascii(view: bytes, at: int, end: int) -> bool:
 
 
 def _digits(view: bytes, at: int, end: int) -> int:
-    """The number in plain digits; -1 if it is something else."""
+    """The number in plain digits; -1 if other bytes are in it."""
     if end - at > _QUEUE_DIGITS_MAX or end == at:
         return -1
     value = 0

@@ -7,7 +7,7 @@ or value are skipped, the last 0x02 may be missing, and the last of several pair
 A DELAY, INNER_NUM or INNER_BASE that is no number counts as absent.
 
 A record that replaces a damaged one (``model.replaced_record``) gives the row and the keys that the
-lost message had, so that its queue keeps its place.
+lost message had, so that the queue keeps a row at that queue offset.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _U32_MASK = 0xFFFFFFFF
 # Far above any queue offset, and ten times this still fits 64 bits.
 _QUEUE_OFFSET_MAX = 0x7FFFFFFFFFFFFFFF // 10 - 1
 _SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
-# What ``model.replaced_record`` puts where RocketMQ keeps the offset of a prepared message.
+# The mark of ``model.replaced_record`` in the field for the offset of a prepared message.
 _REPLACED_MARK = 0x434F4E544C4F5354
 _PLACE_BYTES = 12
 
@@ -49,7 +49,7 @@ def derive_rows(
 
     The result is the queue rows (by topic and queue, as runs of consecutive queue offsets), the
     index rows, the number of records and the last one's store timestamp. ``delay_table[level]``
-    is that level's delay in milliseconds; place 0 is unused.
+    is that level's delay in milliseconds; index 0 is unused.
 
     Raises:
         ValueError: the bytes are not a sequence of whole records.
@@ -96,7 +96,7 @@ def derive_rows(
 
 
 class _QueueRuns:
-    """The rows of one queue: finished runs, and the one that may go on."""
+    """The rows of one queue: finished runs, and the run that may go on."""
 
     def __init__(self) -> None:
         self.finished: list[Run] = []
@@ -130,10 +130,10 @@ def _finish(queue: _QueueRuns) -> None:
 
 
 class _Record:
-    """The buffer, and of the record read last what its rows need.
+    """The buffer, and the fields of the last record read that its rows need.
 
-    One object rather than many arguments: compiled, a view is copied each time it is handed on,
-    which costs more than most of the functions here. ``data`` is its bytes, in C by a bare pointer:
+    One object rather than many arguments: compiled, a view is copied with each call, which costs
+    more than most of the functions here. ``data`` is its bytes, in C a bare pointer:
     ``_read_record`` checks every length. An absent property starts and ends at 0.
     """
 
@@ -167,7 +167,7 @@ class _Record:
 
 
 def _read_record(record: _Record, position: int, end: int) -> None:
-    """Take in the record at ``position``; every length is checked before it is used."""
+    """Read the record at ``position``; every length is checked before it is used."""
     data = record.data
     if record_layout.record_reason(data, position, end) != record_layout.REASON_END:
         raise ValueError(f"no whole record starts at byte {position}; scan the range first")
@@ -190,7 +190,7 @@ def _read_record(record: _Record, position: int, end: int) -> None:
 
 
 def _read_replaced(record: _Record, body_at: int) -> bool:
-    """Take a record that names the message it replaces for that message; whether it does."""
+    """Use the lost message's fields if the record replaces one; returns whether it does."""
     header_at = body_at - record_layout.BODY_AT
     if raw_bytes.i64(record.data, header_at + record_layout.PREPARED_AT) != _REPLACED_MARK:
         return False
@@ -287,7 +287,7 @@ def _fill_row(row: bytearray, record: _Record, base_offset: int, tags_code: int)
 
 
 def _take_inner_batch(record: _Record) -> None:
-    """Believe a batch's base and count: both, or as RocketMQ does, none."""
+    """Use a batch's base and count if both are sound; otherwise neither, as RocketMQ does."""
     base = _number(record, record.inner_base_at, record.inner_base_end, _QUEUE_OFFSET_MAX)
     count = _number(record, record.inner_count_at, record.inner_count_end, record_layout.I16_MAX)
     if base >= 0 and count > 0:
@@ -333,7 +333,7 @@ def _add_keys(
     topic: bytes,
     topic_seed: int,
 ) -> int:
-    """Write a row for each key behind the first ``index_bytes``; return how many those are now."""
+    """Write an index row for each key behind the first ``index_bytes``; return the new length."""
     physical_offset = base_offset + record.position
     if record.unique_key_at:
         key_hash = _key_hash(record, record.unique_key_at, record.unique_key_end, topic, topic_seed)
@@ -369,7 +369,7 @@ def _key_hash(record: _Record, start: int, end: int, topic: bytes, topic_seed: i
 
 
 def _number(record: _Record, start: int, end: int, number_max: int) -> int:
-    """The decimal number in the text; -1 when it is none, negative or above ``number_max``."""
+    """The decimal number in the text; -1 if it is no number, negative or above ``number_max``."""
     at = start
     if at < end and record.data[at] == 43:
         at += 1

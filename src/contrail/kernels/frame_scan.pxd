@@ -5,6 +5,7 @@ cimport contrail.kernels.bare_bytes as raw_bytes
 cdef int _PULL_SEEN
 cdef int _OTHER_SEEN
 cdef int _LEFT_SEEN
+cdef int _SEND_SEEN
 cdef bytes _SEND_BEGINS
 cdef long long SEND_V2
 cdef long long _SEND_BATCH

@@ -1,8 +1,8 @@
-"""Finds whole frames in received bytes and takes the usual ones apart in one pass.
+"""Finds whole frames in received bytes and takes the fast ones apart in one pass.
 
 A frame is ``total(4) type(1) header_length(3) header body``. ``scan_frames`` reads JSON headers in
 the plain form that clients write, and of binary headers those of sends and pulls; a header it does
-not fully understand is handed back as places in the buffer, for the tolerant decoder. A binary
+not fully understand is handed back as places in the buffer, for the general decoder. A binary
 header is ``code(2) language(1) version(2) opaque(4) flag(4) remark_length(4) remark
 fields_length(4)`` and fields, each ``name_length(2) name value_length(4) value``.
 
@@ -15,7 +15,7 @@ length item
 8      ``(code, opaque, fields, body, flag, version, language, remark)``: any other frame
 9      a pull: ``(opaque, flag, version, code, key, queue_offset, count_max, commit_offset,
        header)``. ``key`` holds all fields that stay the same while a consumer reads on,
-       ``commit_offset`` is -1 when there is none, and ``header`` is for who needs more
+       ``commit_offset`` is -1 when there is none, and ``header`` is the header as it came
 12     a send in the short spelling: ``(opaque, flag, version, code, producer_group,
        default_topic, default_queue_count, is_batch, reconsume_max, features, unique_key, draft)``
 ====== ==========================================================================================
@@ -45,10 +45,12 @@ FEATURE_SPECIAL = 4
 KIND_OTHER = 2
 # Not a kind: whole frames were left for the next scan because of ``request_bytes_max``.
 FRAMES_LEFT = 4
+KIND_SEND = 8
 COUNT_MAX = 0x7FFFFFFF
 _PULL_SEEN = 1
 _OTHER_SEEN = KIND_OTHER
 _LEFT_SEEN = FRAMES_LEFT
+_SEND_SEEN = KIND_SEND
 
 # How a Java client's header begins.
 _SEND_BEGINS = b'{"code":310,'
@@ -104,13 +106,13 @@ def scan_frames(
     count_max: int = COUNT_MAX,
     request_bytes_max: int = COUNT_MAX,
 ) -> tuple[list[Item], int, int, int]:
-    """The items of whole frames, where they end, a problem, and which other kinds there are.
+    """The items of whole frames, where they end, a problem, and which kinds there are.
 
     There are no more than ``count_max`` items, and those that are no sends have no more than
     ``request_bytes_max`` together, unless the first item alone has more.
 
-    0 says that all items are sends; ``KIND_OTHER`` is a bit that is set when some are neither
-    sends nor pulls, ``FRAMES_LEFT`` one that says that the bytes ended the scan.
+    Bits of the last are ``KIND_SEND`` when some are sends, ``KIND_OTHER`` when some are neither
+    sends nor pulls, 1 when some are pulls, and ``FRAMES_LEFT`` when the bytes ended the scan.
     """
     view = buffer
     available = len(buffer)
@@ -147,6 +149,8 @@ def scan_frames(
             if bytes_left < 0 and items:
                 return items, position, PROBLEM_NONE, kinds | _LEFT_SEEN
             kinds |= _PULL_SEEN if len(item) == 9 else _OTHER_SEEN
+        else:
+            kinds |= _SEND_SEEN
         items.append(item)
         position = frame_end
     return items, position, PROBLEM_NONE, kinds
@@ -178,7 +182,7 @@ class Send:
         self.times = 0
         self.reconsume_max = -1
         self.is_batch = False
-        # What ``look_over_at`` found in the properties.
+        # The features that ``look_over_at`` found in the properties.
         self.features = 0
         self.key_at = self.key_end = 0
         self.keys_at = self.keys_end = 0
@@ -208,10 +212,10 @@ def _scan_binary(view: bytes, at: int, end: int, frame_end: int, send: Send) -> 
     """As ``_scan_json``, for sends and pulls with a binary header and no remark."""
     if end - at < _BINARY_HEAD_BYTES:
         return None
-    code = view[at] << 8 | view[at + 1]
-    version = view[at + 3] << 8 | view[at + 4]
+    code = raw_bytes.u16(view, at)
+    version = raw_bytes.u16(view, at + 3)
     flag = raw_bytes.u32(view, at + 9)
-    # What is negative in Java, or has something to say, is rare and left to the other decoder.
+    # A number that is negative in Java, or a remark, is rare and left to the general decoder.
     if version > 32_767 or flag > I32_MAX or raw_bytes.u32(view, at + 13):
         return None
     opaque = raw_bytes.u32(view, at + 5)
@@ -236,7 +240,7 @@ def _scan_binary(view: bytes, at: int, end: int, frame_end: int, send: Send) -> 
 
 
 def _scan_binary_send(view: bytes, at: int, end: int, send: Send) -> bool:
-    """Note the one-letter fields; False when a field is unusual."""
+    """Note the one-letter fields; False when a field is for the general decoder."""
     _begin_send(send, True)
     seen = 0
     count = 0
@@ -261,7 +265,7 @@ def _scan_binary_send(view: bytes, at: int, end: int, send: Send) -> bool:
 
 
 def _scan_binary_pull(view: bytes, at: int, end: int) -> Item | None:
-    """The stable part of a pull's fields, and the numbers; None when a field is unusual."""
+    """The stable part of a pull's fields, and the numbers; None for the general decoder."""
     stable = bytearray()
     queue_offset = -1
     count_max = -1
@@ -308,7 +312,7 @@ def _binary_value_at(view: bytes, at: int, end: int) -> int:
     """Where the value of the field at ``at`` begins; -1 when it reaches past ``end``."""
     if end - at < 6:
         return -1
-    name_bytes = view[at] << 8 | view[at + 1]
+    name_bytes = raw_bytes.u16(view, at)
     value_at = at + 6 + name_bytes
     if name_bytes == 0 or name_bytes > _KEY_BYTES_MAX or value_at > end:
         return -1
@@ -397,7 +401,7 @@ def _scan_json(
                 language_at = value_start
                 language_end = at - 1
             elif kind == 99 or kind == 102 or kind == 111 or kind == 118:
-                # code, flag, opaque or version as text: rare, and left to the other decoder.
+                # code, flag, opaque or version as text: rare, and left to the general decoder.
                 return None
             elif packed & 3 and _raw(view, value_start, at - 1, packed & 3) is None:
                 return None
@@ -463,7 +467,7 @@ def _scan_json(
 
 
 def _scan_pull(view: bytes, at: int, end: int) -> Item | None:
-    """Where the fields end, their stable part, and the numbers; None when a field is unusual."""
+    """Where the fields end, their stable part, and the numbers; None for the general decoder."""
     stable = bytearray()
     queue_offset = -1
     count_max = -1
@@ -539,7 +543,7 @@ def _digits(view: bytes, at: int, end: int) -> int:
 
 
 def _scan_send(view: bytes, at: int, end: int, send: Send) -> int:
-    """Note the one-letter fields; where they end, or -1 when a field is unusual."""
+    """Note the one-letter fields; where they end, or -1 for the general decoder."""
     _begin_send(send, False)
     seen = 0
     count = 0
@@ -604,11 +608,11 @@ def _begin_send(send: Send, is_binary: bool) -> None:
 def _note_field(
     view: bytes, letter: int, value_start: int, value_end: int, marks: int, seen: int, send: Send
 ) -> int:
-    """What has been seen of a send with this field, or -1 when it is unusual.
+    """Note a field; the fields of the send seen so far, or -1 for the general decoder.
 
     ``letter`` is 0 for a field whose name is longer than one.
     """
-    # Which of two texts counts is for the other decoder to say.
+    # When a field occurs twice, the general decoder says which text counts.
     if letter == 105:  # i
         if seen & _PROPERTIES_SEEN:
             return -1
@@ -733,7 +737,7 @@ def _send_item(
 
 
 def look_over(properties: bytes) -> tuple[int, int, int]:
-    """What is notable about encoded properties, and where the unique key's value lies."""
+    """The features of encoded properties, and where the unique key's value lies."""
     send = Send()
     look_over_at(properties, 0, len(properties), send)
     return send.features, send.key_at, send.key_end
@@ -749,7 +753,7 @@ def look_over_at(view: bytes | bytearray, at: int, end: int, send: Send) -> None
     send.tags_end = 0
     send.is_fifo = False
     start = at
-    # Which names there may have been, by a number of six bits for each.
+    # A set of the names met: a bit for each, chosen by six bits of the name.
     seen = 0
     one = 1
     while at < end:
@@ -1073,7 +1077,7 @@ def unescape(view: bytes, at: int, end: int, target: bytearray, length: int) -> 
 
 
 def _escape(byte: int) -> int:
-    """What ``\\byte`` stands for; -1 for what JSON does not have."""
+    """The character of the escape ``\\byte``; -1 for an escape that JSON does not have."""
     if byte == 34 or byte == 92 or byte == 47:
         return byte
     if byte == 110:

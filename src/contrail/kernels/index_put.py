@@ -2,13 +2,13 @@
 
 An index file, all integers big-endian and signed:
 
-    place           bytes  part
+    at              bytes  part
     0               40     header: i64 beginTimestamp, i64 endTimestamp, i64 beginPhyOffset,
                            i64 endPhyOffset, i32 hashSlotCount, i32 indexCount
     40              4 * s  slots: number of the newest entry of each chain, 0 = none
     40 + 4 * s      20 * n entries; number 0 is never used, so indexCount starts at 1
 
-    place  bytes  entry
+    at     bytes  entry
     0      4      keyHash, never negative; its slot is keyHash mod s
     4      8      physicalOffset
     12     4      seconds since beginTimestamp, 0 .. 2^31-1; 0 while beginTimestamp is 0
@@ -43,8 +43,8 @@ def put_rows(
 
     ``header`` is [begin_timestamp, end_timestamp, begin_physical_offset, end_physical_offset,
     slot_used, index_count] and is updated. New entries go to the end of ``tail``; ``dirty`` gets
-    a 1 for each 4 KiB page of the slot region that was touched. Rows before the header's end
-    offset are there already and are passed over.
+    a 1 for each 4 KiB page of the slot region that was touched. The file has rows before the
+    header's end offset already: these are skipped.
     """
     data = memoryview(rows)
     if len(data) % record_layout.INDEX_ROW_BYTES:
@@ -84,8 +84,8 @@ def _put(
     entry_limit: int,
     dirty: bytearray,
 ) -> int:
-    """C reads and writes by bare pointers: there are whole rows, ``tail`` gets room for as many,
-    and the slots and their page marks were counted."""
+    """C reads and writes by bare pointers: ``rows`` are whole, ``tail`` gets room for as many,
+    and the lengths of the slots and their page marks were checked."""
     begin_timestamp_ms = header[0]
     end_timestamp_ms = header[1]
     begin_physical_offset = header[2]
@@ -96,7 +96,7 @@ def _put(
     rows_bytes = len(rows)
     if rows_bytes == 0:
         return 0
-    # Room for every row at once, and cut to what was used: growing by entry costs twice as much.
+    # Make room for every row, then cut the unused rest: growing by entry costs twice as much.
     entry_at = raw_bytes.grow(tail, rows_bytes)
     source = raw_bytes.begin(rows)
     entries = tail
@@ -140,7 +140,7 @@ def _put(
 
 
 def _chain(entries: memoryview, entry_count: int, slots: bytearray, slot_count: int) -> int:
-    """C reads and writes by bare pointers: entries and slots were counted."""
+    """C reads and writes by bare pointers: the lengths of entries and slots were checked."""
     slot_used = 0
     if entry_count <= 1:
         return slot_used

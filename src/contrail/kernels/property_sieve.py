@@ -1,8 +1,8 @@
-"""Walk the records that queue rows name and keep those whose properties a filter lets pass.
+"""Walk the records of queue rows and select those whose properties pass a filter.
 
-A record that is only looked at is not decoded: its lengths lead to its properties, and of those
-only the values of a few names are taken. Each value is what ``model.properties`` would decode: the
-last of its name, and none where it is empty. Rows and records are tabled in ``record_layout``.
+A record is not decoded: its lengths lead to its properties, and only the values of a few names are
+read. Each value is the one that ``model.properties`` would decode: the last value of its name, and
+none if it is empty. Rows and records are tabled in ``record_layout``.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from contrail.kernels import raw_bytes, record_layout
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# Why a walk ended: no more rows; enough was taken or looked at; a row and its record disagree, or
-# the record is not in this buffer.
+# Why a walk ended: no more rows; a limit was reached; a row and its record disagree, or the record
+# is not in this buffer.
 ENDED_ROWS = 0
 ENDED_FULL = 1
 ENDED_UNPROVEN = 2
 
 NAMES_MAX = 16
-# A memory is slots of 48 bytes: 0 for empty or the verdict, the key's length, the key. Where a key
-# stands its bytes decide, so a new one takes the place of an older one.
+# A memory is slots of 48 bytes: 0 for empty or the verdict, the key's length, the key. The bytes of
+# a key give its slot, so a new key may overwrite an older one.
 _SLOT_COUNT = 256
 _SLOT_BYTES = 48
 MEMORY_BYTES = _SLOT_COUNT * _SLOT_BYTES
@@ -49,18 +49,18 @@ def sift_rows(
     verdicts: Mapping[bytes, bool],
     memory: bytearray,
 ) -> tuple[list[int], int, int, int]:
-    """Look at the records of the rows in turn, and take those that pass.
+    """Walk the records of the rows in turn, and select those that pass.
 
-    Returns [physical_offset, size, row_index, ...] of the records taken, how many rows were walked,
-    the bytes of their records, and the ``ENDED_`` why. Every record walked is the one its row
-    names, with lengths that add up; no checksum was compared. ``verdicts`` says what passes by the
-    values of ``names``, joined by byte 2; a missing one is empty. Whether a record is within the
-    limits is asked before it is looked at: ``bytes_max`` is for records taken and
-    ``scanned_bytes_max`` for all that are walked, the first of each counting always if
-    ``is_first_free``.
+    Returns [physical_offset, size, row_index, ...] of the selected records, how many rows were
+    walked, the bytes of their records, and the ``ENDED_`` reason. Every walked record agrees with
+    its row, with lengths that add up; no checksum was compared. ``verdicts`` says which messages
+    pass, by the values of ``names``, joined by byte 2; a missing value is empty. The limits are
+    checked before a record is read: ``bytes_max`` bounds the selected records and
+    ``scanned_bytes_max`` all walked records; if ``is_first_free``, the first record of each may
+    exceed its limit.
 
-    ``memory`` holds the verdicts given last, for short values, so that most are had without a
-    Python object; it is made as ``MEMORY_BYTES`` zeros, and belongs to these names and verdicts.
+    ``memory`` holds the last verdicts for short values, so that most need no Python object; it is
+    made as ``MEMORY_BYTES`` zeros, and belongs to these names and verdicts.
     """
     data = memoryview(buffer)
     if len(names) > NAMES_MAX:
@@ -86,9 +86,9 @@ def sift_rows(
 
 
 def row_span(rows: bytes) -> tuple[int, int]:
-    """Where in the log the first record of these rows begins and the last one ends.
+    """The physical offsets where the first record of these rows begins and the last one ends.
 
-    (0, 0) when a row leads to no place that a log can have.
+    (0, 0) if a row has a physical offset that no log has.
     """
     row_view = rows
     end = len(rows)
@@ -126,7 +126,7 @@ def _sift(
 ) -> tuple[list[int], int, int, int]:
     """``window`` and ``data`` are one buffer: C reads the first, values are cut from the second.
 
-    By a bare pointer: ``is_placed`` and ``_properties_at`` found the record within the buffer.
+    C reads by a bare pointer: ``is_placed`` and ``_properties_at`` check the record's bounds.
     """
     view = raw_bytes.begin(window)
     view_bytes = len(window)
@@ -195,8 +195,8 @@ def _properties_at(view: memoryview, position: int, limit: int, topic: bytes) ->
 
 
 def _slot_of(view: memoryview, places: list[int], name_count: int) -> int:
-    """Where these values are remembered, if they are: decided by all their bytes."""
-    # Masks and shifts: a division for every byte would cost more than all the rest.
+    """The slot where the verdict for these values may be: a hash of all their bytes."""
+    # Masks and shifts: a division for every byte would cost more than the rest of the function.
     code = 0
     for index in range(name_count):
         at = places[index] >> 16
@@ -233,7 +233,7 @@ def _is_remembered(
 
 
 def _remember(memory: bytearray, slot: int, key: bytes, passes: bool) -> None:
-    """Put a verdict in the place of the one that was there."""
+    """Overwrite the slot with a verdict."""
     if len(key) > _KEY_BYTES_MAX:
         return
     memory[slot] = _PASSES if passes else _STAYS
@@ -259,7 +259,7 @@ def _cut(data: ReadableBuffer, start: int, byte_count: int) -> bytes:
 
 
 def _find_value(view: memoryview, at: int, limit: int, name: bytes) -> int:
-    """Where the value that counts is, times 65,536, plus its length; 0 when there is none."""
+    """The start of the value that counts, times 65,536, plus its length; 0 if there is none."""
     found = 0
     name_bytes = len(name)
     letters = name

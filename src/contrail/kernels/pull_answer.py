@@ -1,63 +1,45 @@
-"""Builds the beginning of the answer to a pull: all of the frame that comes before the records.
+"""Fills in the header of the answer to a pull: all of the frame that comes before the records.
 
-The header is this, as ``encode_response`` would write it (line breaks are only here):
+The caller encodes such an answer once and cuts it where four numbers stand; field names and their
+order are known to the encoder alone. The five pieces are those before and after:
 
-    {"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"96","minOffset":"0",
-    "maxOffset":"4711","topicSysFlag":"0","groupSysFlag":"0"},"flag":1,"language":"JAVA",
-    "opaque":123,"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":479}
+    nextBeginOffset   minOffset   maxOffset   opaque
 """
 
 from __future__ import annotations
 
 from contrail.kernels import raw_bytes
 
-_NUMBER_BYTES_MAX = 20
+NUMBER_COUNT = 4
+_PIECE_COUNT = NUMBER_COUNT + 1
+_NUMBERS_BYTES_MAX = NUMBER_COUNT * 20
 _PREFIX_BYTES = 8
 
-_BEFORE_NEXT = b'{"code":0,"extFields":{"suggestWhichBrokerId":"0","nextBeginOffset":"'
-_BEFORE_MIN = b'","minOffset":"'
-_BEFORE_MAX = b'","maxOffset":"'
-_BEFORE_FLAGS = b'","topicSysFlag":"'
-_BETWEEN_FLAGS = b'","groupSysFlag":"'
-_BEFORE_OPAQUE = b'"},"flag":1,"language":"JAVA","opaque":'
-_END = b',"remark":"FOUND","serializeTypeCurrentRPC":"JSON","version":479}'
-_FIXED_BYTES = (
-    _PREFIX_BYTES
-    + len(_BEFORE_NEXT)
-    + len(_BEFORE_MIN)
-    + len(_BEFORE_MAX)
-    + len(_BEFORE_FLAGS)
-    + len(_BETWEEN_FLAGS)
-    + len(_BEFORE_OPAQUE)
-    + len(_END)
-)
 
-
-def found_answer(
-    opaque: int,
+def fill_answer(
+    pieces: tuple[bytes, ...],
     next_queue_offset: int,
     queue_offset_min: int,
     queue_offset_max: int,
-    topic_sys_flag: int,
-    group_sys_flag: int,
+    opaque: int,
     record_bytes: int,
 ) -> bytes:
     """Lengths and header of the answer that ``record_bytes`` of records follow."""
-    out = bytearray(_FIXED_BYTES + 6 * _NUMBER_BYTES_MAX)
+    if len(pieces) != _PIECE_COUNT:
+        raise ValueError(f"{len(pieces)} pieces of an answer where there should be {_PIECE_COUNT}")
+    before_next, before_min, before_max, before_opaque, end = pieces
+    size = len(before_next) + len(before_min) + len(before_max) + len(before_opaque) + len(end)
+    out = bytearray(_PREFIX_BYTES + size + _NUMBERS_BYTES_MAX)
     view = out
-    at = raw_bytes.put_text(view, _PREFIX_BYTES, _BEFORE_NEXT)
+    at = raw_bytes.put_text(view, _PREFIX_BYTES, before_next)
     at = raw_bytes.put_decimal(view, at, next_queue_offset)
-    at = raw_bytes.put_text(view, at, _BEFORE_MIN)
+    at = raw_bytes.put_text(view, at, before_min)
     at = raw_bytes.put_decimal(view, at, queue_offset_min)
-    at = raw_bytes.put_text(view, at, _BEFORE_MAX)
+    at = raw_bytes.put_text(view, at, before_max)
     at = raw_bytes.put_decimal(view, at, queue_offset_max)
-    at = raw_bytes.put_text(view, at, _BEFORE_FLAGS)
-    at = raw_bytes.put_decimal(view, at, topic_sys_flag)
-    at = raw_bytes.put_text(view, at, _BETWEEN_FLAGS)
-    at = raw_bytes.put_decimal(view, at, group_sys_flag)
-    at = raw_bytes.put_text(view, at, _BEFORE_OPAQUE)
+    at = raw_bytes.put_text(view, at, before_opaque)
     at = raw_bytes.put_decimal(view, at, opaque)
-    at = raw_bytes.put_text(view, at, _END)
+    at = raw_bytes.put_text(view, at, end)
     raw_bytes.put_i32(view, 0, at - 4 + record_bytes)
     raw_bytes.put_i32(view, 4, at - _PREFIX_BYTES)
     return bytes(view[:at])

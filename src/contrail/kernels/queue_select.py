@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
 _SIEVE_BYTES = 1024
-# A stretch that ends early is taken all the same if it is as long as an answer usually is.
+# A stretch that ends early is taken all the same if it holds this many messages.
 _ENOUGH = 32
 # How many rows ahead of the one that is compared records are asked for.
 _AHEAD_BYTES = 6 * record_layout.QUEUE_ROW_BYTES
@@ -113,8 +113,8 @@ def match_run(
     Takes rows while they lead to neighbouring records of this buffer, each the one its row names,
     within the limits; the first is taken whatever its size. Nothing outside of ``physical_start``
     and ``physical_end`` is looked at. A count of 0 says that the rows are not of this simple kind:
-    a gap, another segment, a record that does not match, and not even as many before it as an
-    answer usually has.
+    a gap, another segment, a record that does not match, and fewer messages before it than fill an
+    answer.
     """
     row_view = rows
     end = len(rows)

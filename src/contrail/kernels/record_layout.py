@@ -51,7 +51,7 @@ Rows that are derived from records:
     38     4      compactOffset, always -1
     42     4      reserved, 0
 
-    place  bytes  index row (20 bytes), ours: what ``index_put`` takes
+    place  bytes  index row (20 bytes), ours: read by ``index_put``
     0      4      keyHash: |Java hash of topic#key|
     4      8      physicalOffset
     12     8      storeTimestamp
@@ -218,14 +218,14 @@ def takes_queue_offset(sys_flag: int) -> bool:
 
 
 def is_host(host_bytes: int) -> bool:
-    """Whether a packed host can have so many bytes."""
+    """Whether a packed host can have ``host_bytes`` bytes."""
     return host_bytes in (IPV4_HOST_BYTES, IPV6_HOST_BYTES)
 
 
 def may_end_with_crc(view: Source, start: int, end: int) -> bool:
     """Whether the last pair of properties could be taken for a record's CRC.
 
-    Only the store's own may end a record, so a sender's is looked at again.
+    Only the store's own CRC may end a record, so the properties of a sender are checked again.
     """
     return end - start >= CRC_PROPERTY_BYTES and view[end - CRC_PROPERTY_BYTES] == CRC_NAME[0]
 

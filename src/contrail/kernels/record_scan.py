@@ -1,8 +1,8 @@
-"""Walk commit log records and find the first byte that is not one.
+"""Walk commit log records and find the first byte that is no record.
 
-The record's layout, and the ``REASON_`` numbers, are in ``record_layout``. Nothing read from the
-buffer is trusted: each length is checked against what is left before it is used, so arbitrary bytes
-give a reason and never an exception.
+The record's layout, and the ``REASON_`` numbers, are in ``record_layout``. No length in the buffer
+is trusted: each is checked against the bytes left before it is used, so arbitrary bytes give a
+reason and never an exception.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ def scan_records(
 ) -> tuple[int, int, int, int, int]:
     """Walk the records in ``buffer[start:end]``, whose byte ``i`` is at ``base_offset + i``.
 
-    Returns where the walk ended, the ``REASON_`` it ended for, how many records it passed, where
-    the last of them starts (-1: none) and its store timestamp (0: none). ``record_crc`` is 0 to
-    ignore the record CRC, 1 to verify it where there is one, 2 to also refuse records without.
-    A client can send a property of that name: 1 is safe only where such properties are removed.
+    Returns where the walk ended, its ``REASON_``, how many records it passed, where the last record
+    starts (-1: none) and its store timestamp (0: none). ``record_crc`` is 0 to ignore the record
+    CRC, 1 to verify it where present, 2 to also refuse records without it. A client can send a
+    property of that name: 1 is safe only if the broker removes such properties.
     """
     data = memoryview(buffer)
     if not 0 <= start <= end <= len(data):
@@ -48,8 +48,8 @@ def check_record(
 ) -> tuple[int, int]:
     """Check the one record at ``position``: its ``REASON_`` (0 = good) and its size field.
 
-    The size is 0 when fewer than eight bytes are left; it means something for a good, a blank
-    and a cut record only.
+    The size is 0 when fewer than eight bytes are left; it is valid for a good, a blank and a cut
+    record only.
     """
     data = memoryview(buffer)
     if not 0 <= position <= end <= len(data):
@@ -63,7 +63,7 @@ def count_whole(
     base_offset: int,
     record_crc: int,
 ) -> int:
-    """How many of the records at [position, size, ...] are whole, up to the first that is not."""
+    """How many records at [position, size, ...] are whole, up to the first that is not."""
     data = memoryview(buffer)
     return _count_whole(data, position_and_sizes, base_offset, record_crc)
 

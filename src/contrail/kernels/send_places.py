@@ -1,10 +1,10 @@
-"""One queue as tidy sends meet it on their way: what each step knows of it, in one object.
+"""The place of a queue: one object with the fields that the steps of fast sends keep for it.
 
-A send is counted, placed, put into its queue and listed for the index. With thousands of topics
-each step's look into a table of its own is one into memory that is in no cache. So admission looks
-once (``plain_sends.are_admitted``) and leaves the queue's place in the chunk; every step keeps what
-it found there. Each field is one step's alone and says when it is worth anything: whoever makes new
-places, because topics have changed, loses what was found and nothing else.
+A send is counted, placed, put into its queue and listed for the index. With thousands of topics a
+table of its own for each step would cost each step a cache miss. Admission looks the place up once
+(``send_records.are_admitted``) and leaves it in the chunk; every step keeps its fields there. Each
+field belongs to one step and has a value that means "not set". When topics have changed admission
+makes new places: the steps then fill their fields again, and nothing is lost.
 
 Queue offsets are given out here and nowhere else: by a table (``plan_offsets``), or by places to
 which the table lends its offsets (``borrow_offsets``, ``place_chunk``, ``commit_places``,
@@ -21,7 +21,7 @@ SIZE_PLACES = 9
 
 
 class QueuePlace:
-    """What the steps of a send keep for one queue."""
+    """The place of one queue: a few fields for each step of a fast send."""
 
     def __init__(self, topic: bytes, queue_id: int) -> None:
         self.topic = topic
@@ -31,9 +31,9 @@ class QueuePlace:
         self.is_lent = False
         self.next_offset = 0
         self.planned_offset = 0
-        # The queue's end (``plain_rows.RowTail``), for as long as it takes plain rows.
+        # The queue's end (``send_dispatch.RowTail``), for as long as it takes fast rows.
         self.tail: Any = None
-        # What the hashes of the topic's keys go on from; -1 while nobody asked.
+        # The seed of the key hashes of this topic; -1 until a message with keys comes.
         self.key_seed = -1
         # Messages, bytes and the messages of each size class, not taken yet.
         self.is_counted = False
@@ -58,7 +58,7 @@ class QueuePlace:
         return not was_counted
 
     def take_counts(self) -> tuple[list[int], list[int]]:
-        """What was counted of either kind; it starts over at nothing."""
+        """The counts of normal and of FIFO messages; they begin again at 0."""
         normal: list[int] = []
         fifo: list[int] = []
         for index in range(SIZE_PLACES):
@@ -79,8 +79,8 @@ def plan_offsets(
 ) -> int:
     """Plan the next ``count`` offsets of a queue for a message; the first of them.
 
-    ``next_offsets`` is only read; ``planned`` holds what the run has taken. A queue that neither
-    knows begins at 0 and is added to ``new_queues``; without such a list the answer is -1.
+    ``next_offsets`` is only read; ``planned`` holds what the run has taken. A queue in neither
+    table begins at 0 and is added to ``new_queues``; without such a list the answer is -1.
     """
     known = planned.get(key)
     if known is None:
@@ -131,7 +131,7 @@ def place_chunk(chunk: Any, physical_offset: int) -> int:
 
 
 def commit_places(chunks: list[Any]) -> None:
-    """What was planned for the queues of these chunks is so."""
+    """Make the planned queue offsets of these chunks those of their places."""
     for chunk in chunks:
         places = chunk[5]
         for index in range(chunk[1]):

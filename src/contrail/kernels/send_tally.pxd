@@ -20,26 +20,10 @@ cpdef dict tally_run(
     place=QueuePlace, kind=int, size_place=Py_ssize_t, alike=Py_ssize_t,
     byte_count=cython.longlong, at=Py_ssize_t, index=Py_ssize_t, found=int,
     size=cython.longlong, found_place=Py_ssize_t)
-cpdef Py_ssize_t tally_plain(list chunks, list counted) except -1
-
-@cython.locals(
-    counted=dict, number=Py_ssize_t, end=cython.longlong, topic=bytes, starts=list,
-    kinds=bytearray, row=list, kind=int, index=Py_ssize_t, start=cython.longlong,
-    size=cython.longlong, place=Py_ssize_t, alike=Py_ssize_t, byte_count=cython.longlong,
-    found_place=Py_ssize_t)
-cpdef dict tally_batches(list drafts, list places, long long physical_end)
-
-
-cdef int _add_alike(
-    list row, Py_ssize_t place, Py_ssize_t count, long long byte_count) except -1
+cpdef Py_ssize_t tally_rows(list chunks, list counted) except -1
 
 @cython.locals(
     last=Py_ssize_t, place=Py_ssize_t, end=Py_ssize_t, skip=Py_ssize_t)
 cdef bint _holds(bytes data, bytes mark, bytes skips) except -1
 
 cdef Py_ssize_t _size_place(long long size) except -1
-
-@cython.locals(
-    counts=dict, last_key=cython.longlong, key=cython.longlong, count=Py_ssize_t, part=object,
-    index=Py_ssize_t, item=object, code=cython.longlong, flag=cython.longlong)
-cpdef dict count_codes(list items, list parts)

@@ -1,4 +1,4 @@
-"""Counts what a run of stored messages was: by topic, kind and size, and by request code.
+"""Counts the messages of a stored run: by topic, kind and size, and by request code.
 
 A run is counted in one pass, with one dictionary entry per stretch of neighbours that are alike, so
 that counting costs a few nanoseconds a message.
@@ -44,10 +44,10 @@ def tally_run(
 ) -> Tally:
     """Count drafts that were stored at these places, the last of them ending at ``physical_end``.
 
-    What lies between two messages counts for the first: the blank that ends a segment, too. A
-    message whose properties hold ``fifo_mark`` is of the kind FIFO; one that names what it was
-    made from (a negative ``prepared_transaction_offset``) is DELAY, a committed one TRANSACTION.
-    ``fifo_skips`` is ``skips_of(fifo_mark)``.
+    Bytes between two messages count for the first, also the blank that ends a segment. A
+    message whose properties hold ``fifo_mark`` is of the kind FIFO; one that names the message it
+    was made from (a negative ``prepared_transaction_offset``) is DELAY, a committed one
+    TRANSACTION. ``fifo_skips`` is ``skips_of(fifo_mark)``.
     """
     rows: Tally = {}
     row: list[int] = []
@@ -95,11 +95,11 @@ def tally_run(
     return rows
 
 
-def tally_plain(chunks: list[Any], counted: list[QueuePlace]) -> int:
-    """Count chunks of ``plain_sends`` that were stored; returns how many messages they hold.
+def tally_rows(chunks: list[Any], counted: list[QueuePlace]) -> int:
+    """Count chunks of ``send_records`` that were stored; returns how many messages they hold.
 
-    They are counted at their queues' places. Those at which nothing was counted before are added
-    to ``counted``, for who takes the counts.
+    They are counted at their queues' places. Places that had no counts before are added to
+    ``counted``, whose owner takes the counts.
     """
     total = 0
     for chunk in chunks:
@@ -131,50 +131,6 @@ def tally_plain(chunks: list[Any], counted: list[QueuePlace]) -> int:
     return total
 
 
-def tally_batches(drafts: list[Any], places: list[Any], physical_end: int) -> Tally:
-    """Count batches of ``batch_sends`` that were stored there, the last ending at that place."""
-    counted: Tally = {}
-    number = len(places)
-    end = physical_end
-    # From the last to the first: a record ends where the next one begins.
-    while number > 0:
-        number -= 1
-        topic = drafts[number][0]
-        starts = places[number][1]
-        kinds = places[number][2]
-        row: list[int] = []
-        kind = -1
-        place = alike = byte_count = 0
-        index = len(starts)
-        while index > 0:
-            index -= 1
-            start = starts[index]
-            size = end - start
-            end = start
-            found_place = _size_place(size)
-            if kinds[index] != kind or found_place != place:
-                if alike:
-                    _add_alike(row, place, alike, byte_count)
-                alike = byte_count = 0
-                place = found_place
-                kind = kinds[index]
-                key = (topic, kind)
-                if key not in counted:
-                    counted[key] = [0] * 9
-                row = counted[key]
-            alike += 1
-            byte_count += size
-        if alike:
-            _add_alike(row, place, alike, byte_count)
-    return counted
-
-
-def _add_alike(row: list[int], place: int, count: int, byte_count: int) -> None:
-    row[0] += count
-    row[1] += byte_count
-    row[place] += count
-
-
 def _holds(data: bytes, mark: bytes, skips: bytes) -> bool:
     last = len(mark) - 1
     place = last
@@ -203,28 +159,3 @@ def _size_place(size: int) -> int:
     if size <= 2097152:
         return 6
     return 7 if size <= 4194304 else 8
-
-
-def count_codes(items: list[Any], parts: list[Any]) -> dict[int, int]:
-    """How many sends of these parts came with each request code.
-
-    Keys are twice the code, and one more for those that nobody waits for an answer to.
-    """
-    counts: dict[int, int] = {}
-    last_key = -1
-    count = 0
-    for part in parts:
-        for index in range(part[1], part[2]):
-            item = items[index]
-            code = item[3]
-            flag = item[1]
-            key = code * 2 + (flag >> 1 & 1)
-            if key != last_key:
-                if count:
-                    counts[last_key] = counts.get(last_key, 0) + count
-                last_key = key
-                count = 0
-            count += 1
-    if count:
-        counts[last_key] = counts.get(last_key, 0) + count
-    return counts

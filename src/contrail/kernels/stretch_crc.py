@@ -1,7 +1,7 @@
 """The CRC-32 of a stretch of bytes, as zlib counts it.
 
-Compiled kernels have it from ``bare_crc.pxd``, which they cimport under this module's name: there
-a stretch is checked where it lies, without a view of it and without a call into a library.
+Compiled kernels get it from ``bare_crc.pxd``, which they cimport under this module's name: that
+reads the bytes in the buffer, without a view and without a call into a library.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 def crc_of(
     crc32: Callable[[bytes | memoryview], int], data: bytes | memoryview, at: int, end: int
 ) -> int:
-    """The checksum of ``data[at:end]``; ``crc32`` is the library's, for want of a faster one.
+    """The checksum of ``data[at:end]``; ``crc32`` is the library's function.
 
-    Of a long stretch, parts of which may have to come from the disk, C reads without the GIL.
+    C reads a long stretch, parts of which may come from the disk, without the GIL.
     """
     return crc32(data[at:end])

@@ -1,8 +1,8 @@
-"""What a record of the timer topic says: its place, its message, and the times it asks for.
+"""Reads a record of the timer topic: its offsets, its message, and the times it asks for.
 
 The record's layout is tabled in ``record_layout``. Properties are pairs ``name 0x01 value 0x02``;
 pairs with an empty name or value are skipped, the last 0x02 may be missing, and the last of
-several pairs of a name wins. A number that is none, or has more than 19 digits, is absent.
+several pairs of a name wins. A value that is no number, or has more than 19 digits, is absent.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
 
     physical offset, queue offset, record bytes, stored at (ms), flag, sysFlag, born at (ms), born
     host, reconsume times, body start, body end, properties start, properties end, slot time (ms),
-    time asked for (ms), real topic, real queue, unique key, what it deletes, rolls,
+    time asked for (ms), real topic, real queue, unique key, key of the message it deletes, rolls,
     nonce of its recall.
 
     Raises:
@@ -37,7 +37,7 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
     """
     view = record
     length = len(record)
-    # Bytes behind the record are not of it: its size is to be the length of all.
+    # No bytes may follow the record: its size must be the length of ``record``.
     if record_layout.record_reason(view, 0, length) != record_layout.REASON_END:
         raise ValueError("the bytes are no whole record")
     if raw_bytes.i32(view, record_layout.SIZE_AT) != length:
@@ -83,7 +83,7 @@ def read_timer(record: bytes) -> tuple[Any, ...]:
     stored_ms = raw_bytes.i64(view, stored_at)
     asked = deliver
     if rolled is None:
-        # The first of these that is there counts; both are relative to when it was stored.
+        # The first of these properties that is present counts; both count from the store time.
         if seconds is not None:
             asked = stored_ms + seconds * 1000
         elif delay is not None:

@@ -159,7 +159,7 @@ def json_headers(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def mutated(draw: st.DrawFn, source: st.SearchStrategy[bytes]) -> bytes:
-    """What ``source`` makes, with a few bytes changed, dropped or put in."""
+    """Bytes of ``source`` with a few of them changed, dropped or put in."""
     data = bytearray(draw(source))
     for _ in range(draw(st.integers(0, 3))):
         at = draw(st.integers(0, max(0, len(data) - 1)))
@@ -236,7 +236,7 @@ frames = (
 )
 streams = st.lists(frames, max_size=4).map(b"".join)
 
-# What is no frame, by the reason for which its connection is closed.
+# Bytes that are no frame, by the reason for which their connection is closed.
 BREAKERS = {
     "frame_length": struct.pack(">II", (16 << 20) - 3, 0),
     "frame_length (zero)": bytes(8),

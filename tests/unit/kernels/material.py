@@ -1,4 +1,4 @@
-"""What the kernels' tests share: the pure twin of a kernel, drafts and records to feed both."""
+"""Shared by the kernels' tests: the pure twin of a kernel, drafts and records to feed both."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ drafts = st.builds(
 def pure_twin(name: str) -> ModuleType:
     """The kernel's source run by the interpreter, whether or not the kernel is compiled.
 
-    So are the kernels that it works with: what they share is not seen from outside when compiled.
+    The kernels that it works with are loaded likewise: compiled kernels hide what they share.
     """
     path = Path(contrail.kernels.__path__[0], f"{name}.py")
     spec = spec_from_file_location(f"pure_twin_of_{name}", path)
@@ -84,7 +84,7 @@ def twins(name: str) -> tuple[ModuleType, ModuleType]:
 
 
 def outcome(function: Callable[..., Any], *arguments: Any) -> tuple[str, Any]:
-    """What a call came to: its value, or the type and text of what it raised."""
+    """The outcome of a call: its value, or the type and text of the exception."""
     try:
         return ("returned", function(*arguments))
     except Exception as error:

@@ -101,7 +101,7 @@ def test_rebuilt_slots_name_the_newest_entry_of_each_chain() -> None:
     assert slots == file.slots
 
 
-def test_what_does_not_fit_together_is_refused() -> None:
+def test_buffers_that_do_not_fit_together_are_refused() -> None:
     header = [0, 0, 0, 0, 0, 1]
     with pytest.raises(ValueError, match="21 bytes are not whole rows"):
         put_rows(bytes(21), bytearray(40), 10, bytearray(), header, 100, bytearray(1))

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import contrail.kernels
-from contrail.kernels import record_layout, send_rows
+from contrail.kernels import record_layout
 from contrail.kernels.record_layout import (
     REASON_BAD_MAGIC,
     REASON_BAD_SIZE,
@@ -51,13 +51,8 @@ def _is_constant(name: str, value: object) -> bool:
     return name.isupper() and not name.startswith("_") and isinstance(value, int)
 
 
-@pytest.mark.parametrize(
-    ("declared", "module"), [("bare_layout", record_layout), ("bare_rows", send_rows)]
-)
-def test_compiled_kernels_have_the_numbers_of_the_interpreted_ones(
-    declared: str, module: ModuleType
-) -> None:
-    assert numbers_in_c(declared) == numbers_in_python(module)
+def test_compiled_kernels_have_the_numbers_of_the_interpreted_ones() -> None:
+    assert numbers_in_c("bare_layout") == numbers_in_python(record_layout)
 
 
 def test_every_function_of_the_layout_is_there_for_compiled_kernels() -> None:
@@ -81,7 +76,7 @@ def test_every_function_of_the_layout_is_there_for_compiled_kernels() -> None:
     st.sampled_from([0, 4, 8, 12, 0x30]) | i32,
     st.binary(max_size=40),
 )
-def test_what_the_one_writer_puts_is_what_the_decoder_reads(
+def test_the_decoder_reads_the_fields_that_the_one_writer_puts(
     layout: ModuleType,
     born_host: bytes,
     store_host: bytes,

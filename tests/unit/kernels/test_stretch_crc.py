@@ -5,8 +5,9 @@ from __future__ import annotations
 import zlib
 from random import Random
 
-from contrail.kernels import stretch_crc
-from contrail.kernels.batch_sends import build_batches
+from contrail.kernels import send_rows, stretch_crc
+from contrail.kernels.batch_rows import batch_rows
+from contrail.kernels.send_records import are_admitted, build_sends
 from contrail.model.batch import BatchUnit, encode_batch
 from contrail.model.message import MessageDraft
 from contrail.model.record import CRC_MASK
@@ -25,11 +26,12 @@ def test_bodies_of_every_length_are_stored_with_the_checksum_of_zlib() -> None:
         body=encode_batch([BatchUnit(body, b"") for body in bodies]),
         born_host=IPV4,
     )
-    built = build_batches(
-        [tuple(draft)], {(b"orders", 0): 0}, 0, 1 << 30, STORE_TIMESTAMP_MS, IPV4, 1 << 30, 4096
-    )
+    chunk = batch_rows(tuple(draft), 1 << 30, 4096)
+    assert chunk is not None and are_admitted(chunk, {b"orders": 1}, {}, 0, 1 << 30)
+    built = build_sends([chunk], {(b"orders", 0): 0}, [], 0, 1 << 30, STORE_TIMESTAMP_MS, IPV4)
     assert built is not None
-    records, [(_, starts, _)], _, _ = built
+    records = built[0]
+    starts = chunk[2][send_rows.PHYSICAL_OFFSET :: send_rows.ROW_NUMBERS]
     stored = [int.from_bytes(records[start + 8 : start + 12], "big") for start in starts]
     assert stored == [zlib.crc32(body) & CRC_MASK for body in bodies]
 

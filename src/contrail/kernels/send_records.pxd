@@ -14,7 +14,7 @@ cdef long long _PLACES_MAX
     at=Py_ssize_t, index=Py_ssize_t, queue_id=cython.longlong, body_bytes=cython.longlong,
     place=QueuePlace, found=list)
 cpdef bint are_admitted(
-    tuple chunk, dict queue_counts, dict places, long long plain_flags,
+    tuple chunk, dict queue_counts, dict places, long long fast_flags,
     long long body_bytes_max) except -1
 
 @cython.locals(by_queue=list)
@@ -27,7 +27,7 @@ cpdef Py_ssize_t two_way_count(tuple chunk) except -1
 @cython.locals(
     total=cython.longlong, chunk=tuple, out=bytearray, position=Py_ssize_t,
     last=cython.longlong)
-cpdef tuple build_plain_run(
+cpdef tuple build_sends(
     list chunks, dict next_offsets, list lent, long long physical_end, long long room_bytes,
     long long store_timestamp_ms, bytes store_host)
 

@@ -1,6 +1,6 @@
-"""Takes bytes that hold nothing but tidy sends apart into rows of numbers (see ``send_rows``).
+"""Takes apart the fast sends that bytes begin with, into rows of numbers (see ``send_rows``).
 
-Neighbours of one client have headers that differ in a few values only. So a header that was taken
+Neighbours of one client have headers that differ in a few values only. A header that was taken
 apart in full (``frame_scan``) serves as the pattern of those behind it: stretches that are compared
 as they stand, and between them the values that may differ. Of each header three are made:
 
@@ -11,7 +11,7 @@ loose  queue id, born time, opaque and all properties, which are looked over ane
 wide   the same and the topic
 ====== ==========================================================================================
 
-What fits none is taken apart in full, and is the pattern of the next ones.
+A header that fits no pattern is taken apart in full, and makes the patterns of the next ones.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from array import array
 
 from contrail.kernels import frame_scan, raw_bytes, record_layout, send_rows
 
-# What may stand between two stretches of a pattern; the last is the end of the header.
+# The values between two stretches of a pattern; the last is the end of the header.
 _A_QUEUE_ID = 0
 _A_BORN_TIME = 1
 _AN_OPAQUE = 2
@@ -31,12 +31,10 @@ _THE_END = 6
 _NO_ROWS = array("q")
 
 
-def scan_plain(
-    buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes, count_min: int
+def scan_sends(
+    buffer: bytes, frame_bytes_max: int, header_bytes_max: int, suffix: bytes
 ) -> tuple[int, int, array[int], bytearray, list[bytes]] | None:
-    """Take apart bytes that hold nothing but tidy sends: None when one needs a second look.
-
-    Also None for fewer than ``count_min`` of them, which are not worth three buffers.
+    """Take apart the fast sends at the start of the bytes; None when the first frame is none.
 
     Returns how many sends there are and where they end, their rows (see ``send_rows``), their
     properties, each with ``suffix``, and their topics.
@@ -50,30 +48,28 @@ def scan_plain(
         total = raw_bytes.u32(view, position)
         header_bytes = raw_bytes.u32(view, position + 4) & 0xFFFFFF
         if view[position + 4] > frame_scan.TYPE_BINARY:
-            return None
+            break
         if total + 4 > frame_bytes_max or header_bytes > header_bytes_max:
-            return None
-        if header_bytes + 4 > total:
-            return None
-        if available - position - 4 < total:
+            break
+        if header_bytes + 4 > total or available - position - 4 < total:
             break
         count += 1
         text_bytes += header_bytes
         position += total + 4
-    if count < count_min or count == 0:
+    if count == 0:
         return None
     rows = raw_bytes.blank_rows(_NO_ROWS, send_rows.ROW_NUMBERS * count)
     # No text is longer than it was in its header, but for what is added.
     texts = raw_bytes.blank(text_bytes + count * (len(suffix) + 1))
     topics: list[bytes] = []
     consumed = _fill_rows(view, rows, texts, suffix, count, topics)
-    return None if consumed < 0 else (count, consumed, rows, texts, topics)
+    return (len(topics), consumed, rows, texts, topics) if topics else None
 
 
 class _Pattern:
     """The header of a send as places of the values that may differ, in their order.
 
-    It is empty when its header had a value in an unusual form, and then nothing fits it.
+    It is empty when its header had a value in another form, and then nothing fits it.
     """
 
     def __init__(self) -> None:
@@ -92,7 +88,10 @@ def _fill_rows(
     count: int,
     topics: list[bytes],
 ) -> int:
-    """Where the last of ``count`` frames ends; -1 when one of them is no tidy send."""
+    """Fill the rows of the fast sends among ``count`` frames, up to the first that is none.
+
+    Returns where the last of them ends. Each adds its topic to ``topics``.
+    """
     table = raw_bytes.numbers(rows, send_rows.ROW_NUMBERS * count)
     target = texts
     send = frame_scan.Send()
@@ -108,12 +107,12 @@ def _fill_rows(
         frame_end = position + 4 + raw_bytes.u32(view, position)
         header_at = position + 8
         header_end = header_at + (raw_bytes.u32(view, position + 4) & 0xFFFFFF)
-        # Patterns are of JSON headers: what says that it is binary fits none.
+        # Patterns are of JSON headers: a binary header fits none.
         is_json = view[position + 4] == 0
         if is_json and _fits(strict, view, header_at, header_end, send):
             text_end = _repeat_properties(view, target, text_before, text_at, send)
         elif is_json and _fits(loose, view, header_at, header_end, send):
-            # What has differed once is likely to differ again.
+            # Properties that have differed once are likely to differ again.
             strict.count = 0
             text_end = _put_properties(view, target, text_at, send, suffix)
         elif is_json and _fits(wide, view, header_at, header_end, send):
@@ -123,14 +122,14 @@ def _fill_rows(
                 topic = view[send.topic_at : send.topic_end]
         else:
             if not _take_apart(view, position, header_end, frame_end, send):
-                return -1
+                break
             text_end = _put_properties(view, target, text_at, send, suffix)
             if not frame_scan.same(view, send.topic_at, send.topic_end, topic):
                 topic = view[send.topic_at : send.topic_end]
             if text_end >= 0 and count > 1:
                 _learn(strict, loose, wide, view, header_at, header_end, text_at, send)
         if text_end < 0:
-            return -1
+            break
         topics.append(topic)
         table[at + send_rows.OPAQUE] = send.opaque
         table[at + send_rows.ONE_WAY] = send.request_flag & 2
@@ -165,7 +164,7 @@ def _fill_rows(
 def _take_apart(
     view: bytes, position: int, header_end: int, frame_end: int, send: frame_scan.Send
 ) -> bool:
-    """Note the parts of the frame at ``position``; False when it is no plain send."""
+    """Note the parts of the frame at ``position``; False when it is no fast send."""
     taken = frame_scan.scan_header(
         view, view[position + 4], position + 8, header_end, frame_end, send
     )
@@ -179,7 +178,7 @@ def _take_apart(
 def _put_properties(
     view: bytes, target: bytearray, text_at: int, send: frame_scan.Send, suffix: bytes
 ) -> int:
-    """Write a message's properties and the suffix; where they end, or -1 if they are not tidy.
+    """Write a message's properties and the suffix; where they end, or -1 if the send is not fast.
 
     C writes through a bare pointer: the caller made room for the whole header and the suffix.
     """
@@ -218,7 +217,7 @@ def _repeat_properties(
     send.key_end += moved
     key_bytes = send.key_end - send.key_at
     _copy(view, send.properties_at, send.properties_at + key_bytes, target, send.key_at)
-    # What a message does not have stays at 0.
+    # A part that the message does not have stays at 0.
     if send.keys_end:
         send.keys_at += moved
         send.keys_end += moved
@@ -238,7 +237,7 @@ def _learn(
     text_at: int,
     send: frame_scan.Send,
 ) -> None:
-    """Make the patterns of a tidy send whose properties have just been put at ``text_at``."""
+    """Make the patterns of a fast send whose properties have just been put at ``text_at``."""
     strict.count = loose.count = wide.count = 0
     # A number without quotes has rules of its own, which are kept for an opaque only.
     if not send.is_binary and _are_quoted(view, send):
@@ -328,7 +327,7 @@ def _fits(pattern: _Pattern, view: bytes, at: int, end: int, send: frame_scan.Se
             at = send.properties_end = packed >> 2
         elif kind == _A_TOPIC:
             packed = frame_scan.string_end(view, at, end)
-            # Marks are of what does not stand for itself.
+            # A marked topic has an escape or a character outside ASCII.
             if (
                 packed < 0
                 or packed & 3
@@ -359,12 +358,12 @@ def _note_number(kind: int, number: int, zero_led: bool, send: frame_scan.Send) 
         send.queue_id = number
         return True
     send.opaque = number
-    # It stands without quotes, where JSON allows no zeros in front.
+    # The opaque stands without quotes, where JSON allows no zeros in front.
     return not zero_led
 
 
 def _is_plain(view: bytes, at: int, end: int) -> bool:
-    """Whether a text of JSON stands for itself."""
+    """Whether a text of JSON is printable ASCII without quotes and escapes."""
     odd = 0
     for index in range(at, end):
         byte = view[index]

@@ -1,9 +1,9 @@
-"""Tidy sends on their way from received bytes to records and answers, as rows of numbers.
+"""Fast sends on their way from received bytes to records and answers, as rows of numbers.
 
-A chunk is what one connection sent at once, or what several sent of one message each:
+A chunk holds the sends of one read of a connection, or one send of each of several connections:
 ``(buffer, count, rows, texts, born_hosts, topics)``; the rows are described in ``send_rows``. Once
 they are admitted their queues' places (``send_places``) stand where their topics stood.
-Everything here gives what the general way gives for the same messages (``record_build``), without
+The records are those that ``record_build`` makes of the same messages on the general way, without
 an object per message.
 """
 
@@ -32,17 +32,17 @@ def are_admitted(
     chunk: Chunk,
     queue_counts: dict[bytes, int],
     places: Places,
-    plain_flags: int,
+    fast_flags: int,
     body_bytes_max: int,
 ) -> bool:
     """Whether all sends of a chunk may be stored as they are.
 
-    That is: each to a topic of ``queue_counts`` and a queue that exists, with a body that is not
-    too large, and no other bits in its flags than ``plain_flags``.
+    Each must go to a topic of ``queue_counts`` and a queue that exists, with a body that is not
+    too large, and no other bits in its flags than ``fast_flags``.
 
-    If so, each has the place of its queue where its topic stood; otherwise nothing has changed, for
-    whoever asks again. ``places`` are those that were met before, by topic and queue id; it must be
-    emptied whenever a topic's queues may have changed.
+    If True, each send has the place of its queue where its topic stood; if False, nothing has
+    changed, and the caller may ask again. ``places`` holds the places made so far, by topic and
+    queue id; it must be emptied whenever a topic's queues may have changed.
     """
     count, topics = chunk[1], chunk[5]
     table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
@@ -63,7 +63,7 @@ def are_admitted(
         if (
             body_bytes <= 0
             or body_bytes > body_bytes_max
-            or table[at + send_rows.SYS_FLAG] & ~plain_flags
+            or table[at + send_rows.SYS_FLAG] & ~fast_flags
         ):
             return False
         place = by_queue[queue_id]
@@ -98,7 +98,7 @@ def two_way_count(chunk: Chunk) -> int:
     return found
 
 
-def build_plain_run(
+def build_sends(
     chunks: list[Chunk],
     next_offsets: dict[tuple[bytes, int], int],
     lent: list[QueuePlace],
@@ -111,7 +111,7 @@ def build_plain_run(
 
     Each message gets the next offset of its queue; its places are noted in its row. A next offset
     that is in ``next_offsets`` is lent from there to the queue's place, which is added to ``lent``:
-    it is in one of both, never in two. What is planned is so after ``commit_places``.
+    it is in one of both, never in two. The plan takes effect in ``commit_places``.
 
     Returns the records, where they end and where the last one begins. Also None when a queue has
     no next offset: a new queue is for the general way, which checks its name.
@@ -189,7 +189,7 @@ def _lay_out(
             store_timestamp_ms,
             store_host,
             table[at + send_rows.TIMES],
-            # The place of a half message: a plain send has none.
+            # The place of a half message: a fast send has none.
             0,
             body_end - body_at,
         )

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrail.kernels import send_rows
-from contrail.kernels.answer_build import part_answers
-from contrail.kernels.frame_scan import scan_frames
+from contrail.kernels.answer_build import batch_answer
+from contrail.kernels.frame_scan import KIND_SEND, scan_frames
 from contrail.kernels.record_build import build_fitting_run
 from contrail.kernels.send_places import QueuePlace
-from contrail.kernels.send_runs import count_plain
 from contrail.kernels.send_tally import skips_of, tally_run
 from tests.unit.kernels.frame_material import (
     BORN_HOST,
@@ -31,15 +30,15 @@ from tests.unit.kernels.frame_material import (
 )
 from tests.unit.kernels.material import outcome, twins
 
-KERNEL, PURE = twins("plain_sends")
-SCAN, PURE_SCAN = twins("plain_scan")
+KERNEL, PURE = twins("send_records")
+SCAN, PURE_SCAN = twins("send_scan")
 FRAMES, PURE_FRAMES = twins("frame_scan")
 ANSWERS, PURE_ANSWERS = twins("answer_build")
 TALLY, PURE_TALLY = twins("send_tally")
 PLACES, PURE_PLACES = twins("send_places")
 
 LIMIT = 16 << 20
-PLAIN_FLAGS = 0x701
+FAST_FLAGS = 0x701
 FIFO_MARK = b"__SHARDINGKEY\x01"
 HOST_DIGITS = b"7F00000100002A9F"
 EXTRA = b'"MSG_REGION":"r","TRACE_ON":"true"'
@@ -53,8 +52,8 @@ _pairs = st.tuples(
 
 
 @st.composite
-def tidy_frames(draw: st.DrawFn) -> bytes:
-    """A send as a Java client writes it; now and then one that needs a second look."""
+def well_formed_frames(draw: st.DrawFn) -> bytes:
+    """A send as a Java client writes it; sometimes one for the general way."""
     pairs = [("UNIQ_KEY", f"AC{draw(st.integers(0, 10**9))}"), *draw(st.lists(_pairs, max_size=3))]
     text = "".join(f"{name}\x01{value}\x02" for name, value in pairs)
     fields = {
@@ -87,29 +86,34 @@ def tidy_frames(draw: st.DrawFn) -> bytes:
     return frame(encoded.encode(), body)
 
 
-tidy_streams = st.lists(tidy_frames(), min_size=1, max_size=5).map(b"".join)
+well_formed_streams = st.lists(well_formed_frames(), min_size=1, max_size=5).map(b"".join)
 hosts = st.sampled_from([bytes(8), b"\x7f\x00\x00\x01\x00\x00\x2a\x9f", bytes(range(20))])
 
 
 def scanned(scan: ModuleType, data: bytes) -> tuple[Any, ...] | None:
-    found = scan.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)
+    found = scan.scan_sends(data, LIMIT, LIMIT, SUFFIX)
     if found is None:
         return None
     count, consumed, rows, texts, topics = found
     used = rows[(count - 1) * send_rows.ROW_NUMBERS + send_rows.PROPERTIES_END]
-    return count, consumed, rows, texts[:used], topics
+    return count, consumed, rows[: count * send_rows.ROW_NUMBERS], texts[:used], topics
 
 
 def chunk_of(data: bytes, born_host: bytes = BORN_HOST) -> tuple[Any, ...] | None:
-    found = SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)
+    found = SCAN.scan_sends(data, LIMIT, LIMIT, SUFFIX)
     if found is None:
         return None
-    count, _, rows, texts, topics = found
-    return (data, count, rows, texts, [born_host] * count, topics)
+    count, consumed, rows, texts, topics = found
+    rows = rows[: count * send_rows.ROW_NUMBERS]
+    return (data[:consumed], count, rows, texts, [born_host] * count, topics)
 
 
-# Those of which none needs a second look.
-plain_streams = tidy_streams.filter(lambda data: chunk_of(data) is not None)
+def is_fast(data: bytes) -> bool:
+    chunk = chunk_of(data)
+    return chunk is not None and chunk[0] == data
+
+
+fast_streams = well_formed_streams.filter(is_fast)
 
 
 def copied(chunk: tuple[Any, ...]) -> tuple[Any, ...]:
@@ -136,7 +140,7 @@ class Table:
         return found
 
     def build(self, kernel: ModuleType, chunks: list[Any], *rest: Any) -> Any:
-        return kernel.build_plain_run(chunks, self.known, self.lent, *rest)
+        return kernel.build_sends(chunks, self.known, self.lent, *rest)
 
     def state(self) -> dict[tuple[bytes, int], tuple[int, int]]:
         """By queue: its next offset, and the one that is planned."""
@@ -146,27 +150,32 @@ class Table:
         return lent | {key: (offset, offset) for key, offset in self.known.items()}
 
 
-@given(st.binary(max_size=60) | streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
+@given(
+    st.binary(max_size=60)
+    | streams
+    | mutated(streams)
+    | well_formed_streams
+    | mutated(well_formed_streams)
+)
 def test_compiled_and_pure_scan_alike(data: bytes) -> None:
     assert outcome(scanned, SCAN, data) == outcome(scanned, PURE_SCAN, data)
 
 
-@given(st.binary(max_size=60) | streams | tidy_streams | mutated(tidy_frames()))
+@given(st.binary(max_size=60) | streams | well_formed_streams | mutated(well_formed_frames()))
 def test_one_whole_send_is_known_by_how_it_begins(data: bytes) -> None:
     whole = len(data) >= 20 and int.from_bytes(data[:4], "big") + 4 == len(data)
     expected = whole and data[8:20] == b'{"code":310,'
     assert FRAMES.is_one_send(data) == PURE_FRAMES.is_one_send(data) == expected
 
 
-@given(streams | mutated(streams) | tidy_streams | mutated(tidy_streams))
+@given(streams | mutated(streams) | well_formed_streams | mutated(well_formed_streams))
 def test_rows_say_what_the_items_say(data: bytes) -> None:
     chunk = chunk_of(data)
-    items, consumed, _, kinds = scan_frames(data, 0, LIMIT, LIMIT, BORN_HOST, SUFFIX)
     if chunk is None:
         return
-    assert kinds == 0
-    assert consumed == SCAN.scan_plain(data, LIMIT, LIMIT, SUFFIX, 1)[1]
-    _, count, rows, texts, _, topics = chunk
+    data, count, rows, texts, _, topics = chunk
+    items, consumed, _, kinds = scan_frames(data, 0, LIMIT, LIMIT, BORN_HOST, SUFFIX)
+    assert (kinds, consumed) == (KIND_SEND, len(data))
     assert count == len(items)
     for number, item in enumerate(items):
         row = rows[number * send_rows.ROW_NUMBERS : (number + 1) * send_rows.ROW_NUMBERS]
@@ -198,14 +207,14 @@ JAVA_SEND = java_send()
 
 
 def test_a_java_clients_sends_become_rows() -> None:
-    """Or else every message takes the general way and nobody notices."""
+    """Otherwise every message could take the general way unnoticed."""
     found = scanned(SCAN, JAVA_SEND * 3)
     assert found is not None
     assert found[0] == 3
 
 
 @pytest.mark.proves("apache.peers.fused-runs")
-@given(plain_streams, hosts, hosts, st.integers(0, 2**40), st.integers(0, 6000))
+@given(fast_streams, hosts, hosts, st.integers(0, 2**40), st.integers(0, 6000))
 def test_records_are_those_of_the_general_way(
     data: bytes, born_host: bytes, store_host: bytes, physical_end: int, room_bytes: int
 ) -> None:
@@ -227,7 +236,7 @@ def test_records_are_those_of_the_general_way(
         return
     parts, queue_offsets, physical_offsets, end, planned, _ = general
     assert built == (bytearray(b"".join(parts)), end, physical_offsets[-1])
-    # Planned, and no more than that before it is committed.
+    # The offsets are only planned before the plan is committed.
     wanted = {key: (offset, planned.get(key, offset)) for key, offset in known.items()}
     assert table.state() == wanted
     PLACES.commit_places([chunk])
@@ -253,13 +262,16 @@ def check_what_follows(
     end: int,
 ) -> None:
     items = scan_frames(data, 0, LIMIT, LIMIT, chunk[4][0], SUFFIX)[0]
-    parts = [(None, 0, len(items), None)]
-    expected = part_answers(items, parts, queue_offsets, physical_offsets, HOST_DIGITS, EXTRA)
+    places = zip(items, queue_offsets, physical_offsets, strict=True)
+    expected = [
+        b""
+        if item[1] & 2
+        else batch_answer(item[0], item[11][1], first, [at], item[10], HOST_DIGITS, EXTRA)
+        for item, first, at in places
+    ]
     for answers in (ANSWERS, PURE_ANSWERS):
-        assert [answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA)] == expected
-        singly = answers.plain_answers_singly(*chunk[1:4], HOST_DIGITS, EXTRA)
-        assert len(singly) == chunk[1]
-        assert [b"".join(singly)] == expected
+        assert answers.row_answers_singly(*chunk[1:4], HOST_DIGITS, EXTRA) == expected
+        assert answers.row_answers(*chunk[1:4], HOST_DIGITS, EXTRA) == b"".join(expected)
     tally = tally_run(drafts, physical_offsets, end, FIFO_MARK, skips_of(FIFO_MARK))
     for kernel in (TALLY, PURE_TALLY):
         assert tallied(kernel, chunk) == tally
@@ -269,7 +281,7 @@ def check_what_follows(
 
 def tallied(kernel: ModuleType, chunk: tuple[Any, ...]) -> dict[tuple[bytes, int], list[int]]:
     counted: list[QueuePlace] = []
-    assert kernel.tally_plain([chunk], counted) == chunk[1]
+    assert kernel.tally_rows([chunk], counted) == chunk[1]
     assert set(counted) == set(chunk[5]) and len(counted) == len(set(chunk[5]))
     sums: dict[tuple[bytes, int], list[int]] = {}
     for place in counted:
@@ -282,7 +294,7 @@ def tallied(kernel: ModuleType, chunk: tuple[Any, ...]) -> dict[tuple[bytes, int
 
 
 @pytest.mark.proves("apache.peers.fused-runs")
-@given(plain_streams, st.integers(-1, 5), st.integers(0, 41))
+@given(fast_streams, st.integers(-1, 5), st.integers(0, 41))
 def test_the_same_sends_are_admitted_as_on_the_general_way(
     data: bytes, queue_count: int, body_bytes_max: int
 ) -> None:
@@ -290,14 +302,19 @@ def test_the_same_sends_are_admitted_as_on_the_general_way(
     assert chunk is not None
     counts = {topic.encode(): queue_count for topic in TOPICS[:2]}
     items = scan_frames(data, 0, LIMIT, LIMIT, BORN_HOST, SUFFIX)[0]
-    fits = all(len(item[11][2]) <= body_bytes_max for item in items)
-    expected = fits and count_plain(items, 0, counts, PLAIN_FLAGS) == len(items)
+    drafts = [item[11] for item in items]
+    expected = all(
+        0 < len(draft[2]) <= body_bytes_max
+        and 0 <= draft[1] < counts.get(draft[0], 0)
+        and not draft[5] & ~FAST_FLAGS
+        for draft in drafts
+    )
     for kernel in (KERNEL, PURE):
         places: dict[bytes, list[QueuePlace | None]] = {}
         # The second one meets the places of the first.
         ones = [copied(chunk), copied(chunk)]
         for one in ones:
-            arguments = (one, counts, places, PLAIN_FLAGS, body_bytes_max)
+            arguments = (one, counts, places, FAST_FLAGS, body_bytes_max)
             assert kernel.are_admitted(*arguments) == expected
         if expected:
             assert [place.key for place in ones[0][5]] == [item[11][:2] for item in items]
@@ -309,11 +326,11 @@ def test_a_topic_of_very_many_queues_is_left_to_the_general_way(kernel: ModuleTy
     chunk = chunk_of(JAVA_SEND)
     assert chunk is not None
     for queue_count, expected in ((65_536, True), (65_537, False), (2**31 - 1, False)):
-        arguments = (copied(chunk), {b"t": queue_count}, {}, PLAIN_FLAGS, LIMIT)
+        arguments = (copied(chunk), {b"t": queue_count}, {}, FAST_FLAGS, LIMIT)
         assert kernel.are_admitted(*arguments) is expected
 
 
-@given(st.lists(plain_streams, min_size=2, max_size=4))
+@given(st.lists(fast_streams, min_size=2, max_size=4))
 def test_chunks_of_several_connections_are_one_run(streams_of_peers: list[bytes]) -> None:
     chunks = [chunk_of(data) for data in streams_of_peers]
     known = {(topic.encode(), queue): 0 for topic in TOPICS for queue in range(4)}
@@ -325,7 +342,7 @@ def test_chunks_of_several_connections_are_one_run(streams_of_peers: list[bytes]
     assert apart.state() == together.state()
 
 
-@given(plain_streams)
+@given(fast_streams)
 def test_a_queue_without_a_next_offset_is_left_to_the_general_way(data: bytes) -> None:
     chunk = chunk_of(data)
     for kernel in (KERNEL, PURE):
@@ -333,7 +350,7 @@ def test_a_queue_without_a_next_offset_is_left_to_the_general_way(data: bytes) -
         assert table.build(kernel, table.admitted(chunk), 0, LIMIT, 5, bytes(8)) is None
 
 
-@given(plain_streams, plain_streams)
+@given(fast_streams, fast_streams)
 def test_a_plan_that_was_not_carried_out_leaves_nothing(data: bytes, other: bytes) -> None:
     """Neither with the places that it was made with, nor with others of the same queues."""
     known = {(topic.encode(), queue): queue * 10 for topic in TOPICS for queue in range(4)}
@@ -343,22 +360,22 @@ def test_a_plan_that_was_not_carried_out_leaves_nothing(data: bytes, other: byte
         assert table.build(kernel, table.admitted(chunk_of(data)), *rest) is not None
         again = table.build(kernel, table.admitted(chunk_of(other)), *rest)
         assert again == fresh.build(kernel, fresh.admitted(chunk_of(other)), *rest)
-        # What is lent to one place is not there for another.
+        # An offset lent to one place is not there for another.
         stranger = Table({})
         stranger.known = fresh.known
         assert stranger.build(kernel, stranger.admitted(chunk_of(other)), *rest) is None
 
 
-def test_nothing_is_counted_and_answered_as_nothing() -> None:
+def test_no_sends_give_no_counts_and_no_answers() -> None:
     chunk = (b"", 0, array("q"), bytearray(), [], [])
     for kernel in (KERNEL, PURE):
         assert kernel.two_way_count(chunk) == 0
         assert kernel.are_admitted(chunk, {}, {}, 0, 1)
     for answers in (ANSWERS, PURE_ANSWERS):
-        assert answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA) == b""
-        assert answers.plain_answers_singly(*chunk[1:4], HOST_DIGITS, EXTRA) == []
+        assert answers.row_answers(*chunk[1:4], HOST_DIGITS, EXTRA) == b""
+        assert answers.row_answers_singly(*chunk[1:4], HOST_DIGITS, EXTRA) == []
     for kernel in (TALLY, PURE_TALLY):
-        assert kernel.tally_plain([chunk], []) == 0
+        assert kernel.tally_rows([chunk], []) == 0
 
 
 def test_rows_that_are_too_few_are_refused() -> None:
@@ -368,13 +385,11 @@ def test_rows_that_are_too_few_are_refused() -> None:
             kernel.two_way_count(chunk)
     for answers in (ANSWERS, PURE_ANSWERS):
         with pytest.raises(IndexError):
-            answers.plain_answers(*chunk[1:4], HOST_DIGITS, EXTRA)
+            answers.row_answers(*chunk[1:4], HOST_DIGITS, EXTRA)
 
 
 @given(st.lists(st.integers(0, 3), max_size=12), st.sets(st.integers(0, 3)))
-def test_queues_where_somebody_waits_are_found_in_chunks(
-    queues: list[int], waited: set[int]
-) -> None:
+def test_watched_queues_are_found_in_chunks(queues: list[int], waited: set[int]) -> None:
     watched = {(b"orders", queue): None for queue in waited}
     for module in (PLACES, PURE_PLACES):
         places = [module.QueuePlace(b"orders", queue) for queue in range(4)]

@@ -1,8 +1,8 @@
-"""Puts what was stored as rows of ``send_rows`` into its queues, and lists its keys for the index.
+"""Puts messages stored as rows of ``send_rows`` into their queues and lists their index keys.
 
 The result is that of ``derive_rows`` for the same records, and of putting its runs into the queues
-one by one. But a run of sends may be to as many queues as it has messages: then a message costs a
-look at its queue's place and twenty bytes at the end of the queue, and no object.
+one by one. Each message of a run may go to another queue; it still costs no object, but a look at
+its queue's place and twenty bytes at the end of the queue.
 
 The rows are tabled in ``record_layout``.
 """
@@ -15,8 +15,8 @@ from contrail.kernels import raw_bytes, record_layout, send_rows
 from contrail.kernels.java_hash import java_hash
 
 if TYPE_CHECKING:
-    from contrail.kernels.plain_sends import Chunk
     from contrail.kernels.send_places import QueuePlace
+    from contrail.kernels.send_records import Chunk
 
 _ROOM_BYTES = 64 * record_layout.INDEX_ROW_BYTES
 _U32_MASK = 0xFFFFFFFF
@@ -24,7 +24,7 @@ _NOTED_BYTES = 1 << 20
 
 
 class RowTail:
-    """The end of a queue, as far as a row that follows needs to know it. Queues descend from it."""
+    """The fields of a queue's end that the next row needs. Queues descend from it."""
 
     def __init__(self) -> None:
         self.queue_offset_max = 0
@@ -34,12 +34,12 @@ class RowTail:
         # From this length on the owner wants to look after the tail.
         self.tail_bytes_max = 0
         # Whether rows of 20 bytes go in as they are; never again once its topic was deleted.
-        self.takes_plain_rows = False
+        self.takes_fast_rows = False
         # Whether the owner knows already that there are rows to be written.
         self.is_dirty = False
 
 
-def put_plain_rows(
+def put_sends(
     stored: list[tuple[list[Chunk], int]],
     queues: dict[bytes, dict[int, Any]],
     tombstones: dict[bytes, int],
@@ -53,13 +53,14 @@ def put_plain_rows(
 
     ``stored`` are admitted chunks with the time when they were stored, as they follow in the log.
     ``queues`` are ``RowTail`` by topic and queue id; the one that was found for a queue's place is
-    kept there for as long as it takes plain rows. Each that grew is added to ``dirty``, and to
+    kept there for as long as it takes fast rows. Each that grew is added to ``dirty``, and to
     ``grown`` with the offset it had before, there only if its key is ``watched`` (None: all are).
     One whose tail has become long is noted in ``full``.
 
-    None says that a message needs a second look: its queue is not there or of another kind, its
-    topic was deleted once, or its row does not follow the last one. Those before it are in their
-    queues then, and may be put again by who passes over what is there already.
+    None says that a message is for ``derive_rows``: its queue is not there or of another kind, its
+    topic was deleted once, or its row does not follow the last one. The rows of the messages before
+    it are in their queues then; ``derive_rows`` makes them again, and the queues pass over rows
+    that they have.
     """
     index_rows = bytearray()
     index_bytes = 0
@@ -96,7 +97,7 @@ def _put_chunk(
     index_rows: bytearray,
     index_bytes: int,
 ) -> int:
-    """How many bytes of index rows there are now, -1 if none are wanted, -2 for a second look."""
+    """How many bytes of index rows there are now, -1 if none are wanted, -2 to leave them."""
     count, texts, places = chunk[1], chunk[3], chunk[5]
     table = raw_bytes.numbers(chunk[2], send_rows.ROW_NUMBERS * count)
     view = texts
@@ -114,9 +115,9 @@ def _put_chunk(
             if tombstones and physical_offset < tombstones.get(topic, 0):
                 return -2
             queue = place.tail
-            if queue is None or not queue.takes_plain_rows:
+            if queue is None or not queue.takes_fast_rows:
                 queue = _queue_at(queues, topic, place.queue_id)
-                if queue is None or not queue.takes_plain_rows:
+                if queue is None or not queue.takes_fast_rows:
                     return -2
                 place.tail = queue
             if place.key_seed < 0:
@@ -140,20 +141,22 @@ def _put_chunk(
         queue.physical_end = physical_offset + record_bytes
         if len(queue.tail) >= queue.tail_bytes_max:
             full.append(queue)
-            # Once is enough; the owner sets it anew.
+            # Noted once for many rows: the owner looks after the tail and sets the bound again.
             queue.tail_bytes_max += _NOTED_BYTES
         if index_bytes >= 0:
-            key_hash = _key_hash(
-                view,
-                texts,
-                table[at + send_rows.KEY_AT],
-                table[at + send_rows.KEY_END],
-                topic,
-                seed,
-            )
-            index_bytes = _add_index_row(
-                index_rows, index_bytes, key_hash, physical_offset, store_timestamp_ms
-            )
+            # A message of a batch may have none.
+            if table[at + send_rows.KEY_END]:
+                key_hash = _key_hash(
+                    view,
+                    texts,
+                    table[at + send_rows.KEY_AT],
+                    table[at + send_rows.KEY_END],
+                    topic,
+                    seed,
+                )
+                index_bytes = _add_index_row(
+                    index_rows, index_bytes, key_hash, physical_offset, store_timestamp_ms
+                )
             if table[at + send_rows.KEYS_END]:
                 index_bytes = _add_keys(
                     index_rows,

@@ -27,9 +27,8 @@ cdef class _Pattern:
     view="const unsigned char*", available=Py_ssize_t, count=Py_ssize_t, text_bytes=Py_ssize_t,
     position=Py_ssize_t, total=cython.longlong, header_bytes=cython.longlong, texts=bytearray,
     consumed=Py_ssize_t, topics=list)
-cpdef tuple scan_plain(
-    bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix,
-    Py_ssize_t count_min)
+cpdef tuple scan_sends(
+    bytes buffer, Py_ssize_t frame_bytes_max, Py_ssize_t header_bytes_max, bytes suffix)
 
 @cython.locals(
     table="long long*", target="unsigned char*", send=Send, strict=_Pattern, loose=_Pattern,

@@ -15,12 +15,12 @@ cdef class RowTail:
     cdef public long long physical_end
     cdef public bytearray tail
     cdef public Py_ssize_t tail_bytes_max
-    cdef public bint takes_plain_rows
+    cdef public bint takes_fast_rows
     cdef public bint is_dirty
 
 
 @cython.locals(index_rows=bytearray, index_bytes=Py_ssize_t, run=tuple, chunk=tuple)
-cpdef object put_plain_rows(
+cpdef object put_sends(
     list stored, dict queues, dict tombstones, dict watched, dict dirty, dict grown, list full,
     bint with_index)
 

@@ -1,4 +1,4 @@
-"""Rows straight into their queues: compiled equals pure, and both equal the general way."""
+"""Rows of fast sends put into queues: compiled equals pure, and both equal the general way."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from contrail.kernels.derive_rows import derive_rows
-from contrail.kernels.plain_scan import scan_plain
-from contrail.kernels.plain_sends import are_admitted, build_plain_run
 from contrail.kernels.send_places import QueuePlace
+from contrail.kernels.send_records import are_admitted, build_sends
+from contrail.kernels.send_scan import scan_sends
 from tests.unit.kernels.frame_material import frame
 from tests.unit.kernels.material import twins
 
-KERNEL, PURE = twins("plain_rows")
+KERNEL, PURE = twins("send_dispatch")
 
 LIMIT = 16 << 20
 STORED_MS = 1_760_000_000_123
-# Where the log of these tests begins, and where it never comes to.
+# A physical offset where the log of these tests begins, and one that it never reaches.
 LOG_START, BEHIND_ALL = 4096, 1 << 40
 HOST = bytes(8)
 TOPICS = ["orders", "TopicTest", "polygenelubricants", "t" * 127]
@@ -48,14 +48,14 @@ def stored(run: list[list[bytes]]) -> tuple[list[Any], bytearray] | None:
     counts = {topic.encode(): 3 for topic in TOPICS}
     for frames in run:
         data = b"".join(frames)
-        found = scan_plain(data, LIMIT, LIMIT, b"CLUSTER\x01c\x02", 1)
+        found = scan_sends(data, LIMIT, LIMIT, b"CLUSTER\x01c\x02")
         if found is None:
             return None
         count, _, rows, texts, topics = found
         chunks.append((data, count, rows, texts, [HOST] * count, topics))
         assert are_admitted(chunks[-1], counts, places, -1, LIMIT)
     known = {(topic.encode(), queue): queue * 7 for topic in TOPICS for queue in range(3)}
-    built = build_plain_run(chunks, known, [], LOG_START, LIMIT, STORED_MS, HOST)
+    built = build_sends(chunks, known, [], LOG_START, LIMIT, STORED_MS, HOST)
     assert built is not None
     return chunks, built[0]
 
@@ -87,7 +87,7 @@ class Queues:
                 place.tail = None
         tombstones, watched = given.get("tombstones", {}), given.get("watched")
         notes = (self.dirty, self.grown, self.full)
-        answer: bytearray | None = self._kernel.put_plain_rows(
+        answer: bytearray | None = self._kernel.put_sends(
             [(chunks, STORED_MS)],
             self.tails,
             tombstones,
@@ -111,7 +111,7 @@ class Queues:
 
 def tail(kernel: ModuleType, queue_offset: int) -> Any:
     made = kernel.RowTail()
-    made.queue_offset_max, made.takes_plain_rows, made.tail_bytes_max = queue_offset, True, 60
+    made.queue_offset_max, made.takes_fast_rows, made.tail_bytes_max = queue_offset, True, 60
     return made
 
 
@@ -141,10 +141,10 @@ def test_rows_and_keys_are_those_of_the_general_way(
 
 
 @given(runs, st.data())
-def test_what_needs_a_second_look_leaves_the_rows_before_it(
+def test_a_send_to_an_odd_queue_leaves_the_rows_before_it(
     found: tuple[list[Any], bytearray], data: st.DataObject
 ) -> None:
-    """Whatever is odd about one queue, and wherever in the run it is met."""
+    """For any odd queue, and any position of its send in the run."""
     chunks, _ = found
     topic = data.draw(st.sampled_from(TOPICS)).encode()
     oddity = data.draw(st.sampled_from(["gone", "no queue", "kind", "offset", "place", "deleted"]))
@@ -183,7 +183,7 @@ def test_a_queue_whose_topic_was_deleted_gets_no_more_rows(
         deleted, again = Queues(kernel), Queues(kernel)
         deleted.put(chunks)
         for _, end in deleted.named():
-            end.takes_plain_rows = False
+            end.takes_fast_rows = False
         before = deleted.state()
         assert again.put(chunks, keeps_places=True) is not None
         assert deleted.state() == before
@@ -197,7 +197,7 @@ def make_odd(queues: Queues, topic: bytes, oddity: str) -> None:
         queues.tails[topic] = {}
     for end in queues.tails.get(topic, {}).values():
         if oddity == "kind":
-            end.takes_plain_rows = False
+            end.takes_fast_rows = False
         elif oddity == "offset":
             end.queue_offset_max += 1
         elif oddity == "place":
@@ -205,7 +205,7 @@ def make_odd(queues: Queues, topic: bytes, oddity: str) -> None:
 
 
 @given(runs, st.sets(st.tuples(st.sampled_from(TOPICS), st.integers(0, 2))))
-def test_only_watched_queues_are_told_of(
+def test_only_arrivals_in_watched_queues_are_announced(
     found: tuple[list[Any], bytearray], names: set[tuple[str, int]]
 ) -> None:
     watched = {(topic.encode(), queue_id): None for topic, queue_id in names}
