@@ -1,16 +1,16 @@
-"""Damaged heads of one to three neighbours: what was acknowledged is in its place or told of.
+"""Damaged heads of one to three adjacent records: an acknowledged message is read or reported.
 
-Cases are generated: which bytes, whose neighbours, where in their queue, which rows are left, and
-whether a broker or ``verify --repair`` meets the damage first. In every one of them
+Cases are generated: which bytes of which records, where in their queue, which rows are left, and
+whether a broker or ``verify --repair`` meets the damage first. In every case
 
 - no message is read at an offset that it was not acknowledged at,
-- every acknowledged message is read at its own offset, or told of as damaged,
-- ``verify`` calls nothing repaired or sound while one of them is told of nowhere,
-- ``--replace-damaged`` leaves a folder that is sound, with the messages around as they were.
+- every acknowledged message is read at its own offset, or reported as damaged,
+- ``verify`` does not report the store as repaired or sound while a lost message is not reported,
+- ``--replace-damaged`` leaves a sound folder, with the other messages unchanged.
 
-Two cases prove nothing to anybody, with the rows gone: two records of different queues claim one
-place that either could have; or beside a record that is none any more another one claims a place
-of its neighbours. Then one of them may be in another's place, and damage is told of.
+Two cases cannot be decided without rows: two records of different queues claim one queue offset
+that either could have; or, beside a record that can no longer be decoded, another record claims an
+offset of its neighbours. Then one message may be read at another's offset, and damage is reported.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ QUEUES = [*ROUND, BLOCK]
 HEAD_BYTES = [*range(88), *range(188, 195)]
 PLACE_BYTES = [*range(12, 16), *range(20, 28), *range(189, 195)]
 MASKS = (0x01, 0x04, 0x10, 0x40)
-# Size, magic, checksum, physical offset and lengths: what is damaged there is no record any more.
+# Size, magic, checksum, physical offset and lengths: damaged there, the bytes are no record.
 NOT_WHOLE_BYTES = {*range(12), *range(28, 36), *range(84, 88), 188}
 # Makes a record look like the first half of a transaction, which gives no row.
 ROWLESS_FLAG = (39, 0x04)
@@ -60,7 +60,7 @@ class Place(NamedTuple):
 
 
 class Case(NamedTuple):
-    """Flips by victim, which rows are lost, and who comes first."""
+    """Flips by victim, which rows are lost, and whether a broker or ``verify`` comes first."""
 
     flips: tuple[tuple[Place, int, int], ...]
     lost_rows: str
@@ -86,7 +86,7 @@ def generated(count: int, rng: random.Random) -> Iterator[Case]:
 
 def _victims(adjacent: int, position: str, rng: random.Random) -> list[Place]:
     if rng.random() < 0.2:
-        # Neighbours in the log, of several queues.
+        # Adjacent records of several queues.
         at = {"first": 0, "middle": 10, "last": ROUNDS * len(ROUND) - adjacent}[position]
         numbers = range(at, at + adjacent)
         return [Place(*ROUND[n % len(ROUND)], n // len(ROUND)) for n in numbers]
@@ -95,7 +95,7 @@ def _victims(adjacent: int, position: str, rng: random.Random) -> list[Place]:
     return [Place(*key, first + n) for n in range(adjacent)]
 
 
-# What generated cases found: claims that follow on by chance, at both ends of a queue.
+# Cases that generation found: claims that continue a queue by chance, at both its ends.
 FOUND = [
     Case(((Place("ordess", 0, 0), 27, 1), (Place("ordess", 0, 1), 27, 16)), "all", False),
     Case(((Place("orders", 0, 0), 27, 1), (Place("orders", 0, 1), 27, 1)), "victims", False),
@@ -145,7 +145,7 @@ def flip(root: Path, physical_offset: int, mask: int) -> None:
 
 
 class Judge:
-    """Collects what is told of one case, and compares what is read with what was acknowledged."""
+    """Collects the reports of one case, and compares messages read with those acknowledged."""
 
     def __init__(self, root: Path, case: Case, caplog: pytest.LogCaptureFixture) -> None:
         self._root = root
@@ -159,7 +159,7 @@ class Judge:
             start, size = queue.place(victim.queue_offset)
             self._ranges[victim] = (start, start + size)
             flip(root, start + min(at, size - 1), mask)
-        # Without a row of their own these are told of once, by whoever derives the queue anew.
+        # Records without a row of their own are reported once, when the queue is derived anew.
         self.rowless = {victim for victim, at, mask in case.flips if (at, mask) == ROWLESS_FLAG}
         self.told = ""
 
@@ -180,7 +180,7 @@ class Judge:
         return any(int(first) <= start and end <= int(last) for first, last in told)
 
     def read(self, store: MessageStore) -> set[Place]:
-        """What can be read, each at its own offset; everything else is told of."""
+        """Every message that can be read is at its own offset; every other is reported."""
         found: set[Place] = set()
         assert {*store.queues()} <= {(topic.encode(), queue_id) for topic, queue_id in QUEUES}
         for place in ALL:
@@ -205,7 +205,7 @@ class Judge:
 
 
 def doubtful_places(root: Path, case: Case) -> set[Place]:
-    """Places that two records claim by now, and the places of both, if no row is left to tell."""
+    """Addresses that two records claim, and the true addresses of both, if no row is left."""
     if case.lost_rows == "none":
         return set()
     doubtful: set[Place] = set()
@@ -245,7 +245,7 @@ def tried(whole: Path, root: Path, case: Case, caplog: pytest.LogCaptureFixture)
         met_by_a_broker(root, judge)
         repaired(root, judge)
     for _ in range(2):
-        # A record whose place no row told is known once the queues are whole again.
+        # A record that no row led to is identified once the queues are whole again.
         replaced = replace_damaged(root, index_slot_count=SLOTS)
         assert replaced.left == []
         judge.hear(*replaced.replaced)
@@ -297,7 +297,7 @@ def try_all(whole: Path, folder: Path, cases: list[Case], caplog: pytest.LogCapt
 
 
 @pytest.mark.proves("store.damage.first-record", "store.damage.several-adjacent-records")
-def test_damaged_heads_of_neighbours_are_told_of_and_harm_nobody(
+def test_damaged_heads_of_adjacent_records_are_reported_and_harm_no_other_message(
     whole: Path, memory_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     cases = [*FOUND, *generated(QUICK_CASES, random.Random(SEED))]
@@ -307,7 +307,7 @@ def test_damaged_heads_of_neighbours_are_told_of_and_harm_nobody(
 @pytest.mark.proves("store.damage.several-adjacent-records")
 @pytest.mark.matrix
 @pytest.mark.parametrize("part", range(8))
-def test_damaged_heads_of_neighbours_whatever_their_bytes(
+def test_damaged_heads_of_adjacent_records_at_any_byte_harm_no_other_message(
     whole: Path, memory_path: Path, part: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Every byte of a head and a topic many times over."""

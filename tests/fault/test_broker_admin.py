@@ -37,7 +37,7 @@ from contrail.store.log import MessageStore
 from tests.fakes.peers import FakePeer
 from tests.fault.store_setup import append_numbers, draft, small_config
 
-# What brokerStatus, clusterList and exporters read.
+# The keys that brokerStatus, clusterList and exporters read.
 RUNTIME_KEYS = (
     "brokerActive", "brokerVersionDesc", "bootTimestamp", "runtime", "putTps", "getFoundTps",
     "getMissTps", "getTotalTps", "getTransferredTps", "putMessageTimesTotal", "putMessageSizeTotal",
@@ -227,7 +227,7 @@ def test_deleting_a_topic_takes_its_data_offsets_and_pop_retry_topics(room: Room
 
 
 @pytest.mark.parametrize("name", ["TBW102", "rmq_sys_x", "broker-a", " ", "../escape", "a/b"])
-def test_what_may_not_be_deleted_is_refused(room: Room, name: str) -> None:
+def test_topics_that_may_not_be_deleted_are_refused(room: Room, name: str) -> None:
     refusal = room.refusal(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": name})
     assert refusal.code == ResponseCode.INVALID_PARAMETER
 
@@ -371,7 +371,7 @@ def test_no_query_gets_more_than_the_limit(room: Room) -> None:
 
 
 @pytest.mark.proves("broker.topics.query-by-id")
-def test_a_message_is_viewed_by_its_place(room: Room) -> None:
+def test_a_message_is_viewed_by_its_physical_offset(room: Room) -> None:
     run = room.store.append([draft(1), draft(2)])
     room.store.dispatch()
     asked = {"offset": run.physical_offsets[1]}
@@ -460,7 +460,7 @@ def test_an_empty_log_has_no_earliest_message(room: Room) -> None:
 
 
 @pytest.mark.proves("broker.running.rates")
-def test_a_stat_is_viewed_once_something_was_counted(room: Room) -> None:
+def test_a_stat_is_viewed_once_it_was_counted(room: Room) -> None:
     asked = {"statsName": "TOPIC_PUT_NUMS", "statsKey": "orders"}
     assert room.refusal(RequestCode.VIEW_BROKER_STATS_DATA, asked).code == 1
     room.stats.sent("orders", 6, 60)

@@ -85,7 +85,7 @@ async def begun(persistence: Persistence) -> None:
 
 
 @pytest.mark.proves("broker.clients.persisted")
-def test_only_what_changed_is_written_and_not_before_it_is_due(tmp_path: Path) -> None:
+def test_only_changed_tables_are_written_and_not_before_they_are_due(tmp_path: Path) -> None:
     async def scenario() -> None:
         files, counter, path = BrokenFiles(), Counter(), tmp_path / "config" / "counter"
         persistence = Persistence(tmp_path, files)
@@ -127,7 +127,7 @@ def test_changes_during_a_write_are_written_after_it(tmp_path: Path) -> None:
     asyncio.run(scenario())
 
 
-def test_what_falls_due_during_a_write_is_written_after_it(tmp_path: Path) -> None:
+def test_a_table_that_falls_due_during_a_write_is_written_after_it(tmp_path: Path) -> None:
     async def scenario() -> None:
         files, counter = BrokenFiles(), Counter()
         persistence = Persistence(tmp_path, files)
@@ -137,7 +137,7 @@ def test_what_falls_due_during_a_write_is_written_after_it(tmp_path: Path) -> No
         persistence.flush_soon()
         await begun(persistence)
         counter.add()
-        # Nobody asks again: a clock that is moved by hand stands still from here on.
+        # No further call comes: a clock that is moved by hand stands still from here on.
         persistence.flush_due(NOW_MS)
         files.gate.set()
         await written(persistence, tmp_path / "config" / "counter", "2")
@@ -172,7 +172,7 @@ def test_a_failed_write_is_tried_again(tmp_path: Path, caplog: pytest.LogCapture
 
 
 @pytest.mark.proves("broker.clients.persisted-at-stop")
-def test_closing_writes_what_is_left_and_says_what_it_could_not_write(tmp_path: Path) -> None:
+def test_closing_writes_changed_tables_and_names_those_it_could_not_write(tmp_path: Path) -> None:
     async def scenario() -> None:
         files, counter = BrokenFiles(), Counter()
         persistence = Persistence(tmp_path, files)
@@ -254,7 +254,7 @@ def test_every_table_comes_back_as_it_was(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("broker.tables.table-length")
-def test_offsets_whose_file_is_too_long_are_refused_until_it_is_not(
+def test_offsets_are_refused_while_their_file_would_be_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     offsets = ConsumerOffsets()
@@ -279,7 +279,7 @@ def test_offsets_whose_file_is_too_long_are_refused_until_it_is_not(
 
 
 @pytest.mark.proves("broker.tables.table-length")
-def test_nothing_is_created_automatically_whose_file_is_too_long(
+def test_no_topic_or_group_is_created_automatically_when_its_file_would_be_too_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = RuntimeSettings(BrokerConfig())

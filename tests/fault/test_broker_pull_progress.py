@@ -1,4 +1,4 @@
-"""What a broker notes of pulls over a real store: where each group's next one starts."""
+"""The progress of pulls over a real store: where each group's next pull starts."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
         (500, ResponseCode.PULL_OFFSET_MOVED, 3),
     ],
 )
-def test_where_the_next_pull_starts_is_noted_whatever_became_of_this_one(
+def test_the_next_pulls_start_is_noted_whatever_the_outcome_of_this_pull(
     room: Room, queue_offset: int, code: ResponseCode, starts_at: int
 ) -> None:
     assert room.pull(queue_offset) == code

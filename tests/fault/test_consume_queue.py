@@ -59,7 +59,7 @@ def physical(queue_offset: int) -> int:
 
 
 def run(first: int, last: int) -> tuple[int, int, bytearray, int]:
-    """Rows for queue offsets ``first`` to ``last``: every third record of the log is ours."""
+    """Rows for queue offsets ``first`` to ``last``: the queue has every third record of the log."""
     rows = bytearray()
     for queue_offset in range(first, last):
         rows += struct.pack(">qiq", physical(queue_offset), RECORD_BYTES, queue_offset % 7)
@@ -173,7 +173,7 @@ def test_a_queue_made_after_the_last_mark_is_fed_again_to_the_same_bytes(
         assert (again.queue_offset_min, again.queue_offset_max) == (first, first + 50)
 
 
-def test_a_gap_in_the_middle_keeps_later_rows_in_their_place(tmp_path: Path) -> None:
+def test_a_gap_in_the_middle_keeps_later_rows_at_their_offsets(tmp_path: Path) -> None:
     queue = filled(tmp_path, 0, 10)
     queue.put(*run(400, 410))
     queue.write_pending()
@@ -187,7 +187,7 @@ def test_a_gap_in_the_middle_keeps_later_rows_in_their_place(tmp_path: Path) -> 
     assert again.queue_offset_min == 400
 
 
-def test_a_queue_offset_beyond_belief_is_left_out(tmp_path: Path) -> None:
+def test_a_record_with_an_impossible_queue_offset_is_left_out(tmp_path: Path) -> None:
     queue = filled(tmp_path, 0, 10)
     assert queue.put(*run(1 << 32, (1 << 32) + 1)) == 0
     assert queue.queue_offset_max == 10

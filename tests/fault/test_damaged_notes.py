@@ -1,6 +1,6 @@
-"""Damage to the notes that Contrail keeps beside the log, with a topic deleted and made again.
+"""Damage to the checkpoint files beside the log, with a topic deleted and made again.
 
-Only the notes know which records of the log belong to the deleted topic.
+Only these files say which records of the log belong to the deleted topic.
 """
 
 from __future__ import annotations
@@ -75,10 +75,10 @@ def test_rows_are_kept_where_the_notes_of_queues_are_lost_after_a_clean_stop(
 
 
 @pytest.mark.proves("store.damage.deleted-came-back")
-def test_deleted_messages_that_come_back_are_told_of(
+def test_deleted_messages_that_come_back_are_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After a kill with every note lost, nothing says where the deleted topic ended."""
+    """After a kill with all these files lost, nothing says where the deleted topic ended."""
     root = tmp_path / "killed"
     with opened(tmp_path / "store") as store:
         fill_deleting(store)
@@ -97,7 +97,7 @@ def test_deleted_messages_that_come_back_are_told_of(
 
 
 @pytest.mark.proves("store.damage.damaged-topic-name")
-def test_a_topic_damaged_into_a_deleted_one_is_told_of_by_reads(tmp_path: Path) -> None:
+def test_reads_report_a_record_whose_topic_was_damaged_into_a_deleted_one(tmp_path: Path) -> None:
     """Records of a deleted topic are not judged; but the row that leads to this one is."""
     root = tmp_path / "store"
     with opened(root) as store:

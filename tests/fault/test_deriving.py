@@ -1,4 +1,4 @@
-"""Queues that follow the log a moment later: never later than somebody looks."""
+"""Queues that are derived a moment after the append: never later than a read needs them."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def on_a_loop(test: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., N
 
 
 class Scene:
-    """A new store, what derives it on the running loop, and nobody who waits for messages."""
+    """A new store, its ``Deriving`` on the running loop, and no waiting pulls."""
 
     def __init__(self, root: Path) -> None:
         self.store = MessageStore.open(small_config(root, **LARGE))
         self.waited_for: dict[tuple[bytes, int], object] = {}
         self.broken_count = 0
         loop = asyncio.get_running_loop()
-        # It stands still unless a test moves it.
+        # The time stands still unless a test moves it.
         self.now_s = 1000.0
         self.deriving = Deriving(
             self.store, self.waited_for, loop, on_broken=self._broke, now_s=lambda: self.now_s
@@ -73,7 +73,7 @@ async def test_messages_of_several_ticks_are_derived_together_and_soon(tmp_path:
 
 
 @on_a_loop
-async def test_somebody_who_looks_sees_everything(tmp_path: Path) -> None:
+async def test_a_read_sees_every_stored_message(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with scene.store:
         scene.store_one(0)
@@ -83,7 +83,7 @@ async def test_somebody_who_looks_sees_everything(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_nobody_waits_for_company_while_a_pull_waits(tmp_path: Path) -> None:
+async def test_while_a_pull_waits_messages_are_derived_without_delay(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with scene.store:
         scene.waited_for[b"another", 3] = object()
@@ -93,7 +93,7 @@ async def test_nobody_waits_for_company_while_a_pull_waits(tmp_path: Path) -> No
 
 @pytest.mark.proves("apache.peers.held-pulls")
 @on_a_loop
-async def test_messages_that_come_fast_to_who_waits_are_derived_together_and_soon(
+async def test_fast_messages_for_a_waiting_pull_are_derived_together_and_soon(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deriving, "_LATER_S", 10 * WAIT_S)
@@ -104,7 +104,7 @@ async def test_messages_that_come_fast_to_who_waits_are_derived_together_and_soo
         for number in range(8):
             scene.store_one(number)
             seen.append(len(numbers_of(scene.store)))
-        # A burst of a few.
+        # A burst of a few messages is derived one by one.
         assert seen[:4] == [1, 2, 3, 4]
         assert seen[5:] == [seen[4]] * 3
         # A millisecond later the next message is in time.
@@ -113,18 +113,18 @@ async def test_messages_that_come_fast_to_who_waits_are_derived_together_and_soo
         assert numbers_of(scene.store) == list(range(9))
         scene.store_one(9)
         assert scene.deriving.is_behind
-        # Nothing more comes: a timer.
+        # No further message comes: a timer derives the last one.
         await until_derived(scene)
         assert numbers_of(scene.store) == list(range(10))
 
 
 @on_a_loop
-async def test_however_often_it_was_done_before_nobody_waits_for_long(tmp_path: Path) -> None:
+async def test_no_waiting_pull_waits_long_however_often_queues_were_derived(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with scene.store:
         for number in range(200):
             scene.store_one(number)
-            # As for somebody who looks.
+            # As a read does.
             scene.deriving.catch_up()
         scene.waited_for[b"another", 3] = object()
         scene.now_s += 0.0011
@@ -133,7 +133,7 @@ async def test_however_often_it_was_done_before_nobody_waits_for_long(tmp_path: 
 
 
 @on_a_loop
-async def test_who_begins_to_wait_need_not_wait_as_long_as_nobody(
+async def test_a_pull_that_begins_to_wait_shortens_the_delay(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(deriving, "_LATER_S", 10 * WAIT_S)
@@ -147,10 +147,12 @@ async def test_who_begins_to_wait_need_not_wait_as_long_as_nobody(
 
 
 @on_a_loop
-async def test_one_who_begins_to_wait_is_thought_of_before_bytes_are_seen(tmp_path: Path) -> None:
+async def test_a_pull_that_begins_to_wait_counts_for_records_not_derived_yet(
+    tmp_path: Path,
+) -> None:
     scene = Scene(tmp_path)
     with scene.store:
-        # As if all of it had gone to queues where nobody waits.
+        # As if the message had gone to a queue where no pull waits.
         scene.store.append_one(draft(0))
         scene.store._dispatcher.unawaited_end = scene.store.physical_end
         assert not scene.store.is_awaited
@@ -159,7 +161,7 @@ async def test_one_who_begins_to_wait_is_thought_of_before_bytes_are_seen(tmp_pa
 
 
 @on_a_loop
-async def test_once_closed_it_leaves_the_rest_to_the_store(tmp_path: Path) -> None:
+async def test_after_its_close_the_store_derives_the_rest(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with scene.store:
         scene.waited_for[b"another", 3] = object()
@@ -174,7 +176,7 @@ async def test_once_closed_it_leaves_the_rest_to_the_store(tmp_path: Path) -> No
 
 
 @on_a_loop
-async def test_much_is_derived_at_once(tmp_path: Path) -> None:
+async def test_many_underived_bytes_are_derived_without_delay(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     with scene.store:
         scene.store_one(0)
@@ -185,13 +187,13 @@ async def test_much_is_derived_at_once(tmp_path: Path) -> None:
 
 
 @on_a_loop
-async def test_what_was_put_off_when_the_store_closes_is_derived_by_the_closing(
+async def test_closing_the_store_derives_messages_that_were_delayed(
     tmp_path: Path,
 ) -> None:
     scene = Scene(tmp_path)
     with scene.store:
         scene.store_one(0)
-    # What the timer calls, should it come after the end.
+    # The timer's call, if it comes after the close.
     scene.deriving.catch_up()
     assert scene.broken_count == 0
     with MessageStore.open(small_config(tmp_path, **LARGE)) as store:
@@ -199,7 +201,7 @@ async def test_what_was_put_off_when_the_store_closes_is_derived_by_the_closing(
 
 
 @on_a_loop
-async def test_a_log_that_cannot_be_read_on_is_told_of(
+async def test_a_log_that_cannot_be_read_on_is_reported(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene(tmp_path)
@@ -215,7 +217,7 @@ async def test_a_log_that_cannot_be_read_on_is_told_of(
 
 
 @on_a_loop
-async def test_what_became_readable_without_a_tick_is_behind(tmp_path: Path) -> None:
+async def test_bytes_that_became_readable_without_a_tick_count_as_underived(tmp_path: Path) -> None:
     # As when a buffer of the transient pool is committed by the thread that flushes.
     scene = Scene(tmp_path)
     with scene.store:
@@ -226,7 +228,7 @@ async def test_what_became_readable_without_a_tick_is_behind(tmp_path: Path) -> 
 
 
 @on_a_loop
-async def test_an_unexpected_failure_is_told_and_tried_again(
+async def test_an_unexpected_failure_is_logged_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     scene = Scene(tmp_path)

@@ -1,4 +1,4 @@
-"""Lookups among messages that have left memory: none waits, each names what it lacks."""
+"""Lookups of messages that have left memory: none waits, each names the parts it lacks."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Cold:
         monkeypatch.setattr(Segment, "view", watched)
 
     def find(self, lookup: Lookup) -> Any:
-        """What a lookup finds once it was told often enough what it lacks."""
+        """The result of a lookup after every missing part was brought in."""
         while self.steps < STEPS_MAX:
             self.files.waits.clear()
             try:
@@ -142,7 +142,7 @@ LOOKUPS: dict[str, Lookup] = {
 
 @pytest.mark.proves("kinds.backlogs.cold-queries")
 @pytest.mark.parametrize("name", LOOKUPS)
-def test_a_lookup_that_may_not_wait_finds_the_same_and_never_waits(
+def test_a_lookup_that_may_not_wait_finds_the_same_without_waiting(
     folder: Folder, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
     with folder.open() as warm:
@@ -151,7 +151,7 @@ def test_a_lookup_that_may_not_wait_finds_the_same_and_never_waits(
     with cold.store:
         assert cold.find(LOOKUPS[name]) == expected
         assert cold.steps > 0
-        # What is in memory now is found without anybody's help.
+        # Now that all parts are in memory, the lookup needs no other.
         steps = cold.steps
         assert cold.find(LOOKUPS[name]) == expected
         assert cold.steps == steps
@@ -168,7 +168,7 @@ def test_a_record_of_any_size_is_brought_in_whole(cold: Cold) -> None:
 
 
 @pytest.mark.parametrize("place", [-1, 1, 100, 1 << 40])
-def test_a_place_without_a_record_is_refused_as_if_it_were_in_memory(
+def test_an_offset_without_a_record_is_refused_as_if_it_were_in_memory(
     cold: Cold, place: int
 ) -> None:
     with pytest.raises(RecordDamaged):
@@ -183,7 +183,7 @@ def test_a_key_of_many_old_messages_takes_few_steps(cold: Cold) -> None:
     assert cold.steps <= 2 * index_files + 10
 
 
-def test_what_this_run_stored_is_in_memory_without_asking(cold: Cold) -> None:
+def test_records_this_process_stored_count_as_in_memory(cold: Cold) -> None:
     cold.store.append([draft(9000, KEYS="fresh")])
     cold.store.dispatch()
     newest = cold.store.queue_offset_max(ORDERS, 0) - 1
@@ -192,6 +192,6 @@ def test_what_this_run_stored_is_in_memory_without_asking(cold: Cold) -> None:
     assert cold.steps == 0
 
 
-def test_outside_of_the_block_reads_wait_as_ever(cold: Cold) -> None:
+def test_outside_of_the_block_reads_wait_for_the_disk(cold: Cold) -> None:
     assert len(cold.store.query(ORDERS, b"k3", count_max=64)) == 40
     assert cold.files.waits != []

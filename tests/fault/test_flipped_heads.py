@@ -1,8 +1,8 @@
 """A flipped bit in a record harms that record alone, whichever of its bytes it is in.
 
-The record's checksum covers its body only. Whatever else is damaged, every other message is read
-before and after scrubbing, ``verify --repair``, a restart and ``--replace-damaged``; and the damage
-is told, counted and replaced, unless it is in a field that decides nothing.
+The record's checksum covers its body only. Whichever other byte is damaged, every other message is
+read before and after scrubbing, ``verify --repair``, a restart and ``--replace-damaged``; and the
+damage is reported, counted and replaced, unless it is in a field that decides nothing.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from tests.fault.store_setup import draft, numbers_of, small_config
 
 SLOTS = 40
 ROUNDS = 20
-# In the order of the log; each takes one message a round. "ordess" is one bit from "orders".
+# Queues in the order of the log; each gets one message a round. "ordess" is one bit from "orders".
 QUEUES = [("orders", 0), ("orders", 1), ("ordess", 0), ("parcels", 3)]
 VICTIM_ROUND = 7
 
-# Of a record of the first version; the body is the one of ``draft``.
+# Positions in a record of the first version; the body is that of ``draft``.
 FIELDS = {
     "size": (0, 4),
     "magic": (4, 8),
@@ -53,7 +53,7 @@ FIELDS = {
     "properties length": (195, 197),
     "properties": (197, 231),
 }
-# Nothing covers these, and no other message depends on them: the message is still delivered.
+# No check covers these fields, and no other message depends on them: the message is delivered.
 HARMLESS = {
     "flag": "RocketMQ's applications set it; the store only hands it on",
     "sys flag": "but for two bits it says how the body is to be read; a row stays that leads to a "
@@ -190,7 +190,7 @@ def live(
     damage: tuple[Any, ...],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """A broker meets it: by reads first, and by the scrubber first."""
+    """A broker meets the damage: by reads first, and by the scrubber first."""
     told = [damage] if lost else []
     for scrub_first in (False, True):
         caplog.clear()
@@ -224,7 +224,7 @@ class AnyCount:
 
 
 def asked_for(store: MessageStore, damage: tuple[Any, ...], words: str) -> None:
-    """By place, by physical offset and by key."""
+    """Read by queue offset, by physical offset and by key."""
     start, _, topic, queue_id, number = damage
     result = store.get(topic.encode(), queue_id, number, count_max=1)
     assert words in result.problem and result.message_count == 0
@@ -236,7 +236,7 @@ def asked_for(store: MessageStore, damage: tuple[Any, ...], words: str) -> None:
 
 
 def stopped(root: Path, flip: Flip, lost: set[int], damage: tuple[Any, ...]) -> None:
-    """An operator meets it: verify, repair, restart, replace, restart, without queues."""
+    """An operator meets the damage: verify, repair, restart, replace, restart, without queues."""
     named = [(*damage[:2],)] if lost else []
     report = verify_store(root, repair=True, index_slot_count=SLOTS)
     assert [(one.physical_start, one.physical_end) for one in report.log] == named
@@ -279,7 +279,7 @@ def one_range(one: Any) -> tuple[int, int]:
 def test_queues_that_are_derived_from_the_log_alone_lose_that_message_alone(
     whole: Path, memory_path: Path, field: str, with_note: bool
 ) -> None:
-    """No row is left to tell; ``contrail.queues``, which notes where queues ended, may be."""
+    """No row is left; ``contrail.queues``, which notes where queues ended, may be."""
     queue, number = 1, VICTIM_ROUND
     start, size = victim_place(whole, queue, number)
     lost = {number * len(QUEUES) + queue}
@@ -310,7 +310,7 @@ def test_queues_that_are_derived_from_the_log_alone_lose_that_message_alone(
 @pytest.mark.proves("store.repairs.neighbours", "store.damage.first-record")
 @pytest.mark.parametrize("victim", [(0, 0), (3, ROUNDS - 1), (1, ROUNDS - 1)])
 @pytest.mark.parametrize("byte", [12, 15, 20, 27, 189, 194])
-def test_the_first_and_the_last_record_of_a_queue_harm_nobody_without_rows(
+def test_a_damaged_first_or_last_record_harms_no_other_message_without_rows(
     whole: Path, memory_path: Path, victim: tuple[int, int], byte: int
 ) -> None:
     queue, number = victim
@@ -346,10 +346,10 @@ def test_a_lone_record_whose_queue_was_never_noted_comes_back(tmp_path: Path) ->
 
 
 @pytest.mark.proves("store.repairs.neighbours")
-def test_of_two_records_that_claim_one_place_one_is_lost_without_rows(
+def test_of_two_records_that_claim_one_offset_one_is_lost_without_rows(
     whole: Path, memory_path: Path
 ) -> None:
-    """Both lie where either could belong: nobody can tell which of the two was damaged."""
+    """Both lie where either could belong: which of the two was damaged cannot be decided."""
     start, _ = victim_place(whole, 0, VICTIM_ROUND)
     root = memory_path / "store"
     shutil.copytree(whole, root)
@@ -366,7 +366,7 @@ def test_of_two_records_that_claim_one_place_one_is_lost_without_rows(
 
 
 @pytest.mark.parametrize("byte", [15, 27, 22])
-def test_a_batch_whose_head_is_damaged_keeps_no_reader(tmp_path: Path, byte: int) -> None:
+def test_a_batch_with_a_damaged_head_stops_no_reader(tmp_path: Path, byte: int) -> None:
     """Its row is derived from its properties, and reads compare it with its head."""
     root, topics = tmp_path / "store", frozenset({b"batches"})
 
@@ -402,7 +402,9 @@ def named(finding: Any) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("byte", [15, 27, 189])
-def test_whoever_reads_the_files_is_told_too(whole: Path, memory_path: Path, byte: int) -> None:
+def test_the_offline_reader_reports_the_damage_too(
+    whole: Path, memory_path: Path, byte: int
+) -> None:
     start, size = victim_place(whole, 1, VICTIM_ROUND)
     root = memory_path / "store"
     shutil.copytree(whole, root)
@@ -415,10 +417,10 @@ def test_whoever_reads_the_files_is_told_too(whole: Path, memory_path: Path, byt
 
 @pytest.mark.parametrize("was_closed", [True, False], ids=["closed", "killed"])
 @pytest.mark.parametrize("queues_gone", [True, False], ids=["without-rows", "with-rows"])
-def test_what_we_noted_of_queues_counts_for_nothing_where_another_wrote_last(
+def test_contrail_queues_is_ignored_where_another_broker_wrote_last(
     tmp_path: Path, was_closed: bool, queues_gone: bool
 ) -> None:
-    """Without ``contrail.checkpoint`` nobody knows how old ``contrail.queues`` is."""
+    """Without ``contrail.checkpoint`` the age of ``contrail.queues`` is unknown."""
     root = tmp_path / "store"
     with opened(root) as store:
         for number, topic in enumerate(("orders", "parcels", "bills")):
@@ -436,7 +438,7 @@ def test_what_we_noted_of_queues_counts_for_nothing_where_another_wrote_last(
 
 
 @pytest.mark.proves("store.damage.damaged-topic-name")
-def test_a_lone_record_behind_rows_that_were_there_is_believed(tmp_path: Path) -> None:
+def test_a_lone_record_behind_kept_rows_is_trusted(tmp_path: Path) -> None:
     """Its queue kept its rows up to the last checkpoint; another queue has lost all of its own."""
     root, killed = tmp_path / "store", tmp_path / "killed"
     with opened(root) as store:

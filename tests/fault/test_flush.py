@@ -1,4 +1,4 @@
-"""Durable means synced: nobody is told so before, and a failed sync is the end."""
+"""Durable means synced: no send is acknowledged before, and a failed sync poisons the store."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_a_producer_is_told_by_the_flush_policy(tmp_path: Path) -> None:
 
 
 @pytest.mark.proves("store.files.group-commit")
-def test_what_arrives_during_a_sync_shares_the_next_one(tmp_path: Path) -> None:
+def test_sends_that_arrive_during_a_sync_share_the_next_sync(tmp_path: Path) -> None:
     files = GatedSync()
     with sync_store(tmp_path, files) as store:
         files.gate.clear()
@@ -113,7 +113,7 @@ def test_a_failed_sync_poisons_the_store_and_nothing_is_acknowledged_after_it(
         assert numbers_of(store)[0] == 1
 
 
-def test_whoever_watches_hears_of_each_flush_and_of_the_poisoning(tmp_path: Path) -> None:
+def test_the_listeners_get_each_flush_and_the_poisoning(tmp_path: Path) -> None:
     files = GatedSync()
     flushed: list[int] = []
     poisoned: list[StorePoisoned] = []

@@ -123,7 +123,7 @@ def test_many_held_pulls_are_woken_a_bounded_number_in_a_turn_in_order_and_once(
     for opaque in range(MANY):
         room.hold(opaque)
     append_numbers(room.store, 0, 1)
-    # News during the wake reach every pull that has not been answered, and none twice.
+    # Arrivals during the wake reach every pull that has not been answered, and none twice.
     append_numbers(room.store, 1, 2)
     counts = room.turns()
     assert max(counts) <= STEPS_PER_TURN
@@ -142,7 +142,7 @@ def test_a_held_pull_of_another_queue_is_woken_while_many_are(room: Room) -> Non
     assert MANY in room.answered
 
 
-def test_a_filter_that_wants_nothing_is_looked_at_in_turns_and_sleeps_on(room: Room) -> None:
+def test_pulls_whose_filter_wants_no_message_are_checked_in_turns_and_stay_held(room: Room) -> None:
     for opaque in range(MANY):
         room.hold(opaque, subscription="TagB")
     append_numbers(room.store, 0, 1, TAGS="TagA")
@@ -174,7 +174,7 @@ def test_a_changed_topic_wakes_its_pulls_in_turns(room: Room) -> None:
 
 
 @pytest.mark.proves("broker.pull.rights-taken-away")
-def test_pulls_of_a_disabled_group_are_refused_in_turns_and_others_sleep_on(room: Room) -> None:
+def test_pulls_of_a_disabled_group_are_refused_in_turns_and_others_stay_held(room: Room) -> None:
     for opaque in range(MANY):
         room.hold(opaque)
         room.hold(MANY + opaque, consumerGroup="other")
@@ -188,7 +188,7 @@ def test_pulls_of_a_disabled_group_are_refused_in_turns_and_others_sleep_on(room
 
 
 @pytest.mark.proves("broker.pull.rights-taken-away")
-def test_a_setting_that_changes_while_pulls_are_checked_is_heard_by_all(room: Room) -> None:
+def test_a_setting_that_changes_while_pulls_are_checked_counts_for_all_of_them(room: Room) -> None:
     for opaque in range(MANY):
         room.hold(opaque)
     room.pulls.held.check_held("g")

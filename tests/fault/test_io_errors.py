@@ -1,4 +1,4 @@
-"""EIO and short writes: the first error is the last word; a restart has what was promised."""
+"""EIO and short writes: no append is acknowledged after the first; a restart has the others."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def test_a_checkpoint_without_descriptors_is_written_later(memory_path: Path) ->
         store.checkpoint()
 
 
-def test_what_the_listener_for_arrivals_raises_is_no_failed_write(memory_path: Path) -> None:
+def test_an_error_of_the_arrival_listener_is_no_failed_write(memory_path: Path) -> None:
     def listen(arrivals: object) -> None:
         raise OSError(errno.EIO, "a connection broke")
 

@@ -330,7 +330,7 @@ def test_a_full_disk_loses_no_key_and_recovers_by_itself(tmp_path: Path) -> None
     assert_holds(again, 250)
 
 
-def test_keys_that_could_not_be_taken_are_not_passed_over_when_they_come_again(
+def test_keys_that_could_not_be_put_are_taken_when_they_come_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     index = index_at(tmp_path)
@@ -373,7 +373,7 @@ def test_a_chain_that_goes_round_ends(tmp_path: Path) -> None:
     assert list(again.candidates(b"orders", b"x", **FOREVER)) == [200, 100, 0]
 
 
-def test_marks_name_what_is_in_the_files(tmp_path: Path) -> None:
+def test_marks_name_the_entries_in_the_files(tmp_path: Path) -> None:
     index = filled(tmp_path, 5)
     assert index.marks() == [IndexMark(index.paths[0].name, 6, 400, BEGIN_MS + 4000)]
     index.put(rows(5, 6))

@@ -1,4 +1,4 @@
-"""Long SQL92 expressions are compiled by a thread, and what waits for them keeps its order."""
+"""Long SQL92 expressions are compiled by a thread, and requests that wait keep their order."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class Room:
         return callback(*given)  # type: ignore[operator]
 
     def work(self) -> None:
-        """Do what the thread has to do, and nothing that this leads to."""
+        """Do the thread's work, and nothing that follows from it."""
         jobs, self.jobs = self.jobs, []
         for key, texts in jobs:
             self.expressions._compile_all(key, texts)
@@ -101,7 +101,7 @@ def test_heartbeats_and_goodbyes_of_a_connection_keep_their_order() -> None:
     for opaque, (code, body) in enumerate([*asked, (BYE, b"")]):
         assert room.handlers[code](Request(code, opaque, {}, body), peer) is LATER
     assert peer.in_flight_count == 4 == len(room.expressions)
-    # Nobody else waits, nor do pulls of that connection.
+    # No other connection waits, nor do pulls of that connection.
     assert room.handlers[BYE](Request(BYE, 90, {}), other) is not LATER
     assert room.handlers[PULL](Request(PULL, 91, {"subscription": "*"}), peer) is not LATER
     room.handled.clear()
@@ -137,7 +137,7 @@ def test_waiting_requests_are_bounded_and_refused_at_the_end() -> None:
     assert room.handled == []
 
 
-def test_expressions_of_pulls_are_kept_in_bounded_number_and_told_of() -> None:
+def test_a_bounded_number_of_pulls_expressions_is_kept_and_forgetting_announced() -> None:
     expressions, told = LongExpressions(), []
     expressions.on_forgotten.append(lambda: told.append(1))
     for number in range(200):
@@ -189,7 +189,9 @@ def test_a_broker_compiles_long_expressions_off_its_loop_and_once(threads: list[
     assert {name.rpartition("_")[0] for name in threads} == {"expressions"}
 
 
-def test_what_does_not_compile_is_told_without_compiling_it_again(threads: list[str]) -> None:
+def test_an_expression_that_does_not_compile_is_refused_without_compiling_it_again(
+    threads: list[str],
+) -> None:
     room, seen = Room(), list[str]()
 
     def compiles(request: Request, peer: Peer) -> Answer:
@@ -205,7 +207,7 @@ def test_what_does_not_compile_is_told_without_compiling_it_again(threads: list[
     assert len(seen) == len(threads) == 1
 
 
-def test_an_error_that_nobody_expected_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_unexpected_compiler_error_is_an_outcome_too(monkeypatch: pytest.MonkeyPatch) -> None:
     def fails(text: str) -> Sql92Filter:
         raise RecursionError("too deep")
 

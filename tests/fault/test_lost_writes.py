@@ -1,4 +1,4 @@
-"""A power cut loses what was not synced; nothing acknowledged under sync flush is among it."""
+"""A power cut loses unsynced writes, but no message acknowledged under SYNC_FLUSH."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ from tests.seeds import seeds_asked_for
 
 
 @pytest.mark.proves("store.crashes.lost-writes")
-def test_a_power_cut_anywhere_in_a_run_loses_no_acknowledged_message(memory_path: Path) -> None:
+def test_a_power_cut_anywhere_in_a_workload_loses_no_acknowledged_message(
+    memory_path: Path,
+) -> None:
     figures = run_campaign(memory_path, seed=21, steps=60, states=100)
     assert figures.problems == []
     assert figures.states >= 99
@@ -46,6 +48,8 @@ def _is_noticed(state: Path, history: History) -> bool:
 @pytest.mark.torture
 @pytest.mark.timeout(7200)
 @pytest.mark.parametrize("seed", seeds_asked_for(range(500, 510)))
-def test_power_cuts_at_every_place_of_long_runs_lose_nothing(seed: int, memory_path: Path) -> None:
+def test_power_cuts_anywhere_in_long_workloads_lose_no_acknowledged_message(
+    seed: int, memory_path: Path
+) -> None:
     figures = run_campaign(memory_path, seed=seed, steps=150, states=300)
     assert figures.problems == []

@@ -81,7 +81,7 @@ SMALL = [*range(9, 400, 20), *range(19, 400, 20)]
 
 
 def flip(root: Path, physical_offset: int, byte_count: int = 1) -> None:
-    """Turn bits of the log."""
+    """Flip bits of the log."""
     reader = StoreReader.open(root)
     file = next(f for f in reader.segments if f.start <= physical_offset < f.end)
     fd = os.open(file.path, os.O_RDWR)
@@ -98,7 +98,7 @@ def place_of(root: Path, number: int) -> tuple[int, int]:
     return found.physical_offset, found.physical_offset + found.record_bytes
 
 
-# What is read.
+# Reads.
 
 
 def test_a_live_store_is_read_to_its_last_message(live: MessageStore, tmp_path: Path) -> None:
@@ -106,7 +106,9 @@ def test_a_live_store_is_read_to_its_last_message(live: MessageStore, tmp_path: 
     assert numbers(tmp_path / "store", subscribe="orders") == list(range(0, 300, 2))
 
 
-def test_what_is_stored_after_the_planning_is_not_read(live: MessageStore, tmp_path: Path) -> None:
+def test_messages_stored_after_the_planning_are_not_read(
+    live: MessageStore, tmp_path: Path
+) -> None:
     slices = planned(tmp_path / "store")
     append_numbers(live, 300, 310)
     rows = [row for piece in slices for row in rows_of(read_offline(piece, HEADERS))]
@@ -156,7 +158,7 @@ def test_the_brokers_own_messages_are_read_on_request_only(tmp_path: Path) -> No
     assert numbers(tmp_path, subscribe="orders") == [0, 1]
 
 
-def test_messages_of_a_deleted_topic_are_not_those_of_the_one_made_anew(tmp_path: Path) -> None:
+def test_messages_of_a_deleted_topic_are_not_read_for_the_topic_made_anew(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         append_numbers(store, 0, 20)
         store.delete_topic(b"orders")
@@ -271,7 +273,7 @@ def test_an_empty_store_has_no_slices(tmp_path: Path) -> None:
     assert planned(tmp_path) == []
 
 
-def test_what_is_no_store_or_has_no_such_topic_is_refused(stopped: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_store_or_the_topic_is_refused(stopped: Path, tmp_path: Path) -> None:
     with pytest.raises(OptionInvalid, match=r"storePath: .*nowhere does not exist"):
         planned(tmp_path / "nowhere")
     with pytest.raises(OptionInvalid, match="has no topic 'order': it has bills, orders"):
@@ -282,7 +284,7 @@ def test_what_is_no_store_or_has_no_such_topic_is_refused(stopped: Path, tmp_pat
         planned(stopped, assign='{"orders": ["a:0", "b:0"]}')
 
 
-# What is lost.
+# Losses.
 
 
 def kept_in_spite_of_losses(
@@ -307,7 +309,7 @@ def test_a_damaged_body_names_its_bytes(stopped: Path, caplog: pytest.LogCapture
     assert len(numbers(stopped, subscribe="bills")) == 150
 
 
-def test_a_query_without_bodies_does_not_look_at_them(stopped: Path) -> None:
+def test_a_query_without_bodies_does_not_check_them(stopped: Path) -> None:
     flip(stopped, place_of(stopped, 20)[0] + 100)
     (piece,) = planned(stopped)
     assert sum(batch.num_rows for batch in read_offline(piece, HEADERS)) == 300

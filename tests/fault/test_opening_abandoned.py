@@ -14,7 +14,7 @@ from tests.fault.store_setup import append_numbers, numbers_of, small_config
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
-    """Three queues; the log is all there is of what was derived, as after a bad crash."""
+    """Three queues of which only the log is left, as after a bad crash."""
     root = tmp_path / "store"
     with MessageStore.open(small_config(root)) as store:
         for queue_id in range(3):
@@ -25,7 +25,7 @@ def root(tmp_path: Path) -> Path:
 
 
 @pytest.mark.proves("store.extensions.used-part")
-def test_an_abandoned_opening_lets_go_of_the_folder_which_opens_again(root: Path) -> None:
+def test_an_abandoned_opening_releases_the_folder_which_opens_again(root: Path) -> None:
     """Abandoned at the first step, at the second, and so on, until there are no more steps."""
     for steps in count():
         asked = iter(range(steps))

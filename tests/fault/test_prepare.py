@@ -1,4 +1,4 @@
-"""Segments prepared ahead: never in the way, never over data, and a full disk is no disaster."""
+"""Segments prepared ahead: zeros never overwrite records, and a full disk only refuses appends."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SEGMENT_BYTES = 4 << 20
 
 
 class SlowZeros(FileSystem):
-    """Stops before the second step of zeros until told to go on."""
+    """Stops before the second step of zeros until the test lets it go on."""
 
     def __init__(self) -> None:
         self.first_step = threading.Event()
@@ -152,7 +152,7 @@ def test_zeros_stop_when_the_store_closes(tmp_path: Path) -> None:
     assert [path.stat().st_size for path in tmp_path.iterdir()] == [SEGMENT_BYTES]
 
 
-def test_zeros_stop_when_a_poisoned_store_is_let_go_of(tmp_path: Path) -> None:
+def test_zeros_stop_when_a_poisoned_store_is_released(tmp_path: Path) -> None:
     store = MessageStore.open(synced_config(tmp_path))
     append_numbers(store, 0, 3)
     job = store._appender._preparer._taken or store._appender._preparer._job
@@ -201,7 +201,7 @@ def test_a_segment_in_use_is_not_removed_as_one_that_was_prepared(tmp_path: Path
 
 
 @pytest.mark.parametrize("flush", list(FlushDiskType))
-def test_no_descriptor_for_the_next_segment_refuses_and_passes_by_itself(
+def test_no_descriptor_for_the_next_segment_refuses_appends_and_passes_by_itself(
     tmp_path: Path, flush: FlushDiskType
 ) -> None:
     files = NoDescriptors()
@@ -226,7 +226,7 @@ def test_no_descriptor_for_the_next_segment_refuses_and_passes_by_itself(
         assert numbers_of(store) == list(range(200))
 
 
-def test_zeros_that_cannot_be_written_leave_a_segment_that_can(tmp_path: Path) -> None:
+def test_a_segment_whose_zeros_cannot_be_written_still_takes_records(tmp_path: Path) -> None:
     class NoZeros(FileSystem):
         def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
             raise OSError(errno.EIO, "Input/output error")
@@ -239,7 +239,7 @@ def test_zeros_that_cannot_be_written_leave_a_segment_that_can(tmp_path: Path) -
     prepare.close()
 
 
-def test_a_prepared_segment_that_nobody_took_is_removed(tmp_path: Path) -> None:
+def test_a_prepared_segment_that_the_log_never_took_is_removed(tmp_path: Path) -> None:
     prepare = preparer(FileSystem(), tmp_path)
     prepare.prepare(0)
     prepare.close()

@@ -1,4 +1,4 @@
-"""A bad entry of a state file is kept aside; the rest is read, and the server starts."""
+"""A bad entry of a state file is kept aside; the other entries are read, and the server starts."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ ENTRIES: list[tuple[str, dict[str, object], list[list[str]]]] = [
 
 
 def loaded(name: str, root: Path) -> object:
-    """What a start makes of one file, as far as its sound entry is concerned."""
+    """The sound entry of one file, as a start reads it."""
     if name == "topics.json":
         topics = stored_tables.load_topics(FILES, root)
         return {topic: config.read_queue_count for topic, config in topics.topics.items()}
@@ -221,10 +221,10 @@ def test_settings_that_are_refused_are_kept_aside(tmp_path: Path) -> None:
         ("rejectTransactionMessage", "true"),
     ],
 )
-def test_a_damaged_setting_that_may_close_something_closes_it(
+def test_a_damaged_setting_that_may_close_a_right_closes_it(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, name: str, closed: str
 ) -> None:
-    """What the broker was started with may be wider than what the operator had chosen since."""
+    """The settings of the start may allow more than the operator had chosen since."""
     folder = config(tmp_path, "broker.properties", f"{name}=?\n".encode())
     settings = stored_tables.load_settings(FILES, tmp_path, BrokerConfig(), now_ms=0)
     assert settings.changed == {name: closed}
@@ -250,7 +250,7 @@ def test_an_entry_whose_key_is_damaged_is_taken_from_the_backup(tmp_path: Path) 
     assert topics["orders"].perm == 4
 
 
-def test_a_quarantined_entry_tells_its_topics_permission(tmp_path: Path) -> None:
+def test_a_quarantined_entry_gives_its_topics_permission(tmp_path: Path) -> None:
     main = {
         "closed": {"perm": 4, "topicSysFlag": 1 << 40},
         "damaged": {"perm": "r", "topicName": "damaged"},
@@ -320,7 +320,7 @@ BAD_COUNT = {"retryMaxTimes": 1 << 40}
 
 
 @pytest.mark.proves("broker.tables.closed-groups")
-def test_a_quarantined_group_has_no_more_rights_than_its_entry_tells(
+def test_a_quarantined_group_has_no_more_rights_than_its_entry(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     groups = {
@@ -389,7 +389,7 @@ def test_an_older_entry_of_the_backup_does_not_open_a_group(tmp_path: Path) -> N
 
 
 @pytest.mark.proves("broker.tables.closed-groups")
-def test_a_quarantined_prohibition_stays_one(
+def test_a_quarantined_prohibition_stays_in_force(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     forbidden: dict[str, object] = {
@@ -402,7 +402,7 @@ def test_a_quarantined_prohibition_stays_one(
     folder = config(tmp_path, "subscriptionGroup.json", dumps(content))
     table = stored_tables.load_groups(FILES, tmp_path)
     assert table.forbidden_table() == {"g": {"kept": 4, "text": 4, "wide": 4}}
-    # Which topics are meant cannot be told, so the group reads none until an operator says so.
+    # The forbidden topics are unknown, so the group reads none until an operator allows it.
     assert {name: group.consume_enable for name, group in table.groups.items()} == {
         "g": True,
         "unnamed": False,
@@ -435,7 +435,7 @@ def test_a_closed_group_stays_closed_until_an_operator_opens_it(tmp_path: Path) 
         assert answer.code == ResponseCode.SUCCESS
 
 
-def test_what_does_not_parse_at_all_is_still_refused(tmp_path: Path) -> None:
+def test_a_file_that_does_not_parse_at_all_is_still_refused(tmp_path: Path) -> None:
     config(tmp_path, "topics.json", b'{"topicConfigTable":{', b"[]")
     with pytest.raises(StateFileDamaged):
         stored_tables.load_topics(FILES, tmp_path)

@@ -77,14 +77,14 @@ def test_a_file_is_closed_by_minus_one_when_a_unit_does_not_fit(tmp_path: Path) 
     assert again.address_max == ext.address_max
 
 
-def test_only_addresses_are_taken_for_addresses() -> None:
+def test_tag_codes_are_not_taken_for_addresses() -> None:
     assert is_ext_address(ADDRESS_BASE)
     assert is_ext_address(-(1 << 31) - 1)
     assert not is_ext_address(-(1 << 31))
     assert not is_ext_address(1_760_000_000_000)
 
 
-def test_nothing_is_read_where_no_unit_is(tmp_path: Path) -> None:
+def test_an_address_without_a_unit_reads_as_none(tmp_path: Path) -> None:
     ext = ext_at(tmp_path)
     address = ext.append(1, 2, b"abc")
     assert address is not None

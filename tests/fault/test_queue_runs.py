@@ -1,4 +1,4 @@
-"""One who reads on in a queue: what he remembers from read to read never outlives its reasons."""
+"""A reader that goes on in a queue: its remembered window ends as soon as its facts do not hold."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_walk_that_remembers_finds_what_single_reads_find(
 
 
 @pytest.mark.parametrize("is_restarted", [False, True])
-def test_inside_of_what_was_asked_nothing_is_asked_again(
+def test_inside_its_window_a_read_asks_nothing_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_restarted: bool
 ) -> None:
     store = filled(tmp_path, 10)
@@ -95,7 +95,7 @@ def test_a_deleted_queue_is_empty_and_its_successor_is_found(tmp_path: Path) -> 
         assert b"00000100" in found
 
 
-def test_what_was_found_to_have_left_memory_is_asked_about_again(tmp_path: Path) -> None:
+def test_bytes_found_to_have_left_memory_are_asked_about_again(tmp_path: Path) -> None:
     filled(tmp_path, 10).close()
     files = ColdFileSystem()
     with MessageStore.open(small_config(tmp_path, sound_ms=SOUND_MS), files=files) as store:
@@ -105,19 +105,19 @@ def test_what_was_found_to_have_left_memory_is_asked_about_again(tmp_path: Path)
             assert read(runs, 0) is not None
         assert read(runs, 0, Reach.NEAR) is None
         files.chill()
-        # As if a quarter of a second had passed, and somebody else had asked for these bytes.
+        # As if a quarter of a second had passed, and another reader had asked for these bytes.
         store._reading.residency._warm.clear()
         store._reading._sound.left_memory(0, 1)
         assert runs.read(0, 3, BYTES_MAX, Reach.WARM, monotonic_ms()) is FAR
 
 
 def walk_in_small_blocks(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -> tuple[int, int]:
-    """Where the window ends for one who reads on in the first segment, before and after that."""
+    """Where the window of a reader in the first segment ends, before and after its second read."""
     monkeypatch.setattr(residency, "_WARM_BLOCK_BYTES", 1024)
     runs = store.runs(ORDERS, 0)
     ends = []
     for queue_offset in (0, 5):
-        # What was asked about holds until then: the second read asks about what comes next.
+        # The first window has run out by then: the second read asks about the next blocks.
         assert read(runs, queue_offset) is not None
         assert runs._window is not None
         ends.append(runs._window.end)
@@ -125,7 +125,7 @@ def walk_in_small_blocks(store: MessageStore, monkeypatch: pytest.MonkeyPatch) -
     return ends[0], ends[1]
 
 
-def test_one_who_reads_on_is_told_of_what_comes_next(
+def test_a_reader_that_goes_on_learns_of_the_next_blocks_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path, 100).close()
@@ -136,7 +136,7 @@ def test_one_who_reads_on_is_told_of_what_comes_next(
         assert next_end >= first_end + residency._WARM_AHEAD_BLOCKS * 1024
 
 
-def test_what_comes_next_and_is_on_the_disk_only_is_not_told_of(
+def test_next_blocks_that_are_on_the_disk_only_are_not_in_the_window(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(tmp_path, 100).close()

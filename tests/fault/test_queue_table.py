@@ -94,7 +94,7 @@ def test_a_loaded_table_is_the_one_that_was_written(tmp_path: Path) -> None:
     assert again.get(b"orders", 1) is None and again.get(b"nobody", 0) is None
 
 
-def test_folders_that_are_no_queues_are_passed_over(tmp_path: Path) -> None:
+def test_folders_that_are_no_queues_are_ignored(tmp_path: Path) -> None:
     table = filled(tmp_path)
     (tmp_path / "consumequeue" / "orders" / "backup").mkdir()
     (tmp_path / "consumequeue" / "notes.txt").write_text("hello")
@@ -177,7 +177,7 @@ def test_a_new_queue_counts_for_many_that_have_a_file(tmp_path: Path) -> None:
     assert written_counts(table)[b"old9"] == 2
 
 
-def test_what_is_owed_is_what_waited_then(tmp_path: Path) -> None:
+def test_the_rows_owed_are_those_that_waited_at_the_call(tmp_path: Path) -> None:
     table = table_at(tmp_path)
     table.put({b"early": {0: [run(0, 2, 0)]}, b"deleted": {0: [run(0, 1, 0)]}})
     owed = table.owe()
@@ -220,14 +220,14 @@ def test_a_deleted_topic_is_gone_and_stays_gone_when_the_log_is_fed_again(tmp_pa
     table = filled(tmp_path)
     deleted = table.get(b"orders", 0)
     table.delete_topic(b"orders", 5000)
-    # Whoever still has it must look for the queue again.
-    assert deleted is not None and not deleted.takes_plain_rows
+    # A holder of the old queue must look it up again.
+    assert deleted is not None and not deleted.takes_fast_rows
     assert not (tmp_path / "consumequeue" / "orders").exists()
     assert table.tombstones == {b"orders": 5000}
     assert (b"orders", 0) not in table.marks()
     assert table.put({b"orders": {0: [run(0, 10, 0)]}}) == []
     assert table.get(b"orders", 0) is None
-    # Made again: it counts from zero.
+    # The topic made again counts from zero.
     arrivals = table.put({b"orders": {0: [run(0, 2, 5000)]}})
     assert arrivals == [Arrival(b"orders", 0, 2, 2)]
 

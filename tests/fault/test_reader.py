@@ -1,4 +1,4 @@
-"""A folder is read as it lies there: live, stopped, copied, damaged, read-only."""
+"""A store folder is read as it is: live, stopped, copied, damaged, read-only."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def test_a_read_only_copy_is_read(stopped: Path, tmp_path: Path) -> None:
             path.chmod(0o755)
 
 
-def test_a_damaged_record_is_passed_over_and_named(stopped: Path) -> None:
+def test_a_damaged_record_is_skipped_and_named(stopped: Path) -> None:
     reader = opened(stopped)
     damaged = next(m for m in reader.messages(topic="orders") if m.body.startswith(b"00000020"))
     flip(reader, damaged.physical_offset + 100)
@@ -282,7 +282,9 @@ def configure(root: Path, topic: str, **attributes: str) -> None:
     save_topics(FileSystem(), root, TopicTable({topic: TopicConfig(topic, attributes=named)}))
 
 
-def test_inner_batches_at_the_end_of_the_log_tell_their_topic(tmp_path: Path) -> None:
+def test_inner_batches_at_the_end_of_the_log_show_that_their_topic_is_a_batch_topic(
+    tmp_path: Path,
+) -> None:
     reader = opened(killed_with_batches(tmp_path))
     assert reader.batch_topics == {b"batches"}
     (queue,) = reader.topics()["batches"]
@@ -290,14 +292,14 @@ def test_inner_batches_at_the_end_of_the_log_tell_their_topic(tmp_path: Path) ->
     assert numbers(reader, topic="batches") == [3, 4]
 
 
-def test_the_config_tells_topics_of_batches_before_their_first_message(tmp_path: Path) -> None:
+def test_topics_json_names_batch_topics_before_their_first_message(tmp_path: Path) -> None:
     MessageStore.open(small_config(tmp_path)).close()
     configure(tmp_path, "batches", queue_type="BatchCQ")
     (tmp_path / "commitlog").mkdir(exist_ok=True)
     assert opened(tmp_path).batch_topics == {b"batches"}
 
 
-def test_the_config_outweighs_what_old_records_say_of_a_topic(tmp_path: Path) -> None:
+def test_topics_json_outweighs_old_records_of_a_topic(tmp_path: Path) -> None:
     root = killed_with_batches(tmp_path)
     configure(root, "batches", queue_type="SimpleCQ")
     assert opened(root).batch_topics == frozenset()
@@ -375,7 +377,7 @@ def test_an_empty_store_has_no_topics(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("what", ["missing", "file", "empty"])
-def test_what_is_no_store_is_refused_by_name(tmp_path: Path, what: str) -> None:
+def test_a_folder_that_is_no_store_is_refused_by_name(tmp_path: Path, what: str) -> None:
     path = tmp_path / what
     if what == "file":
         path.write_text("not a folder")
@@ -398,7 +400,7 @@ def test_a_damaged_state_file_stays_where_it_is(stopped: Path) -> None:
 
 
 def flip(reader: StoreReader, physical_offset: int) -> None:
-    """Turn one bit of the log."""
+    """Flip one bit of the log."""
     file = next(f for f in reader.segments if f.start <= physical_offset < f.end)
     fd = os.open(file.path, os.O_RDWR)
     try:

@@ -170,8 +170,8 @@ def test_one_queue_missing_among_many_is_noticed_after_a_clean_stop(tmp_path: Pa
 
 @pytest.mark.proves("store.files.checkpoint")
 @pytest.mark.parametrize("crash", [False, True])
-def test_a_folder_without_our_own_files_is_taken_over(tmp_path: Path, crash: bool) -> None:
-    """As a folder written by the original broker looks: no file of ours in it."""
+def test_a_folder_without_contrails_own_files_is_taken_over(tmp_path: Path, crash: bool) -> None:
+    """The folder looks as RocketMQ's broker leaves it: without files of Contrail's own."""
     config = stopped_store(tmp_path, 150)
     for path in tmp_path.glob("contrail.*"):
         path.unlink()
@@ -198,7 +198,7 @@ def test_a_foreign_folder_with_a_hole_in_the_middle_is_refused_rather_than_cut(
         MessageStore.open(config)
 
 
-def test_our_positions_are_ignored_when_another_broker_wrote_last(tmp_path: Path) -> None:
+def test_contrails_positions_are_ignored_when_another_broker_wrote_last(tmp_path: Path) -> None:
     config = stopped_store(tmp_path, 30)
     overwrite(tmp_path / "checkpoint", 0, (1_760_000_009_999).to_bytes(8, "big"))
     with MessageStore.open(config) as store:
@@ -207,7 +207,7 @@ def test_our_positions_are_ignored_when_another_broker_wrote_last(tmp_path: Path
         assert numbers_of(store) == list(range(30))
 
 
-def test_a_queue_whose_messages_retention_took_goes_on_counting(tmp_path: Path) -> None:
+def test_a_queue_whose_messages_retention_removed_keeps_its_next_offset(tmp_path: Path) -> None:
     config = small_config(tmp_path)
     with MessageStore.open(config) as store:
         append_numbers(store, 0, 20, topic="quiet")

@@ -1,4 +1,4 @@
-"""Damaged records are told of, and replaced so that nothing behind them is lost."""
+"""Damaged records are reported, and replaced so that no record behind them is lost."""
 
 from __future__ import annotations
 
@@ -61,11 +61,11 @@ def opened(root: Path, **changes: Any) -> MessageStore:
     return MessageStore.open(small_config(root, **changes))
 
 
-# Damage is told of.
+# Damage is reported.
 
 
 @pytest.mark.proves("store.damage.told")
-def test_the_first_skip_of_a_damaged_message_is_an_error_with_place_and_bytes(
+def test_the_first_skip_of_a_damaged_message_logs_an_error_with_offset_and_bytes(
     root: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     start, size = place_of(root, 7)
@@ -96,7 +96,7 @@ def test_verify_and_a_refused_start_name_the_same_bytes(root: Path, byte: int) -
 @pytest.mark.proves("store.damage.same-range")
 @pytest.mark.parametrize("byte", [2, 5, 90, 100, 30, 84])
 @pytest.mark.parametrize("other", [2, 5, 100])
-def test_both_name_the_same_bytes_where_the_last_two_records_are_damaged(
+def test_verify_and_a_refused_start_name_the_same_bytes_of_two_damaged_last_records(
     root: Path, byte: int, other: int
 ) -> None:
     for number, at in ((COUNT - 2, byte), (COUNT - 1, other)):
@@ -111,7 +111,7 @@ def test_both_name_the_same_bytes_where_the_last_two_records_are_damaged(
     ends = (refused.value.physical_start, refused.value.physical_end)
     assert ends == (report.log[0].physical_start, report.log[-1].physical_end)
     assert ends == (place_of(root, COUNT - 2)[0], sum(place_of(root, COUNT - 1)))
-    # The rows of the damaged records are not too many.
+    # The rows of the damaged records are not reported as extra.
     assert report.queues == []
     replaced(root)
     checked(root, {COUNT - 2, COUNT - 1})
@@ -119,7 +119,7 @@ def test_both_name_the_same_bytes_where_the_last_two_records_are_damaged(
 
 @pytest.mark.proves("store.damage.same-range")
 @pytest.mark.parametrize("byte", [2, 100, 12, 23])
-def test_the_row_of_a_damaged_last_record_is_not_too_many(root: Path, byte: int) -> None:
+def test_the_row_of_a_damaged_last_record_is_not_reported_as_extra(root: Path, byte: int) -> None:
     flip(root, place_of(root, COUNT - 1)[0] + byte)
     report = verify_store(root, index_slot_count=SLOTS)
     assert len(report.log) == 1 and report.queues == []
@@ -145,7 +145,7 @@ def test_reads_scrubber_and_verify_name_the_same_bytes(root: Path, byte: int) ->
 
 
 @pytest.mark.proves("store.damage.told")
-def test_a_damaged_message_is_called_damaged_by_place_and_by_key(root: Path) -> None:
+def test_a_damaged_message_is_called_damaged_by_offset_and_by_key(root: Path) -> None:
     start, _ = place_of(root, 7)
     flip(root, start + 100)
     with opened(root) as store:
@@ -153,7 +153,7 @@ def test_a_damaged_message_is_called_damaged_by_place_and_by_key(root: Path) -> 
             store.record(start)
         with pytest.raises(RecordDamaged, match=r"'ID000007' of topic 'orders' is damaged"):
             store.query(b"orders", b"ID000007")
-        # Others have the key, too, and are found.
+        # Other messages with the key are found.
         assert len(store.query(b"orders", b"k7")) == COUNT // 10 - 1
         with pytest.raises(RecordDamaged, match="no whole record starts"):
             store.record(start + 3)
@@ -161,7 +161,7 @@ def test_a_damaged_message_is_called_damaged_by_place_and_by_key(root: Path) -> 
 
 
 @pytest.mark.proves("store.damage.told")
-def test_bytes_in_a_body_that_look_like_a_damaged_record_are_not_told_of(tmp_path: Path) -> None:
+def test_bytes_in_a_body_that_look_like_a_damaged_record_are_not_reported(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with opened(root) as store:
         append_numbers(store, 0, 1)
@@ -180,7 +180,7 @@ def test_bytes_in_a_body_that_look_like_a_damaged_record_are_not_told_of(tmp_pat
 
 
 def checked(root: Path, lost: set[int], status: GetStatus = GetStatus.MESSAGE_REPLACED) -> None:
-    """Everything but ``lost`` is there, at its offset; and derived anew it is the same."""
+    """Every message but ``lost`` is at its offset, also after the queues are derived anew."""
     had_rows = (root / "consumequeue").exists()
     report = verify_store(root, repair=True, index_slot_count=SLOTS)
     assert report.is_sound and not report.log
@@ -209,7 +209,7 @@ def found_by_id(store: MessageStore, number: int) -> list[Any]:
         return ["replaced"] if "was damaged, and was replaced" in str(damage) else [damage]
 
 
-def test_a_damaged_body_is_replaced_and_all_behind_it_stays(root: Path) -> None:
+def test_a_damaged_body_is_replaced_and_all_records_behind_it_stay(root: Path) -> None:
     start, size = place_of(root, 7)
     flip(root, start + 100)
     damaged = (root / "commitlog" / ("0" * 20)).read_bytes()[start : start + size]
@@ -220,7 +220,7 @@ def test_a_damaged_body_is_replaced_and_all_behind_it_stays(root: Path) -> None:
     (kept,) = (root / LOST_FOLDER).iterdir()
     assert kept.read_bytes() == damaged and report.kept_files == [str(kept)]
     checked(root, {7})
-    # What says nothing new changes nothing.
+    # A second replacement changes nothing.
     again = replaced(root)
     assert (again.replaced, again.left) == ([], [])
 
@@ -231,7 +231,7 @@ def test_a_damaged_body_is_replaced_and_all_behind_it_stays(root: Path) -> None:
     [(7, byte) for byte in (0, 1, 2, 3, 4, 7, 12, 23, 28, 35, 39, 60, 70, 80, 86, 87)]
     + [(number, byte) for number in (0, COUNT - 1) for byte in (2, 4, 35, 87)],
 )
-def test_whatever_byte_of_a_record_is_damaged_only_that_record_is_lost(
+def test_any_damaged_byte_of_a_record_loses_only_that_record(
     root: Path, number: int, byte: int
 ) -> None:
     start, _ = place_of(root, number)
@@ -255,8 +255,8 @@ def test_a_run_of_records_is_replaced_one_by_one(root: Path) -> None:
 
 
 @pytest.mark.proves("store.damage.replaced")
-def test_damage_that_reaches_over_the_end_of_a_segment(root: Path) -> None:
-    """The last record of the segment and the blank one behind it."""
+def test_damage_over_the_end_of_a_segment_is_replaced(root: Path) -> None:
+    """The last record of the segment and the blank record behind it."""
     number = next(n for n in range(COUNT) if place_of(root, n + 1)[0] >= 8192)
     start, size = place_of(root, number)
     write_at(root, start, b"\x55" * (8192 - start))
@@ -266,7 +266,7 @@ def test_damage_that_reaches_over_the_end_of_a_segment(root: Path) -> None:
     checked(root, {number})
 
 
-def test_without_rows_the_damaged_record_itself_says_whose_it_was(root: Path) -> None:
+def test_without_rows_the_damaged_record_itself_names_its_message(root: Path) -> None:
     start, _ = place_of(root, 7)
     flip(root, start + 100)
     shutil.rmtree(root / "consumequeue")
@@ -275,7 +275,7 @@ def test_without_rows_the_damaged_record_itself_says_whose_it_was(root: Path) ->
     checked(root, {7})
 
 
-def test_where_nobody_knows_whose_message_it_was_its_queue_has_a_blank_place(root: Path) -> None:
+def test_a_lost_message_that_is_unknown_leaves_a_blank_row_in_its_queue(root: Path) -> None:
     start, size = place_of(root, 7)
     write_at(root, start, b"\xaa" * size)
     shutil.rmtree(root / "consumequeue")
@@ -319,7 +319,7 @@ def test_a_batch_is_replaced_as_a_whole(tmp_path: Path) -> None:
             assert store.get(b"batches", 0, 10).message_count == 2
 
 
-def test_records_with_a_checksum_of_their_own_are_replaced_by_such(tmp_path: Path) -> None:
+def test_records_with_a_record_crc_are_replaced_by_records_with_one(tmp_path: Path) -> None:
     root = tmp_path / "store"
     with opened(root, record_crc_enabled=True) as store:
         append_numbers(store, 0, COUNT)
@@ -349,7 +349,7 @@ class _Crash(BaseException):
 
 @pytest.mark.proves("store.damage.replaced")
 @pytest.mark.parametrize("point", ["replace.kept", "replace.written", "replace.synced"])
-def test_a_crash_between_the_steps_is_ended_by_the_next_run(
+def test_a_replacement_interrupted_by_a_crash_is_finished_by_the_next_call(
     root: Path, point: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(name: str) -> None:
@@ -387,7 +387,7 @@ def spans(pieces: Any) -> list[tuple[int, int]]:
     return [(piece.physical_start, piece.physical_end) for piece in pieces]
 
 
-def test_rows_cut_a_range_into_records_and_liars_among_them_are_not_heard() -> None:
+def test_rows_cut_a_range_into_records_and_damaged_rows_are_ignored() -> None:
     rows = [known(1000, 200, 1), known(1400, 150, 3), known(1450, 200, 4), known(1900, 200, 5)]
     pieces = plan_pieces(1000, 2000, rows, segment_end=8192)
     assert pieces is not None
@@ -395,7 +395,7 @@ def test_rows_cut_a_range_into_records_and_liars_among_them_are_not_heard() -> N
     assert [piece.place.queue_offset for piece in pieces if piece.place.topic] == [1, 3]
 
 
-def test_where_no_record_fits_nothing_is_planned() -> None:
+def test_a_range_too_small_for_a_record_has_no_plan() -> None:
     assert plan_pieces(1000, 1090, [], segment_end=8192) is None
     assert plan_pieces(1000, 1300, [known(1050, 100, 1)], segment_end=8192) is None
 

@@ -1,4 +1,4 @@
-"""Reads of what has left memory: the store says what is missing before anybody waits for it."""
+"""Reads of records that have left memory: the store names the missing parts before a read waits."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LARGE = {"segment_bytes": 64 << 10, "queue_file_bytes": 20 * 3000}
 
 
 def restarted(root: Path, count: int, **changes: Any) -> tuple[MessageStore, ColdFileSystem]:
-    """A store of so many messages in two queues, opened again, with nothing in memory."""
+    """A store of ``count`` messages in two queues, opened again, with nothing in memory."""
     with MessageStore.open(small_config(root, **changes)) as store:
         for first in range(0, count, 10):
             append_numbers(store, first, first + 10, queue_id=first // 10 % 2)
@@ -38,7 +38,7 @@ def restarted(root: Path, count: int, **changes: Any) -> tuple[MessageStore, Col
 
 
 def bring_in(store: MessageStore, queue_offset: int, **options: Any) -> int:
-    """Bring in what a read needs, as told; returns in how many steps."""
+    """Bring in the parts that the store names for a read; returns in how many steps."""
     for step in range(STEPS_MAX + 1):
         parts = store.on_disk(ORDERS, 0, queue_offset, **options).parts
         if not parts:
@@ -69,7 +69,7 @@ def log_parts(store: MessageStore, result: GetResult) -> list[FilePart]:
     ],
     ids=["one", "many", "few bytes", "a tag"],
 )
-def test_a_read_waits_for_nothing_once_it_was_brought_in(
+def test_a_read_waits_for_no_disk_once_its_parts_were_brought_in(
     tmp_path: Path, changes: dict[str, Any], options: dict[str, Any]
 ) -> None:
     store, files = restarted(tmp_path, 400, **changes)
@@ -90,7 +90,7 @@ def test_a_read_waits_for_nothing_once_it_was_brought_in(
                 assert files.holds(*part), "a record had to come from the disk"
 
 
-def test_asking_what_is_missing_waits_for_nothing(tmp_path: Path) -> None:
+def test_asking_for_missing_parts_waits_for_no_disk(tmp_path: Path) -> None:
     store, files = restarted(tmp_path, 400)
     with store:
         files.waits.clear()
@@ -101,7 +101,7 @@ def test_asking_what_is_missing_waits_for_nothing(tmp_path: Path) -> None:
         assert files.waits == []
 
 
-def test_what_this_process_appended_is_near_and_read_at_once(tmp_path: Path) -> None:
+def test_records_this_process_appended_are_near_and_read_without_waiting(tmp_path: Path) -> None:
     store, _ = restarted(tmp_path, 40, sound_ms=60_000)
     with store:
         old_end = store.queue_offset_max(ORDERS, 0)
@@ -113,7 +113,7 @@ def test_what_this_process_appended_is_near_and_read_at_once(tmp_path: Path) -> 
         assert runs.read(old_end, 1, 1 << 18, Reach.NEAR, monotonic_ms()) is not None
 
 
-def test_offsets_outside_the_queue_need_nothing(tmp_path: Path) -> None:
+def test_offsets_outside_the_queue_need_no_parts(tmp_path: Path) -> None:
     store, _ = restarted(tmp_path, 40)
     with store:
         for queue_id, queue_offset in ((0, -1), (0, 10**6), (7, 0)):
@@ -184,7 +184,7 @@ def cold_file(tmp_path: Path) -> Path:
         file.flush()
         os.fsync(file.fileno())
         os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        # A page that is busy at that moment stays.
+        # The system keeps a page that is busy at that moment.
         while not _is_cold(path) and time.monotonic() < deadline:
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
     if os.uname().sysname != "Linux" or not _is_cold(path):
@@ -203,11 +203,11 @@ def _absent(path: Path, start: int, end: int) -> int:
         return FileSystem().absent_at(mapped, start, end)
 
 
-def test_the_system_says_what_is_in_memory(cold_file: Path) -> None:
+def test_the_system_says_which_pages_are_in_memory(cold_file: Path) -> None:
     page, end = mmap.PAGESIZE, 64 * mmap.PAGESIZE
     assert _absent(cold_file, 10, end) == 10
     with cold_file.open("rb") as file:
-        # Asking makes the system fetch the page, and a quick disk is done before it has answered.
+        # The question makes the system fetch the page, and a fast disk is done before the answer.
         found = FileSystem().pread_resident(file.fileno(), 10, 10 * page)
         assert found is None or _absent(cold_file, 10 * page, 10 * page + 10) == 10 * page + 10
         FileSystem().bring_in(FilePart(cold_file, 0, end))
@@ -216,7 +216,7 @@ def test_the_system_says_what_is_in_memory(cold_file: Path) -> None:
 
 
 @pytest.mark.parametrize("refusal", [BlockingIOError(), None])
-def test_what_is_not_or_only_partly_in_memory_is_not_read(
+def test_bytes_not_or_only_partly_in_memory_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusal: OSError | None
 ) -> None:
     def preadv(fd: int, buffers: tuple[bytearray], position: int, flags: int) -> int:
@@ -236,5 +236,5 @@ def test_a_map_that_was_asked_about_can_be_closed(cold_file: Path) -> None:
     with cold_file.open("rb") as file:
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         FileSystem().absent_at(mapped, 0, 10)
-        # Raises while anybody still holds a buffer of it.
+        # Raises while a buffer of the map is still held.
         mapped.close()

@@ -1,4 +1,4 @@
-"""Segments leave by age and disk use, with what was derived from them, and nothing else breaks."""
+"""Segments are removed by age and disk use, with the files derived from them, and no others."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def segments(store: MessageStore) -> list[Path]:
 
 @pytest.fixture(autouse=True)
 def noon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every moment is twelve o'clock, so that only disk use or a request lets segments go."""
+    """It is always noon, so that only disk use or a request has segments removed."""
     set_hour(monkeypatch, 12)
 
 
@@ -157,7 +157,9 @@ def test_a_full_disk_refuses_appends_and_takes_them_again_by_itself(
         assert numbers_of(store)[-1] == 300
 
 
-def test_what_is_not_dispatched_yet_stays(tmp_path: Path, files: FailingFileSystem) -> None:
+def test_a_segment_that_is_not_dispatched_yet_stays(
+    tmp_path: Path, files: FailingFileSystem
+) -> None:
     config = small_config(tmp_path, delete_interval_ms=0)
     with MessageStore.open(config, clock=ManualClock(), files=files) as store:
         store.append([draft(number) for number in range(300)])
@@ -169,7 +171,7 @@ def test_what_is_not_dispatched_yet_stays(tmp_path: Path, files: FailingFileSyst
 
 
 @pytest.mark.proves("store.retention.readers-kept")
-def test_a_reader_keeps_what_it_holds_while_the_segment_goes(
+def test_a_reader_keeps_its_views_while_the_segment_is_removed(
     tmp_path: Path, files: FailingFileSystem
 ) -> None:
     with old_store(tmp_path, files) as store:

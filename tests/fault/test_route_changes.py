@@ -52,11 +52,11 @@ class Wire(FakePeer):
     in_hand: int | None = None
 
     def put_off(self, request: Request) -> None:
-        """Nothing measures how long it takes."""
+        """Does nothing: the test measures no times."""
 
 
 class FakeWorker:
-    """Decodes when the test says so."""
+    """Decodes when the test calls it."""
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Callable[[], Begin], Callable[..., None]]] = []
@@ -68,7 +68,7 @@ class FakeWorker:
         self.waiting.append((work, then))
 
     def work(self) -> None:
-        """One piece of work."""
+        """Do one piece of work."""
         work, then = self.waiting.pop(0)
         try:
             begin = work()
@@ -261,7 +261,7 @@ def test_requests_behind_a_change_are_served_after_it_in_order(room: Room) -> No
     assert len(peer.replies) == 4
 
 
-def test_a_change_behind_a_change_holds_back_what_follows_it(room: Room) -> None:
+def test_a_change_behind_a_change_holds_back_the_requests_behind_it(room: Room) -> None:
     peer = Wire()
     for opaque, counter in ((1, 1), (3, 2)):
         body = table(0, COUNT, counter).encode()
@@ -273,7 +273,7 @@ def test_a_change_behind_a_change_holds_back_what_follows_it(room: Room) -> None
     assert counts == [1, 2]
 
 
-def test_no_more_is_held_back_than_the_bounds_allow(
+def test_no_more_requests_are_held_back_than_the_bounds_allow(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     peer, large = Wire(), Wire()
@@ -430,7 +430,7 @@ def test_a_topic_registered_behind_a_registration_that_lacks_it_stays(
     assert room.tables.route("later") is not None
 
 
-def test_a_server_that_stops_answers_what_is_under_way(room: Room) -> None:
+def test_a_server_that_stops_answers_the_requests_under_way(room: Room) -> None:
     peers = [Wire(), Wire()]
     for counter, peer in enumerate(peers):
         room.register(peer, 0, COUNT, counter)

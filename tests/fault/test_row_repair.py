@@ -1,4 +1,4 @@
-"""Damaged rows are derived again where a read waits for them, and passed over where they cannot."""
+"""Damaged rows that a read waits for are derived again; a row without a record is passed over."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_row_that_a_read_waits_for_is_derived_within_a_tick(root: Path, row: b
         assert store.scrubber.counters.repaired_rows >= 2
 
 
-def test_a_row_is_derived_at_once_for_a_start(root: Path) -> None:
+def test_repair_row_derives_a_row_before_it_returns(root: Path) -> None:
     overwrite_row(root, 7, bytes(60))
     with MessageStore.open(small_config(root)) as store:
         assert store.row_is_damaged(b"orders", 0, 8)
@@ -63,8 +63,10 @@ def test_a_row_whose_record_is_damaged_too_is_passed_over_in_the_end(root: Path)
         assert store.get(b"orders", 0, 7).status is GetStatus.MESSAGE_DAMAGED
 
 
-def test_a_row_below_the_log_is_waited_for_when_the_one_before_it_is_not(root: Path) -> None:
-    """Retention did not take it: it would have taken the older one, too."""
+def test_a_row_that_leads_below_the_log_is_damaged_if_the_row_before_it_does_not(
+    root: Path,
+) -> None:
+    """Retention did not remove its record: it would have removed the older one, too."""
     with MessageStore.open(small_config(root)) as store:
         first = next(
             row.queue_offset
@@ -88,6 +90,6 @@ def test_a_stretch_of_the_log_is_read_past_damage(root: Path) -> None:
         file.seek(row.physical_offset)
         file.write(b"\x55" * row.byte_count)
     with MessageStore.open(small_config(root)) as store:
-        found = store.messages_between(0, store.readable_end)
+        found = store.messages_between(0, store.visible_end)
         assert [m.queue_offset for m in found] == [n for n in range(COUNT) if n != 7]
         assert len(store.damage.records) == 1

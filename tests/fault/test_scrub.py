@@ -1,4 +1,4 @@
-"""The scrubber finds what the disk changed behind the store's back, and repairs what it can."""
+"""The scrubber finds bytes that the disk changed, and repairs rows and index."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def store(tmp_path: Path) -> Iterator[MessageStore]:
 
 
 def whole_pass(store: MessageStore, step_bytes: int = 10_000) -> ScrubReport:
-    """Step until a pass ends; the sums of its steps."""
+    """Step until a pass ends; returns the sums of its steps."""
     total = ScrubReport()
     for _ in range(1000):
         step = store.scrubber.run_once(step_bytes)
@@ -165,7 +165,7 @@ def test_an_unreadable_record_does_not_stop_the_pass(store: MessageStore, tmp_pa
     assert report.records_checked == 227
 
 
-def test_a_pass_goes_on_after_retention_took_what_it_was_reading(
+def test_a_pass_goes_on_after_retention_removed_its_segment(
     store: MessageStore, tmp_path: Path
 ) -> None:
     store.scrubber.run_once(1)
@@ -245,7 +245,7 @@ def test_an_empty_store_passes(tmp_path: Path) -> None:
         assert whole_pass(store).records_checked == 1
 
 
-def test_a_damaged_row_whose_record_retention_took_stands_in_nobodys_way(
+def test_a_damaged_row_whose_record_retention_removed_stops_no_reader(
     store: MessageStore, tmp_path: Path
 ) -> None:
     overwrite(tmp_path / QUEUE_FILE, 0, b"\x7f" * 20 * 5)
@@ -287,7 +287,7 @@ def test_a_clock_set_back_neither_stalls_nor_bursts() -> None:
     assert budget.available(99_000_000) == 1 << 20
 
 
-def test_a_rate_of_nothing_checks_nothing() -> None:
+def test_a_rate_of_zero_checks_no_bytes() -> None:
     budget = ScrubBudget(0)
     assert [budget.available(now_ms) for now_ms in range(0, 100_000, 1000)] == [0] * 100
 
@@ -314,7 +314,7 @@ def tick_for(store: MessageStore, clock: ManualClock, span_ms: int, interval_ms:
         store.tick()
 
 
-def test_an_empty_store_is_not_passed_over_at_every_tick(tmp_path: Path) -> None:
+def test_an_empty_store_is_not_scrubbed_at_every_tick(tmp_path: Path) -> None:
     clock = ManualClock()
     config = small_config(tmp_path, scrub_bytes_per_second=CHUNK_BYTES_MIN)
     with MessageStore.open(config, clock=clock) as store:

@@ -79,7 +79,7 @@ def read(
 
 
 def walk(store: MessageStore, text: str, **options: Any) -> tuple[list[int], list[GetStatus]]:
-    """The numbers of all messages that pass, and how each read ended."""
+    """The numbers of all messages that pass the filter, and how each read ended."""
     numbers, statuses, at = [], [], 0
     while at < store.queue_offset_max(ORDERS, 0):
         result = read(store, text, at, **options)
@@ -124,7 +124,7 @@ def test_a_long_expression_looks_at_fewer_rows_and_finds_the_same(
     result = read(store, text, 50, sifts=sifts)
     rows_max = scanned_rows_max(text)
     assert 32 <= rows_max < 100
-    # Without the sieve messages are read by the answerful.
+    # Without the sieve messages are read one full answer at a time.
     assert 50 + rows_max <= result.next_queue_offset < 50 + rows_max + 32
     assert walk(store, text, sifts=sifts)[0] == walk(store, "kind = 7")[0]
 

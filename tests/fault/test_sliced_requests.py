@@ -53,7 +53,7 @@ WIDE, UNUSED = 300, 80
 
 
 class Fetching:
-    """Brings parts in when the test says so."""
+    """Brings parts in when the test calls it."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[list[FilePart], Callable[[Exception | None], None]]] = []
@@ -177,7 +177,7 @@ def room(tmp_path: Path) -> Iterator[Room]:
     room.store.close()
 
 
-# Every request of the broker whose work grows with tables, and of how many rows it is here.
+# Every request of the broker whose work grows with tables, and how many rows it has here.
 ASKED: list[tuple[int, dict[str, str], int]] = [
     (RequestCode.GET_BROKER_CONSUME_STATS, {}, GROUPS * (QUEUES + WIDE)),
     (RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g000"}, TOPICS * QUEUES + WIDE),
@@ -301,7 +301,7 @@ def _lock_body(queue_ids: Iterable[int], *, topic: str = "wide", client_id: str 
 def test_queues_that_are_to_be_locked_are_looked_at_in_slices(
     room: Room, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Absent ones cost as much as those that are there."""
+    """Absent queues cost as much as existing ones."""
     looked = 0
     is_there = LockHandlers._is_there
 
@@ -374,7 +374,7 @@ def test_the_last_unlock_of_a_client_that_is_gone_is_carried_out(room: Room) -> 
     assert peer.in_flight_count == 0
 
 
-def test_a_request_for_the_same_thing_meanwhile_gets_the_same_answer(room: Room) -> None:
+def test_a_request_equal_to_one_under_way_gets_the_same_answer(room: Room) -> None:
     handle = room.handlers[RequestCode.GET_BROKER_CONSUME_STATS]
     peers = [FakePeer() for _ in range(3)]
     for peer in peers:
@@ -388,7 +388,7 @@ def test_a_request_for_the_same_thing_meanwhile_gets_the_same_answer(room: Room)
     assert len(room.sliced) == 0
 
 
-def test_nothing_more_is_looked_at_for_peers_that_are_gone(room: Room) -> None:
+def test_no_more_rows_are_read_for_peers_that_are_gone(room: Room) -> None:
     peer = FakePeer()
     room.handlers[RequestCode.GET_BROKER_CONSUME_STATS](_all_lags(), peer)
     room.loop.turn()
@@ -397,7 +397,7 @@ def test_nothing_more_is_looked_at_for_peers_that_are_gone(room: Room) -> None:
     assert len(room.sliced) == 0 and peer.in_flight_count == 0
 
 
-def test_too_many_at_once_are_refused(room: Room) -> None:
+def test_too_many_requests_under_way_are_refused(room: Room) -> None:
     def begin(request: Request, peer: Peer) -> Steps:
         for _ in range(10 * ROWS_PER_TURN):
             yield
@@ -437,7 +437,7 @@ def test_rows_on_the_disk_are_brought_in_and_the_request_carried_out_again(room:
     assert [response.remark for _, response in peer.replies] == ["all of it"]
 
 
-def test_what_a_row_raises_is_the_answer(room: Room) -> None:
+def test_an_error_of_one_row_is_the_answer(room: Room) -> None:
     def begin(request: Request, peer: Peer) -> Steps:
         for _ in range(2 * ROWS_PER_TURN):
             yield
@@ -451,7 +451,7 @@ def test_what_a_row_raises_is_the_answer(room: Room) -> None:
     assert (response.code, response.remark) == (ResponseCode.TOPIC_NOT_EXIST, "it is gone")
 
 
-def test_a_broker_that_stops_answers_what_is_under_way(room: Room) -> None:
+def test_a_broker_that_stops_answers_the_requests_under_way(room: Room) -> None:
     peer = FakePeer()
     room.handlers[RequestCode.GET_BROKER_CONSUME_STATS](_all_lags(), peer)
     room.loop.turn()
@@ -461,7 +461,7 @@ def test_a_broker_that_stops_answers_what_is_under_way(room: Room) -> None:
     assert response.code == ResponseCode.SERVICE_NOT_AVAILABLE
 
 
-def test_asking_for_one_group_looks_at_no_other(room: Room) -> None:
+def test_asking_for_one_group_reads_no_other_groups_offsets(room: Room) -> None:
     """The cost of the table's questions by group and by topic does not grow with the others."""
     keys: list[str] = []
 

@@ -76,7 +76,7 @@ def sealed(request: pytest.FixtureRequest) -> bool:
     return bool(request.param)
 
 
-def test_what_was_written_is_read_and_the_one_before_is_kept(tmp_path: Path, sealed: bool) -> None:
+def test_a_written_file_is_read_and_the_one_before_is_kept(tmp_path: Path, sealed: bool) -> None:
     path = tmp_path / "deep" / "config" / "state.json"
     assert read(path, sealed=sealed) == StateRead(None, "none")
     write_all(path, OLD, NEW, sealed=sealed)

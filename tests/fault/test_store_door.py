@@ -31,7 +31,9 @@ from tests.fault.store_setup import append_numbers, draft, numbers_of, small_con
 
 
 @pytest.mark.proves("store.log.segments")
-def test_what_was_appended_is_read_in_order_across_segments_and_queue_files(tmp_path: Path) -> None:
+def test_appended_messages_are_read_in_order_across_segments_and_queue_files(
+    tmp_path: Path,
+) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         for first in range(0, 200, 20):
             append_numbers(store, first, first + 20)

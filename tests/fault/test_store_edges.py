@@ -1,4 +1,4 @@
-"""What users and machines do to a store at its edges."""
+"""Rare uses of a store: deletions before a flush, timeouts, failing listeners, odd folders."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ def sync_config(root: Path) -> StoreConfig:
     return small_config(root, flush_disk_type=FlushDiskType.SYNC_FLUSH)
 
 
-def test_a_topic_dies_with_what_was_appended_before_even_if_not_flushed(tmp_path: Path) -> None:
+def test_a_deleted_topic_loses_all_records_appended_before_even_unflushed_ones(
+    tmp_path: Path,
+) -> None:
     with MessageStore.open(sync_config(tmp_path)) as store:
         store.append([draft(number) for number in range(5)])
         store.delete_topic(b"orders")
@@ -34,7 +36,7 @@ def test_a_topic_dies_with_what_was_appended_before_even_if_not_flushed(tmp_path
 
 
 @pytest.mark.proves("store.queues.durable-reads")
-def test_a_record_that_is_not_durable_yet_cannot_be_read_by_its_place(tmp_path: Path) -> None:
+def test_a_record_that_is_not_durable_yet_cannot_be_read_by_its_offset(tmp_path: Path) -> None:
     files = GatedSync()
     with MessageStore.open(sync_config(tmp_path), files=files) as store:
         files.gate.clear()
@@ -46,7 +48,7 @@ def test_a_record_that_is_not_durable_yet_cannot_be_read_by_its_place(tmp_path: 
         assert store.record(run.physical_offsets[0]).queue_offset == 0
 
 
-def test_a_closed_store_changes_nothing_any_more(tmp_path: Path) -> None:
+def test_a_closed_store_changes_no_file_any_more(tmp_path: Path) -> None:
     store = MessageStore.open(small_config(tmp_path))
     append_numbers(store, 0, 3)
     store.close()

@@ -48,7 +48,7 @@ def run_child(root: Path, now_ms: int, crash_at: str) -> tuple[dict[str, int], i
 def test_a_kill_between_the_files_loses_and_repeats_nothing(memory_path: Path, point: str) -> None:
     root = memory_path / "store"
     sent, now_ms = run_child(root, START_MS, f"{point}:3")
-    # The second life dies, too, at the same place of its own.
+    # The second process is killed, too, at the same crash point.
     more, now_ms = run_child(root, now_ms + 1500, f"{point}:4")
     due = {**sent, **more}
     clock = ManualClock(now_ms + 1500)
@@ -56,7 +56,7 @@ def test_a_kill_between_the_files_loses_and_repeats_nothing(memory_path: Path, p
     broker.advance(3_600_000)
     keys = broker.keys()
     assert len(keys) == len(set(keys)), "each is delivered once"
-    # The last one may be in the log although its sender was not told.
+    # The last message may be in the log although its producer got no answer.
     assert set(due) <= set(keys) and len(keys) <= len(due) + 2
     times = broker.times()
     assert all(times[key] >= deliver_ms for key, deliver_ms in due.items())
@@ -70,7 +70,7 @@ def test_a_full_disk_only_delays_the_files(memory_path: Path, name: str) -> None
     broker = TimerBroker(memory_path / "store", clock, files=files)
     for number in range(10):
         broker.send(f"{number}", DELIVER_MS=START_MS + 20_000 + number)
-    # Before the timers run: as soon as the log is on the disk, a run has the files written.
+    # Before the timers' job runs: once the log is on the disk, the job has the files written.
     files.faults.append(Fault("pwrite", name, times=4, error=errno.ENOSPC))
     broker.wait_filed()
     assert files.faults[0].fired == 4

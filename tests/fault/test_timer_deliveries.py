@@ -1,4 +1,4 @@
-"""Timed messages over a real store: on time, once, and none lost, whatever happens to the files."""
+"""Timer messages over a real store: delivered on time and once, whatever happens to the files."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_a_refusing_store_only_delays(broker: TimerBroker, monkeypatch: pytest.M
         for _ in range(10):
             broker.timers.run(broker.clock.now_ms())
         assert broker.keys() == []
-    # After a refusal a run is not followed by another at once, however little it got done.
+    # After a refusal the job pauses, however little it got done.
     broker.advance(200, step_ms=20)
     assert broker.keys() == ["a", "b", "c"]
     broker.stop()
@@ -115,7 +115,7 @@ def _refuse(store: MessageStore, drafts: object) -> None:
     raise DiskFull("no room")
 
 
-def test_a_message_that_belongs_nowhere_is_passed_over(
+def test_a_message_without_a_legal_time_topic_or_queue_is_skipped(
     broker: TimerBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
     for number, properties in enumerate(
@@ -188,7 +188,7 @@ def test_a_rolled_message_survives_restarts_on_its_way(broker: TimerBroker) -> N
     broker.stop()
 
 
-def test_what_is_rolled_on_for_the_year_limit_does_not_overflow(broker: TimerBroker) -> None:
+def test_a_message_rolled_on_up_to_the_year_limit_does_not_overflow(broker: TimerBroker) -> None:
     draft = MessageDraft(
         b"rmq_sys_wheel_timer",
         0,
@@ -493,7 +493,7 @@ def test_crashes_at_any_moment_lose_and_repeat_nothing(
         if chance.random() < 0.5:
             broker.settle()
             broker.advance(chance.randrange(1, 1500), step_ms=100)
-        # What a power cut takes is another test's; here the process ends and the disk does not.
+        # Power cuts have another test; here the process ends and the disk keeps every write.
         broker.flush_log()
         broker = restarted(broker)
         if chance.random() < 0.2:

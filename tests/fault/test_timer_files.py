@@ -1,4 +1,4 @@
-"""The timer files: their bytes, and what is refused of them."""
+"""The timer files: their bytes, and damage that is refused."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_file_has_rocketmqs_bytes(tmp_path: Path) -> None:
     assert len(wheel) == WHEEL_BYTES == 1_209_600 * 32
     time = (START_MS + 10_000) // 1000
     cell = struct.unpack_from(">qqqii", wheel, time % CELL_COUNT * 32)
-    # Two wait and one is to be deleted.
+    # Two messages wait and one deletion counts -1.
     assert cell == (time, 0, 104, 1, 0)
     check = (tmp_path / "config" / "timercheck").read_bytes()
     assert len(check) == 4096
@@ -113,8 +113,8 @@ def test_finished_slots_are_forgotten_and_rows_for_them_enter_the_log_only(tmp_p
     assert reread(tmp_path) == [row(2, slot_s=2)]
 
 
-def test_rows_behind_the_check_are_wiped_out(tmp_path: Path) -> None:
-    """As after a crash between wheel and check: nothing may lead to what was not noted."""
+def test_rows_behind_the_check_are_overwritten(tmp_path: Path) -> None:
+    """As after a crash between wheel and check: no cell may lead to a row behind the check."""
     files = opened(tmp_path)
     files.write(batch(row(1)))
     before = (tmp_path / "config" / "timercheck").read_bytes()
@@ -144,7 +144,7 @@ def test_a_replaced_slot_holds_only_what_is_left_of_it(tmp_path: Path) -> None:
 
 # One byte of every field, of the first row and of the second.
 @pytest.mark.parametrize("place", [0, 14, 20, 26, 32, 38, 42, 48, 52, 60, 66, 72, 78, 84, 90, 94])
-def test_any_flipped_byte_of_a_waiting_row_is_found_out(tmp_path: Path, place: int) -> None:
+def test_any_flipped_byte_of_a_waiting_row_is_detected(tmp_path: Path, place: int) -> None:
     files = opened(tmp_path)
     files.write(batch(row(1), row(2)))
     files.close()
@@ -162,7 +162,7 @@ def test_any_flipped_byte_of_a_waiting_row_is_found_out(tmp_path: Path, place: i
 
 
 @pytest.mark.parametrize("place", [0, 5, 7, 12, 16, 21, 23])
-def test_any_flipped_byte_of_a_cell_is_found_out(tmp_path: Path, place: int) -> None:
+def test_any_flipped_byte_of_a_cell_is_detected(tmp_path: Path, place: int) -> None:
     files = opened(tmp_path)
     files.write(batch(row(1), row(2)))
     files.close()
@@ -173,7 +173,7 @@ def test_any_flipped_byte_of_a_cell_is_found_out(tmp_path: Path, place: int) -> 
         wheel.seek(at)
         wheel.write(bytes([byte ^ 0x10]))
     if 8 <= place < 16:
-        # Where a chain begins is said by the chain itself.
+        # The start of a chain is read from the chain itself.
         assert len(reread(tmp_path)) == 2
         return
     with pytest.raises(StoreLayoutError):
@@ -200,13 +200,13 @@ def test_a_flipped_byte_of_a_check_never_becomes_another_time(tmp_path: Path, pl
     assert found is None or found.check[:4] == CHECK[:4]
 
 
-def test_a_check_of_rocketmqs_is_taken_at_its_word(tmp_path: Path) -> None:
+def test_a_check_that_rocketmq_wrote_is_trusted(tmp_path: Path) -> None:
     path = tmp_path / "timercheck"
     path.write_bytes(CHECK.encode().ljust(4096, b"\0"))
     assert read_check(FileSystem(), path) == FoundCheck(CHECK, None)
 
 
-def test_a_check_that_rocketmq_wrote_after_us_counts(tmp_path: Path) -> None:
+def test_a_check_that_rocketmq_wrote_after_contrail_counts(tmp_path: Path) -> None:
     path = tmp_path / "config" / "timercheck"
     write_check(FileSystem(), path, CHECK, 99)
     newer = CHECK._replace(read_ms=START_MS + 5000, counter=9, timestamp_ms=START_MS + 5000)
@@ -216,7 +216,7 @@ def test_a_check_that_rocketmq_wrote_after_us_counts(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"", b"\0" * 4096, b"\0" * 20])
-def test_an_empty_check_is_none(tmp_path: Path, content: bytes) -> None:
+def test_an_empty_check_file_counts_as_missing(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "timercheck"
     path.write_bytes(content)
     assert read_check(FileSystem(), path) is None
@@ -252,7 +252,7 @@ def test_files_of_the_log_whose_messages_are_gone_are_removed(tmp_path: Path) ->
     assert len(reread(tmp_path)) == ROWS_PER_FILE
 
 
-def test_a_row_that_is_none_is_not_read() -> None:
+def test_bytes_that_are_no_row_are_not_read() -> None:
     from contrail.store.disk.timer_log import decode_row
 
     good = TimerLogRow(-1, 1, START_MS, 1000, 5, 6, 7).encode()

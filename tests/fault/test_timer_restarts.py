@@ -1,4 +1,4 @@
-"""Timed messages over a restart: clocks set back, long downtimes, odd properties, retention."""
+"""Timer messages over a restart: clocks set back, long downtimes, odd properties, retention."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_a_clock_that_is_set_back_in_use_keeps_recalls(broker: TimerBroker) -> N
 
 
 def work_slowly(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on a machine that is busy with other things: each run gets one step done."""
+    """As on a busy machine: each call of the job gets one step done."""
     times_ms = itertools.count(step=3)
     monkeypatch.setattr(
         "contrail.broker.services.timers.monotonic_ms", lambda: next(times_ms), raising=True
@@ -104,7 +104,7 @@ def test_a_slow_machine_delivers_no_recalled_timer_after_a_long_downtime(
     loses_files: bool,
     count: int,
 ) -> None:
-    """All of them are overdue, and taking and delivering them takes several runs."""
+    """All timers are overdue, and enqueueing and delivering them takes several calls."""
     broker = TimerBroker(memory_path / "store", clock, timer_roll_window_slots=1200)
     due_ms = START_MS + wait_s * 1000
     for number in range(count):
@@ -180,7 +180,7 @@ def test_a_recall_takes_one_of_several_messages_with_a_key(
     broker.stop()
 
 
-def test_a_line_that_recalls_hold_back_moves_on_when_they_are_done_with(
+def test_the_read_time_that_recalls_hold_back_goes_on_when_they_are_done(
     memory_path: Path, clock: ManualClock
 ) -> None:
     broker = TimerBroker(memory_path / "store", clock)
@@ -195,7 +195,7 @@ def test_a_line_that_recalls_hold_back_moves_on_when_they_are_done_with(
     broker.stop()
 
 
-# What clients put into their properties.
+# Odd properties of clients.
 
 
 @pytest.mark.parametrize("rolls", ["abc", "-1", "1" * 5000, "\u0661", "9" * 9])
@@ -240,10 +240,10 @@ def test_deletions_of_nothing_leave_no_counts_behind(broker: TimerBroker) -> Non
 
 
 @pytest.mark.parametrize("crashes", [1, 2])
-def test_what_was_delivered_before_a_long_downtime_is_not_delivered_again(
+def test_timers_delivered_before_a_long_downtime_are_not_delivered_again(
     memory_path: Path, clock: ManualClock, crashes: int
 ) -> None:
-    """What is far away finds no room in the wheel at first, and what is behind it waits."""
+    """A far timer finds no room in the wheel at first, and timers behind it wait."""
     broker = TimerBroker(memory_path / "store", clock, timer_flush_interval_ms=10 * DAY_MS)
     broker.run()
     broker.send("far", DELIVER_MS=START_MS + 30 * DAY_MS)
@@ -255,7 +255,7 @@ def test_what_was_delivered_before_a_long_downtime_is_not_delivered_again(
     for _ in range(crashes):
         broker = restarted(broker)
         assert broker.timers.behind_count == 2, "there is no room for the first"
-        # The delivery memory must not move past what the next start has to know.
+        # The delivery memory must not move past deliveries that the next start has to know.
         asyncio.run(broker._flush_tables())
     broker.run()
     for _ in range(17):
@@ -266,7 +266,7 @@ def test_what_was_delivered_before_a_long_downtime_is_not_delivered_again(
     broker.stop()
 
 
-def test_a_recall_counts_while_something_before_it_finds_no_room(
+def test_a_recall_counts_while_an_earlier_timer_finds_no_room(
     memory_path: Path, clock: ManualClock
 ) -> None:
     broker = TimerBroker(memory_path / "store", clock)
@@ -293,7 +293,7 @@ def test_a_recall_counts_while_something_before_it_finds_no_room(
 @pytest.mark.parametrize(
     ("reserved_hours", "rolled_after_hours"), [(1, 1), (24, 16), (72, 48), (0, 48)]
 )
-def test_messages_are_stored_again_before_retention_takes_them(
+def test_waiting_timers_are_stored_again_before_retention_removes_them(
     memory_path: Path, clock: ManualClock, reserved_hours: int, rolled_after_hours: int
 ) -> None:
     broker = TimerBroker(memory_path / "store", clock, file_reserved_hours=reserved_hours)
@@ -308,7 +308,7 @@ def test_messages_are_stored_again_before_retention_takes_them(
     broker.stop()
 
 
-def test_a_shorter_reserved_time_counts_for_what_waits_already(broker: TimerBroker) -> None:
+def test_a_shorter_reserved_time_counts_for_timers_that_wait_already(broker: TimerBroker) -> None:
     broker.send("a", DELIVER_MS=START_MS + 47 * 3_600_000 + 5)
     broker.send("gone", DELIVER_MS=START_MS + 47 * 3_600_000 + 5)
     broker.delete("gone", START_MS + 47 * 3_600_000 + 5)
@@ -329,7 +329,7 @@ def test_a_shorter_reserved_time_counts_for_what_waits_already(broker: TimerBrok
     broker.stop()
 
 
-def test_a_reserved_time_too_short_for_timers_is_told(
+def test_a_reserved_time_too_short_for_timers_is_logged(
     memory_path: Path, clock: ManualClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING):

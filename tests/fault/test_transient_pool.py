@@ -22,7 +22,7 @@ NEVER_MS = 3_600_000
 
 
 def pool_config(root: Path, **changes: Any) -> StoreConfig:
-    """A pool that commits only when somebody asks, unless a test says otherwise."""
+    """A pool that commits only on request, unless a test sets otherwise."""
     settings: dict[str, Any] = {
         "transient_pool_enabled": True,
         "commit_interval_ms": NEVER_MS,
@@ -32,7 +32,7 @@ def pool_config(root: Path, **changes: Any) -> StoreConfig:
 
 
 @pytest.mark.proves("store.files.transient-pool")
-def test_readers_see_what_is_committed_to_the_file_and_nothing_before(tmp_path: Path) -> None:
+def test_readers_see_records_once_they_are_committed_to_the_file(tmp_path: Path) -> None:
     with MessageStore.open(pool_config(tmp_path)) as store:
         run = store.append([draft(number) for number in range(5)])
         assert store.dispatch() == 0
@@ -49,9 +49,9 @@ def test_the_log_reaches_the_file_by_itself_after_an_interval(tmp_path: Path) ->
         run = store.append_one(draft(1))
         pause = threading.Event()
         for _ in range(30_000):
-            if store.readable_end >= run.physical_end or pause.wait(0.001):
+            if store.visible_end >= run.physical_end or pause.wait(0.001):
                 break
-        assert store.readable_end == run.physical_end
+        assert store.visible_end == run.physical_end
 
 
 def test_everything_is_there_after_a_close_across_many_segments(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""A whole store is checked, and whatever can be derived again is rebuilt on request."""
+"""A whole store is checked, and queues and index are rebuilt on request."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_random_flips_in_queues_and_index_are_found_and_rebuilt(root: Path, seed
 
 
 def used_places(root: Path) -> list[tuple[Path, int]]:
-    """Bytes of derived files that hold something: row and entry bytes, and index slots."""
+    """Bytes of derived files that are in use: row and entry bytes, and index slots."""
     found: list[tuple[Path, int]] = []
     for path in sorted((root / "consumequeue").rglob("0*")):
         if path.is_file():
@@ -181,7 +181,7 @@ def test_a_queue_of_batches_whose_folder_is_gone_is_rebuilt_as_one(root: Path) -
     assert not (root / "consumequeue/batches").exists()
 
 
-def test_rows_behind_the_last_are_too_many(root: Path) -> None:
+def test_rows_behind_the_last_row_are_reported_as_extra(root: Path) -> None:
     path = sorted((root / "consumequeue/bills/2").iterdir())[-1]
     data = bytearray(path.read_bytes())
     data[600:620] = data[0:20]
@@ -218,7 +218,7 @@ def test_a_stray_file_beside_the_segments_is_found(root: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["contrail.checkpoint", "contrail.queues"])
-def test_a_damaged_state_file_is_told(root: Path, name: str) -> None:
+def test_a_damaged_state_file_is_reported(root: Path, name: str) -> None:
     for path in root.glob(f"{name}*"):
         path.write_bytes(b"noise")
     report = verified(root)
@@ -284,7 +284,7 @@ def test_after_retention_what_is_left_is_sound(tmp_path: Path) -> None:
     assert verified(tmp_path).is_sound
 
 
-def test_a_deleted_topic_has_no_rows_to_miss(tmp_path: Path) -> None:
+def test_rows_of_a_deleted_topic_are_not_missed(tmp_path: Path) -> None:
     with MessageStore.open(small_config(tmp_path)) as store:
         append_numbers(store, 0, 20)
         append_numbers(store, 20, 40, topic="bills")

@@ -1,4 +1,4 @@
-"""A broker's timers in a process that dies where it is told to: see ``test_timer_crashes``.
+"""A broker's timers in a process that dies at a crash point: see ``test_timer_crashes``.
 
 ``python -m tests.fault.timer_child ROOT NOW_MS`` prints each message it has made durable.
 """

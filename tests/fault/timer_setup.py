@@ -43,7 +43,7 @@ def timer_config(root: Path, **changes: Any) -> StoreConfig:
 
 
 class TimerBroker:
-    """What a broker does for timed messages. ``crash`` leaves the folder as a power cut would."""
+    """The timers of a broker. ``crash`` leaves the folder as a power cut would."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class TimerBroker:
         self.memory = DeliveryMemory(self.persistence, [lambda: self.timers.durable_end])
         self.timers.recover(recall_deliveries(self.files, root, self.store))
 
-    # What clients do.
+    # Actions of clients.
 
     def send(
         self,
@@ -87,7 +87,7 @@ class TimerBroker:
         nonce: str = "",
         **timer: int | str,
     ) -> None:
-        """A message that asks for a time: DELIVER_MS=..., DELAY_MS=... or DELAY_SEC=..."""
+        """Send a timer message with DELIVER_MS=..., DELAY_MS=... or DELAY_SEC=..."""
         properties = {"UNIQ_KEY": key, **({RECALL_NONCE: nonce} if nonce else {})}
         for name, value in timer.items():
             known = name if name.startswith("TIMER_") else f"TIMER_{name}"
@@ -118,13 +118,13 @@ class TimerBroker:
         return [message.properties["UNIQ_KEY"] for message in self.delivered(topic)]
 
     def times(self, topic: str = "orders") -> dict[str, int]:
-        """When each message was delivered; of one that came twice the last time."""
+        """When each message was delivered; for a message delivered twice the last time."""
         return {m.properties["UNIQ_KEY"]: m.store_timestamp_ms for m in self.delivered(topic)}
 
-    # What the schedule does.
+    # Actions of the schedule.
 
     def run(self) -> None:
-        """Until nothing is left to do at this moment."""
+        """Run the timers until nothing is left to do at this moment."""
         while True:
             self.timers.run(self.clock.now_ms())
             self.dispatch()
@@ -143,7 +143,7 @@ class TimerBroker:
                 self.flush_log()
 
     def settle(self) -> None:
-        """Make everything durable and have it written down: timer files and delivery memory."""
+        """Make everything durable, and write timer files and delivery memory."""
         self.flush_log()
         self.wait_filed()
         asyncio.run(self._flush_tables())
@@ -157,7 +157,7 @@ class TimerBroker:
         self.store.wait_flushed(self.store.physical_end)
 
     def wait_filed(self) -> None:
-        """Until the timer files know everything that happened."""
+        """Run until the timer files hold everything that happened."""
         filing = self.timers._filing
         for _ in range(1000):
             if filing._batch is None and not len(filing._marks):
@@ -179,14 +179,14 @@ class TimerBroker:
     # The end.
 
     def stop(self) -> None:
-        """As an operator stops a broker."""
+        """Stop as an operator stops a broker."""
         self.flush_log()
         self.timers.close()
         asyncio.run(self.persistence.close())
         self.store.close()
 
     def crash(self) -> None:
-        """Let go of everything without writing anything more: what was written stays."""
+        """Release everything without further writes: the written files stay."""
         filing = self.timers._filing
         if filing._running is not None:
             filing._running.exception()
@@ -204,6 +204,6 @@ def _gone() -> Any:
 
 
 def restarted(broker: TimerBroker, end: Callable[[TimerBroker], None] | None = None) -> TimerBroker:
-    """Another life on the same folder, after a crash unless told otherwise."""
+    """A new broker on the same folder, after a crash by default."""
     (end or TimerBroker.crash)(broker)
     return TimerBroker(broker.config.root, broker.clock, **broker.changes)

@@ -1,4 +1,4 @@
-"""Which Contrail runs in this process, and whether its kernels are compiled."""
+"""The version of Contrail in this process, and whether its kernels are compiled."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _PACKAGE = __name__.partition(".")[0]
 def contrail_version() -> str:
     """The version of this package.
 
-    It is loaded, since this module is part of it. An import statement would tie this room to every
-    public name that the package resolves lazily.
+    The package is loaded, since this module is part of it. An import statement would tie this room
+    to every public name that the package resolves lazily.
     """
     return str(sys.modules[_PACKAGE].__version__)
 
 
 def interpreted_warning() -> str | None:
-    """What to tell the operator of a server about interpreted kernels; None if all are compiled."""
+    """A server's warning about interpreted kernels for its operator; None if all are compiled."""
     names = interpreted_kernels()
     if not names:
         return None

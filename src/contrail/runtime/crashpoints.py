@@ -1,4 +1,4 @@
-"""Named places where a test may end the process as a power cut would.
+"""Named points of the code where a test may kill the process, as a power cut would.
 
 ``CONTRAIL_CRASH_AT=name:n`` kills the process with SIGKILL at the nth passage of ``name``;
 ``CONTRAIL_CRASH_TRACE=path`` appends each name passed for the first time to a file, so that a
@@ -20,7 +20,7 @@ ARMED = bool(_AT or _TRACE)
 
 
 def crashpoint(name: str) -> None:
-    """Mark a place; dies here if this passage is the one asked for."""
+    """Mark a crash point; the process dies here if ``CONTRAIL_CRASH_AT`` names this passage."""
     if ARMED:
         _passed(name)
 

@@ -1,11 +1,11 @@
-"""Changes of a table that are believed once its file has them.
+"""Changes of a table that take effect in memory once its file holds them.
 
 A change is planned first: ``submit`` takes the entries it sets, or removes, and asks for the file
 to be written. The writer of the file puts all planned entries into it (``planned``). When the write
-has ended, its changes are believed in the order they came, or dropped if the write failed: then
-the table is as it was. Changes that are submitted while a write runs share the next one.
+has ended, its changes take effect in the order they came, or are dropped if the write failed: then
+the table is as before. Changes that are submitted while a write is under way share the next write.
 
-A rule that must know what is planned already asks ``newest``.
+A rule that must know planned entries asks ``newest``.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ K = TypeVar("K")
 V = TypeVar("V")
 
 Done = Callable[[Exception | None], None]
-"""Called on the loop once a write has ended; with what went wrong if it failed."""
+"""Called on the loop once a write has ended, with the error if it failed."""
 WhenWritten = Callable[[Done], None]
-"""Has a file written, at once or after the write that runs, and then calls ``Done``."""
+"""Has a file written, now or after the write under way, and then calls ``Done``."""
 
 
 def ignore(problem: Exception | None) -> None:
-    """For changes that nobody waits for."""
+    """For changes that no request waits for."""
 
 
 def at_once(done: Done) -> None:
@@ -38,7 +38,7 @@ def at_once(done: Done) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Change(Generic[K, V]):
-    """Entries by key, None for one that goes; ``believe`` carries it out in memory."""
+    """Entries by key, None to remove one; ``believe`` applies the change in memory."""
 
     entries: Mapping[K, V | None]
     now_ms: int
@@ -47,11 +47,11 @@ class Change(Generic[K, V]):
 
 
 class DurableChanges(Generic[K, V]):
-    """The changes of one table; without a file they are believed at once."""
+    """The changes of one table; without a file they take effect in ``submit``."""
 
     def __init__(self, when_written: WhenWritten | None = None) -> None:
         self.when_written = when_written
-        # The table's count of changes: what is believed was written already.
+        # The table's count of changes that took effect: all of them are written.
         self.epoch: Callable[[], int] = int
         self.believed_epochs = 0
         self._planned: deque[Change[K, V]] = deque()
@@ -62,11 +62,11 @@ class DurableChanges(Generic[K, V]):
         return len(self._planned)
 
     def planned(self) -> Iterator[Change[K, V]]:
-        """What a write that begins now must hold, in order."""
+        """The changes that a write beginning now must hold, in order."""
         return iter(self._planned)
 
     def newest(self, key: K, known: V | None) -> V | None:
-        """What the entry will be; ``known`` is what the table has."""
+        """The entry after all planned changes; ``known`` is the table's entry now."""
         if not self._planned:
             return known
         if self._ahead is None:
@@ -82,13 +82,13 @@ class DurableChanges(Generic[K, V]):
         believe: Callable[[], None],
         done: Done = ignore,
     ) -> None:
-        """Have ``entries`` written; ``done`` is called once they are durable and believed."""
+        """Have ``entries`` written; ``done`` is called once they are durable and in effect."""
         change = Change(entries, now_ms, believe, done)
         if self.when_written is None:
             believe()
             done(None)
             return
-        # It may refuse one more, and calls back at a later turn of the loop.
+        # The writer may refuse one more write, and calls back in a later turn of the loop.
         self.when_written(self._settle)
         self._planned.append(change)
         if self._ahead is not None:

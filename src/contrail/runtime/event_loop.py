@@ -1,4 +1,4 @@
-"""Which event loop a server runs on, and how its garbage collector is set once it runs."""
+"""Chooses a server's event loop, and sets its garbage collector once the server has started."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Any, NamedTuple, TypeVar
 
 T = TypeVar("T")
 
-# Requests make many short-lived objects and no cycles: a young collection at every 50,000 is
-# plenty, and the old ones are rare enough not to be met in the middle of a tick.
+# Requests make many short-lived objects and no cycles: a young collection for every 50,000 objects
+# is enough, and full collections are rare enough not to delay ticks.
 _GC_THRESHOLDS = (50_000, 20, 50)
 
 
 class EventLoopChoice(NamedTuple):
-    """An event loop by its name; ``note`` says why it is not the fast one."""
+    """An event loop by its name; ``note`` says why it is not uvloop."""
 
     name: str
     new_loop: Callable[[], asyncio.AbstractEventLoop]
@@ -40,7 +40,7 @@ def run(work: Coroutine[Any, Any, T], choice: EventLoopChoice) -> T:
 
 
 def set_collector_for_serving() -> None:
-    """What was made at start lives for ever: it is never looked at again. Call once, after it."""
+    """Exclude the objects made at start from collections; call it once, after the start."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*_GC_THRESHOLDS)

@@ -1,7 +1,7 @@
 """Every file operation of the product, behind one object.
 
-Stores and state files are handed a ``FileSystem`` instead of calling ``os``: tests record its
-calls to replay lost writes, or make the nth one fail, without touching the code under test.
+Stores and state files get a ``FileSystem`` instead of calling ``os``: tests record its calls to
+replay lost writes, or make the nth call fail, without touching the code under test.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-# What a full disk answers; anything else is a failing one.
+# The errors of a full disk; any other error is a failing disk.
 OUT_OF_SPACE = (errno.ENOSPC, errno.EDQUOT)
-# What the process or the host answers when too many files and sockets are open: it passes.
+# The errors when the process or the host has too many files and sockets open: they may pass.
 OUT_OF_DESCRIPTORS = (errno.EMFILE, errno.ENFILE)
 _ZERO_CHUNK = bytes(1 << 20)
 _PAGE_BYTES = mmap.PAGESIZE
 _BRING_IN_BYTES = 256 << 10
-# Calls that are over in a microsecond: to let go of the interpreter for them takes longer.
+# Calls that take a microsecond: releasing the GIL for them would take longer.
 _mincore = ctypes.PyDLL(None).mincore
 _mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 _get_buffer = ctypes.pythonapi.PyObject_GetBuffer
@@ -73,7 +73,7 @@ class FileSystem:
         return os.pread(fd, byte_count, position)
 
     def pread_resident(self, fd: int, byte_count: int, position: int) -> bytes | None:
-        """``pread`` that never waits for the disk: None when something is not in memory."""
+        """``pread`` that never waits for the disk: None if some bytes are not in memory."""
         data = bytearray(byte_count)
         try:
             read_bytes = os.preadv(fd, (data,), position, os.RWF_NOWAIT)
@@ -82,12 +82,12 @@ class FileSystem:
         except OSError as error:
             if error.errno != errno.EOPNOTSUPP:
                 raise
-            # A file system that has no such question, such as one that lives in memory.
+            # The file system does not support RWF_NOWAIT, such as one in memory.
             return self.pread(fd, byte_count, position)
         return bytes(data) if read_bytes == byte_count else None
 
     def pwrite(self, fd: int, data: bytes | bytearray | memoryview, position: int) -> int:
-        """Write at ``position`` and return how many bytes went; the caller judges a short write."""
+        """Write at ``position``; returns the bytes written: the caller judges a short write."""
         return os.pwrite(fd, data, position)
 
     def fdatasync(self, fd: int) -> None:
@@ -118,7 +118,7 @@ class FileSystem:
         os.ftruncate(fd, byte_count)
 
     def set_mode(self, fd: int, mode: int) -> None:
-        """Who may read and write a file, as ``chmod`` has it."""
+        """Set a file's permission bits, as ``chmod``."""
         os.fchmod(fd, mode)
 
     def allocate(self, fd: int, byte_count: int) -> None:
@@ -126,7 +126,7 @@ class FileSystem:
         os.posix_fallocate(fd, 0, byte_count)
 
     def next_data(self, fd: int, position: int) -> int | None:
-        """The first byte from ``position`` on that is not in a hole; None when all the rest is."""
+        """The first byte from ``position`` on that is not in a hole; None if there is none."""
         try:
             return os.lseek(fd, position, os.SEEK_DATA)
         except OSError as error:
@@ -143,30 +143,30 @@ class FileSystem:
     def absent_at(self, mapped: mmap.mmap, start: int, end: int) -> int:
         """The first byte of a map's range that is not in memory, to the page; ``end`` for none.
 
-        Nothing is touched. What cannot be told counts as absent.
+        No page is touched. If the system cannot say, the bytes count as absent.
         """
         first_page = start - start % _PAGE_BYTES
         states = _page_states(-(-(end - first_page) // _PAGE_BYTES))()
-        # The map stays where it is: ``mapped`` is held by the caller.
+        # The address stays valid: the caller holds ``mapped``.
         if _mincore(_address(mapped) + first_page, end - first_page, states):
             return start
         absent = states.raw.find(b"\0")
         return end if absent < 0 else max(start, first_page + absent * _PAGE_BYTES)
 
     def will_need(self, mapped: mmap.mmap, start: int, byte_count: int) -> None:
-        """Have a map's range read from the disk, without waiting for it."""
+        """Ask the system to read a map's range from the disk, without waiting for it."""
         first_page = start - start % _PAGE_BYTES
         mapped.madvise(mmap.MADV_WILLNEED, first_page, start + byte_count - first_page)
 
     def bring_in(self, part: FilePart) -> None:
-        """Read a part of a file for no other reason than that it is in memory afterwards."""
+        """Read a part of a file only to have it in memory afterwards."""
         with opened(self, part.path, writable=False) as fd:
             end = part.position + part.byte_count
             for position in range(part.position, end, _BRING_IN_BYTES):
                 self.pread(fd, min(_BRING_IN_BYTES, end - position), position)
 
     def announce(self, part: FilePart) -> None:
-        """Have a part of a file read from the disk; returns when that has begun."""
+        """Ask the system to read a part of a file; returns when the read has begun."""
         with opened(self, part.path, writable=False) as fd:
             os.posix_fadvise(fd, part.position, part.byte_count, os.POSIX_FADV_WILLNEED)
 
@@ -186,7 +186,7 @@ class FileSystem:
         return os.path.lexists(path)
 
     def entries(self, folder: Path) -> list[os.DirEntry[str]]:
-        """The folder's entries sorted by name; none when there is no such folder."""
+        """The folder's entries sorted by name; empty if there is no such folder."""
         try:
             with os.scandir(folder) as found:
                 return sorted(found, key=lambda entry: entry.name)
@@ -218,7 +218,7 @@ class FileSystem:
 def write_fully(
     files: FileSystem, fd: int, data: bytes | bytearray | memoryview, position: int
 ) -> None:
-    """``pwrite`` until everything went; for derived files, where a short write may be continued."""
+    """``pwrite`` until all is written; for derived files, where a short write may go on."""
     view = memoryview(data)
     while view:
         written = files.pwrite(fd, view, position)
@@ -250,7 +250,7 @@ def opened(
 
 @functools.lru_cache(maxsize=256)
 def _page_states(page_count: int) -> type[ctypes.Array[ctypes.c_char]]:
-    # Making the type takes longer than the question.
+    # Cached: making the type takes longer than the call of mincore.
     return ctypes.c_char * page_count
 
 

@@ -1,4 +1,4 @@
-"""How much memory this process may use: the machine's, or what its control groups allow."""
+"""How much memory this process may use: the machine's, or the limit of its control groups."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ _CGROUPS = Path("/sys/fs/cgroup")
 
 
 def memory_bytes(*, proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """The smallest of the machine's memory and the limits of the control groups around us."""
+    """The smallest of the machine's memory and the limits of this process's control groups."""
     physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return min([physical, *_limits(proc, cgroups)])
 
 
 def _limits(proc: Path, cgroups: Path) -> list[int]:
-    """Of both versions of control groups; a container may see its own group as the root."""
+    """Limits of both versions of control groups; a container may see its group as the root."""
     try:
         lines = proc.read_text().splitlines()
     except OSError:
@@ -33,7 +33,7 @@ def _limits(proc: Path, cgroups: Path) -> list[int]:
 
 
 def _of_groups(root: Path, group: str, name: str) -> list[int]:
-    """The limits of a group and of all around it."""
+    """The limits of a group and of all its parents."""
     path = PurePosixPath(group.lstrip("/"))
     return [
         limit
@@ -43,7 +43,7 @@ def _of_groups(root: Path, group: str, name: str) -> list[int]:
 
 
 def _read(path: Path) -> int | None:
-    """A limit in bytes; None for one that is not there, or that says ``max``."""
+    """A limit in bytes; None if it is missing or ``max``."""
     try:
         text = path.read_text().strip()
     except OSError:

@@ -1,6 +1,6 @@
-"""What the operating system knows of this process: time, memory, descriptors.
+"""Figures of the operating system about this process: time, memory, descriptors.
 
-Linux tells it in ``/proc``; elsewhere a figure that the system does not tell is None.
+Linux has them in ``/proc``; elsewhere a figure that the system does not offer is None.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 _PROC = Path("/proc")
-# Behind the name, which is in parentheses and may hold spaces: virtual bytes, resident pages, and
-# when the process was started, in ticks since the machine was.
+# Fields behind the name, which is in parentheses and may hold spaces: virtual bytes, resident
+# pages, and the start of the process, in ticks since the machine's start.
 _STARTED, _VIRTUAL, _RESIDENT = 19, 20, 21
 
 
@@ -28,7 +28,7 @@ class ProcessFigures(NamedTuple):
 
 
 def process_figures(proc: Path = _PROC) -> ProcessFigures:
-    """Look at this process; with many descriptors that takes some milliseconds."""
+    """Read the figures of this process; with many descriptors that takes some milliseconds."""
     used = resource.getrusage(resource.RUSAGE_SELF)
     fields = _stat_fields(proc)
     return ProcessFigures(

@@ -1,8 +1,8 @@
 """Entries of state files that break their rule: kept in ``<name>.quarantine`` beside the file.
 
-Each is one line of JSON with its ``place`` in the file, its ``value`` and the ``problem``, for
-operators to look at and put back by hand. The lines are durable before the file itself is written
-again without the entries.
+Each entry is one line of JSON with its ``place`` in the file, its ``value`` and the ``problem``;
+operators inspect it and put it back by hand. The lines are durable before the file itself is
+written again without the entries.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Entry(Protocol):
 
 
 def quarantine(files: FileSystem, path: Path, refused: Iterable[Entry]) -> None:
-    """Keep the refused entries of the state file at ``path`` beside it, and say so.
+    """Keep the refused entries of the state file at ``path`` beside it, and log each.
 
     An ``OSError`` passes through: without the side file the entries would be lost.
     """

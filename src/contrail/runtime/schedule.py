@@ -1,7 +1,7 @@
-"""Periodic jobs by the injected clock: due when the clock says so, whoever moves it.
+"""Periodic jobs by the injected clock, which a test may move.
 
-A server that has nothing to do wakes for its jobs only, so waking seldom is what keeps it cheap:
-when one job is due, those that soon would be are run with it.
+An idle server wakes for its jobs only, so it must wake seldom: when one job is due, jobs that will
+be due soon run with it.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 _log = logging.getLogger(__name__)
 
-# With another one a job is run as much of its interval early as this part, but no more than so
-# long: some count on being run about once a second.
+# A job may run early together with another: by at most 1/4 of its interval and 25 ms, because some
+# jobs count on running about once a second.
 _EARLY_PART = 4
 _EARLY_MS_MAX = 25
 _IDLE_WAIT_MS = 1000
 
 Interval = int | Callable[[], int]
-"""Milliseconds, or who says how many it is now."""
+"""Milliseconds, or a function that returns them."""
 
 
 @dataclass(slots=True)
@@ -52,21 +52,21 @@ class Schedule:
         *,
         name: str,
     ) -> None:
-        """Have ``run(now_ms)`` called each interval."""
+        """Call ``run(now_ms)`` each interval."""
         self._jobs.append(_Job(name, interval, run, self._started_ms))
 
     def when_over(
         self, wait_ms: Callable[[], int | None], run: Callable[[int], object], *, name: str
     ) -> None:
-        """Have ``run(now_ms)`` called when nothing is left of a wait, if there is one.
+        """Call ``run(now_ms)`` when a wait is over, if there is one.
 
-        ``wait_ms`` says what is left, by a clock of its choice: a step of the wall clock need not
-        end or prolong it.
+        ``wait_ms`` returns the time left, by any clock: a step of the wall clock need not end or
+        prolong the wait.
         """
         self._deadlines.append(_Deadline(name, wait_ms, run))
 
     def run_due(self, now_ms: int) -> None:
-        """Run what is due, once each, and with it what nearly is.
+        """Run each job that is due once, and with it each job that nearly is.
 
         A job that fails is logged and stays in the schedule.
         """
@@ -89,14 +89,14 @@ class Schedule:
             _log.exception("the periodic job %r failed; it will be tried again", name)
 
     def due_in_ms(self, now_ms: int) -> int:
-        """How long until the next job is due; 0 when one is."""
+        """How long until the next job is due; 0 if a job is due now."""
         waits = [wait_ms for _, wait_ms, _ in self._waiting(now_ms)]
         left = (deadline.wait_ms() for deadline in self._deadlines)
         waits += [wait_ms for wait_ms in left if wait_ms is not None]
         return max(0, min(waits, default=_IDLE_WAIT_MS))
 
     def _waiting(self, now_ms: int) -> list[tuple[_Job, int, int]]:
-        """Every job with how long it waits yet, and its interval now."""
+        """Every job with the time until it is due, and its interval now."""
         waiting = []
         for job in self._jobs:
             # A clock set back by more than an interval must not silence a job until it catches up.

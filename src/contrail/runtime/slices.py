@@ -1,4 +1,4 @@
-"""Long work on the event loop, cut into slices so that nobody waits for all of it."""
+"""Long work on the event loop, cut into slices so that no request waits for all of it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ SLICE_S = 0.002
 
 
 class Slices:
-    """Tells when it is time to give way."""
+    """Tells when a slice is over."""
 
     def __init__(self, slice_s: float = SLICE_S) -> None:
         self._slice_s = slice_s
@@ -20,11 +20,11 @@ class Slices:
         return time.monotonic() - self._began_s > self._slice_s
 
     async def give_way(self) -> None:
-        """Let everything run that is ready; then a new slice begins."""
+        """Let the loop run everything that is ready; then a new slice begins."""
         await asyncio.sleep(0)
         self._began_s = time.monotonic()
 
     async def breathe(self) -> None:
-        """Give way if it is time to."""
+        """Give way if the slice is over."""
         if self.is_over:
             await self.give_way()

@@ -1,4 +1,4 @@
-"""Warnings that a peer can cause as often as it likes, told now and then with their number."""
+"""Warnings that a peer can cause at any rate: logged at most once a minute, with their number."""
 
 from __future__ import annotations
 

@@ -1,10 +1,10 @@
 """Small state files, replaced whole and never torn: offsets, topics, checkpoints.
 
-Writing ``name`` goes through these steps. Whatever a crash leaves, the old or the new content is
-readable, also when name changes reach the disk in another order than they were made:
+Writing ``name`` takes these steps. After any crash the old or the new content is readable, also
+when renames reach the disk in another order than they were made:
 
     ====  ================================================  ================  ==================
-    step  what is done                                      ``name``          ``name.bak``
+    step  action                                            ``name``          ``name.bak``
     ====  ================================================  ================  ==================
     1     write ``name.tmp`` and sync it                    old               older
     2     rename ``name`` to ``name.bak``                   missing           old
@@ -12,10 +12,10 @@ readable, also when name changes reach the disk in another order than they were 
     4     sync the folder                                   new, for good     old, for good
     ====  ================================================  ================  ==================
 
-A missing or empty ``name`` is never made the backup, since the backup is then the only good copy.
+A missing or empty ``name`` never becomes the backup, since the backup is then the only good copy.
 
-Files of RocketMQ's own shape are written as they are: a torn one is known by not parsing. Files of
-our own are sealed, with a last line that holds the length and CRC-32 of what stands before it.
+Files of RocketMQ's shape are written as they are: a torn file does not parse. Contrail's own files
+are sealed: the last line holds the length and CRC-32 of the bytes before it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SEAL_BYTES = 51
 
 @dataclass(frozen=True, slots=True)
 class StateRead(Generic[T]):
-    """What was read, from which copy, and what is wrong with the main file if anything is."""
+    """The value read, the copy it came from, and the main file's problem, if it has one."""
 
     value: T | None
     source: Literal["main", "backup", "none"]
@@ -54,7 +54,7 @@ def write_state(
 ) -> None:
     """Replace the content of ``path``; on return it is durable, and the old one is the backup.
 
-    With ``mode`` nobody else can read it at any moment.
+    ``mode`` is set before the first byte is written, so that no other user ever reads the content.
 
     An ``OSError`` passes through; the old content, the new, or both are then readable.
     """
@@ -88,9 +88,9 @@ def read_state(
 ) -> StateRead[T]:
     """Read ``path``, or its backup when it is missing or damaged; the answer says which.
 
-    ``parse`` raises ``ValueError`` for content that is damaged. A damaged file that its backup
-    stands in for is renamed to ``name.damaged``, unless ``set_aside`` is False (for readers that
-    may not touch the folder). An empty unsealed file counts as missing, as it does for RocketMQ.
+    ``parse`` raises ``ValueError`` for damaged content. If the backup is used, the damaged file is
+    renamed to ``name.damaged``, unless ``set_aside`` is False (for readers that may not touch the
+    folder). An empty unsealed file counts as missing, as it does for RocketMQ.
 
     Raises:
         StateFileDamaged: there is content, but neither the file nor its backup can be read.
@@ -134,8 +134,8 @@ def _read_copy(
     except ValueError as error:
         return _Copy("damaged", f"{path} is damaged ({error})")
     except OSError as error:
-        # A bad sector is damage like any other; a missing permission is not, and hiding it behind
-        # an older copy would lose what the file holds.
+        # A bad sector is damage; a missing permission is not: reading the older backup instead
+        # would lose the file's content.
         if error.errno != errno.EIO:
             raise
         return _Copy("damaged", f"{path} is damaged ({error})")
@@ -150,7 +150,7 @@ def _make_folder(files: FileSystem, folder: Path) -> None:
 
 
 def _worth_keeping(files: FileSystem, path: Path, sealed: bool) -> bool:
-    """Whether ``path`` may take the place of the backup."""
+    """Whether ``path`` may become the backup."""
     try:
         if sealed:
             _unseal(files.read_bytes(path))

@@ -1,6 +1,6 @@
-"""Work in many small steps on the event loop: so many in one turn, the rest in the turns after it.
+"""Work in many small steps on the event loop: a bounded number of steps in each turn of the loop.
 
-Other work of the loop runs between two turns. Several pieces of work take turns as well, so that a
+The loop does other work between two turns. Several pieces of work take turns as well, so that a
 short one does not wait for the end of a long one.
 """
 
@@ -18,7 +18,7 @@ STEPS_IN_A_ROW = 32
 
 
 class LaterCalls(Protocol):
-    """The part of an event loop that puts calls off."""
+    """The methods of an event loop that schedule calls."""
 
     def call_soon(self, callback: Callable[[], object]) -> Any: ...
     def call_later(self, delay: float, callback: Callable[[], object]) -> Any: ...
@@ -45,14 +45,14 @@ class TurnWork:
         return len(self._line)
 
     def add(self, steps: Iterator[object]) -> None:
-        """Begin in the next turn, or in the one that runs."""
+        """Begin ``steps`` in the next turn, or in the turn under way."""
         self._line.append(steps)
         if not self._is_due:
             self._is_due = True
             self._loop.call_soon(self.run_turn)
 
     def run_turn(self) -> None:
-        """The steps of one turn; called by the loop."""
+        """Run the steps of one turn; the loop calls it."""
         left, line = self._steps_per_turn, self._line
         try:
             while line and left > 0:
@@ -68,7 +68,7 @@ class TurnWork:
                 self._loop.call_soon(self.run_turn)
 
     def _run(self, steps: Iterator[object], count: int) -> int:
-        """How many steps were done. One piece of work that fails must not end the others."""
+        """Run up to ``count`` steps; returns how many. Failed work is logged and ends alone."""
         for done in range(count):
             try:
                 next(steps)

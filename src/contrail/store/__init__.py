@@ -1,6 +1,6 @@
-"""The store's door: what other rooms take from it, resolved on first use.
+"""The store's door: the names that other rooms use, each resolved on first use.
 
-Importing one name does not pay for the others, so readers of offline logs load no services.
+Importing one name does not load the others, so readers of offline logs load no services.
 """
 
 from __future__ import annotations
@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from contrail.store.config_files import render_topics as render_topics
     from contrail.store.log import Arrival as Arrival
     from contrail.store.log import MessageStore as MessageStore
-    from contrail.store.services.append import AppendedBatches as AppendedBatches
     from contrail.store.services.append import AppendedChunks as AppendedChunks
     from contrail.store.services.append import AppendedRun as AppendedRun
     from contrail.store.services.lookup import PlacesByKey as PlacesByKey
     from contrail.store.services.queue_runs import FAR as FAR
+    from contrail.store.services.queue_runs import Far as Far
     from contrail.store.services.queue_runs import FoundRun as FoundRun
     from contrail.store.services.queue_runs import QueueRuns as QueueRuns
     from contrail.store.services.queue_runs import Reach as Reach
@@ -54,13 +54,13 @@ if TYPE_CHECKING:
     from contrail.store.services.timer_files import CELL_COUNT as CELL_COUNT
     from contrail.store.services.timer_files import FileBatch as FileBatch
     from contrail.store.services.timer_files import FoundCheck as FoundCheck
+    from contrail.store.services.timer_files import TimerCheck as TimerCheck
     from contrail.store.services.timer_files import TimerFiles as TimerFiles
     from contrail.store.state.reading import GetStatus as GetStatus
 
 # public name -> the module that defines it
 _PUBLIC: dict[str, str] = {
     "AbsentParts": "contrail.store.services.residency",
-    "AppendedBatches": "contrail.store.services.append",
     "AppendedChunks": "contrail.store.services.append",
     "AppendedRun": "contrail.store.services.append",
     "Arrival": "contrail.store.log",
@@ -78,6 +78,7 @@ _PUBLIC: dict[str, str] = {
     "EntryTexts": "contrail.store.config_files",
     "FAR": "contrail.store.services.queue_runs",
     "FORBIDDEN_FIELD": "contrail.store.config_files",
+    "Far": "contrail.store.services.queue_runs",
     "FileBatch": "contrail.store.services.timer_files",
     "FoundCheck": "contrail.store.services.timer_files",
     "FoundRun": "contrail.store.services.queue_runs",
@@ -98,6 +99,7 @@ _PUBLIC: dict[str, str] = {
     "Sifted": "contrail.store.services.sifting",
     "StoreConfig": "contrail.store.config",
     "TOPICS": "contrail.store.config_files",
+    "TimerCheck": "contrail.store.services.timer_files",
     "TimerFiles": "contrail.store.services.timer_files",
     "TopicTable": "contrail.store.config_files",
     "apache_names": "contrail.store.config",

@@ -15,7 +15,7 @@ from typing import Self
 
 from contrail.errors import ConfigError
 from contrail.kernels.record_layout import BATCH_ROW_BYTES, QUEUE_ROW_BYTES
-from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
+from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, TIMER_DELAY_S_MAX, parse_delay_levels
 from contrail.model.settings import names_of, parse_settings, require_sound, setting
 
 
@@ -33,7 +33,7 @@ _ROLL_WINDOW_SLOTS_MAX = 7 * 86_400 - 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreConfig:
-    """Everything the store room can be told. Each field names its RocketMQ property."""
+    """Every setting of the store room. Each field names its RocketMQ property."""
 
     root: Path = setting("storePathRootDir")
     commit_log_paths: tuple[Path, ...] = setting("storePathCommitLog", ())
@@ -74,7 +74,7 @@ class StoreConfig:
     delay_offset_flush_ms: int = setting("flushDelayOffsetInterval", 10_000, lowest=100)
     timer_enabled: bool = setting("timerWheelEnable", True)
     timer_precision_ms: int = setting("timerPrecisionMs", 1000, lowest=1)
-    timer_delay_s_max: int = setting("timerMaxDelaySec", 259_200, lowest=1)
+    timer_delay_s_max: int = setting("timerMaxDelaySec", TIMER_DELAY_S_MAX, lowest=1)
     timer_roll_window_slots: int = setting(
         "timerRollWindowSlot", 172_800, lowest=3, within=(3, _ROLL_WINDOW_SLOTS_MAX)
     )
@@ -112,15 +112,15 @@ class StoreConfig:
         _require(
             not (self.transient_pool_enabled and self.syncs_before_ack),
             "transientStorePoolEnable",
-            "false with SYNC_FLUSH: what waits in memory cannot be on the disk",
+            "false with SYNC_FLUSH: records that wait in memory are not on the disk",
         )
 
     @classmethod
     def from_properties(cls, properties: Mapping[str, str]) -> Self:
-        """Read RocketMQ's property names; names that are not the store's are left alone."""
+        """Read RocketMQ's property names; properties that are not the store's are ignored."""
         values = parse_settings(cls, properties)
         if "queue_file_bytes" in values:
-            # RocketMQ rounds this one up to whole rows.
+            # RocketMQ rounds mappedFileSizeConsumeQueue up to whole rows.
             values["queue_file_bytes"] = -(-values["queue_file_bytes"] // 20) * 20
         return cls(**values)
 
@@ -136,12 +136,12 @@ class StoreConfig:
 
     @property
     def delete_hours(self) -> frozenset[int]:
-        """The hours of the day in which old segments go."""
+        """The hours of the day in which retention removes old segments."""
         return parse_delete_hours(self.delete_when)
 
     @property
     def record_crc_check(self) -> int:
-        """How strictly record CRCs are looked at: 0 not at all, 1 where they are, 2 everywhere."""
+        """How strictly record CRCs are checked: 0 not at all, 1 where present, 2 everywhere."""
         if self.record_crc_required:
             return 2
         return 1 if self.record_crc_enabled else 0
@@ -158,7 +158,7 @@ def apache_name(field_name: str) -> str:
 
 
 def apache_names() -> frozenset[str]:
-    """The RocketMQ properties that are the store's."""
+    """The RocketMQ properties that the store reads."""
     return names_of(StoreConfig)
 
 

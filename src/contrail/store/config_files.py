@@ -1,15 +1,15 @@
 """RocketMQ's JSON files under ``<root>/config``, typed.
 
 Each file is read in RocketMQ's own shape, whichever way its keys are quoted, and written back with
-the fields of newer writers kept. Fields come out sorted; tables are plain mappings, so that the
-caller replaces a table rather than a part of it. An entry that breaks its rule
-(``model.stored_entries``) is left out of the table and handed back among ``refused``.
+the fields of newer writers kept. Fields are sorted; tables are plain mappings, so that the caller
+replaces a whole table, not a part of it. An entry that breaks its rule (``model.stored_entries``)
+is left out of the table and listed in ``refused``.
 
     ==========================  ==========================================================
     file                        holds
     ==========================  ==========================================================
     ``topics.json``             every topic's settings
-    ``subscriptionGroup.json``  every group's settings, and what is forbidden to it
+    ``subscriptionGroup.json``  every group's settings, and the topics forbidden to it
     ``consumerOffset.json``     how far each group has consumed each queue
     ``delayOffset.json``        how far each delay level has been delivered
     ``consumerFilter.json``     the SQL filters of consumers, with their bloom filter bits
@@ -55,7 +55,7 @@ from contrail.runtime.state_file import BACKUP_SUFFIX, StateRead, read_state, wr
 CONFIG_FOLDER = "config"
 OFFSET_KEY_SEPARATOR = "@"
 FORBIDDEN_FIELD = "forbiddenTable"
-"""The field of ``subscriptionGroup.json`` for what is forbidden to groups."""
+"""The field of ``subscriptionGroup.json`` with the topics forbidden to groups."""
 
 _GROUPS_FIELD = "subscriptionGroupTable"
 
@@ -151,17 +151,17 @@ class ConfigFile(Generic[T]):
     name: str
     decode: Callable[[Fields], T]
     encode: Callable[[T], dict[str, object]]
-    # What of the entries that were refused still counts where the backup's are taken.
+    # Gives the backup's entries the rights that the refused entries still show.
     mend: Callable[[T, T], T] = lambda main, found: found
 
     def load(self, files: FileSystem, root: Path, *, set_aside: bool = True) -> StateRead[T]:
         """Read the file below ``root``, or its backup; the answer says which and why.
 
-        Entries that break their rule are taken from the backup where they are sound there, else
-        left out; the table names them in ``refused``.
+        An entry that breaks its rule is taken from the backup if it is sound there, else left
+        out; the table names it in ``refused``.
 
         Raises:
-            StateFileDamaged: neither can be read.
+            StateFileDamaged: neither the file nor its backup can be read.
         """
         path = root / CONFIG_FOLDER / self.name
         read = read_state(files, path, sealed=False, parse=self.parse, set_aside=set_aside)
@@ -183,11 +183,11 @@ class ConfigFile(Generic[T]):
         write_state(files, root / CONFIG_FOLDER / self.name, self.render(table), sealed=False)
 
     def parse(self, data: bytes) -> T:
-        """Raises ``FastJsonError`` for content that is not this file's."""
+        """The table in ``data``. Raises ``FastJsonError`` for content that is not this file's."""
         return self.decode(Fields(loads(data), self.name))
 
     def render(self, table: T) -> bytes:
-        """Raises ``TableTooLong`` for a table that ``parse`` would find too long."""
+        """The file's content. Raises ``TableTooLong`` if ``parse`` would refuse its length."""
         return checked_length(self.name, dumps(self.encode(table)))
 
 
@@ -195,7 +195,7 @@ def checked_length(name: str, document: bytes) -> bytes:
     """``document``, unless its reader would refuse it for its length.
 
     Raises:
-        TableTooLong: it is longer than a reader takes.
+        TableTooLong: the document is longer than a reader accepts.
     """
     if len(document) > DOCUMENT_BYTES_MAX:
         raise TableTooLong(
@@ -208,8 +208,8 @@ def checked_length(name: str, document: bytes) -> bytes:
 class EntryTexts(Generic[V]):
     """The texts of a table's entries: an entry is rendered when it changes, not for each write.
 
-    Used by one thread at a time. A table of ten thousand topics takes 0.2 s to be rendered whole,
-    and is written for every topic that is created.
+    One thread at a time uses it. Rendering a table of ten thousand topics takes 0.2 s, and the
+    table is written for every topic that is created.
     """
 
     def __init__(self, to_fields: Callable[[V], dict[str, object]]) -> None:
@@ -217,7 +217,7 @@ class EntryTexts(Generic[V]):
         self._texts: dict[str, tuple[V, str]] = {}
 
     def of(self, entries: Mapping[str, V]) -> RawJson:
-        """The table's object, as it stands in a field at the top of its document."""
+        """The table's JSON object, as a top-level field of its document."""
         known = self._texts
         for name in known.keys() - entries.keys():
             del known[name]
@@ -229,14 +229,14 @@ class EntryTexts(Generic[V]):
 
 
 def render_topics(table: TopicTable, texts: EntryTexts[TopicConfig]) -> bytes:
-    """As ``TOPICS.render``, with the texts of entries that were rendered before."""
+    """As ``TOPICS.render``, reusing the texts of unchanged entries."""
     document = _encode_topics(replace(table, topics={}))
     document["topicConfigTable"] = texts.of(table.topics)
     return checked_length(TOPICS.name, dumps(document))
 
 
 def render_groups(table: GroupTable, texts: EntryTexts[SubscriptionGroupConfig]) -> bytes:
-    """As ``GROUPS.render``, with the texts of entries that were rendered before."""
+    """As ``GROUPS.render``, reusing the texts of unchanged entries."""
     document = _encode_groups(replace(table, groups={}))
     document[_GROUPS_FIELD] = texts.of(table.groups)
     return checked_length(GROUPS.name, dumps(document))
@@ -258,9 +258,9 @@ def _decode_topics(fields: Fields) -> TopicTable:
 
 
 def refused_perms(refused: Refused) -> Iterator[tuple[set[str], int | None]]:
-    """The permission that each refused entry of ``topics.json`` tells, and for which topics.
+    """The topics that each refused entry of ``topics.json`` names, and its permission.
 
-    An entry under a damaged name counts for the name that stands in it too. None stands for a
+    An entry under a damaged name counts for the name inside the entry too. None stands for a
     permission that cannot be read.
     """
     for entry in refused:
@@ -279,7 +279,7 @@ def _perm_in(value: JsonValue) -> int | None:
 
 
 def _mend_topics(main: TopicTable, found: TopicTable) -> TopicTable:
-    """The backup may be older than the closing of a topic."""
+    """Keep refused entries' permissions: the backup may be older than the closing of a topic."""
     topics = dict(found.topics)
     for names, perm in refused_perms(main.refused):
         for name in names & topics.keys() - main.topics.keys():
@@ -323,13 +323,13 @@ def _decode_groups(fields: Fields) -> GroupTable:
 
 
 class GroupRights(NamedTuple):
-    """What an entry says of a group's rights; None where it cannot be read."""
+    """A group's rights by its entry; None for a right that cannot be read."""
 
     consume_enable: bool | None
     consume_broadcast_enable: bool | None
 
     def within(self, config: SubscriptionGroupConfig) -> SubscriptionGroupConfig:
-        """``config`` with these rights, and with its own where they cannot be read."""
+        """``config`` with these rights; a right that cannot be read stays as in ``config``."""
         consume, broadcast = self
         return replace(
             config,
@@ -341,9 +341,9 @@ class GroupRights(NamedTuple):
 
 
 def refused_rights(refused: Refused) -> Iterator[tuple[set[str], GroupRights]]:
-    """The rights that each refused entry of ``subscriptionGroup.json`` tells, and of which groups.
+    """The groups that each refused entry of ``subscriptionGroup.json`` names, and their rights.
 
-    An entry under a damaged name counts for the name that stands in it too.
+    An entry under a damaged name counts for the name inside the entry too.
     """
     for entry in refused:
         if entry.place[0] == _GROUPS_FIELD and len(entry.place) == 2:
@@ -363,7 +363,7 @@ def _flag_in(value: JsonValue, name: str) -> bool | None:
 
 
 def _mend_groups(main: GroupTable, found: GroupTable) -> GroupTable:
-    """The backup may be older than the closing of a group."""
+    """Keep refused entries' rights: the backup may be older than the closing of a group."""
     groups = dict(found.groups)
     for names, rights in refused_rights(main.refused):
         for name in names & groups.keys() - main.groups.keys():
@@ -401,7 +401,7 @@ def _decode_consumer_offsets(fields: Fields) -> ConsumerOffsetTable:
             check_offset_entry(key, *entry)
             return entry
 
-        # A key that may not stand there takes all its queues with it.
+        # An illegal key is refused with all its queues.
         check_offset_entry(key, 0, 0)
         found = sieve.items(("offsetTable", key), Fields(value, key), read)
         return dict(found.values())
@@ -424,7 +424,7 @@ def _encode_consumer_offsets(table: ConsumerOffsetTable) -> dict[str, object]:
 
 
 def _topics_by_group(offset_keys: Mapping[str, object]) -> dict[str, list[str]]:
-    """What RocketMQ writes beside the offsets; it is derived, and nobody reads it back."""
+    """A field that RocketMQ writes beside the offsets; it is derived, and no broker reads it."""
     topics: dict[str, list[str]] = {}
     for key in sorted(offset_keys):
         topic, _, group = key.partition(OFFSET_KEY_SEPARATOR)
@@ -482,7 +482,7 @@ def _decode_filter(fields: Fields, topic: str, group: str) -> ConsumerFilter:
 
 
 def filter_numbers(entry: ConsumerFilter) -> tuple[int, ...]:
-    """Everything in a filter that must be a 64-bit number."""
+    """All fields of a filter that must be 64-bit numbers."""
     return (
         entry.born_time_ms,
         entry.dead_time_ms,

@@ -18,7 +18,7 @@ def inferred_config(
     log_folders: tuple[Path, ...] = (),
     delay_levels: str = DEFAULT_DELAY_LEVELS,
 ) -> StoreConfig:
-    """Sizes come from the files' lengths; where there are none, the defaults stand."""
+    """Sizes come from the files' lengths; without files, the defaults stand."""
     config = StoreConfig(
         root=reader.root,
         commit_log_paths=log_folders,

@@ -1,9 +1,8 @@
-"""The one door of the store room: open a folder, append, read, keep it well, close it.
+"""The one door of the store room: open a folder, append, read, maintain it, close it.
 
-One thread, the owner, calls everything here except ``wait_flushed``. What may block for long runs
-on the store's own threads: the flusher (``fdatasync``), the segment preparer, the checkpointer.
-After an append the bytes are written; they are durable once ``flushed_end`` passes them. Under
-SYNC_FLUSH that is also when readers may see them.
+One thread, the owner, calls everything here except ``wait_flushed``. Work that may block for long
+has the store's own threads: the flusher (``fdatasync``), the segment preparer, the checkpointer.
+``positions`` says how far the log is written, flushed, visible, acknowledged and settled.
 """
 
 from __future__ import annotations
@@ -17,8 +16,10 @@ from contrail.clock import Clock, SystemClock
 from contrail.errors import (
     DiskFull,
     OpeningAbandoned,
+    RawBytesRefused,
     StoreClosed,
     StoreError,
+    StoreFollows,
     StorePoisoned,
     StoreReadOnly,
 )
@@ -33,9 +34,10 @@ from contrail.store.disk.marker_files import ApacheCheckpoint, StoreLock, remove
 from contrail.store.disk.queue_table import Arrival as Arrival
 from contrail.store.disk.queue_table import QueueTable
 from contrail.store.disk.segments import SegmentList
+from contrail.store.disk.sent_file import FilePlace, SentFile
 from contrail.store.services.append import (
-    AppendedBatches,
     AppendedChunks,
+    AppendedRaw,
     AppendedRun,
     Appender,
 )
@@ -57,13 +59,20 @@ from contrail.store.services.scrub import Scrubber
 from contrail.store.services.sifting import Sifted, Sifting, SiftLimits
 from contrail.store.services.upkeep import Upkeep
 from contrail.store.state.append import AppendState
+from contrail.store.state.positions import Positions
+from contrail.store.state.raw_append import plan_raw
 from contrail.store.state.reading import GetStatus
+from contrail.store.state.record_crc import RecordCrcRule
 from contrail.store.state.time_search import Boundary
 
 if TYPE_CHECKING:
-    from contrail.kernels.plain_sends import Chunk
+    from contrail.kernels.send_records import Chunk
 
 _FOREVER_MS = (1 << 63) - 1
+# The most bytes of a record beside its body: fields, topic, properties.
+_BESIDE_BODY_BYTES_MAX = 64 << 10
+# A master may allow larger messages than this broker does.
+_BODY_BYTES_MAX_OF_MASTER = 4 << 20
 
 
 class MessageStore:
@@ -82,20 +91,22 @@ class MessageStore:
         store_host: bytes,
         batch_topics: frozenset[bytes],
         is_abandoned: Callable[[], bool],
+        follows: bool,
     ) -> None:
         self._is_abandoned = is_abandoned
+        self.follows = follows
         self._config = config
         self._clock = clock
         self._files = files
         self._on_poisoned = on_poisoned
         self._closed = False
-        self._syncs_before_ack = config.syncs_before_ack
         # Inside ``with store.disk_waits`` the owner's reads raise ``NotInMemory`` and never wait.
         self.disk_waits = DiskWaits()
         self._pool: BufferPool | None = None
         self.poisoned: StorePoisoned | None = None
-        # One to read and to write with: it keeps the fingerprint of the file that it read.
+        # The same object reads and writes: it keeps the fingerprint of the file that it read.
         self._checkpoints = CheckpointFiles(files, config.root)
+        self._sent_file = SentFile(files)
         self._segments = SegmentList(
             files,
             folders=config.log_folders,
@@ -134,15 +145,18 @@ class MessageStore:
         store_host: bytes = LOOPBACK_HOST,
         batch_topics: frozenset[bytes] = frozenset(),
         is_abandoned: Callable[[], bool] = lambda: False,
+        follows: bool = False,
     ) -> Self:
         """Lock the folder, recover it and make it ready.
+
+        With ``follows`` the log takes a master's bytes by ``append_raw`` and no other append.
 
         ``on_arrival`` is called on the owner's thread from ``dispatch``; ``on_flushed`` and
         ``on_poisoned`` may be called on the flusher's. ``is_abandoned`` is asked between steps.
 
         Raises:
-            OpeningAbandoned: ``is_abandoned`` said so; the next opening begins anew.
-            StoreLocked: another process has it open.
+            OpeningAbandoned: ``is_abandoned`` returned True; the next opening begins anew.
+            StoreLocked: another process has the folder open.
             StoreCorrupt: durable messages are damaged or missing, and loss was not accepted.
             StoreLayoutError: a file has a name or length that does not belong there.
         """
@@ -167,6 +181,7 @@ class MessageStore:
                 store_host=store_host,
                 batch_topics=batch_topics,
                 is_abandoned=is_abandoned,
+                follows=follows,
             )
         except OSError as error:
             lock.release()
@@ -195,6 +210,9 @@ class MessageStore:
         was_clean = not self._files.exists(self._abort_path)
         recovered, self.recovery = recovery.run(known, was_clean=was_clean)
         self.recovery.problems += tidied
+        if self.follows:
+            # Whether a record of the master has a CRC of its own is the master's setting.
+            recovered.crc_rule = RecordCrcRule(recovered.crc_rule.check)
         return recovered, known.apache or ApacheCheckpoint()
 
     @property
@@ -202,7 +220,7 @@ class MessageStore:
         return self._config.root / "abort"
 
     def go_on(self) -> None:
-        """Raises ``OpeningAbandoned`` if nobody wants this store to be opened any more."""
+        """Raises ``OpeningAbandoned`` if ``is_abandoned`` says to stop opening this store."""
         if self._is_abandoned():
             raise OpeningAbandoned(f"opening the store in {self._config.root} was abandoned")
 
@@ -219,7 +237,7 @@ class MessageStore:
             self._wire_upkeep(recovered, apache)
             write_abort(self._files, self._abort_path, os.getpid())
         except BaseException:
-            # Whoever opens the folder next must find nobody at work in it.
+            # The next opening must not meet the appender's threads still at work in the folder.
             self._appender.stop()
             raise
         self._flusher.start()
@@ -236,11 +254,14 @@ class MessageStore:
         )
         self._restore_next_offsets(recovered)
         pooled = self._pooled_writes()
+        self.positions = Positions(
+            recovered.physical_end, syncs_before_ack=self._config.syncs_before_ack
+        )
         self._flusher = Flusher(
             self._files,
             self._segments,
             self._config,
-            physical_end=recovered.physical_end,
+            self.positions,
             pooled=pooled,
             on_flushed=on_flushed,
             on_failed=self._poison,
@@ -269,14 +290,14 @@ class MessageStore:
             self._segments,
             crc_rule=recovered.crc_rule,
             places=RecordPlaces(rows, self._queues.tombstones),
-            readable_end=lambda: self.readable_end,
+            visible_end=lambda: self.visible_end,
         )
         self._reading = QueueReading(
             self._config,
             self._segments,
             self._queues,
             crc_rule=recovered.crc_rule,
-            readable_end=lambda: self.readable_end,
+            visible_end=lambda: self.visible_end,
             waits=self.disk_waits,
             damage=self.damage,
         )
@@ -288,6 +309,10 @@ class MessageStore:
     def _wire_upkeep(self, recovered: RecoveredLog, apache: ApacheCheckpoint) -> None:
         self._disk_full: str | None = None
         self._rows_refused: StoreReadOnly | None = None
+        self._follows_refusal: StoreReadOnly | None = None
+        if self.follows:
+            self._follows_refusal = StoreFollows("a slave's log takes its master's records alone")
+        self._set_refusal()
         self.retention = Retention(
             self._config,
             self._files,
@@ -295,7 +320,7 @@ class MessageStore:
             self._queues,
             self._index,
             on_disk_full=self._set_disk_full,
-            before_removal=lambda end: end <= min(self.flushed_end, self.dispatched_end),
+            before_removal=lambda end: end <= min(self.settled_end, self.dispatched_end),
         )
         self.scrubber = Scrubber(
             self._config,
@@ -336,7 +361,7 @@ class MessageStore:
         )
 
     def _restore_next_offsets(self, recovered: RecoveredLog) -> None:
-        """A queue goes on where it stood, even when retention took all its messages."""
+        """A queue keeps its next offset, even when retention removed all its messages."""
         for topic, queue_id, queue in self._queues.queues():
             self._state.set_next_offset(topic, queue_id, queue.queue_offset_max)
         for (topic, queue_id), floor in self._floors_above_queues(recovered).items():
@@ -347,7 +372,7 @@ class MessageStore:
         return {key: floor for key, floor in floors if floor > self.queue_offset_max(*key)}
 
     def _pooled_writes(self) -> PooledWrites | None:
-        if not self._config.transient_pool_enabled:
+        if not self._config.transient_pool_enabled or self.follows:
             return None
         self._pool = BufferPool(self._config.transient_pool_size, self._config.segment_bytes)
         return PooledWrites(self._files, self._pool)
@@ -359,7 +384,7 @@ class MessageStore:
 
     @property
     def notes(self) -> list[str]:
-        """What an operator should know about this run that is no error."""
+        """Remarks for the operator since this start that are no errors."""
         return [self._pool.note] if self._pool is not None and self._pool.note else []
 
     # Writing.
@@ -367,17 +392,17 @@ class MessageStore:
     def append(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """Append independent messages in order and return where each landed.
 
-        Returns once the records are written; see ``wait_flushed`` for durable.
+        Returns once the records are written; ``wait_flushed`` waits until they are durable.
 
         Raises:
-            MessageIllegal: one breaks a limit (its subclasses say which); none was stored.
-            DiskFull: there is no room now; reads go on.
+            MessageIllegal: a message breaks a limit (the subclass says which); none was stored.
+            DiskFull: the disk has no room now; reads go on.
             StorePoisoned: an earlier write or sync failed.
         """
         return self._appender.append(drafts)
 
     def append_chunks(self, chunks: list[Chunk]) -> AppendedChunks | None:
-        """Append tidy sends that are still rows of numbers; None if ``append`` must take them.
+        """Append fast sends that are still rows of numbers; None if ``append`` must take them.
 
         Raises as ``append`` does.
         """
@@ -386,15 +411,65 @@ class MessageStore:
             self._dispatcher.offer_chunks(appended, chunks)
         return appended
 
-    def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
-        """Append tidy batches, each split into its messages; None if ``append_batch`` must.
+    def append_raw(self, physical_offset: int, data: bytes | bytearray | memoryview) -> int:
+        """Append the whole records at the beginning of a master's bytes; returns how many bytes.
 
-        Raises as ``append`` does.
+        ``data`` continues the log at ``physical_offset`` and may end inside a record: give the
+        rest again with the bytes that follow. An empty log may begin at any segment's start.
+
+        Raises:
+            RawBytesRefused: the bytes do not continue this log; nothing was written.
+            DiskFull: the disk has no room now.
+            StorePoisoned: an earlier write or sync failed.
         """
-        appended = self._appender.append_batches(batches)
-        if appended is not None:
-            self._dispatcher.offer_batches(appended)
-        return appended
+        assert self.follows, "a log with appends of its own takes no others"
+        if physical_offset != self.physical_end and (
+            not self.is_empty or physical_offset % self._config.segment_bytes
+        ):
+            raise RawBytesRefused(
+                "place", f"bytes at {physical_offset} do not continue a log of {self.physical_end}"
+            )
+        plan = plan_raw(
+            data,
+            physical_offset,
+            segment_bytes=self._config.segment_bytes,
+            record_bytes_max=self.raw_record_bytes_max,
+        )
+        if not plan.pieces:
+            return 0
+        if physical_offset != self.physical_end:
+            self._begin_at(physical_offset)
+        self._appender.append_raw(plan, data)
+        view = memoryview(data)
+        is_kept = type(view.obj) is bytes
+        for piece in plan.pieces:
+            if piece.records_end > piece.start:
+                records = view[piece.start : piece.records_end]
+                # Bytes that their owner may change or resize are copied.
+                records = records if is_kept else memoryview(bytes(records))
+                end = piece.physical_offset + len(records)
+                self._dispatcher.offer_records(AppendedRaw(records, piece.physical_offset, end))
+        return plan.byte_count
+
+    @property
+    def raw_record_bytes_max(self) -> int:
+        """How large a master's record may be."""
+        body_bytes_max = max(self._config.body_bytes_max, _BODY_BYTES_MAX_OF_MASTER)
+        return body_bytes_max + _BESIDE_BODY_BYTES_MAX
+
+    def _begin_at(self, physical_offset: int) -> None:
+        """Let an empty log begin at the start of another segment."""
+        if len(self._segments):
+            # The checkpoint promises no byte before the segment of that byte goes.
+            self._restart_at(0)
+            self._upkeep.checkpoint()
+            self._segments.remove_after(0)
+        self._restart_at(physical_offset)
+
+    def _restart_at(self, physical_offset: int) -> None:
+        self._appender.begin_at(physical_offset)
+        self._flusher.begin_at(physical_offset)
+        self._dispatcher.begin_at(physical_offset)
 
     def append_one(self, draft: MessageDraft) -> AppendedRun:
         return self._appender.append([draft])
@@ -409,21 +484,21 @@ class MessageStore:
         return self._appender.append_inner_batch(draft)
 
     def wait_flushed(self, physical_end: int, timeout_ms: int | None = None) -> bool:
-        """Block until the log is durable up to there; False when the time ran out first.
+        """Block until the log is durable up to ``physical_end``; False if the timeout passes first.
 
         Raises:
-            StorePoisoned: it never will be.
+            StorePoisoned: a write or sync failed, so the log never becomes durable up to there.
         """
         return self._flusher.wait(physical_end, timeout_ms)
 
     def wait_acknowledged(self, run: AppendedRun) -> bool:
-        """Block until a producer may be told that ``run`` is stored, by the flush policy.
+        """Block until the flush policy lets the broker tell a producer that ``run`` is stored.
 
-        At once under ASYNC_FLUSH; under SYNC_FLUSH after the sync, or False once
+        Returns without waiting under ASYNC_FLUSH; under SYNC_FLUSH after the sync, or False once
         ``syncFlushTimeout`` has passed: the run is in the log then, but perhaps not on the disk.
 
         Raises:
-            StorePoisoned: it never will be.
+            StorePoisoned: a write or sync failed, so the run never becomes durable.
         """
         if not self._config.syncs_before_ack:
             return True
@@ -432,46 +507,36 @@ class MessageStore:
     # Deriving.
 
     def dispatch(self) -> int:
-        """Derive queues and index up to what readers may see; returns the bytes passed."""
+        """Derive queues and index up to ``visible_end``; returns the bytes passed."""
         self._require_open()
         passed = 0
         try:
-            passed = self._dispatcher.advance(self.readable_end)
+            passed = self._dispatcher.advance(self.visible_end)
         except OSError as error:
             self._upkeep.derived_failed(error)
-        # Outside: what the listener raises is no failed write.
+        # Outside the ``try``: an error raised by the listener is no failed write.
         self._dispatcher.announce()
         return passed
 
     def watch(self, queues: dict[tuple[bytes, int], Any]) -> None:
-        """Tell of arrivals in these queues, by topic and queue id, as they are at each moment.
+        """Announce arrivals in ``queues`` (by topic and queue id), read anew at each dispatch.
 
-        Of others it may be told too. Without this it is told of all.
+        Arrivals in other queues may be announced too. Without this call all are announced.
         """
         self._dispatcher.watched = queues
 
     @property
-    def readable_end(self) -> int:
-        """Readers see flushed bytes under SYNC_FLUSH, those in the file under ASYNC_FLUSH."""
-        flusher = self._flusher
-        return flusher.flushed_end if self._syncs_before_ack else flusher.committed_end
-
-    @property
     def underived_bytes(self) -> int:
-        """How much readers may see that queues and index do not know of yet."""
-        flusher = self._flusher
-        readable_end = flusher.flushed_end if self._syncs_before_ack else flusher.committed_end
-        return readable_end - self._dispatcher.dispatched_end
+        """How many visible bytes queues and index do not know of yet."""
+        return self.positions.visible_end - self._dispatcher.dispatched_end
 
     @property
     def is_awaited(self) -> bool:
-        """Whether somebody may wait for something of what queues do not know of yet."""
-        flusher = self._flusher
-        readable_end = flusher.flushed_end if self._syncs_before_ack else flusher.committed_end
-        return readable_end > self._dispatcher.unawaited_end
+        """Whether a held pull may wait for a visible record that its queue does not have yet."""
+        return self.positions.visible_end > self._dispatcher.unawaited_end
 
     def somebody_waits(self) -> None:
-        """From now on: what was stored since queues were derived may be what he waits for."""
+        """A pull begins to wait: any record that is not derived yet may be for that pull."""
         self._dispatcher.unawaited_end = 0
 
     # Reading.
@@ -486,7 +551,7 @@ class MessageStore:
         bytes_max: int = 256 * 1024,
         tag_codes: frozenset[int] | None = None,
     ) -> GetResult:
-        """Read a queue from ``queue_offset`` on: only records that their rows prove."""
+        """Read a queue from ``queue_offset`` on: only records that agree with their rows."""
         return self._reading.get(
             topic,
             queue_id,
@@ -497,7 +562,7 @@ class MessageStore:
         )
 
     def runs(self, topic: bytes, queue_id: int) -> QueueRuns:
-        """The shortcut of ``get`` for who reads on in a queue; to be kept from read to read."""
+        """The shortcut of ``get`` for a reader that goes on in a queue; keep it between reads."""
         return self._reading.runs(topic, queue_id)
 
     def sift(
@@ -508,7 +573,7 @@ class MessageStore:
         limits: SiftLimits,
         sieve: PropertySieve,
     ) -> Sifted | None:
-        """The shortcut of ``get`` for who filters by properties; None: ask ``get``."""
+        """The shortcut of ``get`` for a filter on properties; None: call ``get``."""
         return self._sifting.sift(topic, queue_id, queue_offset, limits, sieve)
 
     def record(self, physical_offset: int) -> StoredMessage:
@@ -520,7 +585,7 @@ class MessageStore:
         return self._reading.record(physical_offset)
 
     def problem_at(self, physical_offset: int) -> str | None:
-        """Words about the whole record that starts there, if its queue row contradicts it."""
+        """Text about the whole record that starts there, if its queue row contradicts it."""
         if self.damage.misplaced_at(physical_offset) is None:
             return None
         return self.damage.problem_at(physical_offset)
@@ -536,18 +601,18 @@ class MessageStore:
     def messages_between(self, physical_start: int, physical_end: int) -> Iterator[StoredMessage]:
         """The sound messages of a stretch of the log in their order; it begins at a record.
 
-        What is damaged is told of and passed over.
+        Damaged records are reported and passed over.
         """
         for message in self._reading.messages_between(physical_start, physical_end):
             self.go_on()
             yield message
 
     def is_near(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether reads of a queue from there on surely wait for no disk."""
+        """Whether reads of a queue from ``queue_offset`` on surely wait for no disk."""
         return self._reading.residency.is_near(topic, queue_id, queue_offset)
 
     def warm_end(self, topic: bytes, queue_id: int, queue_offset: int, row_count: int) -> int:
-        """Where so many rows of a queue end in the log, if all of that is in memory; else 0."""
+        """Where the records of these rows end in the log, if all are in memory; else 0."""
         return self._reading.residency.warm_end(topic, queue_id, queue_offset, row_count)
 
     def on_disk(
@@ -560,7 +625,10 @@ class MessageStore:
         bytes_max: int = 256 * 1024,
         tag_codes: frozenset[int] | None = None,
     ) -> OnDisk:
-        """What to bring in before a ``get`` waits for no disk; then ask again: rows come first."""
+        """The file parts to bring in so that ``get`` does not wait for the disk.
+
+        Call again after bringing them in: rows come first, then the records they lead to.
+        """
         return self._reading.residency.on_disk(
             topic,
             queue_id,
@@ -571,38 +639,38 @@ class MessageStore:
         )
 
     def record_parts(self, physical_offset: int, byte_count: int) -> list[FilePart]:
-        """Where these bytes of the log are on disk, without those near the end."""
+        """The file parts of these bytes of the log, without those near the log's end."""
         return self._reading.residency.record_parts(physical_offset, byte_count)
 
     def row_parts(
         self, topic: bytes, queue_id: int, queue_offset: int, count: int
     ) -> list[FilePart]:
-        """Where so many rows of a queue are on disk."""
+        """The file parts of ``count`` rows of a queue."""
         return self._reading.residency.row_parts(topic, queue_id, queue_offset, count)
 
     def bring_in(self, part: FilePart) -> None:
-        """Read a part of a file, so that it is in memory. Any thread but the owner's: it waits."""
+        """Read a part of a file into memory. It waits: call it on any thread but the owner's."""
         self._files.bring_in(part)
 
     def announce(self, part: FilePart) -> None:
-        """Have a part of a file read soon. Any thread but the owner's."""
+        """Ask the system to read a part of a file soon. Call it on any thread but the owner's."""
         self._files.announce(part)
 
     def will_need(self, physical_offset: int, byte_count: int) -> None:
-        """Have some of the log read from the disk, without waiting for it: it is read soon."""
+        """Ask the system to read these bytes of the log soon, without waiting for the disk."""
         self._reading.residency.will_need(physical_offset, byte_count)
 
     def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
-        """A queue's rows as they stand in its files, for those who look into them."""
+        """A queue's rows as they stand in its files, for diagnosis."""
         return self._reading.rows(topic, queue_id, queue_offset, count)
 
     def row_is_damaged(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether a row leads to no record of its queue; it is derived again soon, if it can be."""
+        """Whether a row leads to no record of its queue; such a row is soon derived again."""
         found = self.get(topic, queue_id, queue_offset, count_max=1)
         return found.status is GetStatus.QUEUE_ENTRY_DAMAGED
 
     def repair_row(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Derive a row from the log now, which may take long; whether it is sound then."""
+        """Derive a row from the log now, which may take long; returns whether it is sound then."""
         return self._row_repair.repair(topic, queue_id, queue_offset)
 
     def query(
@@ -629,7 +697,7 @@ class MessageStore:
         begin_ms: int = 0,
         end_ms: int = _FOREVER_MS,
     ) -> PlacesByKey:
-        """Like ``query``, but only the physical offsets, and words about what is damaged."""
+        """Like ``query``, but only the physical offsets, and texts about damaged records."""
         count_max = min(count_max, self._config.query_results_max)
         return self._lookup.places_by_key(
             topic, key, count_max=count_max, begin_ms=begin_ms, end_ms=end_ms
@@ -641,23 +709,23 @@ class MessageStore:
         return self._lookup.index_end
 
     def has_queue(self, topic: bytes, queue_id: int) -> bool:
-        """Whether there is such a queue; one is made by its first message."""
+        """Whether the queue exists; its first message makes it."""
         return self._queues.get(topic, queue_id) is not None
 
     def has_topic(self, topic: bytes) -> bool:
-        """Whether a topic has any queue here."""
+        """Whether a topic has any queue in this store."""
         return self._queues.has_topic(topic)
 
     def add_batch_topic(self, topic: bytes) -> None:
         """From now on ``topic`` keeps batches in one row each.
 
         Raises:
-            StoreLayoutError: it has queues of the other kind already.
+            StoreLayoutError: the topic has queues of the other kind already.
         """
         self._queues.add_batch_topic(topic)
 
     def check_batch_topic(self, topic: bytes) -> None:
-        """Raises ``StoreLayoutError`` for a topic that ``add_batch_topic`` would raise it for."""
+        """Raises ``StoreLayoutError`` if ``add_batch_topic`` would raise it for ``topic``."""
         self._queues.check_batch_topic(topic)
 
     def queue_offset_min(self, topic: bytes, queue_id: int) -> int:
@@ -665,7 +733,7 @@ class MessageStore:
         return queue.queue_offset_min if queue is not None else 0
 
     def queue_offset_max(self, topic: bytes, queue_id: int) -> int:
-        """The offset the next message readers will see is going to have."""
+        """The queue offset of the next message that readers will see."""
         queue = self._queues.get(topic, queue_id)
         return queue.queue_offset_max if queue is not None else 0
 
@@ -682,17 +750,96 @@ class MessageStore:
     def queues(self) -> list[tuple[bytes, int]]:
         return [(topic, queue_id) for topic, queue_id, _ in self._queues.queues()]
 
+    def log_view(self, physical_offset: int, byte_count: int) -> memoryview | None:
+        """Bytes of the log as they stand, within one segment; None if they are on the disk only.
+
+        Then ``bring_in`` the ``log_part`` of them on another thread, and ask again.
+        """
+        segment = self._segments.at(physical_offset)
+        if segment is None or physical_offset + byte_count > segment.end:
+            raise ValueError(f"no segment holds {byte_count} bytes at {physical_offset}")
+        if not self._reading.residency.is_in_memory(segment, physical_offset, byte_count):
+            return None
+        return segment.view(physical_offset, byte_count)
+
+    def log_place(self, physical_offset: int) -> FilePlace | None:
+        """The open file that has this byte of the log; it holds until the next call.
+
+        None if it cannot be opened: a view needs no descriptor.
+        """
+        segment = self._segments.at(physical_offset)
+        if segment is None:
+            raise ValueError(f"no segment holds a byte at {physical_offset}")
+        try:
+            return self._sent_file.place(segment, physical_offset)
+        except OSError:
+            return None
+
+    def log_bytes(self, physical_offset: int, byte_count: int) -> bytes:
+        """A copy of a few bytes of the log within one segment; it may wait for the disk."""
+        segment = self._segments.at(physical_offset)
+        if segment is None or physical_offset + byte_count > segment.end:
+            raise ValueError(f"no segment holds {byte_count} bytes at {physical_offset}")
+        return bytes(segment.view(physical_offset, byte_count))
+
+    def record_end(self, physical_offset: int) -> int:
+        """Where the record that begins there ends, by its own word; it may wait for the disk.
+
+        Of a record that retention removed only the beginning is known.
+        """
+        if physical_offset < self.physical_min:
+            return physical_offset
+        return physical_offset + int.from_bytes(self.log_bytes(physical_offset, 4), "big")
+
+    def log_part(self, physical_offset: int, byte_count: int) -> FilePart | None:
+        """The file part of these bytes of the log, as far as they are in one segment."""
+        segment = self._segments.at(physical_offset)
+        return segment.part(physical_offset, byte_count) if segment is not None else None
+
+    def when_written(self, note: Callable[[], None] | None) -> None:
+        """Call ``note`` after each append under ASYNC_FLUSH; None ends it.
+
+        Under SYNC_FLUSH ``on_flushed`` tells as much.
+        """
+        self._flusher.on_written = note
+
+    @property
+    def segment_bytes(self) -> int:
+        return self._config.segment_bytes
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the log has no byte."""
+        return self.physical_end == self.physical_min or not len(self._segments)
+
+    @property
+    def kept_end(self) -> int:
+        """Up to it the log is as durable as ``flushDiskType`` promises."""
+        return self.positions.kept_end
+
     @property
     def physical_min(self) -> int:
         return self._segments.physical_min
 
     @property
     def physical_end(self) -> int:
-        return self._state.physical_end
+        return self.positions.physical_end
 
     @property
     def flushed_end(self) -> int:
-        return self._flusher.flushed_end
+        return self.positions.flushed_end
+
+    @property
+    def visible_end(self) -> int:
+        return self.positions.visible_end
+
+    @property
+    def acknowledged_end(self) -> int:
+        return self.positions.acknowledged_end
+
+    @property
+    def settled_end(self) -> int:
+        return self.positions.settled_end
 
     @property
     def dispatched_end(self) -> int:
@@ -714,16 +861,17 @@ class MessageStore:
         return self._upkeep.interval_ms(self._clock.now_ms())
 
     def checkpoint(self) -> None:
-        """Make everything durable now, derived files included, and note it down."""
+        """Make everything durable now, derived files included, and write the checkpoint."""
         self._require_open()
         self._upkeep.checkpoint()
 
     def delete_topic(self, topic: bytes) -> None:
-        """Remove a topic's queues; its records stay in the log until retention takes them."""
+        """Remove a topic's queues; its records stay in the log until retention removes them."""
         self._require_open()
-        # Everything of the topic that was appended so far dies with it, flushed or not.
+        # Every record of the topic appended so far is deleted with it, flushed or not; one that
+        # replication holds back may never be in the log.
         self._flusher.wait(self._state.physical_end)
-        self._dispatcher.advance(self._state.physical_end)
+        self._dispatcher.advance(self.visible_end)
         self._dispatcher.announce()
         # The deletion is durable before the first file goes: a crash half way must not end in a
         # rebuild that brings the topic back.
@@ -751,21 +899,23 @@ class MessageStore:
     def _set_refusal(self) -> None:
         reason = self._disk_full
         full = DiskFull(f"{reason}; appends resume by themselves") if reason else None
-        self._appender.refusal = self.poisoned or full or self._rows_refused
+        refusal = self.poisoned or full or self._rows_refused
+        self._appender.raw_refusal = refusal
+        self._appender.refusal = refusal or self._follows_refusal
 
     def _poison(self, failure: StorePoisoned) -> None:
-        """From now on nothing is acknowledged; the process should end and be looked at."""
+        """From now on no append is acknowledged; an operator should look at the process."""
         if self.poisoned is None:
             self.poisoned = failure
-            self._appender.refusal = failure
+            self._appender.refusal = self._appender.raw_refusal = failure
             self._flusher.fail(failure)
             if self._on_poisoned is not None:
                 self._on_poisoned(failure)
 
     def close(self) -> None:
-        """Flush, derive, checkpoint and mark the folder as cleanly closed. Twice is once.
+        """Flush, derive, checkpoint and mark the folder as cleanly closed, once.
 
-        A poisoned store is only let go of: its ``abort`` file stays, and the next start recovers.
+        A poisoned store is only released: its ``abort`` file stays, and the next start recovers.
         """
         if self._closed:
             return
@@ -779,7 +929,7 @@ class MessageStore:
     def _close_cleanly(self) -> None:
         self._flusher.wait(self._state.physical_end)
         crashpoint("close.flushed")
-        self._dispatcher.advance(self._state.physical_end)
+        self._dispatcher.advance(self.visible_end)
         crashpoint("close.dispatched")
         self._appender.close()
         self._upkeep.checkpoint(clean=True)
@@ -787,13 +937,15 @@ class MessageStore:
         remove_abort(self._files, self._abort_path)
 
     def _release(self) -> None:
-        self._appender.refusal = self.poisoned or StoreClosed("the store is closed")
+        refusal = self.poisoned or StoreClosed("the store is closed")
+        self._appender.refusal = self._appender.raw_refusal = refusal
         self._appender.stop()
         self._upkeep.stop()
         self._flusher.stop()
         self._queues.close()
         if self._index is not None:
             self._index.close()
+        self._sent_file.close()
         self._segments.close()
         self._lock.release()
 

@@ -1,9 +1,9 @@
-"""Read-only access to a store folder: live, stopped, copied, ours or RocketMQ's.
+"""Read-only access to a store folder: live, stopped or copied, Contrail's or RocketMQ's.
 
 Nothing is locked, written or mapped, so a reader works on a read-only copy and beside a running
-broker. What it sees is a snapshot: the log's end is found when the folder is opened. Queue rows
-reach the disk about a second after their messages, so whatever the files may still lack is derived
-from the end of the log in memory.
+broker. It sees a snapshot: the log's end is found when the folder is opened. Queue rows reach the
+disk about a second after their messages, so rows that the files may lack are derived in memory
+from the end of the log.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class QueueSummary(NamedTuple):
 
 
 class StoreReader:
-    """A folder as it was when it was opened. ``damaged`` collects what could not be read."""
+    """A folder as it was when it was opened. ``damaged`` collects ranges that cannot be read."""
 
     def __init__(
         self, root: Path, found: FoundLog, files: FileSystem, *, index_slot_count: int | None
@@ -88,7 +88,7 @@ class StoreReader:
         self._index_slot_count = index_slot_count
         self.known = self._read_known()
         log = self.known.log
-        # Only a store that switched it on vouches for record CRCs; a sender's own means nothing.
+        # Record CRCs count only in a store that switched them on: a sender may set the property.
         self._record_crc = 1 if log is not None and log.record_crc_from is not None else 0
         self.was_clean = not files.exists(root / "abort")
         found_queues = list(find_queues(files, root))
@@ -115,14 +115,13 @@ class StoreReader:
         index_slot_count: int | None = None,
         files: FileSystem | None = None,
     ) -> Self:
-        """Take stock of ``root``.
+        """Find the segments, queues and index files of ``root``.
 
         ``log_folders`` names the commit log's folders when they are not ``root/commitlog``. Sizes
-        are taken from the files; ``segment_bytes`` and ``index_slot_count`` are for those who
-        know better.
+        are taken from the files; ``segment_bytes`` and ``index_slot_count`` override that.
 
         Raises:
-            StoreLayoutError: there is no store there, its segments have another length, or its
+            StoreLayoutError: ``root`` holds no store, its segments have another length, or its
                 index files have no room for that many slots.
         """
         files = files or UntouchedFiles()
@@ -142,7 +141,7 @@ class StoreReader:
     def walk(
         self, *, physical_start: int | None = None, physical_end: int | None = None
     ) -> Iterator[LogChunk | DamagedRange]:
-        """Chunks of verified records in log order, and the damaged ranges between them."""
+        """Stretches of verified records in log order, and the damaged ranges between them."""
         start = self.physical_min if physical_start is None else physical_start
         limit = self.physical_end if physical_end is None else min(physical_end, self.physical_end)
         return iter(
@@ -159,7 +158,7 @@ class StoreReader:
     def scan(
         self, *, physical_start: int | None = None, physical_end: int | None = None
     ) -> Iterator[LogChunk]:
-        """Chunks of whole records, for bulk work; what is damaged is noted and passed over."""
+        """Stretches of whole records, for bulk work; damaged ranges are noted and skipped."""
         for found in self.walk(physical_start=physical_start, physical_end=physical_end):
             if isinstance(found, DamagedRange):
                 self._note(found)
@@ -167,7 +166,7 @@ class StoreReader:
                 yield found
 
     def missing_ranges(self) -> list[DamagedRange]:
-        """Bytes of the log that no segment holds: between two of them, or behind the last."""
+        """Bytes of the log that no segment holds: between two segments, or behind the last."""
         ends = [self.physical_min, *(file.end for file in self.segments)]
         starts = [*(file.start for file in self.segments), self.durable_end]
         pairs = zip(ends, starts, strict=True)
@@ -193,14 +192,14 @@ class StoreReader:
         return decode_record(data, 0, physical_offset=physical_offset)
 
     def read(self, physical_offset: int, byte_count: int) -> bytes:
-        """Bytes of the log from one segment; fewer, or none, where there are no more."""
+        """Bytes of the log from one segment; fewer, or none, if the segment has no more."""
         index = bisect_left(self.segments, physical_offset + 1, key=lambda file: file.start) - 1
         if index < 0 or physical_offset >= self.segments[index].end:
             return b""
         file = self.segments[index]
         try:
             with opened(self.files, file.path, writable=False) as fd:
-                # A damaged row may ask for gigabytes; its segment is all there can be.
+                # A damaged row may ask for gigabytes; the segment's end bounds the read.
                 room = min(byte_count, file.end - physical_offset)
                 return self.files.pread(fd, room, physical_offset - file.start)
         except OSError:
@@ -243,9 +242,9 @@ class StoreReader:
     ) -> Iterator[StoredMessage]:
         """Messages of one topic by queue, or of all topics in log order.
 
-        Times are store times, inclusive. A clock may have been set back, so they need not rise
-        along the log: every message is looked at. Without a topic the system's own topics and
-        the first halves of transactions are left out unless ``internal``.
+        Times are store times, inclusive. A clock may have been set back, so times need not rise
+        along the log: every message is checked. Without a topic, messages of system topics and
+        half messages are left out unless ``internal``.
         """
         if topic is None:
             yield from self._in_log_order(begin_ms, end_ms, internal)
@@ -283,14 +282,14 @@ class StoreReader:
         return found
 
     def replaced(self, chunk: LogChunk) -> list[LostPlace]:
-        """The messages that records of a chunk replace because they were damaged."""
+        """The damaged messages that records of this stretch replace."""
         if REPLACED_MARK.to_bytes(8, "big") not in chunk.data:
             return []
         places = (read_replacement(message) for message in messages_of(chunk))
         return [place for place in places if place is not None]
 
     def _scan_for(self, key_hash: int) -> set[int]:
-        """Without an index: every key of the log is looked at."""
+        """Without an index: compare every key of the log."""
         found: set[int] = set()
         for chunk in self.scan(physical_end=self.derived_end):
             keys = LogTail()
@@ -303,7 +302,7 @@ class StoreReader:
 
     @property
     def index_slot_count(self) -> int:
-        """Slots of an index file: as told, or as its length says at four entries a slot."""
+        """Slots of an index file: as given, or from its length at four entries a slot."""
         if self._index_slot_count is None:
             lengths = [entry.stat().st_size for entry in self.files.entries(self.root / "index")]
             slots = (max(lengths, default=0) - 40) // _INDEX_FILE_BYTES_PER_SLOT
@@ -311,7 +310,7 @@ class StoreReader:
         return self._index_slot_count
 
     def is_in_use(self) -> bool | None:
-        """Whether a process has the store open; None where the system does not tell."""
+        """Whether a process has the store open; None if the system does not say."""
         return is_in_use(self.files, self.root)
 
     @property
@@ -321,9 +320,9 @@ class StoreReader:
         return self._batch_topics
 
     def learned_batch_topics(self, chunk: LogChunk) -> set[bytes]:
-        """Topics that only a chunk's records show to hold batches.
+        """Batch topics that only these records show.
 
-        Where a folder or ``topics.json`` knows a topic, its old records have no say.
+        For a topic with a folder or an entry in ``topics.json`` old records do not count.
         """
         if INNER_NUM.encode() not in chunk.data:
             return set()
@@ -337,10 +336,10 @@ class StoreReader:
             and message.physical_offset >= dead.get(message.topic.encode(), 0)
         }
 
-    # Private: which queue is of which type.
+    # Private: the types of queues.
 
     def _read_topic_types(self) -> dict[bytes, bool]:
-        """Whether a topic is one of batches, for those that ``topics.json`` names."""
+        """By topic in ``topics.json``: whether it keeps batches in one row each."""
         try:
             found = load_topics(self.files, self.root, set_aside=False)
         except (StateFileDamaged, OSError) as error:
@@ -353,7 +352,7 @@ class StoreReader:
         return {t.topic.encode(): t.attributes.get(QUEUE_TYPE_ATTRIBUTE) == batch for t in topics}
 
     def _fitting(self, found: list[QueueFiles]) -> dict[QueueKey, QueueFiles]:
-        """The queues whose folder is that of their topic's type."""
+        """The queues whose folder fits their topic's type."""
         dead = self.known.derived.tombstones if self.known.derived else {}
         fitting: dict[QueueKey, QueueFiles] = {}
         for queue in found:
@@ -365,7 +364,7 @@ class StoreReader:
                 )
         return fitting
 
-    # Private: where things end.
+    # Private: the ends of the log and of derived files.
 
     def _read_known(self) -> Known:
         try:
@@ -377,7 +376,7 @@ class StoreReader:
         return known
 
     def _durable_end(self) -> int:
-        """Below this byte whatever is not a record is damage; above it, it may be the end."""
+        """Below this byte bytes that are no record are damage; above, they may be the log's end."""
         if self.known.log is not None:
             return self.known.log.physical_end
         proven = [self._proven_end(queue) for queue in self.queues.values()]
@@ -385,7 +384,7 @@ class StoreReader:
         return max([*proven, *begun], default=0)
 
     def _proven_end(self, queue: QueueFiles) -> int:
-        """The end of the last record a queue knows, if that record is there."""
+        """The end of a queue's last record, if that record is in the log."""
         limit = self.segments[-1].end if self.segments else 0
         rows = queue.live_rows(0, limit)
         if not rows:
@@ -396,7 +395,7 @@ class StoreReader:
         return physical_offset + size if sound and data else 0
 
     def _find_end(self) -> int:
-        """Walk from the durable end to the first thing that is not a record."""
+        """Walk from the durable end to the first bytes that are no record."""
         start = min(max(self.durable_end, self.physical_min), self._file_end())
         walk = LogWalk(
             self.files, self.segments, physical_start=start, durable_end=0, check_crc=True
@@ -409,7 +408,7 @@ class StoreReader:
         return self.segments[-1].end if self.segments else 0
 
     def _derived_end(self) -> int:
-        """Up to where queues and index are certainly in their files."""
+        """The physical offset up to which queue and index files surely hold all rows."""
         if self.known.derived is not None:
             return max(min(self.known.derived.dispatched_end, self.physical_end), self.physical_min)
         if self.known.log is not None:
@@ -429,7 +428,7 @@ class StoreReader:
     def _store_time(self, physical_offset: int) -> int | None:
         """The store time of the record there, without reading its body; None if there is none."""
         head = self.read(physical_offset, RECORD_BYTES_MIN)
-        # Only the head was read: of a record as small as can be nothing is missing.
+        # Only the head was read, so the record is cut short, unless it is of the smallest size.
         if record_reason(head, 0, len(head)) not in (REASON_CUT_SHORT, REASON_END):
             return None
         return store_time(head, 0) if len(head) == RECORD_BYTES_MIN else None
@@ -438,7 +437,7 @@ class StoreReader:
         if self._tail is None:
             tail, learned = self._derived_tail()
             if learned:
-                # The rows so far took batches for messages: derive them once more.
+                # These rows were derived as single messages' rows: derive them again as batches.
                 self._batch_topics |= learned
                 tail, _ = self._derived_tail()
             self._tail = tail
@@ -456,7 +455,7 @@ class StoreReader:
     # Private: rows.
 
     def rows(self, key: QueueKey, queue_offset_start: int = 0) -> Iterator[RowPlace]:
-        """A queue's rows in order: those on disk, then those derived from the log's end."""
+        """A queue's rows in order: first from its files, then derived from the log's end."""
         queue, reached = self.queues.get(key), 0
         if queue is not None:
             for place in self._disk_rows(queue, queue_offset_start):
@@ -487,7 +486,7 @@ class StoreReader:
         tail = self._the_tail().ends(key, key[0] in self._batch_topics)
         places += [place for place in tail if place.queue_offset >= reached]
         if not places:
-            # Retention took every message; the next one still gets the next offset.
+            # Retention removed every message; the next message still gets the next offset.
             spent = queue.queue_offsets(live.stop - 1)[1] if queue and live.stop else 0
             return QueueSummary(key[1], spent, spent, None, None)
         first, last = places[0], places[-1]
@@ -530,7 +529,7 @@ class StoreReader:
 def messages_of(
     chunk: LogChunk, begin_ms: int = -_FOREVER_MS, end_ms: int = _FOREVER_MS
 ) -> Iterator[StoredMessage]:
-    """A chunk's messages of some time; only those that are wanted are decoded."""
+    """The messages of a stretch stored within a time span; only these are decoded."""
     data, position = chunk.data, chunk.start
     while position < chunk.end:
         if begin_ms <= store_time(data, position) <= end_ms:
@@ -539,14 +538,14 @@ def messages_of(
 
 
 def keys_of(message: StoredMessage) -> list[str]:
-    """What a message can be found by: its unique id and each of its keys."""
+    """The keys by which a message can be found: its unique id and each of its keys."""
     properties = message.properties
     keys = [key for key in properties.get(KEYS, "").split(KEY_SEPARATOR) if key]
     return [*keys, properties[UNIQ_KEY]] if UNIQ_KEY in properties else keys
 
 
 def is_internal(message: StoredMessage) -> bool:
-    """Whether a message is the broker's own business: system topics, open transactions."""
+    """Whether a message is internal to the broker: of a system topic or an open transaction."""
     halves = (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK)
     return is_system_topic(message.topic) or transaction_type(message.sys_flag) in halves
 

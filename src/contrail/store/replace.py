@@ -1,9 +1,9 @@
-"""Replaces damaged records of a stopped store, so that everything behind them can be read.
+"""Replaces damaged records of a stopped store, so that the records behind them can be read.
 
 For each damaged range, in this order: its bytes are kept in ``contrail.lost/``, durably; records of
 the same length are written over it; they are synced. A crash in between leaves the range damaged
-or replaced, and its first bytes kept: running it again ends it. Queues stay as they are, for the
-new records give the rows that the lost ones gave.
+or replaced, and its original bytes kept: running the command again finishes it. Queues stay as they
+are, for the new records give the rows that the lost records gave.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class ReplacedRecord:
-    """One record that was written over damage; the message's place if it is known."""
+    """One record that was written over damage; the lost message's queue and offset if known."""
 
     physical_start: int
     physical_end: int
@@ -58,7 +58,7 @@ class ReplacedRecord:
 
 @dataclass(slots=True)
 class ReplaceReport:
-    """What was looked at, what was replaced, and what had to stay damaged, with the reason."""
+    """How much was checked, what was replaced, and which bytes stay damaged, with the reason."""
 
     root: str
     bytes_checked: int = 0
@@ -72,7 +72,7 @@ class ReplaceReport:
 
 
 class _Damage(NamedTuple):
-    """A damaged range, and when what stands before it was stored."""
+    """A damaged range, and when the record before it was stored."""
 
     found: DamagedRange
     stored_ms: int
@@ -88,10 +88,10 @@ def replace_damaged(
     files: FileSystem | None = None,
     clock: Clock | None = None,
 ) -> ReplaceReport:
-    """Look at every record below the log's durable end, and replace those that are damaged.
+    """Check every record below the log's durable end, and replace the damaged ones.
 
     Raises:
-        StoreLayoutError: there is no store there.
+        StoreLayoutError: ``root`` holds no store.
         StoreLocked: a broker has the store open.
     """
     files = files or FileSystem()
@@ -126,7 +126,7 @@ class _Replacing:
         derived = reader.known.derived
         rows = FolderRows(reader.queues, reader.read)
         self._places = RecordPlaces(rows, derived.tombstones if derived is not None else {})
-        # Where misplaced records begin: what they say of themselves counts for nothing.
+        # The physical offsets of misplaced records: their own queue and offset do not count.
         self._misplaced: set[int] = set()
 
     def run(self) -> ReplaceReport:
@@ -150,7 +150,7 @@ class _Replacing:
         return self._report
 
     def _damages(self) -> list[_Damage]:
-        """All of them first: what is written later must not be read as what was found."""
+        """All damaged ranges, found before the first is replaced: no replacement is read back."""
         reader, report = self._reader, self._report
         damages: list[_Damage] = []
         stored_ms = 0
@@ -194,12 +194,12 @@ class _Replacing:
         covering = (s for s in self._reader.segments if s.start <= physical_offset < s.end)
         return next(covering, None)
 
-    # What was there.
+    # The lost records.
 
     def _known(self, found: DamagedRange) -> Iterator[KnownRecord]:
         for queue in self._reader.queues.values():
             if queue.topic.startswith(_LMQ_PREFIX):
-                # Rows of these lead to records of other topics.
+                # Rows of LMQ topics lead to records of other topics.
                 continue
             with queue.held_open():
                 yield from _rows_into(queue, found, self._ext_of(queue))
@@ -209,7 +209,7 @@ class _Replacing:
         return ExtFiles(self._reader.files, folder / str(queue.queue_id))
 
     def _message(self, data: bytes, piece: Piece) -> StoredMessage | None:
-        """What the damaged record still says, where all its lengths add up to the piece."""
+        """The damaged record, decoded, if all its lengths add up to the piece."""
         try:
             message = decode_record(
                 data, 0, physical_offset=piece.physical_start, check_body_crc=False
@@ -258,7 +258,7 @@ class _Replacing:
     def _place_by_itself(
         self, message: StoredMessage | None, data: bytes, piece: Piece
     ) -> LostPlace:
-        """Which row the damaged record would give, if it is whole enough to give one."""
+        """The queue and offset of the row that the damaged record gives, if it still gives one."""
         if message is None or piece.physical_start in self._misplaced:
             return NOBODY
         chunk = LogChunk(data, 0, len(data), piece.physical_start, 1, 0)
@@ -268,7 +268,7 @@ class _Replacing:
         return NOBODY
 
     def _stored_ms(self, message: StoredMessage | None, piece: Piece, before_ms: int) -> int:
-        """The row's word, or the record's own if it lies between its neighbours', or theirs."""
+        """The row's store time, or the record's if it lies between its neighbours', or theirs."""
         if piece.stored_ms:
             return piece.stored_ms
         behind_ms = self._next_stored_ms(piece.physical_end)
@@ -277,7 +277,7 @@ class _Replacing:
         return before_ms or behind_ms
 
     def _next_stored_ms(self, physical_end: int) -> int:
-        """When the record behind was stored, or now where none is."""
+        """When the record behind the range was stored, or now if there is none."""
         try:
             return self._reader.record(physical_end).store_timestamp_ms
         except RecordDamaged:
@@ -291,7 +291,7 @@ class _Replacing:
         self._report.replaced.append(replaced)
 
     def _keep(self, start: int, end: int, data: bytes) -> None:
-        """Keep the damaged bytes; a file that has others, of a run cut short, is not touched."""
+        """Keep the damaged bytes; a file with other bytes, of an interrupted call, stays as is."""
         folder = self._reader.root / LOST_FOLDER
         path = folder / f"{start:020d}-{end:020d}.damaged"
         number = 1
@@ -309,7 +309,7 @@ class _Replacing:
 
 
 def _rows_into(queue: QueueFiles, found: DamagedRange, ext: ExtFiles) -> Iterator[KnownRecord]:
-    """The rows that lead into a damaged range; they stand in the order of the log."""
+    """The rows that lead into a damaged range; a queue's rows are in the order of the log."""
     first = first_at_or_above(queue.place, queue.first, queue.limit, found.physical_start)
     for number in range(first, queue.limit):
         row = queue.rows(number, 1)

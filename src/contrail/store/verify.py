@@ -1,7 +1,7 @@
 """Checks a whole store: every record, every queue row, every key, and the small files beside them.
 
-What was derived from the log can be derived again, and ``repair`` does. Damage in the log is only
-ever reported, with its bytes and, where it can still be read, whose message it was.
+Queues and index can be derived again from the log, and ``repair`` does that. Damage in the log is
+only reported: its bytes and, if the record can still be read, the message's queue and offset.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
 from contrail.kernels.record_layout import BATCH_ROW_BYTES, QUEUE_ROW_BYTES
 from contrail.model.delay_levels import DEFAULT_DELAY_LEVELS, parse_delay_levels
-from contrail.model.record import decode_record
+from contrail.model.record import BLANK_RECORD_BYTES, decode_record, encode_blank
 from contrail.model.replaced_record import LostPlace
 from contrail.model.topic import LMQ_PREFIX
 from contrail.runtime.files import FileSystem
@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 @dataclass(slots=True)
 class LogFinding:
-    """A damaged range of the log; the message's place if it can still be told."""
+    """A damaged range of the log; the message's queue and offset if they can still be read."""
 
     physical_start: int
     physical_end: int
@@ -50,7 +50,7 @@ class LogFinding:
 
 @dataclass(slots=True)
 class QueueFinding:
-    """What is wrong with one queue's files, in rows."""
+    """The faults of one queue's files, in rows."""
 
     topic: str
     queue_id: int
@@ -64,7 +64,7 @@ class QueueFinding:
 
 @dataclass(slots=True)
 class IndexFinding:
-    """What is wrong with one index file, or with the index as a whole."""
+    """The fault of one index file, or of the index as a whole."""
 
     file: str
     problem: str
@@ -73,10 +73,10 @@ class IndexFinding:
 
 @dataclass(slots=True)
 class VerifyReport:
-    """What a verification saw. ``notes`` are no damage; ``files`` are.
+    """The findings of a verification. ``notes`` are no damage; ``files`` are.
 
-    ``given_up`` is what a repair found of messages that it could not bring back, or only guess;
-    ``returned`` is which messages of deleted topics hide those that were sent since.
+    ``given_up`` lists messages that a repair could not bring back, or whose offset it guessed;
+    ``returned`` lists messages of deleted topics that hide messages sent since.
     """
 
     root: str
@@ -100,7 +100,7 @@ class VerifyReport:
 
     @property
     def is_sound(self) -> bool:
-        """Nothing is wrong, or all that was wrong has been put right."""
+        """Nothing is wrong, or everything wrong has been repaired."""
         wrong = any(not queue.repaired for queue in self.queues)
         wrong = wrong or any(not file.repaired for file in self.index)
         return not (wrong or self.log or self.files or self.given_up or self.returned)
@@ -120,12 +120,12 @@ def verify_store(
     delay_levels: str = DEFAULT_DELAY_LEVELS,
     files: FileSystem | None = None,
 ) -> VerifyReport:
-    """Check everything under ``root``; with ``repair`` rebuild what was derived and is wrong.
+    """Check everything under ``root``; with ``repair`` rebuild queues and index that are wrong.
 
-    A folder in use, or left by a crash, is held only to what its last checkpoint vouches for.
+    In a folder in use, or left by a crash, queues and index are checked up to the last checkpoint.
 
     Raises:
-        StoreLayoutError: there is no store there.
+        StoreLayoutError: ``root`` holds no store.
         StoreLocked: ``repair`` was asked for and a broker has the store open.
     """
 
@@ -160,7 +160,7 @@ def _mark_repaired(report: VerifyReport, after: VerifyReport) -> None:
     for file in report.index:
         file.repaired = not after.index
     report.files, report.returned = after.files, after.returned
-    # Of damaged records some are only found where rows lead to them.
+    # Some damaged records are found only through the rows that lead to them.
     known = {finding.physical_start for finding in report.log}
     report.log += [finding for finding in after.log if finding.physical_start not in known]
 
@@ -175,11 +175,11 @@ class _Verification:
         self._progress = progress or (lambda done, total: None)
         known = reader.known
         self._dead = known.derived.tombstones if known.derived else {}
-        # A store that was closed in order has derived everything; otherwise its last word counts.
+        # A store that was closed in order has derived everything; otherwise its checkpoint counts.
         self._required_end = reader.physical_end if reader.was_clean else reader.derived_end
         self._checks: dict[QueueKey, QueueCheck] = {}
         self._gathered = 0
-        # Topics without a queue yet: what holds their batches matters only once it is rebuilt.
+        # Batch topics learned from records alone matter only when queues are rebuilt.
         self._batch_topics = reader.known_batch_topics
         self._learned_batch_topics: set[bytes] = set()
         self._replaced: list[LostPlace] = []
@@ -236,7 +236,7 @@ class _Verification:
         self._progress(min(report.bytes_checked, total), total)
 
     def _described(self, found: DamagedRange) -> LogFinding:
-        """Say whose message it was, if the head of the record can still be believed."""
+        """Name the message, if the record's lengths still add up."""
         finding = LogFinding(*found)
         data = self._reader.read(found.physical_start, found.physical_end - found.physical_start)
         try:
@@ -250,17 +250,17 @@ class _Verification:
         return finding
 
     def _note_replaced(self) -> None:
-        """Holes that an operator made are no damage any more, but worth a word."""
+        """Note the records that an operator had replaced: they are no damage any more."""
         named = [str(place) for place in self._replaced if place.topic]
         if self._replaced:
             more = f", and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
             self._report.notes.append(
                 f"{len(self._replaced)} records stand for messages that were damaged and were "
-                f"replaced: {', '.join(named[:_NAMED_MAX]) or 'nobody knows which'}{more}"
+                f"replaced: {', '.join(named[:_NAMED_MAX]) or 'their queues are unknown'}{more}"
             )
 
     def _check_last_record(self) -> None:
-        """The record the checkpoint names as last must end where it says the log was durable."""
+        """The checkpoint's last record must end at the checkpoint's durable end of the log."""
         log = self._reader.known.log
         if log is None or log.last_record_offset is None or self._report.log:
             return
@@ -271,11 +271,21 @@ class _Verification:
             ends_at = message.physical_offset + message.record_bytes
         except RecordDamaged:
             ends_at = -1
-        if ends_at != log.physical_end:
+        if ends_at != log.physical_end and not self._is_blank(ends_at, log.physical_end):
             self._report.files.append(
                 f"contrail.checkpoint says the log ends at {log.physical_end} with the record at "
                 f"{log.last_record_offset}, which does not end there"
             )
+
+    def _is_blank(self, physical_offset: int, physical_end: int) -> bool:
+        """Whether a blank record lies between: a slave's log may end with its segment."""
+        byte_count = physical_end - physical_offset
+        if physical_end % self._reader.segment_bytes or byte_count < BLANK_RECORD_BYTES:
+            return False
+        if byte_count >= self._reader.segment_bytes:
+            return False
+        blank = encode_blank(byte_count)
+        return self._reader.read(physical_offset, len(blank)) == blank
 
     # Queues.
 
@@ -309,13 +319,16 @@ class _Verification:
             self._gathered = 0
 
     def _tell_of_returned(self) -> None:
-        """Records are passed over whose places earlier ones have: only deleting does that."""
+        """Report records hidden by earlier records with their queue offsets.
+
+        Only a topic that was deleted and made again has such records.
+        """
         for (topic, queue_id), count in sorted(self._places.hidden.items()):
             name = topic.decode("utf-8", "replace")
             self._report.returned.append(
-                f"{count} records of queue {queue_id} of {name} claim places that earlier ones "
-                f"have: if the topic was deleted and made again, its deleted messages are back "
-                f"and hide those that were sent since"
+                f"{count} records of queue {queue_id} of {name} have queue offsets that earlier "
+                f"records have: if the topic was deleted and made again, its deleted messages are "
+                f"back and hide the messages sent since"
             )
 
     def _compare_runs(self, key: QueueKey, runs: list) -> None:  # type: ignore[type-arg]
@@ -404,7 +417,7 @@ class _Verification:
     # Repair.
 
     def repair(self, holder: Repair, log_folders: tuple[Path, ...]) -> None:
-        """Rebuild whatever the report names, and report what could not be."""
+        """Rebuild the queues and index files that the report names, and report what is left."""
         reader = self._reader
         total = reader.physical_end - reader.physical_min
         damaged, missing = holder.rebuild(
@@ -422,7 +435,8 @@ class _Verification:
             physical_end=self._required_end,
             progress=lambda position: self._progress(position - reader.physical_min, total),
         )
-        # Records that stand for messages which nobody knows are what is left of these.
+        # As many of the missing messages as there are replaced records without a queue are notes:
+        # these records are all that is left of them.
         unknown_count = sum(not place.topic for place in self._replaced)
         self._report.given_up = damaged + missing[unknown_count:]
         self._report.notes += missing[:unknown_count]

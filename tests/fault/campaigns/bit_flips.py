@@ -1,7 +1,7 @@
 """One flipped bit at a time, in any file of a store, stopped or running.
 
-The log: a flip in a byte some check covers is detected. Derived files: after a scrub everything is
-found again. Whatever the flip: no read ever returns a body that was not sent there.
+The log: a flip in a byte some check covers is detected. Derived files: after a scrub every message
+is found again. After any flip, no read ever returns a body that was not sent to that queue.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Flip(NamedTuple):
     bit: int
 
     def apply(self, root: Path) -> None:
-        """Turn the bit; twice is never."""
+        """Flip the bit; a second flip restores it."""
         fd = os.open(root / self.path, os.O_RDWR)
         try:
             byte = os.pread(fd, 1, self.position)[0]
@@ -50,7 +50,7 @@ class Flip(NamedTuple):
 
 @dataclass
 class FlipFigures:
-    """What the campaign saw. ``covered`` are flips that some check is bound to notice."""
+    """The campaign's figures. ``covered`` are flips that some check must notice."""
 
     flips: Counter[str] = field(default_factory=Counter)
     covered: int = 0
@@ -114,7 +114,7 @@ def files_by_kind(root: Path) -> dict[str, list[Path]]:
 
 
 def pick(template: Template, rng: random.Random, kinds: tuple[str, ...] = _KINDS) -> Flip:
-    """Any bit; in the log one of a record, since what is not a record is not data."""
+    """Any bit; in the log a bit of a record, since other bytes hold no data."""
     weights = [_WEIGHTS[_KINDS.index(kind)] for kind in kinds]
     kind = rng.choices(kinds, weights)[0]
     if kind == "log":
@@ -206,7 +206,7 @@ def _judge_open(
 def read_all(
     template: Template, store: MessageStore, flip: Flip, figures: FlipFigures
 ) -> list[str]:
-    """Read every queue from its first message; returns what was missed, counts what was wrong."""
+    """Read every queue from its first message; returns missed messages, counts wrong bodies."""
     queues: dict[QueueKey, list[bytes]] = {}
     for message in template.messages:
         queues.setdefault((message.topic, message.queue_id), []).append(message.body)

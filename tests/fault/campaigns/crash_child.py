@@ -1,4 +1,4 @@
-"""A process that forks one victim per order: it runs a workload and dies where it is told to.
+"""A process that forks one victim per order: the victim runs a workload and dies as ordered.
 
 Orders are JSON lines on standard input, answers on standard output. The imports are paid once;
 each victim arms the crash points by their environment variables, as a real process would.

@@ -1,4 +1,4 @@
-"""Kills a working store at every named crash point and judges what the next start finds."""
+"""Kills a working store at every named crash point and judges the store after the next start."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _CHECKER = 900_000
 
 @dataclass(frozen=True)
 class Case:
-    """One death: where, at which passage, in which flush mode, and what came before.
+    """One kill: its crash point, passage and flush mode, and the state of the folder before.
 
-    ``after`` is empty for a first life on a new folder; after another death it is ``torn`` when
-    that left half a record behind, ``damaged`` when derived files were damaged as well.
+    ``after`` is empty for a new folder; after an earlier kill it is ``torn`` when that left half a
+    record behind, ``damaged`` when derived files were damaged as well.
     """
 
     point: str
@@ -42,7 +42,7 @@ class Case:
 
 @dataclass
 class CrashFigures:
-    """What the campaign saw."""
+    """The findings of the campaign."""
 
     points: set[str] = field(default_factory=set)
     kills: int = 0
@@ -96,7 +96,7 @@ def crash_server() -> Iterator[CrashServer]:
 
 
 def discover(server: CrashServer, folder: Path, seed: int) -> dict[str, str]:
-    """Which points the workload passes, and after what it first does; see ``Case``."""
+    """The points that the workload passes, and the step before each first pass; see ``Case``."""
     reached: dict[str, str] = {}
     for after in LIVES:
         place = folder / (after or "first")
@@ -115,7 +115,7 @@ def _sequence(after: str) -> int:
 
 
 def _prepare(server: CrashServer, folder: Path, seed: int, flush: str, after: str) -> None:
-    """A folder for a first life, or one in which another life ended in mid-work."""
+    """A new folder, or one in which another process was killed in mid-work."""
     folder.mkdir(parents=True)
     if not after:
         return
@@ -128,7 +128,7 @@ def _prepare(server: CrashServer, folder: Path, seed: int, flush: str, after: st
 
 
 def _scribble_behind_the_end(root: Path) -> None:
-    """As a write cut short would leave it: a plausible header and then too little."""
+    """Leave a half written record: a plausible header and too few bytes behind it."""
     for path in sorted((root / "commitlog").iterdir()):
         data = path.read_bytes()
         end = len(data.rstrip(b"\0"))
@@ -139,7 +139,7 @@ def _scribble_behind_the_end(root: Path) -> None:
 
 
 def _damage_derived(root: Path) -> None:
-    """A segment more than was used, a queue less, a wrong index entry."""
+    """Add an unused segment, remove a queue, damage an index entry."""
     last = max((root / "commitlog").iterdir())
     segment_bytes = last.stat().st_size
     (last.parent / f"{int(last.name) + segment_bytes:020d}").write_bytes(bytes(segment_bytes))
@@ -155,7 +155,7 @@ def _overwrite(path: Path, position: int, data: bytes) -> None:
 
 
 def run_case(server: CrashServer, folder: Path, case: Case, seed: int) -> tuple[bool, History]:
-    """Run one case up to its death; tells whether it died and what it had been promised."""
+    """Run one case up to its kill; returns whether it was killed and the promises before."""
     _prepare(server, folder, seed, case.flush, case.after)
     code = server.run(
         folder,

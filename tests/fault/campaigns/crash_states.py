@@ -1,6 +1,6 @@
-"""What a disk may hold after a power cut, built from a recorded trace of file operations.
+"""The possible states of a disk after a power cut, built from a recorded trace of file operations.
 
-What was synced is there. Of the rest, each 4 KiB page holds some version it had in memory since
+Synced bytes are there. Of the others, each 4 KiB page holds some version it had in memory since
 the last sync, a file has some length it had since then, and a name made, moved or removed in a
 folder not synced since may or may not be there.
 """
@@ -40,7 +40,7 @@ class _File:
 
 @dataclass(slots=True)
 class _Names:
-    """Which paths exist. Changes that no longer make sense, their cause being lost, do nothing."""
+    """The paths that exist. Changes whose cause is lost do nothing."""
 
     files: dict[Path, int]
     folders: set[Path]
@@ -64,7 +64,7 @@ class _Names:
         return _Names(dict(self.files), set(self.folders))
 
 
-# Told the number of unsynced steps, answers how many of them survive (0 to that number).
+# From the number of unsynced steps: how many of them survive (0 to that number).
 Survival = Callable[[int], int]
 
 
@@ -89,7 +89,7 @@ def some_survive(rng: random.Random) -> Survival:
 
 
 class Disk:
-    """A disk that follows a trace and can be cut off from power at any place of it."""
+    """A disk that follows a trace and can lose power at any operation of it."""
 
     def __init__(self, baseline: Baseline) -> None:
         self._inodes = {
@@ -99,7 +99,7 @@ class Disk:
         self._pending_names: list[tuple[int, NameChange]] = []
 
     def follow(self, index: int, operation: Operation) -> None:
-        """Take in the operation at place ``index`` of the trace."""
+        """Apply operation number ``index`` of the trace."""
         if isinstance(operation, Wrote | Resized):
             self._inodes[operation.inode].pending.append((index, operation))
         elif isinstance(operation, Synced):
@@ -118,11 +118,11 @@ class Disk:
 
     @property
     def unsynced_count(self) -> int:
-        """How many operations are not safe yet."""
+        """How many operations are not synced yet."""
         return len(self._pending_names) + sum(len(file.pending) for file in self._inodes.values())
 
     def crash(self, survival: Survival) -> dict[Path, bytes | None]:
-        """What is found after the cut: contents by path, None for a folder."""
+        """The files after the power cut: contents by path, None for a folder."""
         names = self._names.copy()
         for _, change in self._pending_names:
             if survival(1):

@@ -1,6 +1,6 @@
 """Every file beside the log, removed, emptied, halved, doubled or swapped with another.
 
-A case says what must come of it; see ``Outcome``.
+Each case names the outcome it must have; see ``Outcome``.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ DAMAGES: dict[str, Damage] = {
 
 
 class Outcome(Enum):
-    """What a case must lead to. Whichever it is, no read returns a body that was not sent."""
+    """The outcome that a case must have. In every case no read returns a body that was not sent."""
 
     WHOLE = "starts, with every message in its queue and every key in the index"
     HEALS = "starts; the first scrub pass makes everything whole"
@@ -71,7 +71,7 @@ class Outcome(Enum):
 
 
 class Target(NamedTuple):
-    """A kind of file, and what comes of it. ``differs`` names the damages with another outcome."""
+    """A kind of file, and its outcome. ``differs`` names the damages with another outcome."""
 
     name: str
     pattern: str
@@ -91,9 +91,9 @@ _REFUSED_WHEN_DAMAGED = {
     "doubled": Outcome.REFUSES,
 }
 
-# Derived files never keep a store from starting. The sealed files of our own have a backup from
-# the write before; with content in both but neither readable the store refuses, because it can no
-# longer tell a torn tail from lost messages.
+# Derived files never keep a store from starting. Contrail's sealed files have a backup from the
+# write before; with content in both but neither readable the store refuses to start, because it
+# can no longer tell a torn tail from lost messages.
 TARGETS = (
     Target("consume queue, first file", "consumequeue/orders/*/first", differs=_SWAP_HEALS),
     Target("consume queue, last file", "consumequeue/orders/*/last", differs=_SWAP_HEALS),
@@ -132,7 +132,7 @@ LOG_TARGETS = (
 
 @dataclass
 class DamageFigures:
-    """What the campaign saw."""
+    """The findings of the campaign."""
 
     cases: int = 0
     started: int = 0

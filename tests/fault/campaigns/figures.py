@@ -30,6 +30,8 @@ from tests.fault.campaigns import (
     lost_writes,
     torn_tail,
 )
+from tests.history.replicated import PairFigures
+from tests.history.replicated_kinds import KINDS, campaign_of, run_kind
 
 PAGE = crash_points.REPOSITORY / "docs" / "design" / "durability.md"
 BEGIN, END = "<!-- figures: begin -->", "<!-- figures: end -->"
@@ -183,6 +185,36 @@ def io_error_row(folder: Path, quick: bool) -> Row:
     )
 
 
+def replication_row(folder: Path, quick: bool) -> Row:
+    """Every kind of message has its own pair, and 20 of the kills."""
+    kill_count = 2 if quick else 20
+    problems: list[str] = []
+    runs: list[PairFigures] = []
+    for number, kind in enumerate(KINDS):
+        (folder / kind).mkdir()
+        pair = campaign_of(kind, folder / kind, 7100 + number, kill_count=kill_count)
+        with pair as campaign:
+            run_kind(kind, campaign, kill_count)
+            found = campaign.violations(KINDS[kind].bounds)
+        problems += [f"{kind}: {each}" for each in found]
+        runs.append(campaign.figures())
+
+    def total(name: str) -> int:
+        return sum(getattr(run, name) for run in runs)
+
+    return Row(
+        "kills of master and slave, SYNC_MASTER",
+        f"{total('master_kills')} kills of masters, {total('slave_kills')} of slaves, "
+        f"{total('disks_lost')} masters' disks thrown away and slaves promoted, {len(KINDS)} kinds "
+        "of messages",
+        f"{total('acknowledged'):,} sends answered SEND_OK; unknown: {total('unanswered'):,} not "
+        f"answered, status 10 {total('flush_late'):,}, 11 {total('slave_absent'):,}, "
+        f"12 {total('slave_late'):,}",
+        f"{len(problems)} lost, invented, early or out of order",
+        problems,
+    )
+
+
 CAMPAIGNS: tuple[Callable[[Path, bool], Row], ...] = (
     crash_point_row,
     stopped_flip_row,
@@ -192,6 +224,7 @@ CAMPAIGNS: tuple[Callable[[Path, bool], Row], ...] = (
     io_error_row,
     damaged_file_row,
     full_disk_row,
+    replication_row,
 )
 
 

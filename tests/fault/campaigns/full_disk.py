@@ -26,7 +26,7 @@ _FILLER = os.urandom(6000)
 
 @dataclass
 class FullDiskFigures:
-    """What the campaign saw."""
+    """The findings of the campaign."""
 
     cycles: int = 0
     acknowledged: int = 0
@@ -49,7 +49,7 @@ def small_partition(folder: Path) -> Iterator[Path]:
 
 
 def run_campaign(partition: Path, *, cycles: int) -> FullDiskFigures:
-    """Fill, be refused, read on, free, be served again; now and then restart and count."""
+    """Fill the disk, see appends refused and reads served, free it, append; restart at times."""
     figures = FullDiskFigures()
     runner = _Runner(partition, figures)
     for cycle in range(cycles):
@@ -84,7 +84,7 @@ class _Runner:
         self._drop_old_segments()
 
     def restart(self) -> None:
-        """Close, open, and look for every message that retention has not taken."""
+        """Close, open, and look for every message that retention has not removed."""
         self.store.close()
         self.store = MessageStore.open(self._config, clock=self._clock)
         self.store.dispatch()

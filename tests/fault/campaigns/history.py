@@ -30,7 +30,7 @@ CLOCK_MS = 1_770_000_000_000
 
 
 class Ack(NamedTuple):
-    """A message the store said it keeps."""
+    """A message that the store acknowledged."""
 
     sequence: int
     key: QueueKey
@@ -41,7 +41,7 @@ class Ack(NamedTuple):
 
 @dataclass
 class History:
-    """What the journal of one run, or of several on one folder, says must and may be there."""
+    """The messages that must and may be there, by the journal of one or several workloads."""
 
     seed: int
     acks: list[Ack] = field(default_factory=list)
@@ -74,7 +74,7 @@ class History:
 
 @dataclass
 class Verdict:
-    """What was looked at and what was wrong."""
+    """The messages looked at, and the faults."""
 
     checked_acks: int = 0
     expired_acks: int = 0
@@ -161,7 +161,7 @@ def _check_ack(
 
 
 def only_acknowledged(content: Content, history: History) -> Content:
-    """Without messages nobody was promised.
+    """Without messages that were not acknowledged.
 
     Of those, a power cut may leave the body and lose a page of properties with the keys: only the
     record checksum covers them.
@@ -212,8 +212,8 @@ def check_folder(
 ) -> Verdict:
     """Everything a folder must satisfy after a crash.
 
-    It opens, holds every promise, takes more, and what was derived equals what a rebuild from the
-    log alone derives. With ``scrubbed``, a scrub pass may first repair what was derived.
+    It opens, holds every acknowledged message, takes more, and its derived files equal those of a
+    rebuild from the log alone. With ``scrubbed``, a scrub pass may first repair derived files.
     """
     store = MessageStore.open(config, clock=ManualClock(CLOCK_MS), batch_topics=BATCH_TOPICS)
     try:

@@ -1,4 +1,4 @@
-"""Failing writes and syncs: nothing is acknowledged after the first, and a restart has the rest.
+"""Failing writes and syncs: no append is acknowledged after the first; a restart has the others.
 
 In one process the faults come from a failing file system; around a real process they come from a
 shared library that stands before the C library.
@@ -35,7 +35,7 @@ _POISONED_EXIT = 70
 
 @dataclass
 class ErrorFigures:
-    """What the campaign saw."""
+    """The findings of the campaign."""
 
     cases: int = 0
     struck: int = 0
@@ -50,7 +50,7 @@ def fault_config(root: Path, flush: str = "sync") -> StoreConfig:
 
 
 def run_inside(folder: Path, fault: Fault, *, seed: int, flush: str, figures: ErrorFigures) -> None:
-    """One fault in this process: work until it strikes, insist on silence, let go, start again."""
+    """One fault in this process: work until it strikes, require refusals, release, start again."""
     root = folder / "store"
     files, journal = FailingFileSystem(fault), MemoryJournal()
     where = f"{fault.operation} {fault.nth} short={fault.short_bytes} {flush} seed {seed}"
@@ -63,7 +63,7 @@ def run_inside(folder: Path, fault: Fault, *, seed: int, flush: str, figures: Er
     except StorePoisoned:
         pass
     except StoreError:
-        # The fault struck a restart, which was refused: there is nobody left to acknowledge.
+        # The fault struck a restart, which was refused: no store is left to acknowledge.
         is_open = False
     if fault.fired:
         figures.struck += 1
@@ -83,7 +83,7 @@ def _await_async_error(store: MessageStore) -> None:
 
 
 def _require_silence(store: MessageStore, seed: int, figures: ErrorFigures, where: str) -> None:
-    """A poisoned store takes nothing, confirms nothing, and says so."""
+    """A poisoned store takes no append, acknowledges none, and raises."""
     if store.poisoned is None:
         figures.problems.append(f"{where}: the store is not poisoned")
     for attempt in range(3):

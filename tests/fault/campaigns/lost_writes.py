@@ -1,4 +1,4 @@
-"""Power cuts: replays a recorded run up to some place, losing what was not synced by then."""
+"""Power cuts: replays a recorded workload up to some operation, losing unsynced writes."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _CHECKER = 900_000
 
 
 class _TraceJournal:
-    """Notes go into the trace itself, so that each state knows what had been promised by then."""
+    """Notes go into the trace itself, so that each state has the acknowledgements made by then."""
 
     def __init__(self, files: RecordingFileSystem) -> None:
         self._files = files
@@ -49,7 +49,7 @@ class _TraceJournal:
 
 @dataclass
 class LostWriteFigures:
-    """What the campaign saw."""
+    """The findings of the campaign."""
 
     operations: int = 0
     states: int = 0
@@ -103,9 +103,9 @@ def _survival(number: int, rng: random.Random) -> Survival:
 def replayed(
     files: RecordingFileSystem, *, seed: int, states: int
 ) -> Iterator[tuple[int, Disk, History]]:
-    """The disk and the promises at each chosen place of the trace.
+    """The disk and the acknowledgements at each chosen operation of the trace.
 
-    A place comes several times if more states are wanted than there are operations.
+    An operation comes several times if more states are wanted than there are operations.
     """
     disk, history = Disk(files.baseline), History(seed)
     owed, count = 0.0, sum(not isinstance(step, Marked) for step in files.operations)
@@ -132,7 +132,7 @@ def _judge(state: Path, history: History, figures: LostWriteFigures, where: str)
 
 
 def judge_state(config: StoreConfig, history: History) -> Verdict:
-    """Open a crash state and hold it against what was promised."""
+    """Open a crash state and compare it with the acknowledgements."""
     try:
         store = MessageStore.open(config, clock=ManualClock(CLOCK_MS), batch_topics=BATCH_TOPICS)
     except (StoreError, OSError) as error:

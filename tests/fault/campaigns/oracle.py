@@ -32,7 +32,7 @@ class Found(NamedTuple):
 
 
 def decode(record: bytes | memoryview) -> Found:
-    """Decode a whole record; believes its lengths, which the caller has reason to trust."""
+    """Decode a whole record; its lengths are trusted, as the caller vouches for them."""
     data = bytes(record)
     size, magic, _, queue_id, _, queue_offset, physical_offset, sys_flag = _HEAD.unpack_from(data)
     place = 48 + (20 if sys_flag & 0x10 else 8)
@@ -52,7 +52,7 @@ def decode(record: bytes | memoryview) -> Found:
 
 
 def walk_log(root: Path, segment_bytes: int) -> Iterator[Found]:
-    """Every record of a sound log, in order, up to the first place where nothing was written."""
+    """Every record of a sound log, in order, up to the first unwritten byte."""
     for path in sorted((root / "commitlog").iterdir()):
         data, position = path.read_bytes(), 0
         assert len(data) == segment_bytes, f"{path} has {len(data)} bytes"

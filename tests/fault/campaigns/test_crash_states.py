@@ -26,7 +26,7 @@ def _after(files: RecordingFileSystem, survival: Survival) -> dict[str, bytes | 
     return {str(path.relative_to(files.root)): held for path, held in found.items()}
 
 
-def test_without_a_sync_nothing_need_be_there(tmp_path: Path) -> None:
+def test_without_a_sync_no_write_need_survive(tmp_path: Path) -> None:
     files = RecordingFileSystem(tmp_path)
     with opened(files, tmp_path / "a", create=True) as fd:
         files.pwrite(fd, b"data", 0)
@@ -107,7 +107,7 @@ def test_a_page_never_holds_a_later_write_without_an_earlier_one(tmp_path: Path)
     assert seen == {b"x" * count + bytes(5 - count) for count in range(6)}
 
 
-def test_a_sync_covers_only_what_was_written_before_it_began(tmp_path: Path) -> None:
+def test_a_sync_covers_only_writes_made_before_it_began(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(10))
     files = RecordingFileSystem(tmp_path)
     with opened(files, tmp_path / "a") as fd:

@@ -21,7 +21,7 @@ from tests.fault.campaigns.workload import draft_of, sequence_of, small_config
 MESSAGE_COUNT = 24
 _CHECKER = 900_000
 
-# Given the bytes that stood there and those of an older record, what stands there now.
+# From the record's bytes and those of an older record: the bytes after the tear.
 Overwrite = Callable[[bytes, bytes, random.Random], bytes]
 
 OVERWRITES: dict[str, Overwrite] = {
@@ -49,7 +49,7 @@ class Template(NamedTuple):
 
 @dataclass
 class TornFigures:
-    """What the campaign saw. ``kept`` are tears that changed no byte, or none a check covers."""
+    """The campaign's figures. ``kept`` are tears that changed no byte that a check covers."""
 
     cases: int = 0
     cut: int = 0

@@ -1,7 +1,7 @@
-"""A seeded run over a real store that writes down what it was promised, as it is promised.
+"""A seeded workload over a real store that journals every acknowledgement when it comes.
 
 Every message is a function of the seed and its sequence number, so the checker can tell a message
-that was sent from one that was invented, without having been told.
+that was sent from an invented one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a server tells of itself when it starts."""
+"""The log line of a starting server about its build."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ def test_the_version_is_the_package_s() -> None:
     assert build.contrail_version() == contrail.__version__
 
 
-def test_kernels_are_told_apart_without_being_loaded_as_they_are_when_loaded() -> None:
+def test_unloaded_kernels_are_reported_as_they_are_once_loaded() -> None:
     loaded = [name for name, is_compiled in compiled_kernels().items() if not is_compiled]
     assert list(interpreted_kernels()) == loaded
 
@@ -34,6 +34,6 @@ def test_interpreted_kernels_are_warned_about(
     assert warning is not None and words in warning and "contrail version" in warning
 
 
-def test_compiled_kernels_are_no_news(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_compiled_kernels_give_no_warning(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build, "interpreted_kernels", list)
     assert build.interpreted_warning() is None

@@ -1,4 +1,4 @@
-"""Planned changes: believed in order once their file has them, dropped if its write fails."""
+"""Planned changes take effect in order once their file has them; a failed write drops them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from contrail.runtime.durable_changes import Done, DurableChanges
 
 
 class Table:
-    """A table of numbers whose file is written when the test says so."""
+    """A table of numbers whose file is written when the test calls for it."""
 
     def __init__(self) -> None:
         self.entries: dict[str, int] = {}
@@ -37,7 +37,7 @@ class Table:
             del self.entries[name]
 
     def begin(self) -> list[Done]:
-        """Copy what a write holds; the answer is who waits for it."""
+        """Copy the content of a write; returns the callbacks that wait for it."""
         self.file = dict(self.entries)
         for change in self.changes.planned():
             for name, value in change.entries.items():
@@ -57,7 +57,7 @@ def end(waiting: list[Done], problem: Exception | None = None) -> None:
         done(problem)
 
 
-def test_a_change_is_believed_after_its_write_and_planned_before() -> None:
+def test_a_change_is_planned_before_its_write_and_takes_effect_after() -> None:
     table = Table()
     table.set("a", 1)
     assert (table.entries, table.newest("a"), table.told) == ({}, 1, [])
@@ -67,7 +67,7 @@ def test_a_change_is_believed_after_its_write_and_planned_before() -> None:
     assert (table.entries, table.told, table.changes.planned_count) == ({"a": 1}, ["a: None"], 0)
 
 
-def test_changes_during_a_write_share_the_next_and_know_of_each_other() -> None:
+def test_changes_during_a_write_share_the_next_write_and_see_each_other() -> None:
     table = Table()
     table.set("a", 1)
     first = table.begin()
@@ -85,7 +85,7 @@ def test_changes_during_a_write_share_the_next_and_know_of_each_other() -> None:
 
 
 @pytest.mark.proves("broker.durable.answered-after")
-def test_a_failed_write_leaves_the_table_as_it_was_and_the_next_without_the_change() -> None:
+def test_a_failed_write_leaves_the_table_unchanged_and_the_next_write_lacks_the_change() -> None:
     table = Table()
     table.put("a", 1)
     table.set("a", 2)
@@ -98,7 +98,7 @@ def test_a_failed_write_leaves_the_table_as_it_was_and_the_next_without_the_chan
     assert table.told == ["a: no space", "b: None"]
 
 
-def test_what_is_believed_does_not_count_as_unwritten() -> None:
+def test_a_change_in_effect_does_not_count_as_unwritten() -> None:
     table = Table()
     table.set("a", 1)
     waiting = table.begin()
@@ -107,7 +107,7 @@ def test_what_is_believed_does_not_count_as_unwritten() -> None:
     assert table.epoch - table.changes.believed_epochs == 1
 
 
-def test_a_change_that_cannot_be_carried_out_is_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_change_that_cannot_be_carried_out_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     table = Table()
     table.set("a", 1, fails=True)
     table.set("b", 2)
@@ -116,7 +116,7 @@ def test_a_change_that_cannot_be_carried_out_is_told(caplog: pytest.LogCaptureFi
     assert "could not be carried out" in caplog.text
 
 
-def test_a_change_that_is_not_taken_is_not_planned() -> None:
+def test_a_change_that_the_writer_refuses_is_not_planned() -> None:
     def full(done: Done) -> None:
         raise RuntimeError("full")
 
@@ -126,7 +126,7 @@ def test_a_change_that_is_not_taken_is_not_planned() -> None:
     assert (changes.planned_count, changes.newest("a", None)) == (0, None)
 
 
-def test_without_a_file_changes_are_believed_at_once() -> None:
+def test_without_a_file_changes_take_effect_in_submit() -> None:
     believed: list[str] = []
     changes: DurableChanges[str, int] = DurableChanges()
     changes.submit({"a": 1}, 1, lambda: believed.append("a"), lambda p: believed.append(str(p)))

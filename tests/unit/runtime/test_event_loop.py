@@ -1,4 +1,4 @@
-"""The event loop: uvloop where it is, the standard one with a note where it is not."""
+"""The event loop: uvloop if it is installed, else the standard loop with a note."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The memory that a process may use, by what its control groups say."""
+"""The memory that a process may use, by the limits of its control groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the operating system tells of a process."""
+"""The operating system's figures about a process."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 from contrail.runtime.process_figures import process_figures
 
 
-def test_this_process_is_told_of() -> None:
+def test_the_figures_of_this_process_are_read() -> None:
     figures = process_figures()
     assert figures.cpu_seconds > 0
     assert figures.resident_bytes is not None and figures.virtual_bytes is not None
@@ -24,7 +24,7 @@ def test_an_opened_file_counts() -> None:
     assert before is not None and now == before + 1
 
 
-def test_a_name_with_spaces_and_parentheses_is_passed_over(tmp_path: Path) -> None:
+def test_a_process_name_with_spaces_and_parentheses_is_skipped(tmp_path: Path) -> None:
     fields = ["S", *(str(number) for number in range(1, 40))]
     fields[19], fields[20], fields[21] = "250", "4096", "3"
     (tmp_path / "self" / "fd").mkdir(parents=True)
@@ -36,7 +36,7 @@ def test_a_name_with_spaces_and_parentheses_is_passed_over(tmp_path: Path) -> No
     assert figures.resident_bytes == 3 * resource.getpagesize()
 
 
-def test_a_system_without_proc_tells_what_it_can(tmp_path: Path) -> None:
+def test_a_system_without_proc_gives_the_figures_it_has(tmp_path: Path) -> None:
     figures = process_figures(tmp_path / "nothing")
     assert figures.cpu_seconds > 0
     assert figures[1:5] == (None, None, None, None)

@@ -1,4 +1,4 @@
-"""Periodic jobs: when they are run, and what they are run with."""
+"""Periodic jobs: when they run, and which jobs run together."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contrail.runtime.schedule import Schedule
 
 
 class Jobs:
-    """A schedule whose jobs note when they were run."""
+    """A schedule whose jobs note when they ran."""
 
     def __init__(self, **intervals: int) -> None:
         self.schedule = Schedule(0)
@@ -26,23 +26,23 @@ def test_a_job_is_run_each_interval_and_once_when_several_have_passed() -> None:
     assert jobs.ran["lone"] == [100, 200, 700]
 
 
-def test_what_nearly_is_due_is_run_with_what_is() -> None:
+def test_a_job_that_is_nearly_due_runs_with_one_that_is() -> None:
     jobs = Jobs(often=40, seldom=50, rare=1000)
     for now_ms in range(0, 2401, 10):
         jobs.schedule.run_due(now_ms)
     assert jobs.ran["often"] == jobs.ran["seldom"] == [*range(40, 2401, 40)]
-    # A quarter of a second is not nearly.
+    # A job due in a quarter of a second is not nearly due.
     assert jobs.ran["rare"] == [1000, 2000]
 
 
-def test_nothing_is_run_early_by_itself() -> None:
+def test_no_job_runs_early_by_itself() -> None:
     jobs = Jobs(lone=100)
     jobs.schedule.run_due(80)
     assert jobs.schedule.due_in_ms(80) == 20
     assert jobs.ran["lone"] == []
 
 
-def test_an_interval_may_change_with_what_there_is_to_do() -> None:
+def test_an_interval_may_change_with_the_work_there_is() -> None:
     schedule, ran, interval = Schedule(0), [], [100]
     schedule.every(lambda: interval[0], ran.append, name="changing")
     interval[0] = 0
@@ -53,7 +53,7 @@ def test_an_interval_may_change_with_what_there_is_to_do() -> None:
     assert ran == [10]
 
 
-def test_a_clock_that_is_set_back_silences_nobody() -> None:
+def test_a_clock_that_is_set_back_silences_no_job() -> None:
     jobs = Jobs(lone=100)
     jobs.schedule.run_due(10_000)
     jobs.schedule.run_due(5000)
@@ -80,7 +80,7 @@ def test_a_job_that_fails_stays_in_the_schedule_and_harms_no_other(
     ] * 2
 
 
-def test_without_jobs_there_is_no_hurry() -> None:
+def test_without_jobs_the_next_wake_is_far_away() -> None:
     assert Schedule(0).due_in_ms(0) == 1000
 
 

@@ -1,4 +1,4 @@
-"""Warnings that a peer may cause as often as it likes."""
+"""Warnings that a peer can cause at any rate."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_one_line_a_minute_tells_how_many_were_left_out(caplog: pytest.LogCaptur
     ]
 
 
-def test_a_clock_that_was_set_back_silences_nothing(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_clock_that_was_set_back_silences_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     log = SparseLog(logging.getLogger("sparse"))
     log.warning(1_000_000, "first")
     log.warning(0, "second")

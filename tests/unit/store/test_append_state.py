@@ -48,7 +48,7 @@ def test_queue_offsets_count_on_within_a_run_and_per_queue() -> None:
 
 
 @pytest.mark.parametrize("sys_flag", [0x4, 0xC])
-def test_half_and_rolled_back_records_take_no_place_in_a_queue(sys_flag: int) -> None:
+def test_half_and_rolled_back_records_take_no_queue_offset(sys_flag: int) -> None:
     state = AppendState(segment_bytes=SEGMENT, physical_end=0)
     plan = state.plan_append([draft(), draft(sys_flag=sys_flag), draft()], [100] * 3)
     assert plan.queue_offsets == [0, 0, 1]
@@ -116,7 +116,7 @@ def test_records_never_overlap_never_cross_a_segment_and_leave_room_for_the_blan
 
 
 def lent_place(state: AppendState, next_offset: int) -> QueuePlace:
-    """A place as the kernel leaves it that goes by places."""
+    """A place of ``send_places`` as the kernel leaves it."""
     place = QueuePlace(b"orders", 0)
     table, lent = state.unlent_offsets, state.lent
     place.next_offset = table.pop(place.key)
@@ -126,7 +126,7 @@ def lent_place(state: AppendState, next_offset: int) -> QueuePlace:
     return place
 
 
-def test_what_was_lent_is_back_before_anybody_else_plans() -> None:
+def test_lent_queue_offsets_are_back_before_the_next_plan() -> None:
     state = AppendState(segment_bytes=SEGMENT, physical_end=0)
     state.set_next_offset(b"orders", 0, 5)
     place = lent_place(state, 8)

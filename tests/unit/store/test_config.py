@@ -79,7 +79,7 @@ def test_a_flush_type_given_as_text_is_the_flush_type(text: str) -> None:
 
 
 @pytest.mark.parametrize("value", ["sync", "", None, 1])
-def test_a_flush_type_that_is_none_is_refused_with_the_two_there_are(value: Any) -> None:
+def test_an_unknown_flush_type_is_refused_naming_the_two_known_types(value: Any) -> None:
     with pytest.raises(ConfigError, match=r"flushDiskType.*SYNC_FLUSH or ASYNC_FLUSH"):
         StoreConfig(root=Path("data"), flush_disk_type=value)
 
@@ -144,7 +144,7 @@ LOWEST = {
 
 
 @pytest.mark.parametrize(("name", "lowest"), LOWEST.items())
-def test_a_number_below_what_makes_sense_is_refused_by_name(name: str, lowest: int) -> None:
+def test_a_number_below_its_lowest_value_is_refused_by_name(name: str, lowest: int) -> None:
     StoreConfig.from_properties({**ROOT, name: str(lowest)})
     with pytest.raises(ConfigError, match=f"{name}={lowest - 1} .*{lowest}"):
         StoreConfig.from_properties({**ROOT, name: str(lowest - 1)})
@@ -161,14 +161,14 @@ def test_a_number_below_what_makes_sense_is_refused_by_name(name: str, lowest: i
         ("diskSpaceWarningLevelRatio", 100),
     ],
 )
-def test_a_number_above_what_makes_sense_is_refused_by_name(name: str, highest: int) -> None:
+def test_a_number_above_its_highest_value_is_refused_by_name(name: str, highest: int) -> None:
     StoreConfig.from_properties({**ROOT, name: str(highest)})
     with pytest.raises(ConfigError, match=f"{name}={highest + 1} .*{highest}"):
         StoreConfig.from_properties({**ROOT, name: str(highest + 1)})
 
 
 @pytest.mark.parametrize("text", ["24", "four", "04,05", "-1"])
-def test_hours_of_deletion_are_read_at_once(text: str) -> None:
+def test_an_illegal_hour_of_deletion_is_refused_when_the_settings_are_made(text: str) -> None:
     with pytest.raises(ConfigError, match="deleteWhen"):
         StoreConfig.from_properties({**ROOT, "deleteWhen": text})
 

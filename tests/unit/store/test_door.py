@@ -1,4 +1,4 @@
-"""The store's door: what it offers is there, and types say the same as the table."""
+"""The store's door: every name it offers exists, and type checkers see the same names."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from contrail import store
 
 
 @pytest.mark.parametrize("name", store.__all__)
-def test_what_the_door_offers_is_what_its_room_defines(name: str) -> None:
+def test_every_name_of_the_door_is_the_object_its_module_defines(name: str) -> None:
     assert getattr(store, name) is getattr(import_module(store._PUBLIC[name]), name)
 
 
-def test_types_are_told_the_same_names() -> None:
+def test_type_checkers_see_the_same_names_as_the_door_offers() -> None:
     tree = ast.parse(Path(store.__file__).read_text(encoding="utf-8"))
     [typed] = [node for node in tree.body if isinstance(node, ast.If)]
     told = {

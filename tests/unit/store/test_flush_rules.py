@@ -22,7 +22,7 @@ def test_a_flush_waits_for_four_pages(done: int, written: int, due: bool) -> Non
     assert is_due(done, written, pages_min=4, thorough=False) is due
 
 
-def test_a_thorough_round_takes_a_single_byte_but_not_none() -> None:
+def test_a_thorough_round_flushes_a_single_byte_but_not_zero_bytes() -> None:
     assert is_due(10, 11, pages_min=4, thorough=True)
     assert not is_due(11, 11, pages_min=4, thorough=True)
 

@@ -1,4 +1,4 @@
-"""Which record that lies about its place belongs into which place without a record."""
+"""Matching misplaced records with addresses that have no record."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_a_hole_of_one_damaged_part_and_of_one_damaged_bit() -> None:
     assert hole_a_bit_away(one_part, [hole]) is None
 
 
-def test_damage_to_one_byte_makes_one_place_of_another() -> None:
+def test_one_damaged_byte_turns_one_address_into_another() -> None:
     assert is_a_byte_away(HERE, HERE._replace(topic=b"ordErs"))
     assert is_a_byte_away(HERE, HERE._replace(queue_offset=100 | 0xFF << 16))
     assert not is_a_byte_away(HERE, HERE)
@@ -82,7 +82,7 @@ def test_damage_to_one_byte_makes_one_place_of_another() -> None:
     assert not is_a_byte_away(HERE, HERE._replace(queue_offset=100 ^ 0x0180))
 
 
-def test_a_claim_of_another_queue_counts_if_its_offset_may_be() -> None:
+def test_a_claim_of_another_queue_counts_if_its_offset_is_within_the_gap() -> None:
     key = (b"orders", 3)
     assert could_be_of(Place(b"orders", 3, 10**12), key, 90, 110)
     assert could_be_of(Place(b"orders", 2, 100), key, 90, 110)

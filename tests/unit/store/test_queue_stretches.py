@@ -1,4 +1,4 @@
-"""Where a rebuilt queue lacks places, and which records around are worth a second look."""
+"""The offsets that a rebuilt queue lacks, and the records around them that may be misplaced."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from contrail.store.state.queue_stretches import Gap, QueueStretches
 
 
 def believed(*stretches: tuple[int, int, int]) -> QueueStretches:
-    """Each is the first offset, how many messages, and where the first record begins, ten apart."""
+    """Each stretch: first offset, message count, and where its first record begins, ten apart."""
     found = QueueStretches()
     for first, count, start in stretches:
         starts = [start + 10 * number for number in range(count)]
@@ -18,7 +18,7 @@ def test_a_queue_without_holes_has_no_gap() -> None:
     assert list(believed((0, 20, 0)).gaps((0, 20), 200)) == []
 
 
-def test_between_long_stretches_the_outermost_records_are_taken_along() -> None:
+def test_a_gap_between_long_stretches_includes_their_outermost_records() -> None:
     gap = next(believed((0, 10, 0), (12, 10, 130)).gaps(None, 0))
     assert gap == Gap(8, 14, 80, 141, (80, 90, 130, 140))
 
@@ -29,13 +29,13 @@ def test_records_that_stand_alone_between_long_stretches_belong_to_the_gap() -> 
     assert (gap.first, gap.end) == (8, 15)
 
 
-def test_bounds_show_what_is_missing_in_front_and_behind() -> None:
+def test_with_bounds_gaps_before_the_first_and_behind_the_last_stretch_are_found() -> None:
     gaps = list(believed((2, 10, 20)).gaps((0, 14), 400))
     assert [(gap.first, gap.end) for gap in gaps] == [(0, 4), (10, 14)]
     assert gaps[1].physical_end == 400
 
 
-def test_a_gap_of_many_places_has_another_reason_than_damaged_records() -> None:
+def test_a_gap_of_many_offsets_is_not_blamed_on_damaged_records() -> None:
     assert list(believed((0, 10, 0), (100, 10, 130)).gaps(None, 0)) == []
 
 

@@ -1,4 +1,4 @@
-"""Which segments may go, and when the disk is too full."""
+"""The segments that retention may remove, and when the disk is too full."""
 
 from __future__ import annotations
 
@@ -66,12 +66,12 @@ def test_the_hours_of_deletion_are_separated_by_semicolons(text: str, hours: set
 
 
 @pytest.mark.parametrize("text", ["24", "four", "-1", "04,05"])
-def test_what_is_no_hour_is_refused_by_name(text: str) -> None:
+def test_a_deletion_hour_that_is_no_hour_is_refused_by_name(text: str) -> None:
     with pytest.raises(ConfigError, match="deleteWhen"):
         parse_delete_hours(text)
 
 
-def test_outside_the_hour_on_a_calm_disk_nothing_may_go() -> None:
+def test_outside_the_hour_on_a_calm_disk_no_segment_may_be_removed() -> None:
     assert not state().plan_round(NOW_MS, local_hour=5)
     assert state().plan_round(NOW_MS, local_hour=4)
 
@@ -132,7 +132,7 @@ def test_a_round_ends_at_its_cap_and_pauses_between_removals() -> None:
     assert not full.may_remove(OLD_MS, NOW_MS + 100)
 
 
-def test_without_an_interval_a_round_goes_on_at_once() -> None:
+def test_without_an_interval_a_round_removes_segments_without_pause() -> None:
     full = state(95, delete_files_max=2, delete_interval_ms=0)
     full.plan_round(NOW_MS, local_hour=1)
     assert full.commit_removal(NOW_MS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from contrail.store.state.sound_stretches import SoundStretches
 
 
-def test_neighbours_become_one_stretch_as_old_as_the_older() -> None:
+def test_adjacent_stretches_become_one_as_old_as_the_older() -> None:
     stretches = SoundStretches()
     stretches.add(100, 200, 10)
     stretches.add(300, 400, 20)
@@ -17,7 +17,7 @@ def test_neighbours_become_one_stretch_as_old_as_the_older() -> None:
     assert stretches.verified_ms(100, 401) is None
 
 
-def test_a_neighbour_of_another_time_stays_apart() -> None:
+def test_an_adjacent_stretch_of_another_time_stays_separate() -> None:
     stretches = SoundStretches()
     stretches.add(100, 200, 0)
     stretches.add(200, 300, 5000)
@@ -26,7 +26,7 @@ def test_a_neighbour_of_another_time_stays_apart() -> None:
     assert stretches.verified_ms(150, 250) is None
 
 
-def test_what_is_verified_again_is_young_again_and_the_rest_is_not() -> None:
+def test_bytes_verified_again_are_young_again_and_the_others_are_not() -> None:
     stretches = SoundStretches()
     stretches.add(100, 400, 0)
     stretches.add(200, 300, 50_000)
@@ -35,7 +35,7 @@ def test_what_is_verified_again_is_young_again_and_the_rest_is_not() -> None:
     assert stretches.verified_ms(300, 400) == 0
 
 
-def test_of_what_is_removed_nothing_is_known_and_of_the_rest_as_before() -> None:
+def test_removed_bytes_are_forgotten_and_the_others_keep_their_time() -> None:
     stretches = SoundStretches()
     stretches.add(100, 200, 5)
     stretches.add(300, 400, 6)
@@ -53,7 +53,7 @@ def test_of_what_is_removed_nothing_is_known_and_of_the_rest_as_before() -> None
     assert len(stretches) == 3
 
 
-def test_what_is_too_old_is_let_go() -> None:
+def test_stretches_that_are_too_old_are_forgotten() -> None:
     stretches = SoundStretches()
     stretches.add(100, 200, 5)
     stretches.add(300, 400, 6)
@@ -62,7 +62,7 @@ def test_what_is_too_old_is_let_go() -> None:
     assert stretches.verified_ms(300, 400) == 6
 
 
-def test_the_older_half_of_too_many_is_let_go() -> None:
+def test_the_older_half_of_too_many_stretches_is_forgotten() -> None:
     stretches = SoundStretches()
     for number in range(5000):
         stretches.add(number * 10, number * 10 + 5, number)

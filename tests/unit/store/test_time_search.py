@@ -1,4 +1,4 @@
-"""Binary search by store time, against the plain definition."""
+"""Binary search by store time, compared with a linear search."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_records_the_log_no_longer_has_are_too_early() -> None:
     assert search(0, 4, times.__getitem__, 15, Boundary.UPPER) == 2
 
 
-def test_the_two_boundaries_enclose_a_time_nobody_has() -> None:
+def test_the_two_boundaries_enclose_a_time_that_no_message_has() -> None:
     times = [1, 1, 1, 3, 3]
     assert search(0, 5, times.__getitem__, 2, Boundary.UPPER) == 2
     assert search(0, 5, times.__getitem__, 2, Boundary.LOWER) == 3

@@ -1,6 +1,6 @@
 """The queue of a topic that keeps a batch in one record: 46-byte rows, ``batchconsumequeue/``.
 
-    place  bytes  field
+    at     bytes  field
     0      8      physicalOffset of the record
     8      4      size of the record
     12     8      tagsCode
@@ -10,7 +10,7 @@
     38     4      compactOffset, always -1 here
     42     4      reserved, 0
 
-A row's place says nothing about its queue offset, so rows are found by binary search.
+A row's position in the file does not give its queue offset, so rows are found by binary search.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class BatchQueue(RowQueue):
         return problem
 
     def put(self, first_queue_offset: int, count: int, rows: bytearray, physical_end: int) -> int:
-        """Append a run of rows, passing over those already here; returns how many were new."""
+        """Append a run of rows without those the queue has; returns how many were new."""
         if (
             first_queue_offset < self.queue_offset_max
             or int.from_bytes(rows[:8], "big") < self.physical_end
@@ -88,7 +88,7 @@ class BatchQueue(RowQueue):
         return len(rows) // BATCH_ROW_BYTES
 
     def rows(self, queue_offset: int, count_max: int) -> bytes:
-        """Up to ``count_max`` rows of one file, the first being that of ``queue_offset``."""
+        """Up to ``count_max`` rows of one file, from the row of ``queue_offset`` on."""
         if not self.queue_offset_min <= queue_offset < self.queue_offset_max:
             return b""
         number = self._number_with(queue_offset)
@@ -96,9 +96,9 @@ class BatchQueue(RowQueue):
         return raw[: len(raw) // BATCH_ROW_BYTES * BATCH_ROW_BYTES]
 
     def absent_rows(self, queue_offset: int, count_max: int) -> FilePart | None:
-        """What to bring in before ``rows`` waits for no disk; None when it does not.
+        """The part to bring in so that ``rows`` does not wait for the disk; None: it does not.
 
-        There may be more to bring in afterwards: ask again.
+        There may be more to bring in afterwards: call again.
         """
         low, high = 0, self.row_count - 1
         while low < high:
@@ -112,25 +112,25 @@ class BatchQueue(RowQueue):
         return self._rows.absent(self._place(low), count_max * BATCH_ROW_BYTES)
 
     def rows_part(self, queue_offset: int, count: int) -> FilePart | None:
-        """Where the rows from ``queue_offset`` on are on disk: not known without a search."""
+        """None: the position of the row of ``queue_offset`` is not known without a search."""
         return None
 
     def _place(self, number: int) -> int:
         return self._rows.start + number * BATCH_ROW_BYTES
 
     def raw_rows(self, queue_offset: int, count_max: int) -> bytes:
-        """The same as ``rows``: these have no extension."""
+        """The same as ``rows``: a batch queue has no extension."""
         return self.rows(queue_offset, count_max)
 
     def offset_of(self, physical_offset: int) -> int | None:
-        """The queue offset of the first message of the row that leads there, if one does."""
+        """The first queue offset of the row that leads to ``physical_offset``, if one does."""
         number = self._first_at_or_above(physical_offset)
         if number == self.row_count or self._row(number)[0] != physical_offset:
             return None
         return self._row(number)[4]
 
     def repair_rows(self, queue_offset: int, rows: bytes | bytearray, row_bytes: int) -> int:
-        """Write again the rows in the files that are not ``rows``; returns how many were not."""
+        """Write again the rows in the files that differ from ``rows``; returns how many did."""
         number = self._number_of_run(queue_offset, rows)
         if number is None:
             return 0
@@ -139,7 +139,10 @@ class BatchQueue(RowQueue):
         return sum(found[at : at + row_bytes] != rows[at : at + row_bytes] for at in places)
 
     def _number_of_run(self, queue_offset: int, rows: bytes | bytearray) -> int | None:
-        """Where a run of rows stands. A damaged row misleads the search; any sound one will do."""
+        """The number of a run's first row, found by any sound row of the run.
+
+        A damaged row misleads the search.
+        """
         if not self.row_count:
             return None
         number = self._number_with(queue_offset)
@@ -158,7 +161,7 @@ class BatchQueue(RowQueue):
         """The base offset of the batch at ``timestamp_ms``, as RocketMQ answers it.
 
         Raises:
-            NotInMemory: it should not wait for the disk, and would have to.
+            NotInMemory: ``waits`` is False, and the search would wait for the disk.
         """
         row = self._row if waits else self._resident_row
         number = search_batches(self.row_count, lambda at: row(at)[3], timestamp_ms, boundary)
@@ -180,10 +183,10 @@ class BatchQueue(RowQueue):
         self._note_mark()
 
     def correct_minimum(self, physical_min: int) -> None:
-        """The minimum is the first batch the log still has, or what follows the last it had.
+        """The minimum is the first batch the log still has, or the next offset if it has none.
 
-        RocketMQ takes what follows the last batch below; the two differ only where a crash fell
-        between retention and the next mark, and rows of batches that came and went are missing.
+        RocketMQ takes the offset behind the last removed batch; the two differ only where a crash
+        fell between retention and the next mark, and rows of removed batches are missing.
         """
         number = self._first_at_or_above(physical_min)
         if number == 0:
@@ -196,7 +199,7 @@ class BatchQueue(RowQueue):
         )
 
     def drop_files_before(self, physical_min: int) -> list[Path]:
-        """Unlink leading files of which the log has no record left; never the last one."""
+        """Unlink leading files whose records the log no longer has; never the last file."""
         dropped = self._rows.drop_before(physical_min, BATCH_ROW_BYTES)
         if dropped:
             self.queue_offset_min = max(self.queue_offset_min, self._row(0)[4])
@@ -220,7 +223,7 @@ class BatchQueue(RowQueue):
         return self._rows.start
 
     def _sound_end(self, position: int, physical_limit: int) -> int:
-        """Walk on from ``position`` to the first row that does not follow the one before."""
+        """Walk from ``position`` to the first row that does not follow the row before it."""
         rows, physical_end, next_base = self._rows, 0, 0
         while position < rows.created:
             room = rows.file_bytes - position % rows.file_bytes

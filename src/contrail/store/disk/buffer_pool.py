@@ -1,7 +1,7 @@
 """The transient pool: memory that takes the log's appends before they reach the file.
 
 A segment in use has a buffer of its own length, locked in memory where that is permitted, so that
-an append is a copy and never waits for the disk or a page fault. What is in a buffer is invisible
+an append is a copy and never waits for the disk or a page fault. Records in a buffer are invisible
 to readers and lost with the process.
 """
 
@@ -16,12 +16,12 @@ _MLOCK_ONFAULT = 1
 
 
 class BufferPool:
-    """A fixed number of buffers, handed out and taken back. ``note`` says what was not granted."""
+    """A fixed number of buffers. ``note`` says why buffers are not locked in memory, if so."""
 
     def __init__(self, buffer_count: int, buffer_bytes: int) -> None:
         self._buffer_bytes = buffer_bytes
         self._free_count = buffer_count
-        # Taken by the log's owner, given back by the thread that commits.
+        # The log's owner takes buffers, the thread that commits gives them back.
         self._lock = threading.Lock()
         self._spare: list[mmap.mmap] = []
         self.note: str | None = None
@@ -53,7 +53,7 @@ class BufferPool:
 
 
 def _lock_in_memory(buffer: mmap.mmap) -> str | None:
-    """Lock pages as they are first touched; returns why not, in words."""
+    """Lock pages as they are first touched; returns the problem as text, or None."""
     libc = ctypes.CDLL(None, use_errno=True)
     if not hasattr(libc, "mlock2"):
         return "this system cannot lock pages as they are used"

@@ -1,15 +1,15 @@
 """One topic queue's index into the log: 20-byte rows, ``consumequeue/<topic>/<queueId>/``.
 
-    place  bytes  field
+    at     bytes  field
     0      8      physicalOffset of the record
     8      4      size of the record
     12     8      tagsCode: hash of the tags, deliver time of a delayed message, or, with the
                   extension on, the address of its unit (see ``queue_ext``)
 
 The row of queue offset N lies at byte N * 20 of the queue's address space. Rows that no message
-has (before the first one of a queue that starts above zero, or where the log lost some) are
+has (before the first message of a queue that starts above zero, or where the log lost messages) are
 pre-blank: physicalOffset 0, size 0x7FFFFFFF, tagsCode 0. RocketMQ fills the first kind the same
-way; it appends after the second kind of gap out of place, which we do not.
+way; after the second kind of gap RocketMQ appends rows at wrong positions, Contrail does not.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class ConsumeQueue(RowQueue):
             folder, config.queue_file_bytes, files=files, handles=handles, unsynced=unsynced
         )
         self._ext: QueueExt | None = None
-        self.takes_plain_rows = not config.queue_ext_enabled
+        self.takes_fast_rows = not config.queue_ext_enabled
         self._bitmap_of = bitmap_of
         if config.queue_ext_enabled:
             self._ext = QueueExt(
@@ -75,14 +75,14 @@ class ConsumeQueue(RowQueue):
     def load(self, *, physical_limit: int, expected: QueueMark | None) -> str | None:
         """Find the files and the end of the rows below ``physical_limit``.
 
-        Returns None when sound, else what is wrong; the caller then calls ``reset`` and feeds
-        the queue from the log again.
+        Returns None when sound, else the problem as text; the caller then calls ``reset`` and
+        feeds the queue from the log again.
         """
         problem = self._rows.find()
         if problem is not None:
             return problem
         if expected is not None and not 0 < expected.physical_end <= physical_limit:
-            # The mark speaks of nothing, or of what the log itself lost: only the rows can tell.
+            # The mark is empty, or of records that the log lost: judge by the rows alone.
             expected = None
         problem = self._find_rows(physical_limit, expected)
         if problem is None and self._ext is not None:
@@ -90,7 +90,7 @@ class ConsumeQueue(RowQueue):
         return problem
 
     def reset(self) -> None:
-        """Delete every file; the queue is as if it had never been."""
+        """Delete every file; the queue is empty, as a new one."""
         super().reset()
         if self._ext is not None:
             self._ext.reset()
@@ -98,7 +98,7 @@ class ConsumeQueue(RowQueue):
     # Writing.
 
     def put(self, first_queue_offset: int, count: int, rows: bytearray, physical_end: int) -> int:
-        """Append a run of rows, passing over those already here; returns how many were new."""
+        """Append a run of rows without those the queue has; returns how many were new."""
         if (
             first_queue_offset != self.queue_offset_max
             or int.from_bytes(rows[:8], "big") < self.physical_end
@@ -116,7 +116,7 @@ class ConsumeQueue(RowQueue):
         return count
 
     def begin_blank(self, queue_offset: int, count: int) -> None:
-        """Begin an untouched queue with rows that lead nowhere yet."""
+        """Begin an untouched queue with blank rows."""
         if self._rows.is_untouched:
             self._rows.begin_at(queue_offset * QUEUE_ROW_BYTES)
             self.queue_offset_max = self._rows.start // QUEUE_ROW_BYTES
@@ -124,9 +124,9 @@ class ConsumeQueue(RowQueue):
             self.queue_offset_min = queue_offset
 
     def write_pending(self) -> None:
-        """Put all rows into the files. On an error the rest stays pending."""
+        """Write all rows to the files. On an error the other rows stay pending."""
         if self._ext is not None:
-            # Before the rows, so that no row on disk points at a unit that is not there.
+            # Units before rows, so that no row on disk has the address of a missing unit.
             self._ext.write_pending()
         super().write_pending()
 
@@ -151,16 +151,16 @@ class ConsumeQueue(RowQueue):
         )
 
     def resident_rows(self, queue_offset: int, count_max: int) -> bytes:
-        """Like ``rows``, but never waits for the disk: empty when some are not in memory."""
+        """Like ``rows``, but never waits for the disk: empty if a row is not in memory."""
         if self._ext is not None:
             is_absent = self.absent_rows(queue_offset, count_max) is not None
             return b"" if is_absent else self.rows(queue_offset, count_max)
         return self.raw_rows(queue_offset, count_max, waits=False)
 
     def absent_rows(self, queue_offset: int, count_max: int) -> FilePart | None:
-        """What to bring in before ``rows`` waits for no disk; None when it does not.
+        """The part to bring in so that ``rows`` does not wait for the disk; None: it does not.
 
-        There may be more to bring in afterwards: ask again.
+        There may be more to bring in afterwards: call again.
         """
         part = self._rows.absent(queue_offset * QUEUE_ROW_BYTES, count_max * QUEUE_ROW_BYTES)
         if part is not None or self._ext is None:
@@ -172,7 +172,7 @@ class ConsumeQueue(RowQueue):
         return self._ext.absent(min(units), max(units)) if units else None
 
     def rows_part(self, queue_offset: int, count: int) -> FilePart | None:
-        """Where the rows from ``queue_offset`` on are on disk."""
+        """The file part of the rows from ``queue_offset`` on."""
         return self._rows.part(queue_offset * QUEUE_ROW_BYTES, count * QUEUE_ROW_BYTES)
 
     def ext_unit(self, queue_offset: int) -> ExtUnit | None:
@@ -181,10 +181,10 @@ class ConsumeQueue(RowQueue):
         return self._ext.read(QUEUE_ROW.unpack(raw)[2]) if raw and self._ext is not None else None
 
     def repair_rows(self, queue_offset: int, rows: bytes | bytearray, row_bytes: int) -> int:
-        """Write again the rows in the files that are not ``rows``; returns how many were not.
+        """Write again the rows in the files that differ from ``rows``; returns how many did.
 
-        ``rows`` are as ``put`` takes them. Rows of messages that are not in the files yet, or no
-        longer, are passed over.
+        ``rows`` are as ``put`` takes them. Rows that are not in the files yet, or no longer, are
+        skipped.
         """
         skipped = max(self._rows.start // QUEUE_ROW_BYTES - queue_offset, 0)
         queue_offset, rows = queue_offset + skipped, rows[skipped * row_bytes :]
@@ -199,7 +199,7 @@ class ConsumeQueue(RowQueue):
         )
 
     def _stored_form(self, queue_offset: int, rows: bytes | bytearray, ext: QueueExt) -> bytes:
-        """Rows with the addresses they have; a unit that is wrong or gone is stored anew."""
+        """Rows with the addresses they have; a wrong or missing unit is stored anew."""
         stored = bytearray()
         count = self._rows.written // QUEUE_ROW_BYTES - queue_offset
         for at, timed in enumerate(TIMED_ROW.iter_unpack(rows[: max(count, 0) * TIMED_ROW_BYTES])):
@@ -229,7 +229,7 @@ class ConsumeQueue(RowQueue):
         self._note_mark()
 
     def raise_minimum(self, queue_offset: int) -> None:
-        """The rows before ``queue_offset`` lead nowhere: the log has no such messages."""
+        """Raise the minimum to ``queue_offset``: the log has no message before it."""
         self.queue_offset_min = min(queue_offset, self.queue_offset_max)
 
     def correct_minimum(self, physical_min: int) -> None:
@@ -238,7 +238,7 @@ class ConsumeQueue(RowQueue):
         if low >= high:
             return
         if self.physical_end <= physical_min:
-            # Nothing left; the maximum stays, so that offsets go on from there.
+            # No message is left; the maximum stays, so that the next message continues from it.
             self.queue_offset_min = high
         else:
             physical_offset, size, _ = self._row(low)
@@ -251,7 +251,7 @@ class ConsumeQueue(RowQueue):
         )
 
     def drop_files_before(self, physical_min: int) -> list[Path]:
-        """Unlink leading files of which the log has no record left; never the last one."""
+        """Unlink leading files whose records the log no longer has; never the last file."""
         dropped = self._rows.drop_before(physical_min, QUEUE_ROW_BYTES)
         if dropped:
             self.queue_offset_min = max(self.queue_offset_min, self._rows.start // QUEUE_ROW_BYTES)
@@ -261,7 +261,7 @@ class ConsumeQueue(RowQueue):
     # Private.
 
     def _row(self, queue_offset: int) -> tuple[int, int, int]:
-        """One row, or a pre-blank one where the file cannot be read."""
+        """One row, or a pre-blank row if the file is too short."""
         raw = self._rows.read(queue_offset * QUEUE_ROW_BYTES, QUEUE_ROW_BYTES)
         physical_offset, size, tags_code = QUEUE_ROW.unpack(
             raw if len(raw) == QUEUE_ROW_BYTES else BLANK_ROW
@@ -285,12 +285,12 @@ class ConsumeQueue(RowQueue):
         return None
 
     def _scan_start(self, physical_limit: int, expected: QueueMark | None) -> tuple[int, int] | str:
-        """A byte position before which rows need no look, and the physical end there."""
+        """The byte position from which rows must be checked, and the physical end there."""
         if expected is None:
             return self._last_begun_file(physical_limit), 0
         first = expected.queue_offset_min * QUEUE_ROW_BYTES
         if self._rows.start > first:
-            # Lost, or taken by retention just before a crash: only the log can tell.
+            # The file was lost, or retention removed it just before a crash: the log decides.
             return f"{self.folder} lacks the file of queue offset {expected.queue_offset_min}"
         position = expected.queue_offset_max * QUEUE_ROW_BYTES
         if not self._rows.start <= position <= self._rows.created:
@@ -310,7 +310,7 @@ class ConsumeQueue(RowQueue):
         return self._rows.start
 
     def _sound_end(self, position: int, physical_end: int, physical_limit: int) -> tuple[int, int]:
-        """Walk on from ``position`` to the first row that does not follow the one before."""
+        """Walk from ``position`` to the first row that does not follow the row before it."""
         rows, step = self._rows, _FIRST_READ_BYTES
         while position < rows.created:
             room = rows.file_bytes - position % rows.file_bytes
@@ -365,14 +365,14 @@ class ConsumeQueue(RowQueue):
         return stale
 
     def _reach(self, queue_offset: int, rows: bytearray) -> bool:
-        """Fill with pre-blank rows up to ``queue_offset``; False when it cannot be meant."""
+        """Fill with pre-blank rows up to ``queue_offset``; False if the gap is too large."""
         if self._rows.is_untouched:
             self._rows.begin_at(queue_offset * QUEUE_ROW_BYTES)
             self.queue_offset_max = self._rows.start // QUEUE_ROW_BYTES
         gap = queue_offset - self.queue_offset_max
         if gap * QUEUE_ROW_BYTES > GAP_FILES_MAX * self._rows.file_bytes:
             _log.error(
-                "%s: the record at %d claims queue offset %d after %d; it is left out",
+                "%s: the record at %d claims queue offset %d after %d; the record is left out",
                 self.folder,
                 int.from_bytes(rows[:8], "big"),
                 queue_offset,
@@ -401,7 +401,7 @@ class ConsumeQueue(RowQueue):
                 self.write_pending()
 
     def _with_addresses(self, rows: bytearray) -> bytearray:
-        """Store each row's tags and time in the extension and its address in the row."""
+        """Store tags code and time of each row in the extension, and the address in the row."""
         assert self._ext is not None
         converted = bytearray()
         for physical_offset, size, tags_code, store_timestamp_ms in TIMED_ROW.iter_unpack(rows):
@@ -424,7 +424,7 @@ class ConsumeQueue(RowQueue):
     def _first_at_or_above(self, physical_offset: int, low: int, high: int) -> int:
         """The first row in [low, high) of a record at or above ``physical_offset``, else ``high``.
 
-        Pre-blank rows belong to no record and are passed over.
+        Pre-blank rows belong to no record and are skipped.
         """
         answer = high
         while low < high:
@@ -440,7 +440,7 @@ class ConsumeQueue(RowQueue):
         return answer
 
     def _first_live(self, physical_min: int, low: int, high: int) -> int:
-        """As above; a damaged row sends the search too far, so it looks back a little."""
+        """As ``_first_at_or_above``; looks back, as a damaged row sends that search too far."""
         answer = self._first_at_or_above(physical_min, low, high)
         while answer > low:
             before = range(answer - 1, max(low, answer - _LOOKED_BACK_ROWS) - 1, -1)
@@ -463,11 +463,11 @@ class ConsumeQueue(RowQueue):
         return 0
 
     def _cut_ext(self, ext: QueueExt) -> bool:
-        """End the extension after the last row's unit; False when that unit is not there."""
+        """End the extension after the last row's unit; False if that unit is missing."""
         return ext.truncate(self._last_address())
 
     def _last_address(self) -> int | None:
-        """The address of the last unit that a row has; None without any."""
+        """The address in the last row that has one; None if no row has."""
         first = self._rows.start // QUEUE_ROW_BYTES
         for queue_offset in range(self.queue_offset_max - 1, first - 1, -1):
             address = self._row(queue_offset)[2]

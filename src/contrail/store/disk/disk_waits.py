@@ -1,8 +1,9 @@
-"""Reads that must not wait for the disk say what they lack instead.
+"""Reads that must not wait for the disk raise ``NotInMemory`` with the parts they lack.
 
-Who reads on the event loop's thread does so inside ``with waits:``. A read that needs something
-that is not in memory ends there and names it; another thread brings it in, and the read is made
-again from its beginning. So only what reads before it changes anything may be done that way.
+Requests on the event loop's thread read inside ``with waits:``. A read that needs bytes that are
+not in memory ends there and names them; another thread brings them in, and the request is carried
+out again from its beginning. Such a request must therefore do all its reads before its first
+change.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from contrail.runtime.files import FilePart
 
 
 class NotInMemory(BaseException):
-    """Some of what a read needs is on the disk only: bring in ``parts``, and read again.
+    """A read needs bytes that are on the disk only: bring in ``parts``, and read again.
 
-    It is no error, so that no ``except Exception`` on its way takes it for one.
+    A ``BaseException``, so that no ``except Exception`` on its way catches it.
     """
 
     def __init__(self, parts: list[FilePart]) -> None:
@@ -41,9 +42,9 @@ class DiskWaits:
 
 
 class AbsentParts:
-    """Goes on past reads that lack something, to name all of it at once.
+    """Collects the missing parts of several reads, so that one error names all of them.
 
-    Each read is made inside ``with absent:``, and ``require_none`` comes behind the last.
+    Each read is made inside ``with absent:``; call ``require_none`` after the last.
     """
 
     __slots__ = ("parts",)
@@ -66,12 +67,12 @@ class AbsentParts:
         return True
 
     def require_none(self) -> None:
-        """Raises ``NotInMemory`` if some read lacked something."""
+        """Raises ``NotInMemory`` if a read lacked parts."""
         if self.parts:
             raise NotInMemory(list(dict.fromkeys(self.parts)))
 
 
 def require_present(part: FilePart | None) -> None:
-    """Raises ``NotInMemory`` if there is something to bring in."""
+    """Raises ``NotInMemory`` if ``part`` is to be brought in."""
     if part is not None:
         raise NotInMemory([part])

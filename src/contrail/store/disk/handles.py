@@ -1,7 +1,6 @@
-"""Open descriptors of derived files, and what the next sync of them must cover.
+"""Open descriptors of derived files, and the paths that the next sync must cover.
 
-Everything here is used by one owner thread, except ``UnsyncedPaths.sync``, which a worker may
-call.
+One owner thread uses everything here, except ``UnsyncedPaths.sync``, which a worker may call.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ class FileHandles:
         return len(self._open)
 
     def fd(self, path: Path, *, create_bytes: int | None = None) -> int:
-        """A descriptor for ``path``, good until the next call here."""
+        """A descriptor for ``path``, valid until the next call."""
         fd = self._open.get(path)
         if fd is None:
             return self._opened(path, create_bytes)
@@ -37,7 +36,7 @@ class FileHandles:
         return fd
 
     def close(self, path: Path) -> None:
-        """Close ``path`` if it is open; unlink first, so that nobody opens it again."""
+        """Close ``path`` if it is open; the caller unlinks first, so that it is not reopened."""
         fd = self._open.pop(path, None)
         if fd is not None:
             self._files.close(fd)
@@ -77,7 +76,7 @@ class UnsyncedPaths:
             self._folders.add(folder)
 
     def sync(self, files: FileSystem, root: Path) -> None:
-        """Make everything noted so far durable; what failed is noted again and raises."""
+        """Make all noted paths durable; a path that failed is noted again and raises."""
         with self._lock:
             written, self._written = self._written, set()
             folders, self._folders = self._folders, set()
@@ -95,7 +94,7 @@ def _sync_paths(files: FileSystem, root: Path, written: set[Path], folders: set[
         files.sync_everything(root)
         return
     for path in written:
-        # The owner may delete a file or a topic meanwhile; then there is nothing to keep.
+        # The owner may delete a file or a topic meanwhile; then there is nothing to sync.
         with contextlib.suppress(FileNotFoundError), opened(files, path) as fd:
             files.fdatasync(fd)
     for folder in folders:

@@ -1,6 +1,6 @@
 """One hash index file under ``index/``: keys of messages to physical offsets.
 
-    place       bytes   part
+    at          bytes   part
     0           40      header: i64 beginTimestamp, i64 endTimestamp, i64 beginPhyOffset,
                         i64 endPhyOffset, i32 hashSlotCount, i32 indexCount
     40          4 * s   slots: the number of the newest entry of each chain, 0 = none
@@ -8,8 +8,8 @@
                         i32 number of the previous entry of the chain
 
 Entry 0 is never used, so indexCount starts at 1. Entries are written first, then slots, then the
-header: whatever a crash leaves, the entries below a durable count are whole, and the slots can be
-built again from them.
+header: after any crash the entries below a durable count are whole, and the slots can be built
+again from them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ ENTRY_BYTES = 20
 _PAGE_BYTES = 4096
 # More unwritten entries than this are written ahead of the next ``write_pending``.
 _TAIL_BYTES_MAX = 1 << 20
-# How much is brought into memory when some of it is wanted: a key's entries are often neighbours.
+# How many bytes are brought into memory at a time: a key's entries are often close together.
 _BROUGHT_IN_BYTES = 32 << 10
 
 BEGIN_MS, END_MS, BEGIN_PHYSICAL, END_PHYSICAL, SLOT_USED, INDEX_COUNT = range(6)
@@ -40,7 +40,7 @@ _ENTRY = struct.Struct(">iqii")
 
 
 class IndexMark(NamedTuple):
-    """What of one index file is in the file, for the next start to hold it to."""
+    """The written part of one index file, which the next start checks."""
 
     name: str
     index_count: int
@@ -49,7 +49,7 @@ class IndexMark(NamedTuple):
 
 
 class IndexFile:
-    """One file: its header, and while it takes keys its slots and newest entries in memory."""
+    """One file: its header in memory, and while it takes keys also slots and newest entries."""
 
     def __init__(
         self,
@@ -76,7 +76,7 @@ class IndexFile:
         self._created = False
         self._mark: IndexMark | None = None
 
-    # What it is.
+    # Its size and span.
 
     @property
     def file_bytes(self) -> int:
@@ -107,7 +107,7 @@ class IndexFile:
         return self._mark != self._current_mark()
 
     def mark(self) -> IndexMark | None:
-        """What is in the file; None before the first write."""
+        """The mark of the written part; None before the first write."""
         return self._mark
 
     # Starting.
@@ -118,7 +118,7 @@ class IndexFile:
         self.header[BEGIN_PHYSICAL] = self.header[END_PHYSICAL] = previous.end_physical_offset
 
     def load(self) -> str | None:
-        """Read the header; returns what is wrong with the file, or None."""
+        """Read the header; returns the file's problem as text, or None."""
         fd = self._handles.fd(self.path)
         length = self._files.size(fd)
         if length != self.file_bytes:
@@ -154,7 +154,7 @@ class IndexFile:
             self.cut(1, self.header[BEGIN_PHYSICAL], self.header[BEGIN_MS])
             return
         _, physical_offset, seconds, _ = self._entry(count - 1)
-        # Entries keep whole seconds; the last millisecond of that one covers its true time.
+        # Entries keep whole seconds; the last millisecond of the second covers the true time.
         end_ms = min(self.header[BEGIN_MS] + seconds * 1000 + 999, self.header[END_MS])
         self.cut(count, physical_offset, end_ms)
 
@@ -178,11 +178,11 @@ class IndexFile:
 
     @property
     def wants_write(self) -> bool:
-        """Whether enough entries wait in memory to write them ahead of time."""
+        """Whether enough entries wait in memory to write them before ``write_pending``."""
         return len(self._tail) > _TAIL_BYTES_MAX
 
     def write_entries(self) -> None:
-        """Write the waiting entries; unseen by readers of the file until the header counts them."""
+        """Write the waiting entries; readers of the file see them once the header counts them."""
         if not self._tail:
             return
         data = bytes(self._tail)
@@ -193,7 +193,7 @@ class IndexFile:
         crashpoint("index.entries_written")
 
     def write_pending(self) -> None:
-        """Bring the file up to date: entries, slots, then the header."""
+        """Write what is pending: entries, slots, then the header."""
         self.write_entries()
         if not self.has_pending:
             return
@@ -211,7 +211,7 @@ class IndexFile:
     # Asking.
 
     def covers(self, begin_ms: int, end_ms: int) -> bool:
-        """Whether the file's time span meets the one asked for."""
+        """Whether the file's time span overlaps ``begin_ms`` to ``end_ms``."""
         return begin_ms <= self.header[END_MS] and end_ms >= self.header[BEGIN_MS]
 
     def select(
@@ -220,7 +220,7 @@ class IndexFile:
         """Add the physical offsets of ``key_hash`` to ``found``, the newest first.
 
         Raises:
-            NotInMemory: waiting for the disk is forbidden, and some of the chain is there only.
+            NotInMemory: waits are forbidden, and a part of the chain is on the disk only.
         """
         number = self._slot(key_hash % self._slot_count)
         if number > self.index_count:
@@ -232,7 +232,7 @@ class IndexFile:
                 return
             if entry_hash == key_hash and begin_ms <= stored_ms <= end_ms:
                 found.append(physical_offset)
-            # A sound chain only ever leads to older entries; anything else would go round.
+            # A sound chain leads to older entries only; anything else would loop.
             if stored_ms < begin_ms or previous >= number:
                 return
             number = previous
@@ -282,7 +282,7 @@ class IndexFile:
         )
 
     def _write_slots(self) -> None:
-        """Write each unbroken run of touched pages at once."""
+        """Write adjacent touched pages together."""
         slots, dirty = self._slots, self._dirty
         if slots is None:
             return

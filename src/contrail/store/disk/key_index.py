@@ -1,8 +1,8 @@
 """The key index: which messages of a topic carry a key, in files of 20 million entries each.
 
-Keys go into the newest file, in memory first. Files are named by the local wall clock of their
-making, as RocketMQ does; the names only order them. The index is derived from the log: what a
-crash may have torn is cut back to the last durable mark and fed again.
+Keys go into the newest file, in memory first. A file is named by the local time of its creation,
+as in RocketMQ; the names only order the files. The index is derived from the log: after a crash
+the last file is cut back to the last durable mark and fed again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _OPEN_FILES_MAX = 8
 _SECOND_MS = 1000
 # How far an entry's time can be from its file's begin.
 _SPAN_MS_MAX = _SECOND_MS << 31
-# A chain may hold millions of entries, and most who ask want a few of the newest.
+# A chain may hold millions of entries, and most queries want a few of the newest.
 _SELECTED_FIRST = 64
 _log = logging.getLogger(__name__)
 
@@ -57,7 +57,7 @@ class KeyIndex:
         # Files that rolled but could not be written yet.
         self._unwritten: list[IndexFile] = []
         self._indexed_through = -1
-        # Keys of the last indexed message that are there already, when it is fed again.
+        # How many keys of the last indexed message the index has already when it is fed again.
         self._keys_kept = 0
 
     @property
@@ -79,11 +79,11 @@ class KeyIndex:
     def load(
         self, *, physical_limit: int, marks: list[IndexMark] | None, trusted: bool = False
     ) -> int:
-        """Find the files and return from where the log must be fed again for them.
+        """Find the files and return the physical offset from which the log must be fed again.
 
-        ``physical_limit`` is the answer when the files are as ``marks`` say, or, without marks,
-        when they are ``trusted`` (the folder was closed in order). Otherwise the last file's
-        slots are chained anew, and files that are damaged or unknown go, with those after them.
+        The answer is ``physical_limit`` if the files agree with ``marks``, or, without marks, if
+        they are ``trusted`` (the folder was closed in order). Otherwise the last file's slots are
+        chained anew, and damaged or unknown files are removed with all later files.
         """
         found = self._found()
         if marks is not None:
@@ -96,13 +96,13 @@ class KeyIndex:
         return answer
 
     def close(self) -> None:
-        """Close every file; what was not written is lost, as the caller knows."""
+        """Close every file; entries that were not written are lost."""
         self._handles.close_all()
 
     # Writing.
 
     def put(self, index_rows: bytearray) -> None:
-        """Take the keys of whole messages, passing over messages already here."""
+        """Take the keys of whole messages, skipping messages already indexed."""
         rows = memoryview(bytes(index_rows[self._known_bytes(index_rows) :]))
         if self._keys_kept and rows:
             rows = self._without_kept(rows)
@@ -114,11 +114,11 @@ class KeyIndex:
             rows = rows[active.put(rows) * INDEX_ROW_BYTES :]
             if active.wants_write:
                 self._write_early(active)
-        # Not earlier: what could not be taken is fed again, and must not be passed over then.
+        # Set last: after an error these keys are fed again, and must not be skipped then.
         self._indexed_through = indexed_through
 
     def write_pending(self) -> None:
-        """Bring the files up to date with memory. On an error the rest stays pending."""
+        """Write pending entries to the files. On an error unwritten entries stay pending."""
         while self._unwritten:
             self._unwritten[0].write_pending()
             self._unwritten.pop(0).release()
@@ -127,22 +127,22 @@ class KeyIndex:
 
     @property
     def has_pending(self) -> bool:
-        """Whether keys wait in memory: then ``marks`` are older than what was put."""
+        """Whether keys wait in memory: then ``marks`` do not include them."""
         active = self._index_files[-1] if self._index_files else None
         return bool(self._unwritten) or (active is not None and active.has_pending)
 
     def sync(self) -> None:
-        """Make what was written durable. Any thread, after ``write_pending``."""
+        """Make written entries durable. Any thread may call it, after ``write_pending``."""
         self._unsynced.sync(self._files, self._folder.parent)
         crashpoint("index.synced")
 
     def marks(self) -> list[IndexMark]:
-        """What is in the files; true once the next ``sync`` returned."""
+        """The marks of the files as written; durable once the next ``sync`` returned."""
         marks = [file.mark() for file in self._index_files]
         return [mark for mark in marks if mark is not None]
 
     def drop_files_before(self, physical_min: int) -> list[Path]:
-        """Unlink leading files of which the log has no message left; never the last one."""
+        """Unlink leading files whose messages the log no longer has; never the last file."""
         dropped: list[Path] = []
         while len(self._index_files) > 1:
             file = self._index_files[0]
@@ -154,7 +154,7 @@ class KeyIndex:
         return dropped
 
     def drop_from(self, name: str) -> int:
-        """Unlink that file and every later one; returns from where to feed the log again."""
+        """Unlink the file ``name`` and every later file; returns from where to feed again."""
         while self._index_files and self._index_files[-1].path.name >= name:
             file = self._index_files.pop()
             if file in self._unwritten:
@@ -170,9 +170,9 @@ class KeyIndex:
     def candidates(self, topic: bytes, key: bytes, *, begin_ms: int, end_ms: int) -> Iterator[int]:
         """Physical offsets that may hold ``key``, the newest first; callers compare the messages.
 
-        Keys are known by their hash and times to the second, so there may be others among them,
-        and one message several times. No message with this key and a store time in the span is
-        left out.
+        The index keeps the hash of a key and the second of a time, so messages with another key
+        may be among them, and one message several times. No message with this key and a store
+        time in the span is left out.
         """
         key_hash = _key_hash(topic + b"#" + key)
         begin_ms, end_ms = begin_ms - _SECOND_MS, end_ms + _SECOND_MS
@@ -233,7 +233,7 @@ class KeyIndex:
                 break
             self._index_files.append(file)
         if not trusted and self._index_files:
-            # The file that was being written when the broker died.
+            # The last file was being written when the broker died.
             self._index_files.pop()
         if not trusted:
             answer = self._after_last()
@@ -241,7 +241,7 @@ class KeyIndex:
         return answer
 
     def _after_last(self) -> int:
-        """Feed from the last message of the last file again: its keys may have gone on."""
+        """Feed again from the last message of the last file: it may have further keys."""
         if not self._index_files:
             self._keys_kept = 0
             return 0
@@ -256,11 +256,11 @@ class KeyIndex:
                 self._unlink(path)
 
     def truncate(self, physical_limit: int) -> None:
-        """Forget what the log no longer has at its end."""
+        """Forget entries of messages at or above ``physical_limit``, the log's end."""
         while self._index_files and self.physical_end >= physical_limit:
             file = self._index_files[-1]
             file.cut_before(physical_limit)
-            # What is left ends with a whole message; the one that was counted is gone.
+            # The file now ends with all keys of a message; the message that was counted is cut off.
             self._keys_kept = 0
             if file.index_count > 1:
                 break
@@ -282,7 +282,7 @@ class KeyIndex:
         return len(index_rows)
 
     def _without_kept(self, rows: memoryview) -> memoryview:
-        """Pass over the keys of the last indexed message that did not get lost."""
+        """Skip the keys of the last indexed message that the index has already."""
         at, end = 0, self.physical_end
         while at < min(len(rows), self._keys_kept * INDEX_ROW_BYTES) and (
             int.from_bytes(rows[at + INDEX_PHYSICAL_AT : at + INDEX_TIME_AT], "big") == end
@@ -309,7 +309,7 @@ class KeyIndex:
             file.write_pending()
             file.release()
         except OSError as error:
-            # It keeps its memory; the regular ``write_pending`` tries again and raises.
+            # The file keeps its memory; the regular ``write_pending`` tries again and raises.
             _log.debug("%s stays in memory: %s", file.path, error)
             self._unwritten.append(file)
         crashpoint("index.rolled")
@@ -356,7 +356,7 @@ def _load(file: IndexFile) -> str | None:
 
 
 def _selected(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int) -> Iterator[int]:
-    """The entries of a hash, in helpings: each walks the chain anew and goes twice as far."""
+    """The entries of a hash, in steps: each walks the chain anew and goes twice as far."""
     count_max, given = _SELECTED_FIRST, 0
     while True:
         found: list[int] = []
@@ -368,7 +368,10 @@ def _selected(file: IndexFile, key_hash: int, begin_ms: int, end_ms: int) -> Ite
 
 
 def _first_of(file: IndexFile, begin_ms: int, end_ms: int) -> Iterator[int]:
-    """A file's first entry counts from the end of the file before: any time too late."""
+    """A file's first message, whose entry's time counts from the end of the file before.
+
+    That time may be far too late, so it is compared with the file's begin time.
+    """
     first_ms = file.begin_timestamp_ms
     if file.index_count > 1 and begin_ms <= first_ms <= end_ms < first_ms + _SPAN_MS_MAX:
         yield file.header[BEGIN_PHYSICAL]

@@ -25,7 +25,7 @@ class ApacheCheckpoint(NamedTuple):
 
     @property
     def safe_timestamp_ms(self) -> int:
-        """Records up to this time are certainly in log and queues; 3 s of slack as RocketMQ."""
+        """Records up to this time are surely in log and queues; with RocketMQ's 3 s of slack."""
         return max(0, min(self.physic_timestamp_ms, self.logics_timestamp_ms) - 3000)
 
 
@@ -69,7 +69,7 @@ class StoreLock:
 
 
 def read_checkpoint(files: FileSystem, path: Path) -> ApacheCheckpoint | None:
-    """None when there is no usable file: it is rebuilt from the log."""
+    """The checkpoint; None without a usable file: it is rebuilt from the log."""
     if not files.exists(path):
         return None
     data = files.read_bytes(path)
@@ -93,7 +93,7 @@ def fingerprint(checkpoint: ApacheCheckpoint) -> str:
 
 
 def write_abort(files: FileSystem, path: Path, pid: int) -> None:
-    """Mark the store as running; found at the next start, it means the last exit was abnormal."""
+    """Mark the store as running; a start that finds ``abort`` knows the last exit was abnormal."""
     with opened(files, path, create=True) as fd:
         files.truncate(fd, 0)
         write_fully(files, fd, str(pid).encode(), 0)

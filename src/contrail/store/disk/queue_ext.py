@@ -1,14 +1,14 @@
 """The consume queue's extension: ``consumequeue_ext/<topic>/<queueId>/``, off by default.
 
-    place  bytes  unit
+    at     bytes  unit
     0      2      size of the unit, 20 to 32,767; -1 ends a file before it is full
     2      8      tagsCode
     10     8      storeTimestamp
     18     2      bitmap bytes
     20     n      bitmap: which consumers' filters matched the message
 
-A unit's address is its position plus Long.MIN_VALUE. It takes the place of the tagsCode in the
-consume queue; tag codes are 32-bit hashes or times, so the two cannot be confused.
+A unit's address is its position plus Long.MIN_VALUE. The address stands in the tagsCode field of
+the consume queue; tag codes are 32-bit hashes or times, so the two cannot be confused.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ UNIT_BYTES_MIN = 20
 UNIT_BYTES_MAX = 0x7FFF
 _ADDRESS_BASE = -(1 << 63)
 _ADDRESS_MAX = -(1 << 31) - 1
-# Each file keeps this much for the mark that ends it.
+# Each file keeps this many bytes free for the mark that ends it.
 _END_BYTES = 4
 _END_MARK = struct.pack(">h", -1)
 _WALK_BYTES = 64 << 10
@@ -37,7 +37,7 @@ _UNIT = struct.Struct(">hqqh")
 
 
 class ExtUnit(NamedTuple):
-    """What the extension keeps of one message."""
+    """The extension's data of one message."""
 
     tags_code: int
     store_timestamp_ms: int
@@ -79,14 +79,14 @@ class QueueExt:
 
     @property
     def address_max(self) -> int:
-        """The address the next unit will get, if it fits the file."""
+        """The address of the next unit, if the unit fits the file."""
         return self._units.end + _ADDRESS_BASE
 
     def load(self, last_address: int | None = None) -> str | None:
-        """Find the files and where the units end; returns what is wrong, or None.
+        """Find the files and where the units end; returns the problem as text, or None.
 
-        The unit at ``last_address``, the one of the queue's last row, ends them: files are large
-        and sparse, and are not read. Without it the last file is walked unit by unit.
+        The last unit is the one at ``last_address``, from the queue's last row: the files are
+        large and sparse, and are not read. Without it the last file is walked unit by unit.
         """
         problem = self._units.find()
         if problem is None:
@@ -95,7 +95,7 @@ class QueueExt:
         return problem
 
     def _end_after(self, address: int) -> int | None:
-        """Where the unit at ``address`` ends; None if there is none."""
+        """Where the unit at ``address`` ends; None if there is no unit."""
         position = address - _ADDRESS_BASE
         if not self._units.start <= position < self._units.created:
             return None
@@ -117,7 +117,7 @@ class QueueExt:
         return position + _ADDRESS_BASE
 
     def read(self, address: int) -> ExtUnit | None:
-        """The unit at ``address``, or None when there is none."""
+        """The unit at ``address``, or None."""
         if not is_ext_address(address):
             return None
         position = address - _ADDRESS_BASE
@@ -126,12 +126,12 @@ class QueueExt:
         return self._read(position, self._units.read)
 
     def absent(self, first_address: int, last_address: int) -> FilePart | None:
-        """What to bring in before these units are read; None when that waits for no disk."""
+        """The part to bring in before these units are read; None: the read does not wait."""
         position = first_address - _ADDRESS_BASE
         return self._units.absent(position, last_address - first_address + UNIT_BYTES_MIN)
 
     def read_file(self, address: int) -> ExtUnit | None:
-        """The unit as it is on disk, where memory may still hold a sound copy of it."""
+        """The unit as it is on disk, even if memory holds a copy of it."""
         position = address - _ADDRESS_BASE
         if not (is_ext_address(address) and self._units.start <= position < self._units.written):
             return None
@@ -156,7 +156,7 @@ class QueueExt:
         self._unsynced.sync(self._files, self._units.folder)
 
     def truncate(self, last_address: int | None) -> bool:
-        """End after the unit at ``last_address``, or before the first; False if it is not there."""
+        """End after the unit at ``last_address``, or before the first; False if it is missing."""
         if last_address is None:
             self._units.cut(self._units.start)
             return True

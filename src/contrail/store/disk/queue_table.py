@@ -1,7 +1,7 @@
 """All queues of a store: found at the start, made on the first message, fed by the dispatcher.
 
-Only queues with news cost anything: a set of dirty queues is what a write visits, and a queue that
-had no news between two writes gives back the memory of its tail.
+Only queues with new rows cost time: a write visits the dirty queues alone, and a queue that got no
+row between two calls of ``cool_idle`` gives back the memory of its tail.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from contrail.errors import StoreLayoutError
-from contrail.kernels.plain_rows import put_plain_rows
 from contrail.kernels.record_layout import BATCH_ROW_BYTES
+from contrail.kernels.send_dispatch import put_sends
 from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FileSystem
 from contrail.store.config import StoreConfig
@@ -28,13 +28,13 @@ from contrail.store.disk.row_queue import QueueMark
 from contrail.store.state.row_layout import base_offset
 
 if TYPE_CHECKING:
-    from contrail.kernels.plain_sends import Chunk
+    from contrail.kernels.send_records import Chunk
 
 __all__ = ["Arrival", "QueueMark", "QueueProblem", "QueueTable"]
 
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]*")
-# How many writes to queues that have a file take as long as the first one of a new queue, which
-# makes two folders and the file.
+# The first write of a new queue makes two folders and the file: it takes as long as this many
+# writes to queues that have a file.
 _NEW_QUEUE_WRITES = 20
 _log = logging.getLogger(__name__)
 
@@ -91,7 +91,7 @@ class QueueTable:
         self._refused: set[bytes] = set()
         self.batch_topics = batch_topics
         self.tombstones: dict[bytes, int] = {}
-        # Not lowered by deleting a topic: a bound is all that is asked of it.
+        # Deleting a topic does not lower it: it is only an upper bound.
         self.physical_end_max = 0
 
     # Starting and stopping.
@@ -105,11 +105,11 @@ class QueueTable:
     ) -> list[QueueProblem]:
         """Find every queue on disk and hold it to its mark; queues with a problem are emptied.
 
-        ``go_on`` is called between queues, and raises to end it.
+        ``go_on`` is called between queues, and raises to end the load.
         """
         problems: list[QueueProblem] = []
         missing = dict(marks or {})
-        # All are found before the first is opened: ending a deletion removes folders.
+        # Find all queues before the first is opened: ending a deletion removes folders.
         for topic, queue_id in list(self._found()):
             go_on()
             mark = missing.pop((topic, queue_id), None)
@@ -119,20 +119,20 @@ class QueueTable:
                 queue.reset()
                 problems.append(QueueProblem(topic, queue_id, problem))
             elif 0 < queue.physical_end <= self.tombstones.get(topic, 0):
-                # Its removal was not durable yet; the topic may have begun anew beside it.
+                # The queue's removal was not durable; the topic may have been made again since.
                 queue.reset()
             queue.cool()
             self._marks[topic, queue_id] = queue.mark()
         self._end_deletions()
         self.physical_end_max = self._highest_end()
         for (topic, queue_id), mark in missing.items():
-            # A topic deleted and begun anew has marks above its tombstone: those rows are alive.
+            # A topic deleted and made again has marks above its tombstone: these rows are live.
             if mark.queue_offset_max and mark.physical_end > self.tombstones.get(topic, -1):
                 problems.append(QueueProblem(topic, queue_id, "its folder is missing"))
         return problems
 
     def close(self) -> None:
-        """Close every file; what was not written is lost, as the caller knows."""
+        """Close every file; rows that were not written are lost."""
         self._handles.close_all()
 
     @property
@@ -142,7 +142,7 @@ class QueueTable:
     # Feeding.
 
     def put(self, queues: dict[bytes, dict[int, list[Run]]]) -> list[Arrival]:
-        """Take what ``derive_rows`` found; returns the queues that really grew."""
+        """Take the rows of ``derive_rows``; returns the queues that grew."""
         arrivals: list[Arrival] = []
         for topic, by_queue in queues.items():
             dead_below = self.tombstones.get(topic, 0)
@@ -164,26 +164,26 @@ class QueueTable:
         return arrivals
 
     def begin(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> None:
-        """Have a queue without rows begin with blank ones, of messages that may be found later."""
+        """Begin a queue without rows with blank rows, of messages that may be found later."""
         queue = self.get(topic, queue_id) or self._created(topic, queue_id)
         if isinstance(queue, ConsumeQueue):
             queue.begin_blank(queue_offset, count)
 
-    def put_plain(
+    def put_sends(
         self,
         stored: list[tuple[list[Chunk], int]],
         *,
         watched: dict[tuple[bytes, int], Any] | None,
         with_index: bool,
     ) -> tuple[list[Arrival], bytearray | None]:
-        """Take sends that were stored as rows of numbers: the queues that grew, and index rows.
+        """Take stored sends as rows of numbers; returns the queues that grew, and index rows.
 
-        ``stored`` are chunks of neighbours in the log, each with the time when it was stored.
-        Without the latter ``put`` must take the same records too: some may not be here yet.
+        ``stored`` are chunks adjacent in the log, each with its store time. If the index rows are
+        None, ``put`` must take the same records too: some of their rows may be missing.
         """
         grown: dict[tuple[bytes, int], int] = {}
         full: list[Queue] = []
-        index_rows = put_plain_rows(
+        index_rows = put_sends(
             stored,
             self._topics,
             self.tombstones,
@@ -202,19 +202,19 @@ class QueueTable:
         return Arrival(*key, queue_offset_max, queue_offset_max - queue_offset_before)
 
     def note_end(self, physical_end: int) -> None:
-        """Rows of records up to there were put."""
+        """Rows of all records below ``physical_end`` were put."""
         self.physical_end_max = max(self.physical_end_max, physical_end)
 
     def cool_idle(self) -> None:
-        """Give back the memory of queues without news since the last call."""
+        """Give back the memory of queues without new rows since the last call."""
         for queue in self._warm.difference(self._dirty):
             queue.cool()
         self._warm = set(self._dirty)
 
     def write_pending(self, *, queues_max: int | None = None) -> bool:
-        """Write waiting rows, of ``queues_max`` queues at most; whether these were all.
+        """Write waiting rows, of ``queues_max`` queues at most; returns whether all are written.
 
-        Those that have waited longest come first. A queue without a file counts for several.
+        Queues that have waited longest come first. A queue without a file counts for several.
         """
         writes_left = queues_max
         for queue, key in list(islice(self._dirty.items(), queues_max)):
@@ -230,9 +230,9 @@ class QueueTable:
         return not self._dirty
 
     def owe(self) -> dict[tuple[bytes, int], QueueMark]:
-        """Where every queue stands now, its waiting rows included.
+        """The mark of every queue, its waiting rows included.
 
-        The files say so too once ``is_owing`` is False and they are synced.
+        The marks hold for the files once ``is_owing`` is False and the files are synced.
         """
         self._owed = set(self._dirty)
         waiting = {key: queue.mark_to_come() for queue, key in self._dirty.items()}
@@ -245,16 +245,16 @@ class QueueTable:
 
     @property
     def has_pending(self) -> bool:
-        """Whether rows wait in memory: then ``marks`` are older than what was put."""
+        """Whether rows wait in memory: then ``marks`` do not include them."""
         return bool(self._dirty)
 
     def sync(self) -> None:
-        """Make written rows durable. Any thread, after ``write_pending``."""
+        """Make written rows durable. Any thread may call it, after ``write_pending``."""
         self._unsynced.sync(self._files, self._config.root)
         crashpoint("queue.synced")
 
     def marks(self) -> dict[tuple[bytes, int], QueueMark]:
-        """Where every queue stands in its files; true once the next ``sync`` returned."""
+        """The mark of every queue as written; durable once the next ``sync`` returned."""
         return dict(self._marks)
 
     # Finding.
@@ -298,7 +298,7 @@ class QueueTable:
         self.physical_end_max = self._highest_end()
 
     def correct_minimums(self, physical_min: int) -> None:
-        """Move every queue's minimum up to what the log still has."""
+        """Raise every queue's minimum to its first message that the log still has."""
         if physical_min <= 0:
             return
         for topic, queue_id, queue in self.queues():
@@ -325,7 +325,7 @@ class QueueTable:
         crashpoint("queue.topic_tombstoned")
         for queue_id, queue in self._topics.pop(topic, {}).items():
             self._dirty.pop(queue, None)
-            queue.is_dirty = queue.takes_plain_rows = False
+            queue.is_dirty = queue.takes_fast_rows = False
             self._warm.discard(queue)
             self._owed.discard(queue)
             self._marks.pop((topic, queue_id), None)
@@ -354,7 +354,7 @@ class QueueTable:
                     raise _other_type(topic, folder)
 
     def _end_deletions(self) -> None:
-        """Remove what is left of topics whose deletion a crash cut short."""
+        """Remove the files left of topics whose deletion a crash interrupted."""
         for topic, physical_offset in list(self.tombstones.items()):
             queues = self._topics.get(topic, {}).values()
             if queues and all(queue.physical_end <= physical_offset for queue in queues):
@@ -428,7 +428,7 @@ def _load(queue: Queue, physical_limit: int, mark: QueueMark | None) -> str | No
 
 
 def _alive(runs: list[Run], dead_below: int, batches: bool) -> list[Run]:
-    """What is left of a deleted topic's runs: the records after the deletion."""
+    """The rows of a deleted topic's records that were appended after the deletion."""
     alive: list[Run] = []
     for first, count, rows, physical_end, store_timestamp_ms in runs:
         row_bytes = BATCH_ROW_BYTES if batches else len(rows) // count

@@ -1,7 +1,7 @@
-"""The row of equal files that a queue is made of: an append-only run of bytes.
+"""The files of one queue's rows: append-only, of equal length.
 
-Files have one length and are named by the position of their first byte. Rows wait in memory until
-they are written; on disk everything past the end is zero.
+A file is named by the position of its first byte. Rows wait in memory until they are written; on
+disk all bytes past the end are zero.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ _PAGE_BYTES = 4096
 # A whole number of rows of either length (20 and 46 bytes).
 _SCAN_BYTES = 20 * 46 * 64
 _READ_AHEAD_BYTES = 4000
-# One who reads on where the last rows ended goes through a backlog.
+# A read that begins where the rows read ahead ended is a consumer's that goes through a backlog.
 _READ_ON_BYTES = 16_000
 _KEPT_TAIL_BYTES = 4096
-# How much is brought into memory when some of it is wanted.
+# How many bytes are brought into memory when some of them are wanted.
 _BROUGHT_IN_BYTES = 64 << 10
 _NO_FILES: dict[int, int] = {}
 _FILE_NAME = re.compile(r"[0-9]{20}")
@@ -33,8 +33,8 @@ _PHYSICAL_OFFSET = Struct(">q")
 class RowFiles:
     """Bytes ``start`` to ``end`` of one queue: files on disk plus a tail in memory.
 
-    Bytes below ``written`` are in the files; the tail holds the rest and, for readers near the
-    end, a little of what was written last. On disk everything past ``end`` is zero.
+    Bytes below ``written`` are in the files; the tail holds the unwritten bytes and, for readers
+    near the end, a few of those written last. On disk all bytes past ``end`` are zero.
     """
 
     __slots__ = (
@@ -58,7 +58,7 @@ class RowFiles:
     start: int
     created: int
     written: int
-    # What was read ahead for one who reads on, and where it begins.
+    # The rows read ahead for a reader that goes on, and where they begin.
     ahead: bytes
     ahead_start: int
     _allocated: dict[int, int]
@@ -81,13 +81,13 @@ class RowFiles:
         self._unsynced = unsynced
         self.ahead = b""
         self.ahead_start = 0
-        # One object for good: whoever appends to the queue has hold of it.
+        # Always the same object: kernels that append rows hold it.
         self._tail = bytearray()
         self._become_empty(0)
 
     @property
     def tail(self) -> bytearray:
-        """The last rows, the unwritten ones at their end; what is added here is appended."""
+        """The last rows, with the unwritten ones at the end; rows added here are appended."""
         return self._tail
 
     @property
@@ -100,14 +100,14 @@ class RowFiles:
 
     @property
     def is_untouched(self) -> bool:
-        """No file, no row: the first row may still choose where the queue starts."""
+        """Without file and row: the first row decides where the queue starts."""
         return self.created == self.start and not self._tail
 
     def find(self) -> str | None:
-        """Take stock of the folder; the text of the first problem, or None.
+        """List the files of the folder; returns the first problem as text, or None.
 
-        After it ``created`` is the end of the last file; the caller finds the true end and calls
-        ``settle``.
+        Afterwards ``created`` is the end of the last file; the caller finds the true end of the
+        rows and calls ``settle``.
         """
         allocated: dict[int, int] = {}
         entries = [entry for entry in self._files.entries(self.folder) if not entry.is_dir()]
@@ -125,10 +125,10 @@ class RowFiles:
         return self._adopt(allocated)
 
     def settle(self, end: int) -> bytes:
-        """Accept ``end`` as the true end; durably clear what lies beyond it.
+        """Accept ``end`` as the true end; durably zero the bytes beyond it.
 
-        Returns the first piece with something in it, a whole number of rows after ``end``; it is
-        empty when nothing but zeros followed, as after every clean stop.
+        Returns the first bytes beyond ``end`` that are not all zero, from a whole number of rows
+        behind it; empty if only zeros followed, as after every clean stop.
         """
         self._forget_ahead()
         beyond = b""
@@ -137,7 +137,7 @@ class RowFiles:
             file_end = file_start + self.file_bytes
             if self._may_hold_more(end, file_end):
                 beyond = self._first_beyond(end, file_end)
-            # A queue of which nothing is left may as well have no file.
+            # A queue without rows needs no file.
             if end:
                 self._clear(end, file_end if beyond else end)
                 file_start = file_end
@@ -158,7 +158,7 @@ class RowFiles:
     def read(self, position: int, byte_count: int, *, waits: bool = True) -> bytes:
         """Up to ``byte_count`` bytes from ``position``, from one file only.
 
-        One who does not wait for the disk gets nothing when some of it is not in memory.
+        With ``waits`` False the answer is empty if some of the bytes are not in memory.
         """
         stop = min(position + byte_count, position - position % self.file_bytes + self.file_bytes)
         tail_start = self._tail_start
@@ -173,7 +173,7 @@ class RowFiles:
         return data + self._tail[: stop - tail_start]
 
     def absent(self, position: int, byte_count: int) -> FilePart | None:
-        """What to bring in before a ``read`` of this waits for no disk; None when it does not."""
+        """The part to bring in so that ``read`` does not wait for the disk; None: it does not."""
         if not self.start <= position < self._tail_start:
             return None
         if self.read(position, byte_count, waits=False):
@@ -182,7 +182,7 @@ class RowFiles:
         return self.part(first, max(byte_count, _BROUGHT_IN_BYTES) + position - first)
 
     def part(self, position: int, byte_count: int) -> FilePart | None:
-        """Where bytes are on disk, as far as they are written and in the file of the first."""
+        """The file part of these bytes, as far as they are written and in the first one's file."""
         position = max(position, self.start)
         file_start = position - position % self.file_bytes
         stop = min(position + byte_count, self.written, file_start + self.file_bytes)
@@ -193,7 +193,7 @@ class RowFiles:
     def _read_ahead(
         self, position: int, byte_count: int, read: Callable[[int, int], bytes]
     ) -> bytes:
-        """Written rows do not change, so a consumer's next few reads are served from one."""
+        """Read more than asked for: written rows do not change, so the next reads use it."""
         start = position - self.ahead_start
         if start < 0 or start + byte_count > len(self.ahead):
             if byte_count > _READ_AHEAD_BYTES:
@@ -210,7 +210,7 @@ class RowFiles:
         self.ahead = b""
 
     def read_file(self, position: int, byte_count: int) -> bytes:
-        """Read what is on disk, whatever ``end`` says."""
+        """Read bytes from the file, also past ``end``."""
         file_start = position - position % self.file_bytes
         fd = self._handles.fd(self.path_at(file_start))
         return self._files.pread(fd, byte_count, position - file_start)
@@ -221,7 +221,7 @@ class RowFiles:
         return self._files.pread_resident(fd, byte_count, position - file_start) or b""
 
     def write_pending(self) -> None:
-        """Put the tail into the files. On an error what was not written stays pending."""
+        """Write the tail to the files. On an error unwritten rows stay pending."""
         end = self.end
         if self.written == end:
             return
@@ -238,10 +238,10 @@ class RowFiles:
         self._path = None
 
     def repair(self, position: int, data: bytes | bytearray) -> bytes:
-        """Make the files hold ``data`` from ``position`` on; returns what they held instead.
+        """Make the files hold ``data`` from ``position`` on; returns the bytes they held before.
 
-        Only what was written is looked at: the answer is as long as that, and equal to its part
-        of ``data`` when nothing was wrong. A file that is gone or too short is made whole.
+        Only written bytes are compared: the answer is as long as these, and equal to their part
+        of ``data`` if all were right. A missing or short file gets its length back.
         """
         self._forget_ahead()
         found, end = bytearray(), min(position + len(data), self.written)
@@ -251,7 +251,7 @@ class RowFiles:
             stop = min(end, file_start + self.file_bytes)
             wanted = bytes(data[at - position : stop - position])
             found += self._repair_span(file_start, at - file_start, wanted)
-        # Memory must not go on saying what the files no longer do.
+        # The tail in memory must equal the repaired files.
         low = max(position, self._tail_start)
         if low < end:
             tail_at = low - self._tail_start
@@ -271,7 +271,7 @@ class RowFiles:
         return found
 
     def cut(self, position: int) -> None:
-        """Forget everything from ``position`` on, so that no crash brings it back."""
+        """Durably forget all rows from ``position`` on, so that no crash brings them back."""
         self._forget_ahead()
         end = self.end
         if position >= end:
@@ -286,7 +286,7 @@ class RowFiles:
         self.written = min(self.written, position)
 
     def drop_before(self, physical_min: int, row_bytes: int) -> list[Path]:
-        """Unlink leading files whose last row is of a record below; never the last file.
+        """Unlink leading files whose last row leads below ``physical_min``; never the last file.
 
         Rows of every kind begin with a physical offset.
         """
@@ -299,7 +299,7 @@ class RowFiles:
         return dropped
 
     def drop_first(self) -> Path:
-        """Unlink the oldest file; readers that hold it keep it until they let go."""
+        """Unlink the oldest file; readers that have it open keep its bytes."""
         self._forget_ahead()
         path = self.path_at(self.start)
         self._unlink(path)
@@ -319,7 +319,7 @@ class RowFiles:
         self._become_empty(0)
 
     def path_at(self, file_start: int) -> Path:
-        # Making a path costs more than reading a row, and the last file is the one in use.
+        # Making a path costs more than reading a row, and most reads are of the same file.
         if self._path is None or file_start != self._path_start:
             self._path = self.folder / f"{file_start:020d}"
             self._path_start = file_start
@@ -386,7 +386,7 @@ class RowFiles:
         crashpoint("queue.truncated")
 
     def _unlink_from(self, file_start: int) -> None:
-        # From the last one backwards, so that a crash in between leaves no gap in the names.
+        # From the last file backwards, so that a crash in between leaves no gap in the names.
         while self.created > file_start:
             self.created -= self.file_bytes
             self._unlink(self.path_at(self.created))
@@ -401,7 +401,7 @@ class RowFiles:
         fd = self._handles.fd(self.path_at(file_start))
         position = end
         while position < file_end:
-            # Holes are passed over unread; a piece still begins at a whole row.
+            # Holes are skipped unread; the bytes returned still begin at a whole row.
             found = self._files.next_data(fd, position - file_start)
             if found is None:
                 break
@@ -413,7 +413,7 @@ class RowFiles:
         return b""
 
     def _clear(self, position: int, stop: int) -> None:
-        """Durably zero what is not zero; old rows would count again one day."""
+        """Durably zero bytes that are not zero: otherwise old rows would count again later."""
         if position >= stop:
             return
         file_start = position - position % self.file_bytes
@@ -425,7 +425,7 @@ class RowFiles:
         self._files.fdatasync(fd)
 
     def _may_hold_more(self, end: int, file_end: int) -> bool:
-        """Whether the sparse file has blocks past ``end``: reading all its holes is slow."""
+        """Whether the sparse file has blocks past ``end``; reading all its holes is slow."""
         file_start = file_end - self.file_bytes
         used_pages = -(-(end - file_start) // _PAGE_BYTES)
         if self._allocated.get(file_start, self.file_bytes) > used_pages * _PAGE_BYTES:

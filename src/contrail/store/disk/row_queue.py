@@ -1,4 +1,4 @@
-"""What queues of messages and queues of batches share: rows in files, a mark, a tail in memory."""
+"""The common part of consume queues and batch queues: rows in files, a mark, a tail in memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 from pathlib import Path
 from typing import NamedTuple
 
-from contrail.kernels.plain_rows import RowTail
+from contrail.kernels.send_dispatch import RowTail
 from contrail.runtime.files import FileSystem
 from contrail.store.disk.handles import FileHandles, UnsyncedPaths
 from contrail.store.disk.row_files import RowFiles
@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 
 class QueueMark(NamedTuple):
-    """Where a queue stood on disk: next offset, and the end of the last record it knows."""
+    """A queue's end on disk: its next offset, and the physical end of its last record."""
 
     queue_offset_min: int
     queue_offset_max: int
@@ -63,7 +63,7 @@ class RowQueue(RowTail):
 
     @property
     def row_files(self) -> RowFiles:
-        """The rows as they are stored; the same object for as long as there is the queue."""
+        """The files of the rows; the same object for the lifetime of the queue."""
         return self._rows
 
     @property
@@ -71,40 +71,40 @@ class RowQueue(RowTail):
         return self._rows.pending_bytes
 
     def reset(self) -> None:
-        """Delete every file; the queue is as if it had never been."""
+        """Delete every file; the queue is empty, as a new one."""
         self._rows.remove_all()
         self._become_empty()
 
     def write_pending(self) -> None:
-        """Put all rows into the files. On an error the rest stays pending."""
+        """Write all rows to the files. On an error the other rows stay pending."""
         self._rows.write_pending()
         self._write_at_bytes = PENDING_BYTES_MAX
         self._note_mark()
 
     def cool(self) -> None:
-        """Give back memory kept for readers near the end; for queues that went idle."""
+        """Give back the memory kept for readers near the end; for idle queues."""
         self._rows.cool()
 
     def sync(self) -> None:
-        """Make written rows durable. Any thread, after ``write_pending``."""
+        """Make written rows durable. Any thread may call it, after ``write_pending``."""
         self._unsynced.sync(self._files, self._rows.folder)
 
     def mark(self) -> QueueMark:
-        """What is in the files, for the next start to hold them to."""
+        """The end of the rows in the files, which the next start checks."""
         return self._mark
 
     def mark_to_come(self) -> QueueMark:
-        """What will be in the files once all rows are written."""
+        """The mark of the files once all rows are written."""
         return QueueMark(self.queue_offset_min, self.queue_offset_max, self.physical_end)
 
     def _appended(self, queue_offset_max: int, physical_end: int) -> None:
-        """Rows were added: note the new ends, and write when many wait."""
+        """Note the new ends after rows were added, and write if many wait."""
         self.queue_offset_max = queue_offset_max
         self.physical_end = physical_end
         self.write_if_many()
 
     def write_if_many(self) -> None:
-        """Write when many rows wait in memory."""
+        """Write the rows if many wait in memory."""
         if self._rows.pending_bytes >= self._write_at_bytes:
             self._write_early()
         self.tail_bytes_max = len(self.tail) + self._write_at_bytes - self._rows.pending_bytes
@@ -121,7 +121,7 @@ class RowQueue(RowTail):
         try:
             self.write_pending()
         except OSError as error:
-            # The rows stay pending and the regular ``write_pending`` meets the same error, in a
-            # place where the caller can act on it; here it would lose the news of an arrival.
+            # The rows stay pending, and the regular ``write_pending`` meets the same error where
+            # the caller can act on it; raised here, it would lose the arrival.
             _log.debug("%s: rows stay in memory: %s", self.folder, error)
             self._write_at_bytes = self._rows.pending_bytes + PENDING_BYTES_MAX

@@ -1,8 +1,8 @@
 """The commit log's segments: pre-sized files of equal length, named by where they start.
 
 A segment is written with ``pwrite`` only and read through a read-only map, so a full or failing
-disk is an exception and never a signal. The file name is the start offset in 20 digits; folders
-may be several, segment number n going to the nth writable one in turn.
+disk is an exception and never a signal. The file name is the start offset in 20 digits. There may
+be several folders: segments go to the writable folders in turn.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contrail.runtime.crashpoints import crashpoint
 from contrail.runtime.files import FilePart, FileSystem, opened
 
 _NAME_DIGITS = 20
-# A map holds a descriptor; readers of a long backlog pass through thousands of segments.
+# A map holds a descriptor; consumers with a long backlog read thousands of segments.
 _MAPS_MAX = 64
 
 
@@ -51,7 +51,7 @@ class Segment:
         # The descriptor while it is open, else -1; ``fd`` opens it.
         self.open_fd = -1
         self._map: mmap.mmap | None = None
-        # All of it, while it is mapped: None as soon as the map or the file is let go.
+        # The whole segment while it is mapped: None once the map or the file is released.
         self.open_view: memoryview | None = None
         self._mapped: list[Segment] | None = None
         self.path = path
@@ -79,7 +79,7 @@ class Segment:
         return self._map
 
     def share_maps(self, mapped: list[Segment]) -> None:
-        """Count this segment's map among those of its log: the oldest goes when there are many."""
+        """Count this segment's map among those of its log, of which the oldest is released."""
         self._mapped = mapped
 
     def view(self, physical_offset: int, byte_count: int) -> memoryview:
@@ -87,29 +87,29 @@ class Segment:
         return memoryview(self.map)[position : position + byte_count]
 
     def absent(self, physical_offset: int, byte_count: int) -> FilePart | None:
-        """What to bring in before a view of this is read; None when that waits for no disk."""
+        """The part to bring in before a view of these bytes is read; None: it does not wait."""
         position = physical_offset - self.start
         end = min(position + byte_count, self.byte_count)
         absent_at = self._files.absent_at(self.map, position, end)
         return FilePart(self.path, absent_at, end - absent_at) if absent_at < end else None
 
     def part(self, physical_offset: int, byte_count: int) -> FilePart:
-        """Where these bytes are on disk, as far as they are of this segment."""
+        """The file part of these bytes, as far as they are in this segment."""
         position = physical_offset - self.start
         return FilePart(self.path, position, min(byte_count, self.byte_count - position))
 
     def will_need(self, physical_offset: int, byte_count: int) -> None:
-        """Have some of it read from the disk, without waiting for it."""
+        """Ask the system to read these bytes, without waiting for the disk."""
         self._files.will_need(self.map, physical_offset - self.start, byte_count)
 
     def close_descriptor(self) -> None:
-        """For a full and durable segment: nobody writes to it again."""
+        """Close the descriptor of a full and durable segment, which is not written again."""
         if self.open_fd >= 0:
             fd, self.open_fd = self.open_fd, -1
             self._files.close(fd)
 
     def rest(self) -> None:
-        """Let go of descriptor and map; readers that hold views keep theirs."""
+        """Release descriptor and map; readers that hold views keep theirs."""
         self.close_descriptor()
         if self._map is not None and self._mapped is not None:
             self._mapped.remove(self)
@@ -123,7 +123,7 @@ def create_segment(files: FileSystem, path: Path, start: int, byte_count: int) -
     """A new, fully allocated and durable segment of zeros.
 
     The length is set before the blocks are reserved: a crash leaves a file of length 0, which
-    every loader removes, or one of full length, never one in between.
+    every loader removes, or a file of full length, never one in between.
     """
     files.make_folder(path.parent)
     segment = Segment(files, path, start, byte_count)
@@ -146,7 +146,7 @@ def create_segment(files: FileSystem, path: Path, start: int, byte_count: int) -
 
 
 class SegmentList:
-    """All segments in order. Appending and removing is the owner's; readers take snapshots."""
+    """All segments in order. The owner thread adds and removes; readers take snapshots."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class SegmentList:
         self._mapped: list[Segment] = []
 
     def load(self) -> list[str]:
-        """Find the segments of every folder; returns what was tidied up, in words."""
+        """Find the segments of every folder; returns texts about files that were removed."""
         found = sorted(self._found(), key=lambda segment: segment.start)
         tidied = self._drop_empty_last(found)
         for segment in found:
@@ -190,7 +190,7 @@ class SegmentList:
                 yield Segment(self._files, path, int(entry.name), self.segment_bytes)
 
     def _drop_empty_last(self, found: list[Segment]) -> list[str]:
-        """A file of length 0 at the end is a segment whose creation a crash cut short."""
+        """Remove a last file of length 0: a crash interrupted the segment's creation."""
         if not found or found[-1].path.stat().st_size:
             return []
         last = found.pop()
@@ -214,7 +214,7 @@ class SegmentList:
         return None
 
     def path_for(self, physical_start: int) -> Path:
-        """Where the segment that starts there belongs: folders take turns, full ones are passed."""
+        """The path of a new segment: writable folders take turns, full folders are skipped."""
         writable = [folder for folder in self._folders if folder not in self._read_only]
         open_ones = [folder for folder in writable if not self._is_full(folder)] or writable
         if not open_ones:
@@ -235,7 +235,7 @@ class SegmentList:
         self._starts.append(segment.start)
 
     def remove_first(self) -> Segment:
-        """Forget and unlink the oldest segment; those who read it keep what they hold."""
+        """Forget and unlink the oldest segment; readers keep the views they hold."""
         segment = self._segments[0]
         self._files.unlink(segment.path)
         crashpoint("segment.unlinked")
@@ -270,7 +270,7 @@ class SegmentList:
         return [s for s in self.snapshot() if s.start < physical_end and s.end > physical_start]
 
     def parts(self, physical_start: int, physical_end: int) -> list[FilePart]:
-        """Where these bytes of the log are on disk."""
+        """The file parts of these bytes of the log."""
         return [
             FilePart(
                 segment.path,

@@ -1,9 +1,9 @@
-"""RocketMQ's ``timercheck``: how far the timer log and the wheel have been dealt with.
+"""RocketMQ's ``timercheck``: how far timers have been read, enqueued and delivered.
 
-4,096 bytes; integers are big-endian and signed. The first 56 bytes are RocketMQ's. The rest is
-zeros there; ours holds a sealed copy, so that a damaged time cannot pass for a true one:
+4,096 bytes; integers are big-endian and signed. The first 56 bytes are RocketMQ's, which leaves
+the rest zero. Contrail adds a sealed copy, so that a damaged time cannot pass for a true one:
 
-    place  bytes  field
+    at     bytes  field
     0      8      read time, ms: every slot before it is finished
     8      8      durable end of the timer log
     16     8      queue offset in the timer topic up to which messages are enqueued
@@ -48,16 +48,23 @@ class TimerCheck(NamedTuple):
     def encode(self) -> bytes:
         return _CHECK.pack(*self)
 
+    @classmethod
+    def decode(cls, data: bytes) -> TimerCheck:
+        """Raises ``ValueError`` for bytes of another length."""
+        if len(data) != _CHECK.size:
+            raise ValueError(f"a timer checkpoint of {len(data)} bytes")
+        return cls(*_CHECK.unpack(data))
+
 
 class FoundCheck(NamedTuple):
-    """What a file holds. Without a sum it was written last by RocketMQ."""
+    """The content of a check file. Without a sum RocketMQ wrote it last."""
 
     check: TimerCheck
     rows_sum: int | None
 
 
 def read_check(files: FileSystem, path: Path) -> FoundCheck | None:
-    """What the file says; None when there is none, or none that can be believed."""
+    """The check file's content; None if it is missing or damaged."""
     try:
         data = files.read_bytes(path)
     except FileNotFoundError:
@@ -67,7 +74,7 @@ def read_check(files: FileSystem, path: Path) -> FoundCheck | None:
     head = TimerCheck(*_CHECK.unpack_from(data))
     own = _read_own(data)
     if own is None:
-        # A damaged seal of ours is no word of RocketMQ's, which leaves these bytes zero.
+        # Bytes that are not zero are a damaged seal: RocketMQ leaves these bytes zero.
         return None if any(data[_OWN_AT:]) else FoundCheck(head, None)
     if own.check == head or not _is_newer(head, own.check):
         return own
@@ -75,7 +82,7 @@ def read_check(files: FileSystem, path: Path) -> FoundCheck | None:
 
 
 def _is_newer(head: TimerCheck, own: TimerCheck) -> bool:
-    """Whether RocketMQ has worked here since: it moves the version whenever it moves the rest."""
+    """Whether RocketMQ wrote since the seal: it raises the version with every change."""
     return head.counter > own.counter and head.timestamp_ms >= own.timestamp_ms
 
 
@@ -90,7 +97,7 @@ def _read_own(data: bytes) -> FoundCheck | None:
 
 
 def write_check(files: FileSystem, path: Path, check: TimerCheck, rows_sum: int) -> None:
-    """Overwrite in place, as RocketMQ does: what changes lies within one sector."""
+    """Overwrite in place, as RocketMQ does: all changed bytes lie within one sector."""
     head = check.encode()
     own = _OWN.pack(_TAG, rows_sum, head)
     data = head.ljust(_OWN_AT, b"\0") + own + _CRC.pack(zlib.crc32(own))

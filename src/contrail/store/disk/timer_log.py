@@ -3,7 +3,7 @@
 Files of equal length below ``timerlog``, named by the position they start at. A row, all integers
 big-endian and signed:
 
-    place  bytes  field
+    at     bytes  field
     0      4      size: 52
     4      8      position of the row before it in the same slot; -1 for the first
     12     4      magic: 1 always, 2 to be rolled on, 4 deletes another message
@@ -14,8 +14,8 @@ big-endian and signed:
     40     4      Java hash of the topic it is for
     44     8      reserved, 0
 
-Where no row and no closing mark fit any more, a file ends with the mark: bytes left (4), 0 (8),
-``CBD43194`` (4). Rows are written by ``pwrite``; what stands behind the end is zeros.
+When no row and no closing mark fit any more, a file ends with the mark: bytes left (4), 0 (8),
+``CBD43194`` (4). Rows are written by ``pwrite``; all bytes behind the end are zeros.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class TimerLogRow(NamedTuple):
 
 
 def decode_row(data: bytes | mmap.mmap, start: int = 0) -> TimerLogRow | None:
-    """The row in ``data``; None when there is none."""
+    """The row at ``start`` of ``data``; None if there is no row."""
     if len(data) - start < ROW_BYTES:
         return None
     fields = TIMER_ROW.unpack_from(data, start)
@@ -72,7 +72,7 @@ def decode_row(data: bytes | mmap.mmap, start: int = 0) -> TimerLogRow | None:
 
 
 class TimerLog:
-    """The rows in the order they were enqueued. One thread uses it."""
+    """The rows in the order they were enqueued. One thread uses this object."""
 
     def __init__(self, files: FileSystem, folder: Path, *, file_bytes: int) -> None:
         self._files = files
@@ -84,7 +84,7 @@ class TimerLog:
         self.end = 0
 
     def load(self) -> None:
-        """Find the files; where the rows end is for the caller to say (``cut``).
+        """Find the files; the caller sets the end of the rows (``cut``).
 
         Raises:
             StoreLayoutError: a file has a name or length that does not belong there.
@@ -112,11 +112,11 @@ class TimerLog:
     # Writing.
 
     def next_position(self) -> int:
-        """Where the next row will stand, if nothing comes in between."""
+        """The position of the next row."""
         return self._row_place(self.end)
 
     def row_after(self, position: int) -> int:
-        """Where the row behind the one at ``position`` stands."""
+        """The position of the row behind the row at ``position``."""
         return self._row_place(position + ROW_BYTES)
 
     def _row_place(self, position: int) -> int:
@@ -144,7 +144,7 @@ class TimerLog:
         crashpoint("timer_log.synced")
 
     def _close_file(self) -> int:
-        """Put the mark behind the last row of a file that is full."""
+        """Write the closing mark behind the last row of a full file."""
         start = self.end - self.end % self._file_bytes
         left = start + self._file_bytes - self.end
         mark = _BLANK.pack(left, 0, MAGIC_BLANK)
@@ -152,7 +152,7 @@ class TimerLog:
         return start
 
     def cut(self, end: int) -> None:
-        """Forget every row from ``end`` on, durably: a stale one must not come back."""
+        """Durably forget every row from ``end`` on: a stale row must not come back."""
         while self._starts and self._starts[-1] > max(end - 1, 0):
             self._remove(self._starts.pop())
         if self._starts and end < self._starts[-1] + self._file_bytes:
@@ -163,7 +163,7 @@ class TimerLog:
         self.end = max(end, self.start)
 
     def _zero_data(self, fd: int, position: int) -> None:
-        """Overwrite what was written behind ``position``; the holes of the file stay holes."""
+        """Overwrite data behind ``position`` with zeros; the holes of the file stay holes."""
         while (data := self._files.next_data(fd, position)) is not None:
             step = min(_READ_BYTES, self._file_bytes - data)
             if any(self._files.pread(fd, step, data)):
@@ -186,7 +186,7 @@ class TimerLog:
         return (self._file_bytes - _BLANK.size) // ROW_BYTES
 
     def reset(self) -> None:
-        """Remove everything."""
+        """Remove all files."""
         self.close()
         for entry in self._files.entries(self._folder):
             self._files.unlink(self._folder / entry.name)
@@ -198,7 +198,7 @@ class TimerLog:
     # Reading.
 
     def read(self, position: int) -> TimerLogRow | None:
-        """The row at ``position``; None when none stands there."""
+        """The row at ``position``; None if there is no row."""
         start = position - position % self._file_bytes
         known = self._maps.get(start)
         if known is None:
@@ -208,13 +208,13 @@ class TimerLog:
         return decode_row(known, position - start)
 
     def forget_maps(self) -> None:
-        """Let go of what ``read`` keeps open."""
+        """Close the maps that ``read`` keeps open."""
         for known in self._maps.values():
             known.close()
         self._maps.clear()
 
     def rows_from(self, position: int) -> Iterator[tuple[int, TimerLogRow]]:
-        """Rows with their positions, from ``position`` on up to where none stands."""
+        """Rows with their positions, from ``position`` on up to the first missing row."""
         position = self._row_place(max(position, self.start))
         chunk, chunk_at = b"", 0
         while True:

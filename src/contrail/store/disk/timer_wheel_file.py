@@ -3,7 +3,7 @@
 1,209,600 cells of 32 bytes, all integers big-endian and signed. The cell of a time is
 ``time / precision`` modulo the number of cells; a cell that holds another time is empty.
 
-    place  bytes  field
+    at     bytes  field
     0      8      slot time divided by the precision
     8      8      position of the first row in the timer log
     16     8      position of the last row
@@ -41,7 +41,7 @@ class WheelCell(NamedTuple):
 
 
 class TimerWheelFile:
-    """The cells on the disk. One thread uses it."""
+    """The cells on the disk. One thread uses this object."""
 
     def __init__(self, files: FileSystem, path: Path) -> None:
         self._files = files
@@ -49,10 +49,10 @@ class TimerWheelFile:
         self._fd = -1
 
     def load(self) -> None:
-        """Open the file, which is made if it is missing.
+        """Open the file; create it if it is missing.
 
         Raises:
-            StoreLayoutError: it has another length.
+            StoreLayoutError: the file has another length.
         """
         self.close()
         is_new = not self._files.exists(self._path)
@@ -80,19 +80,19 @@ class TimerWheelFile:
         return WheelCell(*_CELL.unpack(data))
 
     def cells(self) -> Iterator[WheelCell]:
-        """Every cell that was ever written; the file's holes are passed over."""
+        """Every cell that was ever written; the file's holes are skipped."""
         position = self._files.next_data(self._fd, 0)
         while position is not None and position < WHEEL_BYTES:
             position -= position % CELL_BYTES
             data = self._files.pread(self._fd, _READ_BYTES, position)
             for fields in _CELL.iter_unpack(data):
-                # Time 0 was over before there was a wheel.
+                # Time 0 marks a cell that was never written.
                 if fields[0]:
                     yield WheelCell(*fields)
             position = self._files.next_data(self._fd, position + len(data))
 
     def write(self, cells: Mapping[int, WheelCell]) -> None:
-        """Write cells by their index, neighbours together, and make them durable."""
+        """Write cells by index, adjacent cells together, and make them durable."""
         run_at, run = -1, bytearray()
         for index in sorted(cells):
             if run and index * CELL_BYTES != run_at + len(run):

@@ -21,11 +21,10 @@ from contrail.errors import (
     StorePoisoned,
     StoreReadOnly,
 )
-from contrail.kernels.batch_sends import build_batches
-from contrail.kernels.plain_sends import build_plain_run
 from contrail.kernels.record_build import build_fitting_run, build_run, measure_run
 from contrail.kernels.send_places import commit_places
-from contrail.model.batch import BATCH_COUNT_MAX, inner_batch_count, put_inner_base
+from contrail.kernels.send_records import build_sends
+from contrail.model.batch import inner_batch_count, put_inner_base
 from contrail.model.message import MessageDraft
 from contrail.model.properties import DELAY, read_property
 from contrail.model.record import (
@@ -42,11 +41,11 @@ from contrail.store.config import StoreConfig
 from contrail.store.disk.segments import Segment, SegmentList
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.services.prepare import SegmentPreparer
-from contrail.store.state.append import AppendState, Chunk
+from contrail.store.state.append import AppendState
+from contrail.store.state.raw_append import RawPlan
 
 if TYPE_CHECKING:
-    from contrail.kernels.batch_sends import Place
-    from contrail.kernels.plain_sends import Chunk as PlainChunk
+    from contrail.kernels.send_records import Chunk as PlainChunk
 
 _DELAY_NAME = DELAY.encode()
 
@@ -72,14 +71,12 @@ class AppendedChunks(NamedTuple):
 _appended_chunks = partial(tuple.__new__, AppendedChunks)
 
 
-class AppendedBatches(NamedTuple):
-    """The records of split batches that were written, and the places of each batch."""
+class AppendedRaw(NamedTuple):
+    """Whole records that a slave got from its master and wrote to one segment."""
 
-    records: bytearray
-    places: list[Place]
+    records: memoryview
     physical_start: int
     physical_end: int
-    store_timestamp_ms: int
 
 
 class Appender:
@@ -122,7 +119,9 @@ class Appender:
         self._prepare_behind = self._half_way()
         if self._active is None:
             self._preparer.prepare(self._segment_start(state.physical_end))
+        # Of appends by this broker; ``raw_refusal`` of bytes that a slave got from its master.
         self.refusal: StoreError | None = None
+        self.raw_refusal: StoreError | None = None
         self.last_record_offset: int | None = None
         self.last_store_timestamp_ms = 0
 
@@ -131,10 +130,11 @@ class Appender:
         return self._append(drafts if isinstance(drafts, list) else list(drafts))
 
     def append_chunks(self, chunks: list[PlainChunk]) -> AppendedChunks | None:
-        """Admitted sends in order, their places noted in their rows; None if this is not for them.
+        """Admitted sends in order, their places noted in their rows; None if ``append`` must take
+        them.
 
-        It is not when they go over the segment's end or one of them is the first of its queue:
-        nothing was written then, and ``append`` takes them.
+        This holds when they go over the segment's end or one is the first of its queue: no byte was
+        written then.
         """
         if self.refusal is not None:
             self._refuse()
@@ -145,7 +145,7 @@ class Appender:
         now_ms = self._now_ms()
         start = state.physical_end
         room_bytes = segment.end - start - BLANK_RECORD_BYTES
-        built = build_plain_run(
+        built = build_sends(
             chunks,
             state.unlent_offsets,
             state.lent,
@@ -180,33 +180,45 @@ class Appender:
             self._prepare_next()
         return _appended_chunks((start, physical_end, now_ms))
 
-    def append_batches(self, batches: list[MessageDraft]) -> AppendedBatches | None:
-        """Tidy batches in order, split; None if this way is not for them: nothing was written."""
-        self._refuse()
-        if self._active is None or self._record_crc:
-            return None
-        state = self._state
-        now_ms = self._now_ms()
-        start = state.physical_end
-        built = build_batches(
-            batches,
-            state.next_offsets,
-            start,
-            state.room(),
-            now_ms,
-            self._store_host,
-            self._body_bytes_max,
-            BATCH_COUNT_MAX,
-        )
-        if built is None:
-            return None
-        records, places, physical_end, next_offsets = built
-        crashpoint("append.before_write")
-        self._pwrite(records, start)
-        crashpoint("append.after_write")
-        state.commit_append(next_offsets, physical_end)
-        self._written(places[-1][1][-1], now_ms)
-        return AppendedBatches(records, places, start, physical_end, now_ms)
+    def append_raw(self, plan: RawPlan, data: bytes | bytearray | memoryview) -> None:
+        """Write the planned pieces of a master's bytes, one ``pwrite`` per segment touched."""
+        _refuse(self.raw_refusal)
+        self._secure_segments([piece.physical_offset for piece in plan.pieces])
+        view = memoryview(data)
+        for piece in plan.pieces:
+            self._go_to(piece.physical_offset)
+            crashpoint("append_raw.before_write")
+            self._pwrite(view[piece.start : piece.end], piece.physical_offset)
+            crashpoint("append_raw.after_write")
+        self._state.physical_end = plan.physical_end
+        if plan.last_record_offset is not None:
+            self.last_record_offset = plan.last_record_offset
+            self.last_store_timestamp_ms = plan.last_store_timestamp_ms
+        self._on_written(plan.physical_end)
+        if plan.physical_end >= self._prepare_behind:
+            self._prepare_next()
+        # Behind a blank record the log ends where the next segment will begin.
+        self._go_to(plan.physical_end)
+
+    @property
+    def named_end(self) -> int:
+        """The log's end as a checkpoint names it: behind a record, never behind a blank record.
+
+        Only a slave's log stops between both, for a moment. A version from before there were
+        slaves takes a checkpoint's end for that of the last record, or the log for damaged.
+        """
+        end, last = self._state.physical_end, self.last_record_offset
+        segment = None if last is None else self._segments.at(last)
+        if last is None or segment is None or end != segment.end:
+            return end
+        return last + int.from_bytes(segment.view(last, 4), "big")
+
+    def begin_at(self, physical_offset: int) -> None:
+        """An empty log begins elsewhere: forget the segment that was prepared for its start."""
+        self._preparer.close()
+        self._active = None
+        self._prepare_behind = 0
+        self._state.physical_end = physical_offset
 
     def append_batch(self, drafts: Sequence[MessageDraft]) -> AppendedRun:
         """A split batch: one queue, consecutive offsets, never across a segment's end."""
@@ -250,9 +262,7 @@ class Appender:
         return AppendedRun(queue_offsets, physical_offsets, now_ms, physical_end)
 
     def _refuse(self) -> None:
-        if self.refusal is not None:
-            # A new one each time: an exception that is raised again and again grows a traceback.
-            raise type(self.refusal)(*self.refusal.args) from self.refusal.__cause__
+        _refuse(self.refusal)
 
     def _append_in_chunks(
         self, drafts: list[MessageDraft], now_ms: int, whole: bool, weight: int
@@ -264,7 +274,7 @@ class Appender:
         plan = self._state.plan_append(drafts, sizes, whole=whole, weight=weight)
         for key in plan.new_queues:
             _require_queue(*key)
-        self._secure_segments(plan.chunks)
+        self._secure_segments([chunk.physical_offset for chunk in plan.chunks])
         for chunk in plan.chunks:
             if chunk.blank_at is not None:
                 self._roll(chunk.blank_at, chunk.physical_offset)
@@ -294,7 +304,7 @@ class Appender:
         self._pwrite(b"".join(parts), physical_offset)
         crashpoint("append.after_write")
 
-    def _pwrite(self, data: bytes | bytearray, physical_offset: int) -> None:
+    def _pwrite(self, data: bytes | bytearray | memoryview, physical_offset: int) -> None:
         segment = self._active
         assert segment is not None, "segments are secured before anything is written"
         position = physical_offset - segment.start
@@ -329,16 +339,21 @@ class Appender:
         if self._active is not None and self._active.start <= blank_at < self._active.end:
             self._pwrite(encode_blank(self._active.end - blank_at), blank_at)
         crashpoint("append.after_blank")
-        self._active = self._segments.at(next_start)
-        self._prepare_behind = self._half_way()
+        self._go_to(next_start)
 
-    def _secure_segments(self, chunks: Sequence[Chunk]) -> None:
+    def _go_to(self, physical_offset: int) -> None:
+        segment = self._segments.at(physical_offset)
+        if segment is not self._active:
+            self._active = segment
+            self._prepare_behind = self._half_way()
+
+    def _secure_segments(self, physical_offsets: Sequence[int]) -> None:
         """Have every segment the plan needs, or refuse before anything is written."""
-        for chunk in chunks:
-            segment = self._segments.at(chunk.physical_offset)
+        for physical_offset in physical_offsets:
+            segment = self._segments.at(physical_offset)
             try:
                 if segment is None:
-                    segment = self._preparer.take(self._segment_start(chunk.physical_offset))
+                    segment = self._preparer.take(self._segment_start(physical_offset))
                     self._segments.add(segment)
                     crashpoint("append.segment_taken")
                 # Opened here, where a lack of descriptors is a refusal; between two writes it would
@@ -393,6 +408,12 @@ class Appender:
 
     def close(self) -> None:
         self._preparer.close()
+
+
+def _refuse(refusal: StoreError | None) -> None:
+    if refusal is not None:
+        # A new one each time: an exception that is raised again and again grows a traceback.
+        raise type(refusal)(*refusal.args) from refusal.__cause__
 
 
 def _asks_for_delay(properties: bytes) -> bool:

@@ -1,13 +1,13 @@
-"""Writes down, durably, how far each kind of file can be trusted after a crash.
+"""Writes, durably, how far each kind of file can be trusted after a crash.
 
-Three files, always in this order, each describing only what was synced before it:
+Three files, always in this order, each describing only bytes that were synced before it:
 
-``contrail.queues``      where every consume queue and index file stood when they were last synced
-``contrail.checkpoint``  the byte up to which the log is durable, and whether we closed cleanly
+``contrail.queues``      where every consume queue and index file ended when they were last synced
+``contrail.checkpoint``  the byte up to which the log is durable, and whether the close was clean
 ``checkpoint``           RocketMQ's own, in store times, so that its broker can take the folder over
 
-``contrail.checkpoint`` keeps a fingerprint of RocketMQ's file. When they differ, somebody else has
-written to the folder since, and our byte positions say nothing.
+``contrail.checkpoint`` keeps a fingerprint of RocketMQ's file. When they differ, another broker has
+written to the folder since, and Contrail's byte positions say nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ QueueMarks = dict[tuple[bytes, int], QueueMark]
 
 
 class LogMark(NamedTuple):
-    """What ``contrail.checkpoint`` says."""
+    """The content of ``contrail.checkpoint``."""
 
     physical_end: int
     last_record_offset: int | None
@@ -44,17 +44,17 @@ class LogMark(NamedTuple):
 
 
 class DerivedMark(NamedTuple):
-    """What ``contrail.queues`` says."""
+    """The content of ``contrail.queues``."""
 
     dispatched_end: int
     queues: QueueMarks
     index_files: list[IndexMark]
     tombstones: dict[bytes, int]
-    # Offsets below these were given to messages that are lost: they are not used again.
+    # Queue offsets below these belonged to messages that are lost: they are not used again.
     offset_floors: dict[tuple[bytes, int], int]
 
     def bounds(self) -> dict[tuple[bytes, int], tuple[int, int]]:
-        """The first and the next offset of every queue that there was."""
+        """The first and the next offset of every noted queue."""
         bounds = {
             key: (mark.queue_offset_min, mark.queue_offset_max) for key, mark in self.queues.items()
         }
@@ -65,7 +65,7 @@ class DerivedMark(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What the last run left behind; ``log`` is None when the folder is not ours or is new."""
+    """The checkpoints found at a start; ``log`` is None in a new or another broker's folder."""
 
     log: LogMark | None
     derived: DerivedMark | None
@@ -84,11 +84,11 @@ class CheckpointFiles:
         self._fingerprint = ""
 
     def read(self) -> Known:
-        """Everything usable; notes say in words what was not."""
+        """Read all three files; the notes name those that could not be used."""
         notes: list[str] = []
         apache = read_checkpoint(self._files, self._apache_path)
         log = self._read(self._log_path, _parse_log, notes)
-        # The backup is one checkpoint older, and knows no fingerprint of what followed it.
+        # The backup is one checkpoint older: it has no fingerprint of the checkpoint after it.
         is_backup = bool(notes)
         derived = self._read(self._derived_path, _parse_derived, notes)
         self._fingerprint = fingerprint(apache) if apache else ""
@@ -122,7 +122,7 @@ class CheckpointFiles:
         clean: bool = False,
         record_crc_from: int | None = None,
     ) -> None:
-        """Write both log marks. Either fingerprint is accepted later: a crash may fall between."""
+        """Write both log marks. Either fingerprint is valid later: a crash may fall between."""
         upcoming = fingerprint(apache)
         fingerprints = (self._fingerprint, upcoming)
         mark = LogMark(physical_end, last_record_offset, clean, fingerprints, record_crc_from)

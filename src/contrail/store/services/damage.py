@@ -1,7 +1,7 @@
-"""Tells of damaged records once each: in the log of the process, and to those who ask.
+"""Reports each damaged record once in the process's log, and keeps it for later questions.
 
-Readers report what they pass over, the scrubber what it comes across. The bytes are named by
-``damaged_range``, as ``contrail store verify`` and a refused start name them.
+Readers report the records they pass over, the scrubber the records it finds damaged.
+``damaged_range`` names the bytes, as for ``contrail store verify`` and a refused start.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from contrail.store.state.record_crc import RecordCrcRule
 _log = logging.getLogger(__name__)
 
 _IS_DAMAGED = "is damaged"
-# So many messages of one question are named, others are counted.
+# Damaged messages that one answer names; the others are counted.
 _NAMED_MAX = 8
 
 
 class DamageWatch:
-    """What is known of damage in the log; belongs to the store's owner thread."""
+    """The damaged records found in the log; belongs to the store's owner thread."""
 
     def __init__(
         self,
@@ -41,18 +41,18 @@ class DamageWatch:
         *,
         crc_rule: RecordCrcRule,
         places: RecordPlaces,
-        readable_end: Callable[[], int],
+        visible_end: Callable[[], int],
     ) -> None:
         self._root = root
         self._places = places
         self._files = files
         self._segments = segments
         self._crc_rule = crc_rule
-        self._readable_end = readable_end
+        self._visible_end = visible_end
         self.records = DamagedRecords()
 
     def passed_over(self, place: Place, physical_offset: int, size: int) -> None:
-        """A read goes on behind a message that is not what its row leads to."""
+        """A read goes on behind a message whose record contradicts its row."""
         self.records.passed_over_count += 1
         known = self.records.at(physical_offset)
         if known is not None and known.topic is not None:
@@ -65,11 +65,11 @@ class DamageWatch:
             self._note(DamagedRecord(*found, *_named(place)))
 
     def is_misplaced(self, place: Place, physical_offset: int, size: int) -> bool:
-        """Whether the whole record that the row of a place leads to says another place."""
+        """Whether the row of ``place`` leads to a whole record with another queue or offset."""
         return self._places.judge_by_row(place, physical_offset, size) is not None
 
     def came_across(self, found: DamagedRange) -> None:
-        """The scrubber met damage; whose message it was, the record or its row may still tell."""
+        """The scrubber found damage; the record or its row may still name the message."""
         if self.records.at(found.physical_start) is not None:
             return
         message = self.message_at(found.physical_start)
@@ -80,24 +80,24 @@ class DamageWatch:
         self._note(DamagedRecord(*found, *_named(place)) if place else DamagedRecord(*found))
 
     def came_across_misplaced(self, found: MisplacedRecord) -> None:
-        """A record says another place than its row, which knows whose message it was."""
+        """A record has another queue or offset than its row; the row names the message."""
         self._note(DamagedRecord(*found.range, *_named(found.place)))
 
     def misplaced_at(self, physical_offset: int) -> MisplacedRecord | None:
-        """The whole record that starts there if it says another place than its row; it is told."""
+        """The whole record that starts there if it contradicts its row; it is reported."""
         found = self._places.judge(physical_offset)
         if found is not None:
             self.came_across_misplaced(found)
         return found
 
     def look_at(self, physical_offset: int) -> None:
-        """A queue or the index leads there: if no whole record begins there, it is damaged."""
+        """A queue or the index leads there: report damage if no whole record begins there."""
         found = self.range_at(physical_offset)
         if found is not None:
             self.came_across(found)
 
     def known(self) -> list[DamagedRecord]:
-        """What is damaged in the log as it is now, as far as it is known."""
+        """The damaged records found so far that are still in the log."""
         self.records.drop_before(self._segments.physical_min)
         return self.records.newest(len(self.records))
 
@@ -107,14 +107,14 @@ class DamageWatch:
             self._files,
             self._segments.snapshot(),
             physical_offset,
-            durable_end=self._readable_end(),
+            durable_end=self._visible_end(),
             record_crc=self._crc_rule.mode(physical_offset),
         )
 
     def message_at(self, physical_offset: int) -> StoredMessage | None:
-        """What a damaged record still says, if all its lengths add up; its body is not whole."""
+        """The damaged record, decoded, if all its lengths add up; its body may be damaged."""
         segment = self._segments.at(physical_offset)
-        if segment is None or physical_offset >= self._readable_end():
+        if segment is None or physical_offset >= self._visible_end():
             return None
         position = physical_offset - segment.start
         reason, size = check_record(
@@ -128,19 +128,19 @@ class DamageWatch:
             return None
 
     def problem_at(self, physical_offset: int) -> str | None:
-        """Words for the damage that begins there, if it is known."""
+        """Text about the damage that begins there, if it was found."""
         known = self.records.at(physical_offset)
         return None if known is None else f"{_IS_DAMAGED}: {known}"
 
     def summary(self, which: str, problems: Sequence[str]) -> str:
-        """One sentence about messages of a question that cannot be told, and how to mend them."""
+        """One sentence about the messages an answer leaves out, and how to repair the log."""
         if len(problems) == 1:
             told = f"1 message {which} {problems[0]}"
         else:
             named = [f"one {problem}" for problem in problems[:_NAMED_MAX]]
             if len(problems) > _NAMED_MAX:
                 named.append(f"{len(problems) - _NAMED_MAX} more")
-            told = f"{len(problems)} messages {which} cannot be told: {'; '.join(named)}"
+            told = f"{len(problems)} messages {which} cannot be returned: {'; '.join(named)}"
         can_be_mended = any(problem.startswith(_IS_DAMAGED) for problem in problems)
         return f"{told}. {self._advice()}" if can_be_mended else told
 

@@ -1,7 +1,7 @@
-"""Derives consume queues and key index from the log, in log order, from where it left off.
+"""Derives consume queues and key index from the log, in log order, from ``dispatched_end`` on.
 
-What is derived is a function of the log: after any loss the dispatcher is set back and fed
-again, and queues and index skip what they already have.
+Rows are a function of the log: after any loss recovery sets the dispatcher back and feeds the
+records again, and queues and index skip the rows they already have.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from typing import TYPE_CHECKING, Any
 from contrail.errors import RecordDamaged
 from contrail.kernels.derive_rows import derive_rows
 from contrail.kernels.record_layout import REASON_BLANK, REASON_END
-from contrail.kernels.record_scan import scan_records
+from contrail.kernels.record_scan import check_record, scan_records
 from contrail.kernels.send_places import are_watched
 from contrail.runtime.crashpoints import crashpoint
 from contrail.store.config import StoreConfig
 from contrail.store.disk.key_index import KeyIndex
 from contrail.store.disk.queue_table import Arrival, QueueTable
 from contrail.store.disk.segments import Segment, SegmentList
-from contrail.store.services.append import AppendedBatches, AppendedChunks
+from contrail.store.services.append import AppendedChunks, AppendedRaw
 from contrail.store.services.rebuilt_runs import RebuiltRuns
 
 if TYPE_CHECKING:
-    from contrail.kernels.plain_sends import Chunk
+    from contrail.kernels.send_records import Chunk
 
 # Large enough to amortise the calls, small enough to stay in the processor's cache between the
 # verifying and the deriving pass.
 CHUNK_BYTES = 1 << 20
-# Under synchronous flush records wait here for their sync; beyond this they are read back.
+# Under SYNC_FLUSH records wait in memory for their sync; records beyond this are read back.
 _FRESH_BYTES_MAX = 4 << 20
 
 ArrivalListener = Callable[[list[Arrival]], None]
@@ -51,34 +51,34 @@ class Dispatcher:
         self._index = index
         self._delay_table = config.delay_table
         self._with_times = config.queue_ext_enabled
-        # While recovery derives queues that have lost their rows.
+        # Set while recovery derives queues that have lost their rows.
         self.rebuilt: RebuiltRuns | None = None
-        # Set once recovery is over: what is derived again then is no news to anybody.
+        # Set once recovery is over: rows that recovery derives again are no arrivals.
         self.on_arrival: ArrivalListener | None = None
-        # By topic and queue id: where somebody waits for arrivals. None: tell of them all.
+        # By topic and queue id: queues where a pull waits. None: announce every arrival.
         self.watched: dict[tuple[bytes, int], Any] | None = None
         self._unannounced: list[Arrival] = []
-        # What was just written, in that order: records, or the rows of numbers they came as.
-        self._fresh: deque[tuple[AppendedChunks, list[Chunk]] | tuple[AppendedBatches, None]]
+        # Appends just written, in log order: records as bytes, or the sends' rows of numbers.
+        self._fresh: deque[tuple[AppendedChunks, list[Chunk]] | tuple[AppendedRaw, None]]
         self._fresh = deque()
         self._fresh_bytes = 0
         self.dispatched_end = 0
-        # Up to here everything that is not derived yet went to queues where nobody waits.
+        # Underived records below this physical offset went to queues where no pull waits.
         self.unawaited_end = 0
         self.last_store_timestamp_ms = 0
 
-    def offer_batches(self, appended: AppendedBatches) -> None:
-        """Batches that were just written: no need to read them back and check them."""
+    def offer_records(self, appended: AppendedRaw) -> None:
+        """Take records that were just written, so that they are not read back and checked."""
         fresh_bytes = self._fresh_bytes + appended.physical_end - appended.physical_start
         if fresh_bytes <= _FRESH_BYTES_MAX:
             self._fresh_bytes = fresh_bytes
             self._fresh.append((appended, None))
 
     def offer_chunks(self, appended: AppendedChunks, chunks: list[Chunk]) -> None:
-        """Sends that were just written, as rows of numbers: no need to take records apart either.
+        """Take sends that were just written, as rows of numbers: their records are not decoded.
 
-        The bytes they came as are not kept: the memory is taken by the next ones while the
-        processor still has it at hand.
+        The received bytes are not kept, so that the next sends reuse that memory while it is
+        still in the processor's cache.
         """
         fresh_bytes = self._fresh_bytes + appended[1] - appended[0]
         if fresh_bytes > _FRESH_BYTES_MAX:
@@ -93,24 +93,30 @@ class Dispatcher:
             kept = [(b"", *chunk[1:]) for chunk in chunks]
         self._fresh.append((appended, kept))
 
+    def begin_at(self, physical_offset: int) -> None:
+        """An empty log begins elsewhere: there is nothing to derive below."""
+        self.dispatched_end = physical_offset
+        self.unawaited_end = 0
+
     def advance(self, physical_limit: int) -> int:
-        """Derive everything up to ``physical_limit``; returns the bytes passed."""
+        """Derive all whole records up to ``physical_limit``; returns the bytes passed."""
         begun_at = self.dispatched_end
         while self.dispatched_end < physical_limit:
             if self._fresh and self._advance_in_memory(physical_limit):
                 continue
             segment = self._segments.at(self.dispatched_end)
             if segment is None:
-                # Retention passed us by: what is gone cannot be derived any more.
+                # Retention removed the segment: its records cannot be derived any more.
                 self.dispatched_end = max(self.dispatched_end, self._segments.physical_min)
                 if self._segments.at(self.dispatched_end) is None:
                     break
                 continue
-            self._advance_in(segment, physical_limit)
+            if not self._advance_in(segment, physical_limit):
+                break
         return self.dispatched_end - begun_at
 
     def _advance_in_memory(self, physical_limit: int) -> bool:
-        """Whether it was the turn of fresh records; those that were passed by are dropped."""
+        """Derive the first fresh append if it is next; returns whether. Drop one already passed."""
         appended, chunks = self._fresh[0]
         is_next = appended.physical_start == self.dispatched_end
         if appended.physical_start > self.dispatched_end or (
@@ -118,10 +124,10 @@ class Dispatcher:
         ):
             return False
         if is_next and chunks is not None:
-            self._derive_plain(self._plain_run(physical_limit))
+            self._derive_rows(self._fast_run(physical_limit))
             return True
         if is_next:
-            assert isinstance(appended, AppendedBatches), "sends come with rows of numbers"
+            assert not isinstance(appended, AppendedChunks), "sends come with rows of numbers"
             self._derive(appended.records, 0, len(appended.records), appended.physical_start)
         self._drop(1)
         return is_next
@@ -131,9 +137,10 @@ class Dispatcher:
             appended, _ = self._fresh.popleft()
             self._fresh_bytes -= appended.physical_end - appended.physical_start
 
-    def _advance_in(self, segment: Segment, physical_limit: int) -> None:
+    def _advance_in(self, segment: Segment, physical_limit: int) -> bool:
+        """Derive what one segment has below the limit; False if the limit lies in what is next."""
         start = self.dispatched_end - segment.start
-        if self._fresh:
+        if self._fresh and self._fresh[0][0].physical_start > self.dispatched_end:
             physical_limit = min(physical_limit, self._fresh[0][0].physical_start)
         limit = min(physical_limit - segment.start, segment.byte_count)
         position, reason, count, _, _ = scan_records(
@@ -141,21 +148,33 @@ class Dispatcher:
         )
         if count:
             self.feed(segment, start, position)
-        if reason == REASON_BLANK:
+        if reason == REASON_BLANK and segment.end <= physical_limit:
             self.dispatched_end = segment.end
         elif reason != REASON_END:
-            raise RecordDamaged(
-                f"the log cannot be read at {segment.start + position} (reason {reason}): run "
-                f"`contrail store verify`",
-                physical_offset=segment.start + position,
-            )
+            return self._reads_on(segment, position, limit)
+        return True
+
+    def _reads_on(self, segment: Segment, position: int, limit: int) -> bool:
+        """Returns False if a sound record begins here and goes on behind the limit.
+
+        Raises:
+            RecordDamaged: no record is here.
+        """
+        reason, _ = check_record(segment.map, position, segment.byte_count, segment.start, False, 0)
+        if limit < segment.byte_count and reason in (REASON_END, REASON_BLANK):
+            return False
+        raise RecordDamaged(
+            f"the log cannot be read at {segment.start + position} (reason {reason}): run "
+            f"`contrail store verify`",
+            physical_offset=segment.start + position,
+        )
 
     def feed(self, segment: Segment, start: int, end: int) -> None:
         """Derive from whole, verified records at ``start`` to ``end`` of one segment."""
         self._derive(segment.map, start, end, segment.start)
 
     def _derive(
-        self, buffer: mmap.mmap | bytearray, start: int, end: int, base_offset: int
+        self, buffer: mmap.mmap | bytearray | memoryview, start: int, end: int, base_offset: int
     ) -> None:
         queues, index_rows, _, store_timestamp_ms = derive_rows(
             buffer,
@@ -175,8 +194,8 @@ class Dispatcher:
         self.last_store_timestamp_ms = store_timestamp_ms or self.last_store_timestamp_ms
         self.dispatched_end = base_offset + end
 
-    def _plain_run(self, physical_limit: int) -> list[tuple[AppendedChunks, list[Chunk]]]:
-        """Fresh sends that follow each other, with their rows of numbers."""
+    def _fast_run(self, physical_limit: int) -> list[tuple[AppendedChunks, list[Chunk]]]:
+        """Fresh sends that are adjacent in the log, with their rows of numbers."""
         run: list[tuple[AppendedChunks, list[Chunk]]] = []
         end = self.dispatched_end
         for appended, chunks in self._fresh:
@@ -189,12 +208,13 @@ class Dispatcher:
             run.append((appended, chunks))
         return run
 
-    def _derive_plain(self, run: list[tuple[AppendedChunks, list[Chunk]]]) -> None:
-        """As ``_derive``, without a look at the records.
+    def _derive_rows(self, run: list[tuple[AppendedChunks, list[Chunk]]]) -> None:
+        """As ``_derive``, from the rows of numbers alone.
 
-        Unless one of them is unusual: then what they came as is dropped, and they are read back.
+        If one send needs the general way, the rows of numbers are dropped and the records are
+        read back.
         """
-        arrivals, index_rows = self._queues.put_plain(
+        arrivals, index_rows = self._queues.put_sends(
             [(chunks, appended.store_timestamp_ms) for appended, chunks in run],
             watched=self.watched,
             with_index=self._index is not None,
@@ -212,7 +232,7 @@ class Dispatcher:
         self._drop(len(run))
 
     def _note(self, arrivals: list[Arrival]) -> None:
-        """At once: rows that are put again after a later failure are no news."""
+        """Note arrivals before the next step can fail: rows put again later are no arrivals."""
         if self.on_arrival is not None:
             self._unannounced += arrivals
 

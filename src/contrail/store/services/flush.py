@@ -1,9 +1,9 @@
-"""Makes the log durable: one thread, ``fdatasync``, and nobody acknowledged before it returned.
+"""Makes the log durable: one thread that calls ``fdatasync``; no send is acknowledged before.
 
-Under SYNC_FLUSH the next sync starts as soon as anything waits, so a crowd of waiters shares one
-sync and a lone one never idles. Under ASYNC_FLUSH the thread wakes by interval. With the transient
-pool it also commits memory to the file, more often than it syncs. A failed write or sync is final:
-the flushed position stays, every waiter learns of it and the store is poisoned.
+Under SYNC_FLUSH the next sync starts as soon as any send waits, so many sends share one sync and a
+lone send starts its own. Under ASYNC_FLUSH the thread wakes by interval. With the transient pool it
+also commits memory to the file, more often than it syncs. A failed write or sync is final: the
+flushed position stays, every waiter gets the error and the store is poisoned.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from contrail.store.config import StoreConfig
 from contrail.store.disk.segments import SegmentList
 from contrail.store.services.pooled_writes import PooledWrites
 from contrail.store.state.flush import Rounds, is_due
+from contrail.store.state.positions import Positions
 
 
 class Flusher:
-    """Owns the flushed position. ``written`` and ``wait`` may be called from any thread."""
+    """Moves the flushed position. ``written`` and ``wait`` may be called from any thread."""
 
     def __init__(
         self,
         files: FileSystem,
         segments: SegmentList,
         config: StoreConfig,
+        positions: Positions,
         *,
-        physical_end: int,
         pooled: PooledWrites | None = None,
         on_flushed: Callable[[int], None] | None = None,
         on_failed: Callable[[StorePoisoned], None],
@@ -38,35 +39,50 @@ class Flusher:
         self._files = files
         self._segments = segments
         self._config = config
+        self._positions = positions
         self._pooled = pooled
         self._on_flushed = on_flushed
         self._on_failed = on_failed
         self._syncs_before_ack = config.syncs_before_ack
-        # One lock, two crowds: the flusher waits for work, everybody else for the flusher.
+        # One lock, two conditions: the flusher waits for work, callers of ``wait`` for the flusher.
         lock = threading.Lock()
         self._work = threading.Condition(lock)
         self._done = threading.Condition(lock)
-        self._written = self._wanted = self.flushed_end = self.committed_end = physical_end
+        self._written = self._wanted = positions.physical_end
         self._failure: StorePoisoned | None = None
         self._stopping = False
+        # Called after each append under ASYNC_FLUSH, on the thread that appends.
+        self.on_written: Callable[[], None] | None = None
         self._thread = threading.Thread(target=self._run, name="log-flush", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
 
     def written(self, physical_end: int) -> None:
-        """The log now reaches ``physical_end``; under SYNC_FLUSH a sync begins at once."""
+        """The log now reaches ``physical_end``; under SYNC_FLUSH this starts a sync."""
+        positions = self._positions
+        positions.physical_end = physical_end
         if self._pooled is None:
-            self.committed_end = physical_end
+            positions.committed_end = physical_end
         if self._syncs_before_ack:
             with self._work:
                 self._written = self._wanted = physical_end
                 self._work.notify()
         else:
             self._written = physical_end
+            if self.on_written is not None:
+                self.on_written()
+
+    def begin_at(self, physical_offset: int) -> None:
+        """An empty log begins elsewhere: everything below counts as written and durable."""
+        with self._work:
+            self._written = self._wanted = physical_offset
+            positions = self._positions
+            positions.physical_end = positions.committed_end = physical_offset
+            positions.flushed_end = physical_offset
 
     def wait(self, physical_end: int, timeout_ms: int | None = None) -> bool:
-        """Block until the log is durable up to there. False when the time ran out.
+        """Block until the log is durable up to ``physical_end``; False if the timeout passes first.
 
         Raises:
             StorePoisoned: a write or sync failed before that position became durable.
@@ -77,16 +93,17 @@ class Flusher:
                 self._wanted = physical_end
                 self._work.notify()
             self._done.wait_for(
-                lambda: self.flushed_end >= physical_end or self._failure is not None, timeout
+                lambda: self._positions.flushed_end >= physical_end or self._failure is not None,
+                timeout,
             )
-            if self.flushed_end >= physical_end:
+            if self._positions.flushed_end >= physical_end:
                 return True
             if self._failure is not None:
                 raise StorePoisoned(*self._failure.args) from self._failure.__cause__
             return False
 
     def fail(self, failure: StorePoisoned) -> None:
-        """Stop for good and tell everyone who waits."""
+        """Stop for good and wake every waiter with ``failure``."""
         with self._done:
             self._failure = self._failure or failure
             self._work.notify()
@@ -116,7 +133,7 @@ class Flusher:
             thorough = thorough_rounds.is_thorough(now_ms)
             if asked or (on_time and self._flush_is_due(thorough)):
                 self._flush()
-            if stopping and self.flushed_end >= self._written:
+            if stopping and self._positions.flushed_end >= self._written:
                 return
 
     def _await_work(self) -> bool:
@@ -135,12 +152,12 @@ class Flusher:
         return self._config.flush_interval_ms / 1000
 
     def _is_asked(self) -> bool:
-        """Somebody waits for bytes that are there to be synced."""
-        return min(self._wanted, self._written) > self.flushed_end
+        """Whether a waiter wants bytes that are written and not synced."""
+        return min(self._wanted, self._written) > self._positions.flushed_end
 
     def _commit_is_due(self, commits: Rounds, now_ms: int) -> bool:
         return is_due(
-            self.committed_end,
+            self._positions.committed_end,
             self._written,
             pages_min=self._config.commit_pages_min,
             thorough=commits.is_thorough(now_ms),
@@ -148,8 +165,8 @@ class Flusher:
 
     def _flush_is_due(self, thorough: bool) -> bool:
         return is_due(
-            self.flushed_end,
-            self.committed_end,
+            self._positions.flushed_end,
+            self._positions.committed_end,
             pages_min=self._config.flush_pages_min,
             thorough=thorough,
         )
@@ -161,15 +178,15 @@ class Flusher:
         except OSError as error:
             self._give_up(f"committing the transient pool to the log failed: {error}", error)
             return
-        self.committed_end = target
+        self._positions.committed_end = target
 
     def _flush(self) -> None:
         if self._failure is not None:
             return
-        target = self.committed_end
+        target = self._positions.committed_end
         crashpoint("flush.before_sync")
         try:
-            synced = self._segments.between(self.flushed_end, target)
+            synced = self._segments.between(self._positions.flushed_end, target)
             for segment in synced:
                 self._files.fdatasync(segment.fd)
         except OSError as error:
@@ -180,7 +197,7 @@ class Flusher:
             if segment.end <= target:
                 segment.close_descriptor()
         with self._done:
-            self.flushed_end = target
+            self._positions.flushed_end = target
             self._done.notify_all()
         self._tell(target)
 
@@ -190,12 +207,12 @@ class Flusher:
         try:
             self._on_flushed(target)
         except Exception as error:
-            # Whoever hangs on these calls would wait for ever: better a store that says so.
+            # Sends that wait for these calls would wait for ever: poison the store instead.
             self._give_up(f"the listener for flushes raised {error!r}", error)
 
     def _give_up(self, problem: str, error: Exception) -> None:
         failure = StorePoisoned(problem)
         failure.__cause__ = error
-        # First the store refuses appends: who waits and hears of it may try one at once.
+        # The store refuses appends first: a waiter that gets the error may append right away.
         self._on_failed(failure)
         self.fail(failure)

@@ -1,7 +1,7 @@
-"""The files of a store folder as they lie there, for those who only look.
+"""Read-only access to the files of a store folder, as they are.
 
-Nothing here writes, locks, maps or believes a length: sizes are taken from the files, what is odd
-about names and lengths is noted in words, and a place that cannot be read reads as zeros.
+Nothing here writes, locks, maps or trusts a configured length: sizes are taken from the files, odd
+names and lengths are noted as text, and bytes that cannot be read count as zeros.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _INDEX_ENTRY = Struct(">iqii")
 
 
 class UntouchedFiles(FileSystem):
-    """The file system without its writing half: whoever holds this cannot change a byte."""
+    """The file system without its writing half: its holder cannot change a byte."""
 
     def open(self, path: Path, *, create: bool = False, writable: bool = True) -> int:
         return super().open(path, create=False, writable=False)
@@ -56,7 +56,7 @@ class UntouchedFiles(FileSystem):
 
 
 class LogFile(NamedTuple):
-    """One segment, as long as it is rather than as it should be."""
+    """One segment, with the length that its file has."""
 
     path: Path
     start: int
@@ -68,7 +68,7 @@ class LogFile(NamedTuple):
 
 
 class FoundLog(NamedTuple):
-    """The segments in order, the length they share, and what is wrong or odd about them."""
+    """The segments in order, the length they share, and texts about problems and oddities."""
 
     segments: list[LogFile]
     segment_bytes: int
@@ -77,7 +77,7 @@ class FoundLog(NamedTuple):
 
 
 def find_log(files: FileSystem, folders: Iterable[Path]) -> FoundLog:
-    """The segments of every folder; the length most of them have is taken for the right one."""
+    """The segments of every folder; the length that most of them have counts as right."""
     problems: list[str] = []
     notes: list[str] = []
     found: list[LogFile] = []
@@ -161,7 +161,7 @@ class QueueFiles:
         return (max(self._starts) + self._file_bytes) // self.row_bytes
 
     def rows(self, number: int, count: int) -> bytes:
-        """Rows from ``number`` on, always ``count`` of them: what is not there is zero."""
+        """Rows from ``number`` on, always ``count`` of them: missing rows are zeros."""
         position, end = number * self.row_bytes, (number + count) * self.row_bytes
         parts: list[bytes] = []
         while position < end:
@@ -184,7 +184,7 @@ class QueueFiles:
 
     @contextmanager
     def held_open(self) -> Iterator[None]:
-        """Keep the file that was read last open until the end, for searches of many probes."""
+        """Keep the last read file open meanwhile, for a search with many reads."""
         if self._holding:
             yield
             return
@@ -221,7 +221,7 @@ class QueueFiles:
         return self._file_bytes
 
     def holds_more_than(self, number: int) -> bool:
-        """Whether the files have disk blocks beyond the row: reading their holes would be slow."""
+        """Whether the files have disk blocks beyond the row; reading holes would be slow."""
         if not self._starts:
             return False
         end = number * self.row_bytes
@@ -238,7 +238,7 @@ class QueueFiles:
         return physical_offset, size
 
     def queue_offsets(self, number: int) -> tuple[int, int]:
-        """The queue offset of a row's first message, and the one behind its last."""
+        """The queue offset of a row's first message, and the offset behind its last."""
         if not self.is_batch:
             return number, number + 1
         base, count = ROW_BATCH.unpack_from(self.rows(number, 1), ROW_BASE_AT)
@@ -259,7 +259,7 @@ class QueueFiles:
             end = self._end_in_first_block(physical_limit, is_written)
             if end is None:
                 end = _first_without(is_written, self.first, self.limit)
-            # Most queues have lost nothing to retention.
+            # Of most queues retention has removed no message.
             if end == self.first or not is_spent(self.first):
                 return range(self.first, end)
             return range(_first_without(is_spent, self.first, end), end)
@@ -267,9 +267,9 @@ class QueueFiles:
     def _end_in_first_block(
         self, physical_limit: int, is_written: Callable[[int], bool]
     ) -> int | None:
-        """The end of the rows of a short queue, which is most of them, in two reads.
+        """The end of the rows of a short queue, in two reads; most queues are short.
 
-        Two rows must say that it is short, so that a damaged one does not.
+        Two rows must be unwritten, so that one damaged row does not end the queue.
         """
         first, beyond = self.first, self.first + 2 * _BLOCK_ROWS
         if beyond >= self.limit or is_written(beyond) or is_written(first + _BLOCK_ROWS):
@@ -284,7 +284,7 @@ class QueueFiles:
 
 
 def _first_without(holds: Callable[[int], bool], low: int, high: int) -> int:
-    """The first number a property does not hold for, which it does for all before."""
+    """The first number for which ``holds`` is False; it is True for all numbers before."""
     while low < high:
         middle = (low + high) // 2
         if holds(middle):
@@ -295,7 +295,7 @@ def _first_without(holds: Callable[[int], bool], low: int, high: int) -> int:
 
 
 def find_queues(files: FileSystem, root: Path) -> Iterator[QueueFiles]:
-    """Every queue of the folder; sub-folders that are no queue are passed over, as by a store."""
+    """Every queue of the folder; sub-folders that are no queue are ignored, as by a store."""
     for name, is_batch in (("consumequeue", False), ("batchconsumequeue", True)):
         for topic in files.entries(root / name):
             if not topic.is_dir():
@@ -321,7 +321,7 @@ class IndexHeader(NamedTuple):
 
 
 class IndexReader:
-    """One index file, read place by place."""
+    """One index file, read in parts."""
 
     def __init__(self, files: FileSystem, path: Path, slot_count: int) -> None:
         self._files = files
@@ -335,7 +335,7 @@ class IndexReader:
         return header._replace(index_count=max(header.index_count, 1))
 
     def count_now(self) -> int:
-        """How many entries there are now, number 0 included."""
+        """How many entries the file has now, number 0 included."""
         return min(self.reloaded().index_count, self.entry_limit)
 
     @property
@@ -350,7 +350,7 @@ class IndexReader:
         return min(self.header) >= 0 and self.header.index_count <= self.entry_limit
 
     def first_at_or_above(self, physical_offset: int) -> int:
-        """The number of the first entry of a record at or above there, else the count."""
+        """The first entry whose record is at or above ``physical_offset``, else the count."""
         low, high = 1, min(self.header.index_count, self.entry_limit)
         while low < high and physical_offset > 0:
             middle = (low + high) // 2
@@ -361,7 +361,7 @@ class IndexReader:
         return low
 
     def read(self, position: int, byte_count: int) -> bytes:
-        """Bytes of the file, zeros where it has none."""
+        """Bytes of the file; zeros behind its end."""
         with opened(self._files, self.path, writable=False) as fd:
             data = bytearray()
             while len(data) < byte_count:
@@ -393,7 +393,7 @@ class IndexReader:
             entry_hash, physical_offset, _, previous = _INDEX_ENTRY.unpack(self.entries(number, 1))
             if entry_hash == key_hash:
                 found.append(physical_offset)
-            # A chain only ever leads to older entries; anything else is damage and would go round.
+            # A chain leads to older entries only; anything else is damage and would loop.
             number = previous if previous < number else 0
         return found
 
@@ -408,7 +408,7 @@ def find_index(files: FileSystem, root: Path, slot_count: int) -> list[IndexRead
 
 
 def is_in_use(files: FileSystem, root: Path) -> bool | None:
-    """Whether a process holds the folder's lock; None where the system does not tell.
+    """Whether a process holds the folder's lock; None if the system does not say.
 
     The lock file is not opened: closing it would release the lock of a store in this process.
     """

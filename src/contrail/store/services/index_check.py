@@ -1,7 +1,7 @@
-"""Checks index files against the log by putting its keys into images of them.
+"""Checks index files against the log by putting the log's keys into images of the files.
 
 Entries, chains and headers are a function of the log's keys: replayed by the kernel that wrote
-them, they must come out byte for byte. Fed with every key from some byte of the log on, a check
+them, they must be equal byte for byte. A check takes every key from some physical offset on; it
 costs one image of a file's slots and no Python per key.
 """
 
@@ -16,7 +16,7 @@ from contrail.store.services.folder_files import INDEX_ENTRY_BYTES, IndexHeader,
 
 _PAGE_SLOTS = 1024
 _BEGIN_MS, _END_MS, _BEGIN_PHYSICAL, _END_PHYSICAL, _SLOT_USED, _INDEX_COUNT = range(6)
-# The time of a file that was cut back is known to the second only.
+# The end time of a file that was truncated is known to the second only.
 _END_SLACK_MS = 1000
 
 ListFiles = Callable[[], list[IndexReader]]
@@ -49,7 +49,7 @@ class IndexCheck:
         self._count_missing(rows)
 
     def finish(self) -> None:
-        """Every key was fed: the last file must end here."""
+        """After the last key: the last file must end here."""
         if not self._begun:
             self._begun = True
             self._image = self._first_image()
@@ -70,7 +70,7 @@ class IndexCheck:
             self.problems.setdefault(image.name, problem)
 
     def _first_image(self) -> _Image | None:
-        """Begin in the file that holds the first live entry; those before it are history."""
+        """Begin in the file with the first live entry; older entries are not checked."""
         files = self._list_files()
         for number, reader in enumerate(files):
             if reader.header.index_count < 1 or not reader.is_whole:
@@ -98,7 +98,7 @@ class IndexCheck:
 
 
 class _Image:
-    """What one file must hold, grown key by key."""
+    """The content that one file must have, built key by key."""
 
     def __init__(self, reader: IndexReader, first: int, previous: IndexHeader | None) -> None:
         self.reader = reader
@@ -115,7 +115,7 @@ class _Image:
             self.header = [begin_ms, begin_ms, begin, begin, 0, 1]
 
     def _resumed(self, first: int) -> list[int]:
-        """The state before entry ``first``: older entries are taken as they are."""
+        """The header before entry ``first``: older entries are taken as they are."""
         entries = self.reader.entries(0, first)
         used = rebuild_slots(entries, first, self._slots, self.reader.slot_count)
         last_physical = int.from_bytes(entries[-16:-8], "big")
@@ -145,7 +145,7 @@ class _Image:
         self._compared += count
         found = self.reader.entries(first, count)
         if first == 1 and not self._has_previous:
-            # Its seconds count from the end of a file that is gone.
+            # The entry's seconds count from the end of a file that was removed.
             expected = expected[:12] + found[12:16] + expected[16:]
         if found == expected:
             return None
@@ -154,7 +154,7 @@ class _Image:
         return f"{wrong} of its entries from number {first} on are not what the log says"
 
     def closing_problem(self) -> str | None:
-        """What is wrong with slots and header once every key is in."""
+        """The first problem of slots and header after the last key, as text."""
         header = self.reader.reloaded()
         if header.index_count != self.header[_INDEX_COUNT]:
             expected = self.header[_INDEX_COUNT] - 1

@@ -1,6 +1,6 @@
-"""The end of a log that its queues and index do not cover yet, derived in memory.
+"""The rows of the log's end that queue and index files do not hold yet, derived in memory.
 
-A running store writes rows about once a second; a reader from outside derives the rest itself.
+A running store writes rows about once a second; a reader in another process derives the rest.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ QueueKey = tuple[bytes, int]
 
 
 class RowPlace(NamedTuple):
-    """Where a queue row leads."""
+    """A queue row: its queue offsets, and the physical offset and size of its record."""
 
     queue_offset: int
     next_queue_offset: int
@@ -27,7 +27,7 @@ class RowPlace(NamedTuple):
 
 
 class LogTail:
-    """What the end of the log says that queue and index files may not say yet."""
+    """Queue and index rows of the log's end."""
 
     def __init__(self) -> None:
         self.runs: dict[QueueKey, list[tuple[int, int, bytearray]]] = {}

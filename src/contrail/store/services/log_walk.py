@@ -1,8 +1,8 @@
-"""Walks the bytes of a log from disk: chunks of whole, verified records, and what is damaged.
+"""Walks the log on the disk and yields stretches of whole, verified records and damaged ranges.
 
-The files are read with ``pread`` into memory of our own, never through a map: a file that shrinks
-or fails while it is read is then an answer and not a signal. Below the durable end whatever is not
-a record is damage, and the walk goes on at the next record that is; at or above it, it is the end.
+The files are read with ``pread``, never through a map: a file that shrinks or fails while it is
+read then gives an error and not a signal. Below the durable end bytes that are no record are
+damage, and the walk goes on at the next sound record; at or above the durable end they end the log.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from contrail.kernels.record_scan import check_record, scan_records
 from contrail.runtime.files import FileSystem, opened
 
 WALK_BYTES = 1 << 20
-# No record is larger: a size above it is damage, not a reason to read half the segment.
+# No record is larger: a larger size is damage, and the walk does not read that much.
 RECORD_BYTES_SANE = 256 << 20
 REASONS = (
     "no segment file holds these bytes",
@@ -46,7 +46,7 @@ REASONS = (
 )
 MISSING = REASONS[0]
 UNREADABLE = "the disk cannot read it"
-# All lengths of such a record add up, so the next one begins where it says.
+# All lengths of such a record add up, so the next record begins behind its size.
 _OF_KNOWN_SIZE = frozenset({REASON_BAD_BODY_CRC, REASON_BAD_RECORD_CRC})
 
 # The magic of either record version, or of the blank record, four bytes into it.
@@ -83,7 +83,7 @@ class LogChunk(NamedTuple):
 
 
 class DamagedRange(NamedTuple):
-    """Bytes of the log that are not what was written there."""
+    """Bytes of the log that are no sound record."""
 
     physical_start: int
     physical_end: int
@@ -91,7 +91,7 @@ class DamagedRange(NamedTuple):
 
 
 class LogWalk:
-    """One pass. ``position`` is where it stands; ``end_reason`` says why it ended there."""
+    """One pass. ``position`` is the physical offset reached; ``end_reason`` says why it ended."""
 
     def __init__(
         self,
@@ -119,7 +119,7 @@ class LogWalk:
         return self.steps()
 
     def steps(self) -> Generator[LogChunk | DamagedRange, None, None]:
-        """The pass; close it when leaving early, so that the file is let go of at once."""
+        """The pass; a caller that leaves early closes the generator, which closes the file."""
         for piece in self._pieces:
             if piece.end <= self.position:
                 continue
@@ -149,7 +149,7 @@ class LogWalk:
             with opened(self._files, piece.path, writable=False) as fd:
                 yield from self._walk_piece(_Window(self._files, fd, piece))
         except FileNotFoundError:
-            # Retention was faster: what it removed is no part of the log any more.
+            # Retention removed the file meanwhile: its bytes are no part of the log any more.
             self.position = max(self.position, piece.end)
 
     def _walk_piece(self, window: _Window) -> Iterator[LogChunk | DamagedRange]:
@@ -187,7 +187,7 @@ class LogWalk:
             yield self._damage(self._next_sound(window, end, code), reason)
 
     def _next_sound(self, window: _Window, end: int, code: int) -> int:
-        """Where the log can be read again; the durable end, or the file's, when nowhere."""
+        """Where the next sound record begins; without one the durable end, or the file's end."""
         if code in _OF_KNOWN_SIZE:
             return min(self.position + window.record_bytes(self.position), end)
         found = window.next_sound(self.position + 1, end)
@@ -220,7 +220,7 @@ def damaged_range(
 
 
 class _Window:
-    """Reads of one file by physical offset; an unreadable place reads as nothing."""
+    """Reads of one file by physical offset; unreadable bytes read as empty."""
 
     def __init__(self, files: FileSystem, fd: int, piece: LogPiece) -> None:
         self._files = files
@@ -245,7 +245,7 @@ class _Window:
         return size == self.end - physical_offset
 
     def next_sound(self, physical_start: int, physical_end: int) -> int | None:
-        """The next place with a record of right shape and place, or the closing blank one.
+        """Where the next record with right lengths and physical offset begins, or the blank record.
 
         Checksums are left to the walk, so that a damaged neighbour is reported on its own.
         """

@@ -19,12 +19,12 @@ from contrail.store.services.reading import QueueReading
 from contrail.store.services.residency import AbsentParts
 from contrail.store.state.time_search import Boundary, search
 
-# As much of a record as its store time takes.
+# A record's bytes up to the end of its store time.
 _READ_BYTES = STORE_TIME_AT + IPV6_EXTRA_BYTES + 8
 
 
 class PlacesByKey(NamedTuple):
-    """Where messages with a key begin, in log order, and words about those that are damaged."""
+    """Physical offsets of messages with a key, in log order, and text about damaged ones."""
 
     places: list[int]
     damage: str | None
@@ -58,7 +58,7 @@ class Lookup:
     def places_by_key(
         self, topic: bytes, key: bytes, *, count_max: int, begin_ms: int, end_ms: int
     ) -> PlacesByKey:
-        """Where the newest messages with that key begin, and what is damaged of them."""
+        """The physical offsets of the newest messages with that key, and text about damage."""
         found, damage = self._found_by_key(topic, key, count_max, begin_ms, end_ms)
         return PlacesByKey(sorted(found), damage)
 
@@ -72,11 +72,10 @@ class Lookup:
     def _found_by_key(
         self, topic: bytes, key: bytes, count_max: int, begin_ms: int, end_ms: int
     ) -> tuple[dict[int, StoredMessage], str | None]:
-        """The index answers by hash and second; every candidate is read and compared whole,
-        until enough were found or there are no more.
+        """The index finds candidates by hash and second; each is read and its key compared whole.
 
         Raises:
-            RecordDamaged: none is sound, but one that had the key is damaged or was replaced.
+            RecordDamaged: no message with the key is sound, but one is damaged or was replaced.
         """
         if self._index is None or count_max <= 0:
             return {}, None
@@ -110,7 +109,7 @@ class Lookup:
     def _problem(
         self, message: StoredMessage | None, physical_offset: int, topic: str, key: str
     ) -> str | None:
-        """What became of a candidate that had the key; None for another's, and for what is gone."""
+        """Text about a candidate with the key that is damaged or was replaced; else None."""
         if message is not None:
             return self._problem_of(message, topic) if _keeps(message, key) else None
         damaged = self._damage.message_at(physical_offset)
@@ -121,7 +120,7 @@ class Lookup:
         return self._damage.problem_at(physical_offset)
 
     def _problem_of(self, message: StoredMessage, topic: str) -> str | None:
-        """Whether a whole record stands for a damaged message of a topic, or is misplaced."""
+        """Text about a whole record that replaces a message of ``topic`` or is misplaced."""
         lost = read_replacement(message)
         if lost is not None:
             is_meant = lost.topic.decode("utf-8", "replace") == topic
@@ -143,7 +142,7 @@ class Lookup:
         return search(low, high, lambda at: self._time_at(queue, at), timestamp_ms, boundary)
 
     def _time_at(self, queue: ConsumeQueue, queue_offset: int) -> int | None:
-        """Only the record's store time is read: a search touches one page per step."""
+        """The record's store time; reads only that, so a search touches one page per step."""
         self._residency.require_rows(queue, queue_offset, 1)
         row = queue.raw_rows(queue_offset, 1)
         physical_offset = int.from_bytes(row[:8], "big", signed=True)
@@ -157,7 +156,7 @@ class Lookup:
         try:
             message = self._reading.record(physical_offset)
         except RecordDamaged:
-            # Retention took it, or it is damaged; the index entry is only a hint.
+            # Retention removed the record, or it is damaged; the index entry is only a hint.
             return None
         return message if begin_ms <= message.store_timestamp_ms <= end_ms else None
 

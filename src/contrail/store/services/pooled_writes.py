@@ -1,8 +1,8 @@
-"""Appends into the transient pool, and commits of what is there to the segments.
+"""Appends records to the transient pool, and commits the pool to the segments.
 
 The owner copies records into the buffer of the active segment; the flusher's thread commits them
-to the file with ``pwrite``. Bytes below the written position never change again, so the two need no
-lock but for the list of buffers in use.
+to the file with ``pwrite``. Bytes below the written position never change again, so the two threads
+lock only the list of buffers in use.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from contrail.store.disk.segments import Segment
 
 
 class _Buffered:
-    """A segment with its buffer and the part of it that is not in the file yet."""
+    """A segment, its buffer, and the bytes of the buffer that are not in the file yet."""
 
     __slots__ = ("buffer", "committed", "segment", "written")
 
@@ -28,7 +28,7 @@ class _Buffered:
 
 
 class PooledWrites:
-    """Takes the place of ``pwrite`` into the log while the pool is switched on."""
+    """Stands in for ``pwrite`` into the log while the pool is switched on."""
 
     def __init__(self, files: FileSystem, pool: BufferPool) -> None:
         self._files = files
@@ -37,8 +37,8 @@ class PooledWrites:
         self._lock = threading.Lock()
         self._committing = threading.Lock()
 
-    def write(self, segment: Segment, data: bytes | bytearray, position: int) -> int:
-        """Copy to the segment's buffer; without one free, commit what waits and write through."""
+    def write(self, segment: Segment, data: bytes | bytearray | memoryview, position: int) -> int:
+        """Copy to the segment's buffer; if none is free, commit all buffers and write through."""
         last = self._buffered[-1] if self._buffered else None
         if last is None or last.segment is not segment:
             buffer = self._pool.take()

@@ -1,8 +1,8 @@
 """Prepares the next segment ahead of need, off the owner's thread.
 
-Allocation and the folder sync come first. Under synchronous flush zeros are then written through,
-also after the segment was taken (``zeros_ahead``). Under asynchronous flush they would only double
-what is written.
+Allocation and the folder sync come first. Under SYNC_FLUSH zeros are then written through the
+segment, also after the log has taken it (``zeros_ahead``). Under ASYNC_FLUSH zeros would only
+double the bytes written.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contrail.store.services.zeros_ahead import ZerosAhead
 
 
 class _Job:
-    """One segment being prepared, after another one of which the zeros may still be under way."""
+    """One segment being prepared; zeros of the segment before may still be under way."""
 
     def __init__(self, path: Path, start: int, previous: _Job | None) -> None:
         self.path = path
@@ -31,13 +31,13 @@ class _Job:
         self.error: OSError | None = None
 
     def end(self) -> None:
-        """Have the zeros stop at their step, and wait for it."""
+        """Stop the zeros after the current step, and wait for it."""
         self.stop.set()
         self.finished.wait()
 
 
 class SegmentPreparer:
-    """At most one segment ahead. ``take`` hands it over, or makes one on the spot."""
+    """Prepares at most one segment ahead. ``take`` returns it, or creates one if none is ready."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class SegmentPreparer:
         self._taken: _Job | None = None
 
     def prepare(self, start: int) -> None:
-        """Begin work on the segment that starts there, unless it is under way or ahead is off."""
+        """Begin the segment at ``start``, unless it is under way or ``ahead`` is off."""
         if not self._ahead or (self._job is not None and self._job.start == start):
             return
         self._discard()
@@ -78,22 +78,22 @@ class SegmentPreparer:
             if self._zeros is not None:
                 self._zeros.write(job.segment, job.stop)
         except OSError as error:
-            # Without the zeros a segment is as good, only slower.
+            # A segment without zeros works, only slower.
             job.error = error
         finally:
             job.created.set()
             job.finished.set()
 
     def reach(self, physical_end: int) -> None:
-        """The log is about to be written up to there: zeros keep away."""
+        """An append up to ``physical_end`` begins; returns when no zeros can overwrite it."""
         if self._zeros is not None:
             self._zeros.reach(physical_end)
 
     def take(self, start: int) -> Segment:
-        """The segment that starts there, allocated and durable.
+        """The segment that starts at ``start``, allocated and durable.
 
         Raises:
-            DiskFull: there is no room for it; nothing was written, and a later call tries again.
+            DiskFull: the disk has no room; nothing was written, and a later call tries again.
             OSError: the disk failed in another way.
         """
         if self._job is not None and self._job.start != start:
@@ -126,7 +126,7 @@ class SegmentPreparer:
             self._files.sync_folder(job.path.parent)
 
     def stop(self) -> None:
-        """Write no more zeros: whoever opens the folder next must find nobody at work in it."""
+        """Stop writing zeros, so that the next opening of the folder meets no thread at work."""
         for job in (self._job, self._taken):
             if job is not None:
                 job.end()

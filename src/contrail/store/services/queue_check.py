@@ -1,7 +1,6 @@
-"""Compares a queue's files with the rows that the log says they hold.
+"""Compares a queue's files with the rows derived from the log.
 
-Rows are gathered until there is enough to compare in one go; only where two blocks differ is each
-row looked at.
+Rows are gathered and compared in blocks; only where two blocks differ is each row compared.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ class QueueCheck:
         return not (self.missing or self.wrong or self.extra or problems)
 
     def feed(self, first_queue_offset: int, count: int, rows: bytes | bytearray) -> None:
-        """Take the next run of rows the log has for this queue."""
+        """Take the next run of rows derived from the log for this queue."""
         if first_queue_offset != self._next_offset:
             self._jump(first_queue_offset)
         if self._first_number < 0:
@@ -61,19 +60,19 @@ class QueueCheck:
     def _jump(self, queue_offset: int) -> None:
         self.flush()
         if queue_offset < self._next_offset:
-            # The topic was deleted and made again: only its last life has rows.
+            # The topic was deleted and made again: only its newer messages have rows.
             self._begin()
         is_batch = self._queue is not None and self._queue.is_batch
         if not is_batch and self._next_offset >= 0:
             self._gaps.append((self._next_offset, queue_offset))
         if is_batch and self._next_number >= 0:
-            # Rows of batches follow each other whatever their offsets do.
+            # Rows of batches are adjacent in the file even where their offsets have a gap.
             self._gathered_from = self._next_number
         else:
             self._gathered_from = self._number_of(queue_offset)
 
     def _number_of(self, queue_offset: int) -> int:
-        """The row that holds a queue offset; for batches it has to be looked for."""
+        """The number of the row that holds a queue offset; a batch's row is searched for."""
         queue = self._queue
         if queue is None or not queue.is_batch:
             return queue_offset
@@ -83,7 +82,7 @@ class QueueCheck:
         return queue.first
 
     def flush(self) -> None:
-        """Compare what was gathered."""
+        """Compare the gathered rows with the files."""
         wanted, number = bytes(self._gathered), self._gathered_from
         count = len(wanted) // self._row_bytes
         self._gathered = bytearray()
@@ -111,7 +110,7 @@ class QueueCheck:
             self._note_bad(number + at // self._row_bytes)
 
     def _is_extended(self, row: bytes, right: bytes) -> bool:
-        """Whether the tags code stands in the queue's extension instead, and is right there."""
+        """Whether the row leads to the queue's extension, and that has the right tags code."""
         if self._ext is None or row[: ROW_TARGET.size] != right[: ROW_TARGET.size]:
             return False
         address = QUEUE_ROW.unpack_from(row)[2]
@@ -129,9 +128,9 @@ class QueueCheck:
         log_is_whole: bool,
         damaged: Collection[tuple[int, int]] = (),
     ) -> None:
-        """The log has no more rows: look before the first, into gaps, and behind the last.
+        """After the last derived row: check rows before the first, in gaps, and behind the last.
 
-        ``damaged`` ranges of the log had rows, too.
+        Rows that lead into the ``damaged`` ranges of the log are right, too.
         """
         self.flush()
         queue = self._queue
@@ -146,7 +145,7 @@ class QueueCheck:
             self._check_behind(queue, self._next_number, physical_limit, damaged)
 
     def _check_history(self, queue: QueueFiles, end: int, physical_min: int) -> None:
-        """Rows before the first live one are blank, or lead to what retention took."""
+        """Rows before the first live row are blank, or lead to records that retention removed."""
         for number, row in _rows_of(queue, queue.first, end):
             physical_offset, size = ROW_TARGET.unpack_from(row)
             if size == BLANK_ROW_SIZE or (size > 0 and 0 <= physical_offset < physical_min):
@@ -170,7 +169,7 @@ class QueueCheck:
         physical_limit: int,
         damaged: Collection[tuple[int, int]],
     ) -> None:
-        """Behind the last row there is nothing; with a crash, rows the log has not got yet."""
+        """Behind the last row all is zero; after a crash rows of bytes not checked may follow."""
         limit = (
             queue.limit if queue.holds_more_than(start) else min(start + _BLOCK_ROWS, queue.limit)
         )
@@ -188,7 +187,7 @@ class QueueCheck:
 def _rows_of(
     queue: QueueFiles, start: int, end: int, *, passing_zeros: bool = False
 ) -> Iterator[tuple[int, bytes]]:
-    """Rows one by one; blocks of nothing but zeros may be passed over as a whole."""
+    """Rows one by one; with ``passing_zeros`` blocks of zeros are passed over as a whole."""
     zeros = bytes(_BLOCK_ROWS * queue.row_bytes)
     for number in range(start, end, _BLOCK_ROWS):
         data = queue.rows(number, min(_BLOCK_ROWS, end - number))
@@ -199,7 +198,7 @@ def _rows_of(
 
 
 class ExtFiles:
-    """The units of one queue's extension, read one by one."""
+    """Reads single units of one queue's extension."""
 
     def __init__(self, files: FileSystem, folder: Path) -> None:
         self._files = files

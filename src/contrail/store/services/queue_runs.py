@@ -1,9 +1,9 @@
-"""The usual read: neighbouring records of one queue, handed out as one view of the log.
+"""The fast read: adjacent records of one queue, handed out as one view of the log.
 
-Every record is compared with the row that led to it, by every read. What else a read asks about
-its bytes holds for a while: in which segment they lie, that they are in memory, that they were
-verified. So one who reads on remembers the window of the log for which all of that was answered,
-and until when; inside of it a read is one call of a kernel.
+Every read compares every record with the row that led to it. Other facts about the bytes hold for
+a while: in which segment they lie, that they are in memory, that they were verified. A reader that
+goes on in a queue therefore remembers the window of the log for which these facts hold, and until
+when; inside that window a read is one call of a kernel.
 """
 
 from __future__ import annotations
@@ -32,31 +32,32 @@ from contrail.store.state.row_layout import QUEUE_ROW
 from contrail.store.state.sound_memory import SoundMemory
 
 _Around = tuple[int, int, int]
-"""Where a stretch of the log begins and ends, and until when what was found of it holds."""
+"""Start and end of a stretch of the log, and until when the facts about it hold."""
 
 _PLACE = Struct(">q")
-# Neighbouring records lie together; more than this has others in between.
+# The records of one read span at most this much; a longer span has other queues' records between.
 _WARM_SPAN_MAX = 4 << 20
 
-FoundRun = tuple[list[memoryview], int, int, int, int, int]
-"""Records: views of them, their bytes, how many, the queue's lowest and next offset.
+FoundRun = tuple[list[memoryview], int, int, int, int, int, int]
+"""A run of records: views, bytes, count, the queue offset to read on from, and the queue's minimum
+and maximum.
 
-And where in the log it ends if it lies further back than what is surely in memory, else 0."""
+Last, the run's physical end if it lies further back than the bytes surely in memory, else 0."""
 
 
 class Reach(Enum):
     """How far back a read may go."""
 
-    # What lies so near the end that it is surely in memory.
+    # Records so near the log's end that they are surely in memory.
     NEAR = "near"
-    # And what was in memory a moment ago.
+    # Also records that were in memory a moment ago.
     WARM = "warm"
-    # Wherever it leads: what was asked for has been brought in.
+    # Any record: the caller had its bytes brought in.
     ANY = "any"
 
 
 class Far(Enum):
-    """What was asked for lies so far back that it may have left memory."""
+    """The answer of a read whose records lie so far back that they may have left memory."""
 
     FAR = "far"
 
@@ -66,31 +67,31 @@ _NEAR: Final = Reach.NEAR
 
 
 class RunSources(NamedTuple):
-    """What all who read runs of one store share."""
+    """The objects that all ``QueueRuns`` of one store share."""
 
     segments: SegmentList
     queues: QueueTable
     residency: Residency
     sound: SoundMemory
     crc_rule: RecordCrcRule
-    readable_end: Callable[[], int]
+    visible_end: Callable[[], int]
 
     def observe(self, now_ms: int) -> None:
-        physical_end = self.readable_end()
+        physical_end = self.visible_end()
         self.sound.observe(physical_end, now_ms)
         self.residency.observe(physical_end)
 
 
 class _Window(NamedTuple):
-    """Bytes of one segment of which nothing but their rows need be asked."""
+    """Bytes of one segment whose records need no check but that of their rows."""
 
     segment: Segment
     start: int
     end: int
     until_ms: int
-    # Whether they lie further back than what is surely in memory.
+    # Whether they lie further back than the bytes surely in memory.
     is_far: bool
-    # How often bytes had been found to have left memory.
+    # ``SoundMemory.left_count`` when the window was remembered; another value ends the window.
     left_count: int
 
 
@@ -111,10 +112,10 @@ class QueueRuns:
     def read(
         self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach, now_ms: int
     ) -> FoundRun | Far | None:
-        """Records of one segment that are whole; else None: ``get`` is to be asked.
+        """Whole records of one segment; else None: call ``get``.
 
-        What lies beyond ``reach`` is not touched, and ``FAR`` is the answer. ``bytes_max`` is
-        taken as it is, ``now_ms`` is that of ``monotonic_ms``.
+        Bytes beyond ``reach`` are not touched: the answer is ``FAR``. ``bytes_max`` is not
+        bounded here, and ``now_ms`` comes from ``monotonic_ms``.
         """
         window, queue, files = self._window, self._queue, self._files
         if (
@@ -122,7 +123,7 @@ class QueueRuns:
             and queue_offset == queue.queue_offset_max
             and queue is self._sources.queues.get(self._topic, self._queue_id)
         ):
-            # Who waits at the end goes on from what he knows.
+            # A read at the queue's end keeps its window for the next message.
             return None
         if window is None or queue is None or files is None:
             return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
@@ -172,16 +173,18 @@ class QueueRuns:
             if others_between is None:
                 return self._look(queue_offset, count_max, bytes_max, reach, now_ms)
             count, physical_end, gathered = others_between
-            views = [memoryview(gathered)]
-            return views, len(gathered), count, low, high, physical_end if is_far else 0
-        position = physical_offset - base
-        view = mapped[position : position + byte_count]
-        return [view], byte_count, count, low, high, physical_offset + byte_count if is_far else 0
+            views, byte_count = [memoryview(gathered)], len(gathered)
+        else:
+            position = physical_offset - base
+            views = [mapped[position : position + byte_count]]
+            physical_end = physical_offset + byte_count
+        next_queue_offset = queue_offset + count
+        return views, byte_count, count, next_queue_offset, low, high, physical_end if is_far else 0
 
     def _look(
         self, queue_offset: int, count_max: int, bytes_max: int, reach: Reach, now_ms: int
     ) -> FoundRun | Far | None:
-        """Ask everything, and remember for what else the answers hold."""
+        """Check everything, and remember the window for which the answers hold."""
         reads_on, self._window = self._window is not None, None
         queue = self._found_queue()
         if queue is None:
@@ -222,18 +225,19 @@ class QueueRuns:
             sound = self._sound_around(first, end - first, now_ms)
             if sound is not None and warm is not None:
                 self._remember(segment, warm, sound, is_far)
-            return (*found[:3], low, high, end if is_far else 0)
+            return (*found[:3], queue_offset + found[2], low, high, end if is_far else 0)
         sound = self._sound_around(physical_offset, byte_count, now_ms)
         if sound is not None and warm is not None:
             self._remember(segment, warm, sound, is_far)
         if sound is None and not self._verify(segment, physical_offset, count, byte_count, now_ms):
             return None
         position = physical_offset - start
-        view = mapped[position : position + byte_count]
-        return [view], byte_count, count, low, high, physical_offset + byte_count if is_far else 0
+        views = [mapped[position : position + byte_count]]
+        physical_end = physical_offset + byte_count if is_far else 0
+        return views, byte_count, count, queue_offset + count, low, high, physical_end
 
     def _found_queue(self) -> ConsumeQueue | None:
-        """The queue, if it has rows of single messages: one that was deleted is another now."""
+        """The queue, if its rows stand for one message each; a queue made again is a new object."""
         queue = self._sources.queues.get(self._topic, self._queue_id)
         if not isinstance(queue, ConsumeQueue):
             self._queue = self._files = None
@@ -247,7 +251,7 @@ class QueueRuns:
             segment,
             max(segment.start, warm[0], sound[0]),
             min(segment.end, warm[1], sound[1]),
-            # Once in a while the end of the log must be looked at.
+            # The log's end must be sampled once in a while.
             min(self._sound.sample_due_ms, warm[2], sound[2]),
             is_far,
             self._sound.left_count,
@@ -256,7 +260,7 @@ class QueueRuns:
     def _warm_around(
         self, segment: Segment, rows: bytes, is_far: bool, now_ms: int, reads_on: bool
     ) -> _Around | None:
-        """What around all that the rows lead to is in memory, as far as one read goes."""
+        """The stretch in memory around all records that the rows lead to; None: not in memory."""
         residency = self._sources.residency
         if not is_far:
             return residency.near_start, segment.end, self._sound.sample_due_ms
@@ -277,7 +281,7 @@ class QueueRuns:
     def _verify(
         self, segment: Segment, physical_offset: int, count: int, byte_count: int, now_ms: int
     ) -> bool:
-        """Whether so many neighbouring records are whole, by their checksums."""
+        """Whether ``count`` adjacent records are whole, by their checksums."""
         start = physical_offset - segment.start
         mode = self._sources.crc_rule.mode(physical_offset)
         found = scan_records(segment.map, start, start + byte_count, segment.start, True, mode)
@@ -295,20 +299,20 @@ class QueueRuns:
         queue_offset: int,
         now_ms: int,
     ) -> tuple[list[memoryview], int, int, int] | None:
-        """Records with those of other queues between them, if all are what their rows say.
+        """Records with other queues' records between them, if all agree with their rows.
 
-        Views of them, their bytes, how many, and where in the log the last one ends.
+        Returns their views, bytes and count, and the physical end of the last record.
         """
         selected, count, byte_count = select_rows(rows, 0, len(rows), count_max, bytes_max, None)
         places = selected[::3]
         first, end = places[0], places[-1] + selected[-2]
-        # What lies outside was not asked about: whether it is in memory, whether it is sound.
+        # Records outside were not checked: neither that they are in memory nor that they are sound.
         if min(places) < first or max(places) > places[-1]:
             return None
         offsets = range(queue_offset, queue_offset + count + 1)
         flat, wanted = of_segment(selected, 0, segment, offsets)
         if len(wanted) < count:
-            # The next segment, or no records at all.
+            # Some rows lead into the next segment, or to no records at all.
             return None
         mapped, start = segment.map, segment.start
         if match_records(mapped, flat, start, self._queue_id, self._topic, wanted) >= 0:

@@ -1,8 +1,8 @@
-"""Reads messages through a queue's rows, and never hands out what the rows do not prove.
+"""Reads messages through a queue's rows, and never hands out a record its row does not prove.
 
-Every record is compared with the row that led to it: size, magic, place, queue, queue offset and
-topic. Then its checksum is verified, whoever wrote it and when: a page that left memory comes back
-from the disk, and a bit may have turned there.
+Every record is compared with the row that led to it: size, magic, physical offset, queue, queue
+offset and topic. Then its checksum is verified, however old the record is: a page that left memory
+comes back from the disk, and the disk may have flipped a bit.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from contrail.store.state.sound_memory import SoundMemory
 
 @dataclass(slots=True)
 class GetResult:
-    """What a read found. ``ranges`` are views of the log, neighbours joined."""
+    """The outcome of a read. ``ranges`` are views of the log, adjacent records joined."""
 
     status: GetStatus
     next_queue_offset: int
@@ -52,7 +52,7 @@ class GetResult:
     message_count: int = 0
     byte_count: int = 0
     damaged: list[int] = field(default_factory=list)
-    # Words about a message that is passed over because it is damaged, or was.
+    # Text about a message that is passed over because it is damaged, or was replaced.
     problem: str = ""
 
     @property
@@ -93,7 +93,7 @@ class QueueReading:
         queues: QueueTable,
         *,
         crc_rule: RecordCrcRule,
-        readable_end: Callable[[], int],
+        visible_end: Callable[[], int],
         waits: DiskWaits,
         damage: DamageWatch,
     ) -> None:
@@ -102,20 +102,20 @@ class QueueReading:
         self._segments = segments
         self._queues = queues
         self._crc_rule = crc_rule
-        self._readable_end = readable_end
+        self._visible_end = visible_end
         self._rows_per_file = config.queue_file_bytes // QUEUE_ROW_BYTES
-        self._sound = SoundMemory(readable_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
+        self._sound = SoundMemory(visible_end(), sound_ms=config.sound_ms, now_ms=monotonic_ms())
         self.residency = Residency(
             segments,
             queues,
-            opened_end=readable_end(),
+            opened_end=visible_end(),
             waits=waits,
             on_absent=self._sound.left_memory,
         )
-        # Has a row derived again; False if that was done, and there is no record for it.
+        # Has a row derived again; False if that was done and the log has no record for the row.
         self.ask_for_row: Callable[[bytes, int, int], bool] = lambda *place: True
         self._sources = RunSources(
-            segments, queues, self.residency, self._sound, crc_rule, readable_end
+            segments, queues, self.residency, self._sound, crc_rule, visible_end
         )
 
     def get(
@@ -143,9 +143,9 @@ class QueueReading:
                 queue_offset, count_max, bytes_max, Reach.ANY, monotonic_ms()
             )
             if run is not None and run is not FAR:
-                views, byte_count, count, low, high, _ = run
+                views, byte_count, count, next_queue_offset, low, high, _ = run
                 return GetResult(
-                    GetStatus.FOUND, queue_offset + count, low, high, views, count, byte_count
+                    GetStatus.FOUND, next_queue_offset, low, high, views, count, byte_count
                 )
         rows, offsets = rows_from(queue, queue_offset, window_rows(count_max, tag_codes))
         if not rows:
@@ -185,13 +185,13 @@ class QueueReading:
             raise NotInMemory(found.parts)
 
     def observe_end(self) -> None:
-        """Note how far the log reaches now: what is there later is younger than this."""
+        """Note the log's end now: bytes behind it are younger than this moment."""
         now_ms = monotonic_ms()
         if now_ms >= self._sound.sample_due_ms:
             self._sources.observe(now_ms)
 
     def runs(self, topic: bytes, queue_id: int) -> QueueRuns:
-        """For one who reads on in a queue."""
+        """The shortcut of ``get`` for a reader that goes on in a queue."""
         return QueueRuns(self._sources, topic, queue_id)
 
     def _collect(
@@ -202,7 +202,7 @@ class QueueReading:
         topic: bytes,
         queue_id: int,
     ) -> None:
-        """Fill in the ranges of every record up to the first that is not what its row says."""
+        """Fill in the ranges of every record up to the first that contradicts its row."""
         sound, bad = self._count_sound(selected, offsets, topic, queue_id)
         self._add_ranges(result, selected[: sound * 3])
         if bad is None:
@@ -253,7 +253,10 @@ class QueueReading:
     def _gone(
         self, physical_offset: int, topic: bytes, queue_id: int, queue_offset: int
     ) -> tuple[GetStatus, bool]:
-        """No segment has it: retention took it, unless it still has the message before it."""
+        """No segment holds the record: retention removed it, or the row is damaged.
+
+        The row is damaged if the log still holds the message before it.
+        """
         queue = self._queues.get(topic, queue_id)
         before = b""
         if isinstance(queue, ConsumeQueue) and queue_offset > queue.queue_offset_min:
@@ -268,13 +271,13 @@ class QueueReading:
     def _mismatch(
         self, segment: Segment, physical_offset: int, size: int, lost: tuple[bytes, int, int]
     ) -> tuple[GetStatus, bool]:
-        """A row and a record disagree: whose fault is it?
+        """A row and a record disagree: decide which of the two is damaged.
 
-        A sound record clears itself, so the row is wrong, unless the record replaces the row's
-        damaged message, or ``RecordPlaces`` finds it misplaced. Where no sound record is but the
-        next one begins exactly where the row says this one ends, the row is right and the message
-        is lost: a reader may go on behind it. Otherwise nothing is proven and nobody moves until
-        the row was derived again.
+        If the record is sound, the row is wrong, unless the record replaces the row's damaged
+        message, or ``RecordPlaces`` finds the record misplaced. If no sound record is there but
+        the next record begins exactly where the row's record ends, the row is right and the
+        message is lost: a reader may go on behind it. Otherwise neither is proven, and the reader
+        stays at this offset until the row was derived again.
         """
         reason, record_bytes = self._check(segment, physical_offset)
         if reason == REASON_END:
@@ -289,13 +292,13 @@ class QueueReading:
         return GetStatus.QUEUE_ENTRY_DAMAGED, False
 
     def _is_boundary(self, segment: Segment, physical_offset: int) -> bool:
-        """Whether a record ends there: another begins, or the segment's blank one, or nothing."""
+        """Whether a record ends there: another begins, or the blank record, or the log ends."""
         if not segment.start < physical_offset <= segment.end - BLANK_RECORD_BYTES:
             return False
         reason, size = self._check(segment, physical_offset)
         if reason == REASON_BLANK:
             return size == segment.end - physical_offset
-        return reason == REASON_END or physical_offset == self._readable_end()
+        return reason == REASON_END or physical_offset == self._visible_end()
 
     def _check(self, segment: Segment, physical_offset: int) -> tuple[int, int]:
         position = physical_offset - segment.start
@@ -314,7 +317,7 @@ class QueueReading:
             self._sound.verified(flat[0], flat[1], monotonic_ms())
 
     def rows(self, topic: bytes, queue_id: int, queue_offset: int, count: int) -> list[QueueRow]:
-        """The rows from ``queue_offset`` on; whether they lead to sound records is not asked."""
+        """The rows from ``queue_offset`` on, whether or not they lead to sound records."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or count <= 0:
             return []
@@ -344,7 +347,7 @@ class QueueReading:
         """
         self.residency.require_record(physical_offset)
         segment = self._segments.at(physical_offset)
-        if segment is not None and physical_offset < self._readable_end():
+        if segment is not None and physical_offset < self._visible_end():
             reason, size = self._check(segment, physical_offset)
             if reason == REASON_END:
                 return segment.view(physical_offset, size)
@@ -359,7 +362,7 @@ class QueueReading:
         )
 
     def _look_for_damage(self, physical_offset: int) -> None:
-        """Note a damaged record if its queue leads there: bytes in a body may look like one."""
+        """Note a damaged record if its queue leads there: a body's bytes may look like a record."""
         message = self._damage.message_at(physical_offset)
         if message is None:
             return
@@ -375,10 +378,10 @@ class QueueReading:
     def messages_between(self, physical_start: int, physical_end: int) -> Iterator[StoredMessage]:
         """The sound records of a stretch of the log in their order; it begins at a record.
 
-        What is damaged is told of and passed over.
+        Damaged records are reported and passed over.
         """
         at = physical_start
-        while at < min(physical_end, self._readable_end()):
+        while at < min(physical_end, self._visible_end()):
             segment = self._segments.at(at)
             if segment is not None and self._check(segment, at)[0] == REASON_BLANK:
                 at = segment.end

@@ -1,14 +1,15 @@
-"""Keeps damaged places out of queues that are derived from the log alone.
+"""Keeps records with a damaged address out of queues that are derived from the log alone.
 
-Where rows are, ``RecordPlaces`` judges by them. A queue that has lost its rows leaves only this: in
-the order of the log the offsets of a queue follow each other, and ``contrail.queues`` notes which
-queues there were, where they began and where they ended. A record outside of these bounds lies. A
-few records that run ahead of their queue are held until it goes on: of all that are held, those
-are believed that follow each other in the largest number. A record that claims a place which
-another one has lied too, or the other did.
+Where rows are left, ``RecordPlaces`` judges by them. For a queue that has lost its rows two facts
+remain: in the order of the log the offsets of a queue are consecutive, and ``contrail.queues``
+notes the first and the next offset of each queue. A record outside of these bounds is misplaced. A
+few records ahead of their queue's next offset are held until the queue goes on: of the held
+records, the longest chain of rising offsets is trusted. If two records claim the same address, one
+of the two is misplaced.
 
-Who lied leaves a hole where it belongs (``state.place_holes``). The row of the hole is made to lead
-to it, so that it is told of as every misplaced record; no read takes it for that message.
+A misplaced record leaves a hole at its true address (``state.place_holes``). The row of the hole
+is made to lead to the record, so that the record is reported as misplaced; no read returns it as
+that message.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from contrail.store.state.place_holes import (
 )
 from contrail.store.state.queue_stretches import WEAK_ROWS_MAX, Gap, QueueStretches
 
-# More than these are missing for another reason than a few damaged records.
+# If more messages than this are missing, a few damaged records are not the reason.
 _HOLE_PLACES_MAX = 16
 _HELD_ROWS_MAX = 16
 _LIARS_MAX = 1000
@@ -46,20 +47,17 @@ Key = tuple[bytes, int]
 
 
 class KnownQueues(NamedTuple):
-    """What was noted when the log had been derived up to ``derived_to``.
-
-    Of every queue its first and its next offset.
-    """
+    """Every queue's first and next offset, noted when ``derived_to`` was the end derived."""
 
     bounds: Mapping[Key, tuple[int, int]]
     derived_to: int
 
 
 class RebuiltRuns:
-    """Takes the rows of one pass over the log. ``finish`` comes behind the last.
+    """Takes the rows of one pass over the log; call ``finish`` after the last.
 
-    ``known`` is None if no note of the queues is left. In words: ``problems`` are damage,
-    ``missing`` are messages of which there is no record.
+    ``known`` is None if ``contrail.queues`` is lost. ``problems`` are texts about damage,
+    ``missing`` texts about messages that have no record.
     """
 
     def __init__(self, queues: QueueTable, *, known: KnownQueues | None) -> None:
@@ -81,16 +79,16 @@ class RebuiltRuns:
             self._stretches[key].believe(0, self._next[key], [], [], physical_end)
         self._held: dict[Key, list[Run]] = {}
         self._holes: list[Hole] = []
-        # Rows of records that cannot be where they say, or of which another one says the same.
+        # Rows of records that cannot have the address they claim, or share it with another record.
         self._liars: dict[Claim, Run] = {}
         self._outdated: Counter[Key] = Counter()
-        # Queues whose first rows stand for messages that were not found yet.
+        # Queues that begin with rows of messages not found yet.
         self._begun: dict[Key, int] = {}
         self.problems: list[str] = []
         self.missing: list[str] = []
 
     def take(self, derived: Runs) -> Runs:
-        """What of derived rows may be put now."""
+        """The derived rows that may be put now; the others are held or noted as misplaced."""
         taken: Runs = {}
         for topic, by_queue in derived.items():
             for queue_id, runs in by_queue.items():
@@ -100,7 +98,7 @@ class RebuiltRuns:
         return taken
 
     def finish(self) -> None:
-        """Put what is still held, and lead holes to the records that belong there."""
+        """Put the rows still held, and make the rows of holes lead to their records."""
         for key in sorted(self._held, key=lambda key: key not in self._next):
             for run in self._resolved(key, is_last=True):
                 self._queues.put({key[0]: {key[1]: [run]}})
@@ -119,10 +117,10 @@ class RebuiltRuns:
         if _start(run) < self._queues.tombstones.get(key[0], 0):
             yield run
         elif _start(run) < self._settled.get(key, 0):
-            # There are rows of these records; one that has none lies.
+            # The queue has rows of this stretch of the log: a record without one is misplaced.
             self._note(key, self._without_row(key, run))
             if run[3] > self._ends[key]:
-                # Some of them are behind the rows that were there.
+                # Some records lie behind the rows that the queue kept.
                 self._believed(key, run)
             yield run
         else:
@@ -133,7 +131,7 @@ class RebuiltRuns:
                     yield from self._in_order(key, part)
 
     def _possible(self, key: Key, run: Run) -> Iterator[Run]:
-        """What of a run may be, as far as was noted; the rest lies, unless it is a lot."""
+        """The rows of a run within the noted bounds; the others are misplaced, unless many are."""
         known = self._known
         if known is None or _start(run) >= known.derived_to:
             yield run
@@ -164,7 +162,7 @@ class RebuiltRuns:
                 return
         expected = reached if reached is not None else self._first_of(key) or 0
         if run[0] == expected:
-            # The queue goes on: those that ran ahead of it lied.
+            # The queue goes on here, so the records held ahead of it are misplaced.
             for ahead in self._held.pop(key, []):
                 self._note(key, _singles(ahead))
             yield self._believed(key, run)
@@ -175,7 +173,7 @@ class RebuiltRuns:
             yield from self._resolved(key)
 
     def _without_doubles(self, key: Key, run: Run, reached: int) -> Run:
-        """What of a run claims no place that was passed."""
+        """The rows of a run at or behind ``reached``; the others claim offsets that are taken."""
         count = min(reached - run[0], run[1])
         row_bytes = len(run[2]) // run[1]
         if count <= _HELD_ROWS_MAX:
@@ -186,10 +184,10 @@ class RebuiltRuns:
         return [run[0] + count, run[1] - count, run[2][count * row_bytes :], *run[3:]]
 
     def _resolved(self, key: Key, *, is_last: bool = False) -> Iterator[Run]:
-        """The held runs that follow each other in the largest number; the others lied."""
+        """The longest chain of held runs with rising offsets; the others are misplaced."""
         held = self._held.pop(key)
         if is_last and self._known is None:
-            # Nothing says that there are such messages; holes may say that there are not.
+            # No note says that these messages exist; a hole one bit away says that they do not.
             rows = [one for run in held for one in _singles(run)]
             lying = [hole_a_bit_away(_claim(key, one), self._holes) is not None for one in rows]
             self._note(key, (one for one, lies in zip(rows, lying, strict=True) if lies))
@@ -220,7 +218,7 @@ class RebuiltRuns:
         return run
 
     def _first_of(self, key: Key) -> int | None:
-        """The first offset that a queue had, if it was noted."""
+        """The queue's first offset, if it was noted."""
         bounds = self._known.bounds.get(key) if self._known is not None else None
         return None if bounds is None else bounds[0]
 
@@ -233,7 +231,7 @@ class RebuiltRuns:
                 self._liars[_claim(key, row)] = row
 
     def _without_row(self, key: Key, run: Run) -> Iterator[Run]:
-        """The records of a queue that kept its rows to which none of these leads."""
+        """Records of a queue that kept its rows, but has no row that leads to them."""
         queue = self._queues.get(*key)
         if self._is_odd(key) or queue is None or queue.raw_rows(run[0], run[1]) == run[2]:
             return
@@ -248,10 +246,10 @@ class RebuiltRuns:
     def _row_count(self, key: Key, run: Run) -> int:
         return len(run[2]) // row_bytes_of(run, key[0] in self._queues.batch_topics)
 
-    # Private: where liars belong.
+    # Private: the true addresses of misplaced records.
 
     def _find_tails(self) -> None:
-        """Queues of which the last messages are missing."""
+        """Add holes for queues whose last messages are missing."""
         if self._known is None:
             return
         for key, (first, end) in self._known.bounds.items():
@@ -261,11 +259,11 @@ class RebuiltRuns:
                 self._add_holes(key, range(reached, end), start, self._known.derived_to)
 
     def _filled(self) -> dict[Hole, Run]:
-        """Which record belongs into which hole. Of what lied for sure first, then of doubles."""
+        """The record that fills each hole: surely misplaced records first, then doubles."""
         liars = {
             claim: run
             for claim, run in self._liars.items()
-            # Where its own row is left, that tells of it.
+            # A record whose own row is left is reported through that row.
             if self._own_place(claim) in (None, claim.place)
         }
         filled = self._filled_in_order(liars)
@@ -282,7 +280,7 @@ class RebuiltRuns:
         return filled
 
     def _filled_in_order(self, liars: Mapping[Claim, Run]) -> dict[Hole, Run]:
-        """Gaps of queues for which there are as many records as places."""
+        """Fill the gaps of queues that have as many records as offsets."""
         filled: dict[Hole, Run] = {}
         if not liars:
             return filled
@@ -321,14 +319,14 @@ class RebuiltRuns:
             return {}
         for hole, (claim, _) in pairs:
             if claim.place != hole.place:
-                self.problems.append(f"{_says(claim)}, but is {hole.place}: it is damaged")
+                self.problems.append(f"{_says(claim)}, but it is {hole.place}: it is damaged")
         known = {hole.place: hole for hole in self._holes}
         return {known.get(hole.place, hole): run for hole, (_, run) in pairs}
 
     def _settle(self, claim: Claim, run: Run, rival: Run, filled: dict[Hole, Run]) -> None:
-        """Of two records that claim one place one lied: the one that could fill a hole.
+        """Of two records with one address, the one that could fill a hole is misplaced.
 
-        If either could, the one that came later; but a row that is left knows.
+        If either could, it is the later one; but a row that is left decides first.
         """
         other = _claim(claim.place[:2], rival)
         holes = [hole for hole in self._holes if hole not in filled]
@@ -347,14 +345,14 @@ class RebuiltRuns:
 
     def _say_one_lied(self, claim: Claim, hole: Hole) -> None:
         self.problems.append(
-            f"{_says(claim)}, which another one is, and {hole.place} is missing: one of the two "
-            f"is damaged"
+            f"{_says(claim)}, as another record does, and {hole.place} is missing: one of the two "
+            f"records is damaged"
         )
 
     def _unnoted(
         self, alone: list[Claim], liars: Mapping[Claim, Run], matched: Mapping[Hole, Run]
     ) -> list[Claim]:
-        """Without those of queues that may be newer than the note: nobody misses these messages."""
+        """Trust records of queues that may be newer than the note; returns the other claims."""
         starts = {_start(run) for run in matched.values()}
         left: list[Claim] = []
         for claim in alone:
@@ -363,7 +361,10 @@ class RebuiltRuns:
             if is_new and claim.physical_start not in starts and _is_a_queue(*key):
                 self._queues.put({key[0]: {key[1]: [self._believed(key, liars[claim])]}})
                 if len(matched) < len(self._holes):
-                    self.problems.append(f"{_says(claim)}, which was not noted: it is believed")
+                    self.problems.append(
+                        f"{_says(claim)}, of a queue that contrail.queues does not list: the "
+                        f"record is trusted"
+                    )
             else:
                 left.append(claim)
         return left
@@ -375,10 +376,10 @@ class RebuiltRuns:
             if hole is None:
                 self.problems.append(_left_out(claim))
             else:
-                self.problems.append(f"{_says(claim)}, but is {hole.place}: it is damaged")
+                self.problems.append(f"{_says(claim)}, but it is {hole.place}: it is damaged")
 
     def _rival_of(self, claim: Claim) -> Run | None:
-        """The row of the place that a record claims, if it leads to another one."""
+        """The row of the address that a record claims, if there is one."""
         queue = self._queues.get(*claim.place[:2])
         if not isinstance(queue, ConsumeQueue):
             return None
@@ -390,7 +391,7 @@ class RebuiltRuns:
         return [claim.place.queue_offset, 1, bytearray(row), start + size, 0]
 
     def _own_place(self, claim: Claim) -> Place | None:
-        """The place of which a row that was not lost leads to a record."""
+        """The address whose row, not lost, leads to the record of ``claim``."""
         for (topic, queue_id), end in self._settled.items():
             queue = self._queues.get(topic, queue_id)
             if end <= claim.physical_start or not isinstance(queue, ConsumeQueue):
@@ -408,18 +409,18 @@ class RebuiltRuns:
             self._write(place, run)
         else:
             if queue is not None:
-                # Its last record was another one than was believed.
+                # The record that was taken for the queue's last one belongs elsewhere.
                 queue.physical_end = min(queue.physical_end, _start(run))
             put = [place.queue_offset, *run[1:]]
             self._queues.put({place.topic: {place.queue_id: [put]}})
 
     def _write(self, place: Place, run: Run) -> None:
         queue = self._queues.get(*place[:2])
-        assert queue is not None, "a place that is written again has a row"
+        assert queue is not None, "a queue offset that is written again has a row"
         queue.repair_rows(place.queue_offset, run[2], len(run[2]))
 
     def _raise_minimums(self, filled: set[Place]) -> None:
-        """Queues begin with the first message that was found after all."""
+        """Let these queues begin with their first message that was found."""
         for key, first in self._begun.items():
             queue = self._queues.get(*key)
             found = [place.queue_offset for place in filled if place[:2] == key]
@@ -429,20 +430,20 @@ class RebuiltRuns:
     def _tell_of_the_rest(self, holes: list[Hole]) -> None:
         for hole in holes[:_NAMED_MAX]:
             if hole.place[:2] not in self._settled:
-                self.missing.append(f"no record says that it is {hole.place}: it is missing")
+                self.missing.append(f"no record claims to be {hole.place}: the message is missing")
         if len(holes) > _NAMED_MAX:
             self.missing.append(f"{len(holes) - _NAMED_MAX} more messages are missing")
         for (topic, queue_id), count in self._outdated.items():
             name = topic.decode("utf-8", "replace")
             self.problems.append(
-                f"{count} records claim places of queue {queue_id} of {name} that earlier ones "
-                f"have: if the topic was deleted and made again, its deleted messages are back "
-                f"and hide those that were sent since"
+                f"{count} records of queue {queue_id} of {name} have queue offsets that earlier "
+                f"records have: if the topic was deleted and made again, its deleted messages are "
+                f"back and hide the messages sent since"
             )
 
 
 def _is_a_queue(topic: bytes, queue_id: int) -> bool:
-    """Whether a broker would have made this queue."""
+    """Whether a broker could have made this queue."""
     is_name = NAME_PATTERN.fullmatch(topic.decode("utf-8", "replace")) is not None
     return is_name and 0 <= queue_id < QUEUE_COUNT_MAX
 
@@ -459,7 +460,7 @@ def _row_that_leads_to(queue: ConsumeQueue, physical_offset: int) -> int | None:
 
 
 def _longest_chain(runs: list[Run]) -> set[int]:
-    """The numbers of runs that follow each other, with the most messages; later ones if equal."""
+    """The runs of the chain of rising offsets with the most messages; the later chain if equal."""
     best: list[tuple[int, int | None]] = []
     for number, run in enumerate(runs):
         before = [
@@ -497,7 +498,7 @@ def _claim(key: Key, run: Run) -> Claim:
 
 
 def _singles(run: Run) -> Iterator[Run]:
-    """A run of rows of single messages, one by one."""
+    """Each row of a run of single messages, as a run of its own."""
     row_bytes = len(run[2]) // run[1]
     for number in range(run[1]):
         row = run[2][number * row_bytes : (number + 1) * row_bytes]
@@ -506,7 +507,7 @@ def _singles(run: Run) -> Iterator[Run]:
 
 
 def _joined(rows: Iterable[Run]) -> Iterator[Run]:
-    """Rows one by one as runs again."""
+    """Single rows joined to runs again."""
     joined: Run | None = None
     for row in rows:
         if joined is not None and joined[0] + joined[1] == row[0]:
@@ -522,8 +523,8 @@ def _joined(rows: Iterable[Run]) -> Iterator[Run]:
 
 
 def _says(claim: Claim) -> str:
-    return f"the record at byte {claim.physical_start} says that it is {claim.place}"
+    return f"the record at byte {claim.physical_start} claims to be {claim.place}"
 
 
 def _left_out(claim: Claim) -> str:
-    return f"{_says(claim)}, which it cannot be: it is left out"
+    return f"{_says(claim)}, which it cannot be: the record is left out"

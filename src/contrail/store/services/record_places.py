@@ -1,21 +1,21 @@
-"""Finds records that say another topic, queue or queue offset than they were written with.
+"""Finds misplaced records: their topic, queue id or queue offset changed since they were written.
 
 A record's checksum covers its body only, so a record whose head or topic was damaged looks whole.
-The row that leads to it knows its place, whatever it says by now. This is the one rule, for reads,
-the scrubber, ``verify`` and ``--replace-damaged``:
+The row that leads to the record still has its address: topic, queue id and queue offset. This is
+the one rule, for reads, the scrubber, ``verify`` and ``--replace-damaged``:
 
-    a row of another      the row of the place that           verdict
-    place leads to the    the record claims
-    record
-    (not asked)           leads to it                         in place
+    a row of another      the row of the address that         verdict
+    address leads to      the record claims
+    the record
+    (not asked)           leads to the record                 sound
     yes, but it or its    (not asked)                         files were exchanged or restored
     neighbours lead to                                        wrongly: rows are written again
-    records of elsewhere
-    yes                   anything else, or there is none     misplaced: the record is damaged,
+    other queues' records
+    yes                   leads elsewhere, or there is none   misplaced: the record is damaged,
                                                               and all rows stay
     no                    leads to another record that        outdated, of a topic that was
-                          claims it too                       deleted: all rows stay
-    no                    anything else, or there is none     the row is written again
+                          claims the address too              deleted: all rows stay
+    no                    leads elsewhere, or there is none   the row is written again
 """
 
 from __future__ import annotations
@@ -47,11 +47,12 @@ from contrail.store.state.place_holes import Place, is_a_byte_away
 from contrail.store.state.row_layout import ROW_BATCH, ROW_TARGET, base_offset
 
 MISPLACED = "a topic, queue or queue offset that is not the one of its queue row"
-# How far to either side of a row a sound one is looked for, and how far others do not count.
+# How many rows to either side of a row are searched for a sound row, and within how many rows a
+# sound row outweighs rows that lead to other queues' records.
 _NEIGHBOURS_MAX = 8
 _NEAR_MAX = 3
-# In one pass. Where so many records have no row at all, rows are missing and records are not
-# damaged; and a search through all queues takes long.
+# Limits of one pass. If this many records have no row at all, rows are missing and the records are
+# not damaged; and a search through all queues takes long.
 _LIKELY_FAILED_MAX = 10_000
 _SEARCHES_FAILED_MAX = 64
 
@@ -63,35 +64,35 @@ _MARK = REPLACED_MARK.to_bytes(8, "big")
 
 Run = list[Any]
 Runs = dict[bytes, dict[int, list[Run]]]
-"""What ``derive_rows`` answers: by topic and queue id."""
+"""The runs of rows that ``derive_rows`` returns, by topic and queue id."""
 
 
 class RowSource(Protocol):
-    """The queues and the log of a store: of one that is open, or of the files of one."""
+    """The queues and the log of an open store, or of a stopped store's files."""
 
     def queues(self) -> Iterable[tuple[bytes, int]]:
         """Topic and queue id of every queue."""
         ...
 
     def row(self, place: Place) -> bytes:
-        """The row of a place as it is stored; empty where there is none, or a blank one."""
+        """The row of an address as stored; empty if there is none or it is blank."""
         ...
 
     def rows(self, place: Place, count: int) -> bytes:
-        """Up to so many rows of single messages as they are stored, the first that of a place."""
+        """Up to ``count`` rows of single messages as stored, from ``place`` on."""
         ...
 
     def offset_of(self, topic: bytes, queue_id: int, physical_offset: int) -> int | None:
-        """The queue offset of the row of one queue that leads there."""
+        """The queue offset of the queue's row that leads to ``physical_offset``."""
         ...
 
     def record(self, physical_offset: int, byte_count: int) -> bytes | memoryview:
-        """Bytes of the log; fewer where there are not so many."""
+        """Bytes of the log; fewer than ``byte_count`` if the log has no more."""
         ...
 
 
 class _Side(Enum):
-    """What the rows on one side of a row are like."""
+    """The evidence of the rows on one side of a row."""
 
     SOUND = "sound"
     FOREIGN = "foreign"
@@ -100,10 +101,10 @@ class _Side(Enum):
 
 
 class MisplacedRecord(NamedTuple):
-    """A damaged record: ``row`` leads to it, the row of another place than it claims.
+    """A damaged record: the row of ``place`` leads to it, but it claims another address.
 
-    Or else one in its place whose transaction type gives no row, although it has one: the message
-    is whole and is read by its row, which stays.
+    With ``is_misplaced`` False: a record with the right address whose transaction type gives no
+    row, although it has one. The message is whole and is read by its row, which stays.
     """
 
     physical_start: int
@@ -118,16 +119,17 @@ class MisplacedRecord(NamedTuple):
 
 
 class RecordPlaces:
-    """Judges records by rows; a pass over the log is begun with ``begin``.
+    """Judges records by rows; ``begin`` starts a pass over the log.
 
-    Records of a topic below the byte that ``tombstones`` says were deleted, and are not judged.
+    Records of a topic below the physical offset in ``tombstones`` were deleted: they are not
+    judged.
     """
 
     def __init__(self, source: RowSource, tombstones: Mapping[bytes, int]) -> None:
         self._source = source
         self._tombstones = tombstones
         self._failed = 0
-        # How many records of a queue are passed over for earlier ones, in this pass.
+        # By queue: how many records are hidden by earlier records with their offsets, in this pass.
         self.hidden: Counter[tuple[bytes, int]] = Counter()
 
     def begin(self) -> None:
@@ -137,10 +139,10 @@ class RecordPlaces:
     def sift(
         self, chunk: LogChunk, derived: Runs, batch_topics: Collection[bytes]
     ) -> list[MisplacedRecord]:
-        """The records of a chunk that have another row than they give, in the order of the log.
+        """The walked records that have another row than they give, in the order of the log.
 
-        Rows that must not be written are taken out of those that were derived from it: those of
-        misplaced records and of outdated ones.
+        The rows of misplaced and of outdated records must not be written: they are removed from
+        ``derived``.
         """
         found: list[MisplacedRecord] = []
         row_count = 0
@@ -167,12 +169,15 @@ class RecordPlaces:
         return sorted(found)
 
     def _note_hidden(self, start: int, claimed: Place) -> None:
-        """Another record has the place; no topic's new life is older than the one before."""
+        """Count a record whose address an earlier record has.
+
+        A topic made again has its new messages behind the deleted ones, never before them.
+        """
         if self._record_of(claimed)[1] < start:
             self.hidden[claimed[:2]] += 1
 
     def judge(self, physical_offset: int) -> MisplacedRecord | None:
-        """The whole record that starts there, if it is misplaced; only likely rows are asked."""
+        """The whole record that starts there, if it is misplaced; only likely rows are read."""
         size = int.from_bytes(self._source.record(physical_offset, 4), "big", signed=True)
         record = self._source.record(physical_offset, max(size, 0))
         claimed = claimed_place(record)
@@ -194,7 +199,7 @@ class RecordPlaces:
         return self._unless_doubtful(physical_offset, size, claimed, own)
 
     def place_of(self, physical_offset: int) -> Place | None:
-        """The place whose row leads there, whatever stands there by now."""
+        """The address whose row leads to ``physical_offset``, whatever bytes are there now."""
         return next(self._anywhere(physical_offset), None)
 
     # Private: which records to look at.
@@ -202,10 +207,10 @@ class RecordPlaces:
     def _suspects(
         self, chunk: LogChunk, topic: bytes, queue_id: int, run: Run, is_batch: bool
     ) -> Iterator[tuple[int, int, Place]]:
-        """Records whose row does not lead to them: where, how long, and what they claim."""
+        """Records whose row does not lead to them: physical offset, size and claimed address."""
         rows, dead_below = run[2], self._tombstones.get(topic, 0)
         if len(rows) == run[1] * QUEUE_ROW_BYTES and not is_batch:
-            # All is as it should be, almost always.
+            # Stored and derived rows are almost always equal.
             found = self._source.rows(Place(topic, queue_id, run[0]), run[1])
             if found == rows:
                 return
@@ -221,14 +226,15 @@ class RecordPlaces:
             if not self._leads_to(claimed, start, size):
                 yield start, size, claimed
             elif is_batch:
-                # A batch's row is derived from its properties; reads compare it with its head.
+                # A batch's row is derived from the record's properties; reads compare the row with
+                # the record's head.
                 record = memoryview(chunk.data)[start - chunk.base :]
                 written = _QUEUE_OFFSET.unpack_from(record, QUEUE_OFFSET_AT)[0]
                 if written != queue_offset and not _is_replacement(record[:size]):
                     yield start, size, claimed._replace(queue_offset=written)
 
     def _without_a_row(self, chunk: LogChunk) -> Iterator[MisplacedRecord]:
-        """Records that give no row by what their transaction type says, but have one."""
+        """Records whose transaction type gives no row, but which have one."""
         position = chunk.start
         while position < chunk.end:
             size = int.from_bytes(chunk.data[position : position + 4], "big")
@@ -264,9 +270,9 @@ class RecordPlaces:
         return self._source.row(place)[: ROW_TARGET.size] == ROW_TARGET.pack(start, size)
 
     def _is_exchanged(self, claimed: Place, own: Place, start: int) -> bool:
-        """Whether the row of the claimed place leads to the record of the row's place.
+        """Whether two rows were exchanged: the row of ``claimed`` leads to the record of ``own``.
 
-        Rows of one queue that stand in the order of the log were not exchanged.
+        Rows of one queue that are in the order of the log were not exchanged.
         """
         record, there = self._record_of(claimed)
         if not len(record) or not _claims(record, there, own):
@@ -275,9 +281,9 @@ class RecordPlaces:
         return own[:2] != claimed[:2] or not is_ordered
 
     def _side(self, place: Place, step: int) -> _Side:
-        """What rows on one side of one prove: they lead where they should, or to elsewhere.
+        """The evidence of the rows on one side: they lead to their own records, or to others.
 
-        Those that lead to a record which seems to be damaged as well prove nothing.
+        A row whose record seems to be damaged as well proves nothing.
         """
         is_foreign = is_damaged = False
         for distance in range(1, _NEIGHBOURS_MAX + 1):
@@ -292,7 +298,7 @@ class RecordPlaces:
         return _Side.FOREIGN
 
     def _seems_damaged(self, record: bytes | memoryview, start: int, own: Place) -> bool:
-        """Whether a record is a byte of its head away from its row, and has no other row."""
+        """Whether a record is one byte of its address away from its row, and has no other row."""
         if len(record) < RECORD_BYTES_MIN:
             return False
         reason, _ = check_record(record, 0, len(record), start, False, 0)
@@ -305,7 +311,7 @@ class RecordPlaces:
             return False
         if claimed[:2] == own[:2]:
             return not self._is_exchanged(claimed, own, start)
-        # A file of another queue that is there leads to records without rows of their own.
+        # An exchanged file of another queue leads to records that have no row of their own.
         return self._is_anothers(start, claimed) or claimed[:2] not in {*self._source.queues()}
 
     def _is_anothers(self, start: int, claimed: Place) -> bool:
@@ -313,7 +319,7 @@ class RecordPlaces:
         return there != start and len(record) > 0 and _claims(record, there, claimed)
 
     def _record_of(self, place: Place) -> tuple[bytes | memoryview, int]:
-        """The bytes to which the row of a place leads, none where it leads nowhere; and where."""
+        """The record to which the row of an address leads, and where; empty if it leads nowhere."""
         row = self._source.row(place)
         if not row:
             return b"", -1
@@ -324,7 +330,7 @@ class RecordPlaces:
     # Private: the row that leads to a record.
 
     def _own_row(self, start: int, size: int, claimed: Place) -> tuple[Place, bytes] | None:
-        """The row of another place that leads to a record, as far as a pass has patience."""
+        """The row of another address that leads to a record, within the limits of a pass."""
         own = None
         if self._failed < _LIKELY_FAILED_MAX:
             own = self._first_that_leads_to(start, size, self._likely(start, claimed))
@@ -340,7 +346,7 @@ class RecordPlaces:
         return None if found is None else (found, self._source.row(found))
 
     def _likely(self, start: int, claimed: Place) -> Iterator[Place]:
-        """Places of which damage to one of their three parts would make the claim."""
+        """Addresses that damage to one of their three parts turns into ``claimed``."""
         yield from self._in_queue(claimed.topic, claimed.queue_id, start)
         for topic, queue_id in self._source.queues():
             if (topic == claimed.topic) != (queue_id == claimed.queue_id):
@@ -348,7 +354,7 @@ class RecordPlaces:
 
     def _anywhere(self, start: int) -> Iterator[Place]:
         for topic, queue_id in self._source.queues():
-            # Rows of these lead to records of other topics by design.
+            # Rows of LMQ topics lead to records of other topics by design.
             if not topic.startswith(_LMQ_PREFIX):
                 yield from self._in_queue(topic, queue_id, start)
 
@@ -359,7 +365,7 @@ class RecordPlaces:
 
 
 def claimed_place(record: bytes | memoryview) -> Place | None:
-    """Which message a whole record says it is; None for one that gives no row."""
+    """The address that a whole record claims; None for a record that gives no row."""
     view = memoryview(record)
     if len(view) < RECORD_BYTES_MIN:
         return None
@@ -374,7 +380,7 @@ def claimed_place(record: bytes | memoryview) -> Place | None:
 
 
 def without_rows(runs: list[Run], is_batch: bool, starts: Collection[int]) -> Iterator[Run]:
-    """Runs of rows, but for those of the records at some physical offsets."""
+    """Runs of rows without the rows of the records at ``starts``."""
     for run in runs:
         row_bytes = row_bytes_of(run, is_batch)
         kept: Run = [run[0], 0, bytearray(), 0, run[4]]
@@ -398,7 +404,7 @@ def without_rows(runs: list[Run], is_batch: bool, starts: Collection[int]) -> It
 
 
 def give_row(derived: Runs, record: MisplacedRecord, row: bytes, is_batch: bool) -> None:
-    """Put the row that a record has to those that were derived, in the order of the log."""
+    """Add the row that a record has to the derived rows, in the order of the log."""
     topic, queue_id, queue_offset = record.place
     count = ROW_BATCH.unpack_from(row, ROW_BASE_AT)[1] if is_batch else 1
     runs = derived.setdefault(topic, {}).setdefault(queue_id, [])
@@ -411,11 +417,11 @@ def row_bytes_of(run: Run, is_batch: bool) -> int:
     return BATCH_ROW_BYTES if is_batch else len(run[2]) // run[1]
 
 
-# Parts of a record, by the layout that ``record_layout`` tables. Its topic may be no text any more.
+# Parts of a record, by the layout that ``record_layout`` tables. A damaged topic may be no text.
 
 
 def _claims(record: bytes | memoryview, start: int, place: Place) -> bool:
-    """Whether a record's head, lengths and topic are those of a place; its body is not asked."""
+    """Whether a record's head, lengths and topic fit an address; its body is not checked."""
     topic, queue_id, queue_offset = place
     if match_records(record, [0, len(record)], start, queue_id, topic, [queue_offset]) < 0:
         return True

@@ -1,10 +1,10 @@
-"""Brings a store folder back to one consistent state, whoever wrote it and however it stopped.
+"""Brings a store folder back to one consistent state: Contrail's or RocketMQ's, closed or crashed.
 
 The log is the truth. From the last position known to be durable it is verified record by record;
-the first thing that is not a whole record ends it. Below the durable position that is corruption
-and the store refuses to start; at or above it, it is the torn tail of a crash and is cut off, with
-a durable write, so that no stale record can come back behind what is appended next. Queues and
-index are then fed from the first record they may have missed.
+the first bytes that are no whole record end it. If the log ends below the durable position, it is
+damaged and the store refuses to start; at or above it, the rest is the torn tail of a crash and is
+cut off, with a durable write, so that no stale record can come back behind the next append. Queues
+and index are then fed from the first record they may have missed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class RecoveryReport:
-    """What a start found and did, for people and for metrics."""
+    """The findings and repairs of a start, for operators and metrics."""
 
     was_clean: bool
     foreign: bool = False
@@ -59,7 +59,7 @@ class RecoveryReport:
 
 @dataclass
 class RecoveredLog:
-    """Where the log ends, what its last record is and where each queue stood."""
+    """Where the log ends, its last record, and the lowest next offset of each queue."""
 
     physical_end: int
     last_record_offset: int | None
@@ -131,7 +131,7 @@ class Recovery:
         report.elapsed_ms = monotonic_ms() - begun_ms
         last_record = self._last_record if self._last_record is not None else plan.last_record
         if last_record is not None and last_record >= physical_end:
-            last_record = None  # It was cut off.
+            last_record = None  # The record was cut off.
         return (
             RecoveredLog(
                 physical_end,
@@ -153,7 +153,7 @@ class Recovery:
         return self._plan_foreign_crashed(known.apache, report)
 
     def _plan_own(self, known: Known, log: LogMark, report: RecoveryReport) -> _Plan:
-        """We wrote it last: byte positions count."""
+        """Contrail wrote the folder last: the checkpoint's physical offsets count."""
         limit, lowest = self._segments.physical_limit, self._segments.physical_min
         durable_end = log.physical_end
         if durable_end > limit and not self._accept_loss:
@@ -173,7 +173,7 @@ class Recovery:
             derive_from = lowest
         report.problems += [str(problem) for problem in problems]
         derive_from = max(min(derive_from, position), lowest)
-        # Retention may have removed the segment the mark is in since it was written.
+        # Since the mark was written, retention may have removed its segment.
         scan_from = max(min(derive_from, verified_end), lowest)
         last = log.last_record_offset if durable_end <= limit else None
         floors = {key: mark.queue_offset_max for key, mark in marks.items()}
@@ -182,7 +182,7 @@ class Recovery:
         return _Plan(scan_from, derive_from, min(durable_end, limit), floors, last, lost)
 
     def _plan_foreign_clean(self, report: RecoveryReport) -> _Plan:
-        """RocketMQ closed it in order: its queues say how far the log was read."""
+        """RocketMQ closed the folder in order: its queues say how far the log was derived."""
         limit, lowest = self._segments.physical_limit, self._segments.physical_min
         problems = self._load_queues(limit, None)
         report.problems += [str(problem) for problem in problems]
@@ -199,7 +199,7 @@ class Recovery:
     def _plan_foreign_crashed(
         self, apache: ApacheCheckpoint | None, report: RecoveryReport
     ) -> _Plan:
-        """RocketMQ crashed: its checkpoint names a time before which all is durable."""
+        """RocketMQ crashed: records stored before its checkpoint's time are durable."""
         start = self._start_by_time(apache)
         problems = self._load_queues(start, None)
         report.problems += [str(problem) for problem in problems]
@@ -212,7 +212,7 @@ class Recovery:
         """The newest segment whose first record is old enough to have been checkpointed."""
         safe_ms = apache.safe_timestamp_ms if apache else 0
         if not safe_ms or safe_ms > self._newest_time():
-            # No word of it, or a time the log never reached: the checkpoint is damaged.
+            # No checkpoint, or a time the log never reached: the checkpoint is damaged.
             return self._segments.physical_min
         for segment in reversed(self._segments.snapshot()):
             reason, _ = check_record(segment.map, 0, segment.byte_count, segment.start, False, 0)
@@ -222,7 +222,7 @@ class Recovery:
         return self._segments.physical_min
 
     def _newest_time(self) -> int:
-        """The store time of the last record that can be read without doubt."""
+        """The store time of the last record that a scan from a segment's start reaches."""
         for segment in reversed(self._segments.snapshot()):
             found = scan_records(segment.map, 0, segment.byte_count, segment.start, False, 0)
             if found[2]:
@@ -240,9 +240,9 @@ class Recovery:
         return self._index.load(physical_limit=physical_limit, marks=marks, trusted=trusted)
 
     def _require_last_record(self, last_record: int, durable_end: int) -> int:
-        """The record that ended the durable log must still be there, whole.
+        """The last record of the durable log must still be whole.
 
-        Returns how far the log may be believed: up to that record when its loss was accepted.
+        Returns how far the log is sound: up to that record when its loss was accepted.
         """
         segment = self._segments.at(last_record)
         if segment is None:
@@ -250,7 +250,7 @@ class Recovery:
                 return durable_end
             raise _missing_segments(self._segments.physical_limit, durable_end)
         reason, size = self._check(segment, last_record - segment.start)
-        sound = reason == REASON_END and last_record + size == durable_end
+        sound = reason == REASON_END and durable_end in self._ends(segment, last_record + size)
         if not sound and not self._accept_loss:
             raise self._corrupt(last_record, durable_end)
         return durable_end if sound else last_record
@@ -258,7 +258,7 @@ class Recovery:
     # Walking the log.
 
     def _scan(self, plan: _Plan, report: RecoveryReport) -> int:
-        """Verify from the plan's start, feeding what must be derived; returns the log's end."""
+        """Verify from ``plan.scan_from`` and derive from ``plan.derive_from``; returns the end."""
         physical_offset, chunk_bytes = plan.scan_from, CHUNK_BYTES
         self._dispatcher.dispatched_end = plan.derive_from
         if plan.derive_from < self._segments.physical_limit:
@@ -313,16 +313,27 @@ class Recovery:
             self._crc_rule.mode(segment.start + position),
         )
 
+    def _ends(self, segment: Segment, record_end: int) -> tuple[int, ...]:
+        """Where a log may end whose last record ends there: also behind a blank record.
+
+        The log of a slave does, until its master sends the record that follows the blank one.
+        """
+        position = record_end - segment.start
+        reason, _ = self._check(segment, position)
+        if reason == REASON_BLANK and self._blank_is_sound(segment, position):
+            return record_end, segment.end
+        return (record_end,)
+
     def _blank_is_sound(self, segment: Segment, position: int) -> bool:
         written = int.from_bytes(segment.map[position : position + 4], "big")
         return written == segment.byte_count - position
 
     def _rebuilt_runs(self, known: Known, plan: _Plan) -> RebuiltRuns | None:
-        """Where rows were lost, the log alone must say which records lie about their place."""
+        """Where rows were lost, the log alone must show which records are misplaced."""
         if not plan.rows_were_lost:
             return None
         if known.log is None or known.derived is None:
-            # Whoever wrote last, it was not us: what we noted of the queues is out of date.
+            # Another broker wrote last: ``contrail.queues`` is out of date.
             return RebuiltRuns(self._queues, known=None)
         noted = KnownQueues(known.derived.bounds(), known.derived.dispatched_end)
         return RebuiltRuns(self._queues, known=noted)
@@ -336,7 +347,7 @@ class Recovery:
             for problem in found:
                 _log.error("damaged: %s", problem)
 
-    # What the end found means.
+    # Judging the end that was found.
 
     def _judge(self, physical_end: int, plan: _Plan, report: RecoveryReport) -> int:
         if physical_end < plan.durable_end:
@@ -350,7 +361,7 @@ class Recovery:
         return physical_end
 
     def _corrupt(self, physical_start: int, durable_end: int) -> StoreCorrupt:
-        """Names the bytes as ``contrail store verify`` does, which walks the log in its order."""
+        """Names the bytes as ``contrail store verify`` does: by a walk over the log."""
         segment = self._segments.at(physical_start)
         walk = LogWalk(
             self._files,
@@ -362,7 +373,7 @@ class Recovery:
         )
         ranges = [found for found in walk if isinstance(found, DamagedRange)]
         if not any(one.physical_start <= physical_start < one.physical_end for one in ranges):
-            # A whole record that does not end where the checkpoint says: what follows it is lost.
+            # A whole record that does not end at the checkpoint's end: records behind it are lost.
             reason = "another record than was there"
             ranges.append(DamagedRange(physical_start, durable_end, reason))
         named = [f"from byte {one[0]} to {one[1]} ({one.reason})" for one in ranges[:_NAMED_MAX]]
@@ -394,7 +405,7 @@ class Recovery:
             raise _missing_segments(*gap)
         self._set_aside(gap[0], report)
 
-    # Cutting off what is not part of the log.
+    # Cutting off bytes that are no part of the log.
 
     def _cut(
         self, physical_end: int, report: RecoveryReport, log: LogMark | None, was_clean: bool
@@ -405,7 +416,7 @@ class Recovery:
         self._segments.remove_after(physical_end + 1)
         segment = self._segments.at(physical_end)
         if segment is None or (was_clean and log is not None and log.clean):
-            # Closed in order by us: everything behind the end is the zeros we put there.
+            # Contrail closed the folder in order: behind the end there are zeros.
             return
         crashpoint("recovery.before_cut")
         report.cut_bytes = self._zero_tail(segment, physical_end - segment.start)
@@ -415,13 +426,13 @@ class Recovery:
         crashpoint("recovery.after_cut")
 
     def _sync_scanned(self, durable_end: int, physical_end: int) -> None:
-        """What a killed process left in the page cache was read, but may not be on disk."""
+        """Sync the scanned records: a killed process may have left them in the page cache only."""
         for segment in self._segments.between(durable_end, physical_end):
             self._files.fdatasync(segment.fd)
         crashpoint("recovery.synced")
 
     def _zero_tail(self, segment: Segment, position: int) -> int:
-        """Overwrite with zeros whatever is not zero behind ``position``; returns how many bytes."""
+        """Overwrite bytes behind ``position`` that are not zero; returns how many."""
         zeroed = 0
         while position < segment.byte_count:
             # Read rather than mapped: a gigabyte of zeros would be mapped page by page.
@@ -437,7 +448,7 @@ class Recovery:
         return zeroed
 
     def _set_aside(self, physical_end: int, report: RecoveryReport) -> None:
-        """Accepted loss destroys nothing: what is cut off is kept beside the store."""
+        """Keep the bytes that are cut off beside the store: accepted loss destroys nothing."""
         folder = self._config.root / "contrail.lost"
         segment = self._segments.at(physical_end)
         if segment is not None:

@@ -56,10 +56,10 @@ class Repair:
         physical_end: int,
         progress: Callable[[int], None],
     ) -> tuple[list[str], list[str]]:
-        """Empty what is damaged and feed it from the log; then say so in ``contrail.queues``.
+        """Empty damaged queues and index, feed them from the log, and write ``contrail.queues``.
 
-        Some records, named by where they begin, get the rows that they had. Returns in
-        words what is damaged, and what is missing.
+        Records in ``kept_rows``, by physical offset, get the rows that they had. Returns texts
+        about damaged and about missing messages.
         """
         queues = QueueTable(config, self._files, batch_topics=batch_topics)
         queues.tombstones.update(known.derived.tombstones if known.derived else {})
@@ -111,7 +111,7 @@ class Repair:
         index.sync()
         if known.log is not None:
             marks = queues.marks()
-            # What is not there now may be again: its queue is not forgotten, nor where it ended.
+            # A lost record may be restored later: keep its queue and the queue's next offset.
             floors = {
                 key: end
                 for key, (_, end) in (known.derived.bounds() if known.derived else {}).items()
@@ -147,7 +147,7 @@ def _put_right(
     batch_topics: frozenset[bytes],
     with_times: bool,
 ) -> None:
-    """Give some records the rows that they had, instead of those that they would give."""
+    """Give the records in ``kept_rows`` the rows that they had, not the rows derived from them."""
     start, end = chunk.base + chunk.start, chunk.base + chunk.end
     records = [record for at, record in kept_rows.items() if start <= at < end]
     if not records:
@@ -164,7 +164,10 @@ def _put_right(
 
 
 def _timed(row: bytes, chunk: LogChunk, physical_offset: int) -> bytes:
-    """As queues with an extension take it: its tags code by now is an address of that."""
+    """The row as a queue with an extension takes it: the stored row has an address of that.
+
+    Tags code and store time are therefore taken from the record.
+    """
     message = decode_record(chunk.data, physical_offset - chunk.base, check_body_crc=False)
     tags_code = java_hash(message.properties.get(TAGS, "").encode())
     return row[:12] + _TAGS_AND_TIME.pack(tags_code, message.store_timestamp_ms)
@@ -173,7 +176,7 @@ def _timed(row: bytes, chunk: LogChunk, physical_offset: int) -> bytes:
 def _only(
     queues: dict[bytes, dict[int, list[Any]]], wanted: Collection[QueueKey]
 ) -> dict[bytes, dict[int, list[Any]]]:
-    """The rows of the queues that are rebuilt; the others have theirs."""
+    """The rows of the queues that are rebuilt; the other queues keep their rows."""
     kept: dict[bytes, dict[int, list[Any]]] = {}
     for topic, by_queue in queues.items():
         runs = {queue_id: run for queue_id, run in by_queue.items() if (topic, queue_id) in wanted}

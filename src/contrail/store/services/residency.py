@@ -1,8 +1,8 @@
-"""What of the log and its queues is in memory, asked without touching it.
+"""Tells which pages of the log and its queues are in memory, without touching them.
 
 A page that is not in memory comes from the disk when it is touched, and until then the thread that
-touched it stands still, and with it every thread that wants to run Python. So who reads far behind
-the end asks here first, and has another thread bring in what is missing.
+touched it stands still, and with it every thread that wants to run Python. A read far behind the
+log's end asks here first, and another thread brings in the missing pages.
 """
 
 from __future__ import annotations
@@ -32,30 +32,30 @@ from contrail.store.services.row_window import (
     window_rows,
 )
 
-# What this process appended within so many bytes of the end is in memory without asking.
+# Bytes that this process appended this close to the log's end are taken to be in memory.
 _NEAR_BYTES = 64 << 20
 # Records with no more than this between them are brought in together.
 _GAP_BYTES_MAX = 64 << 10
-# What was in memory is taken to be there still for so long, in blocks of so many bytes: at worst a
-# reader waits for the disk once.
+# A block of this many bytes that was in memory is taken to be there still for this long: at worst
+# a read waits for the disk once.
 _WARM_MS = 250
 _WARM_BLOCK_BYTES = 1 << 20
 _WARM_BLOCKS_MAX = 4096
-# How much further one who reads on is told of at once; with four queues in turn each of them comes
-# to a new block with every sixth answer.
+# How many blocks ahead are looked at for a reader that goes on; a consumer that pulls four queues
+# in turn comes to a new block in each with every sixth answer.
 _WARM_AHEAD_BLOCKS = 4
-# Asking for whole blocks pays while they are not many more than the records that are meant.
+# Asking for whole blocks pays only while they hold little beside the wanted records.
 _WARM_SPAN_MAX = 16 << 20
 # A row may claim any size; this is more than a message may have.
 _PART_BYTES_MAX = 16 << 20
-# A record of unknown size is brought in with what follows: most are no larger.
+# A record of unknown size is brought in with this many bytes: most records are no larger.
 _RECORD_BYTES = 16 << 10
 _PLACE = Struct(">q")
 _HEAD = Struct(">ii")
 
 
 class OnDisk(NamedTuple):
-    """What of a read is not in memory, and where in the log the read would end."""
+    """The file parts of a read that are not in memory, and the physical end of the read."""
 
     parts: list[FilePart]
     physical_end: int
@@ -73,12 +73,12 @@ class Residency:
         waits: DiskWaits,
         on_absent: Callable[[int, int], None],
     ) -> None:
-        """``on_absent`` is told where bytes of the log were found to be on the disk only."""
+        """``on_absent`` gets the bytes of the log that were found to be on the disk only."""
         self._segments = segments
         self._queues = queues
         self._on_absent = on_absent
         self.waits = waits
-        # What was in the log at the start may be on the disk only.
+        # Records that were in the log at the start may be on the disk only.
         self._opened_end = opened_end
         self.near_start = opened_end
         # Blocks of the log that were in memory, and when; the oldest first.
@@ -89,7 +89,7 @@ class Residency:
         self.near_start = max(self._opened_end, physical_end - _NEAR_BYTES)
 
     def is_near(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Whether reads from there on surely wait for no disk; asks no disk itself."""
+        """Whether reads from ``queue_offset`` on surely wait for no disk; does not wait itself."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
             return True
@@ -101,7 +101,7 @@ class Residency:
     def _warm_ahead(
         self, segment: Segment, last: int, seen_ms: int, now_ms: int
     ) -> tuple[int, int]:
-        """The last block up to which the next ones are in memory, and when the oldest was seen."""
+        """The last of the next blocks that are in memory, and when the oldest was seen there."""
         end = min(segment.end, self.near_start)
         for number in range(last + 1, last + 1 + _WARM_AHEAD_BLOCKS):
             low = number * _WARM_BLOCK_BYTES
@@ -113,21 +113,21 @@ class Residency:
             elif segment.absent(low, _WARM_BLOCK_BYTES) is None:
                 self._note_warm(number, now_ms)
             else:
-                # Whoever comes to it finds out what is missing.
+                # The read that comes to this block finds the missing parts.
                 break
             last = number
         return last, seen_ms
 
     def is_warm(self, segment: Segment, start: int, end: int, now_ms: int) -> bool:
-        """Whether this of a segment was in memory a moment ago; asks for whole blocks at once."""
+        """Whether these bytes were in memory a moment ago; looks at whole blocks."""
         return self.warm_around(segment, start, end, now_ms) is not None
 
     def warm_around(
         self, segment: Segment, start: int, end: int, now_ms: int, *, reads_on: bool = False
     ) -> tuple[int, int, int] | None:
-        """Which bytes around these were in memory a moment ago, and until when that counts.
+        """The bytes around these that were in memory a moment ago, and until when that counts.
 
-        For one who ``reads_on`` what comes next is looked at, too.
+        With ``reads_on`` the next blocks are looked at, too.
         """
         first, last = start // _WARM_BLOCK_BYTES, (end - 1) // _WARM_BLOCK_BYTES
         seen_ms = now_ms
@@ -151,8 +151,14 @@ class Residency:
         if len(self._warm) > _WARM_BLOCKS_MAX:
             self._warm.popitem(last=False)
 
+    def is_in_memory(self, segment: Segment, physical_offset: int, byte_count: int) -> bool:
+        """Whether these bytes of a segment are read without a wait for the disk."""
+        if physical_offset >= self.near_start:
+            return True
+        return self._absent(segment, physical_offset, byte_count) is None
+
     def warm_end(self, topic: bytes, queue_id: int, queue_offset: int, row_count: int) -> int:
-        """Where the records of so many rows end, if all was in memory a moment ago; else 0."""
+        """Where the records of these rows end, if all were in memory a moment ago; else 0."""
         queue = self._queues.get(topic, queue_id)
         if not isinstance(queue, ConsumeQueue):
             return 0
@@ -171,7 +177,7 @@ class Residency:
         bytes_max: int,
         tag_codes: frozenset[int] | None,
     ) -> OnDisk:
-        """What to bring in before a ``get`` waits for no disk; then ask again: rows come first."""
+        """The file parts to bring in so that ``get`` does not wait; rows first, then records."""
         queue = self._queues.get(topic, queue_id)
         if queue is None or not queue.queue_offset_min <= queue_offset < queue.queue_offset_max:
             return OnDisk([], 0)
@@ -191,7 +197,7 @@ class Residency:
         return self._absent_records(selected)
 
     def _is_warm_span(self, start: int, end: int) -> bool:
-        """Whether all between two places was in memory a moment ago: cheaper than each record."""
+        """Whether all bytes of a span were in memory a moment ago: cheaper than each record."""
         segment = self._segments.at(start) if 0 < end - start <= _WARM_SPAN_MAX else None
         if segment is None or end > segment.end:
             return False
@@ -208,7 +214,7 @@ class Residency:
         while start < end:
             segment = self._segments.at(start)
             if segment is None:
-                # A row that leads nowhere; who reads it finds out.
+                # The row leads to no segment; the read that follows reports that.
                 return
             part = self._absent(segment, start, end - start)
             if part is not None:
@@ -224,12 +230,12 @@ class Residency:
     # Reads that may not wait.
 
     def require_rows(self, queue: ConsumeQueue | BatchQueue, queue_offset: int, count: int) -> None:
-        """Raises ``NotInMemory`` if waiting is forbidden and these rows are on the disk only."""
+        """Raises ``NotInMemory`` if waits are forbidden and these rows are on the disk only."""
         if self.waits.are_forbidden:
             require_present(queue.absent_rows(queue_offset, count))
 
     def require_record(self, physical_offset: int) -> None:
-        """Raises ``NotInMemory`` if waiting is forbidden and this record is on the disk only."""
+        """Raises ``NotInMemory`` if waits are forbidden and this record is on the disk only."""
         if not self.waits.are_forbidden or physical_offset >= self.near_start:
             return
         segment = self._segments.at(physical_offset)
@@ -242,7 +248,7 @@ class Residency:
             require_present(segment.absent(physical_offset, size))
 
     def require_start(self, physical_offset: int, byte_count: int) -> None:
-        """Like ``require_record``, for those who read only the beginning of a record."""
+        """Like ``require_record``, for a caller that reads only the beginning of a record."""
         if not self.waits.are_forbidden or physical_offset >= self.near_start:
             return
         segment = self._segments.at(physical_offset)
@@ -250,20 +256,20 @@ class Residency:
             raise NotInMemory([segment.part(physical_offset, _RECORD_BYTES)])
 
     def record_parts(self, physical_offset: int, byte_count: int) -> list[FilePart]:
-        """Where these bytes of the log are on disk, without those near the end."""
+        """The file parts of these bytes of the log, without those near the log's end."""
         end = min(physical_offset + byte_count, self.near_start)
         return self._segments.parts(physical_offset, end) if physical_offset < end else []
 
     def row_parts(
         self, topic: bytes, queue_id: int, queue_offset: int, count: int
     ) -> list[FilePart]:
-        """Where so many rows of a queue are on disk."""
+        """The file parts of ``count`` rows of a queue."""
         queue = self._queues.get(topic, queue_id)
         part = queue.rows_part(queue_offset, count) if queue is not None else None
         return [part] if part is not None else []
 
     def will_need(self, physical_offset: int, byte_count: int) -> None:
-        """Have some of the log read from the disk, without waiting for it."""
+        """Ask the system to read these bytes of the log, without waiting for the disk."""
         end = physical_offset + min(byte_count, _PART_BYTES_MAX)
         if physical_offset >= self.near_start:
             return

@@ -1,7 +1,8 @@
-"""Removes the oldest segments by age and disk use, and what was derived from them.
+"""Removes the oldest segments by age and disk use, and the files derived from them.
 
-Removal is an unlink: whoever still reads a segment keeps its bytes. The folder is synced after
-each, because two names that vanish out of order would look like a hole in the log after a crash.
+Removal is an unlink: a read of the segment that is under way keeps its bytes. The folder is synced
+after each, because two names that vanish out of order would look like a hole in the log after a
+crash.
 """
 
 from __future__ import annotations
@@ -50,15 +51,15 @@ class Retention:
 
     @property
     def due_again_ms(self) -> int | None:
-        """When to call ``run_once`` again to go on with a round; None: at the usual interval."""
+        """When to call ``run_once`` to go on with a round; None: at ``cleanResourceInterval``."""
         return self._state.due_again_ms
 
     def request_manual(self) -> None:
-        """Let the next rounds remove what is past its age, whatever the hour."""
+        """Let the next rounds remove segments past their age, whatever the hour."""
         self._state.request_manual()
 
     def judge_disk(self) -> None:
-        """Look at the disk, and tell the store when it became too full or is fit again."""
+        """Measure disk use, and tell the store when the disk became too full or has room again."""
         used = min(self._used_percent(folder) for folder in self._segments.folders())
         self._state.judge_partition(_LOG, used)
         queues_used = self._used_percent(self._config.root / "consumequeue")
@@ -100,7 +101,7 @@ class Retention:
             self.judge_disk()
 
     def _candidate(self, now_ms: int) -> Segment | None:
-        """The oldest segment, if it may go now; never the one that is being written."""
+        """The oldest segment, if it may be removed now; never the last segment."""
         if len(self._segments) < 2:
             return None
         segment = self._segments.snapshot()[0]
@@ -109,7 +110,7 @@ class Retention:
         return segment if self._before_removal(segment.end) else None
 
     def _clean_derived(self, removed: list[Path]) -> None:
-        """Drop queue and index files that only lead below the log's minimum, if that moved."""
+        """If the log's minimum moved, drop queue and index files that lead only below it."""
         physical_min = self._segments.physical_min
         if physical_min == self._cleaned_below:
             return
@@ -122,7 +123,7 @@ class Retention:
         self._cleaned_below = physical_min
 
     def _used_percent(self, folder: Path) -> int:
-        """How full the partition is on which ``folder`` is, or will be once it exists."""
+        """How full the partition of ``folder`` is, whether or not ``folder`` exists yet."""
         while not self._files.exists(folder) and folder != folder.parent:
             folder = folder.parent
         return round(self._files.usage_ratio(folder) * 100)

@@ -1,7 +1,7 @@
-"""Derives single queue rows from the log again, where a read met one that proves nothing.
+"""Derives single queue rows from the log again, where a read met a damaged row.
 
-The scrubber gets to every row, but in its own time. What a reader waits for is derived within
-moments: the record lies between those of the nearest sound rows on either side, so the log is read
+The scrubber gets to every row, but late. The row that a reader waits for is derived within moments:
+its record lies between the records of the nearest sound rows on either side, so the log is read
 there, some of it in each step. A row that is not found there has no record: readers pass over it.
 """
 
@@ -33,14 +33,14 @@ Place = tuple[bytes, int, int]
 
 @dataclass(slots=True)
 class _Search:
-    """Where the log is still to be read for a row."""
+    """The bytes of the log still to be read for a row."""
 
     position: int
     end: int
 
 
 class RowRepair:
-    """Rows that were asked for; belongs to the store's owner thread."""
+    """The rows that readers asked for; belongs to the store's owner thread."""
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class RowRepair:
         self._lost: dict[Place, None] = {}
 
     def ask(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Have a row derived again soon; False if it was looked for, and there is no record."""
+        """Have a row derived again soon; False if that was done and found no record."""
         place = (topic, queue_id, queue_offset)
         if place in self._lost:
             return False
@@ -77,7 +77,7 @@ class RowRepair:
             self._judge(place)
 
     def repair(self, topic: bytes, queue_id: int, queue_offset: int) -> bool:
-        """Derive a row again now, however long it takes; whether it is sound then."""
+        """Derive a row again now, however long it takes; returns whether it is sound then."""
         place = (topic, queue_id, queue_offset)
         search = self._begin(place)
         while search is not None and self._advance(search, _STEP_BYTES):
@@ -91,7 +91,7 @@ class RowRepair:
         topic, queue_id, queue_offset = place
         queue = self._queues.get(topic, queue_id)
         if not isinstance(queue, ConsumeQueue):
-            # Rows of batches are found by what stands in them: the scrubber derives them in order.
+            # A batch's row has no fixed position in the file: the scrubber derives these in order.
             return None
         search = _Search(self._segments.physical_min, self._dispatched_end())
         for earlier in range(queue_offset - 1, queue_offset - _NEIGHBOURS_MAX, -1):

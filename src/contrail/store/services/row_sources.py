@@ -1,4 +1,4 @@
-"""Where ``RecordPlaces`` reads rows and records: an open store, or the files of a stopped one."""
+"""Rows and records for ``RecordPlaces``: of an open store, or of a stopped store's files."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contrail.store.state.row_layout import ROW_TARGET, base_offset
 class OpenRows:
     """The queues and segments of an open store; belongs to its owner thread.
 
-    Where ``waits`` are forbidden, reads of what is on the disk only raise ``NotInMemory``.
+    While ``waits`` are forbidden, reads of bytes on the disk only raise ``NotInMemory``.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class OpenRows:
             require_present(queue.absent_rows(at, count))
         if count == 1 or not isinstance(queue, ConsumeQueue):
             return queue.raw_rows(at, 1)
-        # A read ends with the file.
+        # One read of rows ends with the file.
         found = bytearray()
         while at < end and (some := queue.raw_rows(at, end - at)):
             found += some
@@ -124,10 +124,10 @@ class FolderRows:
 def first_at_or_above(
     target: Callable[[int], tuple[int, int]], low: int, high: int, physical_offset: int
 ) -> int:
-    """The first row of some that leads to a record at or above there; ``high`` if none does.
+    """The first row that leads to a record at or above ``physical_offset``; ``high`` if none does.
 
-    Rows stand in the order of the log; blank ones lead nowhere, and those that were not written
-    yet belong behind every record.
+    Rows are in the order of the log; blank rows lead nowhere, and rows not written yet count as
+    behind every record.
     """
     answer = high
     while low < high:
@@ -146,7 +146,7 @@ def first_at_or_above(
 
 
 def _batch_row(queue: QueueFiles, queue_offset: int) -> bytes:
-    """The row of a batch that begins with ``queue_offset``; empty if none does."""
+    """The row of the batch that begins with ``queue_offset``; empty if there is none."""
     low, high = queue.first, queue.limit
     with queue.held_open():
         while low < high:

@@ -1,4 +1,4 @@
-"""The stretch of a queue's rows that one read looks at."""
+"""Chooses the rows of a queue that one read looks at."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ def bounded_bytes(bytes_max: int) -> int:
 
 
 def window_rows(count_max: int, tag_codes: frozenset[int] | None) -> int:
-    """How many rows a read looks at: who takes every message needs no more than he takes."""
+    """How many rows a read looks at: without a tag filter, as many as it may return."""
     return count_max if tag_codes is None else max(SCANNED_ROWS, count_max)
 
 
 def rows_from(
     queue: ConsumeQueue | BatchQueue, queue_offset: int, count_max: int
 ) -> tuple[bytes, range | list[int]]:
-    """Rows in the 20-byte form, and the queue offset of each and of the one behind the last."""
+    """Rows in the 20-byte form, and the queue offset of each and of the row behind the last."""
     rows = queue.rows(queue_offset, count_max)
     if isinstance(queue, ConsumeQueue):
         return rows, range(queue_offset, queue_offset + len(rows) // QUEUE_ROW_BYTES + 1)

@@ -1,10 +1,10 @@
-"""Re-reads cold files in small steps, finds what the disk changed, and repairs what is derived.
+"""Re-reads cold files in small steps, finds bytes the disk changed, and repairs queues and index.
 
-A pass walks the log from its first byte to where it was dispatched to. Records are read from the
-files, not through the shared map, and verified; what they say is compared with their queue rows,
-and wrong rows are written again, unless ``RecordPlaces`` finds that the record is the damaged one.
+A pass walks the log from its first byte to ``dispatched_end``. Records are read from the files, not
+through the shared map, and verified; the rows they give are compared with their queue rows, and
+wrong rows are written again, unless ``RecordPlaces`` finds that the record is damaged, not the row.
 Their keys are replayed against the index, whose wrong files are dropped and fed from the log.
-Damage in the log itself is reported: nobody else has those bytes.
+Damage in the log itself is only reported: there is no other copy of those bytes.
 """
 
 from __future__ import annotations
@@ -41,11 +41,11 @@ from contrail.store.state.record_crc import RecordCrcRule
 __all__ = ["DamagedRange", "ScrubBudget", "ScrubCounters", "ScrubReport", "Scrubber"]
 
 CHUNK_BYTES_MIN = 64 << 10
-# What the next steps read is asked for so far ahead: a step waits for no disk.
+# The system is asked to read this many bytes ahead, so that a step does not wait for the disk.
 _AHEAD_BYTES = 1 << 20
 _SLOT_BYTES = 4
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-# The delays that a level can have are whole seconds; so no single flipped bit looks like another.
+# The delay of a level is whole seconds, so no single flipped bit turns it into another delay.
 _LEVEL_UNIT_MS = 1000
 _LEVEL_DELAY_MS_MAX = 10 * 366 * 86_400_000
 _log = logging.getLogger(__name__)
@@ -53,7 +53,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ScrubReport:
-    """What one step found and repaired."""
+    """The findings and repairs of one step."""
 
     bytes_checked: int = 0
     records_checked: int = 0
@@ -65,7 +65,7 @@ class ScrubReport:
 
     @property
     def cost_bytes(self) -> int:
-        """What the step counts for against the rate. The end of a pass is never free."""
+        """The bytes that the step counts against the rate; the end of a pass is never free."""
         cost = self.bytes_checked + self.index_bytes_checked
         return max(cost, CHUNK_BYTES_MIN) if self.finished_pass else cost
 
@@ -73,8 +73,8 @@ class ScrubReport:
 class ScrubBudget:
     """How many bytes may be checked now, so that the rate is kept whatever the intervals.
 
-    What a step reads beyond its share is a debt that the next ones wait for. At most a second's
-    worth is saved up, or one chunk where that is more: a step must not hold its thread up.
+    Bytes that a step reads beyond its share are a debt that the next steps wait for. At most the
+    bytes of a second are saved up, or ``CHUNK_BYTES_MIN`` if that is more: a step must be short.
     """
 
     def __init__(self, bytes_per_second: int) -> None:
@@ -85,7 +85,7 @@ class ScrubBudget:
         self._asked_ms: int | None = None
 
     def available(self, now_ms: int) -> int:
-        """The bytes to check now; 0 until a chunk is worth it. A clock set back adds nothing."""
+        """The bytes to check now; 0 below ``CHUNK_BYTES_MIN``. A clock set back adds none."""
         elapsed_ms = 0 if self._asked_ms is None else max(now_ms - self._asked_ms, 0)
         self._asked_ms = now_ms
         self._saved = min(self._saved + self._bytes_per_second * elapsed_ms, self._saved_max)
@@ -147,7 +147,7 @@ class Scrubber:
         self.counters = ScrubCounters()
 
     def run_once(self, bytes_max: int) -> ScrubReport:
-        """Check the next ``bytes_max`` bytes of the log and what was derived from them."""
+        """Check the next ``bytes_max`` bytes of the log, and their rows and keys."""
         report = ScrubReport()
         end = self._dispatched_end()
         self._take_place(end)
@@ -157,7 +157,7 @@ class Scrubber:
         except OSError as error:
             if error.errno not in OUT_OF_DESCRIPTORS:
                 raise
-            # What was half checked is checked again, and its keys must not be counted twice.
+            # These bytes are checked again, and their keys must not be counted twice.
             _log.debug("scrubbing is put off: %s", error)
             self._index_check = None
         self._count(report)
@@ -190,7 +190,7 @@ class Scrubber:
             self._asked_for_end = start + byte_count
 
     def _take_place(self, end: int) -> None:
-        """Begin a pass, or go on with it; retention may have moved the log's minimum past us."""
+        """Begin a pass, or go on; retention may have moved the log's minimum past the position."""
         lowest = self._segments.physical_min
         if lowest <= self._position <= end:
             return
@@ -212,20 +212,20 @@ class Scrubber:
         return [IndexReader(self._files, path, slot_count) for path in self._index.paths]
 
     def _write_index(self) -> None:
-        """The check compares files, so what is still in memory is put there first."""
+        """Write pending index entries first: the check compares files."""
         if self._index is None or self._index_check is None:
             return
         try:
             self._index.write_pending()
         except OSError as error:
-            # The regular write meets the same error and acts on it; this pass goes without.
+            # The regular write meets the same error and acts on it; this pass skips the index.
             _log.debug("the index is left out of this scrub pass: %s", error)
             self._index_check = None
 
     def walk(
         self, physical_start: int, physical_end: int, chunk_bytes: int = WALK_BYTES
     ) -> LogWalk:
-        """A pass over some of the log, from a record on."""
+        """A walk over part of the log; ``physical_start`` is where a record begins."""
         return LogWalk(
             self._files,
             self._segments.snapshot(),
@@ -254,11 +254,11 @@ class Scrubber:
     def _note_damage(self, found: DamagedRange, report: ScrubReport) -> None:
         report.damaged.append(found)
         self._passed_damage = True
-        # Its keys cannot be known, so the index cannot be judged in this pass.
+        # The keys of a damaged record are unknown, so this pass cannot judge the index.
         self._index_check = None
 
     def _sift(self, chunk: LogChunk, queues: Runs) -> list[MisplacedRecord]:
-        """Tell of records that are not where they were written to; their rows are left out."""
+        """Report misplaced records, and remove the rows they give from ``queues``."""
         found = self._places.sift(chunk, queues, self._queues.batch_topics)
         misplaced = [record for record in found if record.is_misplaced]
         for record in misplaced:
@@ -266,7 +266,7 @@ class Scrubber:
         return misplaced
 
     def repair_rows(self, chunk: LogChunk) -> None:
-        """Compare rows with what their records say, outside of a pass, and write wrong ones."""
+        """Compare rows with the rows their records give, outside of a pass; write wrong ones."""
         queues, _ = self._derive(chunk)
         self._sift(chunk, queues)
         self.counters.repaired_rows += self._repair_all(chunk, queues)
@@ -293,7 +293,7 @@ class Scrubber:
         return queues, index_rows
 
     def _repair(self, chunk: LogChunk, topic: bytes, queue_id: int, run: list) -> int:  # type: ignore[type-arg]
-        """Compare a run of rows with the queue's files; returns how many rows were put right."""
+        """Compare a run of rows with the queue's files; returns how many rows were repaired."""
         queue = self._queues.get(topic, queue_id)
         first_queue_offset, rows = run[0], run[2]
         if queue is None or int.from_bytes(rows[:8], "big") < self._queues.tombstones.get(topic, 0):
@@ -338,10 +338,10 @@ class Scrubber:
                 report.repaired_index_files = self._rebuild_index(self._index, check, end)
 
     def _raise_minimums(self) -> None:
-        """A damaged row whose record is gone may have held a minimum too low for good.
+        """Raise minimums that a damaged row of a removed record would hold too low for good.
 
-        Only rows that lead to no sound record are passed, and only below the first message that
-        the whole log has of the queue.
+        Only rows that lead to no sound record are passed, and only below the queue's first message
+        in the whole log.
         """
         if self._passed_damage:
             return
@@ -399,11 +399,11 @@ class Scrubber:
 def _with_kept_times(
     chunk: LogChunk, queue: ConsumeQueue, queue_offset: int, rows: bytearray, row_bytes: int
 ) -> bytearray:
-    """Delayed messages keep the times they were stored with, whatever their levels mean by now."""
+    """Rows of delayed messages keep the due time they have, even if levels were redefined since."""
     kept = bytearray(rows)
     for at in range(0, len(rows), row_bytes):
         found = queue.rows(queue_offset + at // row_bytes, 1)
-        # Place and size, then the time.
+        # Physical offset and size, then the due time.
         if found[:12] != rows[at : at + 12] or found[12:] == rows[at + 12 : at + 20]:
             continue
         start = int.from_bytes(found[:8], "big") - chunk.base

@@ -1,10 +1,10 @@
 """Reads the messages of a queue that a filter on properties lets pass.
 
-Every record looked at is compared with its row: size, place, queue, queue offset, topic, and all
-its lengths. Only what passes is verified by checksum, because only that is handed out: damage that
-keeps a message back would have kept it back with a checksum too. Where a row and its record
-disagree, or a record that passes is not whole, the walk ends before it: ``QueueReading`` knows
-whose fault it is.
+Every record looked at is compared with its row: size, physical offset, queue, queue offset, topic,
+and all its lengths. Only a message that passes is verified by checksum, because only that is handed
+out: damage that keeps a message back would have kept it back with a checksum too. Where a row and
+its record disagree, or a record that passes is not whole, the walk ends before it: ``QueueReading``
+decides which of the two is damaged.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLACE = Struct(">q")
 
 
 class SiftLimits(NamedTuple):
-    """What one walk may take and look at; ``is_first_free``: the first may have any size."""
+    """How much one walk may return and look at; ``is_first_free``: any size for the first."""
 
     count_max: int
     bytes_max: int
@@ -37,15 +37,15 @@ class SiftLimits(NamedTuple):
 
 
 class Sifted(NamedTuple):
-    """What passed, as views of the log, neighbours joined; how much was walked; and the ends."""
+    """Messages that passed, as views of the log; how much was walked; the queue's bounds."""
 
     ranges: list[memoryview]
     message_count: int
     byte_count: int
     scanned_count: int
     scanned_bytes: int
-    # Whether a limit ended the walk, or the last row of the queue or of its file: what follows in
-    # another file may be on the disk only.
+    # Whether a limit ended the walk, or the last row of the queue or of its file: rows of the next
+    # file may be on the disk only.
     is_over: bool
     queue_offset_min: int
     queue_offset_max: int
@@ -75,7 +75,7 @@ class Sifting:
         limits: SiftLimits,
         sieve: PropertySieve,
     ) -> Sifted | None:
-        """Walk on from ``queue_offset``; None when not even one row can be walked this way."""
+        """Walk from ``queue_offset`` on; None if ``QueueReading`` must read even the first row."""
         queue = self._queues.get(topic, queue_id)
         if not isinstance(queue, ConsumeQueue) or self._waits.are_forbidden:
             return None
@@ -141,6 +141,6 @@ class Sifting:
 
 
 def _row_bytes(rows: bytes, count: int) -> int:
-    """The bytes of the records of the first rows."""
+    """The bytes of the records of the first ``count`` rows."""
     places = range(ROW_SIZE_AT, count * QUEUE_ROW_BYTES, QUEUE_ROW_BYTES)
     return sum(int.from_bytes(rows[at : at + 4], "big") for at in places)

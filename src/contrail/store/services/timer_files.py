@@ -1,10 +1,10 @@
-"""The three timer files kept together: rows to the log, then the wheel, then the check.
+"""Writes the three timer files in order: rows to the timer log, then the wheel, then the check.
 
-They only speed up a start: what waits is the timer topic's messages minus those delivered, and
-can be had from the log alone. So everything here is checked, and what does not add up is refused
-as a whole; the caller then builds the files anew.
+The files only speed up a start: the waiting timers are the timer topic's messages minus those
+delivered, and the commit log alone gives both. Everything in them is checked, and files that do not
+add up are refused as a whole; the caller then builds them anew.
 
-After ``open`` one thread at a time uses this, and not the one that serves requests.
+After ``open`` one thread at a time uses this, never the thread that serves requests.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ _SUM_BYTES = 8
 
 @dataclass(slots=True, kw_only=True)
 class FileBatch:
-    """What is to be written down in one go.
+    """Rows and marks that one ``write`` makes durable.
 
-    Rows of slots before ``read_ms`` are finished: they enter the log, which says how far the
+    Rows of slots before ``read_ms`` are finished: they enter the timer log, which says how far the
     topic has been read, but no slot. Slots in ``replaced`` begin anew with these rows.
     """
 
@@ -61,7 +61,7 @@ class TimerFiles:
         )
         self._wheel = TimerWheelFile(files, config.root / "timerwheel")
         self._check_path = config.root / CONFIG_FOLDER / "timercheck"
-        # Sums of the rows by cell, of slots that are not finished, and of all these together.
+        # Sums of the rows of unfinished slots: by cell, and in total.
         self._cell_sums = _zero_sums()
         self._rows_sum = 0
         self._finished_ms = 0
@@ -71,7 +71,7 @@ class TimerFiles:
     # Reading, at the start.
 
     def open(self) -> FoundCheck | None:
-        """Open the files; None when there is nothing that could be relied on.
+        """Open the files; None if they cannot be relied on.
 
         Raises:
             StoreLayoutError: a file has a name or length that does not belong there.
@@ -85,10 +85,10 @@ class TimerFiles:
         return found
 
     def unfinished_rows(self, found: FoundCheck) -> Iterator[FiledRow]:
-        """The rows of all slots that are not finished, each slot's in the order of enqueueing.
+        """The rows of all unfinished slots, each slot's in the order of enqueueing.
 
         Raises:
-            StoreLayoutError: they are not what was written; the rows so far mean nothing.
+            StoreLayoutError: the rows do not match the check; discard the rows yielded so far.
         """
         is_ours = found.rows_sum is not None
         log_end = found.check.log_end
@@ -106,12 +106,12 @@ class TimerFiles:
         self._log.forget_maps()
         if is_ours and found.rows_sum != self._rows_sum:
             raise StoreLayoutError("the rows of the timer log do not add up")
-        # Before rows behind the end are wiped out, nothing may lead to them any more.
+        # No cell may lead to rows behind the end before these rows are overwritten.
         self._write_cells()
         self._log.cut(log_end)
 
     def _rows_behind(self, log_end: int) -> tuple[int, dict[int, int]]:
-        """What RocketMQ appended after its last check: the end, and each slot's last row there."""
+        """The rows RocketMQ appended after its last check: their end, and each slot's last row."""
         lasts = {}
         for position, row in self._log.rows_from(log_end):
             lasts[row.slot_ms // self._precision_ms] = position
@@ -119,7 +119,7 @@ class TimerFiles:
         return log_end, lasts
 
     def _chain(self, cell: WheelCell, position: int, log_end: int) -> Iterator[FiledRow]:
-        """One slot's rows, walked from the last back to the first; rows behind the end are not."""
+        """One slot's rows, from the last back to the first, without rows behind ``log_end``."""
         rows: list[FiledRow] = []
         first = last = NO_ROW
         while position >= self._log.start and position != NO_ROW:
@@ -143,9 +143,9 @@ class TimerFiles:
     # Writing.
 
     def write(self, batch: FileBatch) -> None:
-        """File the rows and note how far it all reaches; on return everything is durable.
+        """Write the rows, the wheel and the check; on return all three are durable.
 
-        An ``OSError`` passes through. If the disk was only full, the same batch can be given
+        An ``OSError`` passes through. If the disk was only full, the same batch can be written
         again: it goes on where it stopped.
         """
         self._finish_until(batch.read_ms)
@@ -182,7 +182,7 @@ class TimerFiles:
     def _chained(
         self, batch: FileBatch, cells: dict[int, WheelCell], sums: dict[int, int]
     ) -> list[bytes]:
-        """The rows as they will stand in the log; ``cells`` and ``sums`` learn about them."""
+        """The rows as the timer log will hold them; adds them to ``cells`` and ``sums``."""
         data = []
         position = self._log.next_position()
         for row in batch.rows:
@@ -236,9 +236,9 @@ class TimerFiles:
         self.check = check
 
     def reset(self, read_ms: int) -> None:
-        """Forget everything, so that the files can be built anew."""
+        """Empty the files, so that they can be built anew."""
         if self._files.exists(self._check_path):
-            # First: without it whatever is left of the others counts for nothing.
+            # The check goes first: without it the other two files are ignored.
             self._files.unlink(self._check_path)
             self._files.sync_folder(self._check_path.parent)
         self._log.reset()
@@ -255,9 +255,9 @@ class TimerFiles:
 
 
 def _zero_sums() -> memoryview:
-    """A number for each cell. Pages of it take memory once they are written to: few ever are.
+    """A number for each cell, in a private map: a page takes memory once it is written to.
 
-    Those of a shared map, which is what one would get, would do so when they are read.
+    Few pages ever are. Pages of a shared map, the default, take memory when they are read.
     """
     private = mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS
     return memoryview(mmap.mmap(-1, CELL_COUNT * _SUM_BYTES, flags=private)).cast("Q")

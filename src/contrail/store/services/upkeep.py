@@ -1,7 +1,7 @@
 """The store's periodic duties: writing rows out, checkpoints, retention, scrubbing.
 
-``tick`` is called by the owner as often as it likes and does what is due. Syncing and the
-checkpoint files are handed to one worker thread; what they describe is captured first.
+The owner calls ``tick`` as often as it likes; ``tick`` does the duties that are due. One worker
+thread syncs and writes the checkpoint files; the owner captures their content first.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ from contrail.store.state.append import AppendState
 from contrail.store.state.record_crc import RecordCrcRule
 
 _CHECKPOINT_INTERVAL_MS = 1000
-# With thousands of queues, how many are written at a time: a few milliseconds of the owner's.
-# Only a checkpoint needs them all; until it wants to be written there is no hurry.
+# With thousands of queues, how many are written at a time: a few milliseconds of the owner's time.
+# Only a checkpoint needs all of them; without one under way fewer are written at a time.
 _QUEUES_AT_ONCE = 200
 _QUEUES_IN_PASSING = 20
 _BETWEEN_QUEUES_MS = 100
-# How many rounds of rows go by before the index is written too. Its keys are spread over all its
-# slots, so a second's worth of them changes nearly as many pages as a minute's.
+# The index is written once in this many rounds of rows. Its keys are spread over all its slots, so
+# the keys of a second change nearly as many pages as those of a minute.
 _ROWS_PER_INDEX = 10
-# How much slower old bytes are checked while more than their rate is being appended.
+# How much slower the scrubber is while more bytes are appended than it may check.
 _BUSY_SCRUB_SLOWNESS = 8
-# A short log is read through in no time, but each pass ends with all slots of the newest index.
+# A pass over a short log takes little time, but ends with reading all slots of the newest index.
 _SCRUB_REST_MS = 10 * 60 * 1000
 _INTERVAL_MS = 100
 _SCRUB_INTERVAL_MS = 10
@@ -45,12 +45,13 @@ _SCRUB_INTERVAL_MS = 10
 
 class _LogSnapshot(NamedTuple):
     physical_end: int
+    named_end: int
     last_record_offset: int | None
     store_timestamp_ms: int
 
 
 class Upkeep:
-    """Knows what is due and what the last checkpoint said."""
+    """Knows which duties are due and the content of the last checkpoint."""
 
     def __init__(
         self,
@@ -89,19 +90,19 @@ class Upkeep:
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="store-checkpoint")
         self._running: Future[None] | None = None
         self._marked_end = -1
-        # Whether rows are left of those that were to be written.
+        # Whether rows that are due are not written yet.
         self._rows_wait = False
         self._rows_again_ms = 0
         self._index_waits = False
-        # What a checkpoint is going to say once its rows are written.
+        # The content of the next checkpoint, which is written once its rows are.
         self._promised: DerivedMark | None = None
-        # What recovery found is noted down by the first tick: whoever opens a store is waiting.
+        # The first tick, not the opening, checkpoints what recovery found: the opener waits.
         self._due: dict[str, int] = {"thorough": 0}
         self._scrub_budget = ScrubBudget(config.scrub_bytes_per_second)
         self._scrubbed_at_end = state.physical_end
 
     def tick(self, now_ms: int) -> None:
-        """Do what is due. Cheap when nothing is."""
+        """Do the duties that are due. Cheap when none is."""
         config = self._config
         removed = False
         again_ms = self._retention.due_again_ms
@@ -115,8 +116,9 @@ class Upkeep:
             self._retention.judge_disk()
         if self._is_due("index", now_ms, config.queue_flush_interval_ms * _ROWS_PER_INDEX):
             self._rows_wait = self._index_waits = True
-        # What retention removed must not stand in the marks of a crash for a minute. Otherwise a
-        # promise is kept before the next: with many new queues that may take longer than a minute.
+        # After a removal the marks must not name the removed files for a minute: begin a checkpoint
+        # now. Otherwise a checkpoint under way is finished first: with many new queues that may
+        # take longer than a minute.
         thorough_ms = config.queue_flush_thorough_interval_ms
         if removed or (self._promised is None and self._is_due("thorough", now_ms, thorough_ms)):
             self._promise()
@@ -133,21 +135,21 @@ class Upkeep:
 
     def _is_due(self, duty: str, now_ms: int, interval_ms: int) -> bool:
         due_ms = self._due.setdefault(duty, now_ms + interval_ms)
-        # A clock set back must not put a duty off for as long as it was set back.
+        # A clock that is set back must not delay a duty by as much.
         if now_ms < due_ms and due_ms - now_ms <= interval_ms:
             return False
         self._due[duty] = now_ms + interval_ms
         return True
 
     def interval_ms(self, now_ms: int) -> int:
-        """How soon to call again: while it scrubs often, so that each time little is done."""
+        """How soon to call again; often during a scrub pass, so that each step is short."""
         return _INTERVAL_MS if self._is_resting(now_ms) else _SCRUB_INTERVAL_MS
 
     def _is_resting(self, now_ms: int) -> bool:
         return 0 <= now_ms - self._scrubber.counters.pass_ended_ms < _SCRUB_REST_MS
 
     def _scrub(self, now_ms: int) -> None:
-        """Read old bytes again; slower while new ones pour in, which have the processor first."""
+        """Run a step of the scrubber; slower while much is appended, which has precedence."""
         if self._is_resting(now_ms):
             return
         bytes_max = self._scrub_budget.available(now_ms)
@@ -159,7 +161,7 @@ class Upkeep:
             self._scrub_budget.spend(cost * slowness)
 
     def _promise(self) -> None:
-        """Note what the next checkpoint says; the rows it speaks of are written from now on."""
+        """Capture the content of the next checkpoint; its rows are written from now on."""
         try:
             if self._index is not None:
                 self._index.write_pending()
@@ -171,7 +173,7 @@ class Upkeep:
         self._rows_wait = True
 
     def _write_rows(self) -> None:
-        """Put some of what was derived into its files; what passes is not fatal."""
+        """Write some derived rows to their files; an error that may pass is not fatal."""
         self._rows_wait = False
         queues_max = _QUEUES_AT_ONCE if self._queues.is_owing else _QUEUES_IN_PASSING
         try:
@@ -185,7 +187,7 @@ class Upkeep:
         self._on_refused(None)
 
     def derived_failed(self, error: OSError) -> None:
-        """A derived file could not be written: wait for what passes, or stop for the rest."""
+        """A derived file could not be written: refuse appends, or poison if it cannot pass."""
         refusal = _refusal_for_now(error)
         if refusal is not None:
             self._on_refused(refusal)
@@ -197,12 +199,13 @@ class Upkeep:
     def _captured_log(self) -> _LogSnapshot:
         return _LogSnapshot(
             self._state.physical_end,
+            self._appender.named_end,
             self._appender.last_record_offset,
             self._appender.last_store_timestamp_ms,
         )
 
     def _captured_derived(self) -> DerivedMark:
-        """To be believed once the index and what the queues owe are written and synced."""
+        """Valid once the index and the rows that the queues owe are written and synced."""
         return DerivedMark(
             self._dispatcher.dispatched_end,
             self._queues.owe(),
@@ -247,7 +250,7 @@ class Upkeep:
         try:
             self._write(log, derived, apache, clean=False)
         except StorePoisoned:
-            return  # Whoever poisoned the store has reported it.
+            return  # The poisoning was reported when it happened.
         except OSError as error:
             self.derived_failed(error)
 
@@ -259,7 +262,7 @@ class Upkeep:
         *,
         clean: bool,
     ) -> None:
-        """Log, then queues and index, then the files that vouch for them: never another order."""
+        """Sync the log, then queues and index, then write the checkpoints: never another order."""
         self._flusher.wait(log.physical_end)
         crashpoint("checkpoint.log_flushed")
         if derived is not None:
@@ -270,7 +273,7 @@ class Upkeep:
             crashpoint("checkpoint.index_synced")
             self._checkpoints.write_derived(derived)
         self._checkpoints.write_log(
-            log.physical_end,
+            log.named_end,
             log.last_record_offset,
             apache,
             clean=clean,
@@ -280,7 +283,7 @@ class Upkeep:
         self._marked_end = log.physical_end
 
     def checkpoint(self, *, clean: bool = False) -> None:
-        """Everything to disk now, on this thread.
+        """Write and sync everything now, on this thread.
 
         Raises:
             StorePoisoned: the log could not be made durable.
@@ -301,7 +304,7 @@ class Upkeep:
 
 
 def _refusal_for_now(error: OSError) -> StoreReadOnly | None:
-    """What appends are refused with while an error lasts that passes by itself."""
+    """The error for appends while a failure lasts that may pass by itself; None for others."""
     if error.errno in OUT_OF_SPACE:
         return DiskFull(
             f"no room for consume queues or index: {error}; appends resume by themselves"

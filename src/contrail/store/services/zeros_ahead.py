@@ -1,9 +1,9 @@
-"""Zeros written through a segment before the log comes there, and never where it is.
+"""Writes zeros through a segment ahead of the log, and never over records.
 
 The first write to a block that is only reserved changes the file system's metadata, which the next
-sync then has to write as well: with a journal it waits for a commit. Zeros written ahead take that
-out of every answer. They are synced as they go, so that no sync of the log has to do it for them,
-and they stand back while much is written to the log.
+sync then has to write as well: with a journal it waits for a commit. Zeros written ahead spare
+every send that wait. Each step of zeros is synced by itself, so that no sync of the log has to do
+it, and the zeros pause while much is appended to the log.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from contrail.runtime.files import FileSystem, opened, write_zeros
 from contrail.store.disk.segments import Segment
 
 _STEP_BYTES = 1 << 20
-# Between two steps: at 100 MB/s of messages the zeros are still there in time.
+# Pause between two steps: at 100 MB/s of messages the zeros still stay ahead of the log.
 _PAUSE_S = 0.004
-# So much of the log in a pause needs the disk for itself.
+# When a pause sees this many bytes appended, the zeros leave the disk to the log.
 _BUSY_BYTES = _STEP_BYTES // 2
-# How far ahead of the log: it must not have to wait for a step that takes long.
+# How far ahead of the log a step begins, so that no append waits for a slow step.
 _DISTANCE_BYTES = 8 << 20
 _NOWHERE = sys.maxsize
 
@@ -32,18 +32,18 @@ class ZerosAhead:
         self._files = files
         self._changed = threading.Condition()
         self._reached = self._seen = 0
-        # Where the step begins that is being written.
+        # The physical offset where the step being written begins.
         self._step_at = _NOWHERE
 
     def reach(self, physical_end: int) -> None:
-        """The log is about to be written up to there; returns when no zeros can follow."""
+        """An append up to ``physical_end`` begins; returns when no zeros can overwrite it."""
         with self._changed:
             self._reached = physical_end
             while self._step_at < physical_end:
                 self._changed.wait()
 
     def write(self, segment: Segment, stop: threading.Event) -> None:
-        """Zeros from the segment's start to its end, except where the log has been faster."""
+        """Write zeros from the segment's start to its end, except where records already are."""
         # A descriptor of its own: the segment's is closed when the segment is full.
         with opened(self._files, segment.path) as fd:
             position = segment.start

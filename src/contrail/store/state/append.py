@@ -29,7 +29,7 @@ class Chunk(NamedTuple):
 
 
 class AppendPlan(NamedTuple):
-    """What an append will do, if it is committed."""
+    """The effects of an append, once it is committed."""
 
     queue_offsets: list[int]
     physical_offsets: list[int]

@@ -1,6 +1,7 @@
-"""Which records of the log were found damaged since the start.
+"""The records of the log that were found damaged since the start.
 
-Memory is bounded: of many the oldest are forgotten, and told of once more when they are met again.
+Memory is bounded: past the limit the oldest is forgotten, and reported again when a read or the
+scrubber meets it again.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ _REMEMBERED_MAX = 10_000
 
 
 class DamagedRecord(NamedTuple):
-    """Bytes of the log, and whose message they were if that is known."""
+    """Bytes of the log, and the queue and offset of the message they held, if known."""
 
     physical_start: int
     physical_end: int
@@ -31,7 +32,7 @@ class DamagedRecord(NamedTuple):
 
 
 class DamagedRecords:
-    """Remembers damage by where it begins."""
+    """Remembers damage by its first physical offset."""
 
     def __init__(self, remembered_max: int = _REMEMBERED_MAX) -> None:
         self._remembered_max = remembered_max
@@ -46,7 +47,7 @@ class DamagedRecords:
         return self._by_start.get(physical_offset)
 
     def note(self, found: DamagedRecord) -> bool:
-        """Remember it; whether this is news: the damage, or whose message it was."""
+        """Remember ``found``; returns whether the damage, or the message it names, is new."""
         known = self._by_start.get(found.physical_start)
         if known is not None and (known.topic is not None or found.topic is None):
             return False
@@ -60,6 +61,6 @@ class DamagedRecords:
         return list(self._by_start.values())[-count_max:]
 
     def drop_before(self, physical_min: int) -> None:
-        """Retention removed these segments, and the damage with them."""
+        """Forget damage below ``physical_min``: retention removed these segments."""
         for start in [one for one in self._by_start if one < physical_min]:
             del self._by_start[start]

@@ -6,9 +6,9 @@ _PAGE_BYTES = 4096
 
 
 def is_due(done_end: int, written_end: int, *, pages_min: int, thorough: bool) -> bool:
-    """Whether enough pages wait between two positions; a thorough round takes any byte.
+    """Whether enough pages wait between two positions; in a thorough round one byte is enough.
 
-    Pages are counted as RocketMQ does: those begun since, not those filled.
+    Pages are counted as RocketMQ does: pages begun since, not pages filled.
     """
     if written_end <= done_end:
         return False
@@ -17,7 +17,7 @@ def is_due(done_end: int, written_end: int, *, pages_min: int, thorough: bool) -
 
 
 class Rounds:
-    """Counts time towards the thorough round that comes once in a while."""
+    """Tells when the next thorough round is due: one per interval."""
 
     def __init__(self, interval_ms: int, now_ms: int) -> None:
         self._interval_ms = interval_ms

@@ -1,8 +1,9 @@
-"""Matches records that lie about their place with places that have no record.
+"""Matches misplaced records (wrong topic, queue id or queue offset) with addresses that have none.
 
-A record lies in the log where its message was appended: between the neighbours of its own queue.
-So a hole is a place and the bytes between which its record must be; of these a liar belongs into
-one that differs from what it claims in one part, if there is one.
+An address is a topic, queue id and queue offset. A record lies in the log between its neighbours of
+its own queue. A hole is an address without a record, and the bytes between which its record
+must begin; a misplaced record belongs into a hole there that differs from the record's claim in one
+part, if there is such a hole.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Hole(NamedTuple):
-    """A place without a record, and the bytes of the log among which that would have to be."""
+    """An address without a record, and the bytes of the log in which its record must begin."""
 
     place: Place
     physical_start: int
@@ -34,17 +35,18 @@ class Hole(NamedTuple):
 
 
 class Claim(NamedTuple):
-    """A record, by where it begins, and the place that it claims."""
+    """A record, by its physical offset, and the address that it claims."""
 
     physical_start: int
     place: Place
 
 
 def match_holes(claims: Iterable[Claim], holes: Collection[Hole]) -> dict[Hole, Claim]:
-    """Which of some lying records belongs into which hole.
+    """Match misplaced records with the holes that they belong into.
 
-    First those a bit away from it, then those with another topic or queue: their offset says
-    which. Then those of the hole's queue in the order of the log, and then what is left.
+    Records one bit away from a hole come first, then records with the hole's queue offset but
+    another topic or queue id, then records of the hole's queue in the order of the log, and last
+    records that share any part with a hole.
     """
     left, matched = sorted(claims), dict[Hole, Claim]()
     ordered = sorted(holes)
@@ -67,7 +69,7 @@ def match_holes(claims: Iterable[Claim], holes: Collection[Hole]) -> dict[Hole, 
 
 
 def hole_of(claim: Claim, holes: Iterable[Hole]) -> Hole | None:
-    """The hole that a record would fill if one part of its place was damaged."""
+    """The hole that a record would fill if one part of its address was damaged."""
     for hole in holes:
         if is_between(claim, hole) and _parts_in_common(hole.place, claim.place) == 2:
             return hole
@@ -75,7 +77,7 @@ def hole_of(claim: Claim, holes: Iterable[Hole]) -> Hole | None:
 
 
 def hole_a_bit_away(claim: Claim, holes: Iterable[Hole]) -> Hole | None:
-    """The hole that a record would fill if one bit of its place was damaged."""
+    """The hole that a record would fill if one bit of its address was damaged."""
     for hole in holes:
         if is_between(claim, hole) and _is_a_bit_away(hole.place, claim.place):
             return hole
@@ -87,7 +89,10 @@ def is_between(claim: Claim, hole: Hole) -> bool:
 
 
 def could_be_of(place: Place, key: tuple[bytes, int], first: int, end: int) -> bool:
-    """Whether damage to one byte makes a claim of a place of a queue, from ``first`` to ``end``."""
+    """Whether a record of a queue, from ``first`` to ``end``, could claim ``place``.
+
+    One damaged byte may lie between the two.
+    """
     if place[:2] == key:
         return True
     is_near = is_a_byte_away(Place(*key, place.queue_offset), place)
@@ -111,19 +116,19 @@ def _parts_in_common(one: Place, other: Place) -> int:
 
 
 def _is_a_bit_away(one: Place, other: Place) -> bool:
-    """Whether one flipped bit makes one place of the other."""
+    """Whether one flipped bit turns one address into the other."""
     return _difference(one, other).bit_count() == 1
 
 
 def is_a_byte_away(one: Place, other: Place) -> bool:
-    """Whether one damaged byte makes one place of the other."""
+    """Whether one damaged byte turns one address into the other."""
     difference = _difference(one, other)
     lowest = (difference & -difference).bit_length() - 1
     return difference != 0 and difference >> lowest // 8 * 8 < 1 << 8
 
 
 def _difference(one: Place, other: Place) -> int:
-    """All bits that differ; more than a byte of them for topics of different lengths."""
+    """The bits that differ; for topics of different lengths more than a byte of them."""
     if len(one.topic) != len(other.topic):
         return _I32
     topics = int.from_bytes(one.topic, "big") ^ int.from_bytes(other.topic, "big")

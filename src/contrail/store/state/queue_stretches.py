@@ -1,8 +1,8 @@
-"""What a rebuild believes of one queue: stretches of offsets that follow each other, and gaps.
+"""The records that a rebuild trusts of one queue: stretches of consecutive offsets, and gaps.
 
-Between two long stretches lie places without a record, and perhaps a few records that stand alone
-and prove little. If the log has exactly as many records there as the queue has places, their order
-says which is which, whatever they claim.
+Between two long stretches lie queue offsets without a record, and perhaps a few records that stand
+alone and prove little. If the log has exactly as many records there as the queue has offsets, the
+order of the records gives each its offset, whatever they claim.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# Of more than these that follow each other most do not lie; but the outermost may.
+# In a stretch of more records than this most claim their true offset; the outermost may not.
 WEAK_ROWS_MAX = 3
 _PEELED_ROWS = 2
 _GAP_PLACES_MAX = 16
@@ -19,7 +19,7 @@ _STRETCHES_MAX = 1000
 
 
 class Gap(NamedTuple):
-    """Places between long stretches, the bytes where their records are, and which are believed."""
+    """Queue offsets between long stretches, the bytes of their records, and the records trusted."""
 
     first: int
     end: int
@@ -34,7 +34,7 @@ class _Stretch:
     end: int
     physical_start: int
     physical_end: int
-    # Where its first and its last records begin.
+    # The physical offsets of its first and its last records.
     heads: list[int]
     tails: list[int]
 
@@ -44,7 +44,7 @@ class _Stretch:
 
 
 class QueueStretches:
-    """Takes what is believed, in the order of the log."""
+    """Takes trusted records in the order of the log."""
 
     def __init__(self) -> None:
         self._stretches: list[_Stretch] = []
@@ -53,7 +53,7 @@ class QueueStretches:
     def believe(
         self, first: int, count: int, heads: list[int], tails: list[int], physical_end: int
     ) -> None:
-        """So many messages: where the first and the last few of their records begin."""
+        """Trust ``count`` messages, whose outermost records begin at ``heads`` and ``tails``."""
         last = self._stretches[-1] if self._stretches else None
         if last is not None and first <= last.end:
             if last.is_weak and len(last.heads) < WEAK_ROWS_MAX:
@@ -71,9 +71,9 @@ class QueueStretches:
             self._is_whole = False
 
     def gaps(self, bounds: tuple[int, int] | None, derived_to: int) -> Iterator[Gap]:
-        """Where places are missing; with ``bounds`` also before the first and behind the last.
+        """The gaps; with ``bounds`` also before the first stretch and behind the last.
 
-        The outermost records of the stretches around are taken along.
+        A gap includes the outermost records of the stretches around it.
         """
         if not self._is_whole:
             return

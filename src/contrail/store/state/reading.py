@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class GetStatus(Enum):
-    """How a read ended; RocketMQ's own outcomes and three for damage it does not look for."""
+    """How a read ended: RocketMQ's outcomes, and three for damage RocketMQ does not look for."""
 
     FOUND = "FOUND"
     NO_MATCHED_LOGIC_QUEUE = "NO_MATCHED_LOGIC_QUEUE"
@@ -23,7 +23,7 @@ class GetStatus(Enum):
 
 
 def place_of(queue_offset: int, *, minimum: int, maximum: int) -> tuple[GetStatus, int] | None:
-    """Outcome and next offset for a read outside the queue; None when rows must be looked at."""
+    """Outcome and next offset for a read outside the queue; None: the rows decide."""
     if maximum == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if queue_offset < minimum:

@@ -1,8 +1,8 @@
-"""Decides which records take the place of a damaged range of the log.
+"""Decides which records replace a damaged range of the log.
 
-Queue rows say where records began and how long they were, whatever became of the records. What no
-row speaks for stays one piece; where the damage reaches the end of its segment, that piece is the
-blank record that ends a segment.
+Queue rows say where records began and how long they were, whatever became of the records. Bytes
+that no row leads to stay one piece; where the damage reaches the end of its segment, that piece is
+the blank record that ends a segment.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ class KnownRecord(NamedTuple):
     physical_offset: int
     record_bytes: int
     place: LostPlace
-    # When it was stored, where the row tells; else 0.
+    # When the record was stored, if the row has that time; else 0.
     stored_ms: int = 0
 
 
 class Piece(NamedTuple):
-    """Bytes that become one record, or the blank one that ends a segment."""
+    """Bytes that become one record, or the blank record that ends a segment."""
 
     physical_start: int
     physical_end: int
@@ -48,14 +48,15 @@ def plan_pieces(
 ) -> list[Piece] | None:
     """The pieces of a damaged range in their order; None if one is too small for a record.
 
-    ``boundary`` is a place where a record is known to begin although no row leads there.
+    ``boundary`` is a physical offset where a record begins although no row leads there.
     """
     pieces: list[Piece] = []
     at = physical_start
     for record in sorted(known):
         end = record.physical_offset + record.record_bytes
         if record.physical_offset < at or end > physical_end:
-            # Rows may be damaged as well: one that overlaps another, or sticks out, is no witness.
+            # Rows may be damaged as well: a row whose record overlaps another or leaves the range
+            # is ignored.
             continue
         pieces += _unknown(at, record.physical_offset, boundary)
         pieces.append(Piece(record.physical_offset, end, record.place, record.stored_ms))

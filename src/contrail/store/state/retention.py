@@ -1,8 +1,9 @@
-"""Decides which segments may go, and when the disk is too full to take more.
+"""Decides which segments may be removed, and when the disk is too full for appends.
 
-Three levels of disk use count. Above the first, segments past their age go at any hour; above the
-second, the oldest go whatever their age; above the third, appends are refused as well, until use
-is back at or below the second. Ratios are whole percents, rounded up, as RocketMQ counts them.
+There are three levels of disk use. Above the first, segments past their age are removed at any
+hour; above the second, the oldest are removed whatever their age; above the third, appends are
+refused as well, until use is back at or below the second. Ratios are whole percents, rounded up, as
+RocketMQ counts them.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class DiskLevel(IntEnum):
 
 
 class RetentionRules(NamedTuple):
-    """The settings retention goes by, in the units it compares."""
+    """The settings of retention, in the units it compares."""
 
     reserved_ms: int
     delete_hours: frozenset[int]
@@ -63,10 +64,10 @@ class RetentionRules(NamedTuple):
 
 
 class RetentionState:
-    """What is known of the disk, and how far the current round of removals has come.
+    """How full each partition is, and how far the current round of removals has come.
 
-    A round is at most ``removals_max`` segments, one per interval; ``due_again_ms`` is when to go
-    on with one that is under way, and None when the next round may wait for its usual time.
+    A round removes at most ``removals_max`` segments, one per interval; ``due_again_ms`` is when
+    the round under way goes on, and None if no round is under way.
     """
 
     def __init__(self, rules: RetentionRules) -> None:
@@ -79,10 +80,10 @@ class RetentionState:
         self.due_again_ms: int | None = None
 
     def judge_partition(self, name: str, percent: int) -> None:
-        """Take in how full the partition of ``name`` is.
+        """Note how full the partition of ``name`` is.
 
-        Refusal ends at the forced level, not at the full one: a store at the brink would switch
-        with every segment otherwise.
+        Appends are refused until use falls to the forced level, not just below the full level:
+        otherwise a store at the full level would switch with every segment.
         """
         level = self._levels[name] = self._rules.level(percent)
         if level is DiskLevel.FULL or (level is DiskLevel.FORCED and name in self._full):
@@ -92,7 +93,7 @@ class RetentionState:
 
     @property
     def full_reason(self) -> str | None:
-        """Why nothing may be appended, in words; None while there is room."""
+        """Why appends are refused, as text; None while there is room."""
         if not self._full:
             return None
         where = " and ".join(
@@ -111,13 +112,13 @@ class RetentionState:
         self._manual_rounds = MANUAL_ROUNDS
 
     def plan_round(self, now_ms: int, local_hour: int) -> bool:
-        """Begin a round, or go on with the one under way. False: nothing may be removed now."""
+        """Begin a round, or go on with the round under way. False: remove no segment now."""
         manual = self._manual_rounds > 0
         if not (manual or local_hour in self._rules.delete_hours or self._level):
             self.end_round()
             return False
         wait_ms = self._not_before_ms - now_ms
-        # A wait longer than the interval means that somebody set the clock back.
+        # A wait longer than the interval means that the clock was set back.
         if 0 < wait_ms <= self._rules.removal_interval_ms:
             return False
         if self._left == 0:
@@ -126,18 +127,18 @@ class RetentionState:
         return True
 
     def may_remove(self, modified_ms: int, now_ms: int) -> bool:
-        """Whether the oldest segment, last written at ``modified_ms``, may go in this round."""
+        """Whether this round may remove the oldest segment, last written at ``modified_ms``."""
         at_once = self._rules.forced_enabled and self._level >= DiskLevel.FORCED
         return self._left > 0 and (at_once or now_ms >= modified_ms + self._rules.reserved_ms)
 
     def commit_removal(self, now_ms: int) -> bool:
-        """A segment is gone; True when the next one may follow at once."""
+        """Count a removed segment; True if the next removal needs no pause."""
         self._left -= 1
         self._not_before_ms = now_ms + self._rules.removal_interval_ms
         self.due_again_ms = self._not_before_ms if self._left else None
         return self._left > 0 and self._rules.removal_interval_ms == 0
 
     def end_round(self) -> None:
-        """Nothing more qualifies; the next round begins at its usual time."""
+        """End the round: no further segment qualifies until the next round."""
         self._left = 0
         self.due_again_ms = None

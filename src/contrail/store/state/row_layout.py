@@ -1,4 +1,4 @@
-"""How Python takes apart the rows that ``contrail.kernels.record_layout`` tables."""
+"""Decodes in Python the rows whose layout ``contrail.kernels.record_layout`` tables."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ INDEX_ROW = Struct(">iqq")
 
 # How rows of either kind begin: physicalOffset, size of the record.
 ROW_TARGET = Struct(">qi")
-# What stands at ``ROW_BASE_AT`` of a batch row: baseQueueOffset, batchCount.
+# At ``ROW_BASE_AT`` of a batch row: baseQueueOffset, batchCount.
 ROW_BATCH = Struct(">qh")
 
-# A row that stands for a message the log never had or no longer has. No record is that large, so
-# such a row is only ever the first one selected.
+# The row of a message that the log never had or no longer has. No record is that large, so a read
+# selects such a row only as its first.
 BLANK_ROW = QUEUE_ROW.pack(0, BLANK_ROW_SIZE, 0)
 BLANK_TARGET = ROW_TARGET.pack(0, BLANK_ROW_SIZE)
 

@@ -1,8 +1,8 @@
-"""Which bytes of the log need not be verified again because they were a moment ago.
+"""Remembers which bytes of the log were verified a moment ago and need no new checksum.
 
-A checksum finds what a disk did to bytes that left memory and came back. Bytes that this process
-wrote or verified within the last minute (``contrailSoundFor``) have not left it, so their checksum
-would only be computed to be equal. Everything older is verified when it is read.
+A checksum finds bytes that a disk changed after they left memory. Bytes that this process wrote or
+verified within the last minute (``contrailSoundFor``) are taken to be in memory still, so their
+checksum would be equal. Older bytes are verified when they are read.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ class SoundMemory:
 
     def __init__(self, physical_end: int, *, sound_ms: int, now_ms: int) -> None:
         self._sound_ms = sound_ms
-        # What was in the log at the start has not been seen by this process.
+        # This process has not verified the records that were in the log at the start.
         self._old_end = physical_end
         self._last_ms = now_ms
         self._ends: deque[tuple[int, int]] = deque()
         self._stretches = SoundStretches()
-        # When ``observe`` wants to hear again; until then nobody needs to ask for the end.
+        # When ``observe`` must be called again; until then readers need not ask for the log's end.
         self.sample_due_ms = now_ms
-        # Grows whenever bytes are found to have left memory, for those who remember what was sound.
+        # Grows whenever bytes are found to have left memory; ``QueueRuns`` drop their windows then.
         self.left_count = 0
 
     def observe(self, physical_end: int, now_ms: int) -> None:
-        """The log reaches ``physical_end`` now; to be called when ``sample_due_ms`` has come."""
+        """The log reaches ``physical_end`` now; call this when ``sample_due_ms`` has come."""
         ends = self._ends
         if not 0 <= now_ms - self._last_ms <= self._sound_ms:
-            # Nobody looked for so long that what was written meanwhile may be as old as that.
+            # No sample for longer than ``sound_ms``: bytes written meanwhile may be older than it.
             self._old_end = physical_end
             ends.clear()
         while ends and now_ms - ends[0][0] > self._sound_ms:
@@ -46,24 +46,24 @@ class SoundMemory:
         self._stretches.forget(now_ms - self._sound_ms)
 
     def verified(self, physical_offset: int, byte_count: int, now_ms: int) -> None:
-        """These bytes were found whole."""
+        """Note that these bytes were verified."""
         self._stretches.add(physical_offset, physical_offset + byte_count, now_ms)
 
     def left_memory(self, physical_offset: int, byte_count: int) -> None:
-        """These bytes were not in memory: what comes back from the disk is another matter."""
+        """These bytes were not in memory: verify them again when they come back from the disk."""
         self.left_count += 1
         self._stretches.remove(physical_offset, physical_offset + byte_count)
 
     def is_sound(self, physical_offset: int, byte_count: int, now_ms: int) -> bool:
-        """Whether these bytes may be handed out unverified; ``observe`` has seen this second."""
+        """Whether these bytes may be handed out unverified; ``observe`` must not be overdue."""
         return self.sound_around(physical_offset, byte_count, now_ms) is not None
 
     def sound_around(
         self, physical_offset: int, byte_count: int, now_ms: int
     ) -> tuple[int, int, int] | None:
-        """Which bytes around these may be handed out unverified, and until when.
+        """The bytes around these that may be handed out unverified, and until when.
 
-        None if these may not. What grows later is no part of it, and ``left_memory`` ends it.
+        None if these bytes may not. A call of ``left_memory`` ends the permission early.
         """
         if not self._sound_ms:
             return None

@@ -1,7 +1,7 @@
 """Stretches of the log and when each was verified.
 
-Readers of a backlog verify one answer after the other. Neighbours are kept as one stretch, so that
-a million messages take no more room here than a few.
+A consumer that reads a backlog has one answer verified after the other. Adjacent stretches are kept
+as one, so that a million messages take no more room here than a few.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 
 _STRETCHES_MAX = 4096
-# Neighbours become one if no more lies between the moments; it counts as old as the older of them.
+# Adjacent stretches verified within this time become one, which counts as old as the older one.
 _TOGETHER_MS = 5000
 
 
@@ -25,25 +25,25 @@ class SoundStretches:
         return len(self._starts)
 
     def verified_ms(self, start: int, end: int) -> int | None:
-        """When these bytes were verified; None when that is not known of all of them at once."""
+        """When these bytes were verified; None unless one stretch holds all of them."""
         found = self.around(start, end)
         return None if found is None else found[2]
 
     def around(self, start: int, end: int) -> tuple[int, int, int] | None:
-        """The stretch that all of these bytes lie in, where it ends, and when it was verified."""
+        """Start and end of the stretch that holds all these bytes, and when it was verified."""
         index = bisect_right(self._starts, start) - 1
         if index < 0 or self._ends[index] < end:
             return None
         return self._starts[index], self._ends[index], self._verified_ms[index]
 
     def add(self, start: int, end: int, now_ms: int) -> None:
-        """These bytes were found whole now."""
+        """Note that these bytes were verified now."""
         first = bisect_left(self._ends, start)
         last = bisect_right(self._starts, end)
         if first == last:
             self._put(first, last, [(start, end, now_ms)])
             return
-        # What lies in between is replaced; of the outermost two something may stick out.
+        # The new stretch replaces all it overlaps; the outermost two may reach beyond it.
         outer_start, outer_end = self._starts[first], self._ends[last - 1]
         since_ms, until_ms = self._verified_ms[first], self._verified_ms[last - 1]
         before, behind = [], []
@@ -61,7 +61,7 @@ class SoundStretches:
         self._put(first, last, [*before, (start, end, verified_ms), *behind])
 
     def remove(self, start: int, end: int) -> None:
-        """Nothing is known of these bytes any more."""
+        """Forget that these bytes were verified."""
         first = bisect_right(self._ends, start)
         last = bisect_left(self._starts, end)
         if first >= last:
@@ -74,7 +74,7 @@ class SoundStretches:
         self._put(first, last, left)
 
     def forget(self, before_ms: int) -> None:
-        """Let go of what was verified then or earlier."""
+        """Drop stretches verified at ``before_ms`` or earlier."""
         if self._verified_ms and min(self._verified_ms) <= before_ms:
             self._keep([at for at, ms in enumerate(self._verified_ms) if ms > before_ms])
 

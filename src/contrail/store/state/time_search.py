@@ -1,7 +1,7 @@
-"""Where in a queue does a moment lie? Binary search over store times.
+"""Finds the queue offset of a point in time: binary search over store times.
 
 Times come from the caller, row by row. ``None`` stands for a record the log no longer has: it is
-older than anything asked for.
+older than any time asked for.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ TimeOf = Callable[[int], int | None]
 
 
 class Boundary(StrEnum):
-    """Which message answers when none has exactly the time asked for, or several have."""
+    """The message to choose when none has exactly the time asked for, or several have."""
 
     LOWER = "lower"
     UPPER = "upper"
