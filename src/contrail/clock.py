@@ -1,4 +1,4 @@
-"""The only place that asks what time it is."""
+"""The only module that reads the time."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from pathlib import Path
 from struct import Struct
 from typing import Protocol
 
-# For who cannot afford a function of ours around it.
+# For callers that cannot afford a Python function around it.
 monotonic_ns = time.monotonic_ns
 
 
 def monotonic_ms() -> int:
-    """For measuring how long something took; means nothing by itself."""
+    """For measuring durations; only differences have a meaning."""
     return monotonic_ns() // 1_000_000
 
 
 class Clock(Protocol):
-    """Wall time in epoch milliseconds; a test hands in one it can move.
+    """Wall time in epoch milliseconds; a test passes a clock that it can move.
 
-    ``elapsed_ms`` is for waits: it passes with the time, and no one sets it forward or back.
+    ``elapsed_ms`` is for waits: it grows steadily, and no step of the wall clock changes it.
     """
 
     def now_ms(self) -> int: ...
@@ -57,7 +57,7 @@ class ManualClock:
         self._elapsed_ms += max(0, passed_ms)
 
     def step(self, ms: int) -> None:
-        """Set the wall clock forward or back while no time passes."""
+        """Set the wall clock forward or back without letting time pass."""
         self._now_ms += ms
 
 
@@ -67,7 +67,7 @@ CLOCK_FILE_VARIABLE = "CONTRAIL_CLOCK_FILE"
 
 
 class SharedClock:
-    """The machine's clock, moved by what a small file says.
+    """The machine's clock, moved by the shift in a small file.
 
     Processes that open the same file share the time, so that a test can move the clock of servers
     that run in children. The file holds the shift in milliseconds, as one signed integer.
@@ -85,12 +85,12 @@ class SharedClock:
         return time.time_ns() // 1_000_000 + int(_SHIFT.unpack_from(self._map)[0])
 
     def elapsed_ms(self) -> int:
-        # What the clock was moved forward counts as time that has passed.
+        # A shift forward counts as time that has passed.
         self._passed_ms = max(self._passed_ms, int(_SHIFT.unpack_from(self._map)[0]))
         return monotonic_ms() + self._passed_ms
 
     def advance(self, *, ms: int = 0, hours: float = 0) -> None:
-        """Move the clock of everybody who shares it; negative values move it back."""
+        """Move the clock of all processes that share it; negative values move it back."""
         shift_ms = int(_SHIFT.unpack_from(self._map)[0]) + ms + int(hours * 3_600_000)
         _SHIFT.pack_into(self._map, 0, shift_ms)
 

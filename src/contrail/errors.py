@@ -1,16 +1,16 @@
-"""Every exception family of Contrail. Imports nothing of ours."""
+"""Every exception family of Contrail. Imports no other module of Contrail."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-# The response code for it; the table of codes stands above this room.
+# The response code INVALID_PARAMETER; this room cannot import the table of codes.
 _INVALID_PARAMETER = 29
 
 
 class ContrailError(Exception):
-    """The root of everything Contrail raises on purpose."""
+    """The root of all errors that Contrail raises on purpose."""
 
 
 class ConfigError(ContrailError):
@@ -18,11 +18,11 @@ class ConfigError(ContrailError):
 
 
 class StoreError(ContrailError):
-    """The store cannot do what was asked."""
+    """The store cannot carry out a call."""
 
 
 class TableTooLong(StoreError):
-    """A table's file would be longer than its reader takes."""
+    """A table's file would be longer than its reader accepts."""
 
 
 class StoreLocked(StoreError):
@@ -47,7 +47,7 @@ class OpeningAbandoned(StoreError):
 
 
 class StorePoisoned(StoreError):
-    """A log write or sync failed; nothing may be acknowledged until the process restarts."""
+    """A log write or sync failed; no append is acknowledged until the process restarts."""
 
 
 class StoreClosed(StoreError):
@@ -58,14 +58,30 @@ class StoreReadOnly(StoreError):
     """The store serves reads but refuses appends for now."""
 
 
+class StoreFollows(StoreReadOnly):
+    """The store of a slave takes records from its master's log alone."""
+
+
+class DeliveryUnderWay(StoreError):
+    """A slave that acts as master is sending the messages to another broker; ask again later."""
+
+
+class RawBytesRefused(StoreError):
+    """Bytes of a master do not continue this log; nothing was written, and ``reason`` counted."""
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 class DiskFull(StoreReadOnly):
     """The disk is past its high-water mark, or the next segment could not be allocated."""
 
 
 class RecordDamaged(StoreError):
-    """The record at a physical offset is not what was written there.
+    """The record at a physical offset is damaged.
 
-    ``is_record`` says that a record surely begins there; without it nothing may have been there.
+    ``is_record`` says that a record surely begins there; otherwise there may never have been one.
     """
 
     def __init__(self, message: str, *, physical_offset: int, is_record: bool = False) -> None:
@@ -119,7 +135,7 @@ class RemoteProtocolError(ContrailError):
 
 
 class LocalProtocolError(ContrailError):
-    """We tried to send what the remoting protocol cannot carry."""
+    """Contrail tried to send a command that the remoting protocol cannot carry."""
 
 
 class RequestRejected(ContrailError):
@@ -137,7 +153,7 @@ class RequestRejected(ContrailError):
 class EntryIllegal(RequestRejected, ValueError):
     """An entry of a persisted table breaks the rule of its file's reader; the message names it.
 
-    A reader takes it as bad content, a request that brought the entry is refused with it.
+    A file's reader treats the entry as damaged; a request that sets the entry is refused.
     """
 
     def __init__(self, problem: str) -> None:
@@ -153,11 +169,11 @@ class FilterInvalid(ContrailError):
 
 
 class CallTimedOut(CallFailed):
-    """A request was sent, and no answer came in time: whether it was carried out is not known."""
+    """No answer came in time: the peer may or may not have carried out the request."""
 
 
 class ClientError(ContrailError):
-    """The root of what producers, consumers and the admin client raise."""
+    """The root of the errors that producers, consumers and the admin client raise."""
 
 
 class ClientClosed(ClientError):
@@ -206,7 +222,7 @@ class MessageInvalid(ClientError, ValueError):
 
 
 class SendFailed(ClientError):
-    """A message was not sent, or nobody said that it was stored; ``attempts`` tells each try."""
+    """A message was not sent, or no broker confirmed it; ``attempts`` describes each try."""
 
     def __init__(self, message: str, *, topic: str, attempts: tuple[str, ...] = ()) -> None:
         super().__init__(message)
@@ -219,7 +235,7 @@ class SendTimedOut(SendFailed):
 
 
 class BackPressure(ClientError):
-    """Too many sends, or too many bytes, are under way; send again when some have ended."""
+    """Too many sends, or bytes of sends, are under way; send again when some have ended."""
 
 
 class NoReply(ClientError):
@@ -227,10 +243,10 @@ class NoReply(ClientError):
 
 
 class MessageUnreadable(ClientError):
-    """A message came whose bytes cannot be decoded; ``ReceivedMessage.decode_error`` holds this.
+    """A received message cannot be decoded; ``ReceivedMessage.decode_error`` holds this error.
 
-    ``is_record_damaged`` tells a record that is not as it was stored from a body that is as its
-    producer made it and cannot be decompressed.
+    ``is_record_damaged`` is True for a record that was damaged after it was stored, False for a
+    body that cannot be decompressed as its producer sent it.
     """
 
     def __init__(self, message: str, *, is_record_damaged: bool = False) -> None:
@@ -239,13 +255,13 @@ class MessageUnreadable(ClientError):
 
 
 class OffsetIllegal(ClientError, ValueError):
-    """A place in a queue that does not exist was asked for."""
+    """A call named a queue offset that does not exist."""
 
 
 class MessageDamaged(ClientError):
-    """A broker told of messages that were asked for and are damaged, or were and were replaced.
+    """A broker reported that wanted messages are damaged, or were damaged and replaced.
 
-    ``partial`` has the sound ones, in the form the call would have returned.
+    ``partial`` has the sound messages, in the form the call would have returned.
     """
 
     def __init__(self, message: str, *, partial: Sequence[Any] = ()) -> None:
@@ -254,9 +270,9 @@ class MessageDamaged(ClientError):
 
 
 class SomeFailed(ClientError):
-    """Of several servers some did not do what was asked; ``failures`` has the error of each.
+    """Some of several servers failed a request; ``failures`` has the error of each.
 
-    ``partial`` is the result of those that did, in the form the call would have returned.
+    ``partial`` is the result of the other servers, in the form the call would have returned.
     """
 
     def __init__(
@@ -268,7 +284,7 @@ class SomeFailed(ClientError):
 
 
 class PipelineError(ContrailError):
-    """The root of what the Spark source, the Spark sink and the pipeline jobs raise."""
+    """The root of the errors of the Spark source, the Spark sink and the pipeline jobs."""
 
 
 class OptionInvalid(PipelineError, ValueError):
@@ -276,15 +292,15 @@ class OptionInvalid(PipelineError, ValueError):
 
 
 class NotThere(OptionInvalid):
-    """What an option or a query names, such as a topic or a group, does not exist."""
+    """An option or a query names a topic or group, for example, that does not exist."""
 
 
 class DataLost(PipelineError):
-    """Messages that a read was promised are gone, or a queue is not the one it was."""
+    """Messages within the offsets of a read were removed, or a queue was made anew."""
 
 
 class RecordUndecodable(PipelineError):
-    """The body or the batch of one whole record cannot be read: its sender made it so."""
+    """The body or the batch of one whole record cannot be decoded as its producer sent it."""
 
     def __init__(self, message: str, *, physical_offset: int) -> None:
         super().__init__(message)
@@ -292,8 +308,8 @@ class RecordUndecodable(PipelineError):
 
 
 class SinkRefused(PipelineError):
-    """The sink cannot keep what its options promise on this cluster; nothing was written."""
+    """The sink cannot give its options' guarantees on this cluster; nothing was written."""
 
 
 class JobFailed(PipelineError):
-    """A pipeline job ended before its work was done; its checkpoint tells how far it came."""
+    """A pipeline job ended before its work was done; its checkpoint says how far it got."""

@@ -1,1 +1,1 @@
-"""Hostile input for every decoder: what is tried, what must hold, and who drives it."""
+"""Hostile input for every decoder: the inputs, the rules that must hold, and the drivers."""

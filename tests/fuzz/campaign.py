@@ -1,4 +1,4 @@
-"""Runs the coverage-guided fuzzer on a target and replays what it found on the compiled kernels.
+"""Runs the coverage-guided fuzzer on a target and replays its corpus on the compiled kernels.
 
     python -m tests.fuzz.campaign [--seconds N] [--jobs N]
 
@@ -36,7 +36,7 @@ _REACHED = re.compile(r"cov: (\d+) ft: (\d+)")
 
 @dataclass
 class Figures:
-    """What one target's campaign saw."""
+    """The figures of one target's campaign."""
 
     target: str
     tried: int
@@ -52,7 +52,7 @@ def has_fuzzer() -> bool:
 
 
 def fuzz(target: Target, folder: Path, *, seconds: int, seed: int = 1) -> Figures:
-    """Fuzz the interpreted decoder, then replay the corpus on what is compiled."""
+    """Fuzz the interpreted decoder, then replay the corpus on the compiled kernels."""
     corpus = folder / target.name
     corpus.mkdir(parents=True)
     for number, data in enumerate(target.seeds):
@@ -91,7 +91,7 @@ def fuzz(target: Target, folder: Path, *, seconds: int, seed: int = 1) -> Figure
 
 
 def twin_differences(inputs: Iterable[bytes]) -> list[str]:
-    """The inputs that the compiled frame kernel sees otherwise than its pure twin."""
+    """The inputs that the compiled frame kernel decodes differently from its pure twin."""
     kernel, pure = twins("frame_scan")
     different = []
     for data in inputs:

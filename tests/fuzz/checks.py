@@ -1,6 +1,6 @@
-"""What must hold for every input: only documented exceptions, under a second, bounded memory.
+"""The rules for every input: only documented exceptions, under a second, bounded memory.
 
-Time is the processor's, so that a busy machine finds no more than an idle one.
+Time is the processor's, so that a busy machine gives no other findings than an idle one.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tests.fuzz.targets import Target
 SECONDS_MAX = 1.0
 MEMORY_FACTOR = 2
 MEMORY_SLACK_BYTES = 8 << 20
-# Watching memory makes decoders several times slower: who was slow is timed again without.
+# Watching memory makes decoders several times slower: a slow one is timed again without that.
 _TRIES = 3
 
 

@@ -17,7 +17,7 @@ _TOKENS = [
 
 
 def mutations(target: Target, *, seed: int, count: int) -> Iterator[bytes]:
-    """Inputs near the seeds: pieces cut, doubled, swapped, replaced by what means something."""
+    """Inputs near the seeds: pieces cut, doubled, swapped, replaced by meaningful bytes."""
     chance = random.Random(f"{seed} {target.name}")
     pool = list(target.seeds)
     for _ in range(count):
@@ -44,7 +44,7 @@ def _change(data: bytearray, chance: random.Random) -> None:
 
 
 def large(name: str) -> dict[str, bytes]:
-    """The worst that fits the bounds of a decoder, by what it is made of."""
+    """The worst inputs within the bounds of a decoder, by their content."""
     if name in ("json-header", "fastjson", "heartbeat", "lock"):
         return _large_json(256 << 10 if name == "json-header" else 512 << 10)
     return _LARGE.get(name, {})

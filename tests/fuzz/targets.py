@@ -97,7 +97,7 @@ def _document(data: bytes) -> object:
 
 
 def _compressed_registration(data: bytes) -> None:
-    """The first byte chooses: the stream itself, or what is in it; and an old or new sender."""
+    """The first byte chooses: the stream itself or its content, and an old or new sender."""
     kind, rest = (data[0], data[1:]) if data else (0, b"")
     body = rest if kind & 1 else zlib.compress(rest)
     RegisterBrokerBody.decode(body, compressed=True, version=400 if kind & 2 else 479)

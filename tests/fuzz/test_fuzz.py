@@ -19,7 +19,7 @@ FUZZ_SECONDS = int(os.environ.get("CONTRAIL_FUZZ_SECONDS", "20"))
 
 @EVERY
 def test_the_seeds_are_accepted(target: Target) -> None:
-    """A seed that is refused at the door would teach the fuzzer nothing."""
+    """A seed that the decoder refuses would not help the fuzzer."""
     with Checker(target) as checker:
         checker.run_all(target.seeds)
     assert checker.accepted >= 1

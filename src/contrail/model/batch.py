@@ -23,7 +23,7 @@ from contrail.model.record import SYS_FLAG_INNER_BATCH, SYS_FLAG_NEED_UNWRAP, TR
 
 # The queue entry of an inner batch counts its messages in 16 bits.
 INNER_BATCH_COUNT_MAX = 32_767
-# What fits 4 MiB when each message has its unique key, as clients send them.
+# More messages do not fit 4 MiB when each has its unique key, as clients send them.
 BATCH_COUNT_MAX = 65_536
 
 _UNIT_HEAD = Struct(">iiiii")
@@ -51,7 +51,7 @@ def decode_batch(data: bytes) -> list[BatchUnit]:
     """The units of a batch body.
 
     Raises:
-        BatchIllegal: there is none, or a length in it does not fit what is there.
+        BatchIllegal: the body has no unit, or a length that exceeds the body.
     """
     return list(_walk(data))
 
@@ -68,7 +68,7 @@ def split_batch(draft: MessageDraft) -> list[MessageDraft]:
 
 
 def mark_inner_batch(draft: MessageDraft) -> MessageDraft:
-    """``draft``, whose body is a batch, as the one record of an inner batch; its base comes later.
+    """``draft``, whose body is a batch, as the record of an inner batch, without its base offset.
 
     Raises:
         BatchIllegal: the body is no batch or has too many units.

@@ -1,4 +1,4 @@
-"""The version stamp of a shared table: which of two copies is newer."""
+"""The version stamp of a shared table: it tells which of two copies is newer."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ class DataVersion:
     counter: int = 0
     timestamp_ms: int = 0
 
-    def bump(self, now_ms: int, *, state_version: int = 0) -> DataVersion:
-        """The version after one more change."""
-        return DataVersion(state_version, self.counter + 1, now_ms)
+    def bump(self, now_ms: int, *, state_version: int | None = None) -> DataVersion:
+        """The version after one more change; NameServers refuse a lower ``state_version``."""
+        kept = self.state_version if state_version is None else state_version
+        return DataVersion(kept, self.counter + 1, now_ms)
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Self:

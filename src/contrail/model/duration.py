@@ -9,6 +9,6 @@ _UNIT_MS = {"ms": 1, "s": 1000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d":
 
 
 def duration_ms(text: str) -> int | None:
-    """Milliseconds of a duration; None when ``text`` is none."""
+    """Milliseconds of a duration; None if ``text`` is no duration."""
     found = _DURATION.fullmatch(text.lower())
     return None if found is None else int(found[1]) * _UNIT_MS[found[2]]

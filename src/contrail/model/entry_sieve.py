@@ -1,7 +1,7 @@
-"""Reading a table entry by entry: what breaks its rule is put aside, the rest is read.
+"""Reads a table entry by entry: an entry that breaks its rule is refused, the others are read.
 
-``refused`` holds the entries that were put aside, for ``runtime.quarantine``. ``mended`` looks for
-their like in the table's backup.
+``refused`` holds the refused entries, for ``runtime.quarantine``. ``mended`` replaces them with
+entries of the table's backup.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class RefusedEntry:
-    """An entry that breaks its rule: where it stood, what it was, and what is wrong with it."""
+    """An entry that breaks its rule: its keys from the top of the document, value and problem."""
 
     place: tuple[str, ...]
     value: JsonValue
@@ -36,11 +36,11 @@ class EntrySieve:
 
     @property
     def refused(self) -> Refused:
-        """What was put aside so far."""
+        """The entries refused so far."""
         return tuple(self._refused)
 
     def value(self, name: str, read: Callable[[JsonValue], T], default: T) -> T:
-        """What ``read`` makes of a field of the document; ``default`` where that fails."""
+        """A field of the document, decoded by ``read``; ``default`` if ``read`` refuses it."""
         found = self._fields.unknown(frozenset()).get(name)
         if found is None:
             return default
@@ -51,13 +51,13 @@ class EntrySieve:
             return default
 
     def entries(self, table: str, read: Callable[[str, JsonValue], T]) -> dict[str, T]:
-        """What ``read`` makes of each entry of a table of the document."""
+        """The entries of a table of the document, decoded by ``read``."""
         return self.items((table,), self._fields.child(table), read)
 
     def items(
         self, place: tuple[str, ...], fields: Fields | None, read: Callable[[str, JsonValue], T]
     ) -> dict[str, T]:
-        """The same for the object at ``place``; nulls are left out."""
+        """As ``entries`` for the object at ``place``; nulls are left out."""
         found: dict[str, T] = {}
         values = {} if fields is None else fields.unknown(frozenset())
         for key, value in values.items():
@@ -71,10 +71,10 @@ class EntrySieve:
 
 
 def mended(document: JsonValue, backup: JsonValue, refused: Iterable[RefusedEntry]) -> JsonValue:
-    """``document`` with what its backup has in the places of the refused entries.
+    """``document`` with the backup's entries instead of the refused ones.
 
-    Where the backup does not have the refused entry's key, the key itself is what was damaged: its
-    neighbours in the backup that the document lacks are taken.
+    If the backup does not have a refused entry's key, the key itself was damaged: then all entries
+    beside it in the backup that the document lacks are taken.
     """
     for entry in refused:
         parent, older = _at(document, entry.place[:-1]), _at(backup, entry.place[:-1])

@@ -22,10 +22,10 @@ JsonValue = None | bool | int | float | str | list["JsonValue"] | dict[str, "Jso
 
 DOCUMENT_BYTES_MAX = 256 << 20
 DEPTH_MAX = 32
-# What is not standard JSON takes thirty times as long: some 10 ms for so much of it.
+# Text that is not standard JSON takes thirty times as long: about 10 ms for this many characters.
 DIALECT_CHARS_MAX = 64 << 10
 DIALECT_TOKENS_MAX = 2000
-# Parsed in a millisecond; other threads wait for the end of it.
+# This much is parsed in a millisecond; other threads wait until the parser ends.
 _LARGE_CHARS = 64 << 10
 
 _LONG_MIN, _LONG_MAX = -(2**63), 2**63 - 1
@@ -42,8 +42,8 @@ _ESCAPED = {
     **{digit: chr(int(digit)) for digit in "01234567"},
 }
 _SURROGATE = re.compile("[\ud800-\udfff]")
-# The end of the text ends a string too: a search that failed there would start again at each of
-# its quotes.
+# The end of the text ends a string too: otherwise a search that fails there would start again at
+# each of the string's quotes.
 _QUOTED_BYTES = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?+', re.DOTALL)
 _quote = json.encoder.encode_basestring
 _LITERALS: dict[str, JsonValue] = {"true": True, "false": False, "null": None}
@@ -73,9 +73,9 @@ def loads(
 ) -> JsonValue:
     """The value of ``document``; all keys become text, raw objects an ``ObjectKey``.
 
-    ``tokens_max`` bounds the commas and opening brackets, and so what the value takes in memory:
-    three bytes of text can be an object of a hundred. ``dialect_is_short`` is for what strangers
-    send while others wait: more than ``DIALECT_TOKENS_MAX`` of it must be standard JSON.
+    ``tokens_max`` bounds the commas and opening brackets, and with them the memory of the value:
+    three bytes of text can become an object of a hundred bytes. ``dialect_is_short`` is for
+    requests of peers: a document beyond ``DIALECT_TOKENS_MAX`` must be standard JSON.
 
     Raises:
         FastJsonError: the document is malformed, nested too deeply or beyond a bound.
@@ -112,7 +112,7 @@ def dumps(value: object, *, pretty: bool = True) -> bytes:
 
 
 class RawJson:
-    """Text that stands for itself in a document: what was rendered before."""
+    """JSON text that was rendered before and is put into a document as it is."""
 
     __slots__ = ("text",)
 
@@ -126,7 +126,7 @@ def entry_text(key: str, value: object, *, depth: int) -> str:
 
 
 def raw_object(fields: list[str], *, depth: int) -> RawJson:
-    """An object of such fields, ``depth`` levels deep itself."""
+    """An object of fields from ``entry_text``, itself ``depth`` levels deep."""
     return RawJson(_bracket("{", fields, "}", depth))
 
 
@@ -205,7 +205,7 @@ class Fields:
 
     def as_integers(self) -> dict[str, int]:
         """This object's fields, all of them whole numbers."""
-        # Tables of offsets have many entries: the place of one is named only if it is refused.
+        # Tables of offsets have many entries: the path of an entry is made only if it is refused.
         return {
             key: value if is_long(value) else whole_number(value, f"{self._place}.{key}")
             for key, value in self._values.items()
@@ -213,7 +213,7 @@ class Fields:
         }
 
     def unknown(self, known: frozenset[str]) -> dict[str, JsonValue]:
-        """What a newer writer added, so that rewriting the document does not lose it."""
+        """The fields that a newer writer added, so that rewriting the document keeps them."""
         return {key: value for key, value in self._values.items() if key not in known}
 
     def as_text(self, name: str) -> str:
@@ -229,7 +229,7 @@ class Fields:
 
 
 def whole_number(value: JsonValue, place: str) -> int:
-    """``value`` as a 64-bit integer; ``place`` is named if it is none."""
+    """``value`` as a 64-bit integer; the error for any other value names ``place``."""
     if isinstance(value, str) and re.fullmatch(r"-?[0-9]{1,19}", value):
         value = int(value)
     if not is_long(value):
@@ -243,7 +243,7 @@ def is_long(value: object) -> TypeGuard[int]:
 
 
 def _describe(value: JsonValue) -> str:
-    """The beginning of a value, for a message."""
+    """The beginning of a value, for an error text."""
     text = repr(value)
     return text if len(text) <= 40 else text[:37] + "..."
 
@@ -263,7 +263,7 @@ def _finite_float(text: str) -> float:
 
 
 def _same(value: dict[str, JsonValue]) -> dict[str, JsonValue]:
-    """The interpreter lets other threads run when it calls this, and not within its parser."""
+    """Returns ``value``: the call lets other threads run, which the parser itself does not."""
     return value
 
 
@@ -273,7 +273,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 def _check_tokens(document: bytes | str, tokens_max: int) -> None:
     data = document if isinstance(document, bytes) else document.encode("utf-8", "replace")
-    # References need a table of every object, which takes more than the objects.
+    # References need a table of every object, which takes more memory than the objects.
     if _REFERENCE.encode() in data:
         tokens_max //= _REFERENCE_COST
     count = _tokens_in(data)
@@ -306,7 +306,7 @@ def _check_depth(value: JsonValue) -> None:
 
 
 def _contents(value: JsonValue) -> Iterable[JsonValue]:
-    """What stands inside an object or array; an empty one still counts as a level."""
+    """The values inside an object or array; an empty one still counts as a level."""
     if isinstance(value, dict):
         return value.values() or (None,)
     return value or (None,) if isinstance(value, list) else ()
@@ -445,18 +445,17 @@ def _unescape_one(match: re.Match[str]) -> str:
 
 
 class _References:
-    """Puts the object meant in the place of each ``{"$ref":path}``.
+    """Replaces each ``{"$ref":path}`` with the object that it refers to.
 
-    Only objects that are complete by then may be meant, which is all that fastjson writes for the
-    tables here; the result therefore never contains itself. Objects within objects that are
-    repeated again and again grow without end, though: who walks the result must not notice, so
-    what it would be when written out is bounded by ``nodes_max`` values.
+    A reference may only lead to an object that is complete before it, as fastjson writes for the
+    tables here; the result therefore never contains itself. Nested repetitions still grow fast, so
+    ``nodes_max`` bounds the values of the result when written out.
     """
 
     def __init__(self, root: JsonValue, nodes_max: int) -> None:
         self._root = root
         self._nodes_max = nodes_max
-        # What each complete object holds when written out: its values << 8 | its depth.
+        # The size of each complete object when written out: its values << 8 | its depth.
         self._complete: dict[int, int] = {}
 
     def resolved(self) -> JsonValue:
@@ -524,7 +523,7 @@ def _render(value: object, indent: int | None, depth: int) -> str:
 
 
 def _render_scalar(value: bool | int | float | None) -> str:
-    # Tables are mostly made of these, and a broker writes its tables often.
+    # Tables consist mostly of scalars, and a broker writes its tables often.
     if value is True or value is False:
         return "true" if value else "false"
     try:

@@ -13,7 +13,7 @@ from contrail.model.shown import shown
 from contrail.model.topic import NAME_PATTERN, SYSTEM_GROUP_PREFIX
 
 GROUP_LENGTH_MAX = 120
-# Clients allow producers longer names, which nobody makes a topic of.
+# Clients allow longer names for producer groups, which give no topic its name.
 PRODUCER_GROUP_LENGTH_MAX = 255
 SUBSCRIPTIONS_MAX = 1000
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
@@ -60,7 +60,7 @@ class ExponentialRetry:
 
 @dataclass(frozen=True, slots=True)
 class CustomizedRetry:
-    """Each retry waits as long as the list says."""
+    """Each retry waits for the next delay of the list."""
 
     delays_ms: tuple[int, ...] = _DEFAULT_DELAYS_MS
 
@@ -71,7 +71,7 @@ class CustomizedRetry:
 
 @dataclass(frozen=True, slots=True)
 class GroupRetryPolicy:
-    """How long a message that failed waits until it is tried again."""
+    """How long a message waits after a failed attempt until it is delivered again."""
 
     kind: str = CUSTOMIZED
     exponential: ExponentialRetry | None = None
@@ -79,7 +79,7 @@ class GroupRetryPolicy:
 
     @property
     def chosen(self) -> ExponentialRetry | CustomizedRetry | None:
-        """What somebody set for this group; None for a group that goes by the delay levels."""
+        """The policy set for this group; None if the group uses the delay levels."""
         return self.exponential if self.kind == EXPONENTIAL else self.customized
 
     def delay_ms(self, reconsume_times: int) -> int:
@@ -201,7 +201,7 @@ def checked_subscriptions(
     """A group's ``subscriptionDataSet`` as RocketMQ keeps it: known fields alone, no nulls.
 
     Raises:
-        EntryIllegal: there are too many, or one has another shape.
+        EntryIllegal: there are too many subscriptions, or one has another shape.
     """
     if subscriptions is None:
         return None

@@ -52,7 +52,7 @@ def unpack_host(packed: bytes) -> Host:
 
 def _parse_address(address: str) -> IPv4Address | IPv6Address:
     try:
-        # A zone ("fe80::1%eth0") means something on one machine only and has no place in a record.
+        # A zone ("fe80::1%eth0") is valid on one machine only and does not belong into a record.
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
         raise HostIllegal(f"{address!r} is not an IPv4 or IPv6 address") from None

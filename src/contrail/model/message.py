@@ -1,4 +1,4 @@
-"""What a message is before it is stored (a draft) and after (a stored message)."""
+"""A message before it is stored (a draft) and after (a stored message)."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ LOOPBACK_HOST = b"\x7f\x00\x00\x01\x00\x00\x00\x00"
 class MessageDraft(NamedTuple):
     """A message as handed to the store, already in stored form (topic and properties encoded).
 
-    A tuple rather than a dataclass: the record kernel reads its fields by index, which is what
-    keeps the append of one message under a microsecond.
+    A tuple rather than a dataclass: the record kernel reads its fields by index, which keeps the
+    append of one message under a microsecond.
     """
 
     topic: bytes

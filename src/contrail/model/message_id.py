@@ -29,7 +29,7 @@ _UNIQUE_TAIL = Struct(">HIIH")
 
 
 class OffsetMessageId(NamedTuple):
-    """Where a message is stored: on which broker, and at which byte of its log."""
+    """Where a message is stored: the broker's host, and the physical offset in its log."""
 
     store_host: bytes
     physical_offset: int
@@ -57,10 +57,10 @@ def encode_offset_message_id(store_host: bytes, physical_offset: int) -> str:
 
 
 def decode_offset_message_id(message_id: str) -> OffsetMessageId:
-    """The place that ``message_id`` names.
+    """The store host and physical offset in ``message_id``.
 
     Raises:
-        MessageIllegal: it is not 32 or 56 hexadecimal digits.
+        MessageIllegal: ``message_id`` is not 32 or 56 hexadecimal digits.
     """
     data = _decode_digits(message_id)
     (physical_offset,) = _OFFSET.unpack(data[-_OFFSET.size :])
@@ -101,5 +101,5 @@ def _decode_digits(message_id: str) -> bytes:
         if len(message_id) in (32, 56) and message_id.isalnum():
             return bytes.fromhex(message_id)
     except ValueError:
-        pass  # Falls through to the one message that says what an id looks like.
+        pass  # Falls through to the error below, which says how an id looks.
     raise MessageIllegal(f"message id {message_id!r} is not 32 or 56 hexadecimal digits")

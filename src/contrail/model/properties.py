@@ -30,7 +30,7 @@ RECONSUME_TIME = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
 DLQ_ORIGIN_TOPIC = "DLQ_ORIGIN_TOPIC"
 DLQ_ORIGIN_MESSAGE_ID = "DLQ_ORIGIN_MESSAGE_ID"
-# Of this client alone: why the message that was sent back could not be decoded.
+# Set by Contrail's client alone: why the message that was sent back could not be decoded.
 UNREADABLE = "CONTRAIL_UNREADABLE"
 
 TRAN_MSG = "TRAN_MSG"
@@ -54,8 +54,8 @@ TIMER_ENQUEUE_MS = "TIMER_ENQUEUE_MS"
 TIMER_DEQUEUE_MS = "TIMER_DEQUEUE_MS"
 TIMER_ROLL_TIMES = "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
-# Of Contrail's brokers alone: tells a waiting message apart from others with its unique key; in a
-# deletion, which of them it deletes.
+# Set by Contrail's brokers alone: tells a waiting timer message apart from others with the same
+# unique key; a recall's deletion carries the nonce of the message it deletes.
 RECALL_NONCE = "CONTRAIL_RECALL_NONCE"
 
 POP_CK = "POP_CK"
@@ -84,7 +84,7 @@ TRANSIENT_PREFIX = "__RMQ.TRANSIENT."
 TRANSIENT_TOPIC_SYS_FLAG = TRANSIENT_PREFIX + "TOPIC_SYS_FLAG"
 TRANSIENT_GROUP_SYS_FLAG = TRANSIENT_PREFIX + "GROUP_SYS_FLAG"
 
-# Old names that clients of long ago still send; nothing here acts on them.
+# Names that old clients still send; Contrail ignores these properties.
 BUYER_ID = "BUYER_ID"
 TRANSFER_FLAG = "TRANSFER_FLAG"
 CORRECTION_FLAG = "CORRECTION_FLAG"
@@ -107,7 +107,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
             would give other properties.
     """
     text = "".join([f"{name}\x01{value}\x02" for name, value in properties.items()])
-    # In one go: half and delayed messages are encoded while their producers wait.
+    # One join is faster than pair by pair: producers of half and delayed messages wait meanwhile.
     if text.count("\x02") != len(properties) or "\x01" in "".join(properties):
         return b"".join(_encode_pair(name, value) for name, value in properties.items())
     return text.encode("utf-8", "replace")
@@ -134,7 +134,7 @@ def read_property(data: bytes, name: str) -> str | None:
 
 
 def remove_property(data: bytes, name: str) -> bytes:
-    """The stored form without ``name``; every other pair keeps its bytes and place."""
+    """The stored form without ``name``; every other pair keeps its bytes and order."""
     start = name.encode() + NAME_END
     if start not in data:
         return data
@@ -167,5 +167,5 @@ def _encode_pair(name: str, value: str) -> bytes:
         raise MessageIllegal(
             f"property {name!r} holds a character (1 or 2) that separates properties; remove it"
         )
-    # Java writes an unpaired surrogate as a question mark, and so do we.
+    # An unpaired surrogate becomes a question mark, as in Java.
     return f"{name}\x01{value}\x02".encode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""A filter as the reader of records asks it: by the stored values of a few properties."""
+"""A filter in the form the record reader uses: verdicts by the stored values of properties."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import NamedTuple
 
 
 class PropertySieve(NamedTuple):
-    """The names whose values decide, and what they decide.
+    """The property names whose values decide, and the verdicts.
 
     A key of ``verdicts`` is the stored values in the names' order, joined by the byte that ends a
-    property; a message without one has an empty value there, as no property can have.
+    property; a missing property has an empty value, which no stored property has.
     """
 
     names: tuple[bytes, ...]
     verdicts: Mapping[bytes, bool]
-    # Of the kernel that asks for verdicts, which notes the last ones here.
+    # The kernel that asks for verdicts keeps the last ones here.
     memory: bytearray

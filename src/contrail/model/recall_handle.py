@@ -1,4 +1,4 @@
-"""The handle that calls a pending timer back: text a producer keeps and sends to the broker."""
+"""The handle of a pending timer message, which a producer sends to the broker to recall it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SEAL = re.compile(rf"[A-Za-z0-9_-]{{{NONCE_CHARS + MAC_CHARS}}}")
 
 
 class RecallHandle(NamedTuple):
-    """Which timer message it is, and where it waits."""
+    """A timer message's topic, broker, time and unique key."""
 
     topic: str
     broker_name: str
@@ -25,19 +25,19 @@ class RecallHandle(NamedTuple):
     deliver_ms: int
     # May hold spaces.
     unique_key: str
-    # What Contrail's broker puts behind Apache's words, to know its own handle and its message: a
-    # nonce and a MAC; empty for none.
+    # A nonce and a MAC that Contrail's broker adds behind Apache's words, by which it recognises
+    # its own handle and the message; empty if absent.
     seal: str = ""
 
     @property
     def words(self) -> str:
-        """Apache's five."""
+        """The five words of Apache's handle."""
         words = (_VERSION, self.topic, self.broker_name, str(self.deliver_ms), self.unique_key)
         return " ".join(words)
 
     @property
     def nonce(self) -> str:
-        """What tells the message apart from others with its key; empty without a seal."""
+        """The nonce that tells the message from others with its key; empty without a seal."""
         return self.seal[:NONCE_CHARS]
 
     def encode(self) -> str:
@@ -48,10 +48,10 @@ class RecallHandle(NamedTuple):
     def decode(cls, handle: str) -> Self:
         """Read a handle.
 
-        Behind the time everything is the unique key, but for a last word that looks like a seal.
+        All words behind the time are the unique key, except a last word that looks like a seal.
 
         Raises:
-            MessageIllegal: it is none.
+            MessageIllegal: ``handle`` is no recall handle.
         """
         try:
             text = base64.urlsafe_b64decode(handle.encode("ascii")).decode()

@@ -1,6 +1,6 @@
-"""One record of the commit log, and how to read it back.
+"""Decodes records of the commit log.
 
-Its bytes are tabled in ``contrail.kernels.record_layout``, which also has the numbers.
+The record's layout and constants are in ``contrail.kernels.record_layout``.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contrail.model.message import StoredMessage
 
 Buffer = bytes | bytearray | memoryview
 
-# As they are read: without a sign.
+# The magic numbers as they are read here: unsigned.
 MAGIC_V1 = record_layout.MAGIC_V1 & 0xFFFFFFFF
 MAGIC_V2 = record_layout.MAGIC_V2 & 0xFFFFFFFF
 BLANK_MAGIC = record_layout.MAGIC_BLANK & 0xFFFFFFFF
@@ -68,10 +68,10 @@ def decode_record(
 ) -> StoredMessage:
     """Decode the record that starts at ``position``.
 
-    ``physical_offset``, when known, is the place the record must claim to be at.
+    ``physical_offset``, when given, must be the physical offset in the record.
 
     Raises:
-        RecordDamaged: the bytes are no whole record, or not the record of that place.
+        RecordDamaged: the bytes are no whole record, or a record of another physical offset.
     """
     try:
         message = _decode(buffer, position, check_body_crc)
@@ -86,10 +86,10 @@ def decode_record(
 
 
 def split_record_run(buffer: Buffer) -> Iterator[StoredMessage]:
-    """The records of a pull body, which stand one after the other.
+    """The records of a pull's body, which are adjacent.
 
     Raises:
-        RecordDamaged: the bytes from here on are no whole record; those before were yielded.
+        RecordDamaged: the next bytes are no whole record; the records before were yielded.
     """
     position = 0
     while position < len(buffer):
@@ -124,7 +124,7 @@ class _Head(NamedTuple):
 
 
 class _Damage(Exception):
-    """What is wrong with a record; its place is added by the caller."""
+    """The damage of a record; the caller adds its physical offset."""
 
 
 def _decode(buffer: Buffer, start: int, check_body_crc: bool) -> StoredMessage:

@@ -1,19 +1,19 @@
-"""The record that stands where a damaged one was: the same bytes long, in a system topic.
+"""The record that replaces a damaged one: of the same length, in a system topic.
 
 ``contrail store recover --replace-damaged`` writes it, so that every reader of the log gets past
-the place. Its head holds the queue id and queue offset of the message that was lost; its body says
-the rest, and is filled up with zeros. Integers are big-endian.
+the damaged bytes. Its head holds the queue id and queue offset of the lost message; its body holds
+the fields below, filled up with zeros. Integers are big-endian.
 
-    place  bytes  field
+    at     bytes  field
     0      8      tagsCode of the lost message's queue row
     8      2      messages that the record held: 1, or those of an inner batch
-    10     2      n, bytes of the topic; 0 if nobody knows which message was here
+    10     2      n, bytes of the topic; 0 if the lost message is unknown
     12     n      topic of the lost message
 
 Its transaction type is ROLLBACK, so RocketMQ's brokers derive neither queue row nor key from it.
 ``REPLACED_MARK`` stands where RocketMQ keeps the offset of a prepared message, a header field that
-no client can set. A record that had no room for all of this says less: first its keys are left
-out, then the end of the system topic's name, then whose message it was.
+no client can set. If the record has no room for all of this, first the keys are left out, then the
+end of the system topic's name, then the lost message's topic.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _TOPIC = REPLACED_TOPIC.encode()
 
 
 class LostPlace(NamedTuple):
-    """Which message a replaced record was; ``topic`` is empty if nobody knows."""
+    """The message that a replaced record held; ``topic`` is empty if it is unknown."""
 
     topic: bytes
     queue_id: int
@@ -65,7 +65,7 @@ def encode_replacement(
     properties: Mapping[str, str] | None = None,
     with_crc: bool = False,
 ) -> bytes:
-    """A whole record of exactly ``record_bytes``; of ``properties`` the keys are kept.
+    """A whole record of exactly ``record_bytes``, with the keys of ``properties``.
 
     Raises:
         ValueError: no record is that small.
@@ -97,7 +97,7 @@ def encode_replacement(
 
 
 def read_replacement(message: StoredMessage) -> LostPlace | None:
-    """Which message a record replaces; None for every other record."""
+    """The lost message that a record replaces; None for every other record."""
     if message.prepared_transaction_offset != REPLACED_MARK:
         return None
     if message.sys_flag & TRANSACTION_ROLLBACK != TRANSACTION_ROLLBACK:
@@ -112,7 +112,7 @@ def read_replacement(message: StoredMessage) -> LostPlace | None:
 
 
 def _parts(room: int, place: LostPlace, keys: bytes) -> tuple[bytes, bytes, bytes]:
-    """System topic, body and properties, as much of them as there is room for."""
+    """System topic, body and properties, as far as they fit into ``room`` bytes."""
     named = b""
     if place.topic:
         named = _PLACE.pack(place.tags_code, place.message_count, len(place.topic)) + place.topic

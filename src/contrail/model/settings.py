@@ -1,8 +1,8 @@
-"""Settings under RocketMQ's property names: how a room declares, reads and checks its own.
+"""Settings under RocketMQ's property names: how a room declares, reads and checks its settings.
 
 A room's settings are one frozen dataclass; ``setting`` gives each field its property name and, for
-a number, its range: a value out of ``lowest`` to ``highest`` is refused, one that is allowed but
-out of ``within`` is moved into it, as RocketMQ does, and ``moved_notes`` says so. Values come as
+a number, its range: a value out of ``lowest`` to ``highest`` is refused; an allowed value out of
+``within`` is moved into that range, as in RocketMQ, and ``moved_notes`` reports it. Values come as
 text from a properties file, or typed from Python. The kinds are ``bool``, ``int``, ``str``,
 ``Path``, ``tuple[Path, ...]`` and enumerations of texts.
 """
@@ -50,7 +50,7 @@ def names_of(kind: type[Any]) -> frozenset[str]:
 
 
 def read_settings(kind: type[T], properties: Mapping[str, str]) -> T:
-    """Settings from properties; names that are not this dataclass's are left alone.
+    """Settings from properties; names that are not this dataclass's are ignored.
 
     Raises:
         ConfigError: a value does not parse, is out of range or missing; the message names it.
@@ -59,10 +59,10 @@ def read_settings(kind: type[T], properties: Mapping[str, str]) -> T:
 
 
 def parse_settings(kind: type[Any], properties: Mapping[str, str]) -> dict[str, Any]:
-    """What properties say, by the names of the dataclass's fields.
+    """The values of ``properties``, by the names of the dataclass's fields.
 
     Raises:
-        ConfigError: a value does not parse, or one that must be given is missing.
+        ConfigError: a value does not parse, or a required setting is missing.
     """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(kind):
@@ -94,10 +94,10 @@ def setting_text(value: object) -> str:
 def require_sound(settings: object) -> None:
     """Refuse a value of another kind or out of range; for ``__post_init__``.
 
-    Texts become paths and enumerations where those are meant.
+    Texts become paths and enumerations if the field has that type.
 
     Raises:
-        ConfigError: the message names the setting and what it must be.
+        ConfigError: the message names the setting and the values it may have.
     """
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         value = _coerced(field, getattr(settings, field.name))
@@ -111,7 +111,7 @@ def require_sound(settings: object) -> None:
 
 
 def moved_notes(settings: object, properties: Mapping[str, str]) -> list[str]:
-    """A line for each number of ``properties`` that is another one in ``settings``."""
+    """A line for each number of ``properties`` that ``settings`` moved into its range."""
     notes = []
     for field in dataclasses.fields(settings):  # type: ignore[arg-type]
         text = properties.get(str(field.metadata[_APACHE]), "").strip()
@@ -138,12 +138,12 @@ def _parsed(field: Field, text: str) -> Any:
         if not _NUMBER.fullmatch(text):
             raise _refusal(field, text, "a whole number")
         return int(text)
-    # The rest is read by the settings themselves.
+    # Other kinds are read by ``require_sound``.
     return text
 
 
 def _coerced(field: Field, value: Any) -> Any:
-    """The value as the field's own type, where text can only mean one thing; else refused."""
+    """The value as the field's type, if the text has only one meaning; else refused."""
     if isinstance(field.default, StrEnum):
         return _coerced_choice(field, type(field.default), value)
     if field.type == _PATHS:
@@ -163,7 +163,7 @@ _SOUND: Mapping[str, tuple[Callable[[Any], bool], str]] = {
 
 
 def _coerced_choice(field: Field, choices: type[StrEnum], value: Any) -> StrEnum:
-    # A text that merely looks like one of them would silently not be it.
+    # Refuse any other text: compared with the enumeration it would silently be unequal.
     if value not in list(choices):
         raise _refusal(field, value, " or ".join(choices))
     return choices(value)

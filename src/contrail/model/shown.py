@@ -1,4 +1,4 @@
-"""Values of others' making as errors show them: enough to know them by, never all of them."""
+"""Values from peers as error texts show them: enough to recognise them, but bounded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ _KEPT = 96
 
 
 def shown(value: object) -> str:
-    """``repr``, cut where it is long; what cannot even be shown is named by its type."""
+    """``repr``, shortened if it is long; a value without a repr is named by its type."""
     try:
         text = repr(value)
     except Exception:

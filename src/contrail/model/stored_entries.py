@@ -1,12 +1,12 @@
-"""What an entry of a persisted table may be: one rule for each kind of entry.
+"""The rules for entries of persisted tables: one rule for each kind of entry.
 
 The reader of a file and the table in memory call the same rule. A table refuses an entry that its
-file's reader would refuse, before anybody is told that it was taken; a reader that meets such an
-entry in an old file leaves it out, keeps it aside and reads on. Each rule raises ``EntryIllegal``,
-which names the entry and the bound.
+file's reader would refuse, before any client gets an answer; a reader that meets such an entry in
+an old file leaves it out, keeps it aside and reads on. Each rule raises ``EntryIllegal``, which
+names the entry and the bound.
 
 The rules are wider than those for new names (``check_topic_name``, ``check_group_name``): a folder
-of Apache's broker, or of an older release, may hold what may no longer be created.
+of Apache's broker, or of an older release, may hold names that may no longer be created.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ QUEUE_ID_MAX = (1 << 31) - 1
 DELAYS_COUNT_MAX = 1024
 """How many delays a group's retry policy may list."""
 ENTRY_BYTES_MAX = 1 << 20
-"""How long an entry may be that holds JSON of its writer's own choice."""
+"""How many bytes an entry may have that holds arbitrary JSON of its writer."""
 
 _INT_MIN, _INT_MAX = -(1 << 31), (1 << 31) - 1
-# Entries stand two levels deep in their files.
+# Entries are two levels deep in their files.
 _KEPT_DEPTH_MAX = DEPTH_MAX - 4
-# A half of a surrogate pair has no UTF-8 form, a control character no line of its own.
+# Half of a surrogate pair has no UTF-8 form, and a control character would break a log line.
 _UNWRITABLE = re.compile("[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
 _SHOWN_CHARACTERS = 120
 
@@ -91,7 +91,7 @@ def check_group_entry(name: str, config: SubscriptionGroupConfig) -> None:
 
 
 def check_forbidden_entry(group: str, topic: str, bits: int) -> None:
-    """The rule for what is forbidden to a group on a topic."""
+    """The rule for the forbidden bits of a group on a topic."""
     check_entry_name("group", group)
     check_entry_name("topic", topic)
     _check_int(f"forbidden bits of group {group!r} on topic {topic!r}", bits)
@@ -163,7 +163,7 @@ def _check_kept(
     unknown: Mapping[str, JsonValue],
     more: Sequence[JsonValue] = (),
 ) -> None:
-    """The rule for parts of an entry that are kept as they came."""
+    """The rule for parts of an entry that are kept as their writer sent them."""
     if not (attributes or unknown or more):
         return
     kept: list[JsonValue] = [dict(attributes), dict(unknown), list(more)]
@@ -192,6 +192,6 @@ def _holds_reference(value: JsonValue, depth: int) -> bool:
 
 
 def _shown(name: str) -> str:
-    """A name as a message may show it: never longer than a line."""
+    """A name as an error text shows it: never longer than a line."""
     text = repr(name)
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."

@@ -1,4 +1,4 @@
-"""What a consumer group wants of a topic: all of it, some tags, or what an SQL expression says."""
+"""A consumer group's subscription to a topic: all messages, some tags, or an SQL expression."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SQL92 = "SQL92"
 ALL_TAGS = "*"
 TAG_SEPARATOR = "||"
 
-# What Java's String.trim takes away: everything up to the space.
+# The characters that Java's String.trim removes: all up to the space.
 _JAVA_SPACES = "".join(map(chr, range(33)))
 _INT_SPAN = 1 << 32
 _INT_LIMIT = 1 << 31
@@ -23,7 +23,7 @@ _INT_LIMIT = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionData:
-    """One topic of a group's subscription; of two for a topic the larger ``sub_version`` counts."""
+    """A group's subscription to one topic; a larger ``sub_version`` replaces a smaller one."""
 
     topic: str
     sub_string: str = ALL_TAGS
@@ -35,7 +35,7 @@ class SubscriptionData:
 
     @property
     def by_tag(self) -> bool:
-        """Whether tags decide; no expression type at all means tags too."""
+        """Whether the expression lists tags; no expression type means tags too."""
         return is_tag_type(self.expression_type)
 
     @property
@@ -110,5 +110,5 @@ def _text(value: JsonValue) -> str:
 
 
 def _code(value: JsonValue) -> int:
-    """A tag's hash as a signed 32-bit number, which is how queue entries are compared with it."""
+    """A tag's hash as a signed 32-bit number, to compare with queue rows."""
     return (whole_number(value, "an entry of codeSet") + _INT_LIMIT) % _INT_SPAN - _INT_LIMIT

@@ -1,4 +1,4 @@
-"""A message that waits for its time, as the timer files know it."""
+"""A waiting timer message, as a row of the timer files."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from struct import Struct
 from typing import NamedTuple
 
 MAGIC_DEFAULT = 1
-# To be put back on the timer topic: its time is further away than the wheel reaches.
+# The message is put back on the timer topic: its time is beyond the wheel's range.
 MAGIC_ROLL = 2
-# Not a message of its own, but the end of another one.
+# The row is no message: it deletes another one.
 MAGIC_DELETE = 4
 
 _SUMMED = Struct(">iqqqi")
 
 
 class FiledRow(NamedTuple):
-    """One row, wherever it stands in the timer log."""
+    """One row, without its position in the timer log."""
 
     slot_ms: int
     write_ms: int
@@ -27,7 +27,7 @@ class FiledRow(NamedTuple):
 
     @property
     def sum(self) -> int:
-        """What it adds to the check sum over all rows that wait."""
+        """The row's share of the check sum over all waiting rows."""
         return zlib.crc32(
             _SUMMED.pack(
                 self.magic, self.write_ms, self.slot_ms, self.physical_offset, self.byte_count

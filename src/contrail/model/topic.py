@@ -70,12 +70,12 @@ MESSAGE_TYPE_ATTRIBUTE = "message.type"
 RESERVE_TIME_ATTRIBUTE = "reserve.time"
 
 NAME_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]+")
-# What one folder name may hold on Linux file systems.
+# The longest folder name on Linux file systems.
 _FOLDER_NAME_BYTES_MAX = 255
 
 
 class Perm(IntFlag):
-    """What may be done with a topic's queues."""
+    """The permissions of a topic's queues."""
 
     INHERIT = 1
     WRITE = 2
@@ -84,7 +84,7 @@ class Perm(IntFlag):
 
 
 class QueueType(Enum):
-    """Which files index a topic's queues."""
+    """The kind of files that index a topic's queues."""
 
     SIMPLE = "SimpleCQ"
     BATCH = "BatchCQ"
@@ -175,7 +175,7 @@ def check_topic_folder(topic: str) -> None:
     ``%RETRY%group+topic`` that clients may not.
 
     Raises:
-        TopicNameIllegal: the name would lead elsewhere or has no folder form.
+        TopicNameIllegal: the name leads out of the folder or has no folder form.
     """
     encoded = topic.encode("utf-8", "replace")
     escapes = topic in ("", ".", "..") or "/" in topic or "\x00" in topic
@@ -195,9 +195,9 @@ def is_system_topic(topic: str) -> bool:
 
 
 def is_closed_topic(topic: str) -> bool:
-    """Whether a topic of the system holds what no client may see or write: see ``system_names``.
+    """Whether clients may neither read nor write a topic of the system: see ``system_names``.
 
-    Settings of a broker open two more topics, its topic of traces and that of replies.
+    Settings of a broker open two more topics, its trace topic and its reply topic.
     """
     if topic.startswith((RETRY_PREFIX, DLQ_PREFIX)):
         group = topic
@@ -214,7 +214,7 @@ def check_not_system_topic(topic: str, own: Container[str] = ()) -> None:
     ``own`` are the topics that a broker has by its settings, beside those of every broker.
 
     Raises:
-        TopicNameIllegal: it is the system's, or the retry or dead-letter topic of such a group.
+        TopicNameIllegal: a system topic, or the retry or dead-letter topic of a system group.
     """
     if topic in own or is_system_topic(topic) or is_closed_topic(topic):
         raise TopicNameIllegal(f"topic {shown(topic)} belongs to the system; choose another name")

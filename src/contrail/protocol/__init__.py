@@ -1,1 +1,1 @@
-"""Remoting as tables and state machines: what the bytes between peers mean."""
+"""Remoting as tables and state machines: the meaning of the bytes between peers."""

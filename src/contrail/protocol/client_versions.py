@@ -1,4 +1,4 @@
-"""The names of the version numbers that clients send: RocketMQ counts its releases."""
+"""The names of the version numbers that clients send; a number counts RocketMQ's releases."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _FIRST_NAMES = (
 
 
 def _all_names() -> tuple[str, ...]:
-    """RocketMQ's releases in the order of their numbers: a snapshot before each."""
+    """RocketMQ's releases in the order of their numbers, each after its snapshot."""
     lines = [(3, 0, range(1, 16)), (3, 1, range(10)), (3, 2, range(10))]
     lines += [(3, minor, range(1, 10)) for minor in range(3, 10)]
     lines += [(major, minor, range(10)) for major in (4, 5) for minor in range(10)]
@@ -23,5 +23,5 @@ _NAMES = _all_names()
 
 
 def client_version_name(version: int) -> str:
-    """Such as ``V5_3_3`` for 479; later ones than we know are the last one, as for Apache."""
+    """Such as ``V5_3_3`` for 479; a number above the table has the last name, as in Apache."""
     return _NAMES[min(max(0, version), len(_NAMES) - 1)]

@@ -1,8 +1,8 @@
 """Request and response codes by name, and the class each request code belongs to.
 
-The names are RocketMQ's own, so that they can be found in either tree; those from 90001 on are
-ours. A server admits a request by its code's class; a code that is not in the table is answered
-``REQUEST_CODE_NOT_SUPPORTED``.
+The names are RocketMQ's own, so that they can be found in either tree; codes from 90001 on are
+Contrail's. A server admits a request by its code's class, and answers a code that is not in the
+table with ``REQUEST_CODE_NOT_SUPPORTED``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """The kind of a request."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -166,7 +166,7 @@ class RequestCode(IntEnum):
     AUTH_GET_ACL = 3009
     AUTH_LIST_ACL = 3010
     SWITCH_TIMER_ENGINE = 5001
-    # Our own, in ranges that RocketMQ does not use.
+    # Contrail's own codes, in ranges that RocketMQ does not use.
     CONTRAIL_SINK_BEGIN = 30101
     CONTRAIL_SINK_SEND = 30102
     CONTRAIL_SINK_COMMIT = 30103
@@ -176,6 +176,7 @@ class RequestCode(IntEnum):
     DECIDE_TRANSACTION = 90002
     LIST_SYSTEM_MESSAGES = 90004
     RECALL_TIMER = 90005
+    GET_ESCAPED_MESSAGES = 90007
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052
@@ -197,7 +198,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """The outcome of a request."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004
@@ -268,16 +269,16 @@ class ResponseCode(IntEnum):
 
 
 class CodeClass(Enum):
-    """Who has a reason to send a request code, or to be sent it."""
+    """The kind of peers that send a request code or receive it."""
 
     DATA = "data"
-    """What stock producers and consumers exchange with the servers."""
+    """Requests between stock producers or consumers and the servers."""
     READ_ADMIN = "read-admin"
-    """An operator looks at something."""
+    """An operator reads facts or settings."""
     WRITE_ADMIN = "write-admin"
-    """An operator changes something, or makes somebody act."""
+    """An operator changes a server or client, or makes it act."""
     CLUSTER = "cluster"
-    """Brokers, their replicas, NameServers and controllers among themselves."""
+    """Requests among brokers, their replicas, NameServers and controllers."""
 
 
 _DATA = (
@@ -337,7 +338,6 @@ _READ_ADMIN = (
     RequestCode.GET_BROKER_RUNTIME_INFO,
     RequestCode.GET_CLIENT_CONFIG,
     RequestCode.GET_KV_CONFIG,
-    RequestCode.GET_BROKER_CLUSTER_INFO,
     RequestCode.GET_TOPIC_STATS_INFO,
     RequestCode.GET_CONSUMER_CONNECTION_LIST,
     RequestCode.GET_PRODUCER_CONNECTION_LIST,
@@ -436,6 +436,8 @@ _WRITE_ADMIN = (
     RequestCode.TRIGGER_LITE_DISPATCH,
 )
 _CLUSTER = (
+    # Operators ask for it too, but a broker of 5.x does so every 5 s.
+    RequestCode.GET_BROKER_CLUSTER_INFO,
     RequestCode.GET_ALL_TOPIC_CONFIG,
     RequestCode.GET_ALL_CONSUMER_OFFSET,
     RequestCode.GET_ALL_DELAY_OFFSET,
@@ -452,6 +454,7 @@ _CLUSTER = (
     RequestCode.BROKER_HEARTBEAT,
     RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE,
     RequestCode.EXCHANGE_BROKER_HA_INFO,
+    RequestCode.GET_ESCAPED_MESSAGES,
     RequestCode.CONTROLLER_ALTER_SYNC_STATE_SET,
     RequestCode.CONTROLLER_ELECT_MASTER,
     RequestCode.CONTROLLER_REGISTER_BROKER,

@@ -1,8 +1,8 @@
-"""Requests and responses, and the two header forms they travel in.
+"""Requests and responses, and their two header forms.
 
-A frame is ``total(4) type(1) header_length(3) header body``; ``total`` counts what follows it. The
-header is JSON (type 0) or RocketMQ's binary form (type 1); each sender chooses for each frame, and
-we answer in JSON, as RocketMQ's servers do. Field values are text on the wire, whatever they mean.
+A frame is ``total(4) type(1) header_length(3) header body``; ``total`` counts the bytes behind it.
+The header is JSON (type 0) or RocketMQ's binary form (type 1); each sender chooses for each frame.
+Contrail answers in JSON, as RocketMQ's servers do. Field values are text on the wire.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NamedTuple
 from contrail.errors import LocalProtocolError, RemoteProtocolError
 from contrail.model.fastjson import FastJsonError, JsonValue, loads
 
-# What RocketMQ 5.3.3 calls itself; peers choose their dialect by it.
+# The version number of RocketMQ 5.3.3; peers choose their dialect by it.
 ANNOUNCED_VERSION = 479
 
 FLAG_RESPONSE = 1
@@ -47,7 +47,7 @@ _I32 = Struct(">i")
 
 
 class Request(NamedTuple):
-    """A request as it arrived. ``fields`` are the header's own; ``body`` is empty when absent."""
+    """A received request; ``fields`` are the header's ``extFields``; an absent body is empty."""
 
     code: int
     opaque: int
@@ -69,7 +69,7 @@ Body = bytes | Sequence[bytes | memoryview]
 
 @dataclass(slots=True)
 class Response:
-    """An answer before it gets its opaque. No fields at all is not the same as empty fields."""
+    """An answer without its opaque. ``fields`` of None and empty fields differ on the wire."""
 
     code: int = 0
     remark: str | None = None
@@ -78,7 +78,7 @@ class Response:
 
 
 class ReceivedResponse(NamedTuple):
-    """An answer as it arrived."""
+    """A received answer."""
 
     code: int
     opaque: int
@@ -199,7 +199,7 @@ def _fields(value: JsonValue, value_bytes_max: int) -> dict[str, str]:
 
 
 def _as_text(value: JsonValue) -> str:
-    """Some clients write numbers and booleans where Java writes text: the same, as text."""
+    """The text of a value: some clients write numbers and booleans where Java writes text."""
     if isinstance(value, str):
         return value
     if isinstance(value, bool):
@@ -289,7 +289,7 @@ def encode_response(response: Response, opaque: int) -> list[bytes | memoryview]
 
 
 class ReadyAnswer:
-    """A response without a body, encoded once for every request that it answers."""
+    """A response without a body, encoded once for all requests with this answer."""
 
     __slots__ = ("_after", "_before", "_begins", "code", "response")
 
@@ -300,14 +300,14 @@ class ReadyAnswer:
         whole = _json_header(
             response.code, 0, FLAG_RESPONSE, response.remark, response.fields, "JAVA"
         )
-        # The remark comes behind the number, so the first one of these is it.
+        # The remark comes behind the opaque, so the first match is the opaque.
         before, mark, self._after = whole.partition(b'"language":"JAVA","opaque":0')
         self._before = before + mark[:-1]
-        # By how many characters the number has.
+        # By the number of digits of the opaque.
         self._begins: dict[int, bytes] = {}
 
     def frame(self, opaque: int) -> bytes:
-        """The answer to the request with this number."""
+        """The answer to the request with this opaque."""
         digits = b"%d" % opaque
         begin = self._begins.get(len(digits))
         if begin is None:
@@ -337,7 +337,7 @@ def _json_header(
     fields: Mapping[str, str] | None,
     language: str,
 ) -> bytes:
-    """Keys sorted and nulls left out, as fastjson writes them; put together by hand for speed."""
+    """Keys sorted and nulls left out, as fastjson writes them; joined by hand for speed."""
     pairs = ""
     if fields is not None:
         quoted = [f"{_quote(name)}:{_quote(value)}" for name, value in fields.items()]
@@ -351,7 +351,7 @@ def _json_header(
 
 
 def encode_binary_request(request: Request) -> bytes:
-    """The frame of a request with a binary header; only codes up to 32,767 survive it."""
+    """The frame of a request with a binary header, which holds codes up to 32,767."""
     if not -(1 << 15) <= request.code < 1 << 15:
         raise LocalProtocolError(f"code {request.code} does not fit a binary header; use JSON")
     remark = (request.remark or "").encode()

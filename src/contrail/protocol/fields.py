@@ -10,10 +10,10 @@ from contrail.protocol.codes import ResponseCode, describe_code
 from contrail.protocol.command import Request
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
-# As Java reads it: the 1 that the C++ client writes is not true to RocketMQ's broker either.
+# As Java reads it: RocketMQ's broker does not read the C++ client's 1 as true either.
 _TRUE = "true"
 _INT_BITS = 32
-# Any number of so few digits has no more bits than that.
+# A number with this many digits always fits the bits.
 _SHORT_DIGITS = 9
 _LONG_BITS = 64
 

@@ -9,7 +9,7 @@ from contrail.errors import RemoteProtocolError
 from contrail.kernels.frame_scan import (
     COUNT_MAX,
     FRAMES_LEFT,
-    KIND_OTHER,
+    KIND_SEND,
     PROBLEM_HEADER_LENGTH,
     PROBLEM_HEADER_TOO_LONG,
     PROBLEM_TOTAL,
@@ -34,8 +34,9 @@ FRAME_PREFIX_BYTES = 8
 # The second word of a frame: the type of its header, and how long that is.
 _TYPE_SHIFT = 24
 _HEADER_LENGTH_MASK = 0xFFFFFF
-# Nothing else of the frame kernel is as long.
-PULL_LENGTH = 9
+# Nothing else of the frame kernel is as long as a pull or a send.
+_PULL_LENGTH = 9
+_SEND_LENGTH = 12
 _KNOWN_LANGUAGES = frozenset(LANGUAGES)
 _PROBLEMS = {
     PROBLEM_TOTAL: ("frame_length", "a frame's length is below 4 or above the limit"),
@@ -45,9 +46,10 @@ _PROBLEMS = {
 
 
 class SendRequest(NamedTuple):
-    """A send in the short spelling, taken apart by the kernel; ``draft`` is ready to be stored.
+    """A send in the short spelling, taken apart by the frame kernel.
 
-    ``features`` is 0 for a message that needs no second look; see ``kernels.frame_scan``.
+    ``draft`` is the message as it came, and with the broker's properties if ``features`` is 0; see
+    ``kernels.frame_scan``.
     """
 
     opaque: int
@@ -64,8 +66,25 @@ class SendRequest(NamedTuple):
     draft: MessageDraft
 
 
-Frames = list[Frame | Item]
-"""What arrived at once: sends and pulls are tuples of the kernel."""
+class PullFrame(NamedTuple):
+    """A pull without a body, taken apart by the kernel."""
+
+    opaque: int
+    flag: int
+    version: int
+    code: int
+    # All fields but the three numbers, as one text.
+    key: bytes
+    queue_offset: int
+    # How many messages the client wants.
+    count_max: int
+    consumer_offset: int
+    # The header as it came, for ``pull_request``.
+    header: bytes
+
+
+Frames = list[Frame | SendRequest | PullFrame]
+"""The frames of one read, each by its type."""
 
 
 class FrameDecoder:
@@ -90,13 +109,13 @@ class FrameDecoder:
         self._header_bytes_max = header_bytes_max
         self._value_bytes_max = value_bytes_max
         self._decodes_all = decodes_all
-        # Frames that came out and wait again, and what their bodies have.
+        # Frames that came out and wait again, and the bytes of their bodies.
         self._again: Frames = []
         self._again_bytes = 0
-        # Frames that were not looked at yet begin here in what was received; see ``more``.
+        # Frames that were not looked at yet begin here in the received bytes; see ``more``.
         self._rest = b""
         self._rest_at = 0
-        # What is held of an unfinished frame.
+        # The bytes that are held of an unfinished frame.
         self.pending = bytearray()
         self._wanted_bytes = 0
         self.failure: RemoteProtocolError | None = None
@@ -109,16 +128,16 @@ class FrameDecoder:
         return len(self.pending) + len(self._rest) - self._rest_at + self._again_bytes
 
     def feed(self, data: bytes) -> Frames:
-        """The frames that ``data`` completes, in order; sends as tuples of the kernel.
+        """The frames that ``data`` completes, in order.
 
         After bytes that are no frame ``failure`` is set: nothing more can be read.
         """
         return self.frames_of(self.joined(data), 0, COUNT_MAX, COUNT_MAX)
 
     def joined(self, data: bytes) -> bytes:
-        """``data`` behind what is pending: nothing while a frame is known to be unfinished.
+        """``data`` behind the pending bytes: nothing while a frame is known to be unfinished.
 
-        What comes out begins with a frame and is pending no more.
+        The bytes that come out begin with a frame and are pending no more.
         """
         if not self.pending:
             return data
@@ -154,8 +173,8 @@ class FrameDecoder:
                 self._keep(data, consumed)
         if problem:
             self.failure = RemoteProtocolError(*_PROBLEMS[problem])
-        self.may_join = not kinds & ~FRAMES_LEFT
-        return self._finished(data, items) if kinds & KIND_OTHER else items
+        self.may_join = kinds & ~FRAMES_LEFT == KIND_SEND
+        return self._finished(data, items)
 
     # Frames that wait.
 
@@ -195,7 +214,7 @@ class FrameDecoder:
         self.put_back(data)
 
     def more(self, count_max: int, bytes_max: int = COUNT_MAX) -> Frames:
-        """The next frames of those that wait, at most so many; see ``frames_of``."""
+        """The next frames of those that wait, at most ``count_max``; see ``frames_of``."""
         if self._again:
             frames, self._again = self._again[:count_max], self._again[count_max:]
             self._again_bytes -= sum(map(_body_bytes, frames))
@@ -205,12 +224,12 @@ class FrameDecoder:
         return self.frames_of(rest, at, count_max, bytes_max)
 
     def forget_rest(self) -> None:
-        """Nothing of what waits is wanted any more."""
+        """Drop all frames that wait."""
         self._rest, self._rest_at = b"", 0
         self._again, self._again_bytes = [], 0
 
     def whole(self, data: bytes) -> Frames:
-        """The frames of bytes that are whole frames; what is pending stays out of it."""
+        """The frames of bytes that are whole frames; pending bytes stay out of it."""
         return self.frames_of(data, 0, COUNT_MAX, COUNT_MAX)
 
     def _decoded_of(self, data: bytes, start: int, count_max: int, bytes_max: int) -> Frames:
@@ -246,7 +265,7 @@ class FrameDecoder:
         return frames
 
     def _keep(self, data: bytes, consumed: int) -> None:
-        """Hold what was received behind ``consumed``: a frame that is not finished."""
+        """Hold the received bytes behind ``consumed``: a frame that is not finished."""
         self.pending = bytearray(memoryview(data)[consumed:])
         known = len(self.pending) >= _TOTAL.size
         total = _TOTAL.unpack_from(self.pending)[0] if known else 0
@@ -256,11 +275,14 @@ class FrameDecoder:
         self._wanted_bytes = wanted_bytes if is_sound else FRAME_PREFIX_BYTES
 
     def _finished(self, data: bytes, items: list[Item]) -> Frames:
-        """Requests and responses as objects; headers the kernel left alone are decoded here."""
+        """Items by their types; headers the kernel left alone are decoded here."""
         frames: Frames = []
         for item in items:
-            if len(item) > 8:
-                frames.append(item)
+            if len(item) == _PULL_LENGTH:
+                frames.append(PullFrame._make(item))
+                continue
+            if len(item) == _SEND_LENGTH:
+                frames.append(send_request(item))
                 continue
             try:
                 frames.append(self._frame(data, item))
@@ -290,16 +312,21 @@ class FrameDecoder:
         return Request._make(item)
 
 
-def _body_bytes(frame: Frame | Item) -> int:
-    """What the body of a request or of a send has; those of pulls are empty."""
+def send_request(item: Item) -> SendRequest:
+    """A send of the frame kernel with names on its parts."""
+    return SendRequest._make((*item[:11], MessageDraft._make(item[11])))
+
+
+def _body_bytes(frame: Frame | SendRequest | PullFrame) -> int:
+    """The bytes of the body of a request or of a send; pulls have none."""
     if isinstance(frame, Request | ReceivedResponse):
         return len(frame.body)
-    return 0 if len(frame) == PULL_LENGTH else len(frame[11][2])
+    return len(frame.draft.body) if isinstance(frame, SendRequest) else 0
 
 
-def pull_request(item: Item) -> Request:
+def pull_request(pull: PullFrame) -> Request:
     """A pull of the kernel with all its fields."""
-    header = item[8]
+    header = pull.header
     if header.startswith(b"{"):
         # The kernel takes pulls of no body apart as pulls, others as any request.
         data = _PREFIX.pack(_TOTAL.size + len(header) + 1, len(header)) + header + b"\0"

@@ -1,8 +1,8 @@
-"""Bodies as RocketMQ's serialiser writes them, and the doors through which they are read.
+"""Bodies as RocketMQ's serialiser writes them, and the functions that read them.
 
-Two styles exist. The usual one writes map keys that are not text as raw values: numbers without
-quotes, message queues as objects. The strict one, which route queries may ask for, quotes every
-key and escapes what is not ASCII. Both sort keys and leave nulls out of objects.
+Two styles exist. The default style writes map keys that are not text as raw values: numbers without
+quotes, message queues as objects. The strict style, which route queries may ask for, quotes every
+key and escapes characters outside ASCII. Both sort keys and leave nulls out of objects.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from contrail.errors import RequestRejected
 from contrail.model.fastjson import DEPTH_MAX, FastJsonError, Fields, loads
 from contrail.protocol.codes import ResponseCode
 
-# What a request's body may be. A heartbeat of a thousand subscriptions has 200 KiB.
+# Bounds of a request's body. A heartbeat of a thousand subscriptions has 200 KiB.
 BODY_BYTES_MAX = 512 << 10
 BODY_TOKENS_MAX = 50_000
 
@@ -52,7 +52,7 @@ def encode_body(value: object, *, strict: bool = False) -> bytes:
     """``value`` as a compact body; sets are written as sorted arrays.
 
     Raises:
-        FastJsonError: something in ``value`` has no JSON form, or it is nested too deeply.
+        FastJsonError: a part of ``value`` has no JSON form, or is nested too deeply.
     """
     # An unpaired surrogate cannot be UTF-8; this error handler turns it into its \\uXXXX escape.
     return _render(value, strict, 0).encode("utf-8", "backslashreplace")
@@ -63,9 +63,9 @@ def decode_body(
 ) -> Fields:
     """The object in a request's body; ``what`` names it in the refusal.
 
-    ``is_table`` is for what brokers, NameServers and administrators send: a table of all topics
+    ``is_table`` is for bodies of brokers, NameServers and administrators: a table of all topics
     may fill a frame. ``has_raw_keys`` is for maps by message queue, which are not standard JSON
-    and take thirty times as long: not for what strangers send while others wait.
+    and take thirty times as long: never for a client's request while other requests wait.
 
     Raises:
         RequestRejected: the body is absent, malformed or no object.
@@ -86,7 +86,7 @@ def decode_body(
 
 @contextmanager
 def body_errors(what: str) -> Iterator[None]:
-    """Turn what is wrong with a body's fields into the refusal of its request."""
+    """Turn the error of a body's field into the refusal of its request."""
     try:
         yield
     except FastJsonError as error:
@@ -95,10 +95,10 @@ def body_errors(what: str) -> Iterator[None]:
 
 
 def client_id_of(fields: Fields, name: str) -> str:
-    """What a client calls itself; it is kept for as long as the client is known.
+    """A client's id, which a broker keeps for as long as it knows the client.
 
     Raises:
-        FastJsonError: it is no text, or a longer one than any client writes.
+        FastJsonError: it is no text, or longer than any client writes it.
     """
     client_id = fields.text(name, "")
     if len(client_id) > CLIENT_ID_CHARACTERS_MAX:
@@ -109,7 +109,7 @@ def client_id_of(fields: Fields, name: str) -> str:
 
 
 def decode_message_queue(key: str) -> MessageQueue:
-    """The message queue behind a map's key, whether it stood there raw or quoted.
+    """The message queue in a map's key, raw or quoted.
 
     Raises:
         RequestRejected: the key is not a message queue.
@@ -128,7 +128,7 @@ class Rendered(str):
 def rendered_object(
     entries: Mapping[Any, _V], to_value: Callable[[_V], object] | None = None, depth: int = 1
 ) -> Generator[None, None, Rendered]:
-    """An object in steps, one for each entry, whose value ``to_value`` makes if it is given."""
+    """An object, with a step for each entry; ``to_value`` makes the values if it is given."""
     pieces = []
     for key, entry in sorted(entries.items(), key=_order):
         value = entry if to_value is None else to_value(entry)
@@ -142,7 +142,7 @@ def rendered_object(
 def rendered_array(
     entries: Iterable[_V], to_value: Callable[[_V], object] | None = None, depth: int = 1
 ) -> Generator[None, None, Rendered]:
-    """An array in steps, one for each entry, which ``to_value`` makes if it is given."""
+    """An array, with a step for each entry; ``to_value`` makes the entries if it is given."""
     pieces = []
     for entry in entries:
         value = entry if to_value is None else to_value(entry)
@@ -152,7 +152,7 @@ def rendered_array(
 
 
 def at_once(steps: Generator[None, None, _V]) -> _V:
-    """What such steps make, where nobody waits for the end of them."""
+    """The result of all steps in one go, for callers that need no turns."""
     while True:
         try:
             next(steps)
@@ -161,7 +161,7 @@ def at_once(steps: Generator[None, None, _V]) -> _V:
 
 
 def rendered(value: object, depth: int = 1) -> Rendered:
-    """A part of a body, to be put in its place later."""
+    """A part of a body, to be inserted later."""
     return Rendered(_render(value, False, depth))
 
 
@@ -186,7 +186,7 @@ def _render(value: object, strict: bool, depth: int) -> str:
 
 
 def _render_scalar(value: bool | int | float | None) -> str:
-    # Tables are mostly made of these, and a broker writes its tables often.
+    # Tables have mostly texts and numbers, and a broker writes its tables often.
     if value is True or value is False:
         return "true" if value else "false"
     if type(value) is int:

@@ -1,7 +1,7 @@
 """Metrics as Prometheus reads them: the text format 0.0.4.
 
 A family is a ``# HELP`` line, a ``# TYPE`` line and one line per sample. A histogram has a line for
-each bound, counting everything up to it, then ``_sum`` and ``_count``.
+each bound, counting all values up to it, then ``_sum`` and ``_count``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _ESCAPED = {"\\": r"\\", '"': r"\"", "\n": r"\n"}
 
 
 class MetricKind(StrEnum):
-    """What a family's numbers are."""
+    """The type of a family."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
@@ -43,7 +43,7 @@ class Metric(NamedTuple):
     kind: MetricKind
     help: str
     labels: tuple[str, ...] = ()
-    # Of a histogram: up to where each of its classes but the last reaches.
+    # The upper bounds of a histogram's classes; the last class has none.
     bounds: tuple[int, ...] = ()
 
 
@@ -51,7 +51,7 @@ def parse_labels(setting: str, text: str) -> dict[str, str]:
     """Labels for every sample, written as ``name:value,name:value``.
 
     Raises:
-        ConfigError: a piece is not of that form, or a name is none that a label may have.
+        ConfigError: a piece is not of that form, or is no valid label name.
     """
     labels = {}
     for piece in filter(None, (piece.strip() for piece in text.split(","))):
@@ -63,13 +63,13 @@ def parse_labels(setting: str, text: str) -> dict[str, str]:
 
 
 class Labels:
-    """The labels of all families, written once, in front of each sample's own."""
+    """The labels of all families, rendered once, in front of each sample's own labels."""
 
     def __init__(self, everywhere: Mapping[str, str]) -> None:
         self._prefix = "".join(f"{_pair(name, value)}," for name, value in everywhere.items())
 
     def text(self, names: Sequence[str], values: Sequence[str]) -> str:
-        """What stands between a sample's braces."""
+        """The text between a sample's braces."""
         pairs = ",".join(map(_pair, names, values))
         return self._prefix + pairs if pairs else self._prefix[:-1]
 
@@ -81,12 +81,12 @@ def head_lines(metric: Metric) -> str:
 
 
 def sample_line(name: str, labels: str, value: float) -> str:
-    """One number, under labels as ``Labels.text`` wrote them."""
+    """One sample, with labels from ``Labels.text``."""
     return f"{name}{{{labels}}} {value}\n" if labels else f"{name} {value}\n"
 
 
 def histogram_lines(metric: Metric, labels: str, counts: Sequence[int], total: float) -> str:
-    """A histogram: ``counts`` are those of its classes, the last one without an upper bound."""
+    """A histogram: ``counts`` are the counts of its classes, the last without an upper bound."""
     return "".join(_histogram_lines(metric, labels, counts, total))
 
 
@@ -95,7 +95,7 @@ def _histogram_lines(
 ) -> Iterator[str]:
     name, before = metric.name, f"{labels}," if labels else ""
     running = list(accumulate(counts))
-    # As the original writes them: to Prometheus, 1 and 1.0 may be two series.
+    # As Apache writes them: for Prometheus, 1 and 1.0 may be two series.
     bounds = (*map(float, metric.bounds), "+Inf")
     for bound, count in zip(bounds, running, strict=True):
         yield f'{name}_bucket{{{before}le="{bound}"}} {count}\n'

@@ -1,12 +1,12 @@
-"""Sends in either spelling, as the kernel hands out the usual ones.
+"""Sends in either spelling, as the kernel hands out the fast ones.
 
 The short spelling (codes 310, 320 and 325) names its fields by letters, the long one (10 and 324)
-in full. What the kernel could not read in one pass is read here, with errors that name the field.
+in full. Sends that the kernel cannot read in one pass are read here; errors name the field.
 """
 
 from __future__ import annotations
 
-from contrail.kernels.frame_scan import Item, look_over
+from contrail.kernels.frame_scan import look_over
 from contrail.model.message import MessageDraft
 from contrail.protocol.codes import RequestCode
 from contrail.protocol.command import Request
@@ -73,11 +73,6 @@ def read_send(request: Request, born_host: bytes) -> SendRequest:
 def is_unit_send(request: Request) -> bool:
     """Whether a producer of a unit (a part of a company's site) sends; the kernel leaves those."""
     return HeaderFields(_spelled_out(request)).boolean("unitMode")
-
-
-def as_send_request(item: Item) -> SendRequest:
-    """A send of the kernel with names on its parts."""
-    return SendRequest._make((*item[:11], MessageDraft._make(item[11])))
 
 
 def _spelled_out(request: Request) -> Request:

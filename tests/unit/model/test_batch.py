@@ -78,7 +78,7 @@ def test_a_length_that_does_not_fit_is_refused_by_number(
         decode_batch(bytes(data))
 
 
-def test_the_magic_and_crc_of_a_unit_are_not_looked_at() -> None:
+def test_the_magic_and_crc_of_a_unit_are_not_checked() -> None:
     data = bytearray(encode_batch(UNITS))
     data[4:12] = b"whatever"
     assert decode_batch(bytes(data)) == UNITS
@@ -134,7 +134,7 @@ def test_a_record_without_a_count_takes_one_queue_offset() -> None:
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "x", "32768", "99999999999", "٣"])
-def test_a_count_that_is_none_is_refused(text: str) -> None:
+def test_an_inner_batch_count_that_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(BatchIllegal, match="INNER_NUM"):
         inner_batch_count(f"INNER_NUM\x01{text}\x02".encode())
 
@@ -166,7 +166,7 @@ def test_a_consumer_sees_each_message_of_an_inner_batch_at_its_own_queue_offset(
     assert messages[0].flag == 7
 
 
-def test_a_batch_holds_only_so_many_messages() -> None:
+def test_a_batch_of_too_many_messages_is_refused() -> None:
     unit = encode_batch([BatchUnit(b"")])
     assert len(decode_batch(unit * BATCH_COUNT_MAX)) == BATCH_COUNT_MAX
     for read in (decode_batch, lambda body: split_batch(batch_draft(body=body))):

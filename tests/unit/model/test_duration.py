@@ -24,5 +24,5 @@ def test_a_number_with_a_unit_is_a_duration(text: str, expected: int) -> None:
 
 
 @pytest.mark.parametrize("text", ["", "s", "5", "-5s", "1.5h", "\u0663s", "5w", "9" * 16 + "s"])
-def test_anything_else_is_none(text: str) -> None:
+def test_any_other_text_is_no_duration(text: str) -> None:
     assert duration_ms(text) is None

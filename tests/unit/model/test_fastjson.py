@@ -79,12 +79,12 @@ def test_the_reader_accepts_what_fastjson_writes(document: str, expected: JsonVa
     ],
     ids=lambda document: repr(document[:12]),
 )
-def test_what_is_no_document_raises_the_one_error(document: str) -> None:
+def test_a_malformed_document_raises_the_one_error(document: str) -> None:
     with pytest.raises(FastJsonError):
         loads(document)
 
 
-def test_bytes_that_are_no_utf8_are_refused_with_their_place() -> None:
+def test_bytes_that_are_no_utf8_are_refused_with_their_position() -> None:
     with pytest.raises(FastJsonError, match="byte 2 "):
         loads(b'{"\xff":1}')
 
@@ -151,7 +151,7 @@ def test_an_unpaired_surrogate_is_written_as_its_escape() -> None:
     "value",
     [object(), {1.5: 2}, {True: 1}, [float("nan")], [float("inf")], [10**5000], {"a": {1, 2}}],
 )
-def test_what_has_no_json_form_raises_the_one_error(value: object) -> None:
+def test_a_value_without_json_form_raises_the_one_error(value: object) -> None:
     with pytest.raises(FastJsonError):
         dumps(value)
 
@@ -204,8 +204,8 @@ def test_a_number_that_is_no_64_bit_integer_is_refused(value: JsonValue) -> None
 
 
 @pytest.mark.proves("broker.slices.sliced")
-def test_what_strangers_send_is_standard_json_unless_it_is_short() -> None:
-    """The tolerant parser takes thirty times as long, and other requests wait for it."""
+def test_a_peers_document_is_standard_json_unless_it_is_short() -> None:
+    """The tolerant parser takes thirty times as long, and other requests wait meanwhile."""
     for many in ("'x'," * 3000, "{1:2}," * 1000):
         document = f"[{many}]"
         assert len(loads(document)) >= 1000  # type: ignore[arg-type]

@@ -27,7 +27,7 @@ def test_a_zone_is_left_out_and_a_mapped_address_becomes_ipv4() -> None:
 
 
 @pytest.mark.parametrize("address", ["", "localhost", "10.0.0", "10.0.0.256", "::g"])
-def test_what_is_no_address_is_refused_by_name(address: str) -> None:
+def test_a_text_that_is_no_address_is_refused_by_name(address: str) -> None:
     with pytest.raises(HostIllegal, match=repr(address)):
         pack_host(address, 1)
 

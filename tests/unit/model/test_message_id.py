@@ -39,7 +39,7 @@ def test_a_host_of_another_length_has_no_id() -> None:
 @pytest.mark.parametrize(
     "message_id", ["", "0A", "G" * 32, "0" * 31, "0" * 33, " " * 32, "0 " * 16, "é" * 32]
 )
-def test_what_is_no_id_is_refused_by_name(message_id: str) -> None:
+def test_a_text_that_is_no_message_id_is_refused_by_name(message_id: str) -> None:
     with pytest.raises(MessageIllegal, match="32 or 56"):
         decode_offset_message_id(message_id)
     with pytest.raises(MessageIllegal, match="32 or 56"):

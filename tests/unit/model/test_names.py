@@ -146,3 +146,9 @@ def test_versions_are_ordered_by_epoch_then_counter_then_time() -> None:
     )
     assert version.bump(90, state_version=1) == DataVersion(1, 6, 90)
     assert version.bump(90, state_version=1) > version
+
+
+def test_a_change_keeps_the_epoch_that_name_servers_fence_by() -> None:
+    version = DataVersion(state_version=7, counter=5, timestamp_ms=100)
+    assert version.bump(90) == DataVersion(7, 6, 90)
+    assert version.bump(90, state_version=8) == DataVersion(8, 6, 90)

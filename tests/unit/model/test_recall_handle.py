@@ -1,4 +1,4 @@
-"""The text that calls a timer back."""
+"""The handle that recalls a timer message."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_a_handle_is_the_original_text_in_base64() -> None:
 @pytest.mark.parametrize(
     "text", ["", "x", "djEg", "\u00fc", base64.urlsafe_b64encode(b"v2 t b 5 k").decode()]
 )
-def test_what_is_no_handle_is_refused(text: str) -> None:
+def test_a_text_that_is_no_recall_handle_is_refused(text: str) -> None:
     with pytest.raises(MessageIllegal, match="recall handle"):
         RecallHandle.decode(text)
 

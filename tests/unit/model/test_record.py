@@ -129,13 +129,13 @@ def test_a_record_cut_at_any_byte_is_refused_with_its_physical_offset() -> None:
         assert caught.value.physical_offset == 4096
 
 
-def test_a_record_at_another_place_than_it_says_is_refused() -> None:
+def test_a_record_at_another_physical_offset_than_its_own_is_refused() -> None:
     assert decode_record(build(), physical_offset=4096).physical_offset == 4096
     with pytest.raises(RecordDamaged, match="says it starts at 4096"):
         decode_record(build(), physical_offset=8192)
 
 
-def test_a_changed_body_is_refused_unless_nobody_asked() -> None:
+def test_a_changed_body_is_refused_unless_its_crc_is_not_checked() -> None:
     record = build().replace(b"hello", b"hallo")
     with pytest.raises(RecordDamaged, match="body does not match"):
         decode_record(record)
@@ -174,7 +174,7 @@ def test_a_pull_body_is_split_into_its_records() -> None:
     assert list(split_record_run(b"")) == []
 
 
-def test_a_pull_body_with_a_bad_end_gives_what_is_whole_and_then_says_so() -> None:
+def test_a_pull_body_with_a_bad_end_gives_its_whole_records_and_then_raises() -> None:
     records = split_record_run(build() + build()[:-1])
     assert next(records).body == b"hello"
     with pytest.raises(RecordDamaged):

@@ -1,4 +1,4 @@
-"""A record that replaces a damaged one: whole at every length, and as telling as there is room."""
+"""A record that replaces a damaged one: whole at every length, with the fields that fit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def test_no_record_is_smaller_than_the_smallest() -> None:
         replaced(RECORD_BYTES_MIN - 1)
 
 
-def test_with_little_room_keys_go_first_then_the_topics_name_then_the_place() -> None:
+def test_with_little_room_keys_are_left_out_first_then_the_topics_name_then_the_lost_topic() -> (
+    None
+):
     keys = {"UNIQ_KEY": "ID1", "KEYS": "k1"}
     least_named = RECORD_BYTES_MIN + 12 + len(PLACE.topic)
     whole = decode_record(replaced(300, properties=keys))

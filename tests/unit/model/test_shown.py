@@ -1,4 +1,4 @@
-"""Values in errors: whole where they are short, cut where they are long."""
+"""Values in error texts: whole if they are short, cut if they are long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Subscriptions: parsed from expressions, and read from what other clients write."""
+"""Subscriptions: parsed from expressions, and read from the fields that other clients write."""
 
 from __future__ import annotations
 

@@ -85,7 +85,7 @@ def test_groups_are_written_and_read_back() -> None:
         decode_group_list(b'{"groupConfigList":7}')
 
 
-def test_the_table_of_groups_holds_what_is_forbidden() -> None:
+def test_the_table_of_groups_has_forbidden_topics() -> None:
     body = loads(encode_group_table({}, {"g1": {"orders": 4}}, VERSION))
     assert isinstance(body, dict)
     assert body["forbiddenTable"] == {"g1": {"orders": 4}}

@@ -105,7 +105,7 @@ def test_reset_tables_have_objects_as_keys_except_for_cpp() -> None:
     )
 
 
-def test_a_clients_status_is_read_whichever_way_its_keys_are_quoted() -> None:
+def test_a_clients_status_is_read_with_raw_and_quoted_keys() -> None:
     raw = b'{"messageQueueTable":{' + QUEUE_TEXT + b":5}}"
     quoted = b'{"messageQueueTable":{"' + QUEUE_TEXT.replace(b'"', b'\\"') + b'":5}}'
     assert decode_consumer_status(raw) == decode_consumer_status(quoted) == {QUEUE: 5}
@@ -116,7 +116,7 @@ def test_a_clients_status_is_read_whichever_way_its_keys_are_quoted() -> None:
         decode_consumer_status(b'{"messageQueueTable":{"no queue":5}}')
 
 
-def test_consume_stats_count_what_is_behind_and_in_flight() -> None:
+def test_consume_stats_count_messages_behind_and_in_flight() -> None:
     stats = ConsumeStats({QUEUE: QueueProgress(100, 90, 95, 17)}, 1.5)
     entry = b'{"brokerOffset":100,"consumerOffset":90,"lastTimestamp":17,"pullOffset":95}'
     text = b'{"consumeTps":1.5,"offsetTable":{' + QUEUE_TEXT + b":" + entry + b"}}"

@@ -41,7 +41,7 @@ def test_a_missing_required_field_is_refused_with_the_code_and_its_name(read: st
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "1_0", " 1", "0x1", "٣", str(1 << 63), "9" * 30])
-def test_a_number_that_is_none_is_refused(text: str) -> None:
+def test_a_field_that_is_no_number_is_refused(text: str) -> None:
     with pytest.raises(RequestRejected, match="queueId="):
         fields(queueId=text).long("queueId")
 

@@ -1,4 +1,4 @@
-"""What a decoder holds on to after bytes that are no frames, and what it gives without kernels."""
+"""Memory of a decoder after bytes that are no frames, and its frames without kernels."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_failed_decoder_goes_with_its_connection_and_not_with_the_collector(
 
 
 @pytest.mark.proves("broker.fast.switch")
-def test_a_decoder_that_decodes_all_gives_requests_however_they_are_cut() -> None:
+def test_a_decoder_that_decodes_all_gives_requests_wherever_bytes_are_cut() -> None:
     pull = Request(11, 1, {"topic": "a", "queueId": "0"})
     send = Request(310, 2, {"b": "a", "i": "UNIQ_KEY\x011\x02"}, b"body")
     data = encode_request(pull) + encode_request(send)

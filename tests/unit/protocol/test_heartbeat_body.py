@@ -55,13 +55,13 @@ def test_enums_are_read_by_number_as_the_cpp_client_writes_them() -> None:
     )
 
 
-def test_what_a_newer_client_might_write_falls_back_to_the_default() -> None:
+def test_unknown_enum_names_of_newer_clients_become_the_default() -> None:
     body = b'{"clientID":"c","consumerDataSet":[{"groupName":"g","messageModel":"LITE"}]}'
     (consumer,) = decode_heartbeat(body, now_ms=1).consumers
     assert consumer == ConsumerData("g")
 
 
-def test_a_subscription_without_a_version_is_as_new_as_now() -> None:
+def test_a_subscription_without_a_version_gets_the_current_time() -> None:
     body = b'{"consumerDataSet":[{"groupName":"g","subscriptionDataSet":[{"topic":"t"}]}]}'
     (consumer,) = decode_heartbeat(body, now_ms=123).consumers
     assert consumer.subscriptions[0].sub_version == 123
@@ -104,7 +104,7 @@ _INTS = st.integers(-(2**31), 2**31 - 1)
         without_sub=st.booleans(),
     )
 )
-def test_a_heartbeat_survives_its_body(heartbeat: Heartbeat) -> None:
+def test_a_heartbeat_is_decoded_as_encoded(heartbeat: Heartbeat) -> None:
     assert decode_heartbeat(encode_heartbeat(heartbeat), now_ms=1) == heartbeat
 
 

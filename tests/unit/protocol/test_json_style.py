@@ -1,4 +1,4 @@
-"""Bodies come out as RocketMQ's serialiser writes them, and go in as anybody writes them."""
+"""Bodies are written as RocketMQ's serialiser writes them, and read in every client's form."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ def test_a_null_inside_an_array_keeps_its_place() -> None:
     assert encode_body([1, None]) == b"[1,null]"
 
 
-def test_enum_members_are_written_as_what_they_stand_for() -> None:
+def test_enum_members_are_written_as_their_values() -> None:
     assert encode_body({"level": Level.HIGH, Level.HIGH: 1}) == b'{2:1,"level":2}'
 
 
-def test_only_the_strict_style_escapes_what_is_not_ascii() -> None:
+def test_only_the_strict_style_escapes_characters_outside_ascii() -> None:
     assert encode_body({"k": "é中"}) == '{"k":"é中"}'.encode()
     assert encode_body({"k": "é中"}, strict=True) == rb'{"k":"\u00e9\u4e2d"}'
     assert encode_body(["\ud800"]) == rb'["\ud800"]'
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf, object(), b"bytes", {1.5: 1}, {True: 1}])
-def test_what_has_no_json_form_is_refused(value: object) -> None:
+def test_a_value_without_a_json_form_is_refused(value: object) -> None:
     with pytest.raises(FastJsonError):
         encode_body({"v": value})
 
@@ -89,12 +89,12 @@ values = st.recursive(
 
 
 @given(values, st.booleans())
-def test_our_reader_reads_back_what_was_written(value: object, strict: bool) -> None:
+def test_a_written_body_is_read_back(value: object, strict: bool) -> None:
     assert loads(encode_body([value], strict=strict)) == [without_nulls(value)]
 
 
 @given(values)
-def test_the_strict_style_is_json_for_everybody(value: object) -> None:
+def test_the_strict_style_is_standard_json(value: object) -> None:
     assert json.loads(encode_body([{5: value}], strict=True).decode("ascii"))
 
 
@@ -123,7 +123,7 @@ def test_a_key_that_is_no_queue_is_refused(key: str) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"\xff", b"1"])
-def test_a_body_that_is_no_object_is_refused_by_what_it_should_be(body: bytes) -> None:
+def test_a_body_that_is_no_object_is_refused_with_its_expected_content(body: bytes) -> None:
     with pytest.raises(RequestRejected, match="a Thing") as caught:
         decode_body(body, "a Thing")
     assert caught.value.code == ResponseCode.SYSTEM_ERROR

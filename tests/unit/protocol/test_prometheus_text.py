@@ -35,11 +35,11 @@ def test_a_sample_without_any_label_has_no_braces() -> None:
     assert sample_line("up", Labels({}).text((), ()), 1) == "up 1\n"
 
 
-def test_a_sample_may_have_the_labels_of_all_alone() -> None:
+def test_a_sample_may_have_only_the_labels_of_all_families() -> None:
     assert sample_line("up", Labels({"a": "b"}).text((), ()), 1) == 'up{a="b"} 1\n'
 
 
-def test_a_histogram_counts_everything_up_to_each_bound() -> None:
+def test_a_histogram_counts_all_values_up_to_each_bound() -> None:
     assert histogram_lines(TIMES, 'code="send"', [3, 2, 1], 42.5) == (
         'took_ms_bucket{code="send",le="1.0"} 3\n'
         'took_ms_bucket{code="send",le="10.0"} 5\n'
@@ -59,7 +59,7 @@ def test_a_histogram_needs_one_count_more_than_bounds() -> None:
     st.text(max_size=20),
     st.integers(-(1 << 53), 1 << 53),
 )
-def test_whatever_a_label_says_is_read_back(topic: str, group: str, value: int) -> None:
+def test_any_label_text_is_read_back(topic: str, group: str, value: int) -> None:
     text = sample_line(LAG.name, Labels({}).text(LAG.labels, (topic, group)), value)
     # The parser reads lines as Python does, and Python knows more line ends than the format.
     if len((head_lines(LAG) + text).splitlines()) > 3 or "\r" in group:
@@ -76,6 +76,6 @@ def test_labels_of_all_samples_are_pairs() -> None:
 
 
 @pytest.mark.parametrize("text", ["zone", "zone:a:b", ":a", "1zone:a", "__zone:a", "zo-ne:a"])
-def test_what_is_no_pair_is_refused_with_the_setting(text: str) -> None:
+def test_a_label_that_is_no_pair_is_refused_with_the_setting(text: str) -> None:
     with pytest.raises(ConfigError, match="metricsLabel"):
         parse_labels("metricsLabel", text)

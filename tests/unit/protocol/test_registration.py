@@ -45,7 +45,7 @@ def test_the_plain_form_is_the_json_that_brokers_send() -> None:
 
 @pytest.mark.proves("nameserver.routes.body-forms")
 @pytest.mark.parametrize("compressed", [False, True])
-def test_a_registration_survives_either_form(compressed: bool) -> None:
+def test_a_registration_is_decoded_as_encoded_in_either_form(compressed: bool) -> None:
     encoded = BODY.encode(compressed=compressed)
     assert RegisterBrokerBody.decode(encoded, compressed=compressed) == BODY
 
@@ -130,7 +130,7 @@ def test_a_damaged_compressed_body_is_refused(inflated: bytes) -> None:
         RegisterBrokerBody.decode(zlib.compress(inflated), compressed=True)
 
 
-def test_a_stream_that_is_cut_or_none_is_refused() -> None:
+def test_a_cut_or_invalid_stream_is_refused() -> None:
     with pytest.raises(RequestRejected, match="cut short"):
         RegisterBrokerBody.decode(BODY.encode(compressed=True)[:-8], compressed=True)
     with pytest.raises(RequestRejected, match="does not inflate"):

@@ -1,4 +1,4 @@
-"""Message traces: what is written is read again, old and new forms alike."""
+"""Message traces are read back as written, in old and new forms."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ TRACES: st.SearchStrategy[Trace] = st.one_of(
 
 
 @given(st.lists(TRACES, max_size=5))
-def test_what_was_written_is_read_again(traces: list[Trace]) -> None:
+def test_traces_are_read_back_as_written(traces: list[Trace]) -> None:
     assert decode_traces(encode_traces(traces)) == traces
 
 
@@ -128,14 +128,14 @@ def test_lines_of_older_clients_are_read() -> None:
     )
 
 
-def test_kinds_that_are_not_known_are_passed_over() -> None:
+def test_lines_of_unknown_kinds_are_skipped() -> None:
     assert decode_traces(b"Tomorrow\x01x\x02" + encode_traces([RecallTrace(timestamp_ms=1)])) == [
         RecallTrace(timestamp_ms=1)
     ]
 
 
 @pytest.mark.parametrize("line", [b"Pub\x011", b"Recall\x01x\x01r\x01g\x01t\x01id\x01true"])
-def test_a_malformed_line_is_refused_by_its_text(line: bytes) -> None:
+def test_a_malformed_line_is_refused_with_its_text(line: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match=line.decode()[:3]):
         decode_traces(line + b"\x02")
 

@@ -1,1 +1,1 @@
-"""Request and response bodies: what each means, and its bytes."""
+"""Request and response bodies: their values and their bytes."""

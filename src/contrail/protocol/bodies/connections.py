@@ -23,7 +23,7 @@ class Connection:
 
     @classmethod
     def from_fields(cls, fields: Fields) -> Connection:
-        """Either form; raises ``FastJsonError`` for a field of another type."""
+        """Reads either form; raises ``FastJsonError`` for a field of another type."""
         return cls(
             client_id=fields.text("clientId", ""),
             address=fields.text("clientAddr", "") or fields.text("remoteIP", "").lstrip("/"),
@@ -53,7 +53,7 @@ class Connection:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerConnections:
-    """The members of a consumer group on one broker, and what the group told of itself."""
+    """The members of a consumer group on one broker, and the group's announced settings."""
 
     connections: tuple[Connection, ...] = ()
     consume_type: str = ConsumeType.CONSUME_PASSIVELY.value
@@ -97,7 +97,7 @@ def encode_consumer_connection(
 
 
 def decode_consumer_connection(body: bytes) -> ConsumerConnections:
-    """What GET_CONSUMER_CONNECTION_LIST answers.
+    """The answer to GET_CONSUMER_CONNECTION_LIST.
 
     Raises:
         RequestRejected: the body is malformed.
@@ -119,7 +119,7 @@ def decode_consumer_connection(body: bytes) -> ConsumerConnections:
 
 
 def decode_producer_connection(body: bytes) -> tuple[Connection, ...]:
-    """What GET_PRODUCER_CONNECTION_LIST answers.
+    """The answer to GET_PRODUCER_CONNECTION_LIST.
 
     Raises:
         RequestRejected: the body is malformed.
@@ -131,7 +131,7 @@ def decode_producer_connection(body: bytes) -> tuple[Connection, ...]:
 
 
 def decode_producer_table(body: bytes) -> dict[str, tuple[Connection, ...]]:
-    """What GET_ALL_PRODUCER_INFO answers, by group.
+    """The answer to GET_ALL_PRODUCER_INFO, by group.
 
     Raises:
         RequestRejected: the body is malformed.

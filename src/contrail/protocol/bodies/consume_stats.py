@@ -1,4 +1,4 @@
-"""Bodies that say how far groups have come: consume stats, time spans, correction offsets."""
+"""Bodies about the progress of groups: consume stats, time spans, correction offsets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from contrail.protocol.json_style import (
 
 @dataclass(frozen=True, slots=True)
 class QueueProgress:
-    """A group on one queue; ``last_ms`` is when the message it consumed last was stored."""
+    """A group's progress on one queue; ``last_ms``: store time of the last consumed message."""
 
     queue_offset_max: int
     consumer_offset: int
@@ -51,7 +51,7 @@ class QueueProgress:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeStats:
-    """A group's progress on some queues, and how many messages a second it gets from them."""
+    """A group's progress on some queues, and how many messages a second it consumes."""
 
     progress: Mapping[MessageQueue, QueueProgress] = field(default_factory=dict)
     tps: float = 0.0
@@ -87,7 +87,7 @@ class ConsumeStats:
 
 @dataclass(frozen=True, slots=True)
 class QueueTimeSpan:
-    """When the messages of a queue were stored: the oldest, the newest, the one consumed last."""
+    """Store times of a queue's oldest, newest and last consumed message."""
 
     queue: MessageQueue
     min_ms: int
@@ -125,7 +125,7 @@ def encode_consume_stats(stats: ConsumeStats) -> bytes:
 
 
 def decode_consume_stats(body: bytes) -> ConsumeStats:
-    """What GET_CONSUME_STATS answers.
+    """The answer to GET_CONSUME_STATS.
 
     Raises:
         RequestRejected: the body is malformed.
@@ -137,7 +137,7 @@ def decode_consume_stats(body: bytes) -> ConsumeStats:
 
 
 def decode_consume_stats_list(body: bytes) -> dict[str, list[ConsumeStats]]:
-    """What GET_BROKER_CONSUME_STATS answers, by group.
+    """The answer to GET_BROKER_CONSUME_STATS, by group.
 
     Raises:
         RequestRejected: the body is malformed.
@@ -174,7 +174,7 @@ class ConsumeStatsList:
         self._behind_count = self._in_flight_count = 0
 
     def add(self, group: str, entries: Iterable[ConsumeStats]) -> Generator[None, None, None]:
-        """Take a group in, with a step for each of its queues."""
+        """Add a group, with a step for each of its queues."""
         shown = []
         for stats in entries:
             shown.append((yield from _stats_steps(stats)))
@@ -197,7 +197,7 @@ class ConsumeStatsList:
 def encode_consume_stats_list(
     broker_address: str, by_group: Mapping[str, Iterable[ConsumeStats]]
 ) -> bytes:
-    """The whole list at once."""
+    """The whole list in one go."""
     answer = ConsumeStatsList(broker_address)
     for group, entries in by_group.items():
         for _ in answer.add(group, entries):
@@ -212,7 +212,7 @@ def time_span_steps(spans: Iterable[QueueTimeSpan]) -> Generator[None, None, byt
 
 
 def decode_time_spans(body: bytes) -> list[QueueTimeSpan]:
-    """What QUERY_CONSUME_TIME_SPAN answers.
+    """The answer to QUERY_CONSUME_TIME_SPAN.
 
     Raises:
         RequestRejected: the body is malformed.
@@ -235,7 +235,7 @@ def encode_group_list(groups: Iterable[str]) -> bytes:
 
 
 def decode_group_names(body: bytes) -> list[str]:
-    """What QUERY_TOPIC_CONSUME_BY_WHO answers.
+    """The answer to QUERY_TOPIC_CONSUME_BY_WHO.
 
     Raises:
         RequestRejected: the body is malformed.
@@ -259,7 +259,7 @@ def encode_group_subscription(
 
 
 def decode_group_subscription(body: bytes) -> SubscriptionData | None:
-    """What QUERY_SUBSCRIPTION_BY_CONSUMER answers; None for a topic not subscribed to.
+    """The answer to QUERY_SUBSCRIPTION_BY_CONSUMER; None for a topic not subscribed to.
 
     Raises:
         RequestRejected: the body is malformed.
@@ -272,9 +272,9 @@ def decode_group_subscription(body: bytes) -> SubscriptionData | None:
 
 
 def _date_text(timestamp_ms: int) -> str:
-    """In the shape Java prints; no client reads it back, so it need not be in local time."""
+    """The time as Java prints it; no client reads it back, so it need not be local time."""
     try:
         moment = datetime.fromtimestamp(timestamp_ms // 1000, UTC)
     except (ValueError, OverflowError, OSError):
-        return ""  # Outside the calendar; the number beside it says it all.
+        return ""  # Outside the calendar; the body has the number too.
     return f"{moment:%Y-%m-%d#%H:%M:%S}:{timestamp_ms % 1000:03d}"

@@ -1,4 +1,4 @@
-"""Bodies about consumer groups: settings of one or of all, a list to create, what may be read."""
+"""Bodies about consumer groups: settings of one or all, a list to create, read permissions."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ POP_MODE = "POP"
 
 
 class RequestMode(NamedTuple):
-    """How a group asks for a topic's messages."""
+    """Whether a group pulls or pops a topic's messages."""
 
     topic: str
     group: str
@@ -47,7 +47,7 @@ def group_table_steps(
     forbidden: Mapping[str, Mapping[str, int]],
     data_version: DataVersion,
 ) -> Generator[None, None, bytes]:
-    """The same, with a step for each group."""
+    """As ``encode_group_table``, with a step for each group."""
     table = yield from rendered_object(groups, SubscriptionGroupConfig.to_fields)
     closed = yield from rendered_object(forbidden)
     return encode_body(
@@ -72,7 +72,7 @@ def decode_group(body: bytes) -> SubscriptionGroupConfig:
 
 
 def decode_group_table(body: bytes) -> dict[str, SubscriptionGroupConfig]:
-    """What GET_ALL_SUBSCRIPTIONGROUP_CONFIG answers, by group.
+    """The answer to GET_ALL_SUBSCRIPTIONGROUP_CONFIG, by group.
 
     Raises:
         RequestRejected: the body is no such table.
@@ -107,10 +107,10 @@ def encode_group_readable(group: str, topic: str, readable: bool) -> bytes:
 
 
 def decode_request_mode(body: bytes) -> RequestMode:
-    """The body of SET_MESSAGE_REQUEST_MODE; pulling is meant where no mode is named.
+    """The body of SET_MESSAGE_REQUEST_MODE; the mode is PULL if the body names none.
 
     Raises:
-        RequestRejected: the body is no such setting, or its names or its mode are none.
+        RequestRejected: the body is no such setting, lacks a name, or has an unknown mode.
     """
     what = "a message request mode"
     fields = decode_body(body, what)

@@ -1,4 +1,4 @@
-"""The body of HEART_BEAT: which groups a client produces and consumes for, and what it wants.
+"""The body of HEART_BEAT: a client's producer groups, consumer groups and subscriptions.
 
 Java writes enums by name, the C++ client by number; both are read. The second form of the
 heartbeat carries a fingerprint of the subscriptions and may then leave the subscriptions out.
@@ -17,17 +17,17 @@ from contrail.protocol.json_style import body_errors, client_id_of, decode_body,
 E = TypeVar("E", bound=Enum)
 
 GROUPS_MAX = 1000
-"""Most consumer groups of one heartbeat, and most producer groups."""
+"""Bound of the consumer groups of one heartbeat, and of its producer groups."""
 SUBSCRIPTIONS_MAX = 5000
-"""Most subscriptions of one heartbeat, of all its groups together."""
+"""Bound of the subscriptions of one heartbeat, over all its groups."""
 GOES_ON_FIELD = "contrailGoesOnMs"
-"""Contrail's own: in the body what a client announces, in the answer that the broker took it."""
+"""Contrail's own field: announced in the body, confirmed in the broker's answer."""
 GOES_ON_MS_MIN = 1_000
 GOES_ON_MS_MAX = 60_000
 
 
 class ConsumeType(Enum):
-    """How a consumer gets its messages, in the order of RocketMQ's enum."""
+    """Whether a consumer pulls, gets pushes or pops, in the order of RocketMQ's enum."""
 
     CONSUME_ACTIVELY = "CONSUME_ACTIVELY"
     CONSUME_PASSIVELY = "CONSUME_PASSIVELY"
@@ -78,10 +78,10 @@ class ConsumerData:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """What a client says of itself; a ``fingerprint`` other than 0 marks the second form.
+    """A client's heartbeat; a ``fingerprint`` other than 0 marks the second form.
 
-    ``goes_on_ms`` is how long it handles messages of ordered queues without hearing of its broker;
-    0 where it does not say. Apache's brokers pass over it.
+    ``goes_on_ms`` is how long the client handles messages of ordered queues without an answer of
+    its broker; 0 if the heartbeat does not announce it. Apache's brokers ignore it.
     """
 
     client_id: str
@@ -93,7 +93,7 @@ class Heartbeat:
 
 
 def decode_heartbeat(body: bytes, *, now_ms: int) -> Heartbeat:
-    """The heartbeat in a request's body; a subscription without a version is as new as now.
+    """The heartbeat in a request's body; a subscription without a version gets ``now_ms``.
 
     Raises:
         RequestRejected: the body is absent or malformed, or names too many groups.
@@ -162,7 +162,7 @@ def _objects(fields: Fields, name: str, count_max: int) -> list[Fields]:
 
 
 def _check_subscription_count(consumers: list[Fields]) -> None:
-    """Before any of them is read, since reading them is what takes long."""
+    """Count the subscriptions before any is read, since reading them takes long."""
     count = sum(len(entry.array("subscriptionDataSet")) for entry in consumers)
     if count > SUBSCRIPTIONS_MAX:
         raise FastJsonError(
@@ -171,7 +171,7 @@ def _check_subscription_count(consumers: list[Fields]) -> None:
 
 
 def _member(values: dict[str, JsonValue], name: str, default: E) -> E:
-    """An enum by name or by its place; a name that only newer clients know is the default."""
+    """An enum member by name or position; an unknown name of a newer client is the default."""
     value = values.get(name)
     members = list(type(default))
     if isinstance(value, int) and not isinstance(value, bool):

@@ -17,7 +17,7 @@ from contrail.protocol.json_style import (
 )
 
 QUEUES_MAX = 4096
-"""Most queues of one request."""
+"""Bound of the queues of one request."""
 
 _GRANTS = "contrailGrants"
 _QUEUES = "mqSet"
@@ -26,9 +26,9 @@ _WHAT = "a set of queues to lock or unlock"
 
 @dataclass(frozen=True, slots=True)
 class LockRequest:
-    """Which queues a client of a group wants to lock or unlock.
+    """The queues that a client of a group wants to lock or unlock.
 
-    ``only_this_broker`` asks a member of a replicated broker to leave its peers alone.
+    ``only_this_broker`` asks a member of a replicated broker not to lock on its peers.
     """
 
     group: str
@@ -39,7 +39,7 @@ class LockRequest:
 
 @dataclass(frozen=True, slots=True)
 class LockBody:
-    """The body of such a request, whose queues have not been looked at yet."""
+    """The body of a lock request, with its queues still undecoded."""
 
     group: str
     client_id: str
@@ -50,7 +50,7 @@ class LockBody:
         """The queues, with a step for each.
 
         Raises:
-            RequestRejected: one of them is malformed.
+            RequestRejected: a queue is malformed.
         """
         queues = []
         with body_errors(_WHAT):
@@ -61,7 +61,7 @@ class LockBody:
 
 
 def decode_lock_body(body: bytes) -> LockBody:
-    """Raises ``RequestRejected`` for a body that is absent or malformed but for its queues."""
+    """Raises ``RequestRejected`` for an absent or malformed body; its queues are not checked."""
     fields = decode_body(body, _WHAT)
     with body_errors(_WHAT):
         return LockBody(
@@ -93,9 +93,9 @@ def encode_lock_request(lock: LockRequest) -> bytes:
 def locked_queues_steps(
     queues: Iterable[MessageQueue], grants: Iterable[int] | None = None
 ) -> Generator[None, None, bytes]:
-    """The answer to a lock request: the queues that its client holds now, with a step for each.
+    """The answer to a lock request: the queues that its client holds, with a step for each.
 
-    ``grants`` is Contrail's own: a number for each queue, the same as long as nobody else had it.
+    ``grants`` is Contrail's own: a number for each queue that changes when another client locks it.
     """
     shown = yield from rendered_array(queues)
     more = {} if grants is None else {_GRANTS: list(grants)}
@@ -103,7 +103,7 @@ def locked_queues_steps(
 
 
 def decode_locked_queues(body: bytes) -> dict[MessageQueue, int]:
-    """The queues with their grants, 0 where the broker tells none.
+    """The queues with their grants, 0 if the broker sends none.
 
     Raises:
         RequestRejected: the body is absent or malformed.

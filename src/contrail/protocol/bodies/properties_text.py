@@ -1,4 +1,4 @@
-"""Java's properties text, which configuration requests and RocketMQ's files are written in."""
+"""Java's properties text, the format of configuration requests and RocketMQ's files."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contrail.errors import RequestRejected
 from contrail.protocol.codes import ResponseCode
 
-# RocketMQ's own file with every setting in it has 12 KiB.
+# A file with every setting of RocketMQ has 12 KiB.
 SETTINGS_BYTES_MAX = 64 << 10
 
 _LINE = re.compile(r"([^\r\n]*+)(\r\n|\n|\r|\Z)")
@@ -23,13 +23,13 @@ def parse_properties(text: str) -> dict[str, str]:
     properties = {}
     for line in _logical_lines(text):
         match = _KEY.match(line)
-        assert match is not None  # The pattern also matches nothing at all.
+        assert match is not None  # The pattern also matches an empty text.
         properties[_unescape(match[1])] = _unescape(line[match.end() :])
     return properties
 
 
 def decode_settings(body: bytes) -> dict[str, str]:
-    """The settings in the body of a request that changes some.
+    """The settings in the body of a request that changes settings.
 
     Raises:
         RequestRejected: the body is too long or not UTF-8.
@@ -51,7 +51,7 @@ def render_properties(properties: Mapping[str, str]) -> str:
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Lines without comments and blanks; one that ends in a backslash goes on in the next."""
+    """Lines without comments and blanks; a line that ends in a backslash goes on in the next."""
     held: list[str] = []
     for match in _LINE.finditer(text):
         line = match[1].lstrip(_SPACE)

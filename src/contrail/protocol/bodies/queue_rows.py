@@ -1,4 +1,4 @@
-"""The body of QUERY_CONSUME_QUEUE: rows of a queue as they stand in its files."""
+"""The body of QUERY_CONSUME_QUEUE: queue rows as they are in the queue's files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXTENSION_ADDRESS_MAX = -(1 << 31) - 1
 
 
 class Row(Protocol):
-    """One row of a queue."""
+    """One queue row."""
 
     @property
     def physical_offset(self) -> int: ...

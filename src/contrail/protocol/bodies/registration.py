@@ -1,6 +1,6 @@
-"""What a broker tells a NameServer about its topics, in both forms it may travel in.
+"""A broker's topics in its registration with a NameServer, in both forms.
 
-The plain form is JSON. The compressed one is a zlib stream of:
+The plain form is JSON. The compressed form is a zlib stream of:
 
     ==============================  ==========================================================
     ``length(4) text``              the data version as JSON
@@ -10,7 +10,7 @@ The plain form is JSON. The compressed one is a zlib stream of:
     ``count(4) (length(4) text)*``  queue mappings as JSON; absent below version 413
     ==============================  ==========================================================
 
-A topic's system flag and its order mark have no place in the compressed form.
+The compressed form does not carry a topic's system flag and its order mark.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _I32 = Struct(">i")
 
 @dataclass(frozen=True, slots=True)
 class RegisterBrokerBody:
-    """A broker's topics and their version; ``mappings`` are those of static topics."""
+    """A broker's topics and their version; ``mappings`` are the mappings of static topics."""
 
     topics: Mapping[str, TopicConfig] = field(default_factory=dict)
     data_version: DataVersion = field(default_factory=DataVersion)
@@ -59,7 +59,7 @@ class RegisterBrokerBody:
     def decode(
         cls, body: bytes, *, compressed: bool = False, version: int = ANNOUNCED_VERSION
     ) -> Self:
-        """The registration in ``body``, sent by a broker of this version; empty when absent.
+        """The registration in ``body``, sent by a broker of this version; empty without a body.
 
         Raises:
             RequestRejected: the body is malformed, or inflates beyond its bounds.
@@ -132,7 +132,7 @@ class RegisterBrokerBody:
 
 
 def body_crc32(body: bytes) -> int:
-    """The checksum that travels beside a registration: 31 bits, since Java's int is signed."""
+    """The checksum in the header of a registration: 31 bits, since Java's int is signed."""
     return zlib.crc32(body) & 0x7FFF_FFFF
 
 
@@ -170,7 +170,7 @@ def _sized(data: bytes) -> bytes:
 
 
 def _inflated(body: bytes) -> bytes:
-    """Never more memory than the bounds allow, whatever the stream claims."""
+    """Inflates within the bounds of memory, whatever lengths the stream claims."""
     bytes_max = min(INFLATED_BYTES_MAX, INFLATE_RATIO_MAX * len(body))
     inflate = zlib.decompressobj()
     try:

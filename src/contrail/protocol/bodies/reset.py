@@ -23,12 +23,12 @@ def encode_reset_offsets(offsets: OffsetsByQueue) -> bytes:
 
 
 def reset_offsets_steps(offsets: OffsetsByQueue) -> Generator[None, None, bytes]:
-    """The same, with a step for each queue."""
+    """The offsets of a reset, with a step for each queue."""
     return encode_body({"offsetTable": (yield from rendered_object(offsets))})
 
 
 def encode_reset_offsets_as_list(offsets: OffsetsByQueue) -> bytes:
-    """The form for C++ clients, whose parser knows no objects as keys."""
+    """The form for C++ clients, whose parser does not read objects as keys."""
     entries = [{**queue.to_fields(), "offset": offsets[queue]} for queue in sorted(offsets)]
     return encode_body({"offsetTable": entries})
 
@@ -39,7 +39,7 @@ def decode_reset_offsets(body: bytes) -> dict[MessageQueue, int]:
 
 
 def decode_consumer_status(body: bytes) -> dict[MessageQueue, int]:
-    """What a client answers to GET_CONSUMER_STATUS_FROM_CLIENT: its offsets in memory.
+    """A client's answer to GET_CONSUMER_STATUS_FROM_CLIENT: its consumer offsets in memory.
 
     Raises:
         RequestRejected: the body is absent or malformed.

@@ -1,4 +1,4 @@
-"""Where topics live: the bodies of route, cluster and member-group answers.
+"""Bodies about routes: route, cluster and member-group answers.
 
 Broker ids are the keys of address tables. They are written without quotes, except in the strict
 style that newer clients get for routes.
@@ -21,7 +21,7 @@ Addresses = Mapping[int, str]
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """How many queues of a topic one broker has, and what may be done with them."""
+    """How many queues of a topic one broker has, and their permissions."""
 
     broker_name: str
     read_queue_count: int
@@ -83,7 +83,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class TopicQueueMapping:
-    """Which queues of a static topic one broker currently serves: queue ids by logical id."""
+    """The queues of a static topic that one broker currently serves: queue ids by logical id."""
 
     topic: str
     broker_name: str
@@ -121,7 +121,7 @@ class TopicQueueMapping:
 
 @dataclass(frozen=True, slots=True)
 class TopicRouteData:
-    """The answer to where a topic's queues are."""
+    """The answer to a route query: a topic's queues and brokers."""
 
     queues: tuple[QueueData, ...] = ()
     brokers: tuple[BrokerData, ...] = ()
@@ -181,7 +181,7 @@ class ClusterInfo:
     clusters: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def encode(self) -> bytes:
-        # Always the usual style: tools of every age read it.
+        # Never the strict style: tools of every version read it.
         return encode_body(
             {
                 "brokerAddrTable": {name: b.to_fields() for name, b in self.brokers.items()},
@@ -239,7 +239,7 @@ class BrokerMemberGroup:
 
 
 def read_addresses(fields: Fields, name: str) -> dict[int, str]:
-    """An address table, whether its ids were quoted or not."""
+    """An address table, with quoted or unquoted ids."""
     return {whole_number(key, name): value for key, value in fields.texts(name).items()}
 
 

@@ -1,4 +1,4 @@
-"""What only a consumer knows of itself: its running info, and how it took one message directly."""
+"""Answers of a consumer: its running info, and the result of a direct consumption."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from contrail.protocol.json_style import (
 
 @dataclass(frozen=True, slots=True)
 class ProcessQueue:
-    """One queue as the client that owns it sees it; ``lock`` times only when it is ordered."""
+    """One queue as the client that owns it reports it; ``lock`` times only if it is ordered."""
 
     consumer_offset: int = 0
     cached_count: int = 0
@@ -33,7 +33,7 @@ class ProcessQueue:
 
 @dataclass(frozen=True, slots=True)
 class ConsumeRates:
-    """How one topic is consumed: round trips in ms, rates a second, failures of the last hour."""
+    """Consumption of one topic: round trips in ms, rates a second, failures of the last hour."""
 
     pull_ms: float = 0.0
     pull_per_second: float = 0.0
@@ -56,7 +56,7 @@ class ConsumerRunningInfo:
 
 @dataclass(frozen=True, slots=True)
 class ConsumedDirectly:
-    """How a client took one message: ``result`` is CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION, …"""
+    """Outcome of one message: ``result`` is CR_SUCCESS, CR_LATER, CR_THROW_EXCEPTION, …"""
 
     result: str
     remark: str | None = None
@@ -66,7 +66,7 @@ class ConsumedDirectly:
 
 
 def decode_running_info(body: bytes) -> ConsumerRunningInfo:
-    """What GET_CONSUMER_RUNNING_INFO answers.
+    """The answer to GET_CONSUMER_RUNNING_INFO.
 
     Raises:
         RequestRejected: the body is absent or malformed.
@@ -90,7 +90,7 @@ def decode_running_info(body: bytes) -> ConsumerRunningInfo:
 
 
 def decode_consumed_directly(body: bytes) -> ConsumedDirectly:
-    """What CONSUME_MESSAGE_DIRECTLY answers.
+    """The answer to CONSUME_MESSAGE_DIRECTLY.
 
     Raises:
         RequestRejected: the body is absent or malformed.
@@ -115,7 +115,7 @@ def _process_queue(fields: Fields) -> ProcessQueue:
         cached_offset_min=fields.integer("cachedMsgMinOffset", 0),
         cached_offset_max=fields.integer("cachedMsgMaxOffset", 0),
         is_locked=fields.boolean("locked", False),
-        # RocketMQ spells it with one p.
+        # RocketMQ spells "dropped" with one p.
         is_dropped=fields.boolean("droped", False),
         last_lock_ms=fields.integer("lastLockTimestamp", 0),
         last_pull_ms=fields.integer("lastPullTimestamp", 0),

@@ -1,4 +1,4 @@
-"""How RocketMQ's runtime info spells times, sizes and queues of work; the body is a ``KVTable``."""
+"""RocketMQ's spelling of times, sizes and work queues in runtime info, which is a ``KVTable``."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ def bytes_text(byte_count: int) -> str:
 
 
 def capacity_text(total_bytes: int, free_bytes: int) -> str:
-    """What the partition of the log has and has left."""
+    """Total and free bytes of the commit log's partition."""
     return f"Total : {bytes_text(total_bytes)}, Free : {bytes_text(free_bytes)}."
 
 
 def work_values(sizes: Mapping[str, int], capacities: Mapping[str, int]) -> dict[str, str]:
     """The figures of RocketMQ's thread pool queues, by kind of work.
 
-    We answer on one loop and queue nothing between reading and answering, so nobody waits; the
-    keys are there because tools read them.
+    Contrail answers on one loop and queues no request between reading and answering, so all waits
+    are 0; the keys exist because tools read them.
     """
     values: dict[str, str] = {}
     for kind in WORK_KINDS:

@@ -1,8 +1,8 @@
-"""What sinks and brokers tell each other: names, layouts, decisions. Requests 30101 to 30105.
+"""Bodies between sinks and brokers: names, layouts, decisions. Requests 30101 to 30105.
 
 A *sink* writes rows in numbered batches; a batch is written by tasks, one for each *partition*,
-and a task may be tried several times (*attempts*). Each message says in its properties which row
-of which task it is, so that the broker can drop a row that it has already.
+and a task may be tried several times (*attempts*). Each message names its row and task in its
+properties, so that the broker can drop a row that it has stored already.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _NOTHING: frozenset[str] = frozenset()
 Queues = tuple[tuple[str, int], ...]
 """Brokers' names and queue ids, in the order in which rows are spread over them."""
 Attempts = Mapping[int, str]
-"""Partition -> the attempt whose rows count."""
+"""Partition -> the attempt whose rows are delivered."""
 
 
 class SinkKey(NamedTuple):
@@ -49,7 +49,7 @@ class SinkKey(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> SinkKey:
-        """Raises ``RequestRejected`` for a text that names no task."""
+        """Raises ``RequestRejected`` for a text that is no task's name."""
         sink_id, batch, partition = [*text.rsplit("/", 2), "", ""][:3]
         if not (_is_number(batch, _I64_MAX) and _is_number(partition, _I32_MAX)):
             raise _refused(f"{SINK_KEY}={text[:200]!r} must be sinkId/batchId/partition")
@@ -58,11 +58,11 @@ class SinkKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SinkLayout:
-    """Which queues the rows of a batch are spread over, and which broker decides on it."""
+    """The queues that the rows of a batch are spread over, and the broker that decides on it."""
 
     batch_id: int
     topics: Mapping[str, Queues]
-    # Empty in records from before it was told: such a one was kept by the coordinator alone.
+    # Empty in records of older versions: then only the coordinator kept the layout.
     coordinator: str = ""
 
     def as_json(self) -> dict[str, object]:
@@ -72,7 +72,7 @@ class SinkLayout:
 
 @dataclass(frozen=True, slots=True)
 class SinkDecision:
-    """Whose rows a decided batch consists of: by broker and partition, the attempt."""
+    """The attempts whose rows make a decided batch, by broker and partition."""
 
     batch_id: int
     participants: Mapping[str, Attempts]
@@ -83,8 +83,8 @@ class SinkDecision:
 
 @dataclass(frozen=True, slots=True)
 class SinkStatus:
-    """What a broker remembers of a sink: the layout of a batch with rows for it, or with it as
-    the coordinator, and what it decided as that."""
+    """A broker's memory of a sink: the layout of a batch that has rows for this broker or is
+    coordinated by it, and the broker's decision as the coordinator."""
 
     layout: SinkLayout | None = None
     decided: SinkDecision | None = None
@@ -95,7 +95,7 @@ class SinkStatus:
 
 
 def check_sink_id(text: str) -> str:
-    """Raises ``RequestRejected`` for what no sink may be called."""
+    """Raises ``RequestRejected`` for an invalid sink id."""
     if not 0 < len(text) <= SINK_ID_LENGTH_MAX or not text.isprintable():
         raise _refused(
             f"sinkId={text[:200]!r} must have 1 to {SINK_ID_LENGTH_MAX} printable characters"
@@ -104,7 +104,7 @@ def check_sink_id(text: str) -> str:
 
 
 def check_attempt(text: str) -> str:
-    """Raises ``RequestRejected`` for what no attempt may be called."""
+    """Raises ``RequestRejected`` for an invalid name of an attempt."""
     if not 0 < len(text) <= ATTEMPT_LENGTH_MAX or not text.isprintable():
         raise _refused(
             f"{SINK_ATTEMPT}={text[:200]!r} must have 1 to {ATTEMPT_LENGTH_MAX} "
@@ -117,7 +117,7 @@ def check_attempt(text: str) -> str:
 
 
 class SinkBegin(NamedTuple):
-    """What BEGIN tells: queues by topic, and the coordinator's name."""
+    """The content of BEGIN: queues by topic, and the coordinator's name."""
 
     topics: Mapping[str, Queues]
     coordinator: str = ""
@@ -173,7 +173,7 @@ def decode_status(body: bytes) -> SinkStatus:
 
 
 def status_as_json(status: SinkStatus) -> dict[str, object]:
-    """The parts of a status, null where there is none."""
+    """The parts of a status, null for a missing part."""
     layout, decided = status.layout, status.decided
     return {
         "layout": None if layout is None else layout.as_json(),
@@ -196,7 +196,7 @@ def read_status(fields: Fields) -> SinkStatus:
 
 
 def encode_counts(committed: int, rolled_back: int) -> bytes:
-    """The answer to COMMIT and ABORT: what this request did, a repeat may have done less."""
+    """The answer to COMMIT and ABORT: the counts of this request; a repeat may count less."""
     return _encode({"committed": committed, "rolledBack": rolled_back})
 
 

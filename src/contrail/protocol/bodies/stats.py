@@ -9,7 +9,7 @@ from contrail.protocol.json_style import body_errors, decode_body, encode_body
 
 
 class Window(Protocol):
-    """What a window of a stat item shows."""
+    """The numbers in a window of a stat item."""
 
     @property
     def total(self) -> int: ...
@@ -20,7 +20,7 @@ class Window(Protocol):
 
 
 class WindowFigures(NamedTuple):
-    """A window as it was told: what was counted, how often a second, and how much each time."""
+    """A decoded window: the total, the calls a second, and the count per call."""
 
     total: int
     per_second: float

@@ -1,4 +1,4 @@
-"""The two plainest bodies: a table of texts and a list of topics."""
+"""Two simple bodies: a table of texts and a list of topics."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class KVTable:
 
 @dataclass(frozen=True, slots=True)
 class TopicList:
-    """Topic names, and some broker's address where the question was for the system's topics."""
+    """Topic names, and the address of a broker if the request was for system topics."""
 
     topics: frozenset[str] = frozenset()
     broker_address: str | None = None

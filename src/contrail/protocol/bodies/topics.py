@@ -1,4 +1,4 @@
-"""Bodies about topics: settings of one or of all, a list to create, and how far queues reach."""
+"""Bodies about topics: settings of one or all, a list to create, offsets of queues."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from contrail.protocol.json_style import (
 
 
 class QueueReach(NamedTuple):
-    """Which queue offsets a queue holds, and when its last message was stored."""
+    """The range of a queue's offsets, and the store time of its last message."""
 
     queue_offset_min: int
     queue_offset_max: int
@@ -35,7 +35,7 @@ class QueueReach(NamedTuple):
 
 
 def encode_topic(config: TopicConfig) -> bytes:
-    """The answer to GET_TOPIC_CONFIG; we have no queue mapping to put beside it."""
+    """The answer to GET_TOPIC_CONFIG; Contrail has no queue mappings to add."""
     return encode_body(config.to_fields())
 
 
@@ -47,7 +47,7 @@ def encode_topic_table(topics: Mapping[str, TopicConfig], data_version: DataVers
 def topic_table_steps(
     topics: Mapping[str, TopicConfig], data_version: DataVersion
 ) -> Generator[None, None, bytes]:
-    """The same, with a step for each topic."""
+    """As ``encode_topic_table``, with a step for each topic."""
     table = yield from rendered_object(topics, TopicConfig.to_fields)
     return encode_body(
         {
@@ -61,7 +61,7 @@ def topic_table_steps(
 
 
 def decode_topic(body: bytes) -> TopicConfig:
-    """What GET_TOPIC_CONFIG answers.
+    """The answer to GET_TOPIC_CONFIG.
 
     Raises:
         RequestRejected: the body is no topic's settings.
@@ -73,7 +73,7 @@ def decode_topic(body: bytes) -> TopicConfig:
 
 
 def decode_topic_table(body: bytes) -> dict[str, TopicConfig]:
-    """What GET_ALL_TOPIC_CONFIG answers, by topic.
+    """The answer to GET_ALL_TOPIC_CONFIG, by topic.
 
     Raises:
         RequestRejected: the body is no such table.
@@ -107,7 +107,7 @@ def topic_stats_steps(
 
 
 def decode_topic_stats(body: bytes) -> tuple[dict[MessageQueue, QueueReach], float]:
-    """How far each queue reaches, and how many messages a second come in; 4.9 tells no rate.
+    """The offsets of each queue, and how many messages a second arrive; 4.9 sends no rate.
 
     Raises:
         RequestRejected: the body is malformed.

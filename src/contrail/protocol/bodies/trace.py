@@ -1,4 +1,4 @@
-"""Message traces: what the messages of a trace topic say about other messages.
+"""Message traces: the bodies of messages in a trace topic.
 
 A body is lines, each ended by byte 2, of fields separated by byte 1; the first names the kind:
 
@@ -14,7 +14,7 @@ A body is lines, each ended by byte 2, of fields separated by byte 1; the first 
     Recall          time, region, group, topic, message id, success
     ==============  ===========================================================================
 
-A text that is absent is written as Java writes it, ``null``, and is empty here: Java's reader drops
+An absent text is written as ``null``, as Java writes it, and read as empty: Java's reader drops
 empty fields at the end of a line and then fails. Times are epoch milliseconds.
 """
 
@@ -40,7 +40,7 @@ FIELD_END = "\x01"
 LINE_END = "\x02"
 TRACE_GROUP_PREFIX = "_INNER_TRACE_PRODUCER"
 _ABSENT = "null"
-# Apache's bound of a trace message, and what leaves room for other properties beside the keys.
+# Apache's bound of a trace message, and a bound of the keys that leaves room for properties.
 _BODY_BYTES_MAX = 128_000
 _KEYS_BYTES_MAX = 16_000
 _LINES_MAX = 100
@@ -49,7 +49,7 @@ _TIMERS = frozenset({DELAY, TIMER_DELAY_MS, TIMER_DELAY_SEC, TIMER_DELIVER_MS})
 
 
 class TracedType(IntEnum):
-    """What kind of message was sent; Apache's order."""
+    """The type of a sent message; Apache's order."""
 
     NORMAL = 0
     HALF = 1
@@ -66,7 +66,7 @@ class TracedType(IntEnum):
 
 
 class TracedState(Enum):
-    """What a producer said about its transaction, in Apache's spelling."""
+    """A producer's decision on its transaction, in Apache's spelling."""
 
     COMMIT = "COMMIT_MESSAGE"
     ROLLBACK = "ROLLBACK_MESSAGE"
@@ -90,7 +90,7 @@ class PubTrace:
     message_type: TracedType = TracedType.NORMAL
     offset_message_id: str = ""
     success: bool = True
-    # Newer clients leave it out.
+    # Newer clients leave this field out.
     client_host: str = ""
 
 
@@ -109,7 +109,7 @@ class SubBeforeTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SubAfterTrace:
-    """A message was handled. Old and cloud clients tell neither time nor group."""
+    """A message was handled. Old and cloud clients send neither time nor group."""
 
     request_id: str = ""
     message_id: str = ""
@@ -123,7 +123,7 @@ class SubAfterTrace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndTransactionTrace:
-    """A producer said what became of a half message."""
+    """A producer committed or rolled back a half message."""
 
     timestamp_ms: int
     region: str = ""
@@ -152,7 +152,7 @@ class RecallTrace:
 
 
 class TraceBatch(NamedTuple):
-    """What one message to the trace topic holds."""
+    """The content of one message to the trace topic."""
 
     body: bytes
     keys: list[str]
@@ -244,7 +244,7 @@ class _Layout(NamedTuple):
     kind: str
     trace: type[Any]
     columns: Mapping[str, _Column]
-    # Fewer fields than this behind the kind are no line of it.
+    # A line of this kind has at least this many fields behind its kind.
     field_count_min: int
 
 
@@ -265,12 +265,12 @@ _WRITERS = {
     )
     for layout in _LAYOUTS
 }
-# Of the oldest clients: no offset message id.
+# The line of the oldest clients: no offset message id.
 _OLD_PUB = [name for name in _PUB if name not in ("offset_message_id", "client_host")]
 
 
 def encode_trace(trace: Trace) -> str:
-    """One line; what a trace topic's message holds is any number of them."""
+    """One line; a message of a trace topic holds any number of lines."""
     kind, writers, values_of = _WRITERS[type(trace)]
     fields = [write(value) for write, value in zip(writers, values_of(trace), strict=True)]
     if isinstance(trace, PubTrace) and not trace.client_host:
@@ -283,10 +283,10 @@ def encode_traces(traces: Iterable[Trace]) -> bytes:
 
 
 def decode_traces(body: bytes) -> list[Trace]:
-    """The traces in a message's body; lines of a kind that is not known are passed over.
+    """The traces in a message's body; lines of an unknown kind are skipped.
 
     Raises:
-        RemoteProtocolError: a line has too few fields, or one that is not what it must be.
+        RemoteProtocolError: a line has too few fields, or a field of another type.
     """
     lines = body.decode("utf-8", "replace").split(LINE_END)
     found = [_decode_line(line) for line in lines if line]
@@ -294,7 +294,7 @@ def decode_traces(body: bytes) -> list[Trace]:
 
 
 def trace_keys(trace: Trace) -> list[str]:
-    """What a trace is found by: the message's id and its own keys."""
+    """The keys that find a trace: the message's id and its own keys."""
     keys = getattr(trace, "keys", "").split(KEY_SEPARATOR)
     return [key for key in (trace.message_id, *keys) if key]
 
@@ -333,7 +333,7 @@ def _decode_line(line: str) -> Trace | None:
     if kind == "Pub" and len(fields) == len(_OLD_PUB):
         names = _OLD_PUB
     elif kind == "SubAfter" and len(fields) < len(names):
-        # The cloud's form ends with an empty field.
+        # Lines of cloud clients end with an empty field.
         names = names[: min(len(fields), len(names) - 2)]
     try:
         given = {

@@ -1,4 +1,4 @@
-"""The body of LIST_TRANSACTIONS: half messages that wait for their fate."""
+"""The body of LIST_TRANSACTIONS: half messages that are neither committed nor rolled back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contrail.protocol.json_style import body_errors, encode_body
 
 @dataclass(frozen=True, slots=True)
 class ListedTransaction:
-    """One open transaction. ``next_check_ms`` is -1 while no producer of its group is there."""
+    """One open transaction. ``next_check_ms`` is -1 while no producer of its group is connected."""
 
     transaction_id: str
     topic: str
