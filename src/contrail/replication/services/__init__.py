@@ -1,0 +1,1 @@
+"""Carries out what ``state`` decides, over links and the store's door."""

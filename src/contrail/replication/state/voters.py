@@ -1,0 +1,58 @@
+"""Voters of a failover group: the members whose copies count, and which majority they form.
+
+A voter record counts from its append, not from its commit, and a cut that removes it brings the
+former voters back. One record adds or removes one voter, so that any two majorities share a member.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class VoterRecord:
+    """Voters, and where the record that names them ends in the log."""
+
+    physical_end: int
+    voters: frozenset[str]
+
+
+class Voters:
+    """The voter records of one member's log; the last one counts."""
+
+    def __init__(self, first: frozenset[str]) -> None:
+        self._records = [VoterRecord(0, first)]
+
+    @property
+    def now(self) -> frozenset[str]:
+        return self._records[-1].voters
+
+    @property
+    def changed_end(self) -> int:
+        """Where the record that counts ends; the next change waits until it is committed."""
+        return self._records[-1].physical_end
+
+    def record(self, physical_end: int, voters: frozenset[str]) -> None:
+        """The log has a voter record that ends at ``physical_end``."""
+        assert physical_end > self.changed_end, "voter records come in the order of the log"
+        if voters != self.now:
+            self._records.append(VoterRecord(physical_end, voters))
+
+    def cut(self, physical_end: int) -> None:
+        """Forget the voter records that a cut at ``physical_end`` removed."""
+        while len(self._records) > 1 and self._records[-1].physical_end > physical_end:
+            self._records.pop()
+
+    def is_majority(self, members: frozenset[str] | set[str]) -> bool:
+        return 2 * len(self.now & members) > len(self.now)
+
+    def reached_by_majority(self, values: Mapping[str, int]) -> int:
+        """The largest number that a majority of the voters has reached; 0 for a missing voter."""
+        reached = sorted((values.get(voter, 0) for voter in self.now), reverse=True)
+        return reached[len(reached) // 2] if reached else 0
+
+
+def is_single_change(before: frozenset[str], after: frozenset[str]) -> bool:
+    """Whether ``after`` has one voter more or one less: then their majorities share a member."""
+    return len(before ^ after) == 1 and bool(after)
